@@ -1,0 +1,66 @@
+# Every target sets up what it needs first: a virtual environment with pinned dependencies and the compiled extensions.
+# Set-up is repeated only when the lock, pyproject.toml, setup.py or a compiled source has changed.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+ARGS   ?=
+STAMPS := build/stamps
+
+COMPILED := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
+SOURCES  := $(shell find src -name '*.py' -o -name '*.pyi' -o -name '*.toml')
+WORKERS  ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-debug lint bench soak clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
+
+setup: $(STAMPS)/build ## create .venv, install the pinned dependencies, build the extensions
+
+demo: $(STAMPS)/build ## show a simulated plant at work; ARGS="--seconds 10" passes arguments
+	@$(BIN)/penstock demo $(ARGS)
+
+test: lint ## lint, then the whole suite
+	$(BIN)/pytest -n $(WORKERS) $(ARGS)
+
+test-debug: $(STAMPS)/build-debug ## the suite on extensions with bounds checks and sanitizers
+	PYTHONPATH=build/debug PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:halt_on_error=1 UBSAN_OPTIONS=halt_on_error=1 \
+	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so.6)" \
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+lint: $(STAMPS)/build ## ruff, mypy, import-linter
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMPS)/build ## every benchmark; ARGS="match --json" runs one
+	@$(BIN)/penstock bench $(ARGS)
+
+soak: $(STAMPS)/build ## the long and wide variants of the suite
+	PENSTOCK_SOAK=1 $(BIN)/pytest -n $(WORKERS) $(ARGS)
+
+clean: ## remove everything that was built or installed here
+	rm -rf $(VENV) build .hypothesis .mypy_cache .ruff_cache .import_linter_cache src/*.egg-info
+	find src -name '*.so' -delete
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMPS)/venv: requirements.lock
+	@echo "==> creating $(VENV) and installing the pinned dependencies (about a minute, once)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Penstock needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "python's venv module is missing; as root: apt-get install python3-venv python3-dev"; exit 1; }
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar off -r requirements.lock
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/build: $(STAMPS)/venv pyproject.toml setup.py $(COMPILED)
+	@echo "==> building the compiled extensions"
+	@$(BIN)/python setup.py --quiet build_ext --inplace --parallel 2
+	@test -x $(BIN)/penstock -a $(BIN)/penstock -nt pyproject.toml || $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/build-debug: $(STAMPS)/build $(SOURCES)
+	@echo "==> building the extensions with bounds checks and sanitizers into build/debug"
+	@PENSTOCK_DEBUG=1 $(BIN)/python setup.py --quiet build --build-base build/debug-objects --build-lib build/debug
+	@mkdir -p $(@D) && touch $@

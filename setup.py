@@ -1,0 +1,51 @@
+"""Builds the compiled kernels; everything else about the package is in pyproject.toml.
+
+Each `_name.pyx` below src/penstock is one extension. PENSTOCK_DEBUG=1 builds them with Cython's bounds checks, C
+assertions and gcc's address and undefined-behaviour sanitizers, for `make test-debug`.
+"""
+
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+SOURCE = Path("src")
+DEBUG = os.environ.get("PENSTOCK_DEBUG") == "1"
+
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize=alignment"]
+COMPILE_ARGS = ["-O1", "-g", "-UNDEBUG", *SANITIZERS] if DEBUG else ["-O3"]
+LINK_ARGS = SANITIZERS if DEBUG else []
+DIRECTIVES = {
+    "language_level": "3",
+    "boundscheck": DEBUG,
+    "wraparound": False,
+    "initializedcheck": DEBUG,
+    "cdivision": True,
+    "overflowcheck": False,
+    "embedsignature": True,
+    "freethreading_compatible": False,
+}
+
+
+def extension(pyx: Path) -> Extension:
+    headers = [str(header) for header in SOURCE.rglob("*.h")]
+    return Extension(
+        ".".join(pyx.relative_to(SOURCE).with_suffix("").parts),
+        [str(pyx)],
+        include_dirs=[str(SOURCE)],
+        depends=headers,
+        extra_compile_args=["-Wall", "-Wno-unused-function", "-Wno-unreachable-code-fallthrough", *COMPILE_ARGS],
+        extra_link_args=LINK_ARGS,
+    )
+
+
+setup(
+    ext_modules=cythonize(
+        [extension(pyx) for pyx in sorted(SOURCE.rglob("_*.pyx"))],
+        compiler_directives=DIRECTIVES,
+        include_path=[str(SOURCE)],
+        build_dir="build/cython-debug" if DEBUG else "build/cython",
+        nthreads=os.cpu_count() or 1,
+    )
+)

@@ -1,0 +1,7 @@
+from libc.stdint cimport uint32_t
+
+
+cdef extern from "penstock/base/crc32c.h" nogil:
+    void crc32c_initialise()                                                    # once, on import of the module
+    uint32_t crc32c_extend "crc32c"(uint32_t crc, const void *data, size_t size)
+    uint32_t crc32c_software(uint32_t crc, const unsigned char *data, size_t size)

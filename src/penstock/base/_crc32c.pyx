@@ -1,0 +1,17 @@
+"""CRC32C for Python; compiled code cimports crc32c_extend() and calls crc32c_initialise() once on import."""
+
+crc32c_initialise()
+
+
+def crc32c(const unsigned char[::1] data not None, unsigned int crc = 0):
+    """The CRC32C of `data`, going on from `crc`."""
+    if data.shape[0] == 0:
+        return crc
+    return crc32c_extend(crc, &data[0], data.shape[0])
+
+
+def crc32c_without_hardware(const unsigned char[::1] data not None, unsigned int crc = 0):
+    """The same by table: what machines without the instruction run, and what tests compare with."""
+    if data.shape[0] == 0:
+        return crc
+    return ~crc32c_software(~crc, &data[0], data.shape[0]) & 0xFFFFFFFF

@@ -1,0 +1,37 @@
+"""Time and randomness as things that are passed in, so that the simulator can pass in its own."""
+
+import random
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now_ns(self) -> int:
+        """Nanoseconds that never go backwards; the zero point means nothing."""
+        ...
+
+    def wall_ns(self) -> int:
+        """Nanoseconds since 1970 in UTC; may jump when somebody sets the clock."""
+        ...
+
+
+class Randomness(Protocol):
+    def below(self, limit: int) -> int:
+        """An integer in [0, limit)."""
+        ...
+
+
+class SystemClock:
+    def now_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def wall_ns(self) -> int:
+        return time.time_ns()
+
+
+class SystemRandomness:
+    def __init__(self) -> None:
+        self._source = random.SystemRandom()
+
+    def below(self, limit: int) -> int:
+        return self._source.randrange(limit)

@@ -1,0 +1,94 @@
+"""Counters with one vocabulary, so that the same thing has the same name in every core, log and dashboard.
+
+A core counts with plain integers; base.metrics shows them to Prometheus. Whatever is dropped, conflated, refused or
+lost is counted under the Cause it had: no silent loss.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from penstock.base.errors import LocalProtocolError
+
+
+class Cause(StrEnum):
+    """Why something did not go the ordinary way."""
+
+    # bytes that are no packet of ours
+    FOREIGN = "foreign"
+    VERSION = "version"
+    TRUNCATED = "truncated"
+    LENGTH = "length"
+    CHECKSUM = "checksum"
+    KIND = "kind"
+    # packets that are well formed, but not wanted
+    DUPLICATE = "duplicate"
+    BEFORE_JOIN = "before_join"
+    STALE_EPOCH = "stale_epoch"
+    ID_COLLISION = "id_collision"
+    UNKNOWN_STREAM = "unknown_stream"
+    STREAM_LIMIT = "stream_limit"
+    # what a receiver had to give up
+    GONE = "gone"
+    NO_ANSWER = "no_answer"
+    WINDOW = "window"
+    RESTARTED = "restarted"
+    EXPIRED = "expired"
+    FRAGMENT = "fragment"
+    # a clean end
+    GOODBYE = "goodbye"
+
+
+CATALOGUE = {
+    "packets_sent": "Packets handed to the network for the first time",
+    "packets_received": "Well-formed packets taken from the network",
+    "packets_dropped": "Packets thrown away, by cause",
+    "messages_published": "Messages accepted from the application",
+    "messages_delivered": "Messages handed to the application",
+    "messages_lost": "Messages known to be lost, by cause",
+    "packets_lost": "Packets reported lost, by cause",
+    "keep_alives_sent": "Empty packets sent to show that the publisher lives",
+    "nacks_sent": "Repair requests sent",
+    "nacks_received": "Repair requests received",
+    "nacks_suppressed": "Repair requests not sent, because somebody else had asked",
+    "repairs_sent": "Packets sent again",
+    "repairs_received": "Packets received that were sent again",
+    "repairs_suppressed": "Repairs not sent, because the same one had just been sent",
+    "repairs_unavailable": "Packets asked for that are no longer kept",
+    "streams_started": "Streams (publisher, group, epoch) met for the first time",
+    "streams_ended": "Streams that ended, by cause",
+}
+"""Every counter there is, with its help text."""
+
+
+class Counters:
+    """The counters of one component; `labels` tell several of its kind apart."""
+
+    __slots__ = ("component", "labels", "_values")
+
+    def __init__(self, component: str, **labels: str) -> None:
+        self.component = component
+        self.labels = labels
+        self._values: dict[tuple[str, str], int] = {}
+
+    def add(self, name: str, amount: int = 1, cause: str = "") -> None:
+        key = (name, cause)
+        try:
+            self._values[key] += amount
+        except KeyError:
+            if name not in CATALOGUE:
+                raise LocalProtocolError(
+                    f"no counter is called {name!r}", hint="add it to base.counters.CATALOGUE"
+                ) from None
+            self._values[key] = amount
+
+    def __getitem__(self, name: str) -> int:
+        """The counter's value, summed over its causes."""
+        return sum(value for (known, _), value in self._values.items() if known == name)
+
+    def by_cause(self, name: str) -> dict[str, int]:
+        return {cause: value for (known, cause), value in self._values.items() if known == name}
+
+    def __iter__(self) -> Iterator[tuple[str, str, int]]:
+        """(name, cause, value) of everything counted so far."""
+        for (name, cause), value in self._values.items():
+            yield name, cause, value

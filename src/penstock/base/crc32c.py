@@ -1,0 +1,5 @@
+"""CRC32C, the checksum wherever Penstock asks for one."""
+
+from penstock.base._crc32c import crc32c, crc32c_without_hardware
+
+__all__ = ["crc32c", "crc32c_without_hardware"]

@@ -1,0 +1,88 @@
+"""One tree of errors. Each has a stable code for programs, a sentence for people, and what to do about it.
+
+A caller's mistake (LocalProtocolError and its kin) and a peer's misbehaviour (RemoteProtocolError) are different
+branches, so that hostile input can never look like a bug of ours. Codes never change their meaning; a test pins them.
+"""
+
+
+class PenstockError(Exception):
+    """Anything Penstock raises on purpose.
+
+    `where` names the place (a file, a key path, a byte offset), `hint` what to do about it.
+    """
+
+    code = "penstock"
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{text} ({self.hint})" if self.hint else text
+
+
+class ConfigurationError(PenstockError):
+    """A configuration document cannot be used."""
+
+    code = "config"
+
+
+class UnknownKeyError(ConfigurationError):
+    """A configuration document has a key that means nothing."""
+
+    code = "config-unknown-key"
+
+
+class ModelError(PenstockError):
+    """A message model cannot be used, or a value does not fit its field."""
+
+    code = "model"
+
+
+class TopicError(PenstockError):
+    """A topic or an interest is not well formed."""
+
+    code = "topic"
+
+
+class FilterExpressionError(PenstockError):
+    """A filter expression is not well formed, or does not fit the message model."""
+
+    code = "filter-expression"
+
+
+class LimitError(PenstockError):
+    """Something would grow beyond its configured bound."""
+
+    code = "limit"
+
+
+class LocalProtocolError(PenstockError):
+    """This side used a protocol wrongly: a bug in the caller."""
+
+    code = "local-protocol"
+
+
+class RemoteProtocolError(PenstockError):
+    """The other side broke the protocol, or the bytes were damaged on the way."""
+
+    code = "remote-protocol"
+
+
+class PacketError(RemoteProtocolError):
+    """A packet cannot be decoded; `cause` is one of base.counters.Cause."""
+
+    code = "packet"
+
+    def __init__(self, what: str, *, cause: str, where: str = "") -> None:
+        super().__init__(what, where=where)
+        self.cause = cause
+
+
+class SimulationError(PenstockError):
+    """A checker of the simulator found a broken promise; `hint` says how to replay it."""
+
+    code = "simulation"

@@ -1,0 +1,33 @@
+"""What all tests share."""
+
+import os
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+SOAK = os.environ.get("PENSTOCK_SOAK") == "1"
+
+hypothesis.settings.register_profile("suite", max_examples=100, deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile("soak", max_examples=5_000, deadline=None, print_blob=True)
+hypothesis.settings.load_profile("soak" if SOAK else "suite")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if SOAK:
+        return
+    for item in items:
+        if item.get_closest_marker("soak"):
+            item.add_marker(pytest.mark.skip(reason="long: run it with make soak"))
+
+
+@pytest.fixture(scope="session")
+def soak() -> bool:
+    """Whether this is the long run."""
+    return SOAK
+
+
+@pytest.fixture(scope="session")
+def project() -> Path:
+    """The root of the checkout."""
+    return Path(__file__).resolve().parent.parent
