@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 Event = TypeVar("Event", contravariant=True)
-Instruction = TypeVar("Instruction", covariant=True)
+Instruction = TypeVar("Instruction")
 
 
 class Core(Protocol[Event, Instruction]):

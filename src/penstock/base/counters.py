@@ -63,7 +63,7 @@ CATALOGUE = {
 class Counters:
     """The counters of one component; `labels` tell several of its kind apart."""
 
-    __slots__ = ("component", "labels", "_values")
+    __slots__ = ("_values", "component", "labels")
 
     def __init__(self, component: str, **labels: str) -> None:
         self.component = component

@@ -80,4 +80,5 @@ class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = " ".join(f"{key}={value}" for key, value in _fields(record).items())
         component = record.name.removeprefix("penstock.")
-        return f"{self.formatTime(record, '%H:%M:%S')} {record.levelname:7} {component} {record.getMessage()} {fields}".rstrip()
+        time = self.formatTime(record, "%H:%M:%S")
+        return f"{time} {record.levelname:7} {component} {record.getMessage()} {fields}".rstrip()

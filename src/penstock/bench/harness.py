@@ -1,0 +1,49 @@
+"""What every bench shares: the result it yields, and how a rate is measured."""
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of `penstock bench --json`. `ratio` is value / against_value."""
+
+    bench: str
+    metric: str
+    value: float
+    unit: str
+    against: str
+    against_value: float
+    ratio: float
+    conditions: str
+
+
+def result(
+    bench: str, metric: str, value: float, unit: str, *, against: str, against_value: float, conditions: str
+) -> Result:
+    return Result(
+        bench=bench,
+        metric=metric,
+        value=value,
+        unit=unit,
+        against=against,
+        against_value=against_value,
+        ratio=value / against_value if against_value else 0.0,
+        conditions=conditions,
+    )
+
+
+def seconds_per_call(call: Callable[[], object], *, rounds: int = 5, round_seconds: float = 0.2) -> float:
+    """The median over `rounds` of the mean time of a call, each round lasting about `round_seconds`."""
+    call()
+    started = time.perf_counter()
+    call()
+    calls = max(1, round(round_seconds / max(time.perf_counter() - started, 1e-9)))
+    means = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        for _ in range(calls):
+            call()
+        means.append((time.perf_counter() - started) / calls)
+    return sorted(means)[rounds // 2]
