@@ -1,0 +1,47 @@
+"""What publishers, filters and receivers share: numbering, loss detection and repair, keep-alive, duplicates, fragments.
+
+Two cores without I/O. `Publisher` turns messages into numbered packets and answers repair requests; `Receiver` turns
+packets from any number of publishers into each stream's messages, once and in order, or says what was lost. Topics,
+interests and sockets are not its business. Read events.py first, then receiver.py and stream.py.
+"""
+
+from penstock.middleware.config import PublisherConfig, ReceiverConfig
+from penstock.middleware.events import (
+    Address,
+    Close,
+    Closed,
+    Collision,
+    DatagramReceived,
+    Deliver,
+    LossReceipt,
+    Multicast,
+    OutgoingMessage,
+    Publish,
+    StreamEnded,
+    StreamKey,
+    StreamStarted,
+    Unicast,
+)
+from penstock.middleware.publisher import Publisher
+from penstock.middleware.receiver import Receiver
+
+__all__ = [
+    "Address",
+    "Close",
+    "Closed",
+    "Collision",
+    "DatagramReceived",
+    "Deliver",
+    "LossReceipt",
+    "Multicast",
+    "OutgoingMessage",
+    "Publish",
+    "Publisher",
+    "PublisherConfig",
+    "Receiver",
+    "ReceiverConfig",
+    "StreamEnded",
+    "StreamKey",
+    "StreamStarted",
+    "Unicast",
+]

@@ -1,0 +1,31 @@
+"""A deterministic simulator: whole plants of protocol cores in one thread, in virtual time, from one seed.
+
+The seed decides everything: the plant's options, the order of simultaneous events, what the network loses, when nodes
+crash and what their disks forget. The cores are the production ones; only their drivers are here. Checkers watch from
+outside and know nothing of a core's insides. A run that breaks a promise prints its seed and replays exactly.
+
+Nothing in production imports this package; tests of yours may. Read world.py first, then plant.py for a whole plant.
+"""
+
+from penstock.sim.checkers import Checker
+from penstock.sim.disk import Disk, DiskFaults
+from penstock.sim.network import LinkFaults, Network
+from penstock.sim.node import Node
+from penstock.sim.plant import MiddlewarePlant, PlantOptions, Summary, run_seed
+from penstock.sim.randomness import SeededRandomness
+from penstock.sim.world import World
+
+__all__ = [
+    "Checker",
+    "Disk",
+    "DiskFaults",
+    "LinkFaults",
+    "MiddlewarePlant",
+    "Network",
+    "Node",
+    "PlantOptions",
+    "SeededRandomness",
+    "Summary",
+    "World",
+    "run_seed",
+]

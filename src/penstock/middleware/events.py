@@ -1,0 +1,157 @@
+"""The grammar of the middleware: what its cores are told (events) and what they answer (instructions).
+
+A stream is what one publisher sends to one group; its packets are numbered from 1 within an epoch, and a publisher
+that starts again takes a higher epoch.
+
+    Publisher:   Publish, Close, DatagramReceived, Tick  ->  Multicast, Unicast, Closed
+    Receiver:    DatagramReceived, Tick                  ->  Deliver, LossReceipt, StreamStarted, StreamEnded,
+                                                             Collision, Multicast, Unicast
+
+For every stream the receiver's answers tell the whole story in order: StreamStarted, then Delivers and LossReceipts
+whose sequence numbers follow each other without a hole, then StreamEnded.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+from typing_extensions import Buffer
+
+from penstock.base.core import Tick
+from penstock.base.counters import Cause
+from penstock.wire import PacketMessage
+
+Address: TypeAlias = tuple[str, int]
+"""Where a datagram comes from or goes to: host and port."""
+
+
+class StreamKey(msgspec.Struct, frozen=True, order=True):
+    """Names a stream."""
+
+    publisher_id: int
+    group: int
+
+
+# Events
+
+
+class OutgoingMessage(msgspec.Struct, frozen=True):
+    """A message as the application hands it over; `extensions` is encoded (wire.extensions)."""
+
+    topic: str
+    payload: Buffer
+    model_id: int = 0
+    model_version: int = 0
+    flags: int = 0
+    extensions: bytes = b""
+
+
+class Publish(msgspec.Struct, frozen=True):
+    """The application publishes messages; those of one event share packets, because they are there anyway."""
+
+    group: int
+    messages: Sequence[OutgoingMessage]
+
+
+class Close(msgspec.Struct, frozen=True):
+    """The application has nothing more to publish."""
+
+
+class DatagramReceived(msgspec.Struct, frozen=True):
+    """The network brought a datagram; nothing is known about its bytes yet.
+
+    Its buffer may be used again once the instructions have been carried out: a core copies what it keeps.
+    """
+
+    data: Buffer
+    source: Address
+
+
+PublisherEvent: TypeAlias = Publish | Close | DatagramReceived | Tick
+ReceiverEvent: TypeAlias = DatagramReceived | Tick
+
+
+# Instructions
+
+
+class Multicast(msgspec.Struct, frozen=True):
+    """Send a datagram to everybody who listens to the group."""
+
+    group: int
+    data: bytes
+
+
+class Unicast(msgspec.Struct, frozen=True):
+    """Send a datagram to one address."""
+
+    destination: Address
+    data: bytes
+
+
+class Closed(msgspec.Struct, frozen=True):
+    """The publisher has said goodbye and waited long enough for stragglers; it can be dropped."""
+
+
+class Deliver(msgspec.Struct, frozen=True):
+    """Hand these messages of one packet to the application.
+
+    `first` is below `sequence` when a filter removed the packets in between on purpose. A packet may bring no message
+    (a keep-alive, or a fragment of a message whose end is still to come).
+    """
+
+    stream: StreamKey
+    epoch: int
+    first: int
+    sequence: int
+    flags: int
+    messages: Sequence[PacketMessage]
+
+
+class LossReceipt(msgspec.Struct, frozen=True):
+    """Proof of what the application does not see: packets `first` to `last`, and why.
+
+    With the cause FRAGMENT or LENGTH a single message on `topic` is meant, whose fragments were in these packets;
+    the packets themselves are accounted for by their own Deliver or LossReceipt.
+    """
+
+    stream: StreamKey
+    epoch: int
+    first: int
+    last: int
+    cause: Cause
+    topic: str = ""
+
+
+class StreamStarted(msgspec.Struct, frozen=True):
+    """A stream begins, or goes on after a silence, with packet `first`."""
+
+    stream: StreamKey
+    epoch: int
+    first: int
+
+
+class StreamEnded(msgspec.Struct, frozen=True):
+    """Nothing more is expected of this epoch: all packets below `next_sequence` are accounted for.
+
+    Only with the cause GOODBYE is it known that there were no further ones.
+    """
+
+    stream: StreamKey
+    epoch: int
+    next_sequence: int
+    cause: Cause
+
+
+class Collision(msgspec.Struct, frozen=True):
+    """Two publishers use one id; `intruder` is the one whose packets are refused."""
+
+    stream: StreamKey
+    epoch: int
+    owner: Address
+    intruder: Address
+
+
+PublisherInstruction: TypeAlias = Multicast | Unicast | Closed
+ReceiverInstruction: TypeAlias = (
+    Deliver | LossReceipt | StreamStarted | StreamEnded | Collision | Multicast | Unicast
+)

@@ -1,0 +1,98 @@
+"""Whole messages out of fragments that were spread over a stream's consecutive packets."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from penstock.base.counters import Cause
+from penstock.wire import MessageFlag, Packet, PacketMessage
+
+
+class BrokenMessage(msgspec.Struct, frozen=True):
+    """A message that cannot be put together; the fragments at hand were in packets `first` to `last`."""
+
+    first: int
+    last: int
+    cause: Cause
+    topic: str
+
+
+class Reassembler:
+    """Takes the packets of one stream in order; holds at most one unfinished message."""
+
+    def __init__(self, message_size_max: int) -> None:
+        self._message_size_max = message_size_max
+        self._head: PacketMessage | None = None
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._first = 0
+        self._last = 0
+        self._is_skipping = True  # of a message that began before we joined nothing can be said
+
+    def messages(self, packet: Packet) -> Iterator[PacketMessage | BrokenMessage]:
+        """The messages that this packet completes, and those it shows to be beyond completion."""
+        for message in packet:
+            if not message.flags & MessageFlag.CONTINUATION:
+                yield from self.abandon(Cause.FRAGMENT)
+                self._is_skipping = False
+                if not message.flags & MessageFlag.MORE:
+                    yield message
+                    continue
+                self._head, self._first = _without_payload(message), packet.sequence
+            elif self._is_skipping:
+                self._is_skipping = bool(message.flags & MessageFlag.MORE)
+                continue
+            elif self._head is None:
+                # its beginning was lost: say so once, at the first piece that did arrive
+                if message.topic != self._reported_topic:
+                    yield BrokenMessage(packet.sequence, packet.sequence, Cause.FRAGMENT, message.topic)
+                        self._is_skipping = bool(message.flags & MessageFlag.MORE)
+                continue
+            yield from self._take(message, packet.sequence)
+
+    def abandon(self, cause: Cause) -> Iterator[BrokenMessage]:
+        """Nothing more can come of the unfinished message, if there is one."""
+        if self._head is not None:
+            yield BrokenMessage(self._first, self._last, cause, self._head.topic)
+            self._reset()
+
+    def lose(self) -> Iterator[BrokenMessage]:
+        """Packets of the stream were lost here."""
+        yield from self.abandon(Cause.FRAGMENT)
+        self._is_skipping = False
+
+    def _take(self, message: PacketMessage, sequence: int) -> Iterator[PacketMessage | BrokenMessage]:
+        self._pieces.append(bytes(message.payload))
+        self._size += len(message.payload)
+        self._last = sequence
+        if self._size > self._message_size_max:
+            yield from self.abandon(Cause.LENGTH)
+            self._is_skipping = bool(message.flags & MessageFlag.MORE)
+        elif not message.flags & MessageFlag.MORE and self._head is not None:
+            head, payload = self._head, b"".join(self._pieces)
+            self._reset()
+            yield PacketMessage(
+                head.topic,
+                payload,
+                model_id=head.model_id,
+                model_version=head.model_version,
+                flags=head.flags,
+                extensions=head.extensions,
+            )
+
+    def _reset(self) -> None:
+        self._head = None
+        self._pieces = []
+        self._size = 0
+
+
+def _without_payload(message: PacketMessage) -> PacketMessage:
+    """What must be remembered of a first fragment, independent of the packet's buffer."""
+    return PacketMessage(
+        message.topic,
+        b"",
+        model_id=message.model_id,
+        model_version=message.model_version,
+        flags=message.flags & ~MessageFlag.MORE,
+        extensions=message.extensions,
+    )

@@ -1,0 +1,205 @@
+"""The receiving side: packets of any number of publishers in, each stream's messages out, once and in order."""
+
+import msgspec
+
+from penstock.base.clock import Randomness
+from penstock.base.core import Tick
+from penstock.base.counters import Cause, Counters
+from penstock.base.errors import PacketError
+from penstock.middleware.config import ReceiverConfig
+from penstock.middleware.events import (
+    Address,
+    Collision,
+    DatagramReceived,
+    Multicast,
+    ReceiverEvent,
+    ReceiverInstruction,
+    StreamEnded,
+    StreamKey,
+    StreamStarted,
+    Unicast,
+)
+from penstock.middleware.stream import IncomingStream
+from penstock.wire import Kind, Packet, PacketFlag, decode, encode_nack
+
+NS_PER_MS = 1_000_000
+STALE_GRACE_NS = 1_000 * NS_PER_MS
+"""Packets of an older epoch that come this long after a newer one began are no stragglers: somebody still sends them."""
+
+
+class Position(msgspec.Struct, frozen=True):
+    """What is remembered of a stream that ended, so that a return neither repeats nor skips anything."""
+
+    epoch: int
+    next_sequence: int
+
+
+class Receiver:
+    """The core of one receiver. Streams are learned from the packets themselves."""
+
+    def __init__(self, config: ReceiverConfig, randomness: Randomness, counters: Counters | None = None) -> None:
+        self.config = config
+        self.counters = counters or Counters("receiver")
+        self._randomness = randomness
+        self._streams: dict[StreamKey, IncomingStream] = {}
+        self._positions: dict[StreamKey, Position] = {}  # oldest first
+        self._repairing: dict[StreamKey, IncomingStream] = {}
+        self._expiry_check_ns: int | None = None
+
+    def handle(self, event: ReceiverEvent, now_ns: int) -> list[ReceiverInstruction]:
+        match event:
+            case DatagramReceived():
+                return self._receive(event, now_ns)
+            case Tick():
+                return self._request_repairs(now_ns) + self._expire(now_ns)
+
+    def next_deadline_ns(self) -> int | None:
+        deadlines = [stream.gaps.next_nack_ns() for stream in self._repairing.values()]
+        return min((at for at in (*deadlines, self._expiry_check_ns) if at is not None), default=None)
+
+    def streams(self) -> list[IncomingStream]:
+        """The streams that are going on."""
+        return list(self._streams.values())
+
+    def _receive(self, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
+        try:
+            packet = decode(event.data)
+        except PacketError as error:
+            self.counters.add("packets_dropped", cause=error.cause)
+            return []
+        self.counters.add("packets_received")
+        key = StreamKey(packet.publisher_id, packet.group)
+        if packet.kind == Kind.DATA:
+            return self._take(key, packet, event.source, now_ns)
+        stream = self._streams.get(key)
+        if stream is None or stream.epoch != packet.epoch:
+            self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
+            return []
+        instructions: list[ReceiverInstruction] = []
+        if packet.kind == Kind.NACK:
+            stream.suppress(packet.ranges, now_ns)
+        else:
+            for first, last in packet.ranges:
+                instructions += stream.give_up(first, last, Cause.GONE)
+        return instructions + self._settle(stream)
+
+    def _take(self, key: StreamKey, packet: Packet, source: Address, now_ns: int) -> list[ReceiverInstruction]:
+        if packet.gap >= packet.sequence:
+            self.counters.add("packets_dropped", cause=Cause.LENGTH)
+            return []
+        if packet.flags & PacketFlag.REPAIR:
+            self.counters.add("repairs_received")
+        instructions: list[ReceiverInstruction] = []
+        stream = self._streams.get(key)
+        if stream is None or packet.epoch > stream.epoch:
+            if stream is not None:
+                instructions += self._end(stream, Cause.RESTARTED)
+            stream = self._start(key, packet, source, now_ns)
+            if stream is None:
+                return instructions
+            instructions.append(StreamStarted(key, stream.epoch, stream.next_sequence))
+        elif self._is_foreign(stream, packet, source):
+            return self._refuse(stream, packet, source, now_ns)
+        stream.heard_ns = now_ns
+        instructions += stream.take(packet, now_ns)
+        return instructions + self._settle(stream)
+
+    def _start(self, key: StreamKey, packet: Packet, source: Address, now_ns: int) -> IncomingStream | None:
+        """Begin a stream where it was left, at the epoch's start, or at this packet."""
+        known = self._positions.get(key)
+        if known is not None and packet.epoch < known.epoch:
+            self.counters.add("packets_dropped", cause=Cause.STALE_EPOCH)
+            return None
+        if len(self._streams) >= self.config.streams_max:
+            self.counters.add("packets_dropped", cause=Cause.STREAM_LIMIT)
+            return None
+        if known is not None and packet.epoch == known.epoch:
+            if packet.sequence < known.next_sequence:
+                self.counters.add("packets_dropped", cause=Cause.DUPLICATE)
+                return None
+            first = known.next_sequence
+        elif known is not None or self.config.join == "start":
+            first = 1
+        else:
+            first = packet.sequence - packet.gap
+        self._positions.pop(key, None)
+        stream = IncomingStream(key, packet.epoch, first, source, self.config, self.counters, self._randomness)
+        stream.started_ns = now_ns
+        stream.is_source_certain = not packet.flags & PacketFlag.REPAIR
+        self._streams[key] = stream
+        if self._expiry_check_ns is None:
+            self._expiry_check_ns = now_ns + self._expiry_ns() // 4
+        self.counters.add("streams_started")
+        return stream
+
+    def _is_foreign(self, stream: IncomingStream, packet: Packet, source: Address) -> bool:
+        """Whether the packet is of an older epoch, or of another publisher with the same id.
+
+        A repair may come from anybody who kept the packet, so it proves nothing about the publisher's address.
+        """
+        if packet.epoch < stream.epoch:
+            return True
+        if packet.flags & PacketFlag.REPAIR:
+            return False
+        if not stream.is_source_certain:
+            stream.source, stream.is_source_certain = source, True
+        return source != stream.source
+
+    def _refuse(
+        self, stream: IncomingStream, packet: Packet, source: Address, now_ns: int
+    ) -> list[ReceiverInstruction]:
+        is_stale = packet.epoch < stream.epoch
+        self.counters.add("packets_dropped", cause=Cause.STALE_EPOCH if is_stale else Cause.ID_COLLISION)
+        is_straggler = is_stale and now_ns - stream.started_ns < STALE_GRACE_NS
+        if is_straggler or stream.is_collision_reported or packet.flags & PacketFlag.REPAIR:
+            return []
+        stream.is_collision_reported = True
+        return [Collision(stream.key, stream.epoch, stream.source, source)]
+
+    def _settle(self, stream: IncomingStream) -> list[ReceiverInstruction]:
+        """Keep the list of streams under repair, and end a stream that is complete."""
+        if stream.gaps:
+            self._repairing[stream.key] = stream
+        else:
+            self._repairing.pop(stream.key, None)
+            if stream.is_complete:
+                return self._end(stream, Cause.GOODBYE)
+        return []
+
+    def _request_repairs(self, now_ns: int) -> list[ReceiverInstruction]:
+        instructions: list[ReceiverInstruction] = []
+        for stream in list(self._repairing.values()):
+            ranges, reports = stream.due_ranges(now_ns)
+            instructions += reports
+            if ranges:
+                request = encode_nack(stream.key.publisher_id, stream.key.group, stream.epoch, ranges)
+                if self.config.nack == "unicast":
+                    instructions.append(Unicast(stream.source, request))
+                else:
+                    instructions.append(Multicast(stream.key.group, request))
+                self.counters.add("nacks_sent")
+            instructions += self._settle(stream)
+        return instructions
+
+    def _expire(self, now_ns: int) -> list[ReceiverInstruction]:
+        if self._expiry_check_ns is None or now_ns < self._expiry_check_ns:
+            return []
+        instructions: list[ReceiverInstruction] = []
+        for stream in list(self._streams.values()):
+            if now_ns - stream.heard_ns >= self._expiry_ns():
+                instructions += self._end(stream, Cause.EXPIRED)
+        self._expiry_check_ns = now_ns + self._expiry_ns() // 4 if self._streams else None
+        return instructions
+
+    def _end(self, stream: IncomingStream, cause: Cause) -> list[ReceiverInstruction]:
+        instructions = stream.end(cause)
+        self._streams.pop(stream.key, None)
+        self._repairing.pop(stream.key, None)
+        self._positions[stream.key] = Position(stream.epoch, stream.next_sequence)
+        if len(self._positions) > self.config.streams_max:
+            self._positions.pop(next(iter(self._positions)))
+        self.counters.add("streams_ended", cause=cause)
+        return [*instructions, StreamEnded(stream.key, stream.epoch, stream.next_sequence, cause)]
+
+    def _expiry_ns(self) -> int:
+        return self.config.publisher_expiry_ms * NS_PER_MS

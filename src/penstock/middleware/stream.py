@@ -1,0 +1,185 @@
+"""The receiving side of one stream in one epoch: its packets in any order, its messages in the right one."""
+
+from collections.abc import Iterator
+
+from penstock.base.clock import Randomness
+from penstock.base.counters import Cause, Counters
+from penstock.middleware.config import ReceiverConfig
+from penstock.middleware.events import Address, Deliver, LossReceipt, ReceiverInstruction, StreamKey
+from penstock.middleware.gaps import Gap, Gaps
+from penstock.middleware.reassembly import BrokenMessage, Reassembler
+from penstock.wire import RANGES_MAX, Packet, PacketFlag, PacketMessage, decode
+
+NS_PER_MS = 1_000_000
+NS_PER_US = 1_000
+BACK_OFF_DOUBLINGS_MAX = 6
+
+
+class IncomingStream:
+    """Everything below `next_sequence` is accounted for; what came too early waits in the window."""
+
+    def __init__(
+        self,
+        key: StreamKey,
+        epoch: int,
+        first: int,
+        source: Address,
+        config: ReceiverConfig,
+        counters: Counters,
+        randomness: Randomness,
+    ) -> None:
+        self.key = key
+        self.epoch = epoch
+        self.source = source
+        self.first_sequence = first
+        self.next_sequence = first
+        self.newest_sequence = first - 1
+        self.heard_ns = 0
+        self.started_ns = 0
+        self.is_collision_reported = False
+        self.is_source_certain = False
+        self.goodbye_sequence: int | None = None
+        self.gaps = Gaps()
+        self._window: dict[int, Packet] = {}  # by the first packet that each accounts for
+        self.window_bytes = 0
+        self._reassembler = Reassembler(config.message_size_max)
+        self._config = config
+        self._counters = counters
+        self._randomness = randomness
+
+    @property
+    def window_packets(self) -> int:
+        return len(self._window)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the publisher has said goodbye and everything up to it is accounted for."""
+        return self.goodbye_sequence is not None and self.next_sequence > self.goodbye_sequence
+
+    def take(self, packet: Packet, now_ns: int) -> list[ReceiverInstruction]:
+        """A data packet of this stream has come."""
+        sequence = packet.sequence
+        if sequence < self.next_sequence:
+            is_early = sequence < self.first_sequence
+            self._counters.add("packets_dropped", cause=Cause.BEFORE_JOIN if is_early else Cause.DUPLICATE)
+            return []
+        if packet.flags & PacketFlag.GOODBYE:
+            self.goodbye_sequence = sequence
+        if self.next_sequence >= sequence - packet.gap and not self._window and not self.gaps:
+            self.newest_sequence = sequence
+            return list(self._deliver(packet))
+        return self._take_out_of_order(packet, now_ns)
+
+    def give_up(self, first: int, last: int, cause: Cause) -> list[ReceiverInstruction]:
+        """The packets `first` to `last` will never come."""
+        self.gaps.give_up(first, last, cause)
+        return list(self._advance())
+
+    def end(self, cause: Cause) -> list[ReceiverInstruction]:
+        """Nothing more is awaited: deliver what is here, report what is not."""
+        instructions = self.give_up(self.next_sequence, self.newest_sequence, cause)
+        instructions += self._report(self._reassembler.abandon(Cause.FRAGMENT))
+        return instructions
+
+    def due_ranges(self, now_ns: int) -> tuple[list[tuple[int, int]], list[ReceiverInstruction]]:
+        """The ranges to ask for now, and reports of those that were asked for in vain too often."""
+        ranges: list[tuple[int, int]] = []
+        hopeless: list[Gap] = []
+        for gap in self.gaps.hopeful():
+            if gap.nack_at_ns > now_ns or len(ranges) == RANGES_MAX:
+                continue
+            if gap.attempts >= self._config.nack_attempts_max:
+                hopeless.append(gap)
+                continue
+            ranges.append((gap.first, gap.last))
+            gap.attempts += 1
+            gap.nack_at_ns = now_ns + self._retry_ns(gap.attempts)
+        for gap in hopeless:
+            self.gaps.give_up(gap.first, gap.last, Cause.NO_ANSWER)
+        return ranges, list(self._advance())
+
+    def suppress(self, ranges: list[tuple[int, int]], now_ns: int) -> None:
+        """Somebody else has asked for these ranges: wait for the answer instead of asking too."""
+        for gap in self.gaps.hopeful():
+            if any(first <= gap.first and gap.last <= last for first, last in ranges):
+                gap.nack_at_ns = max(gap.nack_at_ns, now_ns + self._retry_ns(gap.attempts + 1))
+                self._counters.add("nacks_suppressed")
+
+    def _take_out_of_order(self, packet: Packet, now_ns: int) -> list[ReceiverInstruction]:
+        first = max(packet.sequence - packet.gap, self.next_sequence)
+        if first > self.newest_sequence + 1:
+            self.gaps.open(self.newest_sequence + 1, first - 1, now_ns + self._first_nack_delay_ns())
+        else:
+            first = self.gaps.fill(first, packet.sequence) or self.newest_sequence + 1
+            if first > packet.sequence:
+                self._counters.add("packets_dropped", cause=Cause.DUPLICATE)
+                return []
+        self.newest_sequence = max(self.newest_sequence, packet.sequence)
+        self._window[first] = decode(bytes(packet.data))  # the datagram's buffer is the driver's to use again
+        self.window_bytes += packet.size
+        instructions = list(self._advance())
+        while (overflow := self._overflow()) is not None:
+            instructions += self.give_up(*overflow, Cause.WINDOW)
+        return instructions
+
+    def _overflow(self) -> tuple[int, int] | None:
+        """The missing packets that must be given up, because the window cannot hold all that came after them."""
+        oldest = self.gaps.oldest
+        if oldest is None:
+            return None
+        if self.window_bytes > self._config.window_bytes_max:
+            return oldest.first, oldest.last
+        span_first = self.newest_sequence - self._config.window_packets_max + 1
+        return (oldest.first, min(oldest.last, span_first - 1)) if oldest.first < span_first else None
+
+    def _advance(self) -> Iterator[ReceiverInstruction]:
+        """Go on in sequence for as long as the next packet is here or known to be lost."""
+        while True:
+            packet = self._window.pop(self.next_sequence, None)
+            oldest = self.gaps.oldest
+            if packet is not None:
+                self.window_bytes -= packet.size
+                yield from self._deliver(packet)
+            elif oldest is not None and oldest.given_up is not None and oldest.first == self.next_sequence:
+                yield from self._skip(self.gaps.pop_oldest())
+            else:
+                return
+
+    def _deliver(self, packet: Packet) -> Iterator[ReceiverInstruction]:
+        first, self.next_sequence = self.next_sequence, packet.sequence + 1
+        if packet.gap:
+            self._forget_window_below(self.next_sequence)
+        messages: Packet | list[PacketMessage] = packet
+        broken: list[BrokenMessage] = []
+        if packet.is_fragmented:
+            whole: list[PacketMessage] = []
+            for message in self._reassembler.messages(packet):
+                (broken if isinstance(message, BrokenMessage) else whole).append(message)  # type: ignore[attr-defined]
+            messages = whole
+        yield from self._report(iter(broken))
+        self._counters.add("messages_delivered", len(messages))
+        yield Deliver(self.key, self.epoch, first, packet.sequence, packet.flags, messages)
+
+    def _forget_window_below(self, sequence: int) -> None:
+        """Packets that a filter says were not for us, though they came by another way."""
+        for first in [first for first in self._window if first < sequence]:
+            self.window_bytes -= self._window.pop(first).size
+
+    def _skip(self, gap: Gap) -> Iterator[ReceiverInstruction]:
+        assert gap.given_up is not None
+        self.next_sequence = gap.last + 1
+        self._counters.add("packets_lost", gap.last - gap.first + 1, cause=gap.given_up)
+        yield LossReceipt(self.key, self.epoch, gap.first, gap.last, gap.given_up)
+        yield from self._report(self._reassembler.lose())
+
+    def _report(self, broken: Iterator[BrokenMessage]) -> Iterator[ReceiverInstruction]:
+        for message in broken:
+            self._counters.add("messages_lost", cause=message.cause)
+            yield LossReceipt(self.key, self.epoch, message.first, message.last, message.cause, message.topic)
+
+    def _first_nack_delay_ns(self) -> int:
+        return self._randomness.below(self._config.nack_delay_us * NS_PER_US + 1)
+
+    def _retry_ns(self, attempts: int) -> int:
+        wait_ns = self._config.nack_retry_ms * NS_PER_MS << min(attempts - 1, BACK_OFF_DOUBLINGS_MAX)
+        return wait_ns + self._randomness.below(wait_ns // 4 + 1)

@@ -1,0 +1,31 @@
+"""What happened in a run: the newest entries for people, and a digest of all of them for comparing runs."""
+
+import hashlib
+from collections import deque
+from typing import TextIO
+
+ENTRIES_KEPT = 2_000
+
+
+class EventLog:
+    """Every entry goes into the digest; two runs with one digest did the same things at the same times."""
+
+    def __init__(self, trace: TextIO | None = None) -> None:
+        self._digest = hashlib.sha256()
+        self._newest: deque[str] = deque(maxlen=ENTRIES_KEPT)
+        self._trace = trace
+        self.count = 0
+
+    def write(self, now_ns: int, who: str, what: str) -> None:
+        line = f"{now_ns / 1e9:14.9f} {who:12} {what}"
+        self._digest.update(line.encode())
+        self._newest.append(line)
+        self.count += 1
+        if self._trace is not None:
+            self._trace.write(line + "\n")
+
+    def digest(self) -> str:
+        return self._digest.hexdigest()
+
+    def tail(self, count: int = 40) -> list[str]:
+        return list(self._newest)[-count:]

@@ -1,0 +1,118 @@
+"""A datagram network that does everything a network may do to a datagram."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from penstock.middleware.events import Address
+from penstock.sim.world import World
+
+Handler = Callable[[bytes, Address], None]
+
+
+class LinkFaults(msgspec.Struct, kw_only=True):
+    """What happens between any two hosts; each chance is per datagram and destination."""
+
+    loss: float = 0.0
+    duplicate: float = 0.0
+    corrupt: float = 0.0
+    reorder: float = 0.0
+    delay_min_ns: int = 20_000
+    delay_max_ns: int = 200_000
+    reorder_delay_ns: int = 5_000_000
+
+
+class NetworkStatistics(msgspec.Struct):
+    sent: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    corrupted: int = 0
+    delayed: int = 0
+    cut: int = 0
+
+
+class Network:
+    """Unicast and multicast datagrams with loss, delay, duplication, reordering, corruption and partitions."""
+
+    def __init__(self, world: World, faults: LinkFaults) -> None:
+        self.faults = faults
+        self.statistics = NetworkStatistics()
+        self._world = world
+        self._randomness = world.randomness.fork("network")
+        self._handlers: dict[Address, Handler] = {}
+        self._members: dict[int, list[Address]] = {}
+        self._cut: set[frozenset[str]] = set()
+
+    def attach(self, address: Address, handler: Handler) -> None:
+        """Datagrams to `address` go to `handler` from now on."""
+        self._handlers[address] = handler
+
+    def detach(self, address: Address) -> None:
+        self._handlers.pop(address, None)
+        for members in self._members.values():
+            if address in members:
+                members.remove(address)
+
+    def join(self, address: Address, group: int) -> None:
+        members = self._members.setdefault(group, [])
+        if address not in members:
+            members.append(address)
+
+    def cut(self, host: str, other: str) -> None:
+        """No datagram passes between the two hosts, in either direction."""
+        self._cut.add(frozenset((host, other)))
+
+    def mend(self, host: str, other: str) -> None:
+        self._cut.discard(frozenset((host, other)))
+
+    def heal(self) -> None:
+        """Undo every cut and every fault."""
+        self._cut.clear()
+        self.faults = LinkFaults()
+
+    def unicast(self, source: Address, destination: Address, data: bytes) -> None:
+        self._transmit(source, destination, data)
+
+    def multicast(self, source: Address, group: int, data: bytes) -> None:
+        for member in list(self._members.get(group, ())):
+            if member != source:
+                self._transmit(source, member, data)
+
+    def _transmit(self, source: Address, destination: Address, data: bytes) -> None:
+        faults, randomness, statistics = self.faults, self._randomness, self.statistics
+        statistics.sent += 1
+        if frozenset((source[0], destination[0])) in self._cut:
+            statistics.cut += 1
+            return
+        if randomness.chance(faults.loss):
+            statistics.lost += 1
+            return
+        copies = 1
+        if randomness.chance(faults.duplicate):
+            statistics.duplicated += 1
+            copies = 2
+        for _ in range(copies):
+            delay_ns = randomness.between(faults.delay_min_ns, faults.delay_max_ns)
+            if randomness.chance(faults.reorder):
+                statistics.delayed += 1
+                delay_ns += randomness.below(faults.reorder_delay_ns + 1)
+            self._world.after(delay_ns, self._arrival(source, destination, self._damaged(data)))
+
+    def _damaged(self, data: bytes) -> bytes:
+        if not data or not self._randomness.chance(self.faults.corrupt):
+            return data
+        self.statistics.corrupted += 1
+        position = self._randomness.below(len(data))
+        if self._randomness.chance(0.3):
+            return data[:position]
+        damaged = bytearray(data)
+        damaged[position] ^= 1 << self._randomness.below(8)
+        return bytes(damaged)
+
+    def _arrival(self, source: Address, destination: Address, data: bytes) -> Callable[[], None]:
+        def arrive() -> None:
+            handler = self._handlers.get(destination)
+            if handler is not None:
+                handler(data, source)
+
+        return arrive

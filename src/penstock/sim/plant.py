@@ -1,0 +1,205 @@
+"""A plant of publishers and receivers drawn from a seed, the faults that hit it, and the verdict."""
+
+from collections.abc import Callable
+from typing import TextIO
+
+import msgspec
+
+from penstock.base.counters import Counters
+from penstock.base.errors import SimulationError
+from penstock.base.ids import parse_group
+from penstock.middleware import PublisherConfig, ReceiverConfig, StreamKey
+from penstock.middleware.events import ReceiverInstruction
+from penstock.sim.checkers import (
+    BoundsChecker,
+    Checker,
+    CompletenessChecker,
+    ContentChecker,
+    StoryChecker,
+    Viewer,
+)
+from penstock.sim.disk import DiskFaults
+from penstock.sim.faults import FaultSchedule
+from penstock.sim.network import LinkFaults, Network
+from penstock.sim.nodes import PublisherNode, ReceiverNode
+from penstock.sim.randomness import SeededRandomness
+from penstock.sim.world import NS_PER_MS, NS_PER_SECOND, World
+
+STEP_NS = 100 * NS_PER_MS
+
+
+class PlantOptions(msgspec.Struct, kw_only=True):
+    """Everything that distinguishes one plant from another."""
+
+    publishers: int = 2
+    receivers: int = 3
+    groups: int = 2
+    messages_per_s: int = 200
+    message_size_max: int = 200
+    large_messages: float = 0.0
+    publisher: PublisherConfig = PublisherConfig()
+    receiver: ReceiverConfig = ReceiverConfig()
+    link: LinkFaults = msgspec.field(default_factory=LinkFaults)
+    disk: DiskFaults = msgspec.field(default_factory=DiskFaults)
+    fault_interval_ms: int = 0
+    """Mean time between crashes, stalls, cuts and storms; 0 for none."""
+
+    @staticmethod
+    def draw(randomness: SeededRandomness) -> "PlantOptions":
+        """The options of a seed: mild to merciless."""
+        pick = randomness
+        is_small = pick.chance(0.4)  # buffers so small that repairs come too late
+        by_multicast = pick.chance(0.5)
+        return PlantOptions(
+            publishers=pick.between(1, 3),
+            receivers=pick.between(1, 4),
+            groups=pick.between(1, 2),
+            messages_per_s=pick.choose([20, 100, 400]),
+            message_size_max=pick.choose([32, 200, 1_000]),
+            large_messages=pick.choose([0.0, 0.02, 0.1]),
+            publisher=PublisherConfig(
+                packet_size_max=pick.choose([256, 512, 1_472]),
+                flush_deadline_us=pick.choose([0, 0, 2_000]),
+                keep_alive_ms=pick.choose([100, 1_000]),
+                keep_alive_packets=pick.choose([3, 1_000]),
+                retransmission_packets_max=16 if is_small else 4_096,
+                repair="multicast" if by_multicast else "unicast",
+            ),
+            receiver=ReceiverConfig(
+                join=pick.choose(["live", "start"]),
+                nack="multicast" if by_multicast else "unicast",
+                nack_attempts_max=pick.choose([3, 12]),
+                window_packets_max=32 if is_small else 4_096,
+                window_bytes_max=8_192 if is_small else 1_048_576,
+            ),
+            link=LinkFaults(
+                loss=pick.choose([0.0, 0.01, 0.1, 0.3]),
+                duplicate=pick.choose([0.0, 0.02, 0.2]),
+                corrupt=pick.choose([0.0, 0.01, 0.05]),
+                reorder=pick.choose([0.0, 0.05, 0.3]),
+                delay_max_ns=pick.choose([200_000, 5_000_000]),
+                reorder_delay_ns=pick.choose([1_000_000, 50_000_000]),
+            ),
+            disk=DiskFaults(fsync_failure=pick.choose([0.0, 0.3]), slow_fsync=pick.choose([0.0, 0.2])),
+            fault_interval_ms=pick.choose([0, 500, 3_000]),
+        )
+
+
+class Summary(msgspec.Struct, kw_only=True):
+    """What a run did, for people."""
+
+    seed: int
+    virtual_seconds: float
+    events: int
+    digest: str
+    messages_published: int
+    messages_delivered: int
+    packets_sent: int
+    datagrams_lost: int
+    nacks_sent: int
+    repairs_sent: int
+    packets_reported_lost: int
+    crashes: int
+
+
+class MiddlewarePlant:
+    """Publishers and receivers on a faulty network, with checkers around them."""
+
+    def __init__(self, world: World, options: PlantOptions) -> None:
+        self.world = world
+        self.options = options
+        self.network = Network(world, options.link)
+        self.groups = [parse_group(f"239.7.0.{n + 1}") for n in range(options.groups)]
+        self.publishers = [PublisherNode(self, n + 1) for n in range(options.publishers)]
+        self.receivers = [ReceiverNode(self, n + 1) for n in range(options.receivers)]
+        self.faults = FaultSchedule(self)
+        stories = StoryChecker(joins_at_start=options.receiver.join == "start")
+        self.contents = ContentChecker()
+        self.checkers: list[Checker] = [
+            stories,
+            self.contents,
+            BoundsChecker(),
+            CompletenessChecker(stories, self.contents),
+        ]
+
+    # What nodes report
+
+    def sent(self, key: StreamKey, epoch: int, data: bytes) -> None:
+        for checker in self.checkers:
+            checker.sent(key, epoch, data)
+
+    def said(self, viewer: Viewer, instruction: ReceiverInstruction) -> None:
+        for checker in self.checkers:
+            checker.said(viewer, instruction)
+
+    # The run
+
+    def start(self) -> None:
+        for node in (*self.receivers, *self.publishers):
+            node.start()
+        self.faults.start()
+
+    def run(self, duration_ns: int) -> None:
+        """Let the plant work for a while, with a look at its bounds every now and then."""
+        end_ns = self.world.now_ns() + duration_ns
+        while self.world.now_ns() < end_ns:
+            self.world.run_until(min(end_ns, self.world.now_ns() + STEP_NS))
+            for checker in self.checkers:
+                checker.step(self)
+
+    def finish(self) -> None:
+        """End the faults, let the plant settle, close the publishers, and judge."""
+        self.faults.stop()
+        self.run(2 * self.options.receiver.publisher_expiry_ms * NS_PER_MS)
+        for publisher in self.publishers:
+            publisher.close()
+        self.run(2 * self.options.receiver.publisher_expiry_ms * NS_PER_MS)
+        for checker in self.checkers:
+            checker.finish(self)
+
+    def summary(self) -> Summary:
+        counters = [node.counters for node in (*self.publishers, *self.receivers)]
+
+        def total(name: str, of: list[Counters] = counters) -> int:
+            return sum(each[name] for each in of)
+
+        return Summary(
+            seed=self.world.seed,
+            virtual_seconds=self.world.now_ns() / NS_PER_SECOND,
+            events=self.world.log.count,
+            digest=self.world.log.digest(),
+            messages_published=total("messages_published"),
+            messages_delivered=self.contents.delivered,
+            packets_sent=total("packets_sent"),
+            datagrams_lost=self.network.statistics.lost + self.network.statistics.cut,
+            nacks_sent=total("nacks_sent"),
+            repairs_sent=total("repairs_sent"),
+            packets_reported_lost=total("packets_lost"),
+            crashes=self.faults.crashes,
+        )
+
+
+def run_seed(
+    seed: int,
+    *,
+    seconds: float = 10.0,
+    trace: TextIO | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Summary:
+    """Run the plant of one seed for `seconds` of virtual time and judge it."""
+    world = World(seed, trace)
+    plant = MiddlewarePlant(world, PlantOptions.draw(world.randomness.fork("options")))
+    try:
+        plant.start()
+        while world.now_ns() < seconds * NS_PER_SECOND:
+            plant.run(min(NS_PER_SECOND, round(seconds * NS_PER_SECOND) - world.now_ns()))
+            if progress is not None:
+                progress(world.now_ns() / NS_PER_SECOND)
+        plant.finish()
+    except Exception as error:
+        story = "\n".join(world.log.tail())
+        raise SimulationError(
+            f"seed {seed} at {world.now_ns() / NS_PER_SECOND:.9f} s: {error}\n{story}",
+            hint=f"replay it with: penstock sim --seed {seed} --seconds {seconds:g} --trace trace.txt",
+        ) from error
+    return plant.summary()
