@@ -1,0 +1,60 @@
+"""The packet format: messages into packets and packets into messages.
+
+It is bytes only: it keeps no stream's state, repairs nothing and opens no socket (that is penstock.middleware and
+above), and it does not look into a message's content (that is penstock.model). Read docs/protocol/packet.md first,
+then packet.py for the vocabulary and _codec.pxd for the layout; _packet.pyx reads one packet, _packer.pyx makes them.
+"""
+
+from penstock.wire._packer import PACKET_SIZE_MIN, RANGES_MAX, Packer, encode_gone, encode_nack, restamp
+from penstock.wire._packet import Packet, PacketMessage, decode
+from penstock.wire.extensions import (
+    Hop,
+    Origin,
+    Seal,
+    decode_destination,
+    decode_hops,
+    decode_interest_mask,
+    decode_origin,
+    decode_seal,
+    decode_tags,
+    encode_destination,
+    encode_extensions,
+    encode_hops,
+    encode_interest_mask,
+    encode_origin,
+    encode_seal,
+    encode_tags,
+)
+from penstock.wire.packet import Extension, Kind, MessageFlag, PacketFlag
+
+__all__ = [
+    "decode",
+    "Packet",
+    "PacketMessage",
+    "Packer",
+    "encode_nack",
+    "encode_gone",
+    "restamp",
+    "Kind",
+    "PacketFlag",
+    "MessageFlag",
+    "PACKET_SIZE_MIN",
+    "RANGES_MAX",
+    "Extension",
+    "encode_extensions",
+    "Origin",
+    "encode_origin",
+    "decode_origin",
+    "Hop",
+    "encode_hops",
+    "decode_hops",
+    "Seal",
+    "encode_seal",
+    "decode_seal",
+    "encode_interest_mask",
+    "decode_interest_mask",
+    "encode_destination",
+    "decode_destination",
+    "encode_tags",
+    "decode_tags",
+]
