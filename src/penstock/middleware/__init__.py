@@ -1,4 +1,4 @@
-"""What publishers, filters and receivers share: numbering, loss detection and repair, keep-alive, duplicates, fragments.
+"""What publishers, filters and receivers share: numbering, loss detection, repair, keep-alive, duplicates, fragments.
 
 Two cores without I/O. `Publisher` turns messages into numbered packets and answers repair requests; `Receiver` turns
 packets from any number of publishers into each stream's messages, once and in order, or says what was lost. Topics,

@@ -6,6 +6,7 @@ import msgspec
 
 from penstock.base.config import Config
 from penstock.base.limits import MESSAGE_SIZE_MAX, PACKET_SIZE_DEFAULT, PACKET_SIZE_MAX
+from penstock.wire import PACKET_SIZE_MIN
 
 Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=3_600_000)]
 Microseconds = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
@@ -13,7 +14,7 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 
 
 class PublisherConfig(Config, frozen=True):
-    packet_size_max: Annotated[int, msgspec.Meta(ge=256, le=PACKET_SIZE_MAX)] = PACKET_SIZE_DEFAULT
+    packet_size_max: Annotated[int, msgspec.Meta(ge=PACKET_SIZE_MIN, le=PACKET_SIZE_MAX)] = PACKET_SIZE_DEFAULT
     """Bytes of a packet; longer messages are cut."""
 
     flush_deadline_us: Microseconds = 0

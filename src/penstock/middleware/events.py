@@ -19,7 +19,7 @@ from typing_extensions import Buffer
 
 from penstock.base.core import Tick
 from penstock.base.counters import Cause
-from penstock.wire import PacketMessage
+from penstock.wire import Packet, PacketMessage
 
 Address: TypeAlias = tuple[str, int]
 """Where a datagram comes from or goes to: host and port."""
@@ -104,7 +104,7 @@ class Deliver(msgspec.Struct, frozen=True):
     first: int
     sequence: int
     flags: int
-    messages: Sequence[PacketMessage]
+    messages: Packet | Sequence[PacketMessage]
 
 
 class LossReceipt(msgspec.Struct, frozen=True):
@@ -152,6 +152,4 @@ class Collision(msgspec.Struct, frozen=True):
 
 
 PublisherInstruction: TypeAlias = Multicast | Unicast | Closed
-ReceiverInstruction: TypeAlias = (
-    Deliver | LossReceipt | StreamStarted | StreamEnded | Collision | Multicast | Unicast
-)
+ReceiverInstruction: TypeAlias = Deliver | LossReceipt | StreamStarted | StreamEnded | Collision | Multicast | Unicast

@@ -25,7 +25,9 @@ NS_PER_US = 1_000
 class Publisher:
     """The core of one publisher, on any number of groups. The epoch must be higher than at its last start."""
 
-    def __init__(self, publisher_id: int, epoch: int, config: PublisherConfig, counters: Counters | None = None) -> None:
+    def __init__(
+        self, publisher_id: int, epoch: int, config: PublisherConfig, counters: Counters | None = None
+    ) -> None:
         self.publisher_id = publisher_id
         self.epoch = epoch
         self.config = config
@@ -113,9 +115,7 @@ class _OutgoingStream:
         self.packer = Packer(
             publisher.publisher_id, group, publisher.epoch, packet_size_max=self._config.packet_size_max
         )
-        self.kept = RetransmissionBuffer(
-            self._config.retransmission_packets_max, self._config.retransmission_bytes_max
-        )
+        self.kept = RetransmissionBuffer(self._config.retransmission_packets_max, self._config.retransmission_bytes_max)
         self._goodbye: bytes | None = None
         self._flush_deadline_ns: int | None = None
         self._keep_alive_deadline_ns = 0
@@ -226,7 +226,8 @@ class _OutgoingStream:
     def _send(self, packets: list[bytes], now_ns: int) -> list[PublisherInstruction]:
         """Send packets that were just numbered, the last of them with the highest number."""
         self._packets_since_keep_alive += len(packets)
-        if self._packets_since_keep_alive > self._config.keep_alive_packets and self.packer.pending_count == 0:
+        is_overdue = self._packets_since_keep_alive > self._config.keep_alive_packets
+        if is_overdue and self._goodbye is None and self.packer.pending_count == 0:
             packets = [*packets, self._keep_alive()]
         sequence = self.packer.next_sequence - len(packets)
         for packet in packets:

@@ -7,6 +7,9 @@ import msgspec
 from penstock.base.counters import Cause
 from penstock.wire import MessageFlag, Packet, PacketMessage
 
+CONTINUATION = int(MessageFlag.CONTINUATION)
+MORE = int(MessageFlag.MORE)
+
 
 class BrokenMessage(msgspec.Struct, frozen=True):
     """A message that cannot be put together; the fragments at hand were in packets `first` to `last`."""
@@ -29,24 +32,28 @@ class Reassembler:
         self._last = 0
         self._is_skipping = True  # of a message that began before we joined nothing can be said
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the stream's next packet must go on with a message."""
+        return self._head is not None
+
     def messages(self, packet: Packet) -> Iterator[PacketMessage | BrokenMessage]:
         """The messages that this packet completes, and those it shows to be beyond completion."""
         for message in packet:
-            if not message.flags & MessageFlag.CONTINUATION:
+            if not message.flags & CONTINUATION:
                 yield from self.abandon(Cause.FRAGMENT)
                 self._is_skipping = False
-                if not message.flags & MessageFlag.MORE:
+                if not message.flags & MORE:
                     yield message
                     continue
                 self._head, self._first = _without_payload(message), packet.sequence
             elif self._is_skipping:
-                self._is_skipping = bool(message.flags & MessageFlag.MORE)
+                self._is_skipping = bool(message.flags & MORE)
                 continue
             elif self._head is None:
-                # its beginning was lost: say so once, at the first piece that did arrive
-                if message.topic != self._reported_topic:
-                    yield BrokenMessage(packet.sequence, packet.sequence, Cause.FRAGMENT, message.topic)
-                        self._is_skipping = bool(message.flags & MessageFlag.MORE)
+                # its beginning was lost: say so at the first piece that did arrive
+                yield BrokenMessage(packet.sequence, packet.sequence, Cause.FRAGMENT, message.topic)
+                self._is_skipping = bool(message.flags & MORE)
                 continue
             yield from self._take(message, packet.sequence)
 
@@ -67,8 +74,8 @@ class Reassembler:
         self._last = sequence
         if self._size > self._message_size_max:
             yield from self.abandon(Cause.LENGTH)
-            self._is_skipping = bool(message.flags & MessageFlag.MORE)
-        elif not message.flags & MessageFlag.MORE and self._head is not None:
+            self._is_skipping = bool(message.flags & MORE)
+        elif not message.flags & MORE and self._head is not None:
             head, payload = self._head, b"".join(self._pieces)
             self._reset()
             yield PacketMessage(
@@ -93,6 +100,6 @@ def _without_payload(message: PacketMessage) -> PacketMessage:
         b"",
         model_id=message.model_id,
         model_version=message.model_version,
-        flags=message.flags & ~MessageFlag.MORE,
+        flags=message.flags & ~MORE,
         extensions=message.extensions,
     )

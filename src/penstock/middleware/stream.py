@@ -10,6 +10,7 @@ from penstock.middleware.gaps import Gap, Gaps
 from penstock.middleware.reassembly import BrokenMessage, Reassembler
 from penstock.wire import RANGES_MAX, Packet, PacketFlag, PacketMessage, decode
 
+GOODBYE = int(PacketFlag.GOODBYE)  # a plain number: an IntFlag costs a microsecond per packet
 NS_PER_MS = 1_000_000
 NS_PER_US = 1_000
 BACK_OFF_DOUBLINGS_MAX = 6
@@ -63,7 +64,7 @@ class IncomingStream:
             is_early = sequence < self.first_sequence
             self._counters.add("packets_dropped", cause=Cause.BEFORE_JOIN if is_early else Cause.DUPLICATE)
             return []
-        if packet.flags & PacketFlag.GOODBYE:
+        if packet.flags & GOODBYE:
             self.goodbye_sequence = sequence
         if self.next_sequence >= sequence - packet.gap and not self._window and not self.gaps:
             self.newest_sequence = sequence
@@ -82,11 +83,17 @@ class IncomingStream:
         return instructions
 
     def due_ranges(self, now_ns: int) -> tuple[list[tuple[int, int]], list[ReceiverInstruction]]:
-        """The ranges to ask for now, and reports of those that were asked for in vain too often."""
+        """The ranges to ask for now, and reports of those that were asked for in vain too often.
+
+        A range that would be due in a moment goes along, so that a burst of losses costs one request.
+        """
         ranges: list[tuple[int, int]] = []
         hopeless: list[Gap] = []
+        if (self.gaps.next_nack_ns() or now_ns) > now_ns:
+            return [], []
+        soon_ns = now_ns + self._config.nack_delay_us * NS_PER_US
         for gap in self.gaps.hopeful():
-            if gap.nack_at_ns > now_ns or len(ranges) == RANGES_MAX:
+            if gap.nack_at_ns > soon_ns or len(ranges) == RANGES_MAX:
                 continue
             if gap.attempts >= self._config.nack_attempts_max:
                 hopeless.append(gap)
@@ -150,13 +157,10 @@ class IncomingStream:
         if packet.gap:
             self._forget_window_below(self.next_sequence)
         messages: Packet | list[PacketMessage] = packet
-        broken: list[BrokenMessage] = []
-        if packet.is_fragmented:
-            whole: list[PacketMessage] = []
-            for message in self._reassembler.messages(packet):
-                (broken if isinstance(message, BrokenMessage) else whole).append(message)  # type: ignore[attr-defined]
-            messages = whole
-        yield from self._report(iter(broken))
+        if packet.is_fragmented or self._reassembler.is_open:
+            pieces = list(self._reassembler.messages(packet))
+            messages = [piece for piece in pieces if isinstance(piece, PacketMessage)]
+            yield from self._report(piece for piece in pieces if isinstance(piece, BrokenMessage))
         self._counters.add("messages_delivered", len(messages))
         yield Deliver(self.key, self.epoch, first, packet.sequence, packet.flags, messages)
 

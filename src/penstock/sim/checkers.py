@@ -113,6 +113,7 @@ class _Sent(msgspec.Struct):
     content: bytes
     first: int
     last: int
+    is_complete: bool
 
 
 class _Seen(msgspec.Struct):
@@ -136,11 +137,13 @@ class ContentChecker(Checker):
         packet = decode(data)
         messages = self._sent[key, epoch]
         for message in packet:
+            is_complete = not message.flags & MessageFlag.MORE
             if message.flags & MessageFlag.CONTINUATION:
                 messages[-1].content += bytes(message.payload)
                 messages[-1].last = packet.sequence
+                messages[-1].is_complete = is_complete
             else:
-                messages.append(_Sent(bytes(message.payload), packet.sequence, packet.sequence))
+                messages.append(_Sent(bytes(message.payload), packet.sequence, packet.sequence, is_complete))
 
     def said(self, viewer: Viewer, instruction: ReceiverInstruction) -> None:
         match instruction:
@@ -184,8 +187,11 @@ class ContentChecker(Checker):
             self.require(sent.last == deliver.sequence, f"{viewer} got a message in another packet: {deliver}, {sent}")
             seen.next_index += 1
             self.delivered += 1
-        while seen.next_index < len(messages) and messages[seen.next_index].last <= deliver.sequence:
-            self._require_excuse(viewer, deliver, seen, messages[seen.next_index])
+        while seen.next_index < len(messages):
+            sent = messages[seen.next_index]
+            if sent.last > deliver.sequence or not sent.is_complete:
+                break
+            self._require_excuse(viewer, deliver, seen, sent)
             seen.next_index += 1
 
     def _require_excuse(self, viewer: Viewer, deliver: Deliver, seen: _Seen, message: _Sent) -> None:
@@ -196,9 +202,7 @@ class ContentChecker(Checker):
         """Whether all of it was reported lost, or a part of it was and the rest was reported broken."""
         if message.first < seen.joined:
             return True
-        lost = sum(
-            max(0, min(last, message.last) - max(first, message.first) + 1) for first, last in seen.lost
-        )
+        lost = sum(max(0, min(last, message.last) - max(first, message.first) + 1) for first, last in seen.lost)
         size = message.last - message.first + 1
         is_broken = any(message.first <= first and last <= message.last for first, last in seen.broken)
         return lost == size or (lost > 0 and is_broken)
@@ -250,5 +254,3 @@ class BoundsChecker(Checker):
                     is_bounded, f"{receiver.name} holds {stream.window_packets} packets, {stream.window_bytes} bytes"
                 )
                 self.require(stream.newest_sequence >= stream.next_sequence - 1, f"{receiver.name} ran ahead")
-
-

@@ -99,7 +99,9 @@ class Disk:
             else:
                 for write in covered:
                     _apply(file.durable, write.offset, write.data)
-            self._world.log.write(self._world.now_ns(), self._name, f"fsync {path} {'failed' if is_failing else 'done'}")
+            self._world.log.write(
+                self._world.now_ns(), self._name, f"fsync {path} {'failed' if is_failing else 'done'}"
+            )
             done(not is_failing)
 
         self._world.after(delay_ns, finish)

@@ -31,12 +31,9 @@ class FaultSchedule:
         self._plant.network.heal()
         for publisher in self._plant.publishers:
             publisher.disk.faults.fsync_failure = 0.0
-        for node in self._nodes():
+        for node in self._plant.nodes:
             if not node.is_up:
                 node.start()
-
-    def _nodes(self) -> list[Node]:
-        return [*self._plant.publishers, *self._plant.receivers]
 
     def _wait(self) -> None:
         mean_ns = self._plant.options.fault_interval_ms * NS_PER_MS
@@ -49,7 +46,7 @@ class FaultSchedule:
         self._wait()
 
     def _crash(self) -> None:
-        node = self._randomness.choose(self._nodes())
+        node = self._randomness.choose(self._plant.nodes)
         if node.is_up:
             node.crash()
             self.crashes += 1
@@ -60,11 +57,11 @@ class FaultSchedule:
             node.start()
 
     def _stall(self) -> None:
-        self._randomness.choose(self._nodes()).stall(self._randomness.below(NS_PER_SECOND))
+        self._randomness.choose(self._plant.nodes).stall(self._randomness.below(NS_PER_SECOND))
 
     def _cut(self) -> None:
-        host = self._randomness.choose(self._nodes())
-        other = self._randomness.choose(self._nodes())
+        host = self._randomness.choose(self._plant.nodes)
+        other = self._randomness.choose(self._plant.nodes)
         self._world.log.write(self._world.now_ns(), "network", f"cut {host.name} {other.name}")
         self._plant.network.cut(host.name, other.name)
         self._world.after(self._randomness.below(8 * NS_PER_SECOND), lambda: self._mend(host.name, other.name))

@@ -3,6 +3,7 @@
 from typing import Any
 
 from penstock.base.core import Core, Tick
+from penstock.base.counters import Counters
 from penstock.base.errors import SimulationError
 from penstock.sim.world import World
 
@@ -13,9 +14,10 @@ TICKS_IN_A_ROW_MAX = 10_000
 class Node:
     """One process on one host. Subclasses say how to start its core and what its instructions do."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: World, name: str, component: str) -> None:
         self.world = world
         self.name = name
+        self.counters = Counters(component, node=name)
         self.incarnation = 0
         self.is_up = False
         self.core: Core[Any, Any] | None = None

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.base.counters import Counters
 from penstock.middleware import (
     Address,
     Close,
@@ -39,10 +38,9 @@ class PublisherNode(Node):
     """Publishes bursts of numbered messages; its epochs are on a disk that may fail."""
 
     def __init__(self, plant: "MiddlewarePlant", number: int) -> None:
-        super().__init__(plant.world, f"pub-{number}")
+        super().__init__(plant.world, f"pub-{number}", "publisher")
         self.plant = plant
         self.publisher_id = number
-        self.counters = Counters("publisher", node=self.name)
         self.disk = Disk(plant.world, self.name, plant.options.disk)
         self.farewells: list[tuple[StreamKey, int, int]] = []
         self._randomness = plant.world.randomness.fork(self.name)
@@ -144,9 +142,8 @@ class ReceiverNode(Node):
     """Listens to all groups and tells the checkers all it is told."""
 
     def __init__(self, plant: "MiddlewarePlant", number: int) -> None:
-        super().__init__(plant.world, f"recv-{number}")
+        super().__init__(plant.world, f"recv-{number}", "receiver")
         self.plant = plant
-        self.counters = Counters("receiver", node=self.name)
 
     def address(self) -> Address:
         return (self.name, 2_000 + self.incarnation)
@@ -178,7 +175,9 @@ class ReceiverNode(Node):
                 self.log(f"nack to {destination}")
                 self.plant.network.unicast(self.address(), destination, data)
             case Deliver():
-                self.log(f"deliver {instruction.stream} {instruction.epoch} {instruction.first}..{instruction.sequence}")
+                self.log(
+                    f"deliver {instruction.stream} {instruction.epoch} {instruction.first}..{instruction.sequence}"
+                )
                 self.plant.said(self.viewer(), instruction)
             case LossReceipt():
                 self.log(f"lost {instruction}")

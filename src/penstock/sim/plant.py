@@ -5,7 +5,6 @@ from typing import TextIO
 
 import msgspec
 
-from penstock.base.counters import Counters
 from penstock.base.errors import SimulationError
 from penstock.base.ids import parse_group
 from penstock.middleware import PublisherConfig, ReceiverConfig, StreamKey
@@ -21,6 +20,7 @@ from penstock.sim.checkers import (
 from penstock.sim.disk import DiskFaults
 from penstock.sim.faults import FaultSchedule
 from penstock.sim.network import LinkFaults, Network
+from penstock.sim.node import Node
 from penstock.sim.nodes import PublisherNode, ReceiverNode
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.world import NS_PER_MS, NS_PER_SECOND, World
@@ -58,7 +58,7 @@ class PlantOptions(msgspec.Struct, kw_only=True):
             message_size_max=pick.choose([32, 200, 1_000]),
             large_messages=pick.choose([0.0, 0.02, 0.1]),
             publisher=PublisherConfig(
-                packet_size_max=pick.choose([256, 512, 1_472]),
+                packet_size_max=pick.choose([384, 1_472]),
                 flush_deadline_us=pick.choose([0, 0, 2_000]),
                 keep_alive_ms=pick.choose([100, 1_000]),
                 keep_alive_packets=pick.choose([3, 1_000]),
@@ -112,6 +112,7 @@ class MiddlewarePlant:
         self.groups = [parse_group(f"239.7.0.{n + 1}") for n in range(options.groups)]
         self.publishers = [PublisherNode(self, n + 1) for n in range(options.publishers)]
         self.receivers = [ReceiverNode(self, n + 1) for n in range(options.receivers)]
+        self.nodes: list[Node] = [*self.receivers, *self.publishers]
         self.faults = FaultSchedule(self)
         stories = StoryChecker(joins_at_start=options.receiver.join == "start")
         self.contents = ContentChecker()
@@ -135,7 +136,7 @@ class MiddlewarePlant:
     # The run
 
     def start(self) -> None:
-        for node in (*self.receivers, *self.publishers):
+        for node in self.nodes:
             node.start()
         self.faults.start()
 
@@ -158,10 +159,8 @@ class MiddlewarePlant:
             checker.finish(self)
 
     def summary(self) -> Summary:
-        counters = [node.counters for node in (*self.publishers, *self.receivers)]
-
-        def total(name: str, of: list[Counters] = counters) -> int:
-            return sum(each[name] for each in of)
+        def total(name: str) -> int:
+            return sum(node.counters[name] for node in self.nodes)
 
         return Summary(
             seed=self.world.seed,
@@ -200,6 +199,6 @@ def run_seed(
         story = "\n".join(world.log.tail())
         raise SimulationError(
             f"seed {seed} at {world.now_ns() / NS_PER_SECOND:.9f} s: {error}\n{story}",
-            hint=f"replay it with: penstock sim --seed {seed} --seconds {seconds:g} --trace trace.txt",
+            hint=f"replay it with: penstock sim --seed {seed} --minutes {seconds / 60!r} --trace trace.txt",
         ) from error
     return plant.summary()

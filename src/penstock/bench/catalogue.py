@@ -1,0 +1,28 @@
+"""The benches there are. Their modules are imported only when they run, so that listing them is quick."""
+
+import importlib
+from collections.abc import Iterator
+
+import msgspec
+
+from penstock.bench.harness import Result
+
+
+class Bench(msgspec.Struct, frozen=True):
+    name: str
+    summary: str
+
+    def run(self) -> Iterator[Result]:
+        results: Iterator[Result] = importlib.import_module(f"penstock.bench.{self.name}").run()
+        return results
+
+
+BENCHES = {
+    bench.name: bench
+    for bench in (
+        Bench("codec", "packets encoded and decoded in batches, beside a bare copy of the same bytes"),
+        Bench("match", "topics matched against a million interests, beside bare random memory accesses"),
+        Bench("model", "a field read from Python, beside struct.unpack_from"),
+        Bench("predicate", "a filter expression over records, beside numpy"),
+    )
+}
