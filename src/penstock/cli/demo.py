@@ -1,5 +1,6 @@
 """`penstock demo`: a plant at work. For now it is a simulated one, run at the speed of the wall clock."""
 
+import contextlib
 import time
 from typing import Annotated
 
@@ -8,6 +9,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from penstock.base.endpoint import Endpoint, Health
+from penstock.base.metrics import Metrics
 from penstock.sim import LinkFaults, MiddlewarePlant, Node, PlantOptions, World
 from penstock.sim.world import NS_PER_SECOND
 
@@ -18,6 +21,9 @@ def demo(
     seconds: Annotated[float, typer.Option(min=0.1, help="How long to run; without it, until Ctrl-C.")] = float("inf"),
     loss: Annotated[float, typer.Option(min=0.0, max=0.9, help="Share of datagrams the network loses.")] = 0.02,
     seed: Annotated[int, typer.Option(help="Another seed, another run; the same seed, the same run.")] = 1,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Serve /metrics and /health here on loopback; 0: a free port.")
+    ] = None,
 ) -> None:
     """Show a simulated plant: publishers, a lossy network, receivers, crashes, and every loss repaired or reported."""
     console = Console()
@@ -25,13 +31,28 @@ def demo(
     link = LinkFaults(loss=loss, duplicate=0.01, reorder=0.05)
     plant = MiddlewarePlant(world, PlantOptions(link=link, large_messages=0.02, fault_interval_ms=4_000))
     plant.start()
-    try:
-        _run(console, plant, seconds)
-    except KeyboardInterrupt:
-        console.print("stopping: letting the plant settle")
+    with contextlib.ExitStack() as stack:
+        if metrics_port is not None:
+            stack.enter_context(_endpoint(plant, metrics_port))
+        try:
+            _run(console, plant, seconds)
+        except KeyboardInterrupt:
+            console.print("stopping: letting the plant settle")
     ran_seconds = world.now_ns() / NS_PER_SECOND
     plant.finish()
     _conclude(console, plant, ran_seconds)
+
+
+def _endpoint(plant: MiddlewarePlant, port: int) -> Endpoint:
+    metrics = Metrics()
+    for node in plant.nodes:
+        metrics.register(node.counters)
+
+    def health() -> Health:
+        down = [node.name for node in plant.nodes if not node.is_up]
+        return Health(not down, f"crashed: {', '.join(down)}" if down else "")
+
+    return Endpoint(metrics, health, port=port)
 
 
 def _run(console: Console, plant: MiddlewarePlant, seconds: float) -> None:

@@ -1,14 +1,17 @@
 """Assembles the command and turns errors into one clear line and an exit status."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 from rich.console import Console
 
 import penstock
-from penstock.base import PenstockError
+from penstock.base import PenstockError, log
 from penstock.cli import bench, demo, model, sim
+
+LogStyle: TypeAlias = Literal["text", "json"]
+LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
 HELP = """Penstock distributes market data: fast on a host, without a broker on a network, and provably.
 
@@ -42,11 +45,14 @@ def _show_version(is_wanted: bool) -> None:
 
 @app.callback()
 def options(
+    log_style: Annotated[LogStyle, typer.Option(help="Logs on standard error: for people or for machines.")] = "text",
+    log_level: Annotated[LogLevel, typer.Option(help="The least important log lines to show.")] = "INFO",
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """What stands before the command's name."""
+    log.configure(style=log_style, level=log_level)
 
 
 def main() -> None:

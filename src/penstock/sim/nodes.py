@@ -45,7 +45,7 @@ class PublisherNode(Node):
         self.farewells: list[tuple[StreamKey, int, int]] = []
         self._randomness = plant.world.randomness.fork(self.name)
         self._published = 0
-        self._is_closing = False
+        self._is_resting = False
 
     def address(self) -> Address:
         return (self.name, 1_000 + self.incarnation)
@@ -57,12 +57,15 @@ class PublisherNode(Node):
         self.plant.network.detach(self.address())
         self.disk.crash()
 
+    def rest(self) -> None:
+        """Publish nothing more; keep-alives go on."""
+        self._is_resting = True
+
     def close(self) -> None:
         """Say goodbye, and tell the checkers where each stream ended."""
         publisher = self._publisher()
         if publisher is None:
             return
-        self._is_closing = True
         self.handle(Close())
         for group in self.plant.groups:
             if (next_sequence := publisher.next_sequence(group)) > 1:
@@ -119,7 +122,7 @@ class PublisherNode(Node):
             self.handle(DatagramReceived(data, source))
 
     def _work(self, incarnation: int) -> None:
-        if self.incarnation != incarnation or not self.is_up or self._is_closing:
+        if self.incarnation != incarnation or not self.is_up or self._is_resting:
             return
         burst = [self._message() for _ in range(self._randomness.between(1, 8))]
         self.handle(Publish(self._randomness.choose(self.plant.groups), burst))

@@ -149,8 +149,11 @@ class MiddlewarePlant:
                 checker.step(self)
 
     def finish(self) -> None:
-        """End the faults, let the plant settle, close the publishers, and judge."""
+        """End the faults, work on for a second, let the plant settle, close the publishers, and judge."""
         self.faults.stop()
+        self.run(NS_PER_SECOND)
+        for publisher in self.publishers:
+            publisher.rest()
         self.run(2 * self.options.receiver.publisher_expiry_ms * NS_PER_MS)
         for publisher in self.publishers:
             publisher.close()

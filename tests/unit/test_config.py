@@ -1,0 +1,72 @@
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import pytest
+
+from penstock.base.config import Config, load_toml, parse_toml
+from penstock.base.errors import ConfigurationError, UnknownKeyError
+
+
+class Port(Config, frozen=True):
+    number: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 7_400
+    host: str = "127.0.0.1"
+
+
+class Plant(Config, frozen=True):
+    name: str
+    ports: list[Port] = msgspec.field(default_factory=list)
+    named: dict[str, Port] = msgspec.field(default_factory=dict)
+    spare: Port | None = None
+
+
+def read(text: str) -> Plant:
+    return parse_toml(text, Plant, where="plant.toml")
+
+
+def test_reads_values_and_defaults() -> None:
+    plant = read('name = "p"\n[[ports]]\nnumber = 1\n[named.a]\nhost = "h"\n[spare]\n')
+    assert plant == Plant(name="p", ports=[Port(number=1)], named={"a": Port(host="h")}, spare=Port())
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "guess"),
+    [
+        ('nam = "p"', "nam", "did you mean 'name'?"),
+        ('name = "p"\n[[ports]]\n[[ports]]\nnumbr = 1', "ports[1].numbr", "did you mean 'number'?"),
+        ('name = "p"\n[named.a]\nzzz = 1', "named.a.zzz", "expected one of: number, host"),
+        ('name = "p"\n[spare]\nzzz = 1', "spare.zzz", "expected one of: number, host"),
+    ],
+)
+def test_unknown_key_is_refused_with_its_path_and_what_was_expected(text: str, path: str, guess: str) -> None:
+    with pytest.raises(UnknownKeyError) as caught:
+        read(text)
+    assert f"plant.toml: unknown key '{path}'" in str(caught.value)
+    assert guess in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('name = "p"\n[[ports]]\nnumber = 0', "plant.toml: ports[0].number: expected 'int' >= 1"),
+        ('name = "p"\n[[ports]]\nnumber = "x"', "plant.toml: ports[0].number: expected 'int', got 'str'"),
+        ("", "plant.toml: missing key 'name'"),
+        ('name = "p"\nname = "q"', "plant.toml: is not valid TOML"),
+        ("a=" + "[" * 20_000, "plant.toml: is not valid TOML"),
+    ],
+)
+def test_wrong_value_is_refused_with_its_path_and_what_was_expected(text: str, expected: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read(text)
+    assert str(caught.value).startswith(expected)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
+        load_toml(tmp_path / "missing.toml", Plant)
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigurationError, match="is not UTF-8 text"):
+        load_toml(tmp_path / "binary.toml", Plant)
+    (tmp_path / "huge.toml").write_bytes(b"#" * 2_000_000)
+    with pytest.raises(ConfigurationError, match="at most 1048576 are read"):
+        load_toml(tmp_path / "huge.toml", Plant)

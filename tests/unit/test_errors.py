@@ -1,0 +1,34 @@
+"""Codes are for programs: once published they keep their meaning."""
+
+import penstock.base.errors as errors
+from penstock.base.errors import PacketError, PenstockError
+
+CODES = {
+    "config": "ConfigurationError",
+    "config-unknown-key": "UnknownKeyError",
+    "filter-expression": "FilterExpressionError",
+    "limit": "LimitError",
+    "local-protocol": "LocalProtocolError",
+    "model": "ModelError",
+    "packet": "PacketError",
+    "penstock": "PenstockError",
+    "remote-protocol": "RemoteProtocolError",
+    "simulation": "SimulationError",
+    "topic": "TopicError",
+}
+
+
+def test_codes_are_stable_and_unique() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PenstockError)]
+    assert {kind.code: kind.__name__ for kind in kinds} == CODES
+    assert len(kinds) == len(CODES)
+
+
+def test_text_names_place_problem_and_remedy() -> None:
+    error = PenstockError("port 99999 is too large", where="plant.toml: nodes.a.port", hint="at most 65535")
+    assert str(error) == "plant.toml: nodes.a.port: port 99999 is too large (at most 65535)"
+
+
+def test_a_bad_peer_is_not_our_mistake() -> None:
+    assert issubclass(PacketError, errors.RemoteProtocolError)
+    assert not issubclass(PacketError, errors.LocalProtocolError)

@@ -1,0 +1,152 @@
+import pytest
+
+from penstock.base.core import Tick
+from penstock.base.counters import Cause
+from penstock.base.errors import LocalProtocolError
+from penstock.middleware import Close, Closed, DatagramReceived, Multicast, OutgoingMessage, Publish, Publisher, Unicast
+from penstock.wire import Kind, PacketFlag, decode, encode_nack
+from unit.middleware_kit import GROUP, MS, PUBLISHER_ID, SOURCE, of, packets, publish, publisher
+
+
+def nack(core: Publisher, *ranges: tuple[int, int], now_ns: int = 0, epoch: int = 1) -> list:
+    return core.handle(DatagramReceived(encode_nack(PUBLISHER_ID, GROUP, epoch, ranges), SOURCE), now_ns)
+
+
+@pytest.mark.spec("FILT-3")
+def test_messages_of_one_event_share_a_packet_and_leave_at_once() -> None:
+    sent = publish(publisher(), b"a", b"b", b"c")
+    assert [len(packet) for packet in sent] == [3]
+    assert (sent[0].sequence, sent[0].epoch, sent[0].gap, sent[0].flags) == (1, 1, 0, 0)
+
+
+@pytest.mark.spec("FILT-3")
+def test_latency_is_traded_for_packing_only_up_to_the_configured_deadline() -> None:
+    core = publisher(flush_deadline_us=500)
+    assert publish(core, b"a", now_ns=0) == []
+    assert publish(core, b"b", now_ns=400_000) == []
+    assert core.next_deadline_ns() == 500_000
+    sent = [decode(each.data) for each in core.handle(Tick(), 500_000)]
+    assert [len(packet) for packet in sent] == [2]
+    assert publish(core, b"c", now_ns=600_000) == []
+    assert core.next_deadline_ns() == 1_100_000
+
+
+@pytest.mark.spec("FILT-2")
+def test_a_long_message_is_cut() -> None:
+    sent = publish(publisher(), bytes(10_000))
+    assert len(sent) == 8
+    assert [packet.sequence for packet in sent] == list(range(1, 9))
+    assert b"".join(bytes(message.payload) for packet in sent for message in packet) == bytes(10_000)
+
+
+def test_keep_alives_come_ever_more_slowly_while_nothing_is_said() -> None:
+    core = publisher(keep_alive_first_ms=10, keep_alive_ms=100)
+    publish(core, b"a")
+    times = []
+    for _ in range(6):
+        now_ns = core.next_deadline_ns()
+        assert now_ns is not None
+        (answer,) = core.handle(Tick(), now_ns)
+        packet = decode(answer.data)
+        assert packet.flags == PacketFlag.KEEP_ALIVE
+        assert len(packet) == 0
+        times.append(now_ns // MS)
+    assert times == [10, 30, 70, 150, 250, 350]
+    assert core.next_sequence(GROUP) == 8  # a keep-alive has a number like any other packet
+
+
+def test_keep_alives_come_after_so_many_packets() -> None:
+    core = publisher(keep_alive_packets=3)
+    flags = [packet.flags for n in range(8) for packet in publish(core, b"a", now_ns=n)]
+    assert flags.count(PacketFlag.KEEP_ALIVE) == 2
+    burst = publish(core, *[bytes(1_000)] * 9)
+    assert burst[-1].flags == PacketFlag.KEEP_ALIVE
+
+
+def test_repairs_go_to_the_one_who_asked() -> None:
+    core = publisher()
+    originals = publish(core, *[bytes(1_000)] * 4)
+    answers = nack(core, (2, 3))
+    assert [answer.destination for answer in of(Unicast, answers)] == [SOURCE, SOURCE]
+    repairs = [decode(answer.data) for answer in answers]
+    assert [repair.sequence for repair in repairs] == [2, 3]
+    assert all(repair.flags == PacketFlag.REPAIR for repair in repairs)
+    assert [bytes(message.payload) for message in repairs[0]] == [bytes(message.payload) for message in originals[1]]
+
+
+def test_many_who_ask_get_one_repair_by_multicast() -> None:
+    core = publisher(repair="multicast", repair_hold_ms=5)
+    publish(core, b"a")
+    assert len(of(Multicast, nack(core, (1, 1), now_ns=0))) == 1
+    assert nack(core, (1, 1), now_ns=4 * MS) == []
+    assert len(nack(core, (1, 1), now_ns=6 * MS)) == 1
+    assert core.counters["repairs_suppressed"] == 1
+
+
+def test_what_is_no_longer_kept_is_named() -> None:
+    core = publisher(retransmission_packets_max=2)
+    for n in range(5):
+        publish(core, b"a", now_ns=n)
+    kept = core.kept(GROUP)
+    assert kept is not None
+    assert len(kept) == 2
+    *repairs, gone = [decode(answer.data) for answer in nack(core, (1, 4), (7, 9))]
+    assert [repair.sequence for repair in repairs] == [4]
+    assert (gone.kind, gone.ranges) == (Kind.GONE, [(1, 3)])  # 7 to 9 have not been sent yet
+    assert core.counters["repairs_unavailable"] == 3
+
+
+def test_the_buffer_is_bounded_in_bytes() -> None:
+    core = publisher(retransmission_bytes_max=3_000)
+    for n in range(9):
+        publish(core, bytes(1_000), now_ns=n)
+    kept = core.kept(GROUP)
+    assert kept is not None
+    assert kept.bytes_kept <= 3_000
+    assert len(kept) == 2
+
+
+def test_one_request_cannot_ask_for_a_flood() -> None:
+    core = publisher(repair_packets_max=3)
+    for n in range(10):
+        publish(core, b"a", now_ns=n)
+    assert len(nack(core, *[(1, 10)] * 50)) == 3
+
+
+@pytest.mark.parametrize("size", [1, 2**63])
+def test_hostile_ranges_cost_nothing(size: int) -> None:
+    core = publisher()
+    publish(core, b"a")
+    assert len(nack(core, (1, 2**64 - 1), (2**63, 2**63 + size - 1))) == 1
+
+
+def test_requests_for_others_and_bad_datagrams_are_not_answered() -> None:
+    core = publisher()
+    publish(core, b"a")
+    assert nack(core, (1, 1), epoch=2) == []
+    foreign = encode_nack(PUBLISHER_ID + 1, GROUP, 1, [(1, 1)])
+    other_group = encode_nack(PUBLISHER_ID, GROUP + 1, 1, [(1, 1)])
+    for data in (foreign, other_group, packets(1)[0], b"", b"garbage" * 20, foreign[:-1]):
+        assert core.handle(DatagramReceived(data, SOURCE), 0) == []
+    assert core.counters.by_cause("packets_dropped") == {Cause.FOREIGN: 2, Cause.TRUNCATED: 1}
+
+
+def test_goodbye_is_the_last_packet_repeated_while_it_lingers() -> None:
+    core = publisher(linger_ms=50, keep_alive_first_ms=10, keep_alive_packets=1)
+    publish(core, b"a")
+    goodbye = [decode(answer.data) for answer in core.handle(Close(), 0)][-1]
+    assert goodbye.flags == PacketFlag.GOODBYE | PacketFlag.KEEP_ALIVE
+    last = core.next_sequence(GROUP) - 1
+    assert goodbye.sequence == last
+    repeated = decode(core.handle(Tick(), 10 * MS)[0].data)
+    assert (repeated.sequence, repeated.flags) == (last, goodbye.flags | PacketFlag.REPAIR)
+    assert len(nack(core, (1, 1))) == 1
+    assert of(Closed, core.handle(Tick(), 50 * MS)) == [Closed()]
+    assert core.next_deadline_ns() is None
+
+
+def test_publishing_after_close_is_a_mistake() -> None:
+    core = publisher()
+    core.handle(Close(), 0)
+    with pytest.raises(LocalProtocolError, match="publish after close"):
+        core.handle(Publish(GROUP, [OutgoingMessage("t", b"")]), 0)

@@ -1,0 +1,337 @@
+import pytest
+
+from penstock.base.core import Tick
+from penstock.base.counters import Cause
+from penstock.middleware import (
+    Collision,
+    Deliver,
+    LossReceipt,
+    Multicast,
+    StreamEnded,
+    StreamStarted,
+    Unicast,
+)
+from penstock.wire import Packer, PacketFlag, decode, encode_gone, encode_nack, restamp
+from unit.middleware_kit import (
+    GROUP,
+    KEY,
+    MS,
+    PUBLISHER_ID,
+    SOURCE,
+    contents,
+    of,
+    packets,
+    publish,
+    publisher,
+    receiver,
+    take,
+)
+
+ELSEWHERE = ("10.0.0.9", 9_999)
+
+
+def test_packets_in_order_are_delivered_at_once() -> None:
+    core = receiver()
+    answers = take(core, packets(3))
+    assert of(StreamStarted, answers) == [StreamStarted(KEY, 1, 1)]
+    assert contents(answers) == ["1", "2", "3"]
+
+
+def test_a_missing_packet_is_asked_for_and_the_rest_waits() -> None:
+    core, sent = receiver(), packets(4)
+    answers = take(core, [sent[0], sent[2], sent[3]])
+    assert contents(answers) == ["1"]
+    (request,) = core.handle(Tick(), 0)
+    assert isinstance(request, Unicast)
+    assert request.destination == SOURCE
+    assert decode(request.data).ranges == [(2, 2)]
+    assert contents(take(core, [sent[1]])) == ["2", "3", "4"]
+    assert core.handle(Tick(), 1_000 * MS) == []
+
+
+def test_duplicates_are_dropped_before_and_after_delivery() -> None:
+    core, sent = receiver(), packets(4)
+    answers = take(core, [sent[0], sent[0], sent[2], sent[2], sent[1], sent[1], sent[3]])
+    assert contents(answers) == ["1", "2", "3", "4"]
+    assert core.counters.by_cause("packets_dropped") == {Cause.DUPLICATE: 3}
+
+
+def test_joining_live_begins_with_what_is_seen() -> None:
+    core, sent = receiver(join="live"), packets(9)
+    answers = take(core, [sent[6], sent[5], sent[7]])
+    assert contents(answers) == ["7", "8"]
+    assert core.counters.by_cause("packets_dropped") == {Cause.BEFORE_JOIN: 1}
+
+
+def test_joining_at_the_start_asks_for_what_came_before() -> None:
+    core, sent = receiver(join="start"), packets(5)
+    assert contents(take(core, [sent[4]])) == []
+    (request,) = of(Unicast, core.handle(Tick(), 0))
+    assert decode(request.data).ranges == [(1, 4)]
+    assert contents(take(core, sent[:4])) == ["1", "2", "3", "4", "5"]
+
+
+def test_packets_that_a_filter_removed_are_not_missed() -> None:
+    """Last received + gap = current - 1."""
+    core, sent = receiver(), packets(9)
+    answers = take(core, [sent[0], restamp(sent[4], gap=3), sent[5]])
+    assert contents(answers) == ["1", "5", "6"]
+    assert [(each.first, each.sequence) for each in of(Deliver, answers)] == [(1, 1), (2, 5), (6, 6)]
+    answers = take(core, [restamp(sent[8], gap=1)])
+    assert contents(answers) == []
+    assert decode(core.handle(Tick(), 0)[0].data).ranges == [(7, 7)]
+    assert contents(take(core, [sent[6]])) == ["7", "9"]
+
+
+def test_a_gap_that_covers_what_is_held_back_leaves_nothing_behind() -> None:
+    core, sent = receiver(), packets(9)
+    answers = take(core, [sent[0], sent[3], restamp(sent[5], gap=4)])
+    assert [(each.first, each.sequence) for each in of(Deliver, answers)] == [(1, 1), (2, 6)]
+    (stream,) = core.streams()
+    assert (stream.window_packets, stream.window_bytes, len(stream.gaps)) == (0, 0, 0)
+
+
+def test_an_impossible_gap_is_refused() -> None:
+    core = receiver()
+    assert take(core, [restamp(packets(1)[0], gap=1)]) == []
+    assert core.counters.by_cause("packets_dropped") == {Cause.LENGTH: 1}
+
+
+def test_what_the_publisher_no_longer_has_is_reported_lost() -> None:
+    core, sent = receiver(), packets(5)
+    take(core, [sent[0], sent[4]])
+    answers = take(core, [encode_gone(PUBLISHER_ID, GROUP, 1, [(2, 3)])])
+    assert answers == [LossReceipt(KEY, 1, 2, 3, Cause.GONE)]
+    assert contents(take(core, [sent[3]])) == ["4", "5"]
+    assert core.counters.by_cause("packets_lost") == {Cause.GONE: 2}
+
+
+def test_a_loss_in_the_middle_waits_for_its_turn() -> None:
+    core, sent = receiver(), packets(5)
+    take(core, [sent[0], sent[2], sent[4]])
+    assert take(core, [encode_gone(PUBLISHER_ID, GROUP, 1, [(4, 4)])]) == []
+    answers = take(core, [sent[1]])
+    assert contents(answers) == ["2", "3", "5"]
+    assert of(LossReceipt, answers) == [LossReceipt(KEY, 1, 4, 4, Cause.GONE)]
+    assert isinstance(answers[2], LossReceipt)
+
+
+def test_asking_ends_after_so_many_attempts_ever_further_apart() -> None:
+    core, sent = receiver(nack_attempts_max=4, nack_retry_ms=10), packets(3)
+    take(core, [sent[0], sent[2]])
+    times, answers = [], []
+    while not of(LossReceipt, answers):
+        now_ns = core.next_deadline_ns()
+        assert now_ns is not None
+        times.append(now_ns // MS)
+        answers = core.handle(Tick(), now_ns)
+    assert times == [0, 10, 30, 70, 150]
+    assert of(LossReceipt, answers) == [LossReceipt(KEY, 1, 2, 2, Cause.NO_ANSWER)]
+    assert contents(answers) == ["3"]
+    assert core.counters["nacks_sent"] == 4
+
+
+def test_requests_by_multicast_are_held_back_when_another_has_asked() -> None:
+    core, sent = receiver(nack="multicast", nack_retry_ms=10), packets(4)
+    take(core, [sent[0], sent[3]])
+    take(core, [encode_nack(PUBLISHER_ID, GROUP, 1, [(1, 3)])], source=ELSEWHERE)
+    assert core.handle(Tick(), 0) == []
+    assert core.counters["nacks_suppressed"] == 1
+    (request,) = core.handle(Tick(), 10 * MS)
+    assert isinstance(request, Multicast)
+    assert request.group == GROUP
+
+
+def test_a_burst_of_losses_costs_one_request() -> None:
+    core, sent = receiver(), packets(20)
+    take(core, sent[::2])
+    (request,) = core.handle(Tick(), 0)
+    assert decode(request.data).ranges == [(n, n) for n in range(2, 19, 2)]
+
+
+def test_the_window_is_bounded_in_packets() -> None:
+    core, sent = receiver(window_packets_max=4), packets(9)
+    answers = take(core, [sent[0], *sent[2:]])
+    assert of(LossReceipt, answers) == [LossReceipt(KEY, 1, 2, 2, Cause.WINDOW)]
+    assert contents(answers) == ["1", "3", "4", "5", "6", "7", "8", "9"]
+
+
+def test_a_full_window_gives_up_no_more_than_it_must() -> None:
+    core, sent = receiver(window_packets_max=4), packets(9)
+    answers = take(core, [sent[0], sent[8]])
+    assert of(LossReceipt, answers) == [LossReceipt(KEY, 1, 2, 5, Cause.WINDOW)]
+    assert contents(take(core, sent[5:8])) == ["6", "7", "8", "9"]
+
+
+def test_the_window_is_bounded_in_bytes() -> None:
+    core, sent = receiver(window_bytes_max=200), packets(9)
+    take(core, [sent[0], *sent[2:]])
+    (stream,) = core.streams()
+    assert core.counters.by_cause("packets_lost") == {Cause.WINDOW: 1}
+    assert stream.window_bytes <= 200
+
+
+def test_a_number_from_the_far_future_costs_one_receipt() -> None:
+    core = receiver()
+    answers = take(core, [packets(1)[0], packets(1, first=2**63)[0]])
+    assert [(each.first, each.last) for each in of(LossReceipt, answers)] == [(2, 2**63 - 8_192)]
+
+
+def test_a_restarted_publisher_begins_a_new_epoch_from_its_first_packet() -> None:
+    core, old, new = receiver(), packets(5, epoch=1), packets(3, epoch=2)
+    take(core, [old[0], old[2]])
+    answers = take(core, [new[1]])
+    assert answers[:4] == [
+        LossReceipt(KEY, 1, 2, 2, Cause.RESTARTED),
+        answers[1],
+        StreamEnded(KEY, 1, 4, Cause.RESTARTED),
+        StreamStarted(KEY, 2, 1),
+    ]
+    assert contents(answers) == ["3"]
+    assert contents(take(core, [new[0]])) == ["1", "2"]
+    assert take(core, [old[3]]) == []
+    assert core.counters.by_cause("packets_dropped") == {Cause.STALE_EPOCH: 1}
+
+
+def test_a_silent_publisher_expires_and_its_return_repeats_and_skips_nothing() -> None:
+    core, sent = receiver(publisher_expiry_ms=1_000), packets(6)
+    take(core, [sent[0], sent[2]])
+    answers = []
+    while not of(StreamEnded, answers):
+        now_ns = core.next_deadline_ns()
+        assert now_ns is not None
+        answers += core.handle(Tick(), now_ns)
+    assert of(LossReceipt, answers) == [LossReceipt(KEY, 1, 2, 2, Cause.EXPIRED)]
+    assert of(StreamEnded, answers) == [StreamEnded(KEY, 1, 4, Cause.EXPIRED)]
+    assert core.streams() == []
+    assert take(core, [sent[1], sent[2]]) == []
+    answers = take(core, [sent[4]], now_ns=9_000 * MS)
+    assert answers == [StreamStarted(KEY, 1, 4)]
+    assert contents(take(core, [sent[3]])) == ["4", "5"]
+
+
+def test_goodbye_ends_the_stream_when_everything_before_it_is_there() -> None:
+    core, sent = receiver(), packets(3)
+    last = restamp(sent[2], set_flags=PacketFlag.GOODBYE)
+    assert of(StreamEnded, take(core, [sent[0], last])) == []
+    answers = take(core, [sent[1]])
+    assert contents(answers) == ["2", "3"]
+    assert answers[-1] == StreamEnded(KEY, 1, 4, Cause.GOODBYE)
+    assert take(core, [last]) == []
+
+
+def test_two_publishers_with_one_id_are_detected_and_reported_once() -> None:
+    core, sent = receiver(), packets(4)
+    take(core, sent[:2])
+    answers = take(core, sent[2:], source=ELSEWHERE)
+    assert answers == [Collision(KEY, 1, SOURCE, ELSEWHERE)]
+    assert contents(take(core, sent[2:])) == ["3", "4"]
+    assert core.counters.by_cause("packets_dropped") == {Cause.ID_COLLISION: 2}
+
+
+def test_an_older_epoch_that_goes_on_is_a_collision_and_stragglers_are_not() -> None:
+    core, old, new = receiver(), packets(5, epoch=1), packets(5, epoch=2)
+    take(core, new[:1], now_ns=0, source=ELSEWHERE)
+    assert take(core, old[:1], now_ns=10 * MS) == []
+    assert take(core, old[1:3], now_ns=2_000 * MS) == [Collision(KEY, 2, ELSEWHERE, SOURCE)]
+
+
+def test_a_repair_from_somebody_else_is_no_collision() -> None:
+    core, sent = receiver(), packets(4)
+    repair = restamp(sent[1], set_flags=PacketFlag.REPAIR)
+    take(core, [sent[0], sent[2]])
+    assert contents(take(core, [repair], source=ELSEWHERE)) == ["2", "3"]
+    late = receiver()
+    take(late, [repair], source=ELSEWHERE)
+    assert contents(take(late, [sent[2]])) == ["3"]
+    assert late.streams()[0].source == SOURCE
+
+
+@pytest.mark.spec("FILT-2")
+def test_a_long_message_is_reassembled() -> None:
+    content = bytes(range(256)) * 40
+    sent = publish(publisher(), b"before", content, b"after")
+    answers = take(receiver(), [bytes(packet.data) for packet in sent])
+    payloads = [bytes(message.payload) for deliver in of(Deliver, answers) for message in deliver.messages]
+    assert payloads == [b"before", content, b"after"]
+
+
+@pytest.mark.spec("FILT-2")
+@pytest.mark.parametrize("position", ["first", "middle", "last"])
+def test_loss_inside_a_long_message_drops_it_alone_and_is_reported(position: str) -> None:
+    sending = publisher()
+    before, long, after = (publish(sending, content) for content in (b"before", bytes(5_000), b"after"))
+    lost = {"first": long[0], "middle": long[1], "last": long[-1]}[position].sequence
+    core = receiver()
+    answers = take(core, [bytes(packet.data) for packet in (*before, *long, *after) if packet.sequence != lost])
+    answers += take(core, [encode_gone(PUBLISHER_ID, GROUP, 1, [(lost, lost)])])
+    assert contents(answers) == ["before", "after"]
+    receipts = of(LossReceipt, answers)
+    assert [(each.first, each.last, each.cause) for each in receipts if not each.topic] == [(lost, lost, Cause.GONE)]
+    assert {each.cause for each in receipts if each.topic == "t"} == {Cause.FRAGMENT}
+    assert core.counters["messages_lost"] >= 1
+
+
+def test_a_message_beyond_the_limit_is_reported_and_the_next_one_comes() -> None:
+    sent = [bytes(packet.data) for packet in publish(publisher(), bytes(9_000), b"after")]
+    answers = take(receiver(message_size_max=4_000), sent)
+    assert contents(answers) == ["after"]
+    assert [each.cause for each in of(LossReceipt, answers)] == [Cause.LENGTH]
+
+
+def test_a_fragment_that_is_never_continued_does_not_swallow_the_next_message() -> None:
+    """A publisher that breaks the protocol costs its own message, not the one after it."""
+    packer = Packer(PUBLISHER_ID, GROUP, 1)
+    cut = packer.add("long", bytes(4_000))
+    whole = packets(1, first=2)
+    tail = [restamp(each) for each in cut[1:]]
+    answers = take(receiver(), [cut[0], whole[0], *tail])
+    assert contents(answers) == ["2"]
+    assert [each.cause for each in of(LossReceipt, answers)] == [Cause.FRAGMENT]
+
+
+def test_joining_inside_a_long_message_reports_nothing() -> None:
+    sent = [bytes(packet.data) for packet in publish(publisher(), bytes(5_000), b"after")]
+    answers = take(receiver(), sent[2:])
+    assert contents(answers) == ["after"]
+    assert of(LossReceipt, answers) == []
+
+
+@pytest.mark.spec("FILT-14")
+def test_bad_packets_are_counted_by_cause_and_dropped() -> None:
+    core, good = receiver(), packets(1)[0]
+    bad = {
+        Cause.FOREIGN: b"GET / HTTP/1.1\r\n" * 4,
+        Cause.TRUNCATED: good[:-8],
+        Cause.LENGTH: good + b"more",
+        Cause.CHECKSUM: good[:-1] + bytes([good[-1] ^ 1]),
+        Cause.VERSION: good[:2] + b"\x09" + good[3:],
+    }
+    assert take(core, bad.values()) == []
+    assert core.counters.by_cause("packets_dropped") == dict.fromkeys(bad, 1)
+    assert contents(take(core, [good])) == ["1"]
+
+
+def test_streams_are_bounded() -> None:
+    core = receiver(streams_max=2)
+    for publisher_id in (1, 2, 3):
+        take(core, packets(1, publisher_id=publisher_id))
+    assert len(core.streams()) == 2
+    assert core.counters.by_cause("packets_dropped") == {Cause.STREAM_LIMIT: 1}
+
+
+def test_requests_and_answers_of_unknown_streams_are_counted() -> None:
+    core = receiver()
+    assert take(core, [encode_gone(7, GROUP, 1, [(1, 1)]), encode_nack(7, GROUP, 1, [(1, 1)])]) == []
+    assert core.counters.by_cause("packets_dropped") == {Cause.UNKNOWN_STREAM: 2}
+
+
+def test_what_is_held_back_survives_the_reuse_of_the_datagrams_buffer() -> None:
+    core, sent = receiver(), packets(3)
+    buffer = bytearray(2_000)
+    answers = []
+    for packet in (sent[0], sent[2], sent[1]):
+        buffer[: len(packet)] = packet
+        answers += contents(take(core, [memoryview(buffer)[: len(packet)]]))
+        buffer[:] = bytes(2_000)
+    assert answers == ["1", "2", "3"]

@@ -1,0 +1,123 @@
+"""The rules that no linter knows."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "penstock"
+
+CORES = ("middleware", "topics", "wire", "model")
+"""Packages whose Python code must be deterministic: what they need of the world is passed in."""
+
+FORBIDDEN_IN_CORES = {
+    "asyncio", "concurrent", "datetime", "multiprocessing", "random", "secrets", "select", "selectors", "signal",
+    "socket", "ssl", "subprocess", "tempfile", "threading", "time", "uuid",
+}  # fmt: skip
+
+ALLOWED = {
+    # an expression's TIMESTAMP literal is parsed, no clock is read
+    ("topics", "datetime"),
+    ("model", "datetime"),
+}
+
+LINES_MAX = {".py": 400, ".pyx": 600}
+
+ENTRY_POINTS = {"penstock.cli.main"}
+
+
+def python_files(package: str = "") -> list[Path]:
+    return sorted((SOURCE / package).rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def imports(path: Path) -> set[str]:
+    """Every module a file imports, also inside functions; `from a import b` counts as a and a.b."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("package", CORES)
+def test_cores_import_no_clock_socket_random_or_thread(package: str) -> None:
+    for path in python_files(package):
+        roots = {name.split(".")[0] for name in imports(path)}
+        bad = {root for root in roots & FORBIDDEN_IN_CORES if (package, root) not in ALLOWED}
+        assert not bad, f"{path.relative_to(SOURCE)} imports {', '.join(sorted(bad))}: pass it in instead"
+
+
+def test_no_file_is_dead() -> None:
+    used = set(ENTRY_POINTS)
+    for path in python_files():
+        used |= imports(path)
+    benches = set(re.findall(r'Bench\("(\w+)"', (SOURCE / "bench" / "catalogue.py").read_text()))
+    used |= {f"penstock.bench.{name}" for name in benches}
+    for path in SOURCE.rglob("*.pyx"):
+        name = module_name(path)
+        is_cimported = any(f"cimport {path.stem}" in text or f"{name} cimport" in text for text in compiled_texts())
+        assert name in used or is_cimported, f"nothing imports {path.relative_to(SOURCE)}"
+    for path in python_files():
+        if path.name != "__init__.py":
+            assert module_name(path) in used, f"nothing imports {path.relative_to(SOURCE)}"
+
+
+def compiled_texts() -> list[str]:
+    return [path.read_text() for path in SOURCE.rglob("*.pyx")]
+
+
+def test_every_compiled_module_is_typed() -> None:
+    for path in SOURCE.rglob("*.pyx"):
+        assert path.with_suffix(".pyi").exists(), f"{path.relative_to(SOURCE)} has no .pyi"
+
+
+def test_every_package_says_what_it_is() -> None:
+    for path in SOURCE.glob("*/__init__.py"):
+        docstring = ast.get_docstring(ast.parse(path.read_text()))
+        assert docstring, f"{path.relative_to(SOURCE)} has no docstring"
+
+
+def test_files_stay_short() -> None:
+    for path in SOURCE.rglob("*"):
+        if path.suffix in LINES_MAX:
+            lines = len(path.read_text().splitlines())
+            assert lines <= LINES_MAX[path.suffix], f"{path.relative_to(SOURCE)} has {lines} lines: make it two"
+
+
+def test_production_does_not_import_the_simulator() -> None:
+    for path in python_files():
+        package = path.relative_to(SOURCE).parts[0]
+        if package not in ("sim", "cli"):
+            assert not any(name.startswith("penstock.sim") for name in imports(path)), path
+
+
+def test_nothing_fails_silently() -> None:
+    for path in python_files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ExceptHandler):
+                is_silent = node.type is None or all(isinstance(each, ast.Pass) for each in node.body)
+                assert not is_silent, f"{path.relative_to(SOURCE)}:{node.lineno}"
+
+
+def test_importing_starts_nothing(project: Path) -> None:
+    """Counted in a new interpreter: no thread, no open socket."""
+    script = """
+import os, threading
+import penstock, penstock.middleware, penstock.model, penstock.topics, penstock.wire
+paths = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+links = [os.readlink(path) for path in paths if os.path.lexists(path)]
+assert threading.active_count() == 1
+assert not [link for link in links if link.startswith("socket")], links
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=project, timeout=60)
