@@ -97,7 +97,7 @@ def encode_interest_mask(mask: int) -> bytes:
 
 
 def decode_interest_mask(body: bytes) -> int:
-    _check_size(body, Extension.INTEREST_MASK, len(body) % _WORD.size == 0)
+    _check_size(body, Extension.INTEREST_MASK, len(body) > 0 and len(body) % _WORD.size == 0)
     return int.from_bytes(body, "little")
 
 
