@@ -101,6 +101,14 @@ def decode(data: bytes) -> Packet:
     return Packet(kind, flags, publisher_id, group, epoch, sequence, gap, extensions, messages, ranges)
 
 
+def verdict(data: bytes) -> Packet | str:
+    """The packet, or the name of the cause why it is none."""
+    try:
+        return decode(data)
+    except BadPacket as bad:
+        return bad.cause
+
+
 def _message(reader: "_Reader", *, is_first: bool, is_last: bool) -> Message:
     flags, topic_size, message_size, model_id, model_version, extensions_size, _ = struct.unpack(
         "<HHIHHHH", reader.take(16)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from interop import packet_decoder
 from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.wire import (
+    ERROR_CAUSES,
     MESSAGE_DTYPE,
     MESSAGES_MAX,
     PACKET_DTYPE,
@@ -23,7 +24,6 @@ from penstock.wire import (
     Packer,
     PacketMessage,
     Seal,
-    _codec,
     decode,
     decode_batch,
     encode_batch,
@@ -184,10 +184,10 @@ def test_a_batch_decodes_what_single_packets_decode(messages: list[Sent], data: 
     expected: list[tuple[int, packet_decoder.Message]] = []
     causes: Counter[str] = Counter()
     for index, (packet, row) in enumerate(zip(packets, packet_rows, strict=True)):
-        verdict = verdict_of_independent(packet)
+        verdict = packet_decoder.verdict(packet)
         if isinstance(verdict, str):
             causes[verdict] += 1
-            assert _codec.ERROR_CAUSES[row["error"]] == verdict
+            assert ERROR_CAUSES[row["error"]] == verdict
         else:
             count = len(verdict.messages)
             assert (row["error"], row["kind"], row["sequence"], row["count"]) == (0, 1, verdict.sequence, count)
@@ -201,13 +201,6 @@ def test_a_batch_decodes_what_single_packets_decode(messages: list[Sent], data: 
         assert part_of(joined, row, "payload") == message.payload
         assert part_of(joined, row, "extensions") == encode_extensions(message.extensions)
         assert (row["flags"], row["model_id"], row["model_version"]) == message[2:5]
-
-
-def verdict_of_independent(data: bytes) -> packet_decoder.Packet | str:
-    try:
-        return packet_decoder.decode(data)
-    except packet_decoder.BadPacket as bad:
-        return bad.cause
 
 
 def part_of(data: bytes, row: numpy.void, name: str) -> bytes:

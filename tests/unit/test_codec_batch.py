@@ -7,12 +7,12 @@ from penstock.base.counters import Cause
 from penstock.base.errors import LocalProtocolError
 from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.wire import (
+    ERROR_CAUSES,
     MESSAGE_DTYPE,
     MESSAGES_MAX,
     PACKET_DTYPE,
     MessageFlag,
     Packer,
-    _codec,
     decode,
     decode_batch,
     encode_batch,
@@ -59,7 +59,7 @@ def test_bad_packets_are_marked_and_counted_by_cause() -> None:
     packets, messages = rows(7)
     done = decode_batch(*slots([good[0], damaged, b"", nack, good[2][:50], damaged, good[3]]), packets, messages)
     assert done == (7, 2, {Cause.CHECKSUM: 2, Cause.FOREIGN: 1, Cause.TRUNCATED: 1})
-    assert [_codec.ERROR_CAUSES.get(error) for error in packets["error"]] == [
+    assert [ERROR_CAUSES.get(error) for error in packets["error"]] == [
         *(None, Cause.CHECKSUM, Cause.FOREIGN, None, Cause.TRUNCATED, Cause.CHECKSUM, None)
     ]
     assert messages["packet_index"][:2].tolist() == [0, 6]

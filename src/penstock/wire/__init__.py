@@ -7,6 +7,7 @@ makes them, _batch.pyx does both for many at once.
 """
 
 from penstock.wire._batch import MESSAGE_DTYPE, MESSAGES_MAX, PACKET_DTYPE, decode_batch, encode_batch
+from penstock.wire._codec import ERROR_CAUSES
 from penstock.wire._packer import PACKET_SIZE_MIN, RANGES_MAX, Packer, encode_gone, encode_nack, restamp
 from penstock.wire._packet import Packet, PacketMessage, decode
 from penstock.wire.extensions import (
@@ -42,6 +43,7 @@ __all__ = [
     "PACKET_DTYPE",
     "MESSAGE_DTYPE",
     "MESSAGES_MAX",
+    "ERROR_CAUSES",
     "Kind",
     "PacketFlag",
     "MessageFlag",
