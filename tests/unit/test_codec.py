@@ -232,7 +232,14 @@ class TestBadPackets:
         with pytest.raises(LocalProtocolError):
             Packer(*STREAM).add(topic, b"")
 
+    def test_a_topic_does_not_go_on_in_its_padding(self) -> None:
+        data = bytearray(header(count=1, body=message(topic="€".encode())))
+        struct.pack_into("<H", data, 50, 2)
+        assert cause_of(with_checksum(bytes(data))) == Cause.LENGTH
+
     def test_the_error_names_the_place(self) -> None:
+        with pytest.raises(PacketError, match="byte 6:"):
+            decode(header(count=65_535, body=message()))
         with pytest.raises(PacketError, match="byte 72"):
             decode(header(count=2, body=message() + message(topic=b"")))
 

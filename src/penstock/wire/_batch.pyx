@@ -87,8 +87,9 @@ def decode_batch(
     """Decode the datagrams at these places of `data` into rows of PACKET_DTYPE and MESSAGE_DTYPE.
 
     Returns how many packets were decoded, how many messages they have, and how many packets were dropped by cause; a
-    dropped packet's row has its error and no messages. Fewer packets than given are decoded when the next one's
-    messages might not fit: go on with the rest. `messages_out` has at least MESSAGES_MAX rows, so one always fits.
+    dropped packet's row has its error and, like a NACK's or GONE's, no messages. Fewer packets than given are decoded
+    when the next one's messages might not fit: go on with the rest. `messages_out` has at least MESSAGES_MAX rows, so
+    one always fits.
     """
     cdef Py_ssize_t packet_count = packet_offsets.shape[0]
     cdef Py_ssize_t messages_max = messages_out.shape[0]
@@ -101,6 +102,7 @@ def decode_batch(
         raise LocalProtocolError("packet_offsets, packet_sizes and packets_out differ in length")
     if messages_max < MESSAGES_MAX:
         raise LocalProtocolError(f"messages_out has {messages_max} rows", hint=f"at least {MESSAGES_MAX} are needed")
+    check_buffer(data.shape[0])
     with nogil:
         check_places(data.shape[0], packet_offsets, packet_sizes)
         while decoded < packet_count:
@@ -166,6 +168,7 @@ def encode_batch(
     packet.sequence = unsigned(first_sequence, UINT64_MAX, "first sequence")
     size_max = packet_size_max // ALIGNMENT * ALIGNMENT
     count_max = messages_max
+    check_buffer(out.shape[0])
     with nogil:
         check_messages(topics, payloads, messages, size_max - PACKET_HEADER_SIZE)
         while packed < message_count and packet_count < packets_out.shape[0]:
@@ -216,11 +219,15 @@ cdef inline const uint8_t *start_of(const uint8_t[::1] data) noexcept nogil:
     return &data[0] if data.shape[0] else NULL
 
 
+cdef int check_buffer(Py_ssize_t size) except -1:
+    """Places in a batch's buffer are 32-bit numbers."""
+    if size > <Py_ssize_t>UINT32_MAX:
+        raise LocalProtocolError(f"a batch has at most {UINT32_MAX} bytes, not {size}")
+    return 0
+
+
 cdef int check_places(Py_ssize_t data_size, const uint32_t[::1] offsets, const uint32_t[::1] sizes) except -1 nogil:
     cdef Py_ssize_t index
-    if data_size > <Py_ssize_t>UINT32_MAX:
-        with gil:
-            raise LocalProtocolError(f"a batch has at most {UINT32_MAX} bytes, not {data_size}")
     for index in range(offsets.shape[0]):
         if <uint64_t>offsets[index] + sizes[index] > <uint64_t>data_size:
             with gil:
