@@ -2,9 +2,12 @@
 
 It is bytes only: it keeps no stream's state, repairs nothing and opens no socket (that is penstock.middleware and
 above), and it does not look into a message's content (that is penstock.model). Read docs/protocol/packet.md first,
-then packet.py for the vocabulary and _codec.pxd for the layout; _packet.pyx reads one packet, _packer.pyx makes them.
+then packet.py for the vocabulary and _codec.pxd for the layout; _packet.pyx reads one packet, _packer.pyx
+makes them, _batch.pyx does both for many at once.
 """
 
+from penstock.wire._batch import MESSAGE_DTYPE, MESSAGES_MAX, PACKET_DTYPE, decode_batch, encode_batch
+from penstock.wire._codec import ERROR_CAUSES
 from penstock.wire._packer import PACKET_SIZE_MIN, RANGES_MAX, Packer, encode_gone, encode_nack, restamp
 from penstock.wire._packet import Packet, PacketMessage, decode
 from penstock.wire.extensions import (
@@ -35,6 +38,12 @@ __all__ = [
     "encode_nack",
     "encode_gone",
     "restamp",
+    "decode_batch",
+    "encode_batch",
+    "PACKET_DTYPE",
+    "MESSAGE_DTYPE",
+    "MESSAGES_MAX",
+    "ERROR_CAUSES",
     "Kind",
     "PacketFlag",
     "MessageFlag",

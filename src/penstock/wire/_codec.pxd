@@ -5,6 +5,7 @@ names from penstock.wire._codec.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 cpdef enum:
     PACKET_MAGIC = 0x5350 # the bytes "PS"
@@ -112,6 +113,37 @@ cdef struct MessageView:
     uint16_t model_id
     uint16_t model_version
     uint16_t reserved
+
+
+# Numbers of the packet, which need not be aligned.
+cdef inline uint16_t load_u16(const uint8_t *at) noexcept nogil:
+    cdef uint16_t value
+    memcpy(&value, at, sizeof(value))
+    return value
+
+
+cdef inline uint32_t load_u32(const uint8_t *at) noexcept nogil:
+    cdef uint32_t value
+    memcpy(&value, at, sizeof(value))
+    return value
+
+
+cdef inline uint64_t load_u64(const uint8_t *at) noexcept nogil:
+    cdef uint64_t value
+    memcpy(&value, at, sizeof(value))
+    return value
+
+
+cdef inline void store_u16(uint8_t *at, uint16_t value) noexcept nogil:
+    memcpy(at, &value, sizeof(value))
+
+
+cdef inline void store_u32(uint8_t *at, uint32_t value) noexcept nogil:
+    memcpy(at, &value, sizeof(value))
+
+
+cdef inline void store_u64(uint8_t *at, uint64_t value) noexcept nogil:
+    memcpy(at, &value, sizeof(value))
 
 
 cdef inline uint64_t padded(uint64_t size) noexcept nogil:

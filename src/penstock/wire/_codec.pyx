@@ -38,40 +38,10 @@ cdef dict ERROR_TEXTS = {
     ERROR_FOREIGN: "these bytes are no packet",
     ERROR_VERSION: "the packet has a version that is not known here",
     ERROR_TRUNCATED: "the packet is cut off",
-    ERROR_LENGTH: "the packet's lengths or contents cannot be",
+    ERROR_LENGTH: "the packet's lengths or contents are impossible",
     ERROR_CHECKSUM: "the packet was damaged on its way: the checksum is wrong",
     ERROR_KIND: "the packet is of a kind that is not known here",
 }
-
-
-cdef inline uint16_t load_u16(const uint8_t *at) noexcept nogil:
-    cdef uint16_t value
-    memcpy(&value, at, sizeof(value))
-    return value
-
-
-cdef inline uint32_t load_u32(const uint8_t *at) noexcept nogil:
-    cdef uint32_t value
-    memcpy(&value, at, sizeof(value))
-    return value
-
-
-cdef inline uint64_t load_u64(const uint8_t *at) noexcept nogil:
-    cdef uint64_t value
-    memcpy(&value, at, sizeof(value))
-    return value
-
-
-cdef inline void store_u16(uint8_t *at, uint16_t value) noexcept nogil:
-    memcpy(at, &value, sizeof(value))
-
-
-cdef inline void store_u32(uint8_t *at, uint32_t value) noexcept nogil:
-    memcpy(at, &value, sizeof(value))
-
-
-cdef inline void store_u64(uint8_t *at, uint64_t value) noexcept nogil:
-    memcpy(at, &value, sizeof(value))
 
 
 cdef inline uint32_t checksum(const uint8_t *packet, uint32_t size) noexcept nogil:

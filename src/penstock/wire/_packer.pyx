@@ -4,7 +4,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport UINT16_MAX, UINT32_MAX, UINT64_MAX, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from penstock.wire._codec cimport (
     ALIGNMENT,
@@ -29,10 +29,12 @@ from penstock.wire._codec cimport (
     finish_packet,
     is_extensions,
     is_utf8,
+    load_u16,
     message_space,
     packet_error,
     padded,
     parse_header,
+    store_u64,
     write_message,
 )
 
@@ -54,13 +56,10 @@ cdef uint64_t unsigned(value, uint64_t value_max, str name) except? 0:
 
 cdef bint has_destination(const uint8_t *extensions, uint32_t size) noexcept:
     cdef uint32_t at = 0
-    cdef uint16_t kind, body_size
     while at < size:
-        memcpy(&kind, extensions + at + EXTENSION_TYPE_AT, sizeof(kind))
-        memcpy(&body_size, extensions + at + EXTENSION_SIZE_AT, sizeof(body_size))
-        if kind == EXTENSION_DESTINATION:
+        if load_u16(extensions + at + EXTENSION_TYPE_AT) == EXTENSION_DESTINATION:
             return True
-        at += <uint32_t>padded(<uint64_t>EXTENSION_HEADER_SIZE + body_size)
+        at += <uint32_t>padded(<uint64_t>EXTENSION_HEADER_SIZE + load_u16(extensions + at + EXTENSION_SIZE_AT))
     return False
 
 
@@ -236,8 +235,8 @@ cdef bytes encode_ranges(uint8_t kind, publisher_id, group, epoch, ranges):
         last = unsigned(pair[1], UINT64_MAX, "sequence")
         if first > last:
             raise LocalProtocolError(f"the range {first} to {last} ends before it begins")
-        memcpy(at + RANGE_FIRST_AT, &first, sizeof(first))
-        memcpy(at + RANGE_LAST_AT, &last, sizeof(last))
+        store_u64(at + RANGE_FIRST_AT, first)
+        store_u64(at + RANGE_LAST_AT, last)
         at += RANGE_SIZE
     finish_packet(out, &packet)
     return data

@@ -3,8 +3,7 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport UINT32_MAX, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
 
 from penstock.wire._codec cimport (
     ERROR_NONE,
@@ -20,6 +19,8 @@ from penstock.wire._codec cimport (
     RANGE_FIRST_AT,
     RANGE_LAST_AT,
     RANGE_SIZE,
+    load_u16,
+    load_u64,
     packet_error,
     padded,
     parse_contents,
@@ -56,7 +57,7 @@ cdef class PacketMessage:
         extensions = None,
     ):
         self.topic = topic
-        self.payload = memoryview(payload).toreadonly()
+        self.payload = memoryview(payload).cast("B").toreadonly()
         self.model_id = model_id
         self.model_version = model_version
         self.flags = flags
@@ -157,12 +158,9 @@ cdef class Packet:
         cdef const uint8_t *at = (
             <const uint8_t *>self._buffer.buf + PACKET_HEADER_SIZE + self._packet.extensions_size
         )
-        cdef uint64_t first, last
         cdef list ranges = []
         for _ in range(self._packet.count):
-            memcpy(&first, at + RANGE_FIRST_AT, sizeof(first))
-            memcpy(&last, at + RANGE_LAST_AT, sizeof(last))
-            ranges.append((first, last))
+            ranges.append((load_u64(at + RANGE_FIRST_AT), load_u64(at + RANGE_LAST_AT)))
             at += RANGE_SIZE
         return ranges
 
@@ -209,12 +207,11 @@ cdef class Packet:
     cdef dict read_extensions(self, uint32_t offset, uint32_t size):
         cdef const uint8_t *start = <const uint8_t *>self._buffer.buf + offset
         cdef uint32_t at = 0
-        cdef uint16_t kind, body_size
+        cdef uint32_t body_at, body_size
         cdef dict extensions = {}
         while at < size:
-            memcpy(&kind, start + at + EXTENSION_TYPE_AT, sizeof(kind))
-            memcpy(&body_size, start + at + EXTENSION_SIZE_AT, sizeof(body_size))
-            at += EXTENSION_HEADER_SIZE
-            extensions[kind] = (<const char *>start)[at : at + body_size]
-            at += <uint32_t>padded(<uint64_t>EXTENSION_HEADER_SIZE + body_size) - EXTENSION_HEADER_SIZE
+            body_at = at + EXTENSION_HEADER_SIZE
+            body_size = load_u16(start + at + EXTENSION_SIZE_AT)
+            extensions[load_u16(start + at + EXTENSION_TYPE_AT)] = (<const char *>start)[body_at : body_at + body_size]
+            at += <uint32_t>padded(<uint64_t>EXTENSION_HEADER_SIZE + body_size)
         return extensions

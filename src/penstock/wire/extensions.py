@@ -5,7 +5,7 @@
     ...
     decode_destination(message.extensions[Extension.DESTINATION])
 
-A body that cannot be is a PacketError like any other bad bytes; a value that does not fit is a LocalProtocolError.
+An impossible body is a PacketError like any other bad bytes; a value that does not fit is a LocalProtocolError.
 """
 
 import struct
@@ -97,7 +97,7 @@ def encode_interest_mask(mask: int) -> bytes:
 
 
 def decode_interest_mask(body: bytes) -> int:
-    _check_size(body, Extension.INTEREST_MASK, len(body) % _WORD.size == 0)
+    _check_size(body, Extension.INTEREST_MASK, len(body) > 0 and len(body) % _WORD.size == 0)
     return int.from_bytes(body, "little")
 
 
@@ -139,4 +139,6 @@ def _pack(layout: struct.Struct, name: str, *values: object) -> bytes:
 
 def _check_size(body: bytes, kind: Extension, is_right: bool) -> None:
     if not is_right:
-        raise PacketError(f"a body of {len(body)} bytes cannot be", cause=Cause.LENGTH, where=f"extension {kind.name}")
+        raise PacketError(
+            f"a body of {len(body)} bytes is impossible", cause=Cause.LENGTH, where=f"extension {kind.name}"
+        )

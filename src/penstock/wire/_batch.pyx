@@ -1,0 +1,264 @@
+"""Many packets in one call, for the data plane: from and into the caller's memory, without the GIL.
+
+Rows of MESSAGE_DTYPE say where each message's parts are, so nothing is copied on the way in; the same rows go into
+encode_batch() on the way out.
+"""
+
+from libc.stdint cimport UINT32_MAX, UINT64_MAX, uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+import numpy
+
+from penstock.wire._codec cimport (
+    ALIGNMENT,
+    ERROR_COUNT,
+    ERROR_NONE,
+    KIND_DATA,
+    MESSAGE_CONTINUATION,
+    MESSAGE_DIRECT,
+    MESSAGE_HEADER_SIZE,
+    MESSAGE_MORE,
+    MessageView,
+    PACKET_HEADER_SIZE,
+    PacketView,
+    finish_packet,
+    is_utf8,
+    message_space,
+    parse_contents,
+    parse_header,
+    write_message,
+)
+from penstock.wire._packer cimport set_stream, unsigned
+
+from penstock.base import limits
+from penstock.base.errors import LocalProtocolError
+from penstock.wire._codec import ERROR_CAUSES
+from penstock.wire._packer import PACKET_SIZE_MIN
+
+# the rows that the kernels share with numpy; a typed memoryview refuses an array whose fields differ
+PACKET_DTYPE = numpy.dtype(
+    [
+        ("publisher_id", "u8"),
+        ("sequence", "u8"),
+        ("group", "u4"),
+        ("epoch", "u4"),
+        ("gap", "u4"),
+        ("offset", "u4"),
+        ("size", "u4"),
+        ("message_start", "u4"),
+        ("error_at", "u4"),
+        ("flags", "u2"),
+        ("count", "u2"),
+        ("extensions_size", "u2"),
+        ("kind", "u1"),
+        ("error", "u1"),
+        ("reserved", "u4"),
+    ]
+)
+MESSAGE_DTYPE = numpy.dtype(
+    [
+        ("packet_index", "u4"),
+        ("topic_offset", "u4"),
+        ("payload_offset", "u4"),
+        ("payload_size", "u4"),
+        ("extensions_offset", "u4"),
+        ("topic_size", "u2"),
+        ("extensions_size", "u2"),
+        ("flags", "u2"),
+        ("model_id", "u2"),
+        ("model_version", "u2"),
+        ("reserved", "u2"),
+    ]
+)
+
+MESSAGES_MAX = (limits.PACKET_SIZE_MAX - PACKET_HEADER_SIZE) // MESSAGE_HEADER_SIZE
+"""Messages that one packet can claim to carry."""
+
+cdef uint32_t topic_size_max = limits.TOPIC_SIZE_MAX
+
+
+def decode_batch(
+    const uint8_t[::1] data not None,
+    const uint32_t[::1] packet_offsets not None,
+    const uint32_t[::1] packet_sizes not None,
+    PacketView[::1] packets_out not None,
+    MessageView[::1] messages_out not None,
+) -> tuple:
+    """Decode the datagrams at these places of `data` into rows of PACKET_DTYPE and MESSAGE_DTYPE.
+
+    Returns how many packets were decoded, how many messages they have, and how many packets were dropped by cause; a
+    dropped packet's row has its error and, like a NACK's or GONE's, no messages. Fewer packets than given are decoded
+    when the next one's messages might not fit: go on with the rest. `messages_out` has at least MESSAGES_MAX rows, so
+    one always fits.
+    """
+    cdef Py_ssize_t packet_count = packet_offsets.shape[0]
+    cdef Py_ssize_t messages_max = messages_out.shape[0]
+    cdef Py_ssize_t decoded = 0
+    cdef Py_ssize_t message_count = 0
+    cdef uint64_t errors[ERROR_COUNT]
+    cdef PacketView *packet
+    memset(errors, 0, sizeof(errors))
+    if packet_sizes.shape[0] != packet_count or packets_out.shape[0] < packet_count:
+        raise LocalProtocolError("packet_offsets, packet_sizes and packets_out differ in length")
+    if messages_max < MESSAGES_MAX:
+        raise LocalProtocolError(f"messages_out has {messages_max} rows", hint=f"at least {MESSAGES_MAX} are needed")
+    check_buffer(data.shape[0])
+    with nogil:
+        check_places(data.shape[0], packet_offsets, packet_sizes)
+        while decoded < packet_count:
+            packet = &packets_out[decoded]
+            if parse_header(start_of(data), packet_offsets[decoded], packet_sizes[decoded], packet) == ERROR_NONE:
+                if packet.kind == KIND_DATA and packet.count > messages_max - message_count:
+                    break
+                packet.message_start = <uint32_t>message_count
+                message_count += decode_contents(
+                    start_of(data), <uint32_t>decoded, packet, &messages_out[0] + message_count
+                )
+            errors[packet.error] += 1
+            decoded += 1
+    return decoded, message_count, {cause: errors[error] for error, cause in ERROR_CAUSES.items() if errors[error]}
+
+
+cdef inline uint32_t decode_contents(
+    const uint8_t *data, uint32_t packet_index, PacketView *packet, MessageView *messages
+) noexcept nogil:
+    """The number of messages in the packet; none of a bad one."""
+    cdef uint32_t index
+    if parse_contents(data, packet, messages) != ERROR_NONE or packet.kind != KIND_DATA:
+        return 0
+    for index in range(packet.count):
+        messages[index].packet_index = packet_index
+    return packet.count
+
+
+def encode_batch(
+    const uint8_t[::1] topics not None,
+    const uint8_t[::1] payloads not None,
+    const MessageView[::1] messages not None,
+    uint8_t[::1] out not None,
+    PacketView[::1] packets_out not None,
+    *,
+    publisher_id,
+    group,
+    epoch,
+    first_sequence = 1,
+    packet_size_max = limits.PACKET_SIZE_DEFAULT,
+    messages_max = MESSAGES_MAX,
+) -> tuple:
+    """Pack messages into packets of at most `packet_size_max` bytes and `messages_max` messages, one after another.
+
+    A row's topic is in `topics`, its payload in `payloads`. Returns how many messages were packed into how many
+    packets; packets_out has the place of each. Fewer messages than given are packed when `out` or packets_out is
+    full. A message that needs fragments or extensions is refused: those go through Packer.
+    """
+    cdef PacketView packet
+    cdef Py_ssize_t message_count = messages.shape[0]
+    cdef Py_ssize_t packed = 0
+    cdef Py_ssize_t packet_count = 0
+    cdef Py_ssize_t out_at = 0
+    cdef uint32_t size_max, count_max
+    if not PACKET_SIZE_MIN <= packet_size_max <= limits.PACKET_SIZE_MAX:
+        raise LocalProtocolError(
+            f"packet_size_max {packet_size_max} is not within {PACKET_SIZE_MIN} to {limits.PACKET_SIZE_MAX}"
+        )
+    if not 1 <= messages_max <= MESSAGES_MAX:
+        raise LocalProtocolError(f"messages_max {messages_max} is not within 1 to {MESSAGES_MAX}")
+    set_stream(&packet, publisher_id, group, epoch)
+    packet.kind = KIND_DATA
+    packet.sequence = unsigned(first_sequence, UINT64_MAX, "first sequence")
+    size_max = packet_size_max // ALIGNMENT * ALIGNMENT
+    count_max = messages_max
+    check_buffer(out.shape[0])
+    with nogil:
+        check_messages(topics, payloads, messages, size_max - PACKET_HEADER_SIZE)
+        while packed < message_count and packet_count < packets_out.shape[0]:
+            packet.message_start = <uint32_t>packed
+            measure_packet(&messages[packed], message_count - packed, size_max, count_max, &packet)
+            if out_at + packet.size > out.shape[0]:
+                break
+            packet.offset = <uint32_t>out_at
+            write_packet(&out[out_at], &packet, &messages[packed], start_of(topics), start_of(payloads))
+            packets_out[packet_count] = packet
+            packet.sequence += 1
+            packed += packet.count
+            packet_count += 1
+            out_at += packet.size
+    return packed, packet_count
+
+
+cdef inline void measure_packet(
+    const MessageView *messages, Py_ssize_t message_count, uint32_t size_max, uint32_t count_max, PacketView *packet
+) noexcept nogil:
+    """Fill in how many of the messages go into the next packet, and its size; each alone fits."""
+    cdef uint64_t size = PACKET_HEADER_SIZE
+    cdef uint64_t space
+    cdef uint32_t count = 0
+    while count < count_max and count < message_count:
+        space = message_space(&messages[count])
+        if size + space > size_max:
+            break
+        size += space
+        count += 1
+    packet.size = <uint32_t>size
+    packet.count = count
+
+
+cdef inline void write_packet(
+    uint8_t *out, const PacketView *packet, const MessageView *messages, const uint8_t *topics, const uint8_t *payloads
+) noexcept nogil:
+    cdef uint8_t *at = out + PACKET_HEADER_SIZE
+    cdef uint32_t index
+    cdef const MessageView *message
+    for index in range(packet.count):
+        message = &messages[index]
+        at += write_message(at, message, NULL, topics + message.topic_offset, payloads + message.payload_offset)
+    finish_packet(out, packet)
+
+
+cdef inline const uint8_t *start_of(const uint8_t[::1] data) noexcept nogil:
+    return &data[0] if data.shape[0] else NULL
+
+
+cdef int check_buffer(Py_ssize_t size) except -1:
+    """Places in a batch's buffer are 32-bit numbers."""
+    if size > <Py_ssize_t>UINT32_MAX:
+        raise LocalProtocolError(f"a batch has at most {UINT32_MAX} bytes, not {size}")
+    return 0
+
+
+cdef int check_places(Py_ssize_t data_size, const uint32_t[::1] offsets, const uint32_t[::1] sizes) except -1 nogil:
+    cdef Py_ssize_t index
+    for index in range(offsets.shape[0]):
+        if <uint64_t>offsets[index] + sizes[index] > <uint64_t>data_size:
+            with gil:
+                raise LocalProtocolError(f"packet {index} is not within the data")
+    return 0
+
+
+cdef int check_messages(
+    const uint8_t[::1] topics, const uint8_t[::1] payloads, const MessageView[::1] messages, uint32_t capacity
+) except -1 nogil:
+    cdef Py_ssize_t index
+    for index in range(messages.shape[0]):
+        if not is_packable(topics, payloads, &messages[index], capacity):
+            with gil:
+                raise LocalProtocolError(
+                    f"message {index} cannot be packed",
+                    hint="a row names a UTF-8 topic and a payload within their buffers that fit one packet together; "
+                    "fragments and extensions go through a Packer",
+                )
+    return 0
+
+
+cdef inline bint is_packable(
+    const uint8_t[::1] topics, const uint8_t[::1] payloads, const MessageView *message, uint32_t capacity
+) noexcept nogil:
+    return (
+        <uint64_t>message.topic_offset + message.topic_size <= <uint64_t>topics.shape[0]
+        and <uint64_t>message.payload_offset + message.payload_size <= <uint64_t>payloads.shape[0]
+        and 0 < message.topic_size <= topic_size_max
+        and message_space(message) <= capacity
+        and message.extensions_size == 0
+        and not message.flags & (MESSAGE_CONTINUATION | MESSAGE_MORE | MESSAGE_DIRECT)
+        and is_utf8(&topics[message.topic_offset], message.topic_size)
+    )
