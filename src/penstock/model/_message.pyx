@@ -166,6 +166,8 @@ cdef class FieldAccessor:
     cdef int since
     cdef bint optional
     cdef int64_t missing
+    cdef object low
+    cdef object high
     cdef double power
     cdef object power_exact
     cdef int decimals
@@ -183,6 +185,7 @@ cdef class FieldAccessor:
         self.since = field.since
         self.optional = field.optional
         self.missing = <int64_t>(<uint64_t>((field.missing or 0) & 0xFFFFFFFFFFFFFFFF))
+        self.low, self.high = field.bounds
         self.decimals = field.decimals
         self.power_exact = 10**field.decimals
         self.power = self.power_exact
@@ -266,18 +269,11 @@ cdef class FieldAccessor:
             raise self._refusal(value, "an integer") from None
 
     cdef int _write_integer(self, unsigned char* place, integer, value) except -1:
-        cdef int bits = 8 * self.size
-        low, high = (0, (1 << bits) - 1) if self.storage >= U1 else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
-        if self.optional:
-            # The value that stands for missing is no value.
-            if self.kind == KIND_ENUM or self.storage < U1:
-                low += 1
-            else:
-                high -= 1
-        if not low <= integer <= high:
+        if not self.low <= integer <= self.high:
             if self.kind == KIND_PRICE:
-                raise self._refusal(value, f"a price from {low / self.power_exact} to {high / self.power_exact}")
-            raise self._refusal(value, f"an integer from {low} to {high}")
+                low, high = self.low / self.power_exact, self.high / self.power_exact
+                raise self._refusal(value, f"a price from {low} to {high}")
+            raise self._refusal(value, f"an integer from {self.low} to {self.high}")
         cdef uint64_t raw = integer & 0xFFFFFFFFFFFFFFFF
         memcpy(place, &raw, self.size)  # little-endian: the low bytes come first
         return 0

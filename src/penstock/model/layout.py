@@ -68,6 +68,15 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         return -(1 << (8 * self.size - 1)) if self.storage[0] == "i" else (1 << (8 * self.size)) - 1
 
     @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and greatest integer that is a value; the one for missing lies outside. (0, 0) for float and text."""
+        if self.storage[0] in "fS":
+            return 0, 0
+        bits = 8 * self.size
+        low, high = (0, (1 << bits) - 1) if self.storage[0] == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+        return low + (self.missing == low), high - (self.missing == high)
+
+    @property
     def type_text(self) -> str:
         """The type as people write it, with what belongs to it: price(4), text(16)."""
         argument = {"price": self.decimals, "text": self.size}.get(self.type)
