@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 from hypothesis import given
-from oracles.models import models, models_with_rows, same
 
+from oracles.models import models, models_with_rows, same
 from penstock.model import Field, Message, MessageModel
 
 

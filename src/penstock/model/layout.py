@@ -69,7 +69,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The least and greatest integer that is a value; the one for missing lies outside. (0, 0) for float and text."""
+        """The least and greatest integer that is a value, the one for missing left out; (0, 0) for float and text."""
         if self.storage[0] in "fS":
             return 0, 0
         bits = 8 * self.size
