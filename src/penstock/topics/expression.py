@@ -6,8 +6,7 @@ Spark.
 
 from collections.abc import Callable
 
-import sqlglot
-from sqlglot import exp
+from sqlglot import Dialect, exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from penstock.base.errors import FilterExpressionError
@@ -46,6 +45,8 @@ SUPPORTED = (
     "over fields and literals"
 )
 
+SPARK = Dialect.get_or_raise("spark")
+
 OPERATORS: dict[type[exp.Expression], Operator] = {
     exp.EQ: Operator.EQUAL,
     exp.NEQ: Operator.UNEQUAL,
@@ -71,12 +72,9 @@ def _parsed(text: str) -> exp.Expression:
         raise FilterExpressionError(f"a backslash at character {text.index(chr(92)) + 1}", hint="escapes do not exist")
     _check_parentheses(text)
     try:
-        statements = sqlglot.parse(text, dialect="spark")
+        statements = SPARK.parse_into(exp.Condition, text)
     except ParseError as error:
-        first = error.errors[0] if error.errors else {}
-        where = f"line {first['line']}, character {first['col']}" if first.get("line") else ""
-        near = f" near {first['highlight']!r}" if first.get("highlight") else ""
-        raise FilterExpressionError(f"is not a condition{near}", where=where, hint=SUPPORTED) from None
+        raise _parse_refusal(error) from None
     except RecursionError:
         raise FilterExpressionError("is nested too deeply") from None
     except (SqlglotError, ValueError, IndexError, KeyError, AttributeError, TypeError) as error:
@@ -86,6 +84,14 @@ def _parsed(text: str) -> exp.Expression:
     if not isinstance(condition, exp.Expression):
         raise FilterExpressionError("must be one condition", hint=SUPPORTED)
     return condition
+
+
+def _parse_refusal(error: ParseError) -> FilterExpressionError:
+    first = error.errors[0] if error.errors else {}
+    piece = first.get("highlight") or ""
+    where = f"line {first['line']}, character {first['col'] - len(piece) + 1}" if first.get("line") else ""
+    near = f" near {piece[:40]!r}" if piece else ""
+    return FilterExpressionError(f"is not a condition{near}", where=where, hint=SUPPORTED)
 
 
 def _check_parentheses(text: str) -> None:
