@@ -1,0 +1,12 @@
+"""Message models: a message is declared once, in a TOML document, and every form of it comes from there.
+
+The bytes of the record, the zero-copy Message over them, the numpy dtype, the Arrow and Spark schemas, and JSON. It
+knows nothing of packets, topics or transports. Read model.py first, then layout.py for where the bytes are.
+"""
+
+from penstock.model.layout import Field, Part
+from penstock.model.library import shipped, shipped_names
+from penstock.model.message import Message
+from penstock.model.model import MessageModel
+
+__all__ = ["Field", "Message", "MessageModel", "Part", "shipped", "shipped_names"]

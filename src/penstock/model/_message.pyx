@@ -1,0 +1,445 @@
+"""Records as Python objects: one compiled descriptor per field, reading and writing the record's bytes in place.
+
+A Record checks once, when it is made, that its buffer holds every field of the record's version. A descriptor then
+needs two comparisons before it reads: that the record is of its own layout, and that the record's version has the
+field. Both hold whatever a caller does, so no Python code can read or write outside the buffer.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.float cimport PyFloat_FromDouble
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.math cimport fabs, isfinite, isnan, llrint
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy, memset
+
+from decimal import Decimal, InvalidOperation
+from operator import index
+
+from penstock.base.errors import ModelError
+
+cdef enum Kind:
+    KIND_INTEGER
+    KIND_FLOAT
+    KIND_PRICE
+    KIND_TEXT
+    KIND_ENUM
+    KIND_FLAGS
+
+cdef enum Storage:
+    I1, I2, I4, I8, U1, U2, U4, U8, F4, F8, TEXT
+
+cdef dict KINDS = {
+    "f32": KIND_FLOAT, "f64": KIND_FLOAT, "price": KIND_PRICE, "text": KIND_TEXT, "enum": KIND_ENUM, "flags": KIND_FLAGS,
+}
+cdef dict STORAGES = {
+    "i1": I1, "i2": I2, "i4": I4, "i8": I8, "u1": U1, "u2": U2, "u4": U4, "u8": U8, "f4": F4, "f8": F8,
+}
+
+cdef double EXACT_MAX = 9007199254740992.0  # 2**53: integers up to here are exact as doubles
+cdef int DIGITS_MAX = 100  # a number with more digits fits no price, and is not worth the work of finding out why
+
+
+cdef class RecordLayout:
+    """What all records of one model share: their size, and how many bytes each version needs."""
+
+    cdef readonly Py_ssize_t record_size
+    cdef readonly int version
+    cdef readonly tuple sizes_by_since
+    cdef readonly tuple accessors
+
+    def __init__(self, Py_ssize_t record_size, int version, fields):
+        self.record_size = record_size
+        self.version = version
+        sizes = {1: 0}
+        for field in fields:
+            if field.offset < 0 or field.size < 1 or field.end > record_size:
+                raise ModelError(f"field {field.name!r} lies outside the record")
+            sizes[field.since] = max(sizes.get(field.since, 0), field.end)
+        size = 0
+        steps = []
+        for since in sorted(sizes):
+            size = max(size, sizes[since])
+            steps.append((since, size))
+        self.sizes_by_since = tuple(steps)
+        self.accessors = tuple([FieldAccessor(self, field) for field in fields])
+
+    cdef int version_of(self, Py_ssize_t size, version) except -1:
+        """The version to read a record as: its own, but not above ours; checks that the bytes are all there."""
+        cdef int own, since, best = 0
+        cdef Py_ssize_t needed
+        if version is not None and not 1 <= version <= 65_535:
+            raise ModelError(f"record version {version} is not in 1 to 65535")
+        own = self.version if version is None else min(version, self.version)
+        for since, needed in self.sizes_by_since:
+            if since > own:
+                break
+            if needed > size:
+                if version is None and best:
+                    return best
+                raise ModelError(
+                    f"the record has {size} bytes, version {own if version is not None else since} needs {needed}"
+                )
+            # Fields of this step are here, and nothing is added until the next step.
+            best = since
+        return own
+
+
+cdef class Record:
+    """A record of one model over a buffer, which it holds. Fields are attributes of the model's own subclass."""
+
+    cdef Py_buffer buffer
+    cdef unsigned char* data
+    cdef bint held
+    cdef RecordLayout layout
+    cdef int version_read
+    cdef readonly int version
+    """The model version that the record was written with, as far as is known."""
+    cdef public str topic
+    """The topic it came on; empty until a transport sets it."""
+    cdef public object seq
+    """Its sequence number on that stream; None until a transport sets it."""
+
+    def __cinit__(self, RecordLayout layout not None, data, version=None):
+        PyObject_GetBuffer(data, &self.buffer, PyBUF_SIMPLE)
+        self.held = True
+        self.layout = layout
+        self.data = <unsigned char*>self.buffer.buf
+        self.version_read = layout.version_of(self.buffer.len, version)
+        self.version = self.version_read if version is None else version
+        self.topic = ""
+        self.seq = None
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self.buffer)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.buffer.len, self.buffer.readonly, flags)
+
+    def __len__(self):
+        return self.buffer.len
+
+    def __eq__(self, other):
+        """Equal: of the same model and read as the same version, and every field has the same bytes."""
+        if not isinstance(other, Record) or (<Record>other).layout is not self.layout:
+            return NotImplemented
+        cdef Record right = <Record>other
+        if self.version_read != right.version_read:
+            return False
+        cdef FieldAccessor field
+        for field in self.layout.accessors:
+            if field.since <= self.version_read and memcmp(
+                self.data + field.offset, right.data + field.offset, field.size
+            ) != 0:
+                return False
+        return True
+
+    def scaled(self, str name not None):
+        """The exact integer behind a price: 12.34 with four decimals is 123400. None if it is missing."""
+        cdef FieldAccessor field = self._accessor(name)
+        if field.kind != KIND_PRICE:
+            raise ModelError(f"field {name!r} is not a price")
+        if field.since > self.version_read:
+            return None
+        cdef int64_t value = read_integer(I8, self.data + field.offset)
+        return None if field.optional and value == field.missing else value
+
+    cdef FieldAccessor _accessor(self, str name):
+        cdef FieldAccessor field
+        for field in self.layout.accessors:
+            if field.name == name:
+                return field
+        raise ModelError(f"the model has no field {name!r}")
+
+
+cdef class FieldAccessor:
+    """The data descriptor of one field."""
+
+    cdef readonly str name
+    cdef readonly str __doc__
+    cdef void* layout  # compared, never followed: the layout owns its accessors
+    cdef Kind kind
+    cdef Storage storage
+    cdef Py_ssize_t offset
+    cdef Py_ssize_t size
+    cdef int since
+    cdef bint optional
+    cdef int64_t missing
+    cdef object low
+    cdef object high
+    cdef double power
+    cdef object power_exact
+    cdef int decimals
+    cdef tuple names_by_number
+    cdef dict numbers_by_name
+
+    def __cinit__(self, RecordLayout layout not None, field):
+        self.name = field.name
+        self.__doc__ = field.description
+        self.layout = <void*>layout
+        self.kind = KINDS.get(field.type, KIND_INTEGER)
+        self.storage = STORAGES.get(field.storage, TEXT)
+        self.offset = field.offset
+        self.size = field.size
+        self.since = field.since
+        self.optional = field.optional
+        self.missing = <int64_t>(<uint64_t>((field.missing or 0) & 0xFFFFFFFFFFFFFFFF))
+        self.low, self.high = field.bounds
+        self.decimals = field.decimals
+        self.power_exact = 10**field.decimals
+        self.power = self.power_exact
+        if self.kind == KIND_ENUM:
+            names = {number: name for name, number in field.values.items()}
+            self.names_by_number = tuple([names.get(number, number) for number in range(256)])
+            self.numbers_by_name = field.values
+        elif self.kind == KIND_FLAGS:
+            self.numbers_by_name = {name: 1 << bit for name, bit in field.bits.items()}
+
+    def __get__(self, instance, owner):
+        if instance is None:
+            return self
+        cdef Record record = self._checked(instance)
+        if self.since > record.version_read:
+            return None
+        return self._read(record.data + self.offset)
+
+    def __set__(self, instance, value):
+        cdef Record record = self._checked(instance)
+        if record.buffer.readonly:
+            raise ModelError(f"field {self.name!r} cannot be set: the record is read-only", hint="copy it first")
+        if self.since > record.version_read:
+            raise ModelError(f"field {self.name!r} cannot be set: version {record.version} does not have it")
+        self._write(record.data + self.offset, value)
+
+    cdef inline Record _checked(self, instance):
+        if not isinstance(instance, Record) or <void*>(<Record>instance).layout != self.layout:
+            raise ModelError(f"{type(instance).__name__} is not a message of the model of field {self.name!r}")
+        return <Record>instance
+
+    cdef object _read(self, const unsigned char* place):
+        cdef int64_t integer
+        cdef double number
+        if self.kind == KIND_TEXT:
+            return self._read_text(place)
+        if self.kind == KIND_FLOAT:
+            number = read_float(self.storage, place)
+            return None if self.optional and isnan(number) else PyFloat_FromDouble(number)
+        integer = read_integer(self.storage, place)
+        if self.optional and integer == self.missing:
+            return None
+        if self.kind == KIND_PRICE:
+            # Both exact as doubles: then the quotient is rounded once, as it should be.
+            if -EXACT_MAX <= integer <= EXACT_MAX:
+                return PyFloat_FromDouble(<double>integer / self.power)
+            return int(integer) / self.power_exact
+        if self.kind == KIND_ENUM:
+            return self.names_by_number[integer]
+        if self.kind == KIND_FLAGS:
+            return frozenset([name for name, bit in self.numbers_by_name.items() if integer & bit])
+        return <uint64_t>integer if self.storage == U8 else integer
+
+    cdef object _read_text(self, const unsigned char* place):
+        cdef Py_ssize_t size = text_size(place, self.size)
+        if size == 0 and self.optional:
+            return None
+        return PyUnicode_DecodeUTF8(<const char*>place, size, b"replace")
+
+    cdef int _write(self, unsigned char* place, value) except -1:
+        cdef double number
+        if value is None:
+            if not self.optional:
+                raise ModelError(f"field {self.name!r} cannot be missing")
+            return write_missing(self, place)
+        if self.kind == KIND_TEXT:
+            return self._write_text(place, value)
+        if self.kind == KIND_FLOAT:
+            number = self._float_from(value)
+            write_float(self.storage, place, number)
+            return 0
+        if self.kind == KIND_PRICE:
+            return self._write_integer(place, self._scaled_from(value), value)
+        if self.kind == KIND_ENUM:
+            return self._write_integer(place, self._number_from(value), value)
+        if self.kind == KIND_FLAGS:
+            return self._write_flags(place, value)
+        try:
+            return self._write_integer(place, index(value), value)
+        except TypeError:
+            raise self._refusal(value, "an integer") from None
+
+    cdef int _write_integer(self, unsigned char* place, integer, value) except -1:
+        if not self.low <= integer <= self.high:
+            if self.kind == KIND_PRICE:
+                low, high = self.low / self.power_exact, self.high / self.power_exact
+                raise self._refusal(value, f"a price from {low} to {high}")
+            raise self._refusal(value, f"an integer from {self.low} to {self.high}")
+        cdef uint64_t raw = integer & 0xFFFFFFFFFFFFFFFF
+        memcpy(place, &raw, self.size)  # little-endian: the low bytes come first
+        return 0
+
+    cdef int _write_text(self, unsigned char* place, value) except -1:
+        if not isinstance(value, str):
+            raise self._refusal(value, "a text")
+        try:
+            encoded = (<str>value).encode("utf-8")
+        except UnicodeEncodeError:
+            raise self._refusal(value, "a text without surrogates") from None
+        if len(encoded) > self.size or b"\0" in encoded:
+            raise self._refusal(value, f"a text of at most {self.size} bytes in UTF-8, none of them NUL")
+        memset(place, 0, self.size)
+        memcpy(place, <const char*>encoded, len(encoded))
+        return 0
+
+    cdef int _write_flags(self, unsigned char* place, value) except -1:
+        cdef uint64_t raw = <uint64_t>read_integer(self.storage, place)
+        if isinstance(value, str):
+            raise self._refusal(value, "a set of names")
+        for bit in self.numbers_by_name.values():
+            raw &= ~<uint64_t>bit
+        try:
+            for name in value:
+                raw |= <uint64_t>self.numbers_by_name[name]
+        except (TypeError, KeyError):
+            raise self._refusal(value, f"a set of: {', '.join(self.numbers_by_name)}") from None
+        memcpy(place, &raw, self.size)
+        return 0
+
+    cdef object _number_from(self, value):
+        if isinstance(value, str):
+            if value not in self.numbers_by_name:
+                raise self._refusal(value, f"one of: {', '.join(self.numbers_by_name)}")
+            return self.numbers_by_name[value]
+        try:
+            return index(value)
+        except TypeError:
+            raise self._refusal(value, f"one of: {', '.join(self.numbers_by_name)}") from None
+
+    cdef double _float_from(self, value) except? -1.0:
+        cdef double number
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            raise self._refusal(value, "a number") from None
+        if self.storage == F4 and isfinite(number) and not isfinite(<float>number):
+            raise self._refusal(value, "a number that 32 bits can hold")
+        if self.optional and isnan(number):
+            raise self._refusal(value, "a number; None is what says missing")
+        return number
+
+    cdef object _scaled_from(self, value):
+        """The scaled integer of a price given as int, float, Decimal or text; what would lose digits is refused."""
+        if isinstance(value, float):
+            return self._scaled_from_float(value)
+        if isinstance(value, str):
+            try:
+                return self._scaled_from_decimal(Decimal(value))
+            except InvalidOperation:
+                raise self._refusal(value, "a decimal number") from None
+        if isinstance(value, Decimal):
+            return self._scaled_from_decimal(value)
+        try:
+            return index(value) * self.power_exact
+        except TypeError:
+            raise self._refusal(value, "an int, float, Decimal or text") from None
+
+    cdef object _scaled_from_float(self, value):
+        # A float stands for a price if it is the float nearest to that price.
+        cdef double number = value
+        cdef double product = number * self.power
+        if not isfinite(number):
+            raise self._refusal(value, "a finite number")
+        if fabs(product) <= EXACT_MAX and <double>llrint(product) / self.power == number:
+            return llrint(product)
+        numerator, denominator = value.as_integer_ratio()
+        scaled = (2 * numerator * self.power_exact + denominator) // (2 * denominator)
+        if scaled / self.power_exact != value:
+            raise self._refusal(value, f"a price with {self.decimals} decimals")
+        return scaled
+
+    cdef object _scaled_from_decimal(self, value):
+        sign, digits, exponent = value.as_tuple()
+        if not value.is_finite() or len(digits) > DIGITS_MAX:
+            raise self._refusal(value, f"a price with {self.decimals} decimals")
+        coefficient = int("".join(map(str, digits)))
+        shift = exponent + self.decimals
+        # The shift is checked before it is used: an exponent may be astronomic.
+        if coefficient == 0:
+            return 0
+        if shift > 20:
+            raise self._refusal(value, "a price in range")
+        if shift < 0:
+            coefficient, rest = divmod(coefficient, 10 ** min(-shift, DIGITS_MAX + 1))
+            if rest:
+                raise self._refusal(value, f"a price with {self.decimals} decimals")
+        else:
+            coefficient *= 10**shift
+        return -coefficient if sign else coefficient
+
+    cdef object _refusal(self, value, str expected):
+        shown = repr(value) if not isinstance(value, int) or abs(value) < 1 << 128 else "a very large integer"
+        return ModelError(f"field {self.name!r} cannot be {shown[:80]}", hint=f"expected {expected}")
+
+
+cdef int write_missing(FieldAccessor field, unsigned char* place) except -1:
+    cdef uint64_t raw
+    if field.kind == KIND_TEXT:
+        memset(place, 0, field.size)
+    elif field.kind == KIND_FLOAT:
+        write_float(field.storage, place, float("nan"))
+    else:
+        raw = <uint64_t>field.missing
+        memcpy(place, &raw, field.size)
+    return 0
+
+
+cdef int64_t read_integer(Storage storage, const unsigned char* place) noexcept nogil:
+    """The integer at `place`, sign-extended; an unsigned one of 64 bits keeps its bits."""
+    cdef int16_t i2
+    cdef int32_t i4
+    cdef int64_t i8
+    cdef uint16_t u2
+    cdef uint32_t u4
+    if storage == I8 or storage == U8:
+        memcpy(&i8, place, 8)
+        return i8
+    if storage == I4:
+        memcpy(&i4, place, 4)
+        return i4
+    if storage == U4:
+        memcpy(&u4, place, 4)
+        return u4
+    if storage == I2:
+        memcpy(&i2, place, 2)
+        return i2
+    if storage == U2:
+        memcpy(&u2, place, 2)
+        return u2
+    if storage == I1:
+        return <int8_t>place[0]
+    return place[0]
+
+
+cdef double read_float(Storage storage, const unsigned char* place) noexcept nogil:
+    cdef float f4
+    cdef double f8
+    if storage == F4:
+        memcpy(&f4, place, 4)
+        return f4
+    memcpy(&f8, place, 8)
+    return f8
+
+
+cdef void write_float(Storage storage, unsigned char* place, double number) noexcept nogil:
+    cdef float f4 = <float>number
+    if storage == F4:
+        memcpy(place, &f4, 4)
+    else:
+        memcpy(place, &number, 8)
+
+
+cdef Py_ssize_t text_size(const unsigned char* place, Py_ssize_t size) noexcept nogil:
+    """How long a text is without its padding."""
+    while size > 0 and place[size - 1] == 0:
+        size -= 1
+    return size

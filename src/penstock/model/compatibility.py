@@ -1,0 +1,52 @@
+"""Whether a newer version of a model only adds, so that programs that know the older one go on reading."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from penstock.model.layout import Field
+
+if TYPE_CHECKING:
+    from penstock.model.model import MessageModel
+
+
+def incompatibilities(newer: "MessageModel", older: "MessageModel") -> list[str]:
+    return list(_differences(newer, older))
+
+
+def _differences(newer: "MessageModel", older: "MessageModel") -> Iterator[str]:
+    if newer.id != older.id:
+        yield f"the model's id was {older.id}, now it is {newer.id}"
+    if newer.name != older.name:
+        yield f"the model's name was {older.name!r}, now it is {newer.name!r}"
+    if newer.version < older.version:
+        yield f"the version went back from {older.version} to {newer.version}"
+    yield from _moved_parts(newer, older)
+    for field in older.fields:
+        if field.name in newer.fields_by_name:
+            yield from _changes(newer.fields_by_name[field.name], field)
+        else:
+            yield f"field {field.name!r} is gone"
+    for field in newer.fields:
+        if field.name not in older.fields_by_name and field.since <= older.version:
+            yield f"field {field.name!r} is new, but says it is there since version {field.since}"
+
+
+def _moved_parts(newer: "MessageModel", older: "MessageModel") -> Iterator[str]:
+    offsets = {part.name: part.offset for part in newer.parts}
+    for part in older.parts:
+        if part.name not in offsets:
+            yield f"part {part.name!r} is gone"
+        elif offsets[part.name] != part.offset:
+            yield f"part {part.name!r} moved from byte {part.offset} to {offsets[part.name]}"
+
+
+def _changes(newer: Field, older: Field) -> Iterator[str]:
+    for what in ("type_text", "offset", "size", "since", "optional"):
+        was, now = getattr(older, what), getattr(newer, what)
+        if was != now:
+            yield f"{what.removesuffix('_text')} of field {older.name!r} was {was}, now it is {now}"
+    for names in ("values", "bits"):
+        numbers = getattr(newer, names)
+        for name, number in getattr(older, names).items():
+            if numbers.get(name) != number:
+                yield f"field {older.name!r} no longer has {name} = {number}"

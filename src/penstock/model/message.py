@@ -1,0 +1,53 @@
+"""What a subscriber holds in its hands: a record with its fields as attributes."""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from penstock.model._message import Record
+from penstock.model.jsontext import encode
+
+if TYPE_CHECKING:
+    from penstock.model.model import MessageModel
+
+SHOWN_FIELDS_MAX = 12
+
+
+class Message(Record):
+    """One message of a model: a view of the record's bytes, which are not copied.
+
+    Made by MessageModel.new() and MessageModel.view(). Every field of the model is an attribute; a value that is
+    missing, or that the record's version does not have yet, is None. Assigning writes into the buffer, if that is
+    writable. bytes(message) and anything else that takes a buffer see the record.
+    """
+
+    __slots__ = ()
+
+    model: ClassVar["MessageModel"]
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values by field name."""
+        return {field.name: getattr(self, field.name) for field in self.model.fields}
+
+    def to_json(self) -> str:
+        """One JSON object: prices as exact decimal numbers, enums by name, flags as a list of names."""
+        return encode(self)
+
+    def copy(self) -> "Message":
+        """A writable message of its own with the same bytes and the same topic and seq."""
+        copied = self.model.view(bytearray(self), self.version)
+        copied.topic, copied.seq = self.topic, self.seq
+        return copied
+
+    def __repr__(self) -> str:
+        values = [f"{name}={value!r}" for name, value in self.to_dict().items() if value is not None]
+        if len(values) > SHOWN_FIELDS_MAX:
+            values[SHOWN_FIELDS_MAX:] = [f"… {len(values) - SHOWN_FIELDS_MAX} more"]
+        head = [f"{self.topic} #{self.seq}"] if self.topic else []
+        return f"<{self.model.name} {' '.join(head + values)}>"
+
+
+RESERVED_NAMES = frozenset(name for name in dir(Message) if not name.startswith("_")) | {"model"}
+"""Names that every message has already, so no field can have them."""

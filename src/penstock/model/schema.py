@@ -1,0 +1,156 @@
+"""A model in the words of numpy, Arrow and Spark, and records as Arrow columns."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.base.errors import ModelError
+from penstock.model.layout import Field
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.model.model import MessageModel
+
+SPARK_TYPES = {
+    "i8": "TINYINT",
+    "i16": "SMALLINT",
+    "i32": "INT",
+    "i64": "BIGINT",
+    # Spark has no unsigned types: the next wider one holds every value.
+    "u8": "SMALLINT",
+    "u16": "INT",
+    "u32": "BIGINT",
+    "u64": "DECIMAL(20,0)",
+    "f32": "FLOAT",
+    "f64": "DOUBLE",
+    "timestamp": "BIGINT",
+    "text": "STRING",
+    "enum": "STRING",
+}
+NANOSECONDS = "nanoseconds since 1970-01-01 UTC"
+
+
+def numpy_dtype(model: "MessageModel") -> np.dtype[np.void]:
+    return np.dtype(
+        {
+            "names": [field.name for field in model.fields],
+            "formats": [field.storage if field.type == "text" else "<" + field.storage for field in model.fields],
+            "offsets": [field.offset for field in model.fields],
+            "itemsize": model.record_size,
+        }
+    )
+
+
+def spark_schema(model: "MessageModel") -> str:
+    return ", ".join(_spark_column(field) for field in model.fields)
+
+
+def _spark_column(field: Field) -> str:
+    if field.type == "price":
+        kind = f"DECIMAL(19,{field.decimals})"
+    elif field.type == "flags":
+        kind = SPARK_TYPES[f"u{8 * field.size}"]
+    else:
+        kind = SPARK_TYPES[field.type]
+    words = [field.description] if field.description else []
+    if field.type == "timestamp":
+        words.append(NANOSECONDS)
+    column = f"`{field.name}` {kind}" + ("" if _nullable(field) else " NOT NULL")
+    comment = ", ".join(words).replace("\\", "\\\\").replace("'", "\\'")
+    return f"{column} COMMENT '{comment}'" if comment else column
+
+
+def arrow_schema(model: "MessageModel") -> "pa.Schema":
+    import pyarrow as pa
+
+    return pa.schema(
+        [pa.field(field.name, _arrow_type(field), nullable=_nullable(field)) for field in model.fields],
+        metadata={"penstock.model": model.name, "penstock.id": str(model.id), "penstock.version": str(model.version)},
+    )
+
+
+def to_arrow(model: "MessageModel", records: np.ndarray[Any, Any]) -> "pa.RecordBatch":
+    import pyarrow as pa
+
+    if records.ndim != 1 or records.dtype.names is None:
+        raise ModelError("records must be a one-dimensional array of the model's dtype")
+    columns = []
+    for field in model.fields:
+        if field.name in records.dtype.names:
+            if records.dtype[field.name] != model.dtype[field.name]:
+                raise ModelError(f"field {field.name!r} of the records is not a {field.type_text}")
+            columns.append(_arrow_column(field, np.ascontiguousarray(records[field.name])))
+        elif _nullable(field):
+            columns.append(pa.nulls(len(records), _arrow_type(field)))
+        else:
+            raise ModelError(f"the records have no field {field.name!r}")
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(model))
+
+
+def _nullable(field: Field) -> bool:
+    return field.optional or field.since > 1
+
+
+def _arrow_type(field: Field) -> "pa.DataType":
+    import pyarrow as pa
+
+    if field.type == "price":
+        return pa.decimal128(19, field.decimals)
+    if field.type == "timestamp":
+        return pa.timestamp("ns", tz="UTC")
+    if field.type in ("text", "enum"):
+        return pa.string()
+    return pa.from_numpy_dtype(np.dtype(field.storage))
+
+
+def _arrow_column(field: Field, values: np.ndarray[Any, Any]) -> "pa.Array":
+    import pyarrow as pa
+
+    missing = _missing_mask(field, values)
+    if field.type == "price":
+        return _decimal_column(field, values, missing)
+    if field.type == "text":
+        return _text_column(values, missing)
+    if field.type == "enum":
+        names = {number: name for name, number in field.values.items()}
+        indices = pa.array(values, mask=missing)
+        return pa.array([names.get(number, str(number)) for number in range(256)]).take(indices)
+    if field.type == "timestamp":
+        return pa.array(values, mask=missing).cast(_arrow_type(field))
+    return pa.array(values, mask=missing)
+
+
+def _missing_mask(field: Field, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
+    if not field.optional:
+        return None
+    if field.storage[0] == "f":
+        mask = np.isnan(values)
+    elif field.type == "text":
+        mask = values == b""
+    else:
+        mask = values == values.dtype.type(field.missing)
+    return np.asarray(mask)
+
+
+def _decimal_column(field: Field, values: np.ndarray[Any, Any], missing: np.ndarray[Any, Any] | None) -> "pa.Array":
+    """Arrow's decimals are 128-bit scaled integers: the price with its sign carried into the upper half."""
+    import pyarrow as pa
+
+    wide = np.empty((len(values), 2), dtype="<i8")
+    wide[:, 0] = values
+    wide[:, 1] = values >> 63
+    present = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    return pa.Array.from_buffers(_arrow_type(field), len(values), [present, pa.py_buffer(wide)])
+
+
+def _text_column(values: np.ndarray[Any, Any], missing: np.ndarray[Any, Any] | None) -> "pa.Array":
+    import pyarrow as pa
+
+    binary = pa.array(values, type=pa.binary(), mask=missing)
+    try:
+        return binary.cast(pa.string())
+    except pa.ArrowInvalid:
+        # Somebody's bytes are not UTF-8: read them as a Message does.
+        texts = [None if text is None else text.decode("utf-8", "replace") for text in binary.to_pylist()]
+        return pa.array(texts, type=pa.string())

@@ -1,0 +1,308 @@
+"""Evaluates predicates; _predicate.pxd has the program's form, lowering.py writes programs."""
+
+from libc.math cimport isnan
+from libc.stdint cimport int8_t, int16_t, uint16_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy
+
+from penstock.base.errors import LocalProtocolError
+
+cdef extern from *:
+    ctypedef long long int128_t "__int128"
+
+cdef int64_t NAN_KEY = 0x7FFFFFFFFFFFFFFF
+cdef uint64_t SIGN_BIT = 0x8000000000000000ULL
+
+# As lowering.py names them.
+STORAGES = {
+    "i1": STORAGE_I1, "i2": STORAGE_I2, "i4": STORAGE_I4, "i8": STORAGE_I8,
+    "u1": STORAGE_U1, "u2": STORAGE_U2, "u4": STORAGE_U4, "u8": STORAGE_U8,
+    "f4": STORAGE_F4, "f8": STORAGE_F8,
+}
+cdef int[11] WIDTHS = [1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 0]
+
+
+cdef class Program:
+    """A checked decision graph: whatever the nodes say, no record is read outside its bytes and every run ends."""
+
+    def __cinit__(self, nodes not None, int32_t entry, bytes pool not None):
+        self.count = len(nodes)
+        self.entry = entry
+        self.pool_held = pool
+        self.pool = pool
+        self.nodes = <Node*>calloc(max(self.count, 1), sizeof(Node))
+        if self.nodes == NULL:
+            raise MemoryError
+        _check_jump(-1, entry, self.count)
+        cdef Py_ssize_t index
+        for index in range(self.count):
+            _fill(&self.nodes[index], nodes[index])
+            _check(&self.nodes[index], index, self.count, len(pool))
+
+    def __dealloc__(self):
+        free(self.nodes)
+
+    def __len__(self):
+        return self.count
+
+    def __call__(self, const unsigned char[::1] record not None):
+        """Whether the record passes."""
+        # A record without bytes is never looked at: every test needs at least one.
+        return bool(self.accepts(&record[0] if record.shape[0] else NULL, record.shape[0]))
+
+    cdef bint accepts(self, const unsigned char* record, Py_ssize_t size) noexcept nogil:
+        return evaluate(self.nodes, self.entry, self.pool, record, size)
+
+    def select(self, const unsigned char[::1] data not None, Py_ssize_t stride, uint8_t[::1] passes not None):
+        """Fill `passes` for the records that lie in `data` every `stride` bytes."""
+        cdef Py_ssize_t index, count = passes.shape[0]
+        if count == 0:
+            return
+        if stride < 1 or data.shape[0] // stride < count:
+            raise LocalProtocolError(f"{data.shape[0]} bytes do not hold {count} records of {stride} bytes")
+        cdef const unsigned char* record = &data[0]
+        with nogil:
+            for index in range(count):
+                passes[index] = evaluate(self.nodes, self.entry, self.pool, record, stride)
+                record += stride
+
+    def select_at(
+        self,
+        const unsigned char[::1] data not None,
+        const uint32_t[::1] offsets not None,
+        const uint32_t[::1] sizes not None,
+        uint8_t[::1] passes not None,
+    ):
+        """Fill `passes` for the records at `offsets`, each of its own size."""
+        cdef Py_ssize_t index, count = passes.shape[0], end = data.shape[0]
+        if offsets.shape[0] != count or sizes.shape[0] != count:
+            raise LocalProtocolError("offsets and sizes must be of one length")
+        for index in range(count):
+            if <uint64_t>offsets[index] + sizes[index] > <uint64_t>end:
+                raise LocalProtocolError(f"record {index} ends outside the data")
+        cdef const unsigned char* start = &data[0] if end else NULL
+        with nogil:
+            for index in range(count):
+                passes[index] = evaluate(self.nodes, self.entry, self.pool, start + offsets[index], sizes[index])
+
+
+cdef int _fill(Node* node, source) except -1:
+    node.on_true, node.on_false, node.on_missing = source.on_true, source.on_false, source.on_missing
+    test = source.test
+    node.kind = test.kind
+    node.signs = test.signs
+    node.storage = STORAGES.get(test.field.storage, STORAGE_TEXT)
+    node.offset, node.size, node.end = test.field.offset, test.field.size, test.field.end
+    if test.right is not None:
+        node.storage_right = STORAGES.get(test.right.storage, STORAGE_TEXT)
+        node.offset_right, node.size_right = test.right.offset, test.right.size
+        node.end = max(test.field.end, test.right.end)
+    node.constant, node.constant_size = source.constant, source.constant_size
+    node.low, node.high = test.low, test.high
+    return 0
+
+
+cdef int _check(const Node* node, Py_ssize_t index, Py_ssize_t count, Py_ssize_t pool_size) except -1:
+    cdef bint both = node.kind >= KIND_FIELDS_NUMBER
+    cdef bint text = node.kind in (KIND_TEXT, KIND_LIKE, KIND_FIELDS_TEXT)
+    cdef uint64_t constant_bytes = 2 * <uint64_t>node.constant_size if node.kind == KIND_LIKE else node.constant_size
+    for jump in (node.on_true, node.on_false, node.on_missing):
+        _check_jump(index, jump, count)
+    if (
+        node.kind > KIND_FIELDS_TEXT
+        or node.size < 1
+        or text != (node.storage == STORAGE_TEXT)
+        or (both and text != (node.storage_right == STORAGE_TEXT))
+        or (not text and WIDTHS[node.storage] != <int>node.size)
+        or (both and not text and WIDTHS[node.storage_right] != <int>node.size_right)
+        or <uint64_t>node.offset + node.size > node.end
+        or (both and <uint64_t>node.offset_right + node.size_right > node.end)
+        or <uint64_t>node.constant + constant_bytes > <uint64_t>pool_size
+    ):
+        raise LocalProtocolError(f"node {index} of a predicate is not well formed")
+    return 0
+
+
+cdef int _check_jump(Py_ssize_t index, Py_ssize_t jump, Py_ssize_t count) except -1:
+    if jump != ACCEPT and jump != REJECT and not index < jump < count:
+        raise LocalProtocolError(f"node {index} of a predicate jumps to {jump}")
+    return 0
+
+
+cdef bint evaluate(
+    const Node* nodes, int32_t entry, const unsigned char* pool, const unsigned char* record, Py_ssize_t size
+) noexcept nogil:
+    cdef int32_t next_node = entry
+    cdef const Node* node
+    while next_node >= 0:
+        node = &nodes[next_node]
+        if size < <Py_ssize_t>node.end:
+            next_node = node.on_missing
+        elif holds(node, pool, record):
+            next_node = node.on_true
+        else:
+            next_node = node.on_false
+    return next_node == ACCEPT
+
+
+cdef inline bint holds(const Node* node, const unsigned char* pool, const unsigned char* record) noexcept nogil:
+    cdef const unsigned char* place = record + node.offset
+    cdef int64_t value
+    if node.kind == KIND_RANGE:
+        value = key(node.storage, place)
+        return node.low <= value and value <= node.high
+    if node.kind == KIND_TEXT:
+        return (sign_of_text(place, node.size, pool + node.constant, node.constant_size) & node.signs) != 0
+    if node.kind == KIND_BITS:
+        return (key(node.storage, place) & node.low) != 0
+    if node.kind == KIND_LIKE:
+        return like(place, text_size(place, node.size), pool + node.constant, node.constant_size)
+    if node.kind == KIND_FIELDS_NUMBER:
+        return (sign_of_numbers(node, record) & node.signs) != 0
+    if node.kind == KIND_FIELDS_FLOAT:
+        return (sign_of_floats(node, record) & node.signs) != 0
+    return (sign_of_text(place, node.size, record + node.offset_right, node.size_right) & node.signs) != 0
+
+
+cdef inline int64_t key(uint8_t storage, const unsigned char* place) noexcept nogil:
+    """An integer that orders as Spark orders the values; one of 64 unsigned bits is moved down by 2**63."""
+    cdef int16_t i2
+    cdef int32_t i4
+    cdef int64_t i8
+    cdef uint16_t u2
+    cdef uint32_t u4
+    if storage == STORAGE_I8:
+        memcpy(&i8, place, 8)
+        return i8
+    if storage == STORAGE_U8:
+        memcpy(&i8, place, 8)
+        return <int64_t>(<uint64_t>i8 ^ SIGN_BIT)
+    if storage == STORAGE_I4:
+        memcpy(&i4, place, 4)
+        return i4
+    if storage == STORAGE_U4:
+        memcpy(&u4, place, 4)
+        return u4
+    if storage == STORAGE_U1:
+        return place[0]
+    if storage == STORAGE_I1:
+        return <int8_t>place[0]
+    if storage == STORAGE_I2:
+        memcpy(&i2, place, 2)
+        return i2
+    if storage == STORAGE_U2:
+        memcpy(&u2, place, 2)
+        return u2
+    return float_key(read_float(storage, place))
+
+
+cdef inline int64_t float_key(double number) noexcept nogil:
+    """Doubles as integers in their order: -0.0 is 0.0, and NaN is one value above all others."""
+    cdef int64_t bits
+    if isnan(number):
+        return NAN_KEY
+    number += 0.0  # makes -0.0 positive
+    memcpy(&bits, &number, 8)
+    return bits if bits >= 0 else <int64_t>(<uint64_t>bits ^ <uint64_t>NAN_KEY)
+
+
+def key_of_float(double number):
+    """The integer by which a float is compared in a range test."""
+    return float_key(number)
+
+
+cdef inline double read_float(uint8_t storage, const unsigned char* place) noexcept nogil:
+    cdef float f4
+    cdef double f8
+    if storage == STORAGE_F4:
+        memcpy(&f4, place, 4)
+        return f4
+    memcpy(&f8, place, 8)
+    return f8
+
+
+cdef inline int128_t read_number(uint8_t storage, const unsigned char* place) noexcept nogil:
+    cdef uint64_t u8
+    if storage == STORAGE_U8:
+        memcpy(&u8, place, 8)
+        return <int128_t>u8
+    return <int128_t>key(storage, place)
+
+
+cdef inline double read_double(uint8_t storage, const unsigned char* place) noexcept nogil:
+    if storage == STORAGE_F4 or storage == STORAGE_F8:
+        return read_float(storage, place)
+    return <double>read_number(storage, place)
+
+
+cdef int sign_of_numbers(const Node* node, const unsigned char* record) noexcept nogil:
+    cdef int128_t left = read_number(node.storage, record + node.offset) * <int128_t>node.low
+    cdef int128_t right = read_number(node.storage_right, record + node.offset_right) * <int128_t>node.high
+    return SIGN_LESS if left < right else SIGN_GREATER if left > right else SIGN_EQUAL
+
+
+cdef int sign_of_floats(const Node* node, const unsigned char* record) noexcept nogil:
+    cdef int64_t left = float_key(read_double(node.storage, record + node.offset))
+    cdef int64_t right = float_key(read_double(node.storage_right, record + node.offset_right))
+    return SIGN_LESS if left < right else SIGN_GREATER if left > right else SIGN_EQUAL
+
+
+cdef inline int sign_of_text(
+    const unsigned char* left, Py_ssize_t left_size, const unsigned char* right, Py_ssize_t right_size
+) noexcept nogil:
+    """Bytewise, both without the NULs at their ends; a text that the other starts with is less."""
+    cdef Py_ssize_t common = left_size if left_size < right_size else right_size
+    cdef int difference = memcmp(left, right, common)
+    if difference != 0:
+        return SIGN_LESS if difference < 0 else SIGN_GREATER
+    if text_size(left + common, left_size - common) > 0:
+        return SIGN_GREATER
+    if text_size(right + common, right_size - common) > 0:
+        return SIGN_LESS
+    return SIGN_EQUAL
+
+
+cdef inline Py_ssize_t text_size(const unsigned char* text, Py_ssize_t size) noexcept nogil:
+    while size > 0 and text[size - 1] == 0:
+        size -= 1
+    return size
+
+
+cdef bint like(
+    const unsigned char* text, Py_ssize_t size, const unsigned char* tokens, Py_ssize_t count
+) noexcept nogil:
+    """Match tokens (bytes, ANY_CHARACTER, ANY_CHARACTERS); only the last ANY_CHARACTERS is ever taken back."""
+    cdef Py_ssize_t at = 0, token = 0, retry_at = 0, retry_token = -1
+    cdef uint16_t wanted
+    while at < size:
+        wanted = 0
+        if token < count:
+            memcpy(&wanted, tokens + 2 * token, 2)
+        if token < count and wanted == ANY_CHARACTERS:
+            token += 1
+            retry_token, retry_at = token, at
+        elif token < count and wanted == ANY_CHARACTER:
+            token += 1
+            at = after_character(text, size, at)
+        elif token < count and wanted == text[at]:
+            token += 1
+            at += 1
+        elif retry_token >= 0:
+            retry_at = after_character(text, size, retry_at)
+            token, at = retry_token, retry_at
+        else:
+            return False
+    while token < count:
+        memcpy(&wanted, tokens + 2 * token, 2)
+        if wanted != ANY_CHARACTERS:
+            return False
+        token += 1
+    return True
+
+
+cdef inline Py_ssize_t after_character(const unsigned char* text, Py_ssize_t size, Py_ssize_t at) noexcept nogil:
+    """Past one character of UTF-8: its first byte and the continuation bytes behind it."""
+    at += 1
+    while at < size and (text[at] & 0xC0) == 0x80:
+        at += 1
+    return at

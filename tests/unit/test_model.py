@@ -1,0 +1,197 @@
+"""Model documents: what they compile to, what is refused, and which versions get along."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from penstock.base.errors import ConfigurationError, ModelError, UnknownKeyError
+from penstock.model import MessageModel, shipped, shipped_names
+
+
+def parse(fields: str, head: str = "version = 1") -> MessageModel:
+    return MessageModel.parse(f'id = 9\nname = "sample"\n{head}\n{fields}', "sample.toml")
+
+
+def field(name: str, kind: str, more: str = "") -> str:
+    return f'[[field]]\nname = "{name}"\ntype = "{kind}"\n{more}\n'
+
+
+def test_fields_keep_their_order_and_lie_on_their_natural_alignment() -> None:
+    model = parse(
+        field("a", "u8") + field("b", "i64") + field("c", "text", "size = 3") + field("d", "i16") + field("e", "f32")
+    )
+    assert [(item.name, item.offset, item.size) for item in model.fields] == [
+        ("a", 0, 1),
+        ("b", 8, 8),
+        ("c", 16, 3),
+        ("d", 20, 2),
+        ("e", 24, 4),
+    ]
+    assert model.record_size == 32
+    assert [(part.name, part.offset, part.size) for part in model.parts] == [("record", 0, 32)]
+
+
+def test_parts_follow_each_other_and_reserve_room() -> None:
+    model = parse(
+        field("c", "u8", 'part = "right"') + field("a", "u8", 'part = "left"') + field("b", "i32", 'part = "left"'),
+        head='version = 1\nparts = [{name = "left", size = 24}, {name = "right"}]',
+    )
+    assert [(item.name, item.offset) for item in model.fields] == [("a", 0), ("b", 4), ("c", 24)]
+    assert [(part.name, part.offset, part.size) for part in model.parts] == [("left", 0, 24), ("right", 24, 8)]
+
+
+def test_a_repeated_field_becomes_flat_fields() -> None:
+    model = parse(field("level_{n}", "i64", "repeat = 3"))
+    assert [item.name for item in model.fields] == ["level_1", "level_2", "level_3"]
+
+
+@pytest.mark.parametrize(("bit", "size"), [(0, 1), (7, 1), (8, 2), (15, 2), (16, 4), (31, 4)])
+def test_flags_are_as_wide_as_their_highest_bit_needs(bit: int, size: int) -> None:
+    model = parse(field("state", "flags", f"bits = {{ x = {bit} }}"))
+    assert model.fields[0].size == size
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        (field("a", "u8") * 2, "field 'a' is there twice"),
+        (field("A", "u8"), "'A' is not a name"),
+        (field("class", "u8"), "'class' is not a name"),
+        (field("topic", "u8"), "'topic' is reserved"),
+        (field("to_json", "u8"), "'to_json' is reserved"),
+        (field("model", "u8"), "'model' is reserved"),
+        (field("_hidden", "u8"), "'_hidden' is not a name"),
+        (field("a", "price"), "type 'price' needs 'decimals'"),
+        (field("a", "u8", "decimals = 2"), "type 'u8' has no 'decimals'"),
+        (field("a", "text"), "type 'text' needs 'size'"),
+        (field("a", "enum", "values = {}"), "'values' is empty"),
+        (field("a", "enum", "values = { x = 1, y = 1 }"), "is there twice"),
+        (field("a", "enum", "optional = true\nvalues = { x = 0 }"), "0 means missing"),
+        (field("a", "flags", "optional = true\nbits = { x = 0 }"), "flags cannot be optional"),
+        (field("a", "text", 'size = 4\nconflate = "sum"'), "text has no sum"),
+        (field("a", "u8", "since = 2"), "since 2 is after the model's version 1"),
+        (field("a", "u8", "repeat = 2"), "{n}"),
+        (field("a_{n}", "u8"), "{n}"),
+        (field("a", "u8", 'part = "left"'), "is not declared"),
+        (field("a_{n}", "i64", "repeat = 512") + field("b_{n}", "i64", "repeat = 512"), "at most 512"),
+        (field("a_{n}", "text", "size = 1024\nrepeat = 40"), "more than 32768 bytes"),
+    ],
+)
+def test_a_document_that_contradicts_itself_is_refused(document: str, says: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        parse(document)
+    assert says in str(caught.value)
+    assert "sample.toml" in str(caught.value)
+
+
+def test_parts_that_do_not_add_up_are_refused() -> None:
+    with pytest.raises(ModelError, match="needs 16 bytes, its size is 8"):
+        parse(field("a_{n}", "i64", 'repeat = 2\npart = "p"'), head='version = 1\nparts = [{name = "p", size = 8}]')
+    with pytest.raises(ModelError, match="part 'q' has no field"):
+        parse(field("a", "i64", 'part = "p"'), head='version = 1\nparts = [{name = "p"}, {name = "q"}]')
+    with pytest.raises(ModelError, match="part '' is not one of: p"):
+        parse(field("a", "i64"), head='version = 1\nparts = [{name = "p"}]')
+
+
+def test_a_field_older_than_the_one_before_it_is_refused() -> None:
+    with pytest.raises(ModelError, match="older than the one before"):
+        parse(field("a", "i64", "since = 2") + field("b", "i64"), head="version = 2")
+
+
+def test_wrong_keys_and_values_name_their_place() -> None:
+    with pytest.raises(UnknownKeyError, match=r"field\[0\]\.optinal.*did you mean 'optional'"):
+        parse(field("a", "u8", "optinal = true"))
+    with pytest.raises(ConfigurationError, match=r"sample\.toml: field\[0\]\.type"):
+        parse(field("a", "u9"))
+    with pytest.raises(ConfigurationError, match="version"):
+        parse(field("a", "u8"), head="version = 0")
+    with pytest.raises(ConfigurationError, match="missing key 'field'"):
+        parse("")
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        MessageModel.load(Path("no-such-model.toml"))
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_every_shipped_model_loads(name: str) -> None:
+    model = shipped(name)
+    assert model.name == name
+    assert model.description
+    assert all(item.description for item in model.fields)
+    assert model.dtype.itemsize == model.record_size == len(model.new())
+
+
+def test_shipped_models_have_ids_of_their_own() -> None:
+    assert shipped_names() == ["bar", "book_event", "book_snapshot", "quote", "status", "trade"]
+    assert len({shipped(name).id for name in shipped_names()}) == 6
+    assert not shipped("trade").conflate
+    assert not shipped("book_event").conflate
+    with pytest.raises(ModelError, match="there are: bar"):
+        shipped("qoute")
+
+
+def test_the_bar_says_how_it_conflates() -> None:
+    bar = shipped("bar").fields_by_name
+    assert {name: bar[name].conflate for name in ("open", "high", "low", "close", "volume")} == {
+        "open": "first",
+        "high": "max",
+        "low": "min",
+        "close": "last",
+        "volume": "sum",
+    }
+
+
+def test_the_quotes_common_part_lies_between_the_sides() -> None:
+    assert [part.name for part in shipped("quote").parts] == ["bid", "common", "ask"]
+
+
+def test_a_model_survives_pickling() -> None:
+    model = shipped("quote")
+    model.new()
+    assert pickle.loads(pickle.dumps(model)) == model
+
+
+VERSION_1 = field("a", "i64") + field("b", "enum", "values = { x = 1 }")
+VERSION_2 = field("a", "i64") + field("b", "enum", "values = { x = 1, y = 2 }") + field("c", "i32", "since = 2")
+
+
+@pytest.mark.spec("ADM-6")
+def test_a_version_that_only_adds_is_readable_by_older_clients_and_reads_older_records() -> None:
+    older, newer = parse(VERSION_1), parse(VERSION_2, head="version = 2")
+    assert newer.incompatibilities(older) == []
+
+    new_record = bytes(newer.new(a=5, b="y", c=7))
+    seen_by_older = older.view(new_record, version=2)
+    assert (seen_by_older.a, seen_by_older.b, seen_by_older.version) == (5, 2, 2)
+
+    old_record = bytes(older.new(a=6, b="x"))
+    seen_by_newer = newer.view(old_record, version=1)
+    assert seen_by_newer.to_dict() == {"a": 6, "b": "x", "c": None}
+    with pytest.raises(ModelError, match="the record has 9 bytes, version 2 needs"):
+        newer.view(old_record[:9], version=2)
+
+
+@pytest.mark.parametrize(
+    ("newer", "says"),
+    [
+        (field("a", "i32") + field("b", "enum", "values = { x = 1 }"), "type of field 'a' was i64, now it is i32"),
+        (field("b", "enum", "values = { x = 1 }") + field("a", "i64"), "offset of field 'a' was 0, now it is 8"),
+        (field("a", "i64"), "field 'b' is gone"),
+        (field("a", "i64") + field("b", "enum", "values = { x = 2 }"), "no longer has x = 1"),
+        (field("a", "i64", "optional = true") + field("b", "enum", "values = { x = 1 }"), "optional of field 'a'"),
+        (VERSION_1 + field("c", "i64"), "'c' is new, but says it is there since version 1"),
+    ],
+)
+def test_a_version_that_changes_what_was_there_is_found_out(newer: str, says: str) -> None:
+    reasons = parse(newer, head="version = 2").incompatibilities(parse(VERSION_1))
+    assert any(says in reason for reason in reasons), reasons
+
+
+def test_a_part_that_moves_is_found_out() -> None:
+    def parted(left: str, version: int) -> MessageModel:
+        fields = left + field("z", "i64", 'part = "right"')
+        return parse(fields, head=f'version = {version}\nparts = [{{name = "left"}}, {{name = "right"}}]')
+
+    older = parted(field("a", "i64", 'part = "left"'), 1)
+    newer = parted(field("a", "i64", 'part = "left"') + field("b", "i64", 'part = "left"\nsince = 2'), 2)
+    assert "part 'right' moved from byte 8 to 16" in newer.incompatibilities(older)
