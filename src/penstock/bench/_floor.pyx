@@ -48,7 +48,7 @@ cdef class RandomReads:
         with nogil:
             for index in range(count):
                 # A multiplicative sequence; its upper bits are random enough to defeat every prefetcher.
-                state = (state + (word & dependence)) * <uint64_t>6364136223846793005 + 1442695040888963407
+                state = (state + (word & dependence)) * <uint64_t>6364136223846793005 + <uint64_t>1442695040888963407
                 word = words[(state >> 33 & self.line_mask) * LINE_WORDS]
                 total += word
         self.state = state
