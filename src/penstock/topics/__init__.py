@@ -1,8 +1,13 @@
-"""Filter expressions over message models: SQL conditions compiled to predicates over record bytes.
+"""Who wants a message: topics, interests in topics, and conditions on a message's content.
 
-Read expression.py for what can be written, lowering.py for what it becomes.
+`InterestTable` says which subscribers want a topic; `Predicate` says whether a record meets a SQL condition. Neither
+knows networks: a topic is text, a subscriber a small number, a record bytes. Read interest.py first for what can be
+written, then table.py and _store.pxd for the table, expression.py and lowering.py for conditions.
 """
 
+from penstock.topics.interest import Interest, InterestKind
 from penstock.topics.predicate import Predicate
+from penstock.topics.table import InterestTable, TableLimits
+from penstock.topics.topic import check_topic
 
-__all__ = ["Predicate"]
+__all__ = ["Interest", "InterestKind", "InterestTable", "Predicate", "TableLimits", "check_topic"]

@@ -1,0 +1,95 @@
+"""Matching topics against a store: the working memory, and the two calls."""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+from penstock.topics._store cimport Store
+
+cdef enum:
+    DEPTH_MAX = 16
+    SIZE_MAX = 255
+    CHUNK_MAX = 128
+
+
+cdef struct Topic:
+    const uint8_t *data
+    uint16_t size
+    uint8_t depth                    # 0: not well formed, matches nothing
+    uint8_t word_level               # the level that word_hash belongs to, from 1
+    uint8_t ends[DEPTH_MAX]          # where each level ends
+    uint32_t hash
+    uint32_t position                # the bucket to look at
+    uint32_t first_hit               # in Scratch.hits; 0: none
+    uint64_t word_hash
+
+
+cdef struct Item:                    # a topic has reached a node
+    uint32_t topic
+    uint32_t node
+
+
+cdef struct Probe:                   # a topic may reach this child
+    uint32_t topic
+    uint32_t parent
+    uint32_t hash
+    uint32_t position
+    uint64_t value                   # of a block: the number, shifted
+    uint16_t key_size
+    uint8_t kind
+    uint8_t shift
+
+
+cdef struct Hit:
+    uint32_t node
+    uint32_t next                    # of the same topic; 0: none
+
+
+cdef struct Scratch:                 # used by whoever holds the store's lock
+    Topic topics[CHUNK_MAX]
+    Item *items
+    Item *items_next
+    Probe *probes
+    Hit *hits                        # from 1
+    size_t items_capacity
+    size_t items_next_capacity
+    size_t probes_capacity
+    size_t hits_capacity
+    size_t item_count
+    size_t item_next_count
+    size_t probe_count
+    size_t hit_count
+    uint64_t lookup_count            # nodes reached and children looked for, since the table was made
+    uint64_t malformed_count         # topics, since the table was made
+
+
+cdef struct Output:
+    uint32_t *subscribers
+    size_t count
+    size_t capacity
+
+
+cdef struct Span:
+    const uint8_t *data
+    size_t size
+
+
+cdef struct Codes:
+    const uint32_t *codes
+    size_t count
+
+
+cdef struct Batch:                   # topic i is sizes[i] bytes at data + offsets[i]
+    const uint8_t *data
+    const uint32_t *offsets
+    const uint16_t *sizes
+    size_t count
+    const uint32_t *codes            # found elsewhere (regular expressions), merged into the result of topic i:
+    const uint64_t *code_offsets     # those from code_offsets[i] to code_offsets[i + 1]; NULL: none at all
+
+
+cdef uint8_t topic_scan(const uint8_t *data, size_t size, bint ascii_only, uint8_t *ends) noexcept nogil
+cdef int match_one(
+    Store *store, Scratch *scratch, Span topic, const Span *tags, size_t tag_count, Codes more, Output *output
+) noexcept nogil
+cdef int match_batch(
+    Store *store, Scratch *scratch, const Batch *batch, uint64_t *result_offsets, Output *output
+) noexcept nogil

@@ -1,0 +1,436 @@
+"""Matching: topics in, subscribers out.
+
+Topics are matched in chunks, stage by stage rather than one after the other: while the memory for one topic is on
+its way, the others are worked on. Patterns are walked a level at a time for the whole chunk, for the same reason.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport realloc
+
+from penstock.base import limits
+from penstock.topics._store cimport *
+
+cdef enum:
+    WORK_MAX = 16384                 # nodes and probes of a chunk, beyond which the next chunk is smaller
+    PROBES_PER_NODE_MAX = 1 + 64 + 64
+    DIGITS_MAX = 20                  # of a 64-bit number
+
+if DEPTH_MAX != limits.TOPIC_DEPTH_MAX or SIZE_MAX != limits.TOPIC_SIZE_MAX:
+    raise ImportError("the compiled interest table and penstock.base.limits disagree")
+
+cdef enum ByteClass:
+    BYTE_ORDINARY
+    BYTE_DOT
+    BYTE_BEYOND_ASCII
+    BYTE_FORBIDDEN
+
+cdef uint8_t byte_classes[256]
+for _byte in range(256):
+    if _byte <= 0x20 or _byte == 0x7F or _byte in b"*>!#/[]":
+        byte_classes[_byte] = BYTE_FORBIDDEN
+    else:
+        byte_classes[_byte] = BYTE_BEYOND_ASCII if _byte > 0x7F else BYTE_DOT if _byte == 0x2E else BYTE_ORDINARY
+
+
+cdef int match_one(
+    Store *store, Scratch *scratch, Span topic, const Span *tags, size_t tag_count, Codes more, Output *output
+) noexcept nogil:
+    """Match one topic with tags; 0, or -1 when there is no memory."""
+    cdef size_t index
+    cdef uint32_t node
+    cdef int status
+    lock_acquire(&store.lock)
+    scratch.topics[0].data = topic.data
+    scratch.topics[0].size = <uint16_t>topic.size
+    status = match_chunk(store, scratch, 1)
+    if status == 0:
+        status = reserve(<void **>&scratch.hits, &scratch.hits_capacity, scratch.hit_count + tag_count, sizeof(Hit))
+    if status == 0:
+        for index in range(tag_count):
+            node = child_find(
+                store, ROOT, NODE_TAG, tags[index].data, tags[index].size,
+                hash_child(store, ROOT, NODE_TAG, hash_bytes(store, tags[index].data, tags[index].size))
+            )
+            if node:
+                hit_put(scratch, scratch.topics, node)
+        status = emit(store, scratch, scratch.topics[0].first_hit, more, output)
+    lock_release(&store.lock)
+    return status
+
+
+cdef int match_batch(
+    Store *store, Scratch *scratch, const Batch *batch, uint64_t *result_offsets, Output *output
+) noexcept nogil:
+    """Match a batch whose ranges have been checked; 0, or -1 when there is no memory."""
+    cdef size_t start = 0, count, chunk = CHUNK_MAX
+    cdef uint64_t lookup_count
+    cdef int status = 0
+    result_offsets[0] = 0
+    while start < batch.count and status == 0:
+        count = min(chunk, batch.count - start)
+        lock_acquire(&store.lock)
+        lookup_count = scratch.lookup_count
+        status = match_batch_chunk(store, scratch, batch, start, count, result_offsets, output)
+        lookup_count = scratch.lookup_count - lookup_count
+        lock_release(&store.lock)
+        start += count
+        # Patterns that fan out make a chunk long: keep the time under the lock, and the memory, bounded.
+        if lookup_count > WORK_MAX:
+            chunk -= chunk // 2
+        elif chunk < CHUNK_MAX and lookup_count < WORK_MAX // 4:
+            chunk *= 2
+    return status
+
+
+cdef int match_batch_chunk(
+    Store *store, Scratch *scratch, const Batch *batch, size_t start, size_t count, uint64_t *result_offsets,
+    Output *output
+) noexcept nogil:
+    cdef size_t index
+    cdef Codes more
+    for index in range(count):
+        scratch.topics[index].data = batch.data + batch.offsets[start + index]
+        scratch.topics[index].size = batch.sizes[start + index]
+    if match_chunk(store, scratch, count):
+        return -1
+    for index in range(count):
+        more.codes = NULL
+        more.count = 0
+        if batch.code_offsets is not NULL and scratch.topics[index].depth:
+            more.codes = batch.codes + batch.code_offsets[start + index]
+            more.count = batch.code_offsets[start + index + 1] - batch.code_offsets[start + index]
+        if emit(store, scratch, scratch.topics[index].first_hit, more, output):
+            return -1
+        result_offsets[start + index + 1] = output.count
+    return 0
+
+
+cdef int reserve(void **block, size_t *capacity, size_t needed, size_t item_size) noexcept nogil:
+    """0, or -1 when there is no memory."""
+    if needed <= capacity[0]:
+        return 0
+    cdef size_t wanted = max(2 * capacity[0], needed + 64)
+    cdef void *bigger = realloc(block[0], wanted * item_size)
+    if bigger is NULL:
+        return -1
+    block[0] = bigger
+    capacity[0] = wanted
+    return 0
+
+
+# Topics
+
+
+cdef uint8_t topic_scan(const uint8_t *data, size_t size, bint ascii_only, uint8_t *ends) noexcept nogil:
+    """The depth, and where each level ends; 0 if it is not well formed."""
+    cdef size_t position, start = 0
+    cdef uint8_t depth = 0, byte_class
+    if size > SIZE_MAX:
+        return 0
+    for position in range(size):
+        byte_class = byte_classes[data[position]]
+        if byte_class == BYTE_ORDINARY:
+            continue
+        if byte_class == BYTE_DOT:
+            if position == start or depth == DEPTH_MAX - 1:
+                return 0
+            ends[depth] = <uint8_t>position
+            depth += 1
+            start = position + 1
+        elif byte_class == BYTE_FORBIDDEN or ascii_only:
+            return 0
+    if start == size:
+        return 0
+    ends[depth] = <uint8_t>size
+    return depth + 1
+
+
+cdef inline uint8_t word_start(const Topic *topic, uint8_t level) noexcept nogil:
+    return topic.ends[level - 1] + 1 if level else 0
+
+
+cdef bint word_number(const uint8_t *word, size_t size, uint64_t *number) noexcept nogil:
+    """Whether the level is a number of 64 bits without leading zeros."""
+    cdef uint64_t value = 0
+    cdef size_t position
+    cdef uint8_t digit
+    if size > DIGITS_MAX or (word[0] == c"0" and size > 1):
+        return False
+    for position in range(size):
+        digit = word[position] - c"0"
+        if digit > 9 or value > (<uint64_t>-1 - digit) // 10:
+            return False
+        value = value * 10 + digit
+    number[0] = value
+    return True
+
+
+cdef inline void block_key(uint8_t *key, uint8_t shift, uint64_t value) noexcept nogil:
+    cdef int position
+    key[0] = shift
+    for position in range(8):
+        key[1 + position] = <uint8_t>(value >> (8 * position))
+
+
+# Matching a chunk. Each function returns 0, or -1 when there is no memory.
+
+
+cdef int match_chunk(Store *store, Scratch *scratch, size_t count) noexcept nogil:
+    """Find the hits of the first `count` topics, whose data and size are set. The caller holds the lock."""
+    cdef const Node *root = node_at(store, ROOT)
+    cdef size_t index
+    cdef uint8_t level
+    scratch.hit_count = 1
+    if reserve(<void **>&scratch.hits, &scratch.hits_capacity, count + 1, sizeof(Hit)):
+        return -1
+    match_exact(store, scratch, count)
+    scratch.item_count = 0
+    if not (root.literals or root.body.step.prefix_lengths or root.body.step.block_shifts or root.body.step.star
+            or root.body.step.rest):
+        return 0
+    if reserve(<void **>&scratch.items, &scratch.items_capacity, count, sizeof(Item)):
+        return -1
+    for index in range(count):
+        if scratch.topics[index].depth:
+            item_put(scratch.items, &scratch.item_count, <uint32_t>index, ROOT)
+    level = 0
+    while scratch.item_count:
+        if match_level(store, scratch, level):
+            return -1
+        level += 1
+    return 0
+
+
+cdef void match_exact(Store *store, Scratch *scratch, size_t count) noexcept nogil:
+    cdef Topic *topic
+    cdef const Bucket *bucket
+    cdef uint32_t node
+    cdef size_t index
+    for index in range(count):
+        topic = scratch.topics + index
+        topic.first_hit = 0
+        topic.word_level = 0
+        topic.depth = topic_scan(topic.data, topic.size, False, topic.ends)
+        if not topic.depth:
+            scratch.malformed_count += 1
+            continue
+        topic.hash = hash_child(store, ROOT, NODE_TOPIC, hash_bytes(store, topic.data, topic.size))
+        topic.position = bucket_first(store, topic.hash)
+        prefetch(store.buckets + topic.position)
+    for index in range(count):
+        topic = scratch.topics + index
+        if topic.depth:
+            topic.position = probe_bucket(store, topic.position, topic.hash)
+    for index in range(count):
+        topic = scratch.topics + index
+        if not topic.depth:
+            continue
+        scratch.lookup_count += 1
+        bucket = store.buckets + topic.position
+        while bucket.node:
+            if bucket.hash == topic.hash and node_is(
+                node_at(store, bucket.node), ROOT, NODE_TOPIC, topic.data, topic.size
+            ):
+                hit_put(scratch, topic, bucket.node)
+                break
+            topic.position = bucket_next(store, topic.position)
+            bucket = store.buckets + topic.position
+
+
+cdef inline uint32_t probe_bucket(const Store *store, uint32_t position, uint32_t hash) noexcept nogil:
+    """The first bucket that may be the one (its node is on its way then), or an empty one."""
+    cdef const Bucket *bucket = store.buckets + position
+    while bucket.node and bucket.hash != hash:
+        position = bucket_next(store, position)
+        bucket = store.buckets + position
+    if bucket.node:
+        prefetch(node_at(store, bucket.node))
+    return position
+
+
+cdef inline void hit_put(Scratch *scratch, Topic *topic, uint32_t node) noexcept nogil:
+    scratch.hits[scratch.hit_count].node = node
+    scratch.hits[scratch.hit_count].next = topic.first_hit
+    topic.first_hit = <uint32_t>scratch.hit_count
+    scratch.hit_count += 1
+
+
+cdef inline void item_put(Item *items, size_t *count, uint32_t topic, uint32_t node) noexcept nogil:
+    items[count[0]].topic = topic
+    items[count[0]].node = node
+    count[0] += 1
+
+
+cdef int match_level(Store *store, Scratch *scratch, uint8_t level) noexcept nogil:
+    """From the nodes that topics have reached before `level` to those they reach with it."""
+    cdef Probe *probe
+    cdef size_t index
+    cdef uint32_t child
+    scratch.item_next_count = 0
+    scratch.probe_count = 0
+    if reserve(
+        <void **>&scratch.hits, &scratch.hits_capacity, scratch.hit_count + 2 * scratch.item_count, sizeof(Hit)
+    ) or reserve(
+        <void **>&scratch.items_next, &scratch.items_next_capacity, scratch.item_count, sizeof(Item)
+    ):
+        return -1
+    for index in range(scratch.item_count):
+        if reserve(
+            <void **>&scratch.probes, &scratch.probes_capacity, scratch.probe_count + PROBES_PER_NODE_MAX, sizeof(Probe)
+        ):
+            return -1
+        expand(store, scratch, level, scratch.items[index].topic, scratch.items[index].node)
+    if reserve(
+        <void **>&scratch.items_next, &scratch.items_next_capacity, scratch.item_next_count + scratch.probe_count,
+        sizeof(Item)
+    ):
+        return -1
+    for index in range(scratch.probe_count):
+        probe = scratch.probes + index
+        probe.position = probe_bucket(store, probe.position, probe.hash)
+    for index in range(scratch.probe_count):
+        probe = scratch.probes + index
+        child = probe_finish(store, scratch, probe, level)
+        if child:
+            item_put(scratch.items_next, &scratch.item_next_count, probe.topic, child)
+    scratch.lookup_count += scratch.item_count + scratch.probe_count
+    scratch.items, scratch.items_next = scratch.items_next, scratch.items
+    scratch.items_capacity, scratch.items_next_capacity = scratch.items_next_capacity, scratch.items_capacity
+    scratch.item_count = scratch.item_next_count
+    return 0
+
+
+cdef inline void expand(
+    Store *store, Scratch *scratch, uint8_t level, uint32_t topic_index, uint32_t node_index
+) noexcept nogil:
+    """Put forward where a topic can go from a node. Room has been reserved."""
+    cdef Topic *topic = scratch.topics + topic_index
+    cdef const Node *node = node_at(store, node_index)
+    cdef const uint8_t *word
+    cdef uint8_t block[BLOCK_KEY_SIZE]
+    cdef size_t size, length
+    cdef uint64_t mask, number
+    if level == topic.depth:
+        if node.codes:
+            hit_put(scratch, topic, node_index)
+        return
+    if node.body.step.rest:
+        hit_put(scratch, topic, node.body.step.rest)
+        prefetch(node_at(store, node.body.step.rest))
+    if node.body.step.star:
+        item_put(scratch.items_next, &scratch.item_next_count, topic_index, node.body.step.star)
+        prefetch(node_at(store, node.body.step.star))
+    word = topic.data + word_start(topic, level)
+    size = topic.ends[level] - word_start(topic, level)
+    if node.literals:
+        if topic.word_level != level + 1:
+            topic.word_level = level + 1
+            topic.word_hash = hash_bytes(store, word, size)
+        probe_put(store, scratch, topic_index, node_index, NODE_LITERAL, size, topic.word_hash)
+    mask = node.body.step.prefix_lengths
+    if size < LENGTH_MAX:
+        mask &= (<uint64_t>1 << size) - 1
+    while mask:
+        length = lowest_bit(mask) + 1
+        probe_put(store, scratch, topic_index, node_index, NODE_PREFIX, length, hash_bytes(store, word, length))
+        mask &= mask - 1
+    mask = node.body.step.block_shifts
+    if mask and word_number(word, size, &number):
+        while mask:
+            block_key(block, <uint8_t>lowest_bit(mask), number >> lowest_bit(mask))
+            probe_put(
+                store, scratch, topic_index, node_index, NODE_BLOCK, BLOCK_KEY_SIZE,
+                hash_bytes(store, block, BLOCK_KEY_SIZE)
+            ).shift = block[0]
+            scratch.probes[scratch.probe_count - 1].value = number >> block[0]
+            mask &= mask - 1
+
+
+cdef inline Probe *probe_put(
+    const Store *store, Scratch *scratch, uint32_t topic, uint32_t parent, uint8_t kind, size_t key_size, uint64_t hash
+) noexcept nogil:
+    cdef Probe *probe = scratch.probes + scratch.probe_count
+    scratch.probe_count += 1
+    probe.topic = topic
+    probe.parent = parent
+    probe.kind = kind
+    probe.key_size = <uint16_t>key_size
+    probe.hash = hash_child(store, parent, kind, hash)
+    probe.position = bucket_first(store, probe.hash)
+    prefetch(store.buckets + probe.position)
+    return probe
+
+
+cdef inline uint32_t probe_finish(Store *store, Scratch *scratch, const Probe *probe, uint8_t level) noexcept nogil:
+    """The child, or 0."""
+    cdef const Topic *topic = scratch.topics + probe.topic
+    cdef uint8_t block[BLOCK_KEY_SIZE]
+    cdef const uint8_t *key = topic.data + word_start(topic, level)
+    cdef uint32_t position = probe.position
+    cdef Bucket bucket = store.buckets[position]
+    if probe.kind == NODE_BLOCK:
+        block_key(block, probe.shift, probe.value)
+        key = block
+    while bucket.node:
+        if bucket.hash == probe.hash and node_is(
+            node_at(store, bucket.node), probe.parent, probe.kind, key, probe.key_size
+        ):
+            return bucket.node
+        position = bucket_next(store, position)
+        bucket = store.buckets[position]
+    return 0
+
+
+# From hits to subscribers
+
+
+cdef inline size_t hit_codes(const Store *store, uint32_t index, uint32_t *single, const uint32_t **codes) noexcept nogil:
+    cdef const Node *node = node_at(store, index)
+    if node.codes & 1:
+        single[0] = <uint32_t>(node.codes >> 1)
+        codes[0] = single
+        return 1
+    if not node.codes:
+        return 0
+    codes[0] = (<CodeList *>node.codes).codes
+    return (<CodeList *>node.codes).count
+
+
+cdef int emit(
+    Store *store, const Scratch *scratch, uint32_t first_hit, Codes more, Output *output
+) noexcept nogil:
+    """Append who has a positive and no negative code among the hits and `more`, each once."""
+    cdef uint32_t single, hit
+    cdef const uint32_t *codes = NULL
+    cdef size_t count, index
+    store.generation += 1
+    if store.negative_count:
+        hit = first_hit
+        while hit:
+            count = hit_codes(store, scratch.hits[hit].node, &single, &codes)
+            while count and codes[count - 1] >= NEGATIVE:
+                count -= 1
+                store.stamps[codes[count] & SUBSCRIBER_MAX] = store.generation
+            hit = scratch.hits[hit].next
+    for index in range(more.count):
+        if more.codes[index] >= NEGATIVE:
+            store.stamps[more.codes[index] & SUBSCRIBER_MAX] = store.generation
+    hit = first_hit
+    while hit:
+        count = hit_codes(store, scratch.hits[hit].node, &single, &codes)
+        if emit_positive(store, codes, count, output):
+            return -1
+        hit = scratch.hits[hit].next
+    return emit_positive(store, more.codes, more.count, output)
+
+
+cdef inline int emit_positive(Store *store, const uint32_t *codes, size_t count, Output *output) noexcept nogil:
+    cdef size_t index
+    if reserve(<void **>&output.subscribers, &output.capacity, output.count + count, sizeof(uint32_t)):
+        return -1
+    for index in range(count):
+        if codes[index] < NEGATIVE and store.stamps[codes[index]] != store.generation:
+            store.stamps[codes[index]] = store.generation
+            output.subscribers[output.count] = codes[index]
+            output.count += 1
+    return 0

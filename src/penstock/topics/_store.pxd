@@ -1,0 +1,193 @@
+"""The memory of an interest table: one hash table of nodes keyed by (parent, kind, key bytes).
+
+Everything is a node: an exact topic, a tag, and each step of each pattern. A node fills one cache line, so that an
+exact topic costs two memory accesses: its bucket and its node. Subscribers are kept as codes (see NEGATIVE).
+
+Writers are serialised by the GIL. They hold `lock` only for the few stores that a matcher could see half done;
+matchers hold it for a chunk of topics. Nodes never move.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcmp
+
+
+cdef extern from "penstock/topics/primitives.h" nogil:
+    ctypedef struct TicketLock:
+        pass
+    void lock_acquire(TicketLock *lock)
+    void lock_release(TicketLock *lock)
+    uint64_t load_u64(const void *data)
+    uint32_t load_u32(const void *data)
+    uint64_t fold(uint64_t a, uint64_t b)
+    int lowest_bit(uint64_t mask)
+    void prefetch(const void *address)
+    void *allocate(size_t size, bint is_large)
+
+
+cpdef enum NodeKind:
+    NODE_FREE = 0
+    NODE_TOPIC = 1       # key: a whole topic
+    NODE_TAG = 2         # key: a tag
+    NODE_RANGED = 3      # key: the canonical text of a pattern with ranges; remembers who has it, never matched
+    NODE_TALLY = 4       # key: kind and length (or shift); its `children` says how long the parent's mask bit stays
+    NODE_ROOT = 8        # from here on: steps of patterns
+    NODE_LITERAL = 9     # key: a level
+    NODE_PREFIX = 10     # key: the beginning of a level
+    NODE_BLOCK = 11      # key: shift (1 byte), value >> shift (8 bytes, little-endian): a block of a numeric range
+    NODE_STAR = 12       # one level; no key
+    NODE_REST = 13       # one or more levels; no key
+
+cpdef enum:
+    NEGATIVE = 0x40000000            # a code is a subscriber, with this bit when its interest is negative
+    SUBSCRIBER_MAX = 0xFFFFFF
+    BLOCK_KEY_SIZE = 9
+    LENGTH_MAX = 64                  # bytes of a prefix: bits of a mask
+
+cdef enum:
+    SEGMENT_BITS = 15                # 32,768 nodes of 64 bytes: one large page
+    SEGMENT_NODES = 1 << SEGMENT_BITS
+    SEGMENTS_MAX = 4096
+    KEY_INLINE = 40
+    STEP_KEY_INLINE = 16
+    ROOT = 0                         # also says "no node": the root is nobody's child
+
+
+cdef struct Step:                    # what only steps of patterns have
+    uint64_t prefix_lengths          # bit n: some child is a prefix of n + 1 bytes
+    uint64_t block_shifts            # bit n: some child is a block of 2**n numbers
+    uint32_t star
+    uint32_t rest
+    uint8_t key[STEP_KEY_INLINE]
+
+
+cdef union Body:
+    Step step
+    uint8_t key[KEY_INLINE]          # or, when the key is longer, a pointer to it
+
+
+cdef struct Node:                    # 64 bytes
+    uint64_t codes                   # 0: nobody; odd: one code, shifted left; even: a CodeList
+    uint32_t parent                  # of a free node: the next free one
+    uint32_t children
+    uint32_t literals                # how many of the children are literal
+    uint16_t key_size
+    uint8_t kind
+    uint8_t is_ranged                # on a path with a block: its codes may repeat, one per interest
+    Body body
+
+
+cdef struct CodeList:                # sorted; negative codes are the largest, hence last
+    uint32_t count
+    uint32_t capacity
+    uint32_t codes[1]                # in fact `capacity` of them
+
+
+cdef struct Bucket:
+    uint32_t hash
+    uint32_t node                    # 0: empty
+
+
+cdef struct Owned:                   # the nodes a subscriber has codes in; may name some it has left
+    uint32_t *nodes
+    uint32_t count
+    uint32_t capacity
+
+
+cdef struct Store:
+    TicketLock lock
+    uint64_t seed_a
+    uint64_t seed_b
+    Bucket *buckets
+    uint32_t bucket_bits
+    uint32_t bucket_count_used
+    Node *segments[SEGMENTS_MAX]
+    uint32_t node_count_made         # nodes ever handed out; freed ones are in the free list
+    uint32_t node_count_free
+    uint32_t free_first
+    uint64_t *stamps                 # per subscriber: the last generation that had it
+    Owned *owned                     # per subscriber
+    uint32_t subscriber_capacity
+    uint64_t generation
+    uint64_t interest_count
+    uint64_t negative_count          # negative codes in all nodes
+    uint64_t heap_size               # bytes of long keys, code lists and owned lists
+
+
+cdef Store *store_open(uint64_t seed_a, uint64_t seed_b) except NULL
+cdef void store_close(Store *store) noexcept
+cdef uint64_t store_size(const Store *store) noexcept
+cdef uint32_t child_get(const Store *store, uint32_t parent, uint8_t kind, const uint8_t *key, size_t size) noexcept
+cdef uint32_t child_make(Store *store, uint32_t parent, uint8_t kind, const uint8_t *key, size_t size) except 0
+cdef void node_release(Store *store, uint32_t index) noexcept
+cdef int code_add(Store *store, uint32_t index, uint32_t code) except -1
+cdef bint code_remove(Store *store, uint32_t index, uint32_t code) noexcept
+cdef list subscriber_remove(Store *store, uint32_t subscriber)
+cdef int subscriber_reserve(Store *store, uint32_t subscriber) except -1
+
+
+cdef inline Node *node_at(const Store *store, uint32_t index) noexcept nogil:
+    return store.segments[index >> SEGMENT_BITS] + (index & (SEGMENT_NODES - 1))
+
+
+cdef inline bint is_step(uint8_t kind) noexcept nogil:
+    return kind >= NODE_ROOT
+
+
+cdef inline const uint8_t *node_key(const Node *node) noexcept nogil:
+    if is_step(node.kind):
+        if node.key_size <= STEP_KEY_INLINE:
+            return node.body.step.key
+        return <const uint8_t *>load_u64(node.body.step.key)
+    if node.key_size <= KEY_INLINE:
+        return node.body.key
+    return <const uint8_t *>load_u64(node.body.key)
+
+
+cdef inline uint64_t hash_bytes(const Store *store, const uint8_t *data, size_t size) noexcept nogil:
+    """Keyed with the table's seeds: who does not know them cannot choose topics that collide."""
+    cdef uint64_t state = store.seed_a ^ (size * <uint64_t>0x9E3779B97F4A7C15)
+    while size > 16:
+        state = fold(load_u64(data) ^ store.seed_b, load_u64(data + 8) ^ state)
+        data += 16
+        size -= 16
+    if size >= 8:
+        return fold(load_u64(data) ^ store.seed_b, load_u64(data + size - 8) ^ state)
+    if size >= 4:
+        return fold(load_u32(data) ^ store.seed_b, load_u32(data + size - 4) ^ state)
+    if size:
+        return fold((data[0] | data[size >> 1] << 8 | data[size - 1] << 16) ^ store.seed_b, state)
+    return fold(store.seed_b, state)
+
+
+cdef inline uint32_t hash_child(const Store *store, uint32_t parent, uint8_t kind, uint64_t key_hash) noexcept nogil:
+    return <uint32_t>(fold(key_hash ^ (<uint64_t>parent << 8 | kind), store.seed_b | 1) >> 32)
+
+
+cdef inline uint32_t bucket_first(const Store *store, uint32_t hash) noexcept nogil:
+    """By the highest bits, so that a table that grows is copied in order."""
+    return hash >> (32 - store.bucket_bits)
+
+
+cdef inline uint32_t bucket_next(const Store *store, uint32_t position) noexcept nogil:
+    return (position + 1) & ((<uint32_t>1 << store.bucket_bits) - 1)
+
+
+cdef inline bint node_is(const Node *node, uint32_t parent, uint8_t kind, const uint8_t *key, size_t size) noexcept nogil:
+    return (
+        node.parent == parent and node.kind == kind and node.key_size == size
+        and memcmp(node_key(node), key, size) == 0
+    )
+
+
+cdef inline uint32_t child_find(
+    const Store *store, uint32_t parent, uint8_t kind, const uint8_t *key, size_t size, uint32_t hash
+) noexcept nogil:
+    """The node with this key, or 0. Look-ups end: at most 7 of 10 buckets are used."""
+    cdef uint32_t position = bucket_first(store, hash)
+    cdef Bucket bucket = store.buckets[position]
+    while bucket.node:
+        if bucket.hash == hash and node_is(node_at(store, bucket.node), parent, kind, key, size):
+            return bucket.node
+        position = bucket_next(store, position)
+        bucket = store.buckets[position]
+    return 0

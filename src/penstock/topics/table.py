@@ -1,0 +1,222 @@
+"""The interest table: who wants a message with this topic?"""
+
+import itertools
+import os
+from collections.abc import Iterable, Sequence
+
+import numpy
+import numpy.typing as npt
+
+from penstock.base import Config
+from penstock.base.errors import LimitError
+from penstock.topics._store import NEGATIVE, SUBSCRIBER_MAX, NodeKind
+from penstock.topics._table import TableKernel
+from penstock.topics.interest import AnyLevel, Interest, InterestKind, Level, Literal, NumericRange, Prefix
+from penstock.topics.ranges import blocks
+from penstock.topics.regexes import RegexInterests
+from penstock.topics.topic import check_levels, check_topic
+
+SEED_SIZE = 16
+
+_KEY_KINDS = {InterestKind.TOPIC: NodeKind.NODE_TOPIC, InterestKind.TAG: NodeKind.NODE_TAG}
+
+Step = tuple[int, bytes]
+Subscribers = npt.NDArray[numpy.uint32]
+Offsets = npt.NDArray[numpy.uint64]
+
+
+class TableLimits(Config, frozen=True):
+    """How large a table may become."""
+
+    interests_max: int = 16_000_000
+    regexes_max: int = 1_000
+    """Different regular expressions."""
+    regex_group_memory_bytes_max: int = 8 * 1024 * 1024
+    """Memory of RE2 for each group of up to 64 expressions."""
+    range_blocks_max: int = 1_024
+    """Into how many blocks the numeric ranges of one interest may expand, their product when it has several."""
+
+
+class InterestTable:
+    """Subscribers and their interests; `match` finds who gets a message.
+
+    A subscriber gets it when at least one of its positive interests matches and none of its negative ones. Subscribers
+    are small numbers chosen by the caller, best dense from 0: at most SUBSCRIBER_MAX. Interests may be added and
+    removed in one thread while others match: each topic is matched against the table as it is at some moment of the
+    call. `seed` (16 bytes) makes the layout unpredictable to whoever chooses topics; give it only to repeat a run.
+    """
+
+    def __init__(self, limits: TableLimits | None = None, *, seed: bytes | None = None) -> None:
+        self.limits = limits or TableLimits()
+        self._kernel = TableKernel(os.urandom(SEED_SIZE) if seed is None else seed)
+        self._regexes = RegexInterests(self.limits.regexes_max, self.limits.regex_group_memory_bytes_max)
+
+    def __len__(self) -> int:
+        """Interests, each counted once per subscriber that has it."""
+        return self._kernel.interest_count + len(self._regexes)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the compiled table; that of regular expressions is bounded by the limits."""
+        return self._kernel.memory_bytes
+
+    @property
+    def lookup_count(self) -> int:
+        """Steps that all matches so far took in the compiled table: what matching costs, apart from time."""
+        return self._kernel.lookup_count
+
+    @property
+    def malformed_count(self) -> int:
+        """Topics in batches so far that were not well formed, and therefore matched nothing."""
+        return self._kernel.malformed_count
+
+    def add(self, interest: str | Interest, subscriber: int) -> bool:
+        """Whether the subscriber did not have this interest yet."""
+        parsed = _parsed(interest)
+        code = _code(subscriber, parsed.negative)
+        if len(self) >= self.limits.interests_max:
+            raise LimitError(f"the table has {len(self)} interests already", hint="raise interests_max")
+        if parsed.kind is InterestKind.REGEX:
+            self._kernel.reserve_subscriber(code)
+            return self._regexes.add(parsed.subject, code)
+        if parsed.kind is not InterestKind.PATTERN:
+            return self._kernel.add_key(_KEY_KINDS[parsed.kind], parsed.subject.encode(), code)
+        if not parsed.has_ranges:
+            return self._kernel.add_path(_paths(parsed)[0], code)
+        return self._add_ranged(parsed, code)
+
+    def add_many(self, interests: Iterable[str | Interest], subscribers: Sequence[int] | Subscribers) -> int:
+        """Add interests[i] for subscribers[i]; how many were new. After an error, those before the bad one are in."""
+        texts = list(interests)
+        codes = _codes(subscribers)
+        if len(texts) != len(codes):
+            raise LimitError(f"{len(texts)} interests were given for {len(codes)} subscribers")
+        position = added = 0
+        while position < len(texts):
+            room = self.limits.interests_max - len(self._regexes)
+            position, new = self._kernel.add_topics(texts, codes, position, room)
+            added += new
+            if position < len(texts):
+                added += self.add(texts[position], int(codes[position]))
+                position += 1
+        return added
+
+    def remove(self, interest: str | Interest, subscriber: int) -> bool:
+        """Whether the subscriber had this interest."""
+        parsed = _parsed(interest)
+        code = _code(subscriber, parsed.negative)
+        if parsed.kind is InterestKind.REGEX:
+            return self._regexes.remove(parsed.subject, code)
+        if parsed.kind is not InterestKind.PATTERN:
+            return self._kernel.remove_key(_KEY_KINDS[parsed.kind], parsed.subject.encode(), code)
+        if not parsed.has_ranges:
+            return self._kernel.remove_path(_paths(parsed)[0], code)
+        return self._remove_ranged(parsed, code)
+
+    def remove_subscriber(self, subscriber: int) -> int:
+        """Remove all interests of a subscriber; how many it had."""
+        code = _code(subscriber, negative=False)
+        before = len(self)
+        self._regexes.remove_codes({code, code | NEGATIVE})
+        for text, negative in self._kernel.remove_subscriber(code):
+            self._remove_ranged(Interest.parse(text.decode()), _code(subscriber, negative))
+        return before - len(self)
+
+    def match(self, topic: str, tags: Iterable[str] = ()) -> list[int]:
+        """The subscribers that get a message with this topic and these tags, in order."""
+        data = check_topic(topic)
+        tag_keys = [check_levels(tag, what="tag") for tag in tags]
+        codes = self._regexes.match(data) if len(self._regexes) else None
+        found: list[int] = numpy.sort(self._kernel.match(data, tag_keys, codes)).tolist()
+        return found
+
+    def match_batch(
+        self, data: "bytes | bytearray | memoryview", offsets: Subscribers, sizes: npt.NDArray[numpy.uint16]
+    ) -> tuple[Offsets, Subscribers]:
+        """The subscribers of many messages at once: what a packet decoder found goes in as it is.
+
+        Topic i is the sizes[i] bytes of `data` at offsets[i] (uint16 and uint32). Its subscribers, in no particular
+        order, are subscribers[result_offsets[i]:result_offsets[i + 1]]. Of a topic only the structure is checked, not
+        whether it is UTF-8: one that is not well formed matches nothing and is counted in `malformed_count`.
+        """
+        if not len(self._regexes):
+            return self._kernel.match_batch(data, offsets, sizes)
+        view = memoryview(data)
+        ranges = zip(offsets.tolist(), sizes.tolist(), strict=False)
+        codes = [self._regexes.match(bytes(view[offset : offset + size])) for offset, size in ranges]
+        code_offsets = numpy.zeros(len(codes) + 1, dtype=numpy.uint64)
+        numpy.cumsum([len(found) for found in codes], out=code_offsets[1:])
+        joined = numpy.concatenate(codes) if codes else numpy.empty(0, dtype=numpy.uint32)
+        return self._kernel.match_batch(data, offsets, sizes, code_offsets, joined)
+
+    # Ranges of two interests may share blocks. So the text of a ranged interest is kept as well and says who has it,
+    # and in the blocks a subscriber is present once for each of its interests.
+
+    def _add_ranged(self, interest: Interest, code: int) -> bool:
+        paths = _paths(interest, self.limits.range_blocks_max)
+        key = interest.subject.encode()
+        if not self._kernel.add_key(NodeKind.NODE_RANGED, key, code):
+            return False
+        done = 0
+        try:
+            for path in paths:
+                self._kernel.add_path(path, code)
+                done += 1
+        except BaseException:
+            for path in paths[:done]:
+                self._kernel.remove_path(path, code)
+            self._kernel.remove_key(NodeKind.NODE_RANGED, key, code)
+            raise
+        return True
+
+    def _remove_ranged(self, interest: Interest, code: int) -> bool:
+        if not self._kernel.remove_key(NodeKind.NODE_RANGED, interest.subject.encode(), code):
+            return False
+        for path in _paths(interest, self.limits.range_blocks_max):
+            self._kernel.remove_path(path, code)
+        return True
+
+
+def _parsed(interest: str | Interest) -> Interest:
+    return interest if isinstance(interest, Interest) else Interest.parse(interest)
+
+
+def _code(subscriber: int, negative: bool) -> int:
+    if not 0 <= subscriber <= SUBSCRIBER_MAX:
+        raise LimitError(f"subscriber {subscriber} is not between 0 and {SUBSCRIBER_MAX}")
+    return subscriber | NEGATIVE if negative else subscriber
+
+
+def _codes(subscribers: Sequence[int] | Subscribers) -> Subscribers:
+    wide = numpy.asarray(subscribers)
+    if wide.size and not (wide.dtype.kind in "iu" and wide.min() >= 0 and wide.max() <= SUBSCRIBER_MAX):
+        raise LimitError(f"subscribers are numbers between 0 and {SUBSCRIBER_MAX}")
+    return wide.astype(numpy.uint32)
+
+
+def _paths(interest: Interest, blocks_max: int = 1) -> list[list[Step]]:
+    """The pattern as paths through the table: one, or with numeric ranges one for each combination of their blocks."""
+    choices = [_steps(level) for level in interest.levels]
+    count = 1
+    for steps in choices:
+        count *= len(steps)
+    if count > blocks_max:
+        raise LimitError(
+            f"the ranges expand into {count} blocks, at most {blocks_max} are taken",
+            where=f"interest {interest.text!r}",
+            hint="choose ends that are multiples of powers of two, or split the interest",
+        )
+    return [list(path) for path in itertools.product(*choices)]
+
+
+def _steps(level: Level) -> list[Step]:
+    if isinstance(level, Literal):
+        return [(NodeKind.NODE_LITERAL, level.text.encode())]
+    if isinstance(level, Prefix):
+        return [(NodeKind.NODE_PREFIX, level.text.encode())]
+    if isinstance(level, NumericRange):
+        return [
+            (NodeKind.NODE_BLOCK, bytes([shift]) + value.to_bytes(8, "little"))
+            for shift, value in blocks(level.low, level.high)
+        ]
+    return [(NodeKind.NODE_STAR if isinstance(level, AnyLevel) else NodeKind.NODE_REST, b"")]
