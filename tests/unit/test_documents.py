@@ -1,0 +1,42 @@
+"""Documents are run, not believed."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from penstock.base.counters import Cause
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_python_examples_run(path: Path) -> None:
+    """The blocks of one document build on each other."""
+    namespace: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.DOTALL):
+        exec(compile(block, path.name, "exec"), namespace)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
+        if "://" not in target:
+            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_every_file_and_function_that_the_architecture_names_exists() -> None:
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py*") if path.suffix in (".py", ".pyi"))
+    for kind, method in re.findall(r"`(?:[a-z]+\.)*(_?[A-Z]\w+)\.(\w+)`", text):
+        assert f"class {kind}" in source, kind
+        assert f"def {method}(" in source, method
+    for name in re.findall(r"`([a-z_]+/[\w/]+\.\w+)`", text):
+        places = [ROOT / name, ROOT / "src" / "penstock" / name]
+        assert any(place.exists() for place in places), name
+
+
+def test_the_stream_document_explains_every_cause() -> None:
+    text = "".join(path.read_text() for path in (ROOT / "docs" / "protocol").glob("*.md"))
+    assert [cause for cause in Cause if f"`{cause}`" not in text] == []
