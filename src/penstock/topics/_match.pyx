@@ -202,8 +202,8 @@ cdef int match_chunk(Store *store, Scratch *scratch, size_t count) noexcept nogi
 
 
 cdef void match_exact(Store *store, Scratch *scratch, size_t count) noexcept nogil:
+    cdef const Index *wholes = &store.wholes
     cdef Topic *topic
-    cdef const Bucket *bucket
     cdef uint32_t node
     cdef size_t index
     for index in range(count):
@@ -215,34 +215,32 @@ cdef void match_exact(Store *store, Scratch *scratch, size_t count) noexcept nog
             scratch.malformed_count += 1
             continue
         topic.hash = hash_child(store, ROOT, NODE_TOPIC, hash_bytes(store, topic.data, topic.size))
-        topic.position = bucket_first(store, topic.hash)
-        prefetch(store.buckets + topic.position)
+        topic.position = bucket_first(wholes, topic.hash)
+        prefetch(wholes.buckets + topic.position)
     for index in range(count):
         topic = scratch.topics + index
         if topic.depth:
-            topic.position = probe_bucket(store, topic.position, topic.hash)
+            topic.position = probe_bucket(store, wholes, topic.position, topic.hash)
     for index in range(count):
         topic = scratch.topics + index
         if not topic.depth:
             continue
         scratch.lookup_count += 1
-        bucket = store.buckets + topic.position
-        while bucket.node:
-            if bucket.hash == topic.hash and node_is(
-                node_at(store, bucket.node), ROOT, NODE_TOPIC, topic.data, topic.size
-            ):
-                hit_put(scratch, topic, bucket.node)
-                break
-            topic.position = bucket_next(store, topic.position)
-            bucket = store.buckets + topic.position
+        node = child_find_from(
+            store, wholes, topic.position, ROOT, NODE_TOPIC, topic.data, topic.size, topic.hash
+        )
+        if node:
+            hit_put(scratch, topic, node)
 
 
-cdef inline uint32_t probe_bucket(const Store *store, uint32_t position, uint32_t hash) noexcept nogil:
+cdef inline uint32_t probe_bucket(
+    const Store *store, const Index *index, uint32_t position, uint32_t hash
+) noexcept nogil:
     """The first bucket that may be the one (its node is on its way then), or an empty one."""
-    cdef const Bucket *bucket = store.buckets + position
+    cdef const Bucket *bucket = index.buckets + position
     while bucket.node and bucket.hash != hash:
-        position = bucket_next(store, position)
-        bucket = store.buckets + position
+        position = bucket_next(index, position)
+        bucket = index.buckets + position
     if bucket.node:
         prefetch(node_at(store, bucket.node))
     return position
@@ -287,13 +285,13 @@ cdef int match_level(Store *store, Scratch *scratch, uint8_t level) noexcept nog
         return -1
     for index in range(scratch.probe_count):
         probe = scratch.probes + index
-        probe.position = probe_bucket(store, probe.position, probe.hash)
+        probe.position = probe_bucket(store, &store.steps, probe.position, probe.hash)
     for index in range(scratch.probe_count):
         probe = scratch.probes + index
         child = probe_finish(store, scratch, probe, level)
         if child:
             item_put(scratch.items_next, &scratch.item_next_count, probe.topic, child)
-    scratch.lookup_count += scratch.item_count + scratch.probe_count
+    scratch.lookup_count += scratch.item_count
     scratch.items, scratch.items_next = scratch.items_next, scratch.items
     scratch.items_capacity, scratch.items_next_capacity = scratch.items_next_capacity, scratch.items_capacity
     scratch.item_count = scratch.item_next_count
@@ -310,6 +308,7 @@ cdef inline void expand(
     cdef uint8_t block[BLOCK_KEY_SIZE]
     cdef size_t size, length
     cdef uint64_t mask, number
+    cdef uint8_t shift
     if level == topic.depth:
         if node.codes:
             hit_put(scratch, topic, node_index)
@@ -326,39 +325,46 @@ cdef inline void expand(
         if topic.word_level != level + 1:
             topic.word_level = level + 1
             topic.word_hash = hash_bytes(store, word, size)
-        probe_put(store, scratch, topic_index, node_index, NODE_LITERAL, size, topic.word_hash)
+        probe_put(store, scratch, topic_index, node_index, NODE_LITERAL, size, topic.word_hash, 0, 0)
     mask = node.body.step.prefix_lengths
     if size < LENGTH_MAX:
         mask &= (<uint64_t>1 << size) - 1
     while mask:
         length = lowest_bit(mask) + 1
-        probe_put(store, scratch, topic_index, node_index, NODE_PREFIX, length, hash_bytes(store, word, length))
+        probe_put(store, scratch, topic_index, node_index, NODE_PREFIX, length, hash_bytes(store, word, length), 0, 0)
         mask &= mask - 1
     mask = node.body.step.block_shifts
     if mask and word_number(word, size, &number):
         while mask:
-            block_key(block, <uint8_t>lowest_bit(mask), number >> lowest_bit(mask))
+            shift = <uint8_t>lowest_bit(mask)
+            block_key(block, shift, number >> shift)
             probe_put(
                 store, scratch, topic_index, node_index, NODE_BLOCK, BLOCK_KEY_SIZE,
-                hash_bytes(store, block, BLOCK_KEY_SIZE)
-            ).shift = block[0]
-            scratch.probes[scratch.probe_count - 1].value = number >> block[0]
+                hash_bytes(store, block, BLOCK_KEY_SIZE), shift, number >> shift
+            )
             mask &= mask - 1
 
 
-cdef inline Probe *probe_put(
-    const Store *store, Scratch *scratch, uint32_t topic, uint32_t parent, uint8_t kind, size_t key_size, uint64_t hash
+cdef inline void probe_put(
+    const Store *store, Scratch *scratch, uint32_t topic, uint32_t parent, uint8_t kind, size_t key_size,
+    uint64_t key_hash, uint8_t shift, uint64_t value
 ) noexcept nogil:
-    cdef Probe *probe = scratch.probes + scratch.probe_count
+    cdef uint32_t hash = hash_child(store, parent, kind, key_hash)
+    cdef Probe *probe
+    scratch.lookup_count += 1
+    if not filter_passes(&store.steps, hash):
+        return
+    probe = scratch.probes + scratch.probe_count
     scratch.probe_count += 1
     probe.topic = topic
     probe.parent = parent
     probe.kind = kind
     probe.key_size = <uint16_t>key_size
-    probe.hash = hash_child(store, parent, kind, hash)
-    probe.position = bucket_first(store, probe.hash)
-    prefetch(store.buckets + probe.position)
-    return probe
+    probe.shift = shift
+    probe.value = value
+    probe.hash = hash
+    probe.position = bucket_first(&store.steps, hash)
+    prefetch(store.steps.buckets + probe.position)
 
 
 cdef inline uint32_t probe_finish(Store *store, Scratch *scratch, const Probe *probe, uint8_t level) noexcept nogil:
@@ -366,19 +372,12 @@ cdef inline uint32_t probe_finish(Store *store, Scratch *scratch, const Probe *p
     cdef const Topic *topic = scratch.topics + probe.topic
     cdef uint8_t block[BLOCK_KEY_SIZE]
     cdef const uint8_t *key = topic.data + word_start(topic, level)
-    cdef uint32_t position = probe.position
-    cdef Bucket bucket = store.buckets[position]
     if probe.kind == NODE_BLOCK:
         block_key(block, probe.shift, probe.value)
         key = block
-    while bucket.node:
-        if bucket.hash == probe.hash and node_is(
-            node_at(store, bucket.node), probe.parent, probe.kind, key, probe.key_size
-        ):
-            return bucket.node
-        position = bucket_next(store, position)
-        bucket = store.buckets[position]
-    return 0
+    return child_find_from(
+        store, &store.steps, probe.position, probe.parent, probe.kind, key, probe.key_size, probe.hash
+    )
 
 
 # From hits to subscribers
