@@ -278,9 +278,13 @@ cdef int match_level(Store *store, Scratch *scratch, uint8_t level) noexcept nog
         ):
             return -1
         expand(store, scratch, level, scratch.items[index].topic, scratch.items[index].node)
+    scratch.lookup_count += scratch.item_count + scratch.probe_count
+    probes_filter(&store.steps, scratch)
     if reserve(
         <void **>&scratch.items_next, &scratch.items_next_capacity, scratch.item_next_count + scratch.probe_count,
         sizeof(Item)
+    ) or reserve(
+        <void **>&scratch.hits, &scratch.hits_capacity, scratch.hit_count + scratch.probe_count, sizeof(Hit)
     ):
         return -1
     for index in range(scratch.probe_count):
@@ -290,12 +294,19 @@ cdef int match_level(Store *store, Scratch *scratch, uint8_t level) noexcept nog
         probe = scratch.probes + index
         child = probe_finish(store, scratch, probe, level)
         if child:
-            item_put(scratch.items_next, &scratch.item_next_count, probe.topic, child)
-    scratch.lookup_count += scratch.item_count
+            reach(scratch, level, probe.topic, child)
     scratch.items, scratch.items_next = scratch.items_next, scratch.items
     scratch.items_capacity, scratch.items_next_capacity = scratch.items_next_capacity, scratch.items_capacity
     scratch.item_count = scratch.item_next_count
     return 0
+
+
+cdef inline void reach(Scratch *scratch, uint8_t level, uint32_t topic, uint32_t node) noexcept nogil:
+    """The topic gets to the node with `level`: the end of the topic, or on to the next level."""
+    if scratch.topics[topic].depth == level + 1:
+        hit_put(scratch, scratch.topics + topic, node)
+    else:
+        item_put(scratch.items_next, &scratch.item_next_count, topic, node)
 
 
 cdef inline void expand(
@@ -309,15 +320,11 @@ cdef inline void expand(
     cdef size_t size, length
     cdef uint64_t mask, number
     cdef uint8_t shift
-    if level == topic.depth:
-        if node.codes:
-            hit_put(scratch, topic, node_index)
-        return
     if node.body.step.rest:
         hit_put(scratch, topic, node.body.step.rest)
         prefetch(node_at(store, node.body.step.rest))
     if node.body.step.star:
-        item_put(scratch.items_next, &scratch.item_next_count, topic_index, node.body.step.star)
+        reach(scratch, level, topic_index, node.body.step.star)
         prefetch(node_at(store, node.body.step.star))
     word = topic.data + word_start(topic, level)
     size = topic.ends[level] - word_start(topic, level)
@@ -350,11 +357,7 @@ cdef inline void probe_put(
     uint64_t key_hash, uint8_t shift, uint64_t value
 ) noexcept nogil:
     cdef uint32_t hash = hash_child(store, parent, kind, key_hash)
-    cdef Probe *probe
-    scratch.lookup_count += 1
-    if not filter_passes(&store.steps, hash):
-        return
-    probe = scratch.probes + scratch.probe_count
+    cdef Probe *probe = scratch.probes + scratch.probe_count
     scratch.probe_count += 1
     probe.topic = topic
     probe.parent = parent
@@ -364,7 +367,20 @@ cdef inline void probe_put(
     probe.value = value
     probe.hash = hash
     probe.position = bucket_first(&store.steps, hash)
-    prefetch(store.steps.buckets + probe.position)
+    prefetch(store.steps.filter + probe.position)
+
+
+cdef inline void probes_filter(const Index *steps, Scratch *scratch) noexcept nogil:
+    """Keep the probes that may find something. Whether one does is anybody's guess, so there is no branch on it."""
+    cdef size_t index, kept = 0
+    cdef uint32_t hash
+    for index in range(scratch.probe_count):
+        hash = scratch.probes[index].hash
+        scratch.probes[kept] = scratch.probes[index]
+        kept += filter_passes(steps, hash)
+    scratch.probe_count = kept
+    for index in range(kept):
+        prefetch(steps.buckets + scratch.probes[index].position)
 
 
 cdef inline uint32_t probe_finish(Store *store, Scratch *scratch, const Probe *probe, uint8_t level) noexcept nogil:
@@ -402,6 +418,14 @@ cdef int emit(
     cdef uint32_t single, hit
     cdef const uint32_t *codes = NULL
     cdef size_t count, index
+    if more.count == 0:
+        if first_hit == 0:
+            return 0
+        if scratch.hits[first_hit].next == 0:
+            # One node, and most have one subscriber: nothing to compare.
+            count = hit_codes(store, scratch.hits[first_hit].node, &single, &codes)
+            if count == 1 and codes[0] < NEGATIVE:
+                return emit_one(codes[0], output)
     store.generation += 1
     if store.negative_count:
         hit = first_hit
@@ -421,6 +445,14 @@ cdef int emit(
             return -1
         hit = scratch.hits[hit].next
     return emit_positive(store, more.codes, more.count, output)
+
+
+cdef inline int emit_one(uint32_t subscriber, Output *output) noexcept nogil:
+    if reserve(<void **>&output.subscribers, &output.capacity, output.count + 1, sizeof(uint32_t)):
+        return -1
+    output.subscribers[output.count] = subscriber
+    output.count += 1
+    return 0
 
 
 cdef inline int emit_positive(Store *store, const uint32_t *codes, size_t count, Output *output) noexcept nogil:

@@ -181,13 +181,13 @@ cdef inline uint32_t bucket_next(const Index *index, uint32_t position) noexcept
     return (position + 1) & ((<uint32_t>1 << index.bits) - 1)
 
 
-cdef inline uint8_t filter_bit(const Index *index, uint32_t hash) noexcept nogil:
-    return <uint8_t>1 << (hash >> (29 - index.bits) & 7)
+cdef inline uint32_t filter_bit(const Index *index, uint32_t hash) noexcept nogil:
+    return hash >> (29 - index.bits) & 7
 
 
-cdef inline bint filter_passes(const Index *index, uint32_t hash) noexcept nogil:
-    """False says that no node has this hash, at the cost of one byte of a small array."""
-    return index.filter[bucket_first(index, hash)] & filter_bit(index, hash)
+cdef inline uint32_t filter_passes(const Index *index, uint32_t hash) noexcept nogil:
+    """0 says that no node has this hash, 1 that one may: at the cost of one byte of a small array."""
+    return index.filter[bucket_first(index, hash)] >> filter_bit(index, hash) & 1
 
 
 cdef inline bint node_is(const Node *node, uint32_t parent, uint8_t kind, const uint8_t *key, size_t size) noexcept nogil:

@@ -300,7 +300,7 @@ cdef int index_reserve(Store *store, Index *index) except -1:
 
 cdef void index_put(Index *index, uint32_t hash, uint32_t node) noexcept:
     cdef uint32_t position = bucket_first(index, hash)
-    index.filter[position] |= filter_bit(index, hash)
+    index.filter[position] |= <uint8_t>1 << filter_bit(index, hash)
     while index.buckets[position].node:
         position = bucket_next(index, position)
     index.buckets[position].hash = hash
@@ -335,7 +335,7 @@ cdef void filter_clear(Index *index, uint32_t hash) noexcept:
         if bucket_first(index, other) == home and filter_bit(index, other) == filter_bit(index, hash):
             return
         position = bucket_next(index, position)
-    index.filter[home] &= ~filter_bit(index, hash)
+    index.filter[home] &= ~(<uint8_t>1 << filter_bit(index, hash))
 
 
 # Codes: who is interested in a node
