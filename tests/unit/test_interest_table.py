@@ -165,7 +165,7 @@ def test_add_many_keeps_what_came_before_the_bad_one() -> None:
     with pytest.raises(TopicError):
         table.add_many(["a", "b", "c c", "d"], [1, 1, 1, 1])
     assert len(table) == 2
-    with pytest.raises(LimitError):
+    with pytest.raises(LocalProtocolError):
         table.add_many(["a"], [1, 2])
     with pytest.raises(LimitError):
         table.add_many(["a"], [-1])
@@ -205,6 +205,14 @@ def test_ranges_outside_of_the_data_are_refused() -> None:
             table.match_batch(b"abcd", numpy.array(offsets, numpy.uint32), numpy.array(sizes, numpy.uint16))
     with pytest.raises(LocalProtocolError):
         table.match_batch(b"abcd", numpy.array([0, 0], numpy.uint32), numpy.array([1], numpy.uint16))
+
+
+def test_a_batch_may_be_columns_of_a_wider_array() -> None:
+    table = InterestTable(seed=SEED)
+    table.add("a.*", 1)
+    found = numpy.array([(0, 3, 9), (3, 1, 9)], dtype=[("offset", "u4"), ("size", "u2"), ("other", "u8")])
+    bounds, subscribers = table.match_batch(b"a.ba", found["offset"], found["size"])
+    assert (bounds.tolist(), subscribers.tolist()) == ([0, 1, 1], [1])
 
 
 def test_an_empty_batch() -> None:

@@ -511,6 +511,8 @@ cdef void owned_tidy(const Store *store, Owned *owned, uint32_t subscriber) noex
     """Forget nodes that the subscriber has left, and repetitions."""
     cdef uint32_t kept = 0, position, index
     cdef const Node *node
+    if owned.count == 0:
+        return
     qsort(owned.nodes, owned.count, sizeof(uint32_t), compare_u32)
     for position in range(owned.count):
         index = owned.nodes[position]
