@@ -37,7 +37,7 @@ def test_what_parses_can_be_added_and_removed(texts: list[str]) -> None:
     taken = []
     for number, text in enumerate(texts):
         try:
-            if table.add(text, number % 100):
+            if table.add_many([text], [number % 100]):
                 taken.append((text, number % 100))
         except (TopicError, LimitError):
             pass

@@ -108,6 +108,15 @@ def test_ranges_that_share_blocks_do_not_disturb_each_other() -> None:
     assert table.match("a.5") == []
 
 
+@pytest.mark.spec("FILT-12")
+def test_topics_need_no_registration_and_leave_no_trace() -> None:
+    table = InterestTable(seed=SEED)
+    table.add("new.>", 1)
+    node_count = table._kernel.node_count
+    assert match_batch(table, *(f"new.topic.{number}".encode() for number in range(1_000))) == [[1]] * 1_000
+    assert table._kernel.node_count == node_count
+
+
 def test_many_subscribers_of_one_topic() -> None:
     table = InterestTable(seed=SEED)
     for subscriber in reversed(range(1000)):
@@ -266,6 +275,9 @@ def test_a_regex_that_needs_too_much_memory_is_refused() -> None:
     table.add("/a+/", 1)
     with pytest.raises((LimitError, TopicError)):
         table.add(r"/(\pL{50})+x/", 1)
+    larger_and_larger = [f"/a{{{number}}}.*x.{{{number}}}/" for number in range(1, 100)]
+    with pytest.raises(LimitError, match="need more than 20000 bytes"):
+        table.add_many(larger_and_larger, [1] * len(larger_and_larger))
     assert table.match("aaa") == [1]
 
 

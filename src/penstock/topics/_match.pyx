@@ -9,6 +9,7 @@ from libc.stdlib cimport realloc
 
 from penstock.base import limits
 from penstock.topics._store cimport *
+from penstock.topics.topic import RESERVED
 
 cdef enum:
     WORK_MAX = 16384                 # nodes and probes of a chunk, beyond which the next chunk is smaller
@@ -21,15 +22,14 @@ if DEPTH_MAX != limits.TOPIC_DEPTH_MAX or SIZE_MAX != limits.TOPIC_SIZE_MAX:
 cdef enum ByteClass:
     BYTE_ORDINARY
     BYTE_DOT
-    BYTE_BEYOND_ASCII
     BYTE_FORBIDDEN
 
 cdef uint8_t byte_classes[256]
 for _byte in range(256):
-    if _byte <= 0x20 or _byte == 0x7F or _byte in b"*>!#/[]":
+    if _byte <= 0x20 or _byte == 0x7F or chr(_byte) in RESERVED:
         byte_classes[_byte] = BYTE_FORBIDDEN
     else:
-        byte_classes[_byte] = BYTE_BEYOND_ASCII if _byte > 0x7F else BYTE_DOT if _byte == 0x2E else BYTE_ORDINARY
+        byte_classes[_byte] = BYTE_DOT if _byte == 0x2E else BYTE_ORDINARY
 
 
 cdef int match_one(
@@ -121,7 +121,7 @@ cdef int reserve(void **block, size_t *capacity, size_t needed, size_t item_size
 # Topics
 
 
-cdef uint8_t topic_scan(const uint8_t *data, size_t size, bint ascii_only, uint8_t *ends) noexcept nogil:
+cdef uint8_t topic_scan(const uint8_t *data, size_t size, uint8_t *ends) noexcept nogil:
     """The depth, and where each level ends; 0 if it is not well formed."""
     cdef size_t position, start = 0
     cdef uint8_t depth = 0, byte_class
@@ -137,7 +137,7 @@ cdef uint8_t topic_scan(const uint8_t *data, size_t size, bint ascii_only, uint8
             ends[depth] = <uint8_t>position
             depth += 1
             start = position + 1
-        elif byte_class == BYTE_FORBIDDEN or ascii_only:
+        else:
             return 0
     if start == size:
         return 0
@@ -210,7 +210,7 @@ cdef void match_exact(Store *store, Scratch *scratch, size_t count) noexcept nog
         topic = scratch.topics + index
         topic.first_hit = 0
         topic.word_level = 0
-        topic.depth = topic_scan(topic.data, topic.size, False, topic.ends)
+        topic.depth = topic_scan(topic.data, topic.size, topic.ends)
         if not topic.depth:
             scratch.malformed_count += 1
             continue
