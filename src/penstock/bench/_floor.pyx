@@ -38,18 +38,26 @@ cdef class RandomReads:
 
     def dependent(self, size_t count):
         """Read `count` lines, each known only after the one before has arrived."""
-        return self.read(count, <uint64_t>-1)
+        return self.read(count, 1)
 
-    cdef uint64_t read(self, size_t count, uint64_t dependence) noexcept:
-        cdef uint64_t state = self.state
-        cdef uint64_t word = 0, total = 0
+    cdef uint64_t read(self, size_t count, bint is_dependent) noexcept:
         cdef const uint64_t *words = self.words
+        cdef uint64_t mask = self.line_mask, state = self.state, word = 0, total = 0
         cdef size_t index
         with nogil:
-            for index in range(count):
-                # A multiplicative sequence; its upper bits are random enough to defeat every prefetcher.
-                state = (state + (word & dependence)) * <uint64_t>6364136223846793005 + <uint64_t>1442695040888963407
-                word = words[(state >> 33 & self.line_mask) * LINE_WORDS]
-                total += word
+            if is_dependent:
+                for index in range(count):
+                    state = random_next(state + word)
+                    word = words[(state >> 33 & mask) * LINE_WORDS]
+                    total += word
+            else:
+                for index in range(count):
+                    state = random_next(state)
+                    total += words[(state >> 33 & mask) * LINE_WORDS]
         self.state = state
         return total
+
+
+cdef inline uint64_t random_next(uint64_t state) noexcept nogil:
+    """A multiplicative sequence; its upper bits are random enough to defeat every prefetcher."""
+    return state * <uint64_t>6364136223846793005 + <uint64_t>1442695040888963407

@@ -86,7 +86,7 @@ cdef struct Batch:                   # topic i is sizes[i] bytes at data + offse
     const uint64_t *code_offsets     # those from code_offsets[i] to code_offsets[i + 1]; NULL: none at all
 
 
-cdef uint8_t topic_scan(const uint8_t *data, size_t size, bint ascii_only, uint8_t *ends) noexcept nogil
+cdef uint8_t topic_scan(const uint8_t *data, size_t size, uint8_t *ends) noexcept nogil
 cdef int match_one(
     Store *store, Scratch *scratch, Span topic, const Span *tags, size_t tag_count, Codes more, Output *output
 ) noexcept nogil

@@ -1,0 +1,1 @@
+# Nothing here is for Python: _table.pyx cimports it.

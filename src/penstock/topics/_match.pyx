@@ -9,6 +9,7 @@ from libc.stdlib cimport realloc
 
 from penstock.base import limits
 from penstock.topics._store cimport *
+from penstock.topics.topic import RESERVED
 
 cdef enum:
     WORK_MAX = 16384                 # nodes and probes of a chunk, beyond which the next chunk is smaller
@@ -21,15 +22,14 @@ if DEPTH_MAX != limits.TOPIC_DEPTH_MAX or SIZE_MAX != limits.TOPIC_SIZE_MAX:
 cdef enum ByteClass:
     BYTE_ORDINARY
     BYTE_DOT
-    BYTE_BEYOND_ASCII
     BYTE_FORBIDDEN
 
 cdef uint8_t byte_classes[256]
 for _byte in range(256):
-    if _byte <= 0x20 or _byte == 0x7F or _byte in b"*>!#/[]":
+    if _byte <= 0x20 or _byte == 0x7F or chr(_byte) in RESERVED:
         byte_classes[_byte] = BYTE_FORBIDDEN
     else:
-        byte_classes[_byte] = BYTE_BEYOND_ASCII if _byte > 0x7F else BYTE_DOT if _byte == 0x2E else BYTE_ORDINARY
+        byte_classes[_byte] = BYTE_DOT if _byte == 0x2E else BYTE_ORDINARY
 
 
 cdef int match_one(
@@ -121,7 +121,7 @@ cdef int reserve(void **block, size_t *capacity, size_t needed, size_t item_size
 # Topics
 
 
-cdef uint8_t topic_scan(const uint8_t *data, size_t size, bint ascii_only, uint8_t *ends) noexcept nogil:
+cdef uint8_t topic_scan(const uint8_t *data, size_t size, uint8_t *ends) noexcept nogil:
     """The depth, and where each level ends; 0 if it is not well formed."""
     cdef size_t position, start = 0
     cdef uint8_t depth = 0, byte_class
@@ -137,7 +137,7 @@ cdef uint8_t topic_scan(const uint8_t *data, size_t size, bint ascii_only, uint8
             ends[depth] = <uint8_t>position
             depth += 1
             start = position + 1
-        elif byte_class == BYTE_FORBIDDEN or ascii_only:
+        else:
             return 0
     if start == size:
         return 0
@@ -202,47 +202,45 @@ cdef int match_chunk(Store *store, Scratch *scratch, size_t count) noexcept nogi
 
 
 cdef void match_exact(Store *store, Scratch *scratch, size_t count) noexcept nogil:
+    cdef const Index *wholes = &store.wholes
     cdef Topic *topic
-    cdef const Bucket *bucket
     cdef uint32_t node
     cdef size_t index
     for index in range(count):
         topic = scratch.topics + index
         topic.first_hit = 0
         topic.word_level = 0
-        topic.depth = topic_scan(topic.data, topic.size, False, topic.ends)
+        topic.depth = topic_scan(topic.data, topic.size, topic.ends)
         if not topic.depth:
             scratch.malformed_count += 1
             continue
         topic.hash = hash_child(store, ROOT, NODE_TOPIC, hash_bytes(store, topic.data, topic.size))
-        topic.position = bucket_first(store, topic.hash)
-        prefetch(store.buckets + topic.position)
+        topic.position = bucket_first(wholes, topic.hash)
+        prefetch(wholes.buckets + topic.position)
     for index in range(count):
         topic = scratch.topics + index
         if topic.depth:
-            topic.position = probe_bucket(store, topic.position, topic.hash)
+            topic.position = probe_bucket(store, wholes, topic.position, topic.hash)
     for index in range(count):
         topic = scratch.topics + index
         if not topic.depth:
             continue
         scratch.lookup_count += 1
-        bucket = store.buckets + topic.position
-        while bucket.node:
-            if bucket.hash == topic.hash and node_is(
-                node_at(store, bucket.node), ROOT, NODE_TOPIC, topic.data, topic.size
-            ):
-                hit_put(scratch, topic, bucket.node)
-                break
-            topic.position = bucket_next(store, topic.position)
-            bucket = store.buckets + topic.position
+        node = child_find_from(
+            store, wholes, topic.position, ROOT, NODE_TOPIC, topic.data, topic.size, topic.hash
+        )
+        if node:
+            hit_put(scratch, topic, node)
 
 
-cdef inline uint32_t probe_bucket(const Store *store, uint32_t position, uint32_t hash) noexcept nogil:
+cdef inline uint32_t probe_bucket(
+    const Store *store, const Index *index, uint32_t position, uint32_t hash
+) noexcept nogil:
     """The first bucket that may be the one (its node is on its way then), or an empty one."""
-    cdef const Bucket *bucket = store.buckets + position
+    cdef const Bucket *bucket = index.buckets + position
     while bucket.node and bucket.hash != hash:
-        position = bucket_next(store, position)
-        bucket = store.buckets + position
+        position = bucket_next(index, position)
+        bucket = index.buckets + position
     if bucket.node:
         prefetch(node_at(store, bucket.node))
     return position
@@ -280,24 +278,35 @@ cdef int match_level(Store *store, Scratch *scratch, uint8_t level) noexcept nog
         ):
             return -1
         expand(store, scratch, level, scratch.items[index].topic, scratch.items[index].node)
+    scratch.lookup_count += scratch.item_count + scratch.probe_count
+    probes_filter(&store.steps, scratch)
     if reserve(
         <void **>&scratch.items_next, &scratch.items_next_capacity, scratch.item_next_count + scratch.probe_count,
         sizeof(Item)
+    ) or reserve(
+        <void **>&scratch.hits, &scratch.hits_capacity, scratch.hit_count + scratch.probe_count, sizeof(Hit)
     ):
         return -1
     for index in range(scratch.probe_count):
         probe = scratch.probes + index
-        probe.position = probe_bucket(store, probe.position, probe.hash)
+        probe.position = probe_bucket(store, &store.steps, probe.position, probe.hash)
     for index in range(scratch.probe_count):
         probe = scratch.probes + index
         child = probe_finish(store, scratch, probe, level)
         if child:
-            item_put(scratch.items_next, &scratch.item_next_count, probe.topic, child)
-    scratch.lookup_count += scratch.item_count + scratch.probe_count
+            reach(scratch, level, probe.topic, child)
     scratch.items, scratch.items_next = scratch.items_next, scratch.items
     scratch.items_capacity, scratch.items_next_capacity = scratch.items_next_capacity, scratch.items_capacity
     scratch.item_count = scratch.item_next_count
     return 0
+
+
+cdef inline void reach(Scratch *scratch, uint8_t level, uint32_t topic, uint32_t node) noexcept nogil:
+    """The topic gets to the node with `level`: the end of the topic, or on to the next level."""
+    if scratch.topics[topic].depth == level + 1:
+        hit_put(scratch, scratch.topics + topic, node)
+    else:
+        item_put(scratch.items_next, &scratch.item_next_count, topic, node)
 
 
 cdef inline void expand(
@@ -310,15 +319,12 @@ cdef inline void expand(
     cdef uint8_t block[BLOCK_KEY_SIZE]
     cdef size_t size, length
     cdef uint64_t mask, number
-    if level == topic.depth:
-        if node.codes:
-            hit_put(scratch, topic, node_index)
-        return
+    cdef uint8_t shift
     if node.body.step.rest:
         hit_put(scratch, topic, node.body.step.rest)
         prefetch(node_at(store, node.body.step.rest))
     if node.body.step.star:
-        item_put(scratch.items_next, &scratch.item_next_count, topic_index, node.body.step.star)
+        reach(scratch, level, topic_index, node.body.step.star)
         prefetch(node_at(store, node.body.step.star))
     word = topic.data + word_start(topic, level)
     size = topic.ends[level] - word_start(topic, level)
@@ -326,39 +332,55 @@ cdef inline void expand(
         if topic.word_level != level + 1:
             topic.word_level = level + 1
             topic.word_hash = hash_bytes(store, word, size)
-        probe_put(store, scratch, topic_index, node_index, NODE_LITERAL, size, topic.word_hash)
+        probe_put(store, scratch, topic_index, node_index, NODE_LITERAL, size, topic.word_hash, 0, 0)
     mask = node.body.step.prefix_lengths
     if size < LENGTH_MAX:
         mask &= (<uint64_t>1 << size) - 1
     while mask:
         length = lowest_bit(mask) + 1
-        probe_put(store, scratch, topic_index, node_index, NODE_PREFIX, length, hash_bytes(store, word, length))
+        probe_put(store, scratch, topic_index, node_index, NODE_PREFIX, length, hash_bytes(store, word, length), 0, 0)
         mask &= mask - 1
     mask = node.body.step.block_shifts
     if mask and word_number(word, size, &number):
         while mask:
-            block_key(block, <uint8_t>lowest_bit(mask), number >> lowest_bit(mask))
+            shift = <uint8_t>lowest_bit(mask)
+            block_key(block, shift, number >> shift)
             probe_put(
                 store, scratch, topic_index, node_index, NODE_BLOCK, BLOCK_KEY_SIZE,
-                hash_bytes(store, block, BLOCK_KEY_SIZE)
-            ).shift = block[0]
-            scratch.probes[scratch.probe_count - 1].value = number >> block[0]
+                hash_bytes(store, block, BLOCK_KEY_SIZE), shift, number >> shift
+            )
             mask &= mask - 1
 
 
-cdef inline Probe *probe_put(
-    const Store *store, Scratch *scratch, uint32_t topic, uint32_t parent, uint8_t kind, size_t key_size, uint64_t hash
+cdef inline void probe_put(
+    const Store *store, Scratch *scratch, uint32_t topic, uint32_t parent, uint8_t kind, size_t key_size,
+    uint64_t key_hash, uint8_t shift, uint64_t value
 ) noexcept nogil:
+    cdef uint32_t hash = hash_child(store, parent, kind, key_hash)
     cdef Probe *probe = scratch.probes + scratch.probe_count
     scratch.probe_count += 1
     probe.topic = topic
     probe.parent = parent
     probe.kind = kind
     probe.key_size = <uint16_t>key_size
-    probe.hash = hash_child(store, parent, kind, hash)
-    probe.position = bucket_first(store, probe.hash)
-    prefetch(store.buckets + probe.position)
-    return probe
+    probe.shift = shift
+    probe.value = value
+    probe.hash = hash
+    probe.position = bucket_first(&store.steps, hash)
+    prefetch(store.steps.filter + probe.position)
+
+
+cdef inline void probes_filter(const Index *steps, Scratch *scratch) noexcept nogil:
+    """Keep the probes that may find something. Whether one does is anybody's guess, so there is no branch on it."""
+    cdef size_t index, kept = 0
+    cdef uint32_t hash
+    for index in range(scratch.probe_count):
+        hash = scratch.probes[index].hash
+        scratch.probes[kept] = scratch.probes[index]
+        kept += filter_passes(steps, hash)
+    scratch.probe_count = kept
+    for index in range(kept):
+        prefetch(steps.buckets + scratch.probes[index].position)
 
 
 cdef inline uint32_t probe_finish(Store *store, Scratch *scratch, const Probe *probe, uint8_t level) noexcept nogil:
@@ -366,19 +388,12 @@ cdef inline uint32_t probe_finish(Store *store, Scratch *scratch, const Probe *p
     cdef const Topic *topic = scratch.topics + probe.topic
     cdef uint8_t block[BLOCK_KEY_SIZE]
     cdef const uint8_t *key = topic.data + word_start(topic, level)
-    cdef uint32_t position = probe.position
-    cdef Bucket bucket = store.buckets[position]
     if probe.kind == NODE_BLOCK:
         block_key(block, probe.shift, probe.value)
         key = block
-    while bucket.node:
-        if bucket.hash == probe.hash and node_is(
-            node_at(store, bucket.node), probe.parent, probe.kind, key, probe.key_size
-        ):
-            return bucket.node
-        position = bucket_next(store, position)
-        bucket = store.buckets[position]
-    return 0
+    return child_find_from(
+        store, &store.steps, probe.position, probe.parent, probe.kind, key, probe.key_size, probe.hash
+    )
 
 
 # From hits to subscribers
@@ -403,6 +418,14 @@ cdef int emit(
     cdef uint32_t single, hit
     cdef const uint32_t *codes = NULL
     cdef size_t count, index
+    if more.count == 0:
+        if first_hit == 0:
+            return 0
+        if scratch.hits[first_hit].next == 0:
+            # One node, and most have one subscriber: nothing to compare.
+            count = hit_codes(store, scratch.hits[first_hit].node, &single, &codes)
+            if count == 1 and codes[0] < NEGATIVE:
+                return emit_one(codes[0], output)
     store.generation += 1
     if store.negative_count:
         hit = first_hit
@@ -422,6 +445,14 @@ cdef int emit(
             return -1
         hit = scratch.hits[hit].next
     return emit_positive(store, more.codes, more.count, output)
+
+
+cdef inline int emit_one(uint32_t subscriber, Output *output) noexcept nogil:
+    if reserve(<void **>&output.subscribers, &output.capacity, output.count + 1, sizeof(uint32_t)):
+        return -1
+    output.subscribers[output.count] = subscriber
+    output.count += 1
+    return 0
 
 
 cdef inline int emit_positive(Store *store, const uint32_t *codes, size_t count, Output *output) noexcept nogil:

@@ -87,6 +87,13 @@ cdef struct Bucket:
     uint32_t node                    # 0: empty
 
 
+cdef struct Index:                   # a hash table of nodes: linear probing, at most 7 of 10 buckets used
+    Bucket *buckets                  # 2**bits of them; a node's first place is given by the highest bits of its hash
+    uint8_t *filter                  # a byte per bucket: bit n is set if a hash belongs here whose next 3 bits are n
+    uint32_t bits
+    uint32_t used
+
+
 cdef struct Owned:                   # the nodes a subscriber has codes in; may name some it has left
     uint32_t *nodes
     uint32_t count
@@ -97,9 +104,8 @@ cdef struct Store:
     TicketLock lock
     uint64_t seed_a
     uint64_t seed_b
-    Bucket *buckets
-    uint32_t bucket_bits
-    uint32_t bucket_count_used
+    Index wholes                     # exact topics and everything else that is no step
+    Index steps                      # apart, to stay in the cache: most topics do not go far on any pattern
     Node *segments[SEGMENTS_MAX]
     uint32_t node_count_made         # nodes ever handed out; freed ones are in the free list
     uint32_t node_count_free
@@ -163,13 +169,25 @@ cdef inline uint32_t hash_child(const Store *store, uint32_t parent, uint8_t kin
     return <uint32_t>(fold(key_hash ^ (<uint64_t>parent << 8 | kind), store.seed_b | 1) >> 32)
 
 
-cdef inline uint32_t bucket_first(const Store *store, uint32_t hash) noexcept nogil:
-    """By the highest bits, so that a table that grows is copied in order."""
-    return hash >> (32 - store.bucket_bits)
+cdef inline const Index *index_of(const Store *store, uint8_t kind) noexcept nogil:
+    return &store.steps if is_step(kind) else &store.wholes
 
 
-cdef inline uint32_t bucket_next(const Store *store, uint32_t position) noexcept nogil:
-    return (position + 1) & ((<uint32_t>1 << store.bucket_bits) - 1)
+cdef inline uint32_t bucket_first(const Index *index, uint32_t hash) noexcept nogil:
+    return hash >> (32 - index.bits)
+
+
+cdef inline uint32_t bucket_next(const Index *index, uint32_t position) noexcept nogil:
+    return (position + 1) & ((<uint32_t>1 << index.bits) - 1)
+
+
+cdef inline uint32_t filter_bit(const Index *index, uint32_t hash) noexcept nogil:
+    return hash >> (29 - index.bits) & 7
+
+
+cdef inline uint32_t filter_passes(const Index *index, uint32_t hash) noexcept nogil:
+    """0 says that no node has this hash, 1 that one may: at the cost of one byte of a small array."""
+    return index.filter[bucket_first(index, hash)] >> filter_bit(index, hash) & 1
 
 
 cdef inline bint node_is(const Node *node, uint32_t parent, uint8_t kind, const uint8_t *key, size_t size) noexcept nogil:
@@ -179,15 +197,22 @@ cdef inline bint node_is(const Node *node, uint32_t parent, uint8_t kind, const 
     )
 
 
-cdef inline uint32_t child_find(
-    const Store *store, uint32_t parent, uint8_t kind, const uint8_t *key, size_t size, uint32_t hash
+cdef inline uint32_t child_find_from(
+    const Store *store, const Index *index, uint32_t position,
+    uint32_t parent, uint8_t kind, const uint8_t *key, size_t size, uint32_t hash
 ) noexcept nogil:
-    """The node with this key, or 0. Look-ups end: at most 7 of 10 buckets are used."""
-    cdef uint32_t position = bucket_first(store, hash)
-    cdef Bucket bucket = store.buckets[position]
+    """The node with this key, or 0. It ends: there are always empty buckets."""
+    cdef Bucket bucket = index.buckets[position]
     while bucket.node:
         if bucket.hash == hash and node_is(node_at(store, bucket.node), parent, kind, key, size):
             return bucket.node
-        position = bucket_next(store, position)
-        bucket = store.buckets[position]
+        position = bucket_next(index, position)
+        bucket = index.buckets[position]
     return 0
+
+
+cdef inline uint32_t child_find(
+    const Store *store, uint32_t parent, uint8_t kind, const uint8_t *key, size_t size, uint32_t hash
+) noexcept nogil:
+    cdef const Index *index = index_of(store, kind)
+    return child_find_from(store, index, bucket_first(index, hash), parent, kind, key, size, hash)

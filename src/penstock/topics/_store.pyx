@@ -7,8 +7,8 @@ from libc.string cimport memcpy, memmove, memset
 from penstock.base.errors import LimitError
 
 cdef enum:
-    BUCKET_BITS_FIRST = 10
-    BUCKET_BITS_MAX = 31
+    INDEX_BITS_FIRST = 8
+    INDEX_BITS_MAX = 29
     SUBSCRIBERS_FIRST = 64
     OWNED_FIRST = 4
     LIST_FIRST = 4
@@ -22,9 +22,9 @@ cdef Store *store_open(uint64_t seed_a, uint64_t seed_b) except NULL:
     memset(store, 0, sizeof(Store))
     store.seed_a = seed_a
     store.seed_b = seed_b
-    store.bucket_bits = BUCKET_BITS_FIRST
     try:
-        store.buckets = buckets_make(BUCKET_BITS_FIRST)
+        store.wholes = index_make(INDEX_BITS_FIRST)
+        store.steps = index_make(INDEX_BITS_FIRST)
         node_take(store)
     except BaseException:
         store_close(store)
@@ -49,7 +49,8 @@ cdef void store_close(Store *store) noexcept:
         free(store.segments[segment])
     free(store.owned)
     free(store.stamps)
-    free(store.buckets)
+    free(store.wholes.buckets)
+    free(store.steps.buckets)
     free(store)
 
 
@@ -57,7 +58,7 @@ cdef uint64_t store_size(const Store *store) noexcept:
     """Bytes of memory in use, free nodes included."""
     cdef uint64_t segments = (store.node_count_made + SEGMENT_NODES - 1) >> SEGMENT_BITS
     return (
-        sizeof(Store) + (sizeof(Bucket) << store.bucket_bits) + segments * SEGMENT_NODES * sizeof(Node)
+        sizeof(Store) + index_size(store.wholes.bits) + index_size(store.steps.bits) + segments * SEGMENT_NODES * sizeof(Node)
         + store.subscriber_capacity * (sizeof(uint64_t) + sizeof(Owned)) + store.heap_size
     )
 
@@ -152,7 +153,8 @@ cdef uint32_t child_make(Store *store, uint32_t parent, uint8_t kind, const uint
     cdef uint32_t index = child_get(store, parent, kind, key, size)
     if index:
         return index
-    buckets_reserve(store)
+    index_reserve(store, &store.wholes)
+    index_reserve(store, &store.steps)
     index = node_make(store, parent, kind, key, size)
     if kind == NODE_PREFIX or kind == NODE_BLOCK:
         try:
@@ -166,7 +168,7 @@ cdef uint32_t child_make(Store *store, uint32_t parent, uint8_t kind, const uint
     elif kind == NODE_REST:
         above.body.step.rest = index
     else:
-        bucket_put(store, hash, index)
+        index_put(index_for(store, kind), hash, index)
         if kind == NODE_LITERAL:
             above.literals += 1
         elif kind == NODE_PREFIX:
@@ -202,7 +204,7 @@ cdef void node_unlink(Store *store, uint32_t index) noexcept:
     if node.kind == NODE_REST:
         above.body.step.rest = 0
         return
-    bucket_clear(store, node_hash(store, node), index)
+    index_clear(index_for(store, node.kind), node_hash(store, node), index)
     if node.kind == NODE_LITERAL:
         above.literals -= 1
     elif node.kind == NODE_PREFIX:
@@ -229,7 +231,7 @@ cdef int tally(Store *store, uint32_t parent, uint8_t kind, const uint8_t *key, 
     if not index:
         index = node_make(store, parent, NODE_TALLY, name, 2)
         lock_acquire(&store.lock)
-        bucket_put(store, hash, index)
+        index_put(&store.wholes, hash, index)
         lock_release(&store.lock)
     node_at(store, index).children += 1
     return 0
@@ -244,76 +246,96 @@ cdef bint untally(Store *store, const Node *node) noexcept:
     node_at(store, index).children -= 1
     if node_at(store, index).children:
         return True
-    bucket_clear(store, hash, index)
+    index_clear(&store.wholes, hash, index)
     node_give_back(store, index)
     return False
 
 
-# Buckets: linear probing; a removal moves later ones back, so there are no tombstones to wade through
+# Indexes. A removal moves later entries back, so there are no tombstones to wade through.
 
 
 cdef uint32_t node_hash(const Store *store, const Node *node) noexcept:
     return hash_child(store, node.parent, node.kind, hash_bytes(store, node_key(node), node.key_size))
 
 
-cdef Bucket *buckets_make(uint32_t bits) except NULL:
-    cdef Bucket *buckets = <Bucket *>allocate(sizeof(Bucket) << bits, True)
-    if buckets is NULL:
-        raise MemoryError
-    memset(buckets, 0, sizeof(Bucket) << bits)
-    return buckets
+cdef Index *index_for(Store *store, uint8_t kind) noexcept:
+    return &store.steps if is_step(kind) else &store.wholes
 
 
-cdef int buckets_reserve(Store *store) except -1:
-    """Make room for a node and its tally. The bigger copy is built outside the lock: matchers never wait for it."""
-    cdef uint64_t capacity = <uint64_t>1 << store.bucket_bits
-    if (<uint64_t>store.bucket_count_used + 2) * 10 <= capacity * 7:
-        return 0
-    if store.bucket_bits == BUCKET_BITS_MAX:
+cdef size_t index_size(uint32_t bits) noexcept:
+    return (sizeof(Bucket) + 1) << bits
+
+
+cdef Index index_make(uint32_t bits) except *:
+    cdef Index index
+    if bits > INDEX_BITS_MAX:
         raise LimitError("the interest table cannot grow any more")
-    cdef Bucket *bigger = buckets_make(store.bucket_bits + 1)
-    cdef Bucket *smaller = store.buckets
-    cdef uint32_t shift = 31 - store.bucket_bits
-    cdef uint64_t mask = 2 * capacity - 1
-    cdef uint64_t position, place
+    index.bits = bits
+    index.used = 0
+    index.buckets = <Bucket *>allocate(index_size(bits), True)
+    if index.buckets is NULL:
+        raise MemoryError
+    memset(index.buckets, 0, index_size(bits))
+    index.filter = <uint8_t *>(index.buckets + (<size_t>1 << bits))
+    return index
+
+
+cdef int index_reserve(Store *store, Index *index) except -1:
+    """Make room for one more. The bigger copy is built outside the lock: matchers never wait for it."""
+    cdef uint64_t capacity = <uint64_t>1 << index.bits
+    if (<uint64_t>index.used + 1) * 10 <= capacity * 7:
+        return 0
+    cdef Index bigger = index_make(index.bits + 1)
+    cdef Bucket *smaller = index.buckets
+    cdef uint64_t position
     for position in range(capacity):
         if smaller[position].node:
-            place = smaller[position].hash >> shift
-            while bigger[place].node:
-                place = (place + 1) & mask
-            bigger[place] = smaller[position]
+            index_put(&bigger, smaller[position].hash, smaller[position].node)
     lock_acquire(&store.lock)
-    store.buckets = bigger
-    store.bucket_bits += 1
+    index[0] = bigger
     lock_release(&store.lock)
     free(smaller)
     return 0
 
 
-cdef void bucket_put(Store *store, uint32_t hash, uint32_t index) noexcept:
-    cdef uint32_t position = bucket_first(store, hash)
-    while store.buckets[position].node:
-        position = bucket_next(store, position)
-    store.buckets[position].hash = hash
-    store.buckets[position].node = index
-    store.bucket_count_used += 1
+cdef void index_put(Index *index, uint32_t hash, uint32_t node) noexcept:
+    cdef uint32_t position = bucket_first(index, hash)
+    index.filter[position] |= <uint8_t>1 << filter_bit(index, hash)
+    while index.buckets[position].node:
+        position = bucket_next(index, position)
+    index.buckets[position].hash = hash
+    index.buckets[position].node = node
+    index.used += 1
 
 
-cdef void bucket_clear(Store *store, uint32_t hash, uint32_t index) noexcept:
-    cdef uint32_t hole = bucket_first(store, hash)
-    while store.buckets[hole].node != index:
-        hole = bucket_next(store, hole)
-    cdef uint32_t mask = (<uint32_t>1 << store.bucket_bits) - 1
-    cdef uint32_t position = bucket_next(store, hole)
-    cdef uint32_t home
-    while store.buckets[position].node:
-        home = bucket_first(store, store.buckets[position].hash)
+cdef void index_clear(Index *index, uint32_t hash, uint32_t node) noexcept:
+    cdef uint32_t mask = (<uint32_t>1 << index.bits) - 1
+    cdef uint32_t hole = bucket_first(index, hash)
+    cdef uint32_t position, home
+    while index.buckets[hole].node != node:
+        hole = bucket_next(index, hole)
+    position = bucket_next(index, hole)
+    while index.buckets[position].node:
+        home = bucket_first(index, index.buckets[position].hash)
         if ((position - home) & mask) >= ((position - hole) & mask):
-            store.buckets[hole] = store.buckets[position]
+            index.buckets[hole] = index.buckets[position]
             hole = position
-        position = bucket_next(store, position)
-    store.buckets[hole].node = 0
-    store.bucket_count_used -= 1
+        position = bucket_next(index, position)
+    index.buckets[hole].node = 0
+    index.used -= 1
+    filter_clear(index, hash)
+
+
+cdef void filter_clear(Index *index, uint32_t hash) noexcept:
+    """Clear the filter's bit for this hash, unless another one in the index has the same."""
+    cdef uint32_t home = bucket_first(index, hash)
+    cdef uint32_t position = home, other
+    while index.buckets[position].node:
+        other = index.buckets[position].hash
+        if bucket_first(index, other) == home and filter_bit(index, other) == filter_bit(index, hash):
+            return
+        position = bucket_next(index, position)
+    index.filter[home] &= ~(<uint8_t>1 << filter_bit(index, hash))
 
 
 # Codes: who is interested in a node
@@ -489,6 +511,8 @@ cdef void owned_tidy(const Store *store, Owned *owned, uint32_t subscriber) noex
     """Forget nodes that the subscriber has left, and repetitions."""
     cdef uint32_t kept = 0, position, index
     cdef const Node *node
+    if owned.count == 0:
+        return
     qsort(owned.nodes, owned.count, sizeof(uint32_t), compare_u32)
     for position in range(owned.count):
         index = owned.nodes[position]

@@ -124,10 +124,10 @@ cdef class TableKernel:
         cdef size_t count = min(<size_t>len(texts), <size_t>codes.shape[0])
         while position < count and self.store.interest_count < interests_max:
             text = texts[position]
-            if not isinstance(text, str):
+            if not isinstance(text, str) or not text.isascii():
                 break
             data = PyUnicode_AsUTF8AndSize(text, &size)
-            if not topic_scan(<const uint8_t *>data, size, True, ends):
+            if not topic_scan(<const uint8_t *>data, size, ends):
                 break
             node = child_make(self.store, ROOT, NODE_TOPIC, <const uint8_t *>data, size)
             try:

@@ -84,57 +84,48 @@ class RegexInterests:
                 where=where,
                 hint="use patterns such as md.*.AA*.>, or raise regexes_max",
             )
-        group = next((group for group in self._groups if len(group.expressions) < GROUP_SIZE), None)
-        candidate = _Group.compiled([*(group.expressions if group else ()), expression], self._options)
-        if candidate is None and group is not None:
-            # Too much for this group; perhaps not for one of its own.
-            group, candidate = None, _Group.compiled([expression], self._options)
-        if candidate is None:
-            raise LimitError(
-                f"the regular expression needs more than {self._options.max_mem} bytes",
-                where=where,
-                hint="use fewer or smaller repetitions, or raise regex_group_memory_bytes_max",
-            )
+        position = next((n for n, group in enumerate(self._groups) if len(group.expressions) < GROUP_SIZE), None)
+        if position is not None:
+            try:
+                self._groups[position] = _Group([*self._groups[position].expressions, expression], self._options)
+            except LimitError:
+                position = None  # too much for this group, perhaps not for one of its own
+        if position is None:
+            self._groups.append(_Group([expression], self._options))
         self._matching.cache_clear()
-        if group is None:
-            self._groups.append(candidate)
-        else:
-            self._groups[self._groups.index(group)] = candidate
 
     def _remove_expression(self, expression: str) -> None:
+        position = next(n for n, group in enumerate(self._groups) if expression in group.expressions)
+        remaining = [other for other in self._groups[position].expressions if other != expression]
+        self._groups[position : position + 1] = [_Group(remaining, self._options)] if remaining else []
         del self._codes[expression]
         self._matching.cache_clear()
-        position = next(index for index, group in enumerate(self._groups) if expression in group.expressions)
-        remaining = [other for other in self._groups[position].expressions if other != expression]
-        smaller = _Group.compiled(remaining, self._options) if remaining else None
-        self._groups[position : position + 1] = [smaller] if smaller else []
 
 
 class _Group:
     """Expressions compiled into one automaton."""
 
-    def __init__(self, expressions: list[str], automaton: "re2.Set") -> None:
+    def __init__(self, expressions: list[str], options: "re2.Options") -> None:
         self.expressions = expressions
-        self._automaton = automaton
-
-    @classmethod
-    def compiled(cls, expressions: list[str], options: "re2.Options") -> "_Group | None":
-        """None when they need more memory than the options allow."""
-        automaton = re2.Set.FullMatchSet(options)
+        self._memory_bytes_max = options.max_mem
+        self._automaton = re2.Set.FullMatchSet(options)
         try:
             for expression in [*expressions, _SENTINEL]:
-                automaton.Add(expression)
-            automaton.Compile()
+                self._automaton.Add(expression)
+            self._automaton.Compile()
         except re2.error:
-            return None
-        group = cls(expressions, automaton)
-        return group if group._found(b"") else None
+            raise self._too_large() from None
+        self.matching(b"")
 
     def matching(self, topic: bytes) -> list[str]:
-        found = self._found(topic)
+        found = self._automaton.Match(topic)
         if not found:
-            raise LimitError("RE2 ran out of memory", hint="raise regex_group_memory_bytes_max")
+            raise self._too_large()
         return [self.expressions[index] for index in found if index < len(self.expressions)]
 
-    def _found(self, topic: bytes) -> list[int]:
-        return self._automaton.Match(topic) or []
+    def _too_large(self) -> LimitError:
+        return LimitError(
+            f"the regular expressions need more than {self._memory_bytes_max} bytes",
+            where=f"interest {shown('/' + self.expressions[-1] + '/')}",
+            hint="use fewer or smaller repetitions, or raise regex_group_memory_bytes_max",
+        )

@@ -3,12 +3,14 @@
 import itertools
 import os
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
+import msgspec
 import numpy
 import numpy.typing as npt
 
 from penstock.base import Config
-from penstock.base.errors import LimitError
+from penstock.base.errors import LimitError, LocalProtocolError
 from penstock.topics._store import NEGATIVE, SUBSCRIBER_MAX, NodeKind
 from penstock.topics._table import TableKernel
 from penstock.topics.interest import AnyLevel, Interest, InterestKind, Level, Literal, NumericRange, Prefix
@@ -20,6 +22,7 @@ SEED_SIZE = 16
 
 _KEY_KINDS = {InterestKind.TOPIC: NodeKind.NODE_TOPIC, InterestKind.TAG: NodeKind.NODE_TAG}
 
+Positive = Annotated[int, msgspec.Meta(ge=1)]
 Step = tuple[int, bytes]
 Subscribers = npt.NDArray[numpy.uint32]
 Offsets = npt.NDArray[numpy.uint64]
@@ -28,12 +31,12 @@ Offsets = npt.NDArray[numpy.uint64]
 class TableLimits(Config, frozen=True):
     """How large a table may become."""
 
-    interests_max: int = 16_000_000
-    regexes_max: int = 1_000
+    interests_max: Positive = 16_000_000
+    regexes_max: Positive = 1_000
     """Different regular expressions."""
-    regex_group_memory_bytes_max: int = 8 * 1024 * 1024
+    regex_group_memory_bytes_max: Positive = 8 * 1024 * 1024
     """Memory of RE2 for each group of up to 64 expressions."""
-    range_blocks_max: int = 1_024
+    range_blocks_max: Positive = 1_024
     """Into how many blocks the numeric ranges of one interest may expand, their product when it has several."""
 
 
@@ -90,7 +93,7 @@ class InterestTable:
         texts = list(interests)
         codes = _codes(subscribers)
         if len(texts) != len(codes):
-            raise LimitError(f"{len(texts)} interests were given for {len(codes)} subscribers")
+            raise LocalProtocolError(f"{len(texts)} interests were given for {len(codes)} subscribers")
         position = added = 0
         while position < len(texts):
             room = self.limits.interests_max - len(self._regexes)
@@ -131,7 +134,10 @@ class InterestTable:
         return found
 
     def match_batch(
-        self, data: "bytes | bytearray | memoryview", offsets: Subscribers, sizes: npt.NDArray[numpy.uint16]
+        self,
+        data: bytes | bytearray | memoryview,
+        offsets: npt.NDArray[numpy.uint32],
+        sizes: npt.NDArray[numpy.uint16],
     ) -> tuple[Offsets, Subscribers]:
         """The subscribers of many messages at once: what a packet decoder found goes in as it is.
 
@@ -139,6 +145,7 @@ class InterestTable:
         order, are subscribers[result_offsets[i]:result_offsets[i + 1]]. Of a topic only the structure is checked, not
         whether it is UTF-8: one that is not well formed matches nothing and is counted in `malformed_count`.
         """
+        offsets, sizes = numpy.ascontiguousarray(offsets), numpy.ascontiguousarray(sizes)
         if not len(self._regexes):
             return self._kernel.match_batch(data, offsets, sizes)
         view = memoryview(data)
