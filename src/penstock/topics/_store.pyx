@@ -382,8 +382,12 @@ cdef int code_add(Store *store, uint32_t index, uint32_t code) except -1:
         if code_present(node, code):
             return 0
         own(store, subscriber, index)
+    if code >= NEGATIVE:
+        # before the code itself, so that no matcher can meet one while it thinks there is none
+        lock_acquire(&store.lock)
+        store.negative_count += 1
+        lock_release(&store.lock)
     code_insert(store, node, code)
-    store.negative_count += code >= NEGATIVE
     if not node.is_ranged:
         store.interest_count += 1
     return 1
@@ -439,10 +443,10 @@ cdef bint code_remove(Store *store, uint32_t index, uint32_t code) noexcept:
         memmove(codes.codes + position, codes.codes + position + 1, (codes.count - position) * sizeof(uint32_t))
         if codes.count == 1:
             node.codes = <uint64_t>codes.codes[0] << 1 | 1
+    store.negative_count -= code >= NEGATIVE
     lock_release(&store.lock)
     if codes is not NULL and codes.count == 1:
         list_free(store, codes)
-    store.negative_count -= code >= NEGATIVE
     if not node.is_ranged:
         store.interest_count -= 1
     return True
