@@ -31,8 +31,8 @@ Batch = tuple[bytes, npt.NDArray[numpy.uint32], npt.NDArray[numpy.uint16]]
 def run() -> Iterator[Result]:
     large, batches = _table_and_batches(INTERESTS_LARGE)
     conditions = (
-        f"{INTERESTS_LARGE} interests, {WILDCARD_SHARE:.0%} with *, >, AA* or ranges; {TOPICS} topics drawn at random, in "
-        f"random order, {_matching_share(large, batches):.0%} match; batches of {BATCH}; one core"
+        f"{INTERESTS_LARGE} interests, {WILDCARD_SHARE:.0%} with *, >, AA* or ranges; {TOPICS} topics drawn at "
+        f"random, {_matching_share(large, batches):.0%} match; batches of {BATCH}; one core"
     )
     large_seconds = _seconds_per_match(large, batches)
     floor = RandomReads(large.memory_bytes, SEED)
