@@ -1,5 +1,6 @@
 """Messages: reading and writing fields in place, and refusing what does not fit."""
 
+import gc
 import math
 from decimal import Decimal
 
@@ -87,6 +88,15 @@ def test_a_view_reads_and_writes_the_buffer_itself() -> None:
     assert message.plain == 78
     with pytest.raises(BufferError):
         data.extend(b"x")  # the message holds the buffer
+
+
+def test_a_message_in_a_cycle_releases_its_buffer_before_the_buffers_owner_goes() -> None:
+    data = bytearray(MODEL.record_size)
+    cycle: list[object] = [MODEL.view(data)]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    data.extend(b"x")  # nobody holds it any more
 
 
 def test_a_read_only_buffer_is_not_written() -> None:

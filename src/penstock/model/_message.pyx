@@ -5,8 +5,8 @@ needs two comparisons before it reads: that the record is of its own layout, and
 field. Both hold whatever a caller does, so no Python code can read or write outside the buffer.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.float cimport PyFloat_FromDouble
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.math cimport fabs, isfinite, isnan, llrint
@@ -85,6 +85,9 @@ cdef class RecordLayout:
         return own
 
 
+# Clearing a cycle would drop the buffer's owner before the buffer is released; a record starts no cycle, so others can
+# break it.
+@cython.no_gc_clear
 cdef class Record:
     """A record of one model over a buffer, which it holds. Fields are attributes of the model's own subclass."""
 
