@@ -47,6 +47,7 @@ cdef class RecordLayout:
     cdef readonly int version
     cdef readonly tuple sizes_by_since
     cdef readonly tuple accessors
+    cdef dict accessors_by_name
 
     def __init__(self, Py_ssize_t record_size, int version, fields):
         self.record_size = record_size
@@ -63,6 +64,7 @@ cdef class RecordLayout:
             steps.append((since, size))
         self.sizes_by_since = tuple(steps)
         self.accessors = tuple([FieldAccessor(self, field) for field in fields])
+        self.accessors_by_name = {accessor.name: accessor for accessor in self.accessors}
 
     cdef int version_of(self, Py_ssize_t size, version) except -1:
         """The version to read a record as: its own, but not above ours; checks that the bytes are all there."""
@@ -140,20 +142,15 @@ cdef class Record:
 
     def scaled(self, str name not None):
         """The exact integer behind a price: 12.34 with four decimals is 123400. None if it is missing."""
-        cdef FieldAccessor field = self._accessor(name)
+        cdef FieldAccessor field = self.layout.accessors_by_name.get(name)
+        if field is None:
+            raise ModelError(f"the model has no field {name!r}")
         if field.kind != KIND_PRICE:
             raise ModelError(f"field {name!r} is not a price")
         if field.since > self.version_read:
             return None
         cdef int64_t value = read_integer(I8, self.data + field.offset)
         return None if field.optional and value == field.missing else value
-
-    cdef FieldAccessor _accessor(self, str name):
-        cdef FieldAccessor field
-        for field in self.layout.accessors:
-            if field.name == name:
-                return field
-        raise ModelError(f"the model has no field {name!r}")
 
 
 cdef class FieldAccessor:
