@@ -240,6 +240,8 @@ def test_a_descriptor_serves_only_messages_of_its_own_model() -> None:
         descriptor.__get__(trade, None)
     with pytest.raises(ModelError, match="not a message of the model"):
         descriptor.__set__(object(), 1)
+    with pytest.raises(ModelError, match="not a message of the model"):
+        type(descriptor)().__get__(quote, None)
 
 
 def test_a_message_is_pleasant_to_look_at() -> None:
