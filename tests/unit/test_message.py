@@ -178,6 +178,13 @@ def test_large_prices_stay_exact_and_are_rounded_once_when_read() -> None:
         message.scaled("nothing")
 
 
+def test_prices_around_the_largest_exact_float_are_rounded_once() -> None:
+    for scaled in (sign * (2**53 + step) for sign in (1, -1) for step in range(-3, 4)):
+        quote = shipped("quote").new(bid_price=Decimal(scaled).scaleb(-8))
+        assert quote.scaled("bid_price") == scaled
+        assert quote.bid_price == scaled / 10**8
+
+
 def test_enums_and_flags_from_a_newer_writer_are_kept() -> None:
     message = MODEL.new(side=9)
     assert message.side == 9

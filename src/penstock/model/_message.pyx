@@ -36,7 +36,7 @@ cdef dict STORAGES = {
     "i1": I1, "i2": I2, "i4": I4, "i8": I8, "u1": U1, "u2": U2, "u4": U4, "u8": U8, "f4": F4, "f8": F8,
 }
 
-cdef double EXACT_MAX = 9007199254740992.0  # 2**53: integers up to here are exact as doubles
+cdef int64_t EXACT_MAX = 9007199254740992  # 2**53: integers up to here are exact as doubles
 cdef int DIGITS_MAX = 100  # a number with more digits fits no price, and is not worth the work of finding out why
 
 
