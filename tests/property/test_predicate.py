@@ -1,5 +1,6 @@
 """Random conditions over random records: the compiled predicate and the slow oracle agree."""
 
+import itertools
 import math
 from decimal import Decimal
 from typing import Any
@@ -27,9 +28,27 @@ from oracles.expression import (
     render,
     text_literal,
 )
-from oracles.models import models_with_rows
+from oracles.models import models, models_with_rows
 from penstock.model import Field, MessageModel
 from penstock.topics import Predicate
+
+RICH = MessageModel.parse("""
+id = 1
+name = "rich"
+version = 2
+field = [
+    { name = "code", type = "text", size = 4 },
+    { name = "note", type = "text", size = 7, optional = true },
+    { name = "ratio", type = "f64" },
+    { name = "share", type = "f32", optional = true },
+    { name = "price", type = "price", decimals = 2, optional = true },
+    { name = "cost", type = "price", decimals = 5 },
+    { name = "count", type = "u64", optional = true },
+    { name = "side", type = "enum", values = { buy = 1, sell = 2 }, optional = true },
+    { name = "state", type = "flags", bits = { halted = 0, crossed = 9 } },
+    { name = "delta", type = "i16", optional = true, since = 2 },
+]
+""")
 
 Row = dict[str, Any]
 OPERATORS = ["=", "<>", "!=", "<", "<=", ">", ">="]
@@ -99,9 +118,10 @@ def leaves_of(draw: st.DrawFn, model: MessageModel, rows: list[Row]) -> Tree:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[MessageModel, list[Row], Tree]:
-    model, rows = draw(models_with_rows(rows_max=6))
-    leaves = leaves_of(model, rows) | st.booleans().map(Truth)
+def cases(draw: st.DrawFn, *, trees_max: int = 2) -> tuple[MessageModel, list[Row], list[Tree]]:
+    model, rows = draw(models_with_rows(rows_max=6, chosen=st.just(RICH) | models()))
+    leaf = leaves_of(model, rows)
+    leaves = leaf | leaf | leaf | leaf | st.booleans().map(Truth)
     trees = st.recursive(
         leaves,
         lambda inner: (
@@ -110,41 +130,44 @@ def cases(draw: st.DrawFn) -> tuple[MessageModel, list[Row], Tree]:
         ),
         max_leaves=8,
     )
-    return model, rows, draw(trees)
+    return model, rows, draw(st.lists(trees, min_size=1, max_size=trees_max))
 
 
-@given(cases())
-def test_selects_what_is_definitely_true(case: tuple[MessageModel, list[Row], Tree]) -> None:
-    model, rows, tree = case
-    predicate = Predicate.compile(render(tree), model)
-    expected = [evaluate(tree, row) is True for row in rows]
+@given(cases(trees_max=8))
+def test_selects_what_is_definitely_true(case: tuple[MessageModel, list[Row], list[Tree]]) -> None:
+    model, rows, trees = case
     records = [bytes(model.new(**row)) for row in rows]
-    assert [predicate(record) for record in records] == expected
-
     data = b"".join(records)
-    assert predicate.select(data).tolist() == expected
-    assert predicate.select(np.frombuffer(data, model.dtype)).tolist() == expected
     offsets = np.arange(len(rows), dtype=np.uint32) * np.uint32(model.record_size)
     sizes = np.full(len(rows), model.record_size, np.uint32)
-    assert predicate.select_at(data, offsets, sizes).tolist() == expected
+    for tree in trees:
+        predicate = Predicate.compile(render(tree), model)
+        expected = [evaluate(tree, row) is True for row in rows]
+        assert [predicate(record) for record in records] == expected
+        assert predicate.select(data).tolist() == expected
+        assert predicate.select(np.frombuffer(data, model.dtype)).tolist() == expected
+        assert predicate.select_at(data, offsets, sizes).tolist() == expected
 
 
 @given(cases(), st.data())
 def test_a_short_record_misses_what_it_does_not_reach(
-    case: tuple[MessageModel, list[Row], Tree], data: st.DataObject
+    case: tuple[MessageModel, list[Row], list[Tree]], data: st.DataObject
 ) -> None:
-    model, rows, tree = case
-    predicate = Predicate.compile(render(tree), model)
+    model, rows, trees = case
     size = data.draw(st.integers(0, model.record_size))
-    for row in rows:
-        seen = {field.name: row[field.name] if field.end <= size else None for field in model.fields}
-        assert predicate(bytes(model.new(**row))[:size]) == (evaluate(tree, seen) is True)
+    for tree in trees:
+        predicate = Predicate.compile(render(tree), model)
+        for row in rows:
+            seen = {field.name: row[field.name] if field.end <= size else None for field in model.fields}
+            assert predicate(bytes(model.new(**row))[:size]) == (evaluate(tree, seen) is True)
 
 
 @given(cases())
-def test_a_record_of_an_older_version_misses_what_was_added_later(case: tuple[MessageModel, list[Row], Tree]) -> None:
-    model, rows, tree = case
-    for version in range(1, model.version + 1):
+def test_a_record_of_an_older_version_misses_what_was_added_later(
+    case: tuple[MessageModel, list[Row], list[Tree]],
+) -> None:
+    model, rows, trees = case
+    for tree, version in itertools.product(trees, range(1, model.version + 1)):
         predicate = Predicate.compile(render(tree), model, version)
         for row in rows:
             seen = {field.name: row[field.name] if field.since <= version else None for field in model.fields}

@@ -1,5 +1,6 @@
 """Messages: reading and writing fields in place, and refusing what does not fit."""
 
+import gc
 import math
 from decimal import Decimal
 
@@ -89,6 +90,15 @@ def test_a_view_reads_and_writes_the_buffer_itself() -> None:
         data.extend(b"x")  # the message holds the buffer
 
 
+def test_a_message_in_a_cycle_releases_its_buffer_before_the_buffers_owner_goes() -> None:
+    data = bytearray(MODEL.record_size)
+    cycle: list[object] = [MODEL.view(data)]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    data.extend(b"x")  # nobody holds it any more
+
+
 def test_a_read_only_buffer_is_not_written() -> None:
     with pytest.raises(ModelError, match="read-only"):
         MODEL.view(bytes(MODEL.record_size)).plain = 1
@@ -168,6 +178,13 @@ def test_large_prices_stay_exact_and_are_rounded_once_when_read() -> None:
         message.scaled("nothing")
 
 
+def test_prices_around_the_largest_exact_float_are_rounded_once() -> None:
+    for scaled in (sign * (2**53 + step) for sign in (1, -1) for step in range(-3, 4)):
+        quote = shipped("quote").new(bid_price=Decimal(scaled).scaleb(-8))
+        assert quote.scaled("bid_price") == scaled
+        assert quote.bid_price == scaled / 10**8
+
+
 def test_enums_and_flags_from_a_newer_writer_are_kept() -> None:
     message = MODEL.new(side=9)
     assert message.side == 9
@@ -230,6 +247,8 @@ def test_a_descriptor_serves_only_messages_of_its_own_model() -> None:
         descriptor.__get__(trade, None)
     with pytest.raises(ModelError, match="not a message of the model"):
         descriptor.__set__(object(), 1)
+    with pytest.raises(ModelError, match="not a message of the model"):
+        type(descriptor)().__get__(quote, None)
 
 
 def test_a_message_is_pleasant_to_look_at() -> None:

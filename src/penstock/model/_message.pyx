@@ -5,8 +5,8 @@ needs two comparisons before it reads: that the record is of its own layout, and
 field. Both hold whatever a caller does, so no Python code can read or write outside the buffer.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.float cimport PyFloat_FromDouble
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.math cimport fabs, isfinite, isnan, llrint
@@ -36,7 +36,7 @@ cdef dict STORAGES = {
     "i1": I1, "i2": I2, "i4": I4, "i8": I8, "u1": U1, "u2": U2, "u4": U4, "u8": U8, "f4": F4, "f8": F8,
 }
 
-cdef double EXACT_MAX = 9007199254740992.0  # 2**53: integers up to here are exact as doubles
+cdef int64_t EXACT_MAX = 9007199254740992  # 2**53: integers up to here are exact as doubles
 cdef int DIGITS_MAX = 100  # a number with more digits fits no price, and is not worth the work of finding out why
 
 
@@ -47,22 +47,22 @@ cdef class RecordLayout:
     cdef readonly int version
     cdef readonly tuple sizes_by_since
     cdef readonly tuple accessors
+    cdef dict accessors_by_name
 
-    def __init__(self, Py_ssize_t record_size, int version, fields):
+    def __cinit__(self, Py_ssize_t record_size, int version, fields):
         self.record_size = record_size
         self.version = version
         sizes = {1: 0}
         for field in fields:
-            if field.offset < 0 or field.size < 1 or field.end > record_size:
-                raise ModelError(f"field {field.name!r} lies outside the record")
-            sizes[field.since] = max(sizes.get(field.since, 0), field.end)
+            sizes[field.since] = max(sizes.get(field.since, 0), field.offset + field.size)
         size = 0
         steps = []
         for since in sorted(sizes):
             size = max(size, sizes[since])
             steps.append((since, size))
         self.sizes_by_since = tuple(steps)
-        self.accessors = tuple([FieldAccessor(self, field) for field in fields])
+        self.accessors = tuple([make_accessor(self, field) for field in fields])
+        self.accessors_by_name = {accessor.name: accessor for accessor in self.accessors}
 
     cdef int version_of(self, Py_ssize_t size, version) except -1:
         """The version to read a record as: its own, but not above ours; checks that the bytes are all there."""
@@ -85,6 +85,9 @@ cdef class RecordLayout:
         return own
 
 
+# Clearing a cycle would drop the buffer's owner before the buffer is released; a record starts no cycle, so others can
+# break it.
+@cython.no_gc_clear
 cdef class Record:
     """A record of one model over a buffer, which it holds. Fields are attributes of the model's own subclass."""
 
@@ -137,28 +140,23 @@ cdef class Record:
 
     def scaled(self, str name not None):
         """The exact integer behind a price: 12.34 with four decimals is 123400. None if it is missing."""
-        cdef FieldAccessor field = self._accessor(name)
+        cdef FieldAccessor field = self.layout.accessors_by_name.get(name)
+        if field is None:
+            raise ModelError(f"the model has no field {name!r}")
         if field.kind != KIND_PRICE:
             raise ModelError(f"field {name!r} is not a price")
         if field.since > self.version_read:
             return None
-        cdef int64_t value = read_integer(I8, self.data + field.offset)
+        cdef int64_t value = read_integer(field.storage, self.data + field.offset)
         return None if field.optional and value == field.missing else value
-
-    cdef FieldAccessor _accessor(self, str name):
-        cdef FieldAccessor field
-        for field in self.layout.accessors:
-            if field.name == name:
-                return field
-        raise ModelError(f"the model has no field {name!r}")
 
 
 cdef class FieldAccessor:
-    """The data descriptor of one field."""
+    """The data descriptor of one field; made by its layout. One made by anybody else serves no record."""
 
     cdef readonly str name
     cdef readonly str __doc__
-    cdef void* layout  # compared, never followed: the layout owns its accessors
+    cdef RecordLayout layout
     cdef Kind kind
     cdef Storage storage
     cdef Py_ssize_t offset
@@ -173,28 +171,6 @@ cdef class FieldAccessor:
     cdef int decimals
     cdef tuple names_by_number
     cdef dict numbers_by_name
-
-    def __cinit__(self, RecordLayout layout not None, field):
-        self.name = field.name
-        self.__doc__ = field.description
-        self.layout = <void*>layout
-        self.kind = KINDS.get(field.type, KIND_INTEGER)
-        self.storage = STORAGES.get(field.storage, TEXT)
-        self.offset = field.offset
-        self.size = field.size
-        self.since = field.since
-        self.optional = field.optional
-        self.missing = <int64_t>(<uint64_t>((field.missing or 0) & 0xFFFFFFFFFFFFFFFF))
-        self.low, self.high = field.bounds
-        self.decimals = field.decimals
-        self.power_exact = 10**field.decimals
-        self.power = self.power_exact
-        if self.kind == KIND_ENUM:
-            names = {number: name for name, number in field.values.items()}
-            self.names_by_number = tuple([names.get(number, number) for number in range(256)])
-            self.numbers_by_name = field.values
-        elif self.kind == KIND_FLAGS:
-            self.numbers_by_name = {name: 1 << bit for name, bit in field.bits.items()}
 
     def __get__(self, instance, owner):
         if instance is None:
@@ -213,7 +189,7 @@ cdef class FieldAccessor:
         self._write(record.data + self.offset, value)
 
     cdef inline Record _checked(self, instance):
-        if not isinstance(instance, Record) or <void*>(<Record>instance).layout != self.layout:
+        if not isinstance(instance, Record) or (<Record>instance).layout is not self.layout:
             raise ModelError(f"{type(instance).__name__} is not a message of the model of field {self.name!r}")
         return <Record>instance
 
@@ -234,7 +210,7 @@ cdef class FieldAccessor:
                 return PyFloat_FromDouble(<double>integer / self.power)
             return int(integer) / self.power_exact
         if self.kind == KIND_ENUM:
-            return self.names_by_number[integer]
+            return self.names_by_number[<uint8_t>integer]
         if self.kind == KIND_FLAGS:
             return frozenset([name for name, bit in self.numbers_by_name.items() if integer & bit])
         return <uint64_t>integer if self.storage == U8 else integer
@@ -379,6 +355,34 @@ cdef class FieldAccessor:
     cdef object _refusal(self, value, str expected):
         shown = repr(value) if not isinstance(value, int) or abs(value) < 1 << 128 else "a very large integer"
         return ModelError(f"field {self.name!r} cannot be {shown[:80]}", hint=f"expected {expected}")
+
+
+cdef FieldAccessor make_accessor(RecordLayout layout, field):
+    cdef FieldAccessor accessor = FieldAccessor.__new__(FieldAccessor)
+    accessor.name = field.name
+    accessor.__doc__ = field.description
+    accessor.layout = layout
+    accessor.kind = KINDS.get(field.type, KIND_INTEGER)
+    accessor.storage = STORAGES.get(field.storage, TEXT)
+    accessor.offset = field.offset
+    accessor.size = field.size
+    accessor.since = field.since
+    accessor.optional = field.optional
+    accessor.missing = <int64_t>(<uint64_t>((field.missing or 0) & 0xFFFFFFFFFFFFFFFF))
+    accessor.low, accessor.high = field.bounds
+    accessor.decimals = field.decimals
+    accessor.power_exact = 10**field.decimals
+    accessor.power = accessor.power_exact
+    if accessor.kind == KIND_ENUM:
+        names = {number: name for name, number in field.values.items()}
+        accessor.names_by_number = tuple([names.get(number, number) for number in range(256)])
+        accessor.numbers_by_name = field.values
+    elif accessor.kind == KIND_FLAGS:
+        accessor.numbers_by_name = {name: 1 << bit for name, bit in field.bits.items()}
+    cdef Py_ssize_t width = field.size if accessor.storage == TEXT else int(field.storage[1:])
+    if accessor.offset < 0 or accessor.size < 1 or accessor.size != width:
+        raise ModelError(f"field {field.name!r} does not fit the record")
+    return accessor
 
 
 cdef int write_missing(FieldAccessor field, unsigned char* place) except -1:
