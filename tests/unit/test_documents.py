@@ -12,8 +12,11 @@ DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_python_examples_run(path: Path) -> None:
-    """The blocks of one document build on each other."""
+def test_python_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of one document build on each other; a TOML block that begins with a file's name is that file."""
+    monkeypatch.chdir(tmp_path)
+    for name, block in re.findall(r"```toml\n# (\S+\.toml)\n(.*?)```", path.read_text(), flags=re.DOTALL):
+        (tmp_path / name).write_text(block)
     namespace: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.DOTALL):
         exec(compile(block, path.name, "exec"), namespace)
@@ -21,7 +24,7 @@ def test_python_examples_run(path: Path) -> None:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
+    for target in re.findall(r"\[[^\]`]+\]\(([^)#|]+)\)", path.read_text()):
         if "://" not in target:
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
