@@ -1,5 +1,6 @@
 """The interest table against its slow twin."""
 
+import itertools
 import string
 
 import numpy
@@ -114,6 +115,41 @@ def test_large_batches(pairs: list[tuple[str, int]], batch: list[str]) -> None:
         table.add(interest, subscriber)
         oracle.add(canonical(interest), subscriber)
     assert match_batch(table, batch) == [oracle.match(topic) for topic in batch]
+
+
+# Topics that begin alike, matched again and again: the table remembers how far their beginnings get.
+BEATEN_TRACKS = [".".join(levels) for depth in (3, 4, 5) for levels in itertools.product("ab", repeat=depth)]
+steps = st.lists(st.sampled_from(["a", "b", "*", "a*"]), min_size=1, max_size=5)
+deep_patterns = st.builds(lambda levels, rest: ".".join(levels) + rest, steps, st.sampled_from(["", "", ".>"]))
+
+
+def agrees_twice(table: InterestTable, oracle: OracleTable) -> bool:
+    expected = [oracle.match(topic) for topic in BEATEN_TRACKS]
+    return match_batch(table, BEATEN_TRACKS) == expected == match_batch(table, BEATEN_TRACKS)
+
+
+@given(st.lists(st.one_of(deep_patterns, st.integers(0, 9)), min_size=1, max_size=20))
+def test_what_is_remembered_of_beginnings_is_forgotten_when_interests_change(changes: list[str | int]) -> None:
+    """A pattern is added; a number takes one of the present ones away."""
+    table, oracle = InterestTable(seed=bytes(16)), OracleTable()
+    for number, change in enumerate(changes):
+        if isinstance(change, str):
+            assert table.add(change, number) == oracle.add(change, number)
+        elif oracle.interests:
+            interest, subscriber = sorted(oracle.interests)[change % len(oracle.interests)]
+            assert table.remove(interest, subscriber)
+            assert oracle.remove(interest, subscriber)
+        assert agrees_twice(table, oracle)
+
+
+def test_beginnings_that_lead_to_more_than_is_remembered() -> None:
+    """Three ways on each of three levels make 27 nodes, and as many `>`."""
+    table, oracle = InterestTable(seed=bytes(16)), OracleTable()
+    steps = itertools.product(["a", "*", "a*"], repeat=3)
+    for subscriber, (levels, end) in enumerate(itertools.product(steps, [".b", ".a.b", ".>"])):
+        table.add(".".join(levels) + end, subscriber)
+        oracle.add(".".join(levels) + end, subscriber)
+        assert agrees_twice(table, oracle)
 
 
 @given(numbers, numbers, numbers)

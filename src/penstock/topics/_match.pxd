@@ -8,6 +8,11 @@ cdef enum:
     DEPTH_MAX = 16
     SIZE_MAX = 255
     CHUNK_MAX = 128
+    TRUNKS = 256                     # a power of two
+    TRUNK_SIZE_MAX = 40
+    TRUNK_NODES_MAX = 8
+    TRUNK_RESTS_MAX = 6
+    TRUNK_LEVELS_LEFT = 2            # a topic's last levels, which differ most, are no part of its trunk
 
 
 cdef struct Topic:
@@ -16,6 +21,10 @@ cdef struct Topic:
     uint8_t depth                    # 0: not well formed, matches nothing
     uint8_t word_level               # the level that word_hash belongs to, from 1
     uint8_t ends[DEPTH_MAX]          # where each level ends
+    uint8_t trunk_levels             # how many levels its trunk has; 0: none, it is walked from the root
+    bint is_first_on_trunk           # the trunk is new, and made from where this topic gets to
+    uint32_t trunk                   # in Scratch.trunks
+    uint32_t next_on_level           # the next topic, plus 1, whose walk begins on the same level; 0: none
     uint32_t hash
     uint32_t position                # the bucket to look at
     uint32_t first_hit               # in Scratch.hits; 0: none
@@ -43,8 +52,27 @@ cdef struct Hit:
     uint32_t next                    # of the same topic; 0: none
 
 
+# Where all topics that begin alike get to: most topics share their first levels with many others, so the walk over
+# these is remembered. It holds for one revision of the store.
+cdef struct Trunk:
+    uint64_t revision
+    uint64_t chunk_made              # the chunk it is made in, and can be used after
+    uint64_t chunk_used              # the last chunk with a topic on it
+    uint8_t beginning[TRUNK_SIZE_MAX]
+    uint8_t size
+    uint8_t node_count               # TRUNK_NODES_MAX + 1: it does not fit, such topics are walked from the root
+    uint8_t rest_count
+    uint32_t nodes[TRUNK_NODES_MAX]
+    uint32_t rests[TRUNK_RESTS_MAX]  # the `>` nodes met on the way
+
+
 cdef struct Scratch:                 # used by whoever holds the store's lock
     Topic topics[CHUNK_MAX]
+    Trunk trunks[TRUNKS]
+    uint32_t waiting[DEPTH_MAX]      # by level: the first topic, plus 1, whose walk begins there
+    uint64_t chunk
+    size_t trunks_new                # begun in this chunk and not made yet
+    int trunk_credit                 # hits less misses: where topics do not begin alike, trunks are not worth it
     Item *items
     Item *items_next
     Probe *probes

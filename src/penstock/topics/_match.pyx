@@ -6,6 +6,7 @@ its way, the others are worked on. Patterns are walked a level at a time for the
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
+from libc.string cimport memcpy
 
 from penstock.base import limits
 from penstock.topics._store cimport *
@@ -15,14 +16,16 @@ cdef enum:
     WORK_MAX = 16384                 # nodes and probes of a chunk, beyond which the next chunk is smaller
     PROBES_PER_NODE_MAX = 1 + 64 + 64
     DIGITS_MAX = 20                  # of a 64-bit number
+    TRUNK_CREDIT_MAX = 1024
+    TRUNK_MISS_COST = 4
 
 if DEPTH_MAX != limits.TOPIC_DEPTH_MAX or SIZE_MAX != limits.TOPIC_SIZE_MAX:
     raise ImportError("the compiled interest table and penstock.base.limits disagree")
 
 cdef enum ByteClass:
-    BYTE_ORDINARY
-    BYTE_DOT
-    BYTE_FORBIDDEN
+    BYTE_ORDINARY = 0
+    BYTE_DOT = 1
+    BYTE_FORBIDDEN = 2
 
 cdef uint8_t byte_classes[256]
 for _byte in range(256):
@@ -122,27 +125,25 @@ cdef int reserve(void **block, size_t *capacity, size_t needed, size_t item_size
 
 
 cdef uint8_t topic_scan(const uint8_t *data, size_t size, uint8_t *ends) noexcept nogil:
-    """The depth, and where each level ends; 0 if it is not well formed."""
-    cdef size_t position, start = 0
-    cdef uint8_t depth = 0, byte_class
+    """The depth, and where each level ends; 0 if it is not well formed.
+
+    No branch depends on the bytes: dots come where they like, and a wrong guess costs as much as ten bytes.
+    """
+    cdef size_t position, depth = 0
+    cdef uint32_t byte_class, is_dot, is_at_start = 1, is_bad = 0
     if size > SIZE_MAX:
         return 0
     for position in range(size):
         byte_class = byte_classes[data[position]]
-        if byte_class == BYTE_ORDINARY:
-            continue
-        if byte_class == BYTE_DOT:
-            if position == start or depth == DEPTH_MAX - 1:
-                return 0
-            ends[depth] = <uint8_t>position
-            depth += 1
-            start = position + 1
-        else:
-            return 0
-    if start == size:
+        is_dot = byte_class & BYTE_DOT
+        is_bad |= (byte_class & BYTE_FORBIDDEN) | (is_dot & is_at_start)
+        ends[depth & (DEPTH_MAX - 1)] = <uint8_t>position # of a level that is not over: written over by the next byte
+        depth += is_dot
+        is_at_start = is_dot
+    if is_bad or is_at_start or depth >= DEPTH_MAX:
         return 0
     ends[depth] = <uint8_t>size
-    return depth + 1
+    return <uint8_t>depth + 1
 
 
 cdef inline uint8_t word_start(const Topic *topic, uint8_t level) noexcept nogil:
@@ -178,8 +179,8 @@ cdef inline void block_key(uint8_t *key, uint8_t shift, uint64_t value) noexcept
 cdef int match_chunk(Store *store, Scratch *scratch, size_t count) noexcept nogil:
     """Find the hits of the first `count` topics, whose data and size are set. The caller holds the lock."""
     cdef const Node *root = node_at(store, ROOT)
-    cdef size_t index
-    cdef uint8_t level
+    cdef size_t waiting
+    cdef uint8_t level = 0
     scratch.hit_count = 1
     if reserve(<void **>&scratch.hits, &scratch.hits_capacity, count + 1, sizeof(Hit)):
         return -1
@@ -188,17 +189,133 @@ cdef int match_chunk(Store *store, Scratch *scratch, size_t count) noexcept nogi
     if not (root.literals or root.body.step.prefix_lengths or root.body.step.block_shifts or root.body.step.star
             or root.body.step.rest):
         return 0
-    if reserve(<void **>&scratch.items, &scratch.items_capacity, count, sizeof(Item)):
-        return -1
-    for index in range(count):
-        if scratch.topics[index].depth:
-            item_put(scratch.items, &scratch.item_count, <uint32_t>index, ROOT)
-    level = 0
-    while scratch.item_count:
-        if match_level(store, scratch, level):
+    waiting = find_trunks(store, scratch, count)
+    while scratch.item_count or waiting or scratch.trunks_new:
+        if reserve(
+            <void **>&scratch.items, &scratch.items_capacity, scratch.item_count + waiting * TRUNK_NODES_MAX, sizeof(Item)
+        ) or reserve(
+            <void **>&scratch.hits, &scratch.hits_capacity, scratch.hit_count + waiting * TRUNK_RESTS_MAX, sizeof(Hit)
+        ):
+            return -1
+        waiting -= leave_trunks(scratch, level)
+        if scratch.trunks_new:
+            make_trunks(store, scratch, count, level)
+        if scratch.item_count and match_level(store, scratch, level):
             return -1
         level += 1
     return 0
+
+
+# Trunks
+
+
+cdef size_t find_trunks(Store *store, Scratch *scratch, size_t count) noexcept nogil:
+    """Sort topics by the level where their walk begins: behind a known trunk, or at the root. Returns how many."""
+    cdef Topic *topic
+    cdef size_t index, found = 0
+    cdef uint8_t level
+    cdef bint is_worth_it = scratch.trunk_credit > -TRUNK_CREDIT_MAX // 2
+    scratch.chunk += 1
+    scratch.trunks_new = 0
+    for level in range(DEPTH_MAX):
+        scratch.waiting[level] = 0
+    for index in range(count):
+        topic = scratch.topics + index
+        if not topic.depth:
+            continue
+        level = 0
+        topic.is_first_on_trunk = False
+        topic.trunk_levels = 0
+        if is_worth_it and topic.depth > TRUNK_LEVELS_LEFT:
+            level = topic.depth - TRUNK_LEVELS_LEFT
+            if topic.ends[level - 1] > TRUNK_SIZE_MAX or not trunk_find(store, scratch, topic, level):
+                level = 0
+        topic.next_on_level = scratch.waiting[level]
+        scratch.waiting[level] = <uint32_t>index + 1
+        found += 1
+    if not is_worth_it:
+        scratch.trunk_credit += 1 # after a while it is tried again
+    return found
+
+
+cdef inline bint trunk_find(Store *store, Scratch *scratch, Topic *topic, uint8_t levels) noexcept nogil:
+    """Whether the topic's trunk is known. If not, the topic may be the first to go that way."""
+    cdef size_t size = topic.ends[levels - 1]
+    cdef uint32_t place = hash_bytes(store, topic.data, size) & (TRUNKS - 1)
+    cdef Trunk *trunk = scratch.trunks + place
+    topic.trunk = place
+    if trunk.revision == store.revision and trunk.size == size and is_equal(trunk.beginning, topic.data, size):
+        if trunk.chunk_made == scratch.chunk or trunk.node_count > TRUNK_NODES_MAX:
+            return False
+        trunk.chunk_used = scratch.chunk
+        topic.trunk_levels = levels
+        scratch.trunk_credit += scratch.trunk_credit < TRUNK_CREDIT_MAX
+        scratch.lookup_count += 1
+        return True
+    scratch.trunk_credit -= TRUNK_MISS_COST
+    if trunk.chunk_made == scratch.chunk or trunk.chunk_used == scratch.chunk:
+        return False # another topic of this chunk needs the place
+    trunk.revision = store.revision
+    trunk.chunk_made = scratch.chunk
+    trunk.size = <uint8_t>size
+    trunk.node_count = 0
+    trunk.rest_count = 0
+    memcpy(trunk.beginning, topic.data, size)
+    topic.trunk_levels = levels
+    topic.is_first_on_trunk = True
+    scratch.trunks_new += 1
+    return False
+
+
+cdef size_t leave_trunks(Scratch *scratch, uint8_t level) noexcept nogil:
+    """Put the topics whose walk begins on this level where their trunks end. Returns how many topics that were."""
+    cdef Topic *topic
+    cdef const Trunk *trunk
+    cdef uint32_t index = scratch.waiting[level]
+    cdef size_t count = 0, position
+    while index:
+        topic = scratch.topics + (index - 1)
+        if level == 0:
+            item_put(scratch.items, &scratch.item_count, index - 1, ROOT)
+        else:
+            trunk = scratch.trunks + topic.trunk
+            for position in range(trunk.node_count):
+                item_put(scratch.items, &scratch.item_count, index - 1, trunk.nodes[position])
+            for position in range(trunk.rest_count):
+                hit_put(scratch, topic, trunk.rests[position])
+        index = topic.next_on_level
+        count += 1
+    return count
+
+
+cdef void make_trunks(Store *store, Scratch *scratch, size_t count, uint8_t level) noexcept nogil:
+    """Remember where the topics that are first on their trunk have got to, and the `>` they met."""
+    cdef Topic *topic
+    cdef Trunk *trunk
+    cdef uint32_t hit
+    cdef size_t index
+    for index in range(scratch.item_count):
+        topic = scratch.topics + scratch.items[index].topic
+        if topic.is_first_on_trunk and topic.trunk_levels == level:
+            trunk = scratch.trunks + topic.trunk
+            if trunk.node_count < TRUNK_NODES_MAX:
+                trunk.nodes[trunk.node_count] = scratch.items[index].node
+            trunk.node_count = min(trunk.node_count + 1, TRUNK_NODES_MAX + 1)
+    for index in range(count):
+        topic = scratch.topics + index
+        if not topic.depth or not topic.is_first_on_trunk or topic.trunk_levels != level:
+            continue
+        scratch.trunks_new -= 1
+        trunk = scratch.trunks + topic.trunk
+        hit = topic.first_hit
+        while hit:
+            if node_at(store, scratch.hits[hit].node).kind == NODE_REST:
+                if trunk.rest_count == TRUNK_RESTS_MAX:
+                    trunk.node_count = TRUNK_NODES_MAX + 1
+                    break
+                trunk.rests[trunk.rest_count] = scratch.hits[hit].node
+                trunk.rest_count += 1
+            hit = scratch.hits[hit].next
 
 
 cdef void match_exact(Store *store, Scratch *scratch, size_t count) noexcept nogil:

@@ -8,7 +8,6 @@ matchers hold it for a chunk of topics. Nodes never move.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp
 
 
 cdef extern from "penstock/topics/primitives.h" nogil:
@@ -116,6 +115,7 @@ cdef struct Store:
     uint64_t generation
     uint64_t interest_count
     uint64_t negative_count          # negative codes in all nodes
+    uint64_t revision                # grows whenever a pattern's step comes or goes
     uint64_t heap_size               # bytes of long keys, code lists and owned lists
 
 
@@ -190,10 +190,28 @@ cdef inline uint32_t filter_passes(const Index *index, uint32_t hash) noexcept n
     return index.filter[bucket_first(index, hash)] >> filter_bit(index, hash) & 1
 
 
+cdef inline bint is_equal(const uint8_t *left, const uint8_t *right, size_t size) noexcept nogil:
+    """Keys are short: a call of memcmp costs more than the comparison."""
+    cdef size_t at = 0
+    if size >= 8:
+        while at + 8 < size:
+            if load_u64(left + at) != load_u64(right + at):
+                return False
+            at += 8
+        return load_u64(left + size - 8) == load_u64(right + size - 8)
+    if size >= 4:
+        return load_u32(left) == load_u32(right) and load_u32(left + size - 4) == load_u32(right + size - 4)
+    while at < size:
+        if left[at] != right[at]:
+            return False
+        at += 1
+    return True
+
+
 cdef inline bint node_is(const Node *node, uint32_t parent, uint8_t kind, const uint8_t *key, size_t size) noexcept nogil:
     return (
         node.parent == parent and node.kind == kind and node.key_size == size
-        and memcmp(node_key(node), key, size) == 0
+        and is_equal(node_key(node), key, size)
     )
 
 

@@ -176,6 +176,7 @@ cdef uint32_t child_make(Store *store, uint32_t parent, uint8_t kind, const uint
         elif kind == NODE_BLOCK:
             above.body.step.block_shifts |= <uint64_t>1 << key[0]
     above.children += 1
+    store.revision += is_step(kind)
     lock_release(&store.lock)
     return index
 
@@ -189,6 +190,7 @@ cdef void node_release(Store *store, uint32_t index) noexcept:
         lock_acquire(&store.lock)
         node_unlink(store, index)
         node_at(store, parent).children -= 1
+        store.revision += is_step(node.kind)
         lock_release(&store.lock)
         node_give_back(store, index)
         index = parent
