@@ -7,7 +7,7 @@ import pytest
 from fuzz.test_fuzz_packet import mutate
 from penstock.base.core import Tick
 from penstock.middleware import DatagramReceived, Deliver, LossReceipt, Receiver, StreamEnded, StreamStarted
-from penstock.wire import encode_gone, encode_nack
+from penstock.wire import encode_gone, encode_nack, restamp
 from unit.middleware_kit import GROUP, PUBLISHER_ID, SOURCE, packets, publish, publisher, receiver
 
 MALICE = 10**9
@@ -25,6 +25,7 @@ def datagrams(chance: random.Random) -> list[bytes]:
         encode_gone(PUBLISHER_ID, GROUP, 1, [(3, 5), (2**63, 2**64 - 1)]),
         encode_gone(PUBLISHER_ID, GROUP, 2, [(1, 3)]),
     ]
+    good += [restamp(packet, gap=chance.choice([1, 2, 5, 100])) for packet in chance.sample(good, 40)]
     return good + [mutate(chance, chance.choice(good)) for _ in range(200)]
 
 

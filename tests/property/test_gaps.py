@@ -20,11 +20,11 @@ def test_gaps_are_a_set_of_missing_numbers(steps: list[tuple[str, tuple[int, int
             missing |= {newest + number for number in numbers}
             newest += last + 1
         elif step == "fill":
-            assert gaps.fill(first, last) == min(numbers & missing, default=0)
+            assert gaps.fill(first, last) == bool(numbers & missing)
             missing -= numbers
             hopeless -= numbers
         elif step == "give_up":
-            assert gaps.give_up(first, last, Cause.GONE) == len((numbers & missing) - hopeless)
+            gaps.give_up(first, last, Cause.GONE)
             hopeless |= numbers & missing
         elif gaps.oldest is not None:
             gap = gaps.pop_oldest()

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from penstock.base.core import Tick
 from penstock.middleware import Deliver, LossReceipt, Receiver
+from penstock.wire import restamp
 from unit.middleware_kit import contents, of, packets, receiver, take
 
 SENT = packets(20)
@@ -42,3 +43,16 @@ def test_what_never_comes_is_reported_once_in_its_place(order: list[int], lost: 
     newest = max(set(range(20)) - lost, default=-1)
     assert told == [(n + 1, "lost" if n in lost else "delivered") for n in range(newest + 1)]
     assert len(of(LossReceipt, answers)) <= len(lost)
+
+
+@given(st.lists(st.tuples(st.integers(0, 19), st.integers(0, 25)), max_size=60))
+def test_whatever_filters_say_the_story_has_no_hole_and_the_window_is_bounded(packets: list[tuple[int, int]]) -> None:
+    core = receiver(join="start", window_packets_max=8)
+    data = [restamp(SENT[n], gap=gap) for n, gap in packets]
+    next_sequence = 1
+    for answer in take(core, data) + finish(core):
+        if isinstance(answer, Deliver | LossReceipt):
+            assert answer.first == next_sequence
+            next_sequence = (answer.sequence if isinstance(answer, Deliver) else answer.last) + 1
+    accepted = [n + 1 for n, gap in packets if gap < n + 1]
+    assert next_sequence == max(accepted, default=0) + 1

@@ -2,8 +2,18 @@ import pytest
 
 from penstock.base.core import Tick
 from penstock.base.counters import Cause
-from penstock.base.errors import LocalProtocolError
-from penstock.middleware import Close, Closed, DatagramReceived, Multicast, OutgoingMessage, Publish, Publisher, Unicast
+from penstock.base.errors import LocalProtocolError, TopicError
+from penstock.middleware import (
+    Close,
+    Closed,
+    DatagramReceived,
+    Multicast,
+    OutgoingMessage,
+    Publish,
+    Publisher,
+    PublisherConfig,
+    Unicast,
+)
 from penstock.wire import Kind, PacketFlag, decode, encode_nack
 from unit.middleware_kit import GROUP, MS, PUBLISHER_ID, SOURCE, of, packets, publish, publisher
 
@@ -55,12 +65,54 @@ def test_keep_alives_come_ever_more_slowly_while_nothing_is_said() -> None:
     assert core.next_sequence(GROUP) == 8  # a keep-alive has a number like any other packet
 
 
-def test_keep_alives_come_after_so_many_packets() -> None:
-    core = publisher(keep_alive_packets=3)
-    flags = [packet.flags for n in range(8) for packet in publish(core, b"a", now_ns=n)]
-    assert flags.count(PacketFlag.KEEP_ALIVE) == 2
-    burst = publish(core, *[bytes(1_000)] * 9)
-    assert burst[-1].flags == PacketFlag.KEEP_ALIVE
+@pytest.mark.parametrize("flush_deadline_us", [0, 1_000])
+def test_every_so_many_packets_one_has_the_keep_alive_mark(flush_deadline_us: int) -> None:
+    core = publisher(keep_alive_packets=3, flush_deadline_us=flush_deadline_us)
+    sent = publish(core, *[bytes(1_000)] * 9, now_ns=0) + publish(core, *[bytes(1_000)] * 9, now_ns=1)
+    marked = [packet.sequence for packet in sent if packet.flags & PacketFlag.KEEP_ALIVE]
+    assert marked == [n for n in range(1, len(sent) + 1) if n % 3 == 0]
+
+
+def test_a_busy_group_does_not_silence_a_quiet_one() -> None:
+    core = publisher(keep_alive_first_ms=10, keep_alive_ms=100)
+    publish(core, b"quiet")
+    times = []
+    for now_ms in range(1_000):
+        core.handle(Publish(GROUP + 1, [OutgoingMessage("t", b"busy")]), now_ms * MS)
+        answers = core.handle(Tick(), now_ms * MS)
+        times += [now_ms for answer in answers if isinstance(answer, Multicast) and answer.group == GROUP]
+    assert times[:4] == [10, 30, 70, 150]
+    assert len(times) == 12
+
+
+def test_a_message_that_cannot_be_sent_costs_only_itself() -> None:
+    core = publisher()
+    good, bad = OutgoingMessage("t", bytes(1_000)), OutgoingMessage("", b"no topic")
+    with pytest.raises(LocalProtocolError, match="needs a topic"):
+        core.handle(Publish(GROUP, [good, good, good, bad, good]), 0)
+    sent = [decode(answer.data) for answer in core.handle(Tick(), 0)]
+    assert [packet.sequence for packet in sent] == [1, 2, 3]
+    assert [packet.sequence for packet in publish(core, b"later")] == [4]
+    for sequence in (1, 2, 3, 4):
+        assert [decode(answer.data).sequence for answer in nack(core, (sequence, sequence))] == [sequence]
+
+
+def test_topics_are_checked_where_they_are_made() -> None:
+    core = publisher()
+    with pytest.raises(TopicError):
+        core.handle(Publish(GROUP, [OutgoingMessage("a.* b", b"x")]), 0)
+
+
+@pytest.mark.parametrize(("publisher_id", "epoch"), [(0, 1), (2**64, 1), (1, 0), (1, 2**32)])
+def test_impossible_identities_are_refused_at_once(publisher_id: int, epoch: int) -> None:
+    with pytest.raises(LocalProtocolError):
+        Publisher(publisher_id, epoch, PublisherConfig())
+
+
+def test_a_request_before_anything_was_sent_is_answered_with_nothing() -> None:
+    core = publisher(flush_deadline_us=1_000)
+    publish(core, b"waiting")
+    assert nack(core, (1, 2**64 - 1)) == []
 
 
 def test_repairs_go_to_the_one_who_asked() -> None:
@@ -128,7 +180,8 @@ def test_requests_for_others_and_bad_datagrams_are_not_answered() -> None:
     other_group = encode_nack(PUBLISHER_ID, GROUP + 1, 1, [(1, 1)])
     for data in (foreign, other_group, packets(1)[0], b"", b"garbage" * 20, foreign[:-1]):
         assert core.handle(DatagramReceived(data, SOURCE), 0) == []
-    assert core.counters.by_cause("packets_dropped") == {Cause.FOREIGN: 2, Cause.TRUNCATED: 1}
+    expected = {Cause.FOREIGN: 2, Cause.TRUNCATED: 1, Cause.UNKNOWN_STREAM: 2}
+    assert core.counters.by_cause("packets_dropped") == expected
 
 
 def test_goodbye_is_the_last_packet_repeated_while_it_lingers() -> None:
@@ -139,10 +192,13 @@ def test_goodbye_is_the_last_packet_repeated_while_it_lingers() -> None:
     last = core.next_sequence(GROUP) - 1
     assert goodbye.sequence == last
     repeated = decode(core.handle(Tick(), 10 * MS)[0].data)
-    assert (repeated.sequence, repeated.flags) == (last, goodbye.flags | PacketFlag.REPAIR)
+    assert (repeated.sequence, repeated.flags) == (last, goodbye.flags)
     assert len(nack(core, (1, 1))) == 1
     assert of(Closed, core.handle(Tick(), 50 * MS)) == [Closed()]
     assert core.next_deadline_ns() is None
+    assert core.handle(Close(), 60 * MS) == []
+    with pytest.raises(LocalProtocolError, match="publish after close"):
+        publish(core, b"too late")
 
 
 def test_publishing_after_close_is_a_mistake() -> None:

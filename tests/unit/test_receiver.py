@@ -2,11 +2,13 @@ import pytest
 
 from penstock.base.core import Tick
 from penstock.base.counters import Cause
+from penstock.base.errors import LocalProtocolError
 from penstock.middleware import (
     Collision,
     Deliver,
     LossReceipt,
     Multicast,
+    Receiver,
     StreamEnded,
     StreamStarted,
     Unicast,
@@ -86,7 +88,18 @@ def test_packets_that_a_filter_removed_are_not_missed() -> None:
 def test_a_gap_that_covers_what_is_held_back_leaves_nothing_behind() -> None:
     core, sent = receiver(), packets(9)
     answers = take(core, [sent[0], sent[3], restamp(sent[5], gap=4)])
-    assert [(each.first, each.sequence) for each in of(Deliver, answers)] == [(1, 1), (2, 6)]
+    assert [(each.first, each.sequence) for each in of(Deliver, answers)] == [(1, 1), (2, 4), (5, 6)]
+    assert_idle(core)
+
+
+def test_gaps_that_contradict_each_other_neither_wedge_nor_grow_the_stream() -> None:
+    core, sent = receiver(window_packets_max=8), packets(40)
+    answers = take(core, [sent[3], restamp(sent[11], gap=4), restamp(sent[9], gap=5), *sent[12:]])
+    assert [each.sequence for each in of(Deliver, answers)] == [4, 10, 12, *range(13, 41)]
+    assert_idle(core)
+
+
+def assert_idle(core: Receiver) -> None:
     (stream,) = core.streams()
     assert (stream.window_packets, stream.window_bytes, len(stream.gaps)) == (0, 0, 0)
 
@@ -236,15 +249,69 @@ def test_an_older_epoch_that_goes_on_is_a_collision_and_stragglers_are_not() -> 
     assert take(core, old[1:3], now_ns=2_000 * MS) == [Collision(KEY, 2, ELSEWHERE, SOURCE)]
 
 
-def test_a_repair_from_somebody_else_is_no_collision() -> None:
+def test_a_repair_counts_only_from_the_publisher() -> None:
     core, sent = receiver(), packets(4)
-    repair = restamp(sent[1], set_flags=PacketFlag.REPAIR)
+    forged = restamp(sent[1], set_flags=PacketFlag.REPAIR | PacketFlag.GOODBYE)
     take(core, [sent[0], sent[2]])
-    assert contents(take(core, [repair], source=ELSEWHERE)) == ["2", "3"]
-    late = receiver()
-    take(late, [repair], source=ELSEWHERE)
-    assert contents(take(late, [sent[2]])) == ["3"]
-    assert late.streams()[0].source == SOURCE
+    assert take(core, [forged], source=ELSEWHERE) == []
+    assert core.counters.by_cause("packets_dropped") == {Cause.ID_COLLISION: 1}
+    assert contents(take(core, [sent[1], sent[3]])) == ["2", "3", "4"]
+
+
+def test_a_stream_does_not_begin_with_a_repair() -> None:
+    core, sent = receiver(), packets(4)
+    assert take(core, [restamp(sent[1], set_flags=PacketFlag.REPAIR)]) == []
+    assert contents(take(core, [sent[2]])) == ["3"]
+
+
+def test_only_the_publisher_can_say_that_packets_are_gone() -> None:
+    core, sent = receiver(), packets(3)
+    take(core, [sent[0], sent[2]])
+    assert take(core, [encode_gone(PUBLISHER_ID, GROUP, 1, [(2, 2)])], source=ELSEWHERE) == []
+    assert core.counters.by_cause("packets_dropped") == {Cause.UNEXPECTED: 1}
+    assert contents(take(core, [sent[1]])) == ["2", "3"]
+
+
+def test_strangers_cannot_keep_a_receiver_from_asking() -> None:
+    core, sent = receiver(nack="multicast", nack_retry_ms=10), packets(3)
+    take(core, [sent[0], sent[2]])
+    request = encode_nack(PUBLISHER_ID, GROUP, 1, [(1, 2)])
+    for now_ms in range(0, 30, 3):
+        take(core, [request], now_ns=now_ms * MS, source=ELSEWHERE)
+        core.handle(Tick(), now_ms * MS)
+    assert core.counters["nacks_sent"] >= 1
+
+
+def test_requests_of_others_mean_nothing_where_requests_are_not_shared() -> None:
+    core, sent = receiver(nack="unicast"), packets(3)
+    take(core, [sent[0], sent[2]])
+    take(core, [encode_nack(PUBLISHER_ID, GROUP, 1, [(1, 2)])], source=ELSEWHERE)
+    assert len(of(Unicast, core.handle(Tick(), 0))) == 1
+    assert core.counters["nacks_suppressed"] == 0
+
+
+def test_ones_own_request_coming_back_delays_nothing() -> None:
+    core, sent = receiver(nack="multicast", nack_retry_ms=10), packets(3)
+    take(core, [sent[0], sent[2]])
+    (request,) = of(Multicast, core.handle(Tick(), 0))
+    take(core, [request.data])
+    assert len(of(Multicast, core.handle(Tick(), 10 * MS))) == 1
+
+
+def test_fragments_are_not_joined_over_what_a_filter_removed() -> None:
+    packer = Packer(PUBLISHER_ID, GROUP, 1)
+    first = packer.add("m.a", bytes(4_000))[0]
+    other = Packer(PUBLISHER_ID, GROUP, 1, first_sequence=5)
+    last = [*other.add("m.b", bytes(2_000)), other.flush()][-1]
+    assert last is not None
+    answers = take(receiver(), [first, restamp(last, gap=decode(last).sequence - 2)])
+    assert contents(answers) == []
+    assert [each.topic for each in of(LossReceipt, answers)] == ["m.a", "m.b"]
+
+
+def test_what_is_no_event_of_its_own_is_refused() -> None:
+    with pytest.raises(LocalProtocolError, match="Receiver takes no str"):
+        receiver().handle("packet", 0)  # type: ignore[arg-type]
 
 
 @pytest.mark.spec("FILT-2")

@@ -10,9 +10,11 @@ and carries out the instructions in their order. A core imports no clock, socket
 test holds it to that. Events and instructions are plain values, so a run can be logged and replayed.
 """
 
-from typing import Protocol, TypeVar
+from typing import Never, Protocol, TypeVar
 
 import msgspec
+
+from penstock.base.errors import LocalProtocolError
 
 Event = TypeVar("Event", contravariant=True)
 Instruction = TypeVar("Instruction")
@@ -30,3 +32,8 @@ class Core(Protocol[Event, Instruction]):
 
 class Tick(msgspec.Struct, frozen=True):
     """A deadline has come."""
+
+
+def refuse(core: object, event: Never) -> Never:
+    """For the last case of a core's handle(): the caller gave it an event that is not one of its own."""
+    raise LocalProtocolError(f"{type(core).__name__} takes no {type(event).__name__}", hint="its events.py lists them")

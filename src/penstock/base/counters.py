@@ -26,6 +26,7 @@ class Cause(StrEnum):
     STALE_EPOCH = "stale_epoch"
     ID_COLLISION = "id_collision"
     UNKNOWN_STREAM = "unknown_stream"
+    UNEXPECTED = "unexpected"
     STREAM_LIMIT = "stream_limit"
     # what a receiver had to give up
     GONE = "gone"

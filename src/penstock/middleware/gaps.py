@@ -14,14 +14,16 @@ class Gap(msgspec.Struct):
     last: int
     nack_at_ns: int
     attempts: int = 0
+    is_suppressed: bool = False
     given_up: Cause | None = None
 
 
 class Gaps:
-    """The missing ranges of one stream in ascending order, never touching each other."""
+    """The missing ranges of one stream in ascending order, never overlapping."""
 
     def __init__(self) -> None:
         self._gaps: list[Gap] = []
+        self._next_nack_ns: int | None = None
 
     def __len__(self) -> int:
         return len(self._gaps)
@@ -33,40 +35,38 @@ class Gaps:
     def open(self, first: int, last: int, nack_at_ns: int) -> None:
         """A new range is missing, above all the others."""
         self._gaps.append(Gap(first, last, nack_at_ns))
+        if self._next_nack_ns is None or nack_at_ns < self._next_nack_ns:
+            self._next_nack_ns = nack_at_ns
 
-    def fill(self, first: int, last: int) -> int:
-        """The packets `first` to `last` are accounted for; returns the first of them that had been missing, or 0.
+    def fill(self, first: int, last: int) -> bool:
+        """The packets `first` to `last` are accounted for; whether any of them had been missing.
 
         A range that shrinks has shown that somebody answers, so its attempts start anew.
         """
-        first_filled = 0
-        index = self._index_at(first)
-        while index < len(self._gaps) and self._gaps[index].first <= last:
-            gap = self._gaps.pop(index)
-            low, high = max(first, gap.first), min(last, gap.last)
-            first_filled = first_filled or low
-            for rest_first, rest_last in ((gap.first, low - 1), (high + 1, gap.last)):
-                if rest_first <= rest_last:
-                    self._gaps.insert(index, Gap(rest_first, rest_last, gap.nack_at_ns, 0, gap.given_up))
-                    index += 1
-        return first_filled
+        low, high = self._span(first, last)
+        rest = []
+        for gap in self._gaps[low:high]:
+            for rest_first, rest_last in ((gap.first, first - 1), (last + 1, gap.last)):
+                if max(rest_first, gap.first) <= min(rest_last, gap.last):
+                    rest.append(Gap(rest_first, rest_last, gap.nack_at_ns, given_up=gap.given_up))
+        self._gaps[low:high] = rest
+        return low < high
 
-    def give_up(self, first: int, last: int, cause: Cause) -> int:
-        """The packets `first` to `last` will not come any more; returns how many of them were still hoped for."""
-        hopeless = 0
-        for gap in list(self._gaps):
-            low, high = max(first, gap.first), min(last, gap.last)
-            if low > high or gap.given_up is not None:
+    def give_up(self, first: int, last: int, cause: Cause) -> None:
+        """The packets `first` to `last` will not come any more."""
+        low, high = self._span(first, last)
+        parts = []
+        for gap in self._gaps[low:high]:
+            if gap.given_up is not None:
+                parts.append(gap)
                 continue
-            hopeless += high - low + 1
-            index = self._gaps.index(gap)
-            parts = [
-                Gap(gap.first, low - 1, gap.nack_at_ns, gap.attempts),
-                Gap(low, high, gap.nack_at_ns, gap.attempts, cause),
-                Gap(high + 1, gap.last, gap.nack_at_ns, gap.attempts),
-            ]
-            self._gaps[index : index + 1] = [part for part in parts if part.first <= part.last]
-        return hopeless
+            lost_first, lost_last = max(first, gap.first), min(last, gap.last)
+            if gap.first < lost_first:
+                parts.append(Gap(gap.first, lost_first - 1, gap.nack_at_ns, gap.attempts, gap.is_suppressed))
+            parts.append(Gap(lost_first, lost_last, gap.nack_at_ns, given_up=cause))
+            if lost_last < gap.last:
+                parts.append(Gap(lost_last + 1, gap.last, gap.nack_at_ns, gap.attempts, gap.is_suppressed))
+        self._gaps[low:high] = parts
 
     def pop_oldest(self) -> Gap:
         return self._gaps.pop(0)
@@ -74,10 +74,23 @@ class Gaps:
     def hopeful(self) -> list[Gap]:
         return [gap for gap in self._gaps if gap.given_up is None]
 
-    def next_nack_ns(self) -> int | None:
-        return min((gap.nack_at_ns for gap in self._gaps if gap.given_up is None), default=None)
+    def hopeful_within(self, first: int, last: int) -> list[Gap]:
+        """Those that lie wholly in `first` to `last`."""
+        low, high = self._span(first, last)
+        return [gap for gap in self._gaps[low:high] if gap.given_up is None and first <= gap.first and gap.last <= last]
 
-    def _index_at(self, sequence: int) -> int:
-        """The first gap that does not lie wholly below `sequence`."""
-        index = bisect_right(self._gaps, sequence, key=lambda gap: gap.first)
-        return index - 1 if index > 0 and self._gaps[index - 1].last >= sequence else index
+    def next_nack_ns(self) -> int | None:
+        """When to look at due requests; it may be too early, never too late."""
+        return self._next_nack_ns if self._gaps else None
+
+    def find_next_nack_ns(self) -> None:
+        """Make next_nack_ns() exact, after requests have been sent."""
+        self._next_nack_ns = min((gap.nack_at_ns for gap in self.hopeful()), default=None)
+
+    def _span(self, first: int, last: int) -> tuple[int, int]:
+        """The slice of gaps that have a number in `first` to `last`."""
+        low = bisect_right(self._gaps, first, key=lambda gap: gap.first)
+        if low > 0 and self._gaps[low - 1].last >= first:
+            low -= 1
+        high = bisect_right(self._gaps, last, key=lambda gap: gap.first)
+        return low, max(low, high)

@@ -1,8 +1,11 @@
 """The sending side: messages in, numbered packets out, repairs for whoever missed some."""
 
-from penstock.base.core import Tick
-from penstock.base.counters import Counters
+from enum import Enum, auto
+
+from penstock.base.core import Tick, refuse
+from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LocalProtocolError, PacketError
+from penstock.base.ids import PUBLISHER_ID_MAX
 from penstock.middleware.config import PublisherConfig
 from penstock.middleware.events import (
     Address,
@@ -16,10 +19,19 @@ from penstock.middleware.events import (
     Unicast,
 )
 from penstock.middleware.retransmission import RetransmissionBuffer
+from penstock.topics import check_topic
 from penstock.wire import RANGES_MAX, Kind, Packer, Packet, PacketFlag, decode, encode_gone, restamp
 
+EPOCH_MAX = 2**32 - 1
 NS_PER_MS = 1_000_000
 NS_PER_US = 1_000
+TOPICS_REMEMBERED_MAX = 65_536
+
+
+class _State(Enum):
+    OPEN = auto()
+    LINGERING = auto()
+    CLOSED = auto()
 
 
 class Publisher:
@@ -28,12 +40,17 @@ class Publisher:
     def __init__(
         self, publisher_id: int, epoch: int, config: PublisherConfig, counters: Counters | None = None
     ) -> None:
+        if not 1 <= publisher_id <= PUBLISHER_ID_MAX:
+            raise LocalProtocolError(f"publisher id {publisher_id} is not in 1 to 2**64 - 1")
+        if not 1 <= epoch <= EPOCH_MAX:
+            raise LocalProtocolError(f"epoch {epoch} is not in 1 to 2**32 - 1")
         self.publisher_id = publisher_id
         self.epoch = epoch
         self.config = config
         self.counters = counters or Counters("publisher")
         self._streams: dict[int, _OutgoingStream] = {}
-        self._close_deadline_ns: int | None = None
+        self._state = _State.OPEN
+        self._linger_deadline_ns = 0
 
     def handle(self, event: PublisherEvent, now_ns: int) -> list[PublisherInstruction]:
         match event:
@@ -45,11 +62,13 @@ class Publisher:
                 return self._tick(now_ns)
             case Close():
                 return self._close(now_ns)
+            case _:
+                refuse(self, event)
 
     def next_deadline_ns(self) -> int | None:
         deadlines = [stream.next_deadline_ns() for stream in self._streams.values()]
-        if self._close_deadline_ns is not None:
-            deadlines.append(self._close_deadline_ns)
+        if self._state is _State.LINGERING:
+            deadlines.append(self._linger_deadline_ns)
         return min(deadlines, default=None)
 
     def next_sequence(self, group: int) -> int:
@@ -63,31 +82,31 @@ class Publisher:
         return stream.kept if stream else None
 
     def _publish(self, event: Publish, now_ns: int) -> list[PublisherInstruction]:
-        if self._close_deadline_ns is not None:
-            raise LocalProtocolError("publish after close", hint="make a new publisher")
+        if self._state is not _State.OPEN:
+            raise LocalProtocolError("publish after close", hint="make a new publisher, with a higher epoch")
         stream = self._streams.get(event.group)
         if stream is None:
-            stream = self._streams[event.group] = _OutgoingStream(self, event.group)
-        instructions = stream.publish(event, now_ns)
-        self.counters.add("messages_published", len(event.messages))
-        return instructions
+            stream = self._streams[event.group] = _OutgoingStream(self, event.group, now_ns)
+        return stream.publish(event, now_ns)
 
     def _tick(self, now_ns: int) -> list[PublisherInstruction]:
         instructions: list[PublisherInstruction] = []
         for stream in self._streams.values():
             instructions += stream.tick(now_ns)
-        if self._close_deadline_ns is not None and now_ns >= self._close_deadline_ns:
+        if self._state is _State.LINGERING and now_ns >= self._linger_deadline_ns:
             self._streams.clear()
-            self._close_deadline_ns = None
+            self._state = _State.CLOSED
             instructions.append(Closed())
         return instructions
 
     def _close(self, now_ns: int) -> list[PublisherInstruction]:
+        if self._state is not _State.OPEN:
+            return []
+        self._state = _State.LINGERING
+        self._linger_deadline_ns = now_ns + self.config.linger_ms * NS_PER_MS
         instructions: list[PublisherInstruction] = []
-        if self._close_deadline_ns is None:
-            self._close_deadline_ns = now_ns + self.config.linger_ms * NS_PER_MS
-            for stream in self._streams.values():
-                instructions += stream.say_goodbye(now_ns)
+        for stream in self._streams.values():
+            instructions += stream.say_goodbye(now_ns)
         return instructions
 
     def _answer(self, event: DatagramReceived, now_ns: int) -> list[PublisherInstruction]:
@@ -96,10 +115,12 @@ class Publisher:
         except PacketError as error:
             self.counters.add("packets_dropped", cause=error.cause)
             return []
-        stream = self._streams.get(packet.group)
-        is_ours = packet.publisher_id == self.publisher_id and packet.epoch == self.epoch and stream is not None
-        if packet.kind != Kind.NACK or not is_ours or stream is None:
+        if packet.kind != Kind.NACK or packet.publisher_id != self.publisher_id:
             return []  # on a shared group a publisher hears everybody's packets
+        stream = self._streams.get(packet.group)
+        if stream is None or packet.epoch != self.epoch:
+            self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
+            return []
         self.counters.add("nacks_received")
         return stream.repair(packet, event.source, now_ns)
 
@@ -107,20 +128,26 @@ class Publisher:
 class _OutgoingStream:
     """One group of a publisher."""
 
-    def __init__(self, publisher: Publisher, group: int) -> None:
+    def __init__(self, publisher: Publisher, group: int, now_ns: int) -> None:
+        config = publisher.config
         self._publisher = publisher
-        self._config = publisher.config
+        self._config = config
         self._counters = publisher.counters
         self._group = group
         self.packer = Packer(
-            publisher.publisher_id, group, publisher.epoch, packet_size_max=self._config.packet_size_max
+            publisher.publisher_id,
+            group,
+            publisher.epoch,
+            packet_size_max=config.packet_size_max,
+            keep_alive_packets=config.keep_alive_packets,
         )
-        self.kept = RetransmissionBuffer(self._config.retransmission_packets_max, self._config.retransmission_bytes_max)
+        self.kept = RetransmissionBuffer(config.retransmission_packets_max, config.retransmission_bytes_max)
+        self._closed: list[bytes] = []  # packets that are complete and not sent yet
+        self._topics: set[str] = set()  # those that were found well formed lately
         self._goodbye: bytes | None = None
         self._flush_deadline_ns: int | None = None
-        self._keep_alive_deadline_ns = 0
-        self._silence_ms = self._config.keep_alive_first_ms
-        self._packets_since_keep_alive = 0
+        self._silence_ms = config.keep_alive_first_ms
+        self._keep_alive_deadline_ns = now_ns + self._silence_ms * NS_PER_MS
         self._repaired_ns: dict[int, int] = {}
 
     def next_deadline_ns(self) -> int:
@@ -129,44 +156,42 @@ class _OutgoingStream:
         return min(self._flush_deadline_ns, self._keep_alive_deadline_ns)
 
     def publish(self, event: Publish, now_ns: int) -> list[PublisherInstruction]:
-        packets: list[bytes] = []
-        for message in event.messages:
-            packets += self.packer.add(
-                message.topic,
-                message.payload,
-                model_id=message.model_id,
-                model_version=message.model_version,
-                flags=message.flags,
-                extensions=message.extensions,
-            )
+        """Send the messages. One that cannot be sent is refused with an error; those before it go out all the same."""
+        try:
+            for message in event.messages:
+                self._check_topic(message.topic)
+                self._closed += self.packer.add(
+                    message.topic,
+                    message.payload,
+                    model_id=message.model_id,
+                    model_version=message.model_version,
+                    flags=message.flags,
+                    extensions=message.extensions,
+                )
+                self._counters.add("messages_published")
+        except Exception:
+            self._flush_deadline_ns = now_ns  # the next Tick sends what was taken
+            raise
         if self._config.flush_deadline_us == 0:
-            packets += self._flush()
-        elif packets or self._flush_deadline_ns is None:
+            self._flush()
+        elif self._closed or self._flush_deadline_ns is None:
             # what is open now was begun by this event
             self._flush_deadline_ns = now_ns + self._config.flush_deadline_us * NS_PER_US
-        if self.packer.pending_count == 0:
-            self._flush_deadline_ns = None
-        if packets:
-            self._silence_ms = self._config.keep_alive_first_ms
-        return self._send(packets, now_ns)
+        return self._send(now_ns)
 
     def tick(self, now_ns: int) -> list[PublisherInstruction]:
-        packets: list[bytes] = []
         if self._flush_deadline_ns is not None and now_ns >= self._flush_deadline_ns:
-            packets += self._flush()
-            self._silence_ms = self._config.keep_alive_first_ms
-        elif now_ns >= self._keep_alive_deadline_ns:
-            self._silence_ms = min(2 * self._silence_ms, self._config.keep_alive_ms)
-            if self._goodbye is not None:
-                return self._send_again(self._goodbye, now_ns)
-            packets += self._flush() or [self._keep_alive()]
-        return self._send(packets, now_ns)
+            self._flush()
+        if now_ns >= self._keep_alive_deadline_ns and not self._closed:
+            self._flush()  # a message that waits for company breaks the silence as well
+            return self._send(now_ns) or self._keep_alive(now_ns)
+        return self._send(now_ns)
 
     def say_goodbye(self, now_ns: int) -> list[PublisherInstruction]:
-        packets = self._flush()
+        self._flush()
         self._goodbye = self.packer.empty(PacketFlag.KEEP_ALIVE | PacketFlag.GOODBYE)
-        self._silence_ms = self._config.keep_alive_first_ms
-        return self._send([*packets, self._goodbye], now_ns)
+        self._closed.append(self._goodbye)
+        return self._send(now_ns)
 
     def repair(self, request: Packet, source: Address, now_ns: int) -> list[PublisherInstruction]:
         """Send again what is still kept, once per hold time when by multicast; name what is gone."""
@@ -174,21 +199,28 @@ class _OutgoingStream:
         gone: list[tuple[int, int]] = []
         budget = self._config.repair_packets_max
         for first, last in request.ranges[:RANGES_MAX]:
-            missing, present = self.kept.split(first, last)
-            if missing:
-                gone.append((missing.start, missing.stop - 1))
-                self._counters.add("repairs_unavailable", len(missing))
+            lost, present = self.kept.split(first, last)
+            if lost is not None:
+                gone.append(lost)
+                self._counters.add("repairs_unavailable", lost[1] - lost[0] + 1)
             for sequence in present[:budget]:
-                packet = self.kept.get(sequence)
-                if packet is None or self._is_held(sequence, now_ns):
-                    continue
-                instructions.append(self._address(restamp(packet, set_flags=PacketFlag.REPAIR), source))
-                self._counters.add("repairs_sent")
-                budget -= 1
+                if not self._is_held(sequence, now_ns):
+                    packet = restamp(self.kept.get(sequence), set_flags=PacketFlag.REPAIR)
+                    instructions.append(self._address(packet, source))
+                    self._counters.add("repairs_sent")
+                    budget -= 1
         if gone:
             answer = encode_gone(self._publisher.publisher_id, self._group, self._publisher.epoch, gone)
             instructions.append(self._address(answer, source))
         return instructions
+
+    def _check_topic(self, topic: str) -> None:
+        if topic in self._topics or not topic:  # without a topic: the packer knows when that is allowed
+            return
+        check_topic(topic)
+        if len(self._topics) >= TOPICS_REMEMBERED_MAX:
+            self._topics.clear()
+        self._topics.add(topic)
 
     def _is_held(self, sequence: int, now_ns: int) -> bool:
         if self._config.repair == "unicast":
@@ -208,35 +240,34 @@ class _OutgoingStream:
             return Unicast(source, data)
         return Multicast(self._group, data)
 
-    def _flush(self) -> list[bytes]:
-        is_marked = self._packets_since_keep_alive >= self._config.keep_alive_packets
-        packet = self.packer.flush(PacketFlag.KEEP_ALIVE if is_marked else 0)
-        if packet is None:
-            return []
+    def _flush(self) -> None:
         self._flush_deadline_ns = None
-        if is_marked:
-            self._packets_since_keep_alive = 0
-        return [packet]
+        packet = self.packer.flush()
+        if packet is not None:
+            self._closed.append(packet)
 
-    def _keep_alive(self) -> bytes:
-        self._packets_since_keep_alive = 0
-        self._counters.add("keep_alives_sent")
-        return self.packer.empty(PacketFlag.KEEP_ALIVE)
-
-    def _send(self, packets: list[bytes], now_ns: int) -> list[PublisherInstruction]:
-        """Send packets that were just numbered, the last of them with the highest number."""
-        self._packets_since_keep_alive += len(packets)
-        is_overdue = self._packets_since_keep_alive > self._config.keep_alive_packets
-        if is_overdue and self._goodbye is None and self.packer.pending_count == 0:
-            packets = [*packets, self._keep_alive()]
-        sequence = self.packer.next_sequence - len(packets)
+    def _send(self, now_ns: int) -> list[PublisherInstruction]:
+        """Send what is complete; it breaks the silence."""
+        if not self._closed:
+            return []
+        packets, self._closed = self._closed, []
         for packet in packets:
-            self.kept.keep(sequence, packet)
-            sequence += 1
+            self.kept.keep(packet)
         self._counters.add("packets_sent", len(packets))
+        self._silence_ms = self._config.keep_alive_first_ms
         self._keep_alive_deadline_ns = now_ns + self._silence_ms * NS_PER_MS
         return [Multicast(self._group, packet) for packet in packets]
 
-    def _send_again(self, packet: bytes, now_ns: int) -> list[PublisherInstruction]:
-        self._keep_alive_deadline_ns = now_ns + self._silence_ms * NS_PER_MS
-        return [Multicast(self._group, restamp(packet, set_flags=PacketFlag.REPAIR))]
+    def _keep_alive(self, now_ns: int) -> list[PublisherInstruction]:
+        """Say that we live, ever more slowly; after the goodbye, say that again."""
+        instructions: list[PublisherInstruction] = []
+        silence_ms = min(2 * self._silence_ms, self._config.keep_alive_ms)
+        if self._goodbye is not None:
+            instructions.append(Multicast(self._group, self._goodbye))
+        else:
+            self._closed.append(self.packer.empty(PacketFlag.KEEP_ALIVE))
+            self._counters.add("keep_alives_sent")
+            instructions += self._send(now_ns)
+        self._silence_ms = silence_ms
+        self._keep_alive_deadline_ns = now_ns + silence_ms * NS_PER_MS
+        return instructions

@@ -39,6 +39,8 @@ class Reassembler:
 
     def messages(self, packet: Packet) -> Iterator[PacketMessage | BrokenMessage]:
         """The messages that this packet completes, and those it shows to be beyond completion."""
+        if self._head is not None and packet.sequence != self._last + 1:
+            yield from self.lose()  # a filter removed what lay between
         for message in packet:
             if not message.flags & CONTINUATION:
                 yield from self.abandon(Cause.FRAGMENT)
@@ -50,8 +52,9 @@ class Reassembler:
             elif self._is_skipping:
                 self._is_skipping = bool(message.flags & MORE)
                 continue
-            elif self._head is None:
+            elif self._head is None or self._head.topic != message.topic:
                 # its beginning was lost: say so at the first piece that did arrive
+                yield from self.abandon(Cause.FRAGMENT)
                 yield BrokenMessage(packet.sequence, packet.sequence, Cause.FRAGMENT, message.topic)
                 self._is_skipping = bool(message.flags & MORE)
                 continue

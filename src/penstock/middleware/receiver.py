@@ -3,7 +3,7 @@
 import msgspec
 
 from penstock.base.clock import Randomness
-from penstock.base.core import Tick
+from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PacketError
 from penstock.middleware.config import ReceiverConfig
@@ -20,7 +20,7 @@ from penstock.middleware.events import (
     Unicast,
 )
 from penstock.middleware.stream import IncomingStream
-from penstock.wire import Kind, Packet, PacketFlag, decode, encode_nack
+from penstock.wire import RANGES_MAX, Kind, Packet, PacketFlag, decode, encode_nack
 
 REPAIR = int(PacketFlag.REPAIR)  # a plain number: an IntFlag costs a microsecond per packet
 NS_PER_MS = 1_000_000
@@ -53,6 +53,8 @@ class Receiver:
                 return self._receive(event, now_ns)
             case Tick():
                 return self._request_repairs(now_ns) + self._expire(now_ns)
+            case _:
+                refuse(self, event)
 
     def next_deadline_ns(self) -> int | None:
         deadlines = [stream.gaps.next_nack_ns() for stream in self._repairing.values()]
@@ -76,30 +78,38 @@ class Receiver:
         if stream is None or stream.epoch != packet.epoch:
             self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
             return []
+        ranges = _merged(packet.ranges[:RANGES_MAX])
         instructions: list[ReceiverInstruction] = []
-        if packet.kind == Kind.NACK:
-            stream.suppress(packet.ranges, now_ns)
-        else:
-            for first, last in packet.ranges:
+        if packet.kind == Kind.NACK and self.config.nack == "multicast":
+            stream.suppress(ranges, now_ns)
+        elif packet.kind == Kind.GONE and event.source == stream.source:
+            for first, last in ranges:
                 instructions += stream.give_up(first, last, Cause.GONE)
+        else:
+            self.counters.add("packets_dropped", cause=Cause.UNEXPECTED)
         return instructions + self._settle(stream)
 
     def _take(self, key: StreamKey, packet: Packet, source: Address, now_ns: int) -> list[ReceiverInstruction]:
         if packet.gap >= packet.sequence:
             self.counters.add("packets_dropped", cause=Cause.LENGTH)
             return []
-        if packet.flags & REPAIR:
+        is_repair = bool(packet.flags & REPAIR)
+        if is_repair:
             self.counters.add("repairs_received")
         instructions: list[ReceiverInstruction] = []
         stream = self._streams.get(key)
         if stream is None or packet.epoch > stream.epoch:
+            if is_repair:
+                # somebody else's; a publisher shows itself by the packets it sends first
+                self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
+                return []
             if stream is not None:
                 instructions += self._end(stream, Cause.RESTARTED)
             stream = self._start(key, packet, source, now_ns)
             if stream is None:
                 return instructions
             instructions.append(StreamStarted(key, stream.epoch, stream.next_sequence))
-        elif self._is_foreign(stream, packet, source):
+        elif packet.epoch < stream.epoch or source != stream.source:
             return self._refuse(stream, packet, source, now_ns)
         stream.heard_ns = now_ns
         instructions += stream.take(packet, now_ns)
@@ -126,29 +136,16 @@ class Receiver:
         self._positions.pop(key, None)
         stream = IncomingStream(key, packet.epoch, first, source, self.config, self.counters, self._randomness)
         stream.started_ns = now_ns
-        stream.is_source_certain = not packet.flags & REPAIR
         self._streams[key] = stream
         if self._expiry_check_ns is None:
             self._expiry_check_ns = now_ns + self._expiry_ns() // 4
         self.counters.add("streams_started")
         return stream
 
-    def _is_foreign(self, stream: IncomingStream, packet: Packet, source: Address) -> bool:
-        """Whether the packet is of an older epoch, or of another publisher with the same id.
-
-        A repair may come from anybody who kept the packet, so it proves nothing about the publisher's address.
-        """
-        if packet.epoch < stream.epoch:
-            return True
-        if packet.flags & REPAIR:
-            return False
-        if not stream.is_source_certain:
-            stream.source, stream.is_source_certain = source, True
-        return source != stream.source
-
     def _refuse(
         self, stream: IncomingStream, packet: Packet, source: Address, now_ns: int
     ) -> list[ReceiverInstruction]:
+        """The packet is of an older epoch, or of another publisher with the same id."""
         is_stale = packet.epoch < stream.epoch
         self.counters.add("packets_dropped", cause=Cause.STALE_EPOCH if is_stale else Cause.ID_COLLISION)
         is_straggler = is_stale and now_ns - stream.started_ns < STALE_GRACE_NS
@@ -204,3 +201,14 @@ class Receiver:
 
     def _expiry_ns(self) -> int:
         return self.config.publisher_expiry_ms * NS_PER_MS
+
+
+def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same numbers in ranges that do not overlap, so that each gap is looked at once."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged

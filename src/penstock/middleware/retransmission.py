@@ -10,27 +10,34 @@ class RetransmissionBuffer:
         self._packets_max = packets_max
         self._bytes_max = bytes_max
         self._packets: deque[bytes] = deque()
-        self._oldest = 0
+        self._next_sequence = 1
         self.bytes_kept = 0
 
     def __len__(self) -> int:
         return len(self._packets)
 
-    def keep(self, sequence: int, packet: bytes) -> None:
-        if not self._packets:
-            self._oldest = sequence
+    def keep(self, packet: bytes) -> None:
+        """Keep the stream's next packet."""
         self._packets.append(packet)
+        self._next_sequence += 1
         self.bytes_kept += len(packet)
         while len(self._packets) > self._packets_max or self.bytes_kept > self._bytes_max:
             self.bytes_kept -= len(self._packets.popleft())
-            self._oldest += 1
 
-    def get(self, sequence: int) -> bytes | None:
-        index = sequence - self._oldest
-        return self._packets[index] if 0 <= index < len(self._packets) else None
+    def get(self, sequence: int) -> bytes:
+        """A packet that split() said is here."""
+        return self._packets[sequence - self._oldest]
 
-    def split(self, first: int, last: int) -> tuple[range, range]:
-        """Which of the packets `first` to `last` are gone, and which are still here."""
-        oldest = self._oldest if self._packets else last + 1
-        newest = self._oldest + len(self._packets) - 1
-        return range(first, min(last + 1, oldest)), range(max(first, oldest), min(last, newest) + 1)
+    def split(self, first: int, last: int) -> tuple[tuple[int, int] | None, range]:
+        """Which of the packets `first` to `last` are gone (first and last), and which are still here.
+
+        Those that have not been sent yet are neither.
+        """
+        first, last = max(first, 1), min(last, self._next_sequence - 1)
+        gone_last = min(last, self._oldest - 1)
+        gone = (first, gone_last) if first <= gone_last else None
+        return gone, range(max(first, self._oldest), last + 1)
+
+    @property
+    def _oldest(self) -> int:
+        return self._next_sequence - len(self._packets)

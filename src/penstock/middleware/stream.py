@@ -1,5 +1,6 @@
 """The receiving side of one stream in one epoch: its packets in any order, its messages in the right one."""
 
+import heapq
 from collections.abc import Iterator
 
 from penstock.base.clock import Randomness
@@ -17,7 +18,11 @@ BACK_OFF_DOUBLINGS_MAX = 6
 
 
 class IncomingStream:
-    """Everything below `next_sequence` is accounted for; what came too early waits in the window."""
+    """Everything below `next_sequence` is accounted for; what came too early waits in the window.
+
+    Every number from `next_sequence` to `newest_sequence` is in a gap, or is a packet in the window, or was removed by
+    a filter, which a later packet in the window says.
+    """
 
     def __init__(
         self,
@@ -38,10 +43,10 @@ class IncomingStream:
         self.heard_ns = 0
         self.started_ns = 0
         self.is_collision_reported = False
-        self.is_source_certain = False
         self.goodbye_sequence: int | None = None
         self.gaps = Gaps()
-        self._window: dict[int, Packet] = {}  # by the first packet that each accounts for
+        self._window: list[tuple[int, int, Packet]] = []  # a heap by sequence number; the second number breaks ties
+        self._taken = 0
         self.window_bytes = 0
         self._reassembler = Reassembler(config.message_size_max)
         self._config = config
@@ -87,42 +92,50 @@ class IncomingStream:
 
         A range that would be due in a moment goes along, so that a burst of losses costs one request.
         """
-        ranges: list[tuple[int, int]] = []
-        hopeless: list[Gap] = []
-        if (self.gaps.next_nack_ns() or now_ns) > now_ns:
+        next_nack_ns = self.gaps.next_nack_ns()
+        if next_nack_ns is None or next_nack_ns > now_ns:
             return [], []
+        ranges: list[tuple[int, int]] = []
         soon_ns = now_ns + self._config.nack_delay_us * NS_PER_US
-        for gap in self.gaps.hopeful():
+        hopeful = self.gaps.hopeful()
+        if not any(gap.nack_at_ns <= now_ns for gap in hopeful):
+            hopeful = []
+        for gap in hopeful:
             if gap.nack_at_ns > soon_ns or len(ranges) == RANGES_MAX:
                 continue
             if gap.attempts >= self._config.nack_attempts_max:
-                hopeless.append(gap)
+                self.gaps.give_up(gap.first, gap.last, Cause.NO_ANSWER)
                 continue
             ranges.append((gap.first, gap.last))
             gap.attempts += 1
+            gap.is_suppressed = False
             gap.nack_at_ns = now_ns + self._retry_ns(gap.attempts)
-        for gap in hopeless:
-            self.gaps.give_up(gap.first, gap.last, Cause.NO_ANSWER)
+        self.gaps.find_next_nack_ns()
         return ranges, list(self._advance())
 
     def suppress(self, ranges: list[tuple[int, int]], now_ns: int) -> None:
-        """Somebody else has asked for these ranges: wait for the answer instead of asking too."""
-        for gap in self.gaps.hopeful():
-            if any(first <= gap.first and gap.last <= last for first, last in ranges):
-                gap.nack_at_ns = max(gap.nack_at_ns, now_ns + self._retry_ns(gap.attempts + 1))
-                self._counters.add("nacks_suppressed")
+        """Somebody else has asked for these ranges: wait for the answer instead of asking too.
+
+        Once only until the next request of our own, so that nobody can keep us silent.
+        """
+        for first, last in ranges:
+            for gap in self.gaps.hopeful_within(first, last):
+                if not gap.is_suppressed:
+                    gap.is_suppressed = True
+                    gap.nack_at_ns = max(gap.nack_at_ns, now_ns + self._retry_ns(max(gap.attempts, 1)))
+                    self._counters.add("nacks_suppressed")
 
     def _take_out_of_order(self, packet: Packet, now_ns: int) -> list[ReceiverInstruction]:
         first = max(packet.sequence - packet.gap, self.next_sequence)
         if first > self.newest_sequence + 1:
             self.gaps.open(self.newest_sequence + 1, first - 1, now_ns + self._first_nack_delay_ns())
-        else:
-            first = self.gaps.fill(first, packet.sequence) or self.newest_sequence + 1
-            if first > packet.sequence:
-                self._counters.add("packets_dropped", cause=Cause.DUPLICATE)
-                return []
+        elif not self.gaps.fill(first, packet.sequence) and packet.sequence <= self.newest_sequence:
+            self._counters.add("packets_dropped", cause=Cause.DUPLICATE)
+            return []
         self.newest_sequence = max(self.newest_sequence, packet.sequence)
-        self._window[first] = decode(bytes(packet.data))  # the datagram's buffer is the driver's to use again
+        self._taken += 1
+        kept = decode(bytes(packet.data))  # the datagram's buffer is the driver's to use again
+        heapq.heappush(self._window, (packet.sequence, self._taken, kept))
         self.window_bytes += packet.size
         instructions = list(self._advance())
         while (overflow := self._overflow()) is not None:
@@ -142,11 +155,14 @@ class IncomingStream:
     def _advance(self) -> Iterator[ReceiverInstruction]:
         """Go on in sequence for as long as the next packet is here or known to be lost."""
         while True:
-            packet = self._window.pop(self.next_sequence, None)
             oldest = self.gaps.oldest
-            if packet is not None:
+            if self._window and (oldest is None or self._window[0][0] < oldest.first):
+                _, _, packet = heapq.heappop(self._window)
                 self.window_bytes -= packet.size
-                yield from self._deliver(packet)
+                if packet.sequence >= self.next_sequence:
+                    yield from self._deliver(packet)
+                else:
+                    self._counters.add("packets_dropped", cause=Cause.DUPLICATE)
             elif oldest is not None and oldest.given_up is not None and oldest.first == self.next_sequence:
                 yield from self._skip(self.gaps.pop_oldest())
             else:
@@ -154,8 +170,6 @@ class IncomingStream:
 
     def _deliver(self, packet: Packet) -> Iterator[ReceiverInstruction]:
         first, self.next_sequence = self.next_sequence, packet.sequence + 1
-        if packet.gap:
-            self._forget_window_below(self.next_sequence)
         messages: Packet | list[PacketMessage] = packet
         if packet.is_fragmented or self._reassembler.is_open:
             pieces = list(self._reassembler.messages(packet))
@@ -163,11 +177,6 @@ class IncomingStream:
             yield from self._report(piece for piece in pieces if isinstance(piece, BrokenMessage))
         self._counters.add("messages_delivered", len(messages))
         yield Deliver(self.key, self.epoch, first, packet.sequence, packet.flags, messages)
-
-    def _forget_window_below(self, sequence: int) -> None:
-        """Packets that a filter says were not for us, though they came by another way."""
-        for first in [first for first in self._window if first < sequence]:
-            self.window_bytes -= self._window.pop(first).size
 
     def _skip(self, gap: Gap) -> Iterator[ReceiverInstruction]:
         assert gap.given_up is not None

@@ -7,7 +7,14 @@ RANGES_MAX: int
 
 class Packer:
     def __init__(
-        self, publisher_id: int, group: int, epoch: int, *, packet_size_max: int = ..., first_sequence: int = 1
+        self,
+        publisher_id: int,
+        group: int,
+        epoch: int,
+        *,
+        packet_size_max: int = ...,
+        first_sequence: int = 1,
+        keep_alive_packets: int = ...,
     ) -> None: ...
     @property
     def next_sequence(self) -> int: ...

@@ -22,6 +22,7 @@ from penstock.wire._codec cimport (
     MESSAGE_MORE,
     MessageView,
     PACKET_HEADER_SIZE,
+    PACKET_KEEP_ALIVE,
     PacketView,
     RANGE_FIRST_AT,
     RANGE_LAST_AT,
@@ -77,15 +78,24 @@ cdef class Packer:
     """Messages of one stream in, packets with consecutive sequence numbers out.
 
     A packet stays open until a message does not fit any more or flush() is called; when to call it is the caller's
-    choice between latency and packing.
+    choice between latency and packing. Packets whose number is a multiple of `keep_alive_packets` have the KEEP_ALIVE
+    mark.
     """
 
     cdef PacketView _packet # of the open packet; size is what was written so far
     cdef uint32_t _size_max
+    cdef uint64_t _keep_alive_packets
     cdef uint8_t *_out
 
     def __cinit__(
-        self, publisher_id, group, epoch, *, packet_size_max = PACKET_SIZE_DEFAULT, first_sequence = 1
+        self,
+        publisher_id,
+        group,
+        epoch,
+        *,
+        packet_size_max = PACKET_SIZE_DEFAULT,
+        first_sequence = 1,
+        keep_alive_packets = UINT64_MAX,
     ):
         if not PACKET_SIZE_MIN <= packet_size_max <= PACKET_SIZE_MAX:
             raise LocalProtocolError(
@@ -96,6 +106,7 @@ cdef class Packer:
         self._packet.kind = KIND_DATA
         self._packet.sequence = unsigned(first_sequence, UINT64_MAX, "first sequence")
         self._packet.size = PACKET_HEADER_SIZE
+        self._keep_alive_packets = max(1, unsigned(keep_alive_packets, UINT64_MAX, "keep_alive_packets"))
         self._size_max = packet_size_max // ALIGNMENT * ALIGNMENT
         self._out = <uint8_t *>PyMem_Malloc(self._size_max)
         if self._out is NULL:
@@ -200,6 +211,8 @@ cdef class Packer:
 
     cdef bytes close(self, uint16_t flags):
         self._packet.flags = flags
+        if self._packet.sequence % self._keep_alive_packets == 0:
+            self._packet.flags |= PACKET_KEEP_ALIVE
         finish_packet(self._out, &self._packet)
         cdef bytes packet = PyBytes_FromStringAndSize(<char *>self._out, self._packet.size)
         self._packet.sequence += 1
