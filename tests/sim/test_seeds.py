@@ -7,11 +7,15 @@ import pytest
 
 from penstock.base.counters import Cause
 from penstock.base.errors import SimulationError
-from penstock.middleware import Deliver, LossReceipt, StreamEnded
+from penstock.middleware import Collision, Deliver, LossReceipt, Publish, Publisher, StreamEnded
+from penstock.middleware import publisher as publishing
+from penstock.middleware.events import ReceiverInstruction
+from penstock.middleware.publisher import _OutgoingStream
 from penstock.middleware.receiver import Receiver
 from penstock.middleware.stream import IncomingStream
-from penstock.sim import MiddlewarePlant, PlantOptions, World, run_seed
-from penstock.wire import Packet
+from penstock.sim import Checker, MiddlewarePlant, PlantOptions, World, run_seed
+from penstock.sim.checkers import Viewer
+from penstock.wire import Packer, Packet
 
 SEEDS = 60
 SEEDS_PER_TEST = 6
@@ -109,9 +113,95 @@ def end_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Receiver, "_end", broken)
 
 
+def change_the_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    class WrongPacker(Packer):
+        def add(self, topic: Any, *rest: Any, **more: Any) -> list[bytes]:
+            return super().add(topic + "x", *rest, **more)
+
+    monkeypatch.setattr(publishing, "Packer", WrongPacker)
+
+
+def publish_less_than_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Publisher._publish
+    monkeypatch.setattr(
+        Publisher,
+        "_publish",
+        lambda self, event, now_ns: original(self, Publish(event.group, event.messages[:7]), now_ns),
+    )
+
+
+def never_repair(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_OutgoingStream, "repair", lambda self, request, source, now_ns: [])
+
+
+def give_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = IncomingStream._take_out_of_order
+
+    def broken(self: IncomingStream, packet: Packet, now_ns: int) -> list[Any]:
+        return original(self, packet, now_ns) + self.give_up(1, 2**64, Cause.NO_ANSWER)
+
+    monkeypatch.setattr(IncomingStream, "_take_out_of_order", broken)
+
+
+def keep_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Any, now_ns: int) -> list[Any]:
+        self._keep_alive_deadline_ns = now_ns + 10**12
+        return []
+
+    monkeypatch.setattr(_OutgoingStream, "_keep_alive", broken)
+
+
+def ask_like_mad(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(IncomingStream, "_retry_ns", lambda self, attempts: 100_000)
+
+
+def lag_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Publisher._publish
+
+    def broken(self: Any, event: Publish, now_ns: int) -> list[Any]:
+        late, self.late = getattr(self, "late", None), event
+        return original(self, late, now_ns) if late else []
+
+    monkeypatch.setattr(Publisher, "_publish", broken)
+
+
+def see_ghosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Receiver._end
+
+    def broken(self: Receiver, stream: IncomingStream, cause: Cause) -> list[Any]:
+        return [*original(self, stream, cause), Collision(stream.key, stream.epoch, stream.source, stream.source)]
+
+    monkeypatch.setattr(Receiver, "_end", broken)
+
+
+def never_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Receiver, "_expiry_ns", lambda self: 10**12)
+
+
+def hold_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(IncomingStream, "_overflow", lambda self: None)
+
+
 @pytest.mark.parametrize(
     "sabotage",
-    [deliver_twice, forget_a_message, lose_without_a_receipt, never_ask, forget_positions, end_too_early],
+    [
+        deliver_twice,
+        forget_a_message,
+        lose_without_a_receipt,
+        never_ask,
+        forget_positions,
+        end_too_early,
+        change_the_topic,
+        publish_less_than_asked,
+        never_repair,
+        give_up_at_once,
+        keep_quiet,
+        ask_like_mad,
+        lag_behind,
+        see_ghosts,
+        never_expire,
+        hold_everything,
+    ],
 )
 def test_the_checkers_notice(sabotage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sabotage(monkeypatch)
@@ -129,3 +219,24 @@ def test_a_quiet_network_needs_no_repair() -> None:
     summary = plant.summary()
     assert summary.messages_delivered == len(plant.receivers) * summary.messages_published
     assert (summary.repairs_sent, summary.packets_reported_lost) == (0, 0)
+
+
+def test_two_publishers_with_one_id_are_reported_by_every_receiver() -> None:
+    reports = set[str]()
+
+    class Listener(Checker):
+        def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
+            if isinstance(instruction, Collision):
+                reports.add(viewer.name)
+
+    plant = MiddlewarePlant(World(6), PlantOptions(publishers=2, receivers=3))
+    plant.publishers[1].publisher_id = plant.publishers[0].publisher_id
+    plant.checkers = [Listener()]
+    plant.start()
+    plant.run(3_000_000_000)
+    assert reports == {"recv-1", "recv-2", "recv-3"}
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.30740740734, 1.0000000001])
+def test_every_duration_ends(seconds: float) -> None:
+    assert run_seed(3, seconds=seconds).virtual_seconds >= seconds

@@ -67,6 +67,7 @@ def test_a_cut_link_carries_nothing_until_it_is_mended() -> None:
     world = World(3)
     net, seen = network(world)
     net.cut("a", "b")
+    net.cut("b", "c")  # one way only: c still reaches b
     net.unicast(("a", 1), ("b", 1), b"lost")
     net.unicast(("c", 1), ("b", 1), b"other")
     net.mend("a", "b")
@@ -120,6 +121,26 @@ def test_a_failed_fsync_promises_nothing() -> None:
         disk.crash()
         kept.add(disk.read("f") == b"doubt")
     assert kept == {True, False}
+
+
+def test_writes_keep_their_order_whatever_happened_to_their_fsyncs() -> None:
+    world = World(1)
+    disk = Disk(world, "d", DiskFaults())
+    for content in (b"A", b"B", b"A"):
+        disk.write("f", 0, content)
+        if content == b"A":
+            disk.fsync("f", lambda is_durable: None)
+    world.run_until(NS_PER_SECOND)
+    assert disk.read("f") == b"A"
+    disk.faults.fsync_failure = 1.0
+    disk.write("f", 0, b"old")
+    assert synced(world, disk) is False
+    disk.faults.fsync_failure = 0.0
+    disk.write("f", 0, b"new")
+    assert synced(world, disk) is True
+    assert disk.read("f") == b"new"
+    disk.crash()
+    assert disk.read("f") == b"new"
 
 
 def test_a_crash_swallows_the_answer_of_an_fsync() -> None:

@@ -1,21 +1,23 @@
-"""Observers that judge a run from outside. They see what was sent and what receivers said, not how cores work inside.
+"""Observers that judge a run from outside. They see what was published, what was sent and what receivers said.
 
 StoryChecker         a receiver's answers tell each stream's story without a hole, a repetition or a step back
-ContentChecker       each message arrives once, in order, unchanged, or its loss was reported
+ContentChecker       each message is sent as it was published, and arrives once, in order, unchanged, or its loss was
+                     reported
 CompletenessChecker  when the network has healed, everybody has everything, and streams that ended were said to have
-BoundsChecker        buffers stay within their limits
+
+How nodes behave on the way (bounds, pace, punctuality) is judged in conduct.py.
 """
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from penstock.base.counters import Cause
 from penstock.base.errors import SimulationError
-from penstock.middleware import Deliver, LossReceipt, StreamEnded, StreamKey, StreamStarted
+from penstock.middleware import Deliver, LossReceipt, OutgoingMessage, StreamEnded, StreamKey, StreamStarted
 from penstock.middleware.events import ReceiverInstruction
-from penstock.wire import MessageFlag, decode
+from penstock.wire import MessageFlag, PacketMessage, decode
 
 if TYPE_CHECKING:
     from penstock.sim.plant import MiddlewarePlant
@@ -34,17 +36,20 @@ class Viewer(msgspec.Struct, frozen=True):
 class Checker:
     """Sees a run go by; raises SimulationError when a promise is broken."""
 
-    def sent(self, key: StreamKey, epoch: int, data: bytes) -> None:
+    def published(self, key: StreamKey, epoch: int, message: OutgoingMessage, now_ns: int) -> None:
+        """An application published a message."""
+
+    def sent(self, key: StreamKey, epoch: int, data: bytes, now_ns: int) -> None:
         """A publisher sent a packet for the first time."""
 
-    def said(self, viewer: Viewer, instruction: ReceiverInstruction) -> None:
+    def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
         """A receiver answered."""
 
     def step(self, plant: "MiddlewarePlant") -> None:
         """Called from time to time."""
 
     def finish(self, plant: "MiddlewarePlant") -> None:
-        """The run is over: faults ended long ago, publishers that still lived have said goodbye."""
+        """The run is over: faults ended long ago, publishers have said goodbye or were killed."""
 
     def require(self, is_kept: bool, promise: str) -> None:
         if not is_kept:
@@ -68,7 +73,7 @@ class StoryChecker(Checker):
     def story(self, viewer: Viewer, key: StreamKey) -> _Story | None:
         return self._stories.get((viewer, key))
 
-    def said(self, viewer: Viewer, instruction: ReceiverInstruction) -> None:
+    def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
         match instruction:
             case StreamStarted():
                 self._start(viewer, instruction)
@@ -107,10 +112,14 @@ class StoryChecker(Checker):
         return story
 
 
+Content: TypeAlias = tuple[str, int, int, bytes]
+"""Topic, model, model version and payload."""
+
+
 class _Sent(msgspec.Struct):
     """A message as it left: its content, and the packets that carried it."""
 
-    content: bytes
+    content: Content
     first: int
     last: int
     is_complete: bool
@@ -129,23 +138,37 @@ class ContentChecker(Checker):
     """Knows every message that was sent, and who has seen which."""
 
     def __init__(self) -> None:
+        self._published: dict[tuple[StreamKey, int], list[Content]] = defaultdict(list)
         self._sent: dict[tuple[StreamKey, int], list[_Sent]] = defaultdict(list)
         self._seen: dict[tuple[Viewer, StreamKey, int], _Seen] = {}
         self.delivered = 0
 
-    def sent(self, key: StreamKey, epoch: int, data: bytes) -> None:
+    def published(self, key: StreamKey, epoch: int, message: OutgoingMessage, now_ns: int) -> None:
+        content = (message.topic, message.model_id, message.model_version, bytes(message.payload))
+        self._published[key, epoch].append(content)
+
+    def sent(self, key: StreamKey, epoch: int, data: bytes, now_ns: int) -> None:
         packet = decode(data)
         messages = self._sent[key, epoch]
         for message in packet:
+            topic, model_id, model_version, payload = _content(message)
             is_complete = not message.flags & MessageFlag.MORE
             if message.flags & MessageFlag.CONTINUATION:
-                messages[-1].content += bytes(message.payload)
-                messages[-1].last = packet.sequence
-                messages[-1].is_complete = is_complete
+                begun = messages[-1]
+                begun.content = (topic, model_id, model_version, begun.content[3] + payload)
+                begun.last, begun.is_complete = packet.sequence, is_complete
             else:
-                messages.append(_Sent(bytes(message.payload), packet.sequence, packet.sequence, is_complete))
+                content = (topic, model_id, model_version, payload)
+                messages.append(_Sent(content, packet.sequence, packet.sequence, is_complete))
+            if is_complete:
+                published = self._published[key, epoch][len(messages) - 1]
+                self.require(messages[-1].content == published, f"{key} sent what was not published: {packet.sequence}")
 
-    def said(self, viewer: Viewer, instruction: ReceiverInstruction) -> None:
+    def unsent(self, key: StreamKey, epoch: int) -> int:
+        """How many messages were published and have not left."""
+        return len(self._published[key, epoch]) - sum(each.is_complete for each in self._sent[key, epoch])
+
+    def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
         match instruction:
             case StreamStarted():
                 joined = _Seen(instruction.first, 0, [], [])
@@ -176,7 +199,7 @@ class ContentChecker(Checker):
         seen = self._seen[viewer, deliver.stream, deliver.epoch]
         messages = self._sent[deliver.stream, deliver.epoch]
         for message in deliver.messages:
-            content = bytes(message.payload)
+            content = _content(message)
             while seen.next_index < len(messages) and messages[seen.next_index].content != content:
                 self._require_excuse(viewer, deliver, seen, messages[seen.next_index])
                 seen.next_index += 1
@@ -219,7 +242,7 @@ class CompletenessChecker(Checker):
         for receiver in plant.receivers:
             viewer = receiver.viewer()
             for publisher in plant.publishers:
-                for key, epoch, next_sequence in publisher.farewells:
+                for key, epoch, next_sequence, is_killed in publisher.farewells:
                     story = self._stories.story(viewer, key)
                     self.require(story is not None, f"{viewer} never heard of {key}")
                     assert story is not None
@@ -227,30 +250,12 @@ class CompletenessChecker(Checker):
                         story.epoch == epoch and story.next_sequence == next_sequence,
                         f"{viewer} is not where {publisher.name} ended (epoch {epoch}, {next_sequence}): {story}",
                     )
-                    self.require(story.ended_by == Cause.GOODBYE, f"{viewer} missed the goodbye of {key}: {story}")
+                    expected = Cause.EXPIRED if is_killed else Cause.GOODBYE
+                    self.require(story.ended_by == expected, f"{viewer} missed the end of {key}: {story}")
+                    self.require(not self._contents.unsent(key, epoch), f"{key} kept messages to itself")
                     unseen = self._contents.unseen(viewer, key, epoch)
                     self.require(unseen == 0, f"{viewer} lacks {unseen} messages of {key}")
 
 
-class BoundsChecker(Checker):
-    """Looks at the sizes of buffers while the run goes on."""
-
-    def step(self, plant: "MiddlewarePlant") -> None:
-        publishing, receiving = plant.options.publisher, plant.options.receiver
-        for publisher in plant.publishers:
-            for kept in publisher.kept():
-                is_bounded = (
-                    len(kept) <= publishing.retransmission_packets_max
-                    and kept.bytes_kept <= publishing.retransmission_bytes_max
-                )
-                self.require(is_bounded, f"{publisher.name} keeps {len(kept)} packets, {kept.bytes_kept} bytes")
-        for receiver in plant.receivers:
-            for stream in receiver.streams():
-                is_bounded = (
-                    stream.window_packets <= receiving.window_packets_max
-                    and stream.window_bytes <= receiving.window_bytes_max
-                )
-                self.require(
-                    is_bounded, f"{receiver.name} holds {stream.window_packets} packets, {stream.window_bytes} bytes"
-                )
-                self.require(stream.newest_sequence >= stream.next_sequence - 1, f"{receiver.name} ran ahead")
+def _content(message: PacketMessage) -> Content:
+    return message.topic, message.model_id, message.model_version, bytes(message.payload)

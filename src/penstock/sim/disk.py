@@ -6,6 +6,7 @@ after a failed fsync nothing is known of the writes it covered; the disk may be 
 
 import errno
 from collections.abc import Callable
+from enum import Enum, auto
 
 import msgspec
 
@@ -31,23 +32,36 @@ class DiskStatistics(msgspec.Struct):
     refused_full: int = 0
 
 
-class _Write(msgspec.Struct):
+class _State(Enum):
+    PENDING = auto()
+    DOUBTFUL = auto()  # covered by a failed fsync: the kernel forgot it, the platter may not have
+    DURABLE = auto()
+
+
+class _Write(msgspec.Struct, eq=False):
     offset: int
     data: bytes
+    state: _State = _State.PENDING
 
 
 class _File:
+    """Writes in their order; those at the front that are durable are merged into `content`."""
+
     def __init__(self) -> None:
-        self.durable = bytearray()
-        self.pending: list[_Write] = []
-        self.doubtful: list[_Write] = []  # covered by a failed fsync: the kernel forgot them, the platter may not have
+        self.content = bytearray()
+        self.writes: list[_Write] = []
 
     def current(self) -> bytearray:
         """What a reader sees while the machine is up."""
-        content = bytearray(self.durable)
-        for write in (*self.doubtful, *self.pending):
+        content = bytearray(self.content)
+        for write in self.writes:
             _apply(content, write.offset, write.data)
         return content
+
+    def merge(self) -> None:
+        while self.writes and self.writes[0].state is _State.DURABLE:
+            write = self.writes.pop(0)
+            _apply(self.content, write.offset, write.data)
 
 
 class Disk:
@@ -66,22 +80,28 @@ class Disk:
         file = self._files.get(path)
         return bytes(file.current()) if file else b""
 
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(len(file.current()) for file in self._files.values())
+
     def append(self, path: str, data: bytes) -> None:
         """Write at the end; OSError(ENOSPC) when the disk is full, and then nothing is written."""
         self.write(path, len(self.read(path)), data)
 
     def write(self, path: str, offset: int, data: bytes) -> None:
         file = self._files.setdefault(path, _File())
-        if offset + len(data) > self.faults.size_max:
+        growth = max(0, offset + len(data) - len(file.current()))
+        if growth and self.size() + growth > self.faults.size_max:
             self.statistics.refused_full += 1
             raise OSError(errno.ENOSPC, "no space left on the simulated disk", path)
-        file.pending.append(_Write(offset, data))
+        file.writes.append(_Write(offset, data))
         self.statistics.writes += 1
 
     def fsync(self, path: str, done: Callable[[bool], None]) -> None:
         """Make everything written to `path` so far durable; `done(False)` when that failed. A crash calls nothing."""
         file = self._files.setdefault(path, _File())
-        covered, crashes = list(file.pending), self._crashes
+        covered = [write for write in file.writes if write.state is _State.PENDING]
+        crashes = self._crashes
         faults = self.faults
         delay_ns = self._randomness.between(faults.fsync_delay_min_ns, faults.fsync_delay_max_ns)
         if self._randomness.chance(faults.slow_fsync):
@@ -92,13 +112,10 @@ class Disk:
             if self._crashes != crashes:
                 return
             self.statistics.fsyncs += 1
-            file.pending = [write for write in file.pending if write not in covered]
-            if is_failing:
-                self.statistics.fsyncs_failed += 1
-                file.doubtful += covered
-            else:
-                for write in covered:
-                    _apply(file.durable, write.offset, write.data)
+            self.statistics.fsyncs_failed += is_failing
+            for write in covered:
+                write.state = _State.DOUBTFUL if is_failing else _State.DURABLE
+            file.merge()
             self._world.log.write(
                 self._world.now_ns(), self._name, f"fsync {path} {'failed' if is_failing else 'done'}"
             )
@@ -110,20 +127,22 @@ class Disk:
         """The machine stops: each write that was not synced is kept, lost or torn."""
         self._crashes += 1
         for file in self._files.values():
-            for write in (*file.doubtful, *file.pending):
+            for write in file.writes:
                 self._survive(file, write)
-            file.pending.clear()
-            file.doubtful.clear()
+            file.writes.clear()
 
     def _survive(self, file: _File, write: _Write) -> None:
+        data = write.data
+        if write.state is _State.DURABLE:
+            _apply(file.content, write.offset, data)
+            return
         if self._randomness.chance(0.5):
             self.statistics.writes_lost += 1
             return
-        data = write.data
         if self._randomness.chance(self.faults.torn_write):
             self.statistics.writes_torn += 1
             data = data[: self._randomness.below(len(data) + 1)]
-        _apply(file.durable, write.offset, data)
+        _apply(file.content, write.offset, data)
 
 
 def _apply(content: bytearray, offset: int, data: bytes) -> None:

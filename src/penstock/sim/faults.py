@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from penstock.sim.disk import DiskFaults
 from penstock.sim.network import LinkFaults
 from penstock.sim.node import Node
 from penstock.sim.world import NS_PER_MS, NS_PER_SECOND
@@ -30,7 +31,7 @@ class FaultSchedule:
         self._is_running = False
         self._plant.network.heal()
         for publisher in self._plant.publishers:
-            publisher.disk.faults.fsync_failure = 0.0
+            publisher.disk.faults = DiskFaults()
         for node in self._plant.nodes:
             if not node.is_up:
                 node.start()
@@ -42,7 +43,7 @@ class FaultSchedule:
     def _strike(self) -> None:
         if not self._is_running:
             return
-        self._randomness.choose([self._crash, self._stall, self._cut, self._storm])()
+        self._randomness.choose([self._crash, self._stall, self._cut, self._storm, self._fill_disk])()
         self._wait()
 
     def _crash(self) -> None:
@@ -62,22 +63,39 @@ class FaultSchedule:
     def _cut(self) -> None:
         host = self._randomness.choose(self._plant.nodes)
         other = self._randomness.choose(self._plant.nodes)
-        self._world.log.write(self._world.now_ns(), "network", f"cut {host.name} {other.name}")
-        self._plant.network.cut(host.name, other.name)
-        self._world.after(self._randomness.below(8 * NS_PER_SECOND), lambda: self._mend(host.name, other.name))
+        delay_ns = self._randomness.below(8 * NS_PER_SECOND)
+        self._cut_way(host.name, other.name, delay_ns)
+        if self._randomness.chance(0.5):
+            self._cut_way(other.name, host.name, delay_ns)
 
-    def _mend(self, host: str, other: str) -> None:
-        self._world.log.write(self._world.now_ns(), "network", f"mend {host} {other}")
-        self._plant.network.mend(host, other)
+    def _cut_way(self, source: str, destination: str, delay_ns: int) -> None:
+        self._log(f"the way from {source} to {destination} is cut for {delay_ns} ns")
+        self._plant.network.cut(source, destination)
+        self._world.after(delay_ns, lambda: self._plant.network.mend(source, destination))
 
     def _storm(self) -> None:
         """For a moment almost nothing gets through."""
         network, before = self._plant.network, self._plant.options.link
         network.faults = LinkFaults(loss=0.9, delay_max_ns=before.delay_max_ns)
-        self._world.log.write(self._world.now_ns(), "network", "storm")
+        self._log("a storm begins: nine of ten datagrams are lost")
 
         def calm() -> None:
             if self._is_running:
                 network.faults = before
+                self._log("the storm is over")
 
         self._world.after(self._randomness.below(NS_PER_SECOND), calm)
+
+    def _fill_disk(self) -> None:
+        disk = self._randomness.choose(self._plant.publishers).disk
+        faults = disk.faults
+        faults.size_max = disk.size()
+        self._log("a disk is full")
+
+        def make_room() -> None:
+            faults.size_max = DiskFaults().size_max
+
+        self._world.after(self._randomness.below(8 * NS_PER_SECOND), make_room)
+
+    def _log(self, what: str) -> None:
+        self._world.log.write(self._world.now_ns(), "faults", what)

@@ -4,6 +4,10 @@ import hashlib
 from collections import deque
 from typing import TextIO
 
+from penstock.base.errors import PacketError
+from penstock.base.ids import format_group
+from penstock.wire import Kind, PacketFlag, decode
+
 ENTRIES_KEPT = 2_000
 
 
@@ -29,3 +33,16 @@ class EventLog:
 
     def tail(self, count: int = 40) -> list[str]:
         return list(self._newest)[-count:]
+
+
+def describe(data: bytes) -> str:
+    """A datagram in a few words."""
+    try:
+        packet = decode(data)
+    except PacketError as error:
+        return f"{len(data)} bytes that are no packet ({error.cause})"
+    stream = f"publisher {packet.publisher_id} epoch {packet.epoch} {format_group(packet.group)}"
+    if packet.kind != Kind.DATA:
+        return f"{Kind(packet.kind).name} {stream} packets {', '.join(f'{a}-{b}' for a, b in packet.ranges)}"
+    flags = PacketFlag(packet.flags).name or ""
+    return f"DATA {stream} packet {packet.sequence} with {len(packet)} messages {flags}".rstrip()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from penstock.middleware.events import Address
+from penstock.sim.log import describe
 from penstock.sim.world import World
 
 Handler = Callable[[bytes, Address], None]
@@ -41,7 +42,7 @@ class Network:
         self._randomness = world.randomness.fork("network")
         self._handlers: dict[Address, Handler] = {}
         self._members: dict[int, list[Address]] = {}
-        self._cut: set[frozenset[str]] = set()
+        self._cut: set[tuple[str, str]] = set()
 
     def attach(self, address: Address, handler: Handler) -> None:
         """Datagrams to `address` go to `handler` from now on."""
@@ -58,12 +59,12 @@ class Network:
         if address not in members:
             members.append(address)
 
-    def cut(self, host: str, other: str) -> None:
-        """No datagram passes between the two hosts, in either direction."""
-        self._cut.add(frozenset((host, other)))
+    def cut(self, source: str, destination: str) -> None:
+        """No datagram gets from one host to the other; the way back is another matter."""
+        self._cut.add((source, destination))
 
-    def mend(self, host: str, other: str) -> None:
-        self._cut.discard(frozenset((host, other)))
+    def mend(self, source: str, destination: str) -> None:
+        self._cut.discard((source, destination))
 
     def heal(self) -> None:
         """Undo every cut and every fault."""
@@ -81,22 +82,33 @@ class Network:
     def _transmit(self, source: Address, destination: Address, data: bytes) -> None:
         faults, randomness, statistics = self.faults, self._randomness, self.statistics
         statistics.sent += 1
-        if frozenset((source[0], destination[0])) in self._cut:
+        if (source[0], destination[0]) in self._cut:
             statistics.cut += 1
+            self._log("cut", source, destination, data)
             return
         if randomness.chance(faults.loss):
             statistics.lost += 1
+            self._log("lost", source, destination, data)
             return
         copies = 1
         if randomness.chance(faults.duplicate):
             statistics.duplicated += 1
+            self._log("doubled", source, destination, data)
             copies = 2
         for _ in range(copies):
             delay_ns = randomness.between(faults.delay_min_ns, faults.delay_max_ns)
             if randomness.chance(faults.reorder):
                 statistics.delayed += 1
                 delay_ns += randomness.below(faults.reorder_delay_ns + 1)
-            self._world.after(delay_ns, self._arrival(source, destination, self._damaged(data)))
+            arriving = self._damaged(data)
+            if arriving != data:
+                self._log("damaged", source, destination, data)
+            self._world.after(delay_ns, self._arrival(source, destination, arriving))
+
+    def _log(self, fate: str, source: Address, destination: Address, data: bytes) -> None:
+        self._world.log.write(
+            self._world.now_ns(), "network", f"{fate}: {describe(data)} from {source[0]} to {destination[0]}"
+        )
 
     def _damaged(self, data: bytes) -> bytes:
         if not data or not self._randomness.chance(self.faults.corrupt):

@@ -21,7 +21,7 @@ class Node:
         self.incarnation = 0
         self.is_up = False
         self.core: Core[Any, Any] | None = None
-        self._stalled_until_ns = 0
+        self.stalled_until_ns = 0
         self._timer_ns: int | None = None
         self._ticks_in_a_row = 0
         self._fired_ns = -1
@@ -59,7 +59,7 @@ class Node:
 
     def stall(self, duration_ns: int) -> None:
         """The process does not run for a while (a garbage collection, a busy host); what arrives waits."""
-        self._stalled_until_ns = self.world.now_ns() + duration_ns
+        self.stalled_until_ns = self.world.now_ns() + duration_ns
         self.log(f"stall {duration_ns}")
 
     # The driver
@@ -72,13 +72,18 @@ class Node:
         """Give the core an event, now or when the stall is over."""
         if not self.is_up or self.core is None:
             return
-        if self.world.now_ns() < self._stalled_until_ns:
+        if self.world.now_ns() < self.stalled_until_ns:
             incarnation = self.incarnation
-            self.world.at(self._stalled_until_ns, lambda: self._handle_late(event, incarnation))
+            self.world.at(self.stalled_until_ns, lambda: self._handle_late(event, incarnation))
             return
-        for instruction in self.core.handle(event, self.world.now_ns()):
-            self.carry_out(instruction)
+        self.take(event)
         self._set_timer()
+
+    def take(self, event: Any) -> None:
+        """Give the core an event at once."""
+        if self.core is not None:
+            for instruction in self.core.handle(event, self.world.now_ns()):
+                self.carry_out(instruction)
 
     def log(self, what: str) -> None:
         self.world.log.write(self.world.now_ns(), self.name, what)

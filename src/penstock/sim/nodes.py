@@ -2,13 +2,15 @@
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from penstock.base.ids import format_group
 from penstock.middleware import (
     Address,
     Close,
     Closed,
     DatagramReceived,
     Deliver,
-    LossReceipt,
     Multicast,
     OutgoingMessage,
     Publish,
@@ -18,20 +20,22 @@ from penstock.middleware import (
     Unicast,
 )
 from penstock.middleware.epoch import encode_epoch, next_epoch, slot_offset
-from penstock.middleware.events import PublisherInstruction, ReceiverInstruction
+from penstock.middleware.events import PublisherEvent, PublisherInstruction, ReceiverInstruction
 from penstock.middleware.retransmission import RetransmissionBuffer
 from penstock.middleware.stream import IncomingStream
 from penstock.sim.checkers import Viewer
 from penstock.sim.disk import Disk
+from penstock.sim.log import describe
 from penstock.sim.node import Node
 from penstock.sim.world import NS_PER_MS, NS_PER_SECOND
-from penstock.wire import PacketFlag, decode
+from penstock.wire import decode
 
 if TYPE_CHECKING:
     from penstock.sim.plant import MiddlewarePlant
 
 EPOCH_FILE = "epoch"
 TOPICS = ("md.sim.AAA.trade", "md.sim.BBB.trade", "md.sim.CCC.quote")
+MODELS = 7
 
 
 class PublisherNode(Node):
@@ -41,8 +45,10 @@ class PublisherNode(Node):
         super().__init__(plant.world, f"pub-{number}", "publisher")
         self.plant = plant
         self.publisher_id = number
-        self.disk = Disk(plant.world, self.name, plant.options.disk)
-        self.farewells: list[tuple[StreamKey, int, int]] = []
+        self.disk = Disk(plant.world, self.name, msgspec.structs.replace(plant.options.disk))
+        self.farewells: list[tuple[StreamKey, int, int, bool]] = []
+        """Each stream at its end: epoch, next sequence number, and whether the publisher was killed."""
+        self._next_sequence: dict[int, int] = {}
         self._randomness = plant.world.randomness.fork(self.name)
         self._published = 0
         self._is_resting = False
@@ -61,55 +67,84 @@ class PublisherNode(Node):
         """Publish nothing more; keep-alives go on."""
         self._is_resting = True
 
-    def close(self) -> None:
-        """Say goodbye, and tell the checkers where each stream ended."""
+    def end(self, *, is_killed: bool) -> None:
+        """Say goodbye or crash, and tell the checkers where each stream ended."""
         publisher = self._publisher()
         if publisher is None:
             return
-        self.handle(Close())
+        if not is_killed:
+            self.handle(Close())
         for group in self.plant.groups:
             if (next_sequence := publisher.next_sequence(group)) > 1:
-                self.farewells.append((StreamKey(self.publisher_id, group), publisher.epoch, next_sequence))
+                self.farewells.append((StreamKey(self.publisher_id, group), publisher.epoch, next_sequence, is_killed))
+        if is_killed:
+            self.crash()
+
+    def epoch(self) -> int | None:
+        """The epoch it publishes in, if it does."""
+        publisher = self._publisher()
+        return publisher.epoch if publisher else None
 
     def kept(self) -> list[RetransmissionBuffer]:
         publisher = self._publisher()
         buffers = [publisher.kept(group) for group in self.plant.groups] if publisher else []
         return [buffer for buffer in buffers if buffer is not None]
 
+    def take(self, event: PublisherEvent) -> None:
+        publisher = self._publisher()
+        if isinstance(event, Publish) and publisher is not None:
+            for message in event.messages:
+                self.plant.published(StreamKey(self.publisher_id, event.group), publisher.epoch, message)
+        super().take(event)
+
     def carry_out(self, instruction: PublisherInstruction) -> None:
         match instruction:
             case Multicast(group, data):
-                packet = decode(data)
-                if not packet.flags & PacketFlag.REPAIR and packet.ranges == []:
-                    self.plant.sent(StreamKey(self.publisher_id, group), packet.epoch, data)
-                self.log(f"send {packet.kind} {packet.sequence} flags {packet.flags} to {group}")
+                self._note_first_time(group, data)
+                self.log(f"multicast {describe(data)}")
                 self.plant.network.multicast(self.address(), group, data)
             case Unicast(destination, data):
+                self.log(f"send to {destination[0]} {describe(data)}")
                 self.plant.network.unicast(self.address(), destination, data)
             case Closed():
                 self.log("closed")
+
+    def _note_first_time(self, group: int, data: bytes) -> None:
+        packet = decode(data)
+        if packet.sequence == self._next_sequence.get(group, 1):
+            self._next_sequence[group] = packet.sequence + 1
+            self.plant.sent(StreamKey(self.publisher_id, group), packet.epoch, data)
 
     def _publisher(self) -> Publisher | None:
         assert self.core is None or isinstance(self.core, Publisher)
         return self.core
 
     def _claim_epoch(self) -> None:
+        """Take the next epoch and begin when it is safely on the disk; try again when the disk would not have it."""
         content = self.disk.read(EPOCH_FILE)
         epoch, incarnation = next_epoch(content), self.incarnation
-        self.disk.write(EPOCH_FILE, slot_offset(content), encode_epoch(epoch))
 
-        def synced(is_durable: bool) -> None:
-            if self.incarnation != incarnation or not self.is_up:
-                return
-            if is_durable:
-                self._begin(epoch)
-            else:
+        def again() -> None:
+            if self.incarnation == incarnation and self.is_up:
                 self._claim_epoch()
 
-        self.disk.fsync(EPOCH_FILE, synced)
+        def synced(is_durable: bool) -> None:
+            if not is_durable:
+                again()
+            elif self.incarnation == incarnation and self.is_up:
+                self._begin(epoch)
+
+        try:
+            self.disk.write(EPOCH_FILE, slot_offset(content), encode_epoch(epoch))
+        except OSError as error:
+            self.log(f"cannot write the epoch: {error.strerror}")
+            self.world.after(NS_PER_SECOND, again)
+        else:
+            self.disk.fsync(EPOCH_FILE, synced)
 
     def _begin(self, epoch: int) -> None:
         self.log(f"epoch {epoch}")
+        self._next_sequence.clear()
         self.run(Publisher(self.publisher_id, epoch, self.plant.options.publisher, self.counters))
         network, incarnation = self.plant.network, self.incarnation
         network.attach(self.address(), lambda data, source: self._receive(data, source, incarnation))
@@ -138,7 +173,7 @@ class PublisherNode(Node):
         size = self._randomness.below(20 * options.publisher.packet_size_max if is_large else options.message_size_max)
         # the number makes every message of this publisher different from all others
         payload = self._published.to_bytes(8, "little") + self._randomness.bytes(size)
-        return OutgoingMessage(self._randomness.choose(TOPICS), payload)
+        return OutgoingMessage(self._randomness.choose(TOPICS), payload, model_id=self._randomness.below(MODELS))
 
 
 class ReceiverNode(Node):
@@ -172,19 +207,16 @@ class ReceiverNode(Node):
     def carry_out(self, instruction: ReceiverInstruction) -> None:
         match instruction:
             case Multicast(group, data):
-                self.log(f"nack to {group}")
+                self.log(f"multicast {describe(data)}")
                 self.plant.network.multicast(self.address(), group, data)
             case Unicast(destination, data):
-                self.log(f"nack to {destination}")
+                self.log(f"send to {destination[0]} {describe(data)}")
                 self.plant.network.unicast(self.address(), destination, data)
             case Deliver():
-                self.log(
-                    f"deliver {instruction.stream} {instruction.epoch} {instruction.first}..{instruction.sequence}"
-                )
-                self.plant.said(self.viewer(), instruction)
-            case LossReceipt():
-                self.log(f"lost {instruction}")
-                self.plant.said(self.viewer(), instruction)
+                stream = f"publisher {instruction.stream.publisher_id} epoch {instruction.epoch}"
+                group_name = format_group(instruction.stream.group)
+                packets = f"{instruction.first}-{instruction.sequence}"
+                self.log(f"deliver {stream} {group_name} packets {packets}: {len(instruction.messages)} messages")
             case _:
                 self.log(f"{instruction}")
-                self.plant.said(self.viewer(), instruction)
+        self.plant.said(self.viewer(), instruction)

@@ -7,15 +7,16 @@ import msgspec
 
 from penstock.base.errors import SimulationError
 from penstock.base.ids import parse_group
-from penstock.middleware import PublisherConfig, ReceiverConfig, StreamKey
+from penstock.middleware import OutgoingMessage, PublisherConfig, ReceiverConfig, StreamKey
 from penstock.middleware.events import ReceiverInstruction
-from penstock.sim.checkers import (
+from penstock.sim.checkers import Checker, CompletenessChecker, ContentChecker, StoryChecker, Viewer
+from penstock.sim.conduct import (
+    STEP_NS,
     BoundsChecker,
-    Checker,
-    CompletenessChecker,
-    ContentChecker,
-    StoryChecker,
-    Viewer,
+    CollisionChecker,
+    LosslessChecker,
+    PaceChecker,
+    PunctualityChecker,
 )
 from penstock.sim.disk import DiskFaults
 from penstock.sim.faults import FaultSchedule
@@ -24,8 +25,6 @@ from penstock.sim.node import Node
 from penstock.sim.nodes import PublisherNode, ReceiverNode
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.world import NS_PER_MS, NS_PER_SECOND, World
-
-STEP_NS = 100 * NS_PER_MS
 
 
 class PlantOptions(msgspec.Struct, kw_only=True):
@@ -44,11 +43,22 @@ class PlantOptions(msgspec.Struct, kw_only=True):
     fault_interval_ms: int = 0
     """Mean time between crashes, stalls, cuts and storms; 0 for none."""
 
+    def is_mild(self) -> bool:
+        """Whether everything can be repaired: no crashes, little loss, large buffers, patient receivers."""
+        return (
+            self.fault_interval_ms == 0
+            and self.link.loss + self.link.corrupt <= 0.11
+            and self.publisher.retransmission_packets_max >= 4_096
+            and self.receiver.window_packets_max >= 4_096
+            and self.receiver.nack_attempts_max >= 12
+        )
+
     @staticmethod
     def draw(randomness: SeededRandomness) -> "PlantOptions":
         """The options of a seed: mild to merciless."""
         pick = randomness
-        is_small = pick.chance(0.4)  # buffers so small that repairs come too late
+        is_mild = pick.chance(0.25)  # so mild that everything must be repaired
+        is_small = not is_mild and pick.chance(0.5)  # buffers so small that repairs come too late
         by_multicast = pick.chance(0.5)
         return PlantOptions(
             publishers=pick.between(1, 3),
@@ -68,20 +78,20 @@ class PlantOptions(msgspec.Struct, kw_only=True):
             receiver=ReceiverConfig(
                 join=pick.choose(["live", "start"]),
                 nack="multicast" if by_multicast else "unicast",
-                nack_attempts_max=pick.choose([3, 12]),
+                nack_attempts_max=12 if is_mild else pick.choose([3, 12]),
                 window_packets_max=32 if is_small else 4_096,
-                window_bytes_max=8_192 if is_small else 1_048_576,
+                window_bytes_max=8_192 if is_small else 16_777_216,
             ),
             link=LinkFaults(
-                loss=pick.choose([0.0, 0.01, 0.1, 0.3]),
+                loss=pick.choose([0.01, 0.1] if is_mild else [0.0, 0.01, 0.1, 0.3]),
                 duplicate=pick.choose([0.0, 0.02, 0.2]),
-                corrupt=pick.choose([0.0, 0.01, 0.05]),
+                corrupt=pick.choose([0.0, 0.01] if is_mild else [0.0, 0.01, 0.05]),
                 reorder=pick.choose([0.0, 0.05, 0.3]),
                 delay_max_ns=pick.choose([200_000, 5_000_000]),
                 reorder_delay_ns=pick.choose([1_000_000, 50_000_000]),
             ),
             disk=DiskFaults(fsync_failure=pick.choose([0.0, 0.3]), slow_fsync=pick.choose([0.0, 0.2])),
-            fault_interval_ms=pick.choose([0, 500, 3_000]),
+            fault_interval_ms=0 if is_mild else pick.choose([0, 500, 3_000]),
         )
 
 
@@ -119,23 +129,33 @@ class MiddlewarePlant:
         self.checkers: list[Checker] = [
             stories,
             self.contents,
-            BoundsChecker(),
             CompletenessChecker(stories, self.contents),
+            BoundsChecker(),
+            PaceChecker(options),
+            PunctualityChecker(),
+            CollisionChecker(),
         ]
+        if options.is_mild():
+            self.checkers.append(LosslessChecker())
 
     # What nodes report
 
+    def published(self, key: StreamKey, epoch: int, message: OutgoingMessage) -> None:
+        for checker in self.checkers:
+            checker.published(key, epoch, message, self.world.now_ns())
+
     def sent(self, key: StreamKey, epoch: int, data: bytes) -> None:
         for checker in self.checkers:
-            checker.sent(key, epoch, data)
+            checker.sent(key, epoch, data, self.world.now_ns())
 
     def said(self, viewer: Viewer, instruction: ReceiverInstruction) -> None:
         for checker in self.checkers:
-            checker.said(viewer, instruction)
+            checker.said(viewer, instruction, self.world.now_ns())
 
     # The run
 
     def start(self) -> None:
+        self.world.log.write(self.world.now_ns(), "plant", f"seed {self.world.seed} {self.options}")
         for node in self.nodes:
             node.start()
         self.faults.start()
@@ -149,14 +169,17 @@ class MiddlewarePlant:
                 checker.step(self)
 
     def finish(self) -> None:
-        """End the faults, work on for a second, let the plant settle, close the publishers, and judge."""
+        """End the faults, work on for a second, let the plant settle, end the publishers, and judge.
+
+        One publisher is killed, if there are several; the others say goodbye.
+        """
         self.faults.stop()
         self.run(NS_PER_SECOND)
         for publisher in self.publishers:
             publisher.rest()
         self.run(2 * self.options.receiver.publisher_expiry_ms * NS_PER_MS)
         for publisher in self.publishers:
-            publisher.close()
+            publisher.end(is_killed=publisher is self.publishers[0] and len(self.publishers) > 1)
         self.run(2 * self.options.receiver.publisher_expiry_ms * NS_PER_MS)
         for checker in self.checkers:
             checker.finish(self)
@@ -190,11 +213,12 @@ def run_seed(
 ) -> Summary:
     """Run the plant of one seed for `seconds` of virtual time and judge it."""
     world = World(seed, trace)
+    end_ns = round(seconds * NS_PER_SECOND)
     plant = MiddlewarePlant(world, PlantOptions.draw(world.randomness.fork("options")))
     try:
         plant.start()
-        while world.now_ns() < seconds * NS_PER_SECOND:
-            plant.run(min(NS_PER_SECOND, round(seconds * NS_PER_SECOND) - world.now_ns()))
+        while world.now_ns() < end_ns:
+            plant.run(min(NS_PER_SECOND, end_ns - world.now_ns()))
             if progress is not None:
                 progress(world.now_ns() / NS_PER_SECOND)
         plant.finish()
