@@ -8,7 +8,6 @@ from penstock.topics.interest import INTEREST_SIZE_MAX, AnyLevel, Literal, Numer
 from penstock.topics.ranges import NUMBER_MAX, blocks
 
 
-@pytest.mark.spec("FILT-6")
 @pytest.mark.parametrize(
     ("text", "kind", "subject"),
     [

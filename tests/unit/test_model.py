@@ -155,7 +155,6 @@ VERSION_1 = field("a", "i64") + field("b", "enum", "values = { x = 1 }")
 VERSION_2 = field("a", "i64") + field("b", "enum", "values = { x = 1, y = 2 }") + field("c", "i32", "since = 2")
 
 
-@pytest.mark.spec("ADM-6")
 def test_a_version_that_only_adds_is_readable_by_older_clients_and_reads_older_records() -> None:
     older, newer = parse(VERSION_1), parse(VERSION_2, head="version = 2")
     assert newer.incompatibilities(older) == []
