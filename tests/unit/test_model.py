@@ -7,6 +7,7 @@ import pytest
 
 from penstock.base.errors import ConfigurationError, ModelError, UnknownKeyError
 from penstock.model import MessageModel, shipped, shipped_names
+from penstock.model.library import DIRECTORY
 
 
 def parse(fields: str, head: str = "version = 1") -> MessageModel:
@@ -194,3 +195,11 @@ def test_a_part_that_moves_is_found_out() -> None:
     older = parted(field("a", "i64", 'part = "left"'), 1)
     newer = parted(field("a", "i64", 'part = "left"') + field("b", "i64", 'part = "left"\nsince = 2'), 2)
     assert "part 'right' moved from byte 8 to 16" in newer.incompatibilities(older)
+
+
+def test_a_path_may_be_a_text() -> None:
+    assert MessageModel.load(str(DIRECTORY / "trade.toml")) == shipped("trade")
+
+
+def test_a_model_says_what_it_is() -> None:
+    assert repr(shipped("trade")) == "<MessageModel trade version 1 (id 2, 11 fields)>"
