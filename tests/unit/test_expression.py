@@ -53,6 +53,8 @@ def refusal(text: str) -> str:
         ("symbol = 'IBM' and price > 100", {"symbol": "IBM"}, False),
         ("SYMBOL = 'IBM' AND (Price > 100)", {"symbol": "IBM", "price": 101}, True),
         ("`order` = 3", {"order": 3}, True),
+        ('symbol = "O\'Neil"', {"symbol": "O'Neil"}, True),
+        ("symbol == 'IBM'", {"symbol": "IBM"}, True),
         ("100 < price", {"price": 101}, True),
         ("price between 1 and 2.5", {"price": 2.5}, True),
         ("price not between 1 and 2.5", {"price": 2.51}, True),
@@ -180,7 +182,9 @@ def test_nan_is_above_every_number_and_equal_to_itself() -> None:
         ("1 = 1", "'1' is not supported here"),
         ("price <=> 1", "is not supported here"),
         ("price > 5L", "is not supported here"),
-        ("symbol = 'it''s'", "is not supported here"),
+        ("symbol = 'it''s'", 'an apostrophe stands within double quotes: "O\'Neil"'),
+        ("symbol like 'it''s%'", "an apostrophe stands within double quotes"),
+        ("symbol in ('it''s')", "an apostrophe stands within double quotes"),
         ("symbol like 'a!%' escape '!'", "is not supported here"),
         ("price between symmetric 2 and 1", "is not supported here"),
         ("price", "'price' is not supported here"),
@@ -241,7 +245,7 @@ def test_many_records_at_once() -> None:
 def test_a_message_of_another_model_is_refused() -> None:
     trade, quote = shipped("trade"), shipped("quote")
     predicate = Predicate.compile("price > 100", trade)
-    with pytest.raises(ModelError, match="of <MessageModel quote .* of <MessageModel trade "):
+    with pytest.raises(ModelError, match=r"of <MessageModel quote .* of <MessageModel trade "):
         predicate(quote.new(symbol="IBM"))
     same = MessageModel.load(DIRECTORY / "trade.toml")
     assert predicate(same.new(price=101))

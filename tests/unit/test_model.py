@@ -58,7 +58,7 @@ def test_flags_are_as_wide_as_their_highest_bit_needs(bit: int, size: int) -> No
     [
         (field("a", "u8") * 2, "field 'a' is there twice"),
         (field("A", "u8"), "'A' is not a name"),
-        (field("class", "u8"), "'class' is not a name"),
+        (field("class", "u8"), "'class' is a Python keyword"),
         (field("topic", "u8"), "'topic' is reserved"),
         (field("to_json", "u8"), "'to_json' is reserved"),
         (field("model", "u8"), "'model' is reserved"),
@@ -91,8 +91,10 @@ def test_parts_that_do_not_add_up_are_refused() -> None:
         parse(field("a_{n}", "i64", 'repeat = 2\npart = "p"'), head='version = 1\nparts = [{name = "p", size = 8}]')
     with pytest.raises(ModelError, match="part 'q' has no field"):
         parse(field("a", "i64", 'part = "p"'), head='version = 1\nparts = [{name = "p"}, {name = "q"}]')
-    with pytest.raises(ModelError, match="part '' is not one of: p"):
-        parse(field("a", "i64"), head='version = 1\nparts = [{name = "p"}]')
+    with pytest.raises(ModelError, match="field\\[0\\] 'a': needs a part, one of: p, q"):
+        parse(field("a", "i64"), head='version = 1\nparts = [{name = "p"}, {name = "q"}]')
+    with pytest.raises(ModelError, match="part 'r' is not one of: p"):
+        parse(field("a", "i64", 'part = "r"'), head='version = 1\nparts = [{name = "p"}]')
 
 
 def test_a_field_older_than_the_one_before_it_is_refused() -> None:
@@ -185,6 +187,32 @@ def test_a_version_that_only_adds_is_readable_by_older_clients_and_reads_older_r
 def test_a_version_that_changes_what_was_there_is_found_out(newer: str, says: str) -> None:
     reasons = parse(newer, head="version = 2").incompatibilities(parse(VERSION_1))
     assert any(says in reason for reason in reasons), reasons
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        VERSION_1.replace("x = 1", "x = 1, y = 2"),
+        VERSION_1 + 'conflate = "never"\n',
+        VERSION_1 + field("c", "i32"),
+        "conflate = false\n" + VERSION_1,
+    ],
+)
+def test_a_changed_model_needs_a_new_version(changed: str) -> None:
+    older = parse(VERSION_1)
+    reasons = parse(changed).incompatibilities(older)
+    assert "the version must grow: the model has changed, and version 1 is in use" in reasons
+    assert not any("must grow" in reason for reason in parse(changed, head="version = 2").incompatibilities(older))
+
+
+def test_other_words_in_a_description_need_no_new_version() -> None:
+    worded = 'description = "words"\n' + VERSION_1 + 'description = "more words"\n'
+    assert parse(worded).incompatibilities(parse(VERSION_1)) == []
+
+
+def test_a_name_that_is_not_shipped_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(ModelError, match=r"did you mean 'quote'\? there are: bar, book_event"):
+        shipped("qoute")
 
 
 def test_a_part_that_moves_is_found_out() -> None:

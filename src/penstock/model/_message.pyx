@@ -163,6 +163,7 @@ cdef class FieldAccessor:
     cdef Py_ssize_t size
     cdef int since
     cdef bint optional
+    cdef str expected
     cdef int64_t missing
     cdef object low
     cdef object high
@@ -242,7 +243,7 @@ cdef class FieldAccessor:
         try:
             return self._write_integer(place, index(value), value)
         except TypeError:
-            raise self._refusal(value, "an integer") from None
+            raise self._refusal(value, self.expected) from None
 
     cdef int _write_integer(self, unsigned char* place, integer, value) except -1:
         if not self.low <= integer <= self.high:
@@ -368,6 +369,7 @@ cdef FieldAccessor make_accessor(RecordLayout layout, field):
     accessor.size = field.size
     accessor.since = field.since
     accessor.optional = field.optional
+    accessor.expected = "nanoseconds since 1970 as an integer" if field.type == "timestamp" else "an integer"
     accessor.missing = <int64_t>(<uint64_t>((field.missing or 0) & 0xFFFFFFFFFFFFFFFF))
     accessor.low, accessor.high = field.bounds
     accessor.decimals = field.decimals
