@@ -163,7 +163,6 @@ def test_golden_fragments_join_to_the_message() -> None:
     assert b"".join(part.payload for part in parts) == CONTENT
 
 
-@pytest.mark.spec("FILT-16")
 def test_the_extensions_mean_what_was_put_in() -> None:
     (data,) = golden("all_extensions")
     extensions = decode(data)[0].extensions

@@ -1,13 +1,16 @@
 """`penstock model show` and `penstock model check`."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli.model import app
-from penstock.model import shipped_names
+from penstock.base.errors import PenstockError
+from penstock.cli.main import main
+from penstock.cli.model import _rows, app
+from penstock.model import Field, shipped, shipped_names
 from penstock.model.library import DIRECTORY
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
@@ -15,10 +18,17 @@ runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 VERSION_1 = 'id = 9\nname = "sample"\nversion = 1\n[[field]]\nname = "a"\ntype = "i64"\n'
 
 
-def run(*arguments: str, status: int = 0) -> str:
-    outcome = runner.invoke(app, list(arguments))
-    assert outcome.exit_code == status, outcome.output
-    return outcome.stdout if status == 0 else outcome.stderr
+def run(*arguments: str) -> str:
+    outcome = runner.invoke(app, list(arguments), catch_exceptions=False)
+    assert outcome.exit_code == 0, outcome.output
+    return outcome.stdout
+
+
+def refusal(*arguments: str) -> str:
+    """What main() writes as one line."""
+    with pytest.raises(PenstockError) as caught:
+        runner.invoke(app, list(arguments), catch_exceptions=False)
+    return str(caught.value)
 
 
 @pytest.mark.parametrize("name", shipped_names())
@@ -34,6 +44,55 @@ def test_the_table_shows_parts_offsets_and_conflation() -> None:
     assert "price(8)" in text
     assert "conflate sum" in text
     assert "never conflated" in run("show", "trade")
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_the_table_accounts_for_every_byte(name: str) -> None:
+    model = shipped(name)
+    rows = [row for part in model.parts for row in _rows(model, part)]
+    places = [(row.offset, row.size) if isinstance(row, Field) else row[:2] for row in rows]
+    assert [offset for offset, _ in places] == [0, *(offset + size for offset, size in places[:-1])]
+    assert sum(size for _, size in places) == model.record_size
+
+
+def test_the_table_shows_padding_room_values_and_bits(tmp_path: Path) -> None:
+    document = tmp_path / "sample.toml"
+    document.write_text(
+        'id = 100\nname = "sample"\nversion = 1\nparts = [{ name = "p", size = 32 }, { name = "q" }]\nfield = [\n'
+        '{ name = "a", part = "p", type = "enum", values = { buy = 1, sell = 2 } },\n'
+        '{ name = "b", part = "p", type = "i32" },\n'
+        '{ name = "c", part = "q", type = "flags", bits = { halted = 0, crossed = 12 } },\n]\n'
+    )
+    rows = [[cell.strip() for cell in re.split("[│┃]", line)[1:]] for line in run("show", str(document)).splitlines()]
+    found = [row[:5] for row in rows if len(row) > 5 and row[0].isdigit()]
+    assert found == [
+        ["0", "32", "p", "part", ""],
+        ["0", "1", "a", "enum", "buy = 1, sell = 2"],
+        ["1", "3", "", "padding", ""],
+        ["4", "4", "b", "i32", ""],
+        ["8", "24", "", "reserved", ""],
+        ["32", "8", "q", "part", ""],
+        ["32", "2", "c", "flags", "bit 0 halted, bit 12 crossed"],
+        ["34", "6", "", "padding", ""],
+    ]
+
+
+def test_an_unknown_form_is_refused_with_those_there_are() -> None:
+    outcome = runner.invoke(app, ["show", "quote", "--as", "xml"])
+    assert outcome.exit_code == 2
+    assert "'--as': 'xml' is none of: table, arrow, spark, json, numpy" in outcome.stderr
+
+
+def test_a_shipped_model_can_be_checked_by_name() -> None:
+    assert run("check", "trade") == "trade version 1: 11 fields, 72 bytes\n"
+
+
+def test_an_id_of_a_shipped_model_is_worth_a_warning(tmp_path: Path) -> None:
+    document = tmp_path / "mine.toml"
+    document.write_text(VERSION_1.replace("id = 9", "id = 2"))
+    assert run("check", str(document)).splitlines()[1:] == [
+        "warning: id 2 is that of the shipped model 'trade'; yours start at 100"
+    ]
 
 
 def test_the_json_form_is_the_layout() -> None:
@@ -54,20 +113,39 @@ def test_a_good_document_passes(tmp_path: Path) -> None:
     assert "readable by version 1" in run("check", str(newer), "--against", str(older))
 
 
-def test_what_is_wrong_is_one_line_and_status_1(tmp_path: Path) -> None:
+def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     broken = tmp_path / "broken.toml"
     broken.write_text(VERSION_1.replace("i64", "i65"))
-    message = run("check", str(broken), status=1)
-    assert message.count("\n") == 1
+    message = refusal("check", str(broken))
+    assert "\n" not in message
     assert "field[0].type" in message
-    assert "one of: bar, book_event" in run("show", "qoute", status=1)
-    assert "cannot be read" in run("show", "missing.toml", status=1)
+    assert "did you mean 'quote'?" in refusal("show", "qoute")
+    assert "one of: bar, book_event" in refusal("check", "qoute")
+    assert "cannot be read" in refusal("show", "missing.toml")
+
+
+def test_the_command_writes_one_line_and_ends_with_status_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["penstock", "model", "show", "qoute"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 1
+    assert re.fullmatch(r"error \[model\]: no model 'qoute' .*\n", capsys.readouterr().err)
 
 
 def test_an_incompatible_version_is_refused(tmp_path: Path) -> None:
     older, newer = tmp_path / "older.toml", tmp_path / "newer.toml"
     older.write_text(VERSION_1)
     newer.write_text(VERSION_1.replace("version = 1", "version = 2").replace("i64", "i32"))
-    message = run("check", str(newer), "--against", str(older), status=1)
+    message = refusal("check", str(newer), "--against", str(older))
     assert "breaks readers of version 1" in message
     assert "type of field 'a' was i64, now it is i32" in message
+
+
+def test_a_changed_document_with_the_same_version_is_refused(tmp_path: Path) -> None:
+    older, newer = tmp_path / "older.toml", tmp_path / "newer.toml"
+    older.write_text(VERSION_1)
+    newer.write_text(VERSION_1 + 'conflate = "sum"\n')
+    assert "the version must grow" in refusal("check", str(newer), "--against", str(older))
+    assert "readable by version 1" in run("check", str(older), "--against", str(older))

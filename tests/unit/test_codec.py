@@ -1,5 +1,6 @@
 """The packet format: its layout, what is accepted, what is refused and why."""
 
+import gc
 import struct
 
 import pytest
@@ -55,6 +56,15 @@ def header(kind: int = 1, count: int = 0, body: bytes = b"", extensions_size: in
 def message(flags: int = 0, topic: bytes = b"t", content: bytes = b"", extensions: bytes = b"") -> bytes:
     head = struct.pack("<HHIHHHH", flags, len(topic), len(content), 0, 0, len(extensions), 0)
     return head + extensions + topic + bytes(-len(topic) % 8) + content + bytes(-len(content) % 8)
+
+
+def test_a_packet_in_a_cycle_releases_its_buffer_before_the_buffers_owner_goes(packet: bytes) -> None:
+    data = bytearray(packet)
+    cycle: list[object] = [decode(data)]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    data.extend(b"x")  # nobody holds it any more
 
 
 class TestLayout:

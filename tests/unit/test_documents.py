@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.base.counters import Cause
+from penstock.model.message import RESERVED_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -38,6 +39,12 @@ def test_every_file_and_function_that_the_architecture_names_exists() -> None:
     for name in re.findall(r"`([a-z_]+/[\w/]+\.\w+)`", text):
         places = [ROOT / name, ROOT / "src" / "penstock" / name]
         assert any(place.exists() for place in places), name
+
+
+def test_the_models_document_lists_every_reserved_name() -> None:
+    text = (ROOT / "docs" / "models.md").read_text()
+    (listed,) = re.findall(r"no field can be\ncalled (.*?)\.\n", text, flags=re.DOTALL)
+    assert sorted(re.findall(r"`(\w+)`", listed)) == sorted(RESERVED_NAMES)
 
 
 def test_the_stream_document_explains_every_cause() -> None:

@@ -5,8 +5,9 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from penstock.base.errors import FilterExpressionError, LocalProtocolError
+from penstock.base.errors import FilterExpressionError, LocalProtocolError, ModelError
 from penstock.model import MessageModel, shipped
+from penstock.model.library import DIRECTORY
 from penstock.topics import Predicate, lowering
 from penstock.topics._predicate import ACCEPT, KIND_RANGE, KIND_TEXT, REJECT, Program
 from penstock.topics.expression import DEPTH_MAX, EXPRESSION_SIZE_MAX
@@ -52,6 +53,8 @@ def refusal(text: str) -> str:
         ("symbol = 'IBM' and price > 100", {"symbol": "IBM"}, False),
         ("SYMBOL = 'IBM' AND (Price > 100)", {"symbol": "IBM", "price": 101}, True),
         ("`order` = 3", {"order": 3}, True),
+        ('symbol = "O\'Neil"', {"symbol": "O'Neil"}, True),
+        ("symbol == 'IBM'", {"symbol": "IBM"}, True),
         ("100 < price", {"price": 101}, True),
         ("price between 1 and 2.5", {"price": 2.5}, True),
         ("price not between 1 and 2.5", {"price": 2.51}, True),
@@ -179,7 +182,9 @@ def test_nan_is_above_every_number_and_equal_to_itself() -> None:
         ("1 = 1", "'1' is not supported here"),
         ("price <=> 1", "is not supported here"),
         ("price > 5L", "is not supported here"),
-        ("symbol = 'it''s'", "is not supported here"),
+        ("symbol = 'it''s'", 'an apostrophe stands within double quotes: "O\'Neil"'),
+        ("symbol like 'it''s%'", "an apostrophe stands within double quotes"),
+        ("symbol in ('it''s')", "an apostrophe stands within double quotes"),
         ("symbol like 'a!%' escape '!'", "is not supported here"),
         ("price between symmetric 2 and 1", "is not supported here"),
         ("price", "'price' is not supported here"),
@@ -235,6 +240,73 @@ def test_many_records_at_once() -> None:
     assert predicate.select_at(b"", none, none).tolist() == []
     empty = np.array([0], np.uint32)
     assert predicate.select_at(b"", empty, empty).tolist() == [False]
+
+
+def test_a_message_of_another_model_is_refused() -> None:
+    trade, quote = shipped("trade"), shipped("quote")
+    predicate = Predicate.compile("price > 100", trade)
+    with pytest.raises(ModelError, match=r"of <MessageModel quote .* of <MessageModel trade "):
+        predicate(quote.new(symbol="IBM"))
+    same = MessageModel.load(DIRECTORY / "trade.toml")
+    assert predicate(same.new(price=101))
+    lookalike = MessageModel.parse((DIRECTORY / "trade.toml").read_text().replace("decimals = 8", "decimals = 4"))
+    with pytest.raises(ModelError, match="trade"):
+        predicate(lookalike.new(price=101))
+
+
+VERSIONED = """
+id = 9
+name = "sample"
+version = 2
+field = [{ name = "a", type = "i32" }, { name = "b", type = "i32", since = 2 }]
+"""
+OLDER = 'id = 9\nname = "sample"\nversion = 1\nfield = [{ name = "a", type = "i32" }]'
+
+
+def test_a_message_is_read_as_the_version_it_has() -> None:
+    newer, older = MessageModel.parse(VERSIONED), MessageModel.parse(OLDER)
+    predicate = Predicate.compile("b is null", newer)
+    assert not predicate(newer.new(a=1, b=2))
+    assert predicate(newer.view(bytes(8), version=1))  # b lies in the padding of version 1
+    assert predicate(older.new(a=1))
+    assert not predicate(newer.view(bytes(8), version=3))
+    assert not Predicate.compile("b is null", newer, version=1)(newer.new(a=1, b=2))
+
+
+def test_an_array_of_other_records_is_refused() -> None:
+    trade, quote = shipped("trade"), shipped("quote")
+    predicate = Predicate.compile("price > 100", trade)
+    with pytest.raises(ModelError, match="bytes, they are not trade version 1 of 72 bytes"):
+        predicate.select(np.zeros(2, quote.dtype))
+    with pytest.raises(ModelError, match="dtype int64"):
+        predicate.select(np.zeros(9, np.int64))
+    longer = np.dtype({**_parts_of(trade.dtype), "itemsize": 80})
+    moved = np.dtype({**_parts_of(trade.dtype), "names": [f"x_{name}" for name in trade.dtype.names or ()]})
+    for dtype in (longer, moved):
+        with pytest.raises(ModelError, match="they are not trade"):
+            predicate.select(np.zeros(2, dtype))
+    data = np.frombuffer(bytes(trade.new(price=101)) * 2, np.uint8)
+    assert predicate.select(data).tolist() == [True, True]
+
+
+def _parts_of(dtype: np.dtype[np.void]) -> dict[str, object]:
+    assert dtype.names is not None
+    assert dtype.fields is not None
+    places = [dtype.fields[name] for name in dtype.names]
+    return {
+        "names": list(dtype.names),
+        "formats": [place[0] for place in places],
+        "offsets": [place[1] for place in places],
+        "itemsize": dtype.itemsize,
+    }
+
+
+def test_an_array_of_the_older_version_that_a_predicate_is_for_is_taken() -> None:
+    newer, older = MessageModel.parse(VERSIONED), MessageModel.parse(OLDER)
+    records = np.zeros(3, older.dtype)
+    assert Predicate.compile("b is null", newer, version=1).select(records).tolist() == [True] * 3
+    with pytest.raises(ModelError, match="sample version 2"):
+        Predicate.compile("b is null", newer).select(records)
 
 
 def test_records_outside_the_data_are_refused() -> None:

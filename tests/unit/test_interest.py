@@ -8,7 +8,6 @@ from penstock.topics.interest import INTEREST_SIZE_MAX, AnyLevel, Literal, Numer
 from penstock.topics.ranges import NUMBER_MAX, blocks
 
 
-@pytest.mark.spec("FILT-6")
 @pytest.mark.parametrize(
     ("text", "kind", "subject"),
     [
@@ -54,8 +53,10 @@ def test_interests_that_mean_the_same_are_equal() -> None:
         ("a..b", "level 2", "empty"),
         ("!!a", "level 1", "'!' is reserved"),
         ("a.>.b", "level 2", "'>' stands before"),
-        ("a.*b", "level 2", "'*' is reserved"),
-        ("a.b**", "level 2", "'*' is reserved"),
+        ("a.*b", "level 2", "'*' stands alone or at the end of a level"),
+        ("*AA.x", "level 1", "'*' stands alone or at the end of a level"),
+        ("a*b.c", "level 1", "'*' stands alone or at the end of a level"),
+        ("a.b**", "level 2", "'*' stands alone or at the end of a level"),
         ("a.b>", "level 2", "'>' is reserved"),
         ("a.b#", "level 2", "'#' is reserved"),
         ("a.b/", "level 2", "'/' is reserved"),

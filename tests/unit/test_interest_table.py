@@ -1,5 +1,6 @@
 """The interest table: what it delivers, refuses and costs."""
 
+import re
 import threading
 
 import numpy
@@ -8,6 +9,8 @@ import pytest
 
 from penstock.base.errors import LimitError, LocalProtocolError, TopicError
 from penstock.topics import Interest, InterestTable, TableLimits
+from penstock.topics import regexes as regexes_module
+from penstock.topics import table as table_module
 
 SEED = bytes(range(16))
 
@@ -23,7 +26,6 @@ def match_batch(table: InterestTable, *topics: bytes) -> list[list[int]]:
     return [sorted(subscribers[bounds[i] : bounds[i + 1]].tolist()) for i in range(len(topics))]
 
 
-@pytest.mark.spec("FILT-6")
 @pytest.mark.parametrize(
     ("interest", "wanted", "unwanted"),
     [
@@ -52,7 +54,6 @@ def test_what_an_interest_matches(interest: str, wanted: list[str], unwanted: li
     assert match_batch(table, *map(str.encode, wanted + unwanted)) == [[3]] * len(wanted) + [[]] * len(unwanted)
 
 
-@pytest.mark.spec("FILT-6")
 def test_tags() -> None:
     table = InterestTable(seed=SEED)
     table.add("#halted", 1)
@@ -63,7 +64,18 @@ def test_tags() -> None:
     assert table.match("halted") == []
 
 
-@pytest.mark.spec("FILT-6")
+def test_a_text_is_not_taken_for_a_list_of_tags() -> None:
+    with pytest.raises(TopicError, match=re.escape("write ['halted']")):
+        InterestTable(seed=SEED).match("md.us", "halted")
+
+
+def test_a_table_without_a_seed_takes_one_at_random(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    monkeypatch.setattr(table_module, "random_bytes", lambda size: sizes.append(size) or SEED)
+    InterestTable()
+    assert sizes == [16]
+
+
 @pytest.mark.parametrize("positive", ["md.us", "md.*", "md.>", "md.u*", "/md.*/", "#t"])
 @pytest.mark.parametrize("negative", ["!md.us", "!*.us", "!>", "!md.us*", "!/.*us/", "!#t"])
 def test_a_negative_interest_outweighs_every_positive_one(positive: str, negative: str) -> None:
@@ -108,7 +120,6 @@ def test_ranges_that_share_blocks_do_not_disturb_each_other() -> None:
     assert table.match("a.5") == []
 
 
-@pytest.mark.spec("FILT-12")
 def test_topics_need_no_registration_and_leave_no_trace() -> None:
     table = InterestTable(seed=SEED)
     table.add("new.>", 1)
@@ -345,7 +356,6 @@ def test_the_seed_changes_the_layout_and_nothing_else() -> None:
 # Threads
 
 
-@pytest.mark.spec("FILT-6")
 def test_interests_change_while_others_match() -> None:
     table = InterestTable(seed=SEED)
     stable = [f"md.us.eq.S{number}.quote" for number in range(300)]
@@ -382,3 +392,74 @@ def test_interests_change_while_others_match() -> None:
         thread.join()
     assert not wrong
     assert len(table) == 301
+
+
+def test_a_match_under_way_does_not_hide_a_new_regex(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The expression comes in while the topic is being matched: what was found without it must not be remembered."""
+    table = InterestTable(seed=SEED)
+    table.add("/a.*/", 1)
+    matching = regexes_module._Group.matching
+
+    def matching_meanwhile(group: regexes_module._Group, topic: bytes) -> list[str]:
+        found = matching(group, topic)
+        if topic == b"abc":
+            monkeypatch.undo()
+            table.add("/ab.*/", 2)
+        return found
+
+    monkeypatch.setattr(regexes_module._Group, "matching", matching_meanwhile)
+    table.match("abc")
+    assert table.match("abc") == [1, 2]
+
+
+def test_a_match_under_way_outlives_its_regex(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = InterestTable(seed=SEED)
+    table.add("/a.*/", 1)
+    matching = regexes_module._Group.matching
+
+    def matching_meanwhile(group: regexes_module._Group, topic: bytes) -> list[str]:
+        found = matching(group, topic)
+        table.remove("/a.*/", 1)
+        return found
+
+    monkeypatch.setattr(regexes_module._Group, "matching", matching_meanwhile)
+    assert table.match("abc") == [1]
+    assert table.match("abc") == []
+
+
+def test_regexes_change_while_others_match() -> None:
+    table = InterestTable(seed=SEED)
+    table.add("/md[.].*/", 1)
+    wrong: list[object] = []
+    is_done = threading.Event()
+
+    def keep_matching() -> None:
+        number = 0
+        while not is_done.is_set() and not wrong:
+            number += 1
+            try:
+                found = table.match(f"md.{number % 50}")
+            except Exception as error:
+                wrong.append(error)
+                return
+            if 1 not in found:
+                wrong.append(found)
+
+    threads = [threading.Thread(target=keep_matching) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(400):
+            subscriber = 2 + number % 200
+            table.add("/md[.].*/", subscriber)
+            table.add(f"/md[.]{number % 50}/", subscriber)
+            if subscriber not in table.match(f"md.{number % 50}"):
+                wrong.append(number)
+            table.remove(f"/md[.]{number % 50}/", subscriber)
+            if number % 3:
+                table.remove_subscriber(subscriber)
+    finally:
+        is_done.set()
+        for thread in threads:
+            thread.join()
+    assert wrong == []

@@ -2,6 +2,7 @@
 
 import gc
 import math
+from datetime import UTC, datetime
 from decimal import Decimal
 
 import numpy as np
@@ -114,6 +115,8 @@ def test_a_read_only_buffer_is_not_written() -> None:
         ("small", 128, "from -127 to 127"),
         ("small", 1.0, "an integer"),
         ("small", "1", "an integer"),
+        ("time", datetime(2024, 3, 28, tzinfo=UTC), "nanoseconds since 1970 as an integer"),
+        ("time", np.datetime64(1, "ns"), "nanoseconds since 1970 as an integer"),
         ("wide", 2**64 - 1, "to 18446744073709551614"),
         ("wide", -1, "from 0"),
         ("plain", None, "cannot be missing"),

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.base.errors import ConfigurationError, ModelError, UnknownKeyError
 from penstock.model import MessageModel, shipped, shipped_names
+from penstock.model.library import DIRECTORY
 
 
 def parse(fields: str, head: str = "version = 1") -> MessageModel:
@@ -57,7 +58,7 @@ def test_flags_are_as_wide_as_their_highest_bit_needs(bit: int, size: int) -> No
     [
         (field("a", "u8") * 2, "field 'a' is there twice"),
         (field("A", "u8"), "'A' is not a name"),
-        (field("class", "u8"), "'class' is not a name"),
+        (field("class", "u8"), "'class' is a Python keyword"),
         (field("topic", "u8"), "'topic' is reserved"),
         (field("to_json", "u8"), "'to_json' is reserved"),
         (field("model", "u8"), "'model' is reserved"),
@@ -90,8 +91,10 @@ def test_parts_that_do_not_add_up_are_refused() -> None:
         parse(field("a_{n}", "i64", 'repeat = 2\npart = "p"'), head='version = 1\nparts = [{name = "p", size = 8}]')
     with pytest.raises(ModelError, match="part 'q' has no field"):
         parse(field("a", "i64", 'part = "p"'), head='version = 1\nparts = [{name = "p"}, {name = "q"}]')
-    with pytest.raises(ModelError, match="part '' is not one of: p"):
-        parse(field("a", "i64"), head='version = 1\nparts = [{name = "p"}]')
+    with pytest.raises(ModelError, match="field\\[0\\] 'a': needs a part, one of: p, q"):
+        parse(field("a", "i64"), head='version = 1\nparts = [{name = "p"}, {name = "q"}]')
+    with pytest.raises(ModelError, match="part 'r' is not one of: p"):
+        parse(field("a", "i64", 'part = "r"'), head='version = 1\nparts = [{name = "p"}]')
 
 
 def test_a_field_older_than_the_one_before_it_is_refused() -> None:
@@ -155,7 +158,6 @@ VERSION_1 = field("a", "i64") + field("b", "enum", "values = { x = 1 }")
 VERSION_2 = field("a", "i64") + field("b", "enum", "values = { x = 1, y = 2 }") + field("c", "i32", "since = 2")
 
 
-@pytest.mark.spec("ADM-6")
 def test_a_version_that_only_adds_is_readable_by_older_clients_and_reads_older_records() -> None:
     older, newer = parse(VERSION_1), parse(VERSION_2, head="version = 2")
     assert newer.incompatibilities(older) == []
@@ -187,6 +189,32 @@ def test_a_version_that_changes_what_was_there_is_found_out(newer: str, says: st
     assert any(says in reason for reason in reasons), reasons
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        VERSION_1.replace("x = 1", "x = 1, y = 2"),
+        VERSION_1 + 'conflate = "never"\n',
+        VERSION_1 + field("c", "i32"),
+        "conflate = false\n" + VERSION_1,
+    ],
+)
+def test_a_changed_model_needs_a_new_version(changed: str) -> None:
+    older = parse(VERSION_1)
+    reasons = parse(changed).incompatibilities(older)
+    assert "the version must grow: the model has changed, and version 1 is in use" in reasons
+    assert not any("must grow" in reason for reason in parse(changed, head="version = 2").incompatibilities(older))
+
+
+def test_other_words_in_a_description_need_no_new_version() -> None:
+    worded = 'description = "words"\n' + VERSION_1 + 'description = "more words"\n'
+    assert parse(worded).incompatibilities(parse(VERSION_1)) == []
+
+
+def test_a_name_that_is_not_shipped_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(ModelError, match=r"did you mean 'quote'\? there are: bar, book_event"):
+        shipped("qoute")
+
+
 def test_a_part_that_moves_is_found_out() -> None:
     def parted(left: str, version: int) -> MessageModel:
         fields = left + field("z", "i64", 'part = "right"')
@@ -195,3 +223,11 @@ def test_a_part_that_moves_is_found_out() -> None:
     older = parted(field("a", "i64", 'part = "left"'), 1)
     newer = parted(field("a", "i64", 'part = "left"') + field("b", "i64", 'part = "left"\nsince = 2'), 2)
     assert "part 'right' moved from byte 8 to 16" in newer.incompatibilities(older)
+
+
+def test_a_path_may_be_a_text() -> None:
+    assert MessageModel.load(str(DIRECTORY / "trade.toml")) == shipped("trade")
+
+
+def test_a_model_says_what_it_is() -> None:
+    assert repr(shipped("trade")) == "<MessageModel trade version 1 (id 2, 11 fields)>"

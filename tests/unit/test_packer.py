@@ -135,7 +135,6 @@ class TestPacker:
         with pytest.raises(LocalProtocolError):
             packer.add("t", bytes(MESSAGE_SIZE_MAX + 1))
 
-    @pytest.mark.spec("FILT-16")
     def test_a_direct_message_needs_no_topic(self) -> None:
         packer = Packer(*STREAM)
         extensions = {Extension.TAGS: b"tag", Extension.DESTINATION: encode_destination(9)}

@@ -1,6 +1,7 @@
 """Time and randomness as things that are passed in, so that the simulator can pass in its own."""
 
 import random
+import secrets
 import time
 from typing import Protocol
 
@@ -35,3 +36,8 @@ class SystemRandomness:
 
     def below(self, limit: int) -> int:
         return self._source.randrange(limit)
+
+
+def random_bytes(size: int) -> bytes:
+    """Bytes that nobody can guess, for keys; what a simulation must repeat takes its bytes from the simulator."""
+    return secrets.token_bytes(size)

@@ -1,8 +1,8 @@
 """`penstock model`: look at message models, and check them before they go into use."""
 
+import difflib
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -12,10 +12,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.base.errors import ModelError, PenstockError
-from penstock.model import Field, MessageModel, shipped, shipped_names
+from penstock.base.errors import ModelError
+from penstock.model import Field, MessageModel, Part, shipped, shipped_names
 
 app = typer.Typer(help="Show and check message models.", no_args_is_help=True)
+
+OWN_ID_MIN = 100
+"""Ids below are for the models that come with Penstock."""
 
 NameOrPath = Annotated[str, typer.Argument(help="A shipped model (quote, trade, …) or the path of a TOML document.")]
 
@@ -28,42 +31,53 @@ class Form(StrEnum):
     NUMPY = "numpy"
 
 
+def _form(text: str) -> str:
+    if text not in list(Form):
+        raise typer.BadParameter(f"{text!r} is none of: {', '.join(Form)}")
+    return text
+
+
 @app.command()
 def show(
     model: NameOrPath,
-    form: Annotated[Form, typer.Option("--as", help="What to show it as.")] = Form.TABLE,
+    form: Annotated[
+        str, typer.Option("--as", metavar="|".join(Form), callback=_form, help="What to show it as.")
+    ] = Form.TABLE,
 ) -> None:
     """Show a model: where its fields lie, or its schema in another system's words."""
-    with _clear_errors():
-        loaded = _model(model)
-        if form is Form.TABLE:
-            _show_table(loaded)
-        else:
-            typer.echo(_text(loaded, form))
+    loaded = _model(model)
+    if form == Form.TABLE:
+        _show_table(loaded)
+    else:
+        typer.echo(_text(loaded, Form(form)))
 
 
 @app.command()
 def check(
-    path: Annotated[Path, typer.Argument(help="The TOML document.")],
+    model: NameOrPath,
     against: Annotated[
         str | None,
         typer.Option(help="The version in use (a path or a shipped model) whose readers must go on reading."),
     ] = None,
 ) -> None:
     """Check a model document; with --against, also that it only adds to an older version."""
-    with _clear_errors():
-        model = MessageModel.load(path)
-        older = _model(against) if against is not None else None
-        reasons = model.incompatibilities(older) if older is not None else []
-        if older is not None and reasons:
-            raise ModelError(
-                f"{model.name} version {model.version} breaks readers of version {older.version}: {'; '.join(reasons)}",
-                where=str(path),
-            )
-        readable = f", readable by version {older.version}" if older is not None else ""
-        typer.echo(
-            f"{model.name} version {model.version}: {len(model.fields)} fields, {model.record_size} bytes{readable}"
+    loaded = _model(model)
+    older = _model(against) if against is not None else None
+    reasons = loaded.incompatibilities(older) if older is not None else []
+    if older is not None and reasons:
+        raise ModelError(
+            f"{loaded.name} version {loaded.version} breaks readers of version {older.version}: {'; '.join(reasons)}",
+            where=model,
         )
+    readable = f", readable by version {older.version}" if older is not None else ""
+    typer.echo(
+        f"{loaded.name} version {loaded.version}: {len(loaded.fields)} fields, {loaded.record_size} bytes{readable}"
+    )
+    for taken in map(shipped, shipped_names()):
+        if taken.id == loaded.id and taken.name != loaded.name:
+            typer.echo(
+                f"warning: id {taken.id} is that of the shipped model {taken.name!r}; yours start at {OWN_ID_MIN}"
+            )
 
 
 def _model(name_or_path: str) -> MessageModel:
@@ -71,8 +85,11 @@ def _model(name_or_path: str) -> MessageModel:
         return shipped(name_or_path)
     path = Path(name_or_path)
     if path.suffix != ".toml" and not path.exists():
+        near = difflib.get_close_matches(name_or_path, shipped_names(), n=1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
         raise ModelError(
-            f"no model {name_or_path!r}", hint=f"name a TOML document or one of: {', '.join(shipped_names())}"
+            f"no model {name_or_path!r}",
+            hint=f"{meant}name the path of a TOML document, or one of: {', '.join(shipped_names())}",
         )
     return MessageModel.load(path)
 
@@ -115,11 +132,30 @@ def _show_table(model: MessageModel) -> None:
         if len(model.parts) > 1:
             table.add_section()
             table.add_row(str(part.offset), str(part.size), f"[bold]{part.name}[/bold]", "part", style="cyan")
-        for field in model.fields:
-            if field.part == part.name:
-                place = str(field.offset), str(field.size)
-                table.add_row(*place, field.name, field.type_text, _notes(field), field.description)
+        for row in _rows(model, part):
+            if isinstance(row, Field):
+                place = str(row.offset), str(row.size)
+                table.add_row(*place, row.name, row.type_text, _notes(row), row.description)
+            else:
+                offset, size, what = row
+                table.add_row(str(offset), str(size), "", what, style="dim")
     Console().print(table)
+
+
+def _rows(model: MessageModel, part: Part) -> Iterator[Field | tuple[int, int, str]]:
+    """The fields of a part and what lies between and behind them, so that every byte is in one row."""
+    at = part.offset
+    for field in model.fields:
+        if field.part == part.name:
+            if field.offset > at:
+                yield at, field.offset - at, "padding"
+            yield field
+            at = field.end
+    if at % 8:
+        yield at, -at % 8, "padding"
+        at += -at % 8
+    if at < part.offset + part.size:
+        yield at, part.offset + part.size - at, "reserved"
 
 
 def _notes(field: Field) -> str:
@@ -128,14 +164,6 @@ def _notes(field: Field) -> str:
         notes.append(f"since {field.since}")
     if field.conflate != "last":
         notes.append(f"conflate {field.conflate}")
+    notes += [f"{name} = {number}" for name, number in field.values.items()]
+    notes += [f"bit {number} {name}" for name, number in field.bits.items()]
     return ", ".join(notes)
-
-
-@contextmanager
-def _clear_errors() -> Iterator[None]:
-    """What Penstock raises on purpose is one red line and exit status 1, not a traceback."""
-    try:
-        yield
-    except PenstockError as error:
-        Console(stderr=True).print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(1) from None

@@ -10,13 +10,14 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, P
 from cpython.float cimport PyFloat_FromDouble
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.math cimport fabs, isfinite, isnan, llrint
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
 from decimal import Decimal, InvalidOperation
 from operator import index
 
 from penstock.base.errors import ModelError
+from penstock.model._numbers cimport F4, TEXT, U8, Storage, read_float, read_integer, storage_of, text_size
 
 cdef enum Kind:
     KIND_INTEGER
@@ -26,14 +27,8 @@ cdef enum Kind:
     KIND_ENUM
     KIND_FLAGS
 
-cdef enum Storage:
-    I1, I2, I4, I8, U1, U2, U4, U8, F4, F8, TEXT
-
 cdef dict KINDS = {
     "f32": KIND_FLOAT, "f64": KIND_FLOAT, "price": KIND_PRICE, "text": KIND_TEXT, "enum": KIND_ENUM, "flags": KIND_FLAGS,
-}
-cdef dict STORAGES = {
-    "i1": I1, "i2": I2, "i4": I4, "i8": I8, "u1": U1, "u2": U2, "u4": U4, "u8": U8, "f4": F4, "f8": F8,
 }
 
 cdef int64_t EXACT_MAX = 9007199254740992  # 2**53: integers up to here are exact as doubles
@@ -163,6 +158,7 @@ cdef class FieldAccessor:
     cdef Py_ssize_t size
     cdef int since
     cdef bint optional
+    cdef str expected
     cdef int64_t missing
     cdef object low
     cdef object high
@@ -242,7 +238,7 @@ cdef class FieldAccessor:
         try:
             return self._write_integer(place, index(value), value)
         except TypeError:
-            raise self._refusal(value, "an integer") from None
+            raise self._refusal(value, self.expected) from None
 
     cdef int _write_integer(self, unsigned char* place, integer, value) except -1:
         if not self.low <= integer <= self.high:
@@ -363,11 +359,12 @@ cdef FieldAccessor make_accessor(RecordLayout layout, field):
     accessor.__doc__ = field.description
     accessor.layout = layout
     accessor.kind = KINDS.get(field.type, KIND_INTEGER)
-    accessor.storage = STORAGES.get(field.storage, TEXT)
+    accessor.storage = storage_of(field.storage)
     accessor.offset = field.offset
     accessor.size = field.size
     accessor.since = field.since
     accessor.optional = field.optional
+    accessor.expected = "nanoseconds since 1970 as an integer" if field.type == "timestamp" else "an integer"
     accessor.missing = <int64_t>(<uint64_t>((field.missing or 0) & 0xFFFFFFFFFFFFFFFF))
     accessor.low, accessor.high = field.bounds
     accessor.decimals = field.decimals
@@ -397,53 +394,9 @@ cdef int write_missing(FieldAccessor field, unsigned char* place) except -1:
     return 0
 
 
-cdef int64_t read_integer(Storage storage, const unsigned char* place) noexcept nogil:
-    """The integer at `place`, sign-extended; an unsigned one of 64 bits keeps its bits."""
-    cdef int16_t i2
-    cdef int32_t i4
-    cdef int64_t i8
-    cdef uint16_t u2
-    cdef uint32_t u4
-    if storage == I8 or storage == U8:
-        memcpy(&i8, place, 8)
-        return i8
-    if storage == I4:
-        memcpy(&i4, place, 4)
-        return i4
-    if storage == U4:
-        memcpy(&u4, place, 4)
-        return u4
-    if storage == I2:
-        memcpy(&i2, place, 2)
-        return i2
-    if storage == U2:
-        memcpy(&u2, place, 2)
-        return u2
-    if storage == I1:
-        return <int8_t>place[0]
-    return place[0]
-
-
-cdef double read_float(Storage storage, const unsigned char* place) noexcept nogil:
-    cdef float f4
-    cdef double f8
-    if storage == F4:
-        memcpy(&f4, place, 4)
-        return f4
-    memcpy(&f8, place, 8)
-    return f8
-
-
 cdef void write_float(Storage storage, unsigned char* place, double number) noexcept nogil:
     cdef float f4 = <float>number
     if storage == F4:
         memcpy(place, &f4, 4)
     else:
         memcpy(place, &number, 8)
-
-
-cdef Py_ssize_t text_size(const unsigned char* place, Py_ssize_t size) noexcept nogil:
-    """How long a text is without its padding."""
-    while size > 0 and place[size - 1] == 0:
-        size -= 1
-    return size

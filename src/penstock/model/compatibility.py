@@ -1,7 +1,10 @@
 """Whether a newer version of a model only adds, so that programs that know the older one go on reading."""
 
+import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from penstock.model.layout import Field
 
@@ -20,6 +23,8 @@ def _differences(newer: "MessageModel", older: "MessageModel") -> Iterator[str]:
         yield f"the model's name was {older.name!r}, now it is {newer.name!r}"
     if newer.version < older.version:
         yield f"the version went back from {older.version} to {newer.version}"
+    if newer.version == older.version and _without_words(newer) != _without_words(older):
+        yield f"the version must grow: the model has changed, and version {older.version} is in use"
     yield from _moved_parts(newer, older)
     for field in older.fields:
         if field.name in newer.fields_by_name:
@@ -29,6 +34,12 @@ def _differences(newer: "MessageModel", older: "MessageModel") -> Iterator[str]:
     for field in newer.fields:
         if field.name not in older.fields_by_name and field.since <= older.version:
             yield f"field {field.name!r} is new, but says it is there since version {field.since}"
+
+
+def _without_words(model: "MessageModel") -> "MessageModel":
+    """The model without its descriptions, which change nothing for programs."""
+    fields = tuple(msgspec.structs.replace(field, description="") for field in model.fields)
+    return dataclasses.replace(model, fields=fields, description="")
 
 
 def _moved_parts(newer: "MessageModel", older: "MessageModel") -> Iterator[str]:

@@ -215,6 +215,8 @@ def _check_mapping(names: dict[str, int], key: str, here: str) -> None:
 
 
 def _check_part(part: str, part_names: list[str], here: str) -> None:
+    if part_names and not part:
+        raise ModelError(f"needs a part, one of: {', '.join(part_names)}", where=here)
     if part_names and part not in part_names:
         raise ModelError(f"part {part!r} is not one of: {', '.join(part_names)}", where=here)
     if part and not part_names:
@@ -223,7 +225,9 @@ def _check_part(part: str, part_names: list[str], here: str) -> None:
 
 def _check_name(name: str, here: str) -> None:
     # Lower case only: Spark does not tell names apart by case.
-    if not NAME.fullmatch(name) or keyword.iskeyword(name):
+    if keyword.iskeyword(name):
+        raise ModelError(f"{name!r} is a Python keyword", where=here, hint="fields are attributes: choose another name")
+    if not NAME.fullmatch(name):
         raise ModelError(f"{name!r} is not a name", where=here, hint="lower-case letters, digits and _, like bid_price")
 
 

@@ -1,5 +1,6 @@
 """The models that come with Penstock: one TOML document each, in the directory library/ beside this file."""
 
+import difflib
 from functools import cache
 from pathlib import Path
 
@@ -17,5 +18,7 @@ def shipped_names() -> list[str]:
 def shipped(name: str) -> MessageModel:
     """The shipped model of that name."""
     if name not in shipped_names():
-        raise ModelError(f"no model {name!r} is shipped", hint=f"there are: {', '.join(shipped_names())}")
+        near = difflib.get_close_matches(name, shipped_names(), n=1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise ModelError(f"no model {name!r} is shipped", hint=f"{meant}there are: {', '.join(shipped_names())}")
     return MessageModel.load(DIRECTORY / f"{name}.toml")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class MessageModel:
     """A message model, compiled: made by parse() or load(), never changed.
 
@@ -45,9 +45,12 @@ class MessageModel:
         return _compile(parse_toml(text, ModelDocument, where=where), where)
 
     @staticmethod
-    def load(path: Path) -> MessageModel:
+    def load(path: str | Path) -> MessageModel:
         """The model in a TOML file."""
-        return _compile(load_toml(path, ModelDocument), str(path))
+        return _compile(load_toml(Path(path), ModelDocument), str(path))
+
+    def __repr__(self) -> str:
+        return f"<MessageModel {self.name} version {self.version} (id {self.id}, {len(self.fields)} fields)>"
 
     def __hash__(self) -> int:
         return hash((self.id, self.name, self.version))

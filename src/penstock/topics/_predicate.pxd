@@ -16,19 +16,6 @@ cpdef enum:
     KIND_FIELDS_TEXT = 6    # two texts
 
 cpdef enum:
-    STORAGE_I1 = 0
-    STORAGE_I2 = 1
-    STORAGE_I4 = 2
-    STORAGE_I8 = 3
-    STORAGE_U1 = 4
-    STORAGE_U2 = 5
-    STORAGE_U4 = 6
-    STORAGE_U8 = 7
-    STORAGE_F4 = 8
-    STORAGE_F8 = 9
-    STORAGE_TEXT = 10
-
-cpdef enum:
     SIGN_LESS = 1
     SIGN_EQUAL = 2
     SIGN_GREATER = 4
@@ -46,7 +33,7 @@ cdef struct Node:
     int32_t on_false
     int32_t on_missing
     uint8_t kind
-    uint8_t storage
+    uint8_t storage         # a Storage of model/_numbers.pxd
     uint8_t storage_right
     uint8_t signs           # the outcomes of a comparison for which the test holds
     uint32_t offset

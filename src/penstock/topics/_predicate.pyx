@@ -1,11 +1,12 @@
 """Evaluates predicates; _predicate.pxd has the program's form, lowering.py writes programs."""
 
 from libc.math cimport isnan
-from libc.stdint cimport int8_t, int16_t, uint16_t, uint64_t
+from libc.stdint cimport uint16_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
 from penstock.base.errors import LocalProtocolError
+from penstock.model._numbers cimport F4, F8, TEXT, U8, read_float, read_integer, storage_of, text_size
 
 cdef extern from *:
     ctypedef long long int128_t "__int128"
@@ -13,12 +14,6 @@ cdef extern from *:
 cdef int64_t NAN_KEY = 0x7FFFFFFFFFFFFFFF
 cdef uint64_t SIGN_BIT = 0x8000000000000000ULL
 
-# As lowering.py names them.
-STORAGES = {
-    "i1": STORAGE_I1, "i2": STORAGE_I2, "i4": STORAGE_I4, "i8": STORAGE_I8,
-    "u1": STORAGE_U1, "u2": STORAGE_U2, "u4": STORAGE_U4, "u8": STORAGE_U8,
-    "f4": STORAGE_F4, "f8": STORAGE_F8,
-}
 cdef int[11] WIDTHS = [1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 0]
 
 
@@ -91,10 +86,10 @@ cdef int _fill(Node* node, source) except -1:
     test = source.test
     node.kind = test.kind
     node.signs = test.signs
-    node.storage = STORAGES.get(test.field.storage, STORAGE_TEXT)
+    node.storage = storage_of(test.field.storage)
     node.offset, node.size, node.end = test.field.offset, test.field.size, test.field.end
     if test.right is not None:
-        node.storage_right = STORAGES.get(test.right.storage, STORAGE_TEXT)
+        node.storage_right = storage_of(test.right.storage)
         node.offset_right, node.size_right = test.right.offset, test.right.size
         node.end = max(test.field.end, test.right.end)
     node.constant, node.constant_size = source.constant, source.constant_size
@@ -111,8 +106,8 @@ cdef int _check(const Node* node, Py_ssize_t index, Py_ssize_t count, Py_ssize_t
     if (
         node.kind > KIND_FIELDS_TEXT
         or node.size < 1
-        or text != (node.storage == STORAGE_TEXT)
-        or (both and text != (node.storage_right == STORAGE_TEXT))
+        or text != (node.storage == TEXT)
+        or (both and text != (node.storage_right == TEXT))
         or (not text and WIDTHS[node.storage] != <int>node.size)
         or (both and not text and WIDTHS[node.storage_right] != <int>node.size_right)
         or <uint64_t>node.offset + node.size > node.end
@@ -166,34 +161,11 @@ cdef inline bint holds(const Node* node, const unsigned char* pool, const unsign
 
 cdef inline int64_t key(uint8_t storage, const unsigned char* place) noexcept nogil:
     """An integer that orders as Spark orders the values; one of 64 unsigned bits is moved down by 2**63."""
-    cdef int16_t i2
-    cdef int32_t i4
-    cdef int64_t i8
-    cdef uint16_t u2
-    cdef uint32_t u4
-    if storage == STORAGE_I8:
-        memcpy(&i8, place, 8)
-        return i8
-    if storage == STORAGE_U8:
-        memcpy(&i8, place, 8)
-        return <int64_t>(<uint64_t>i8 ^ SIGN_BIT)
-    if storage == STORAGE_I4:
-        memcpy(&i4, place, 4)
-        return i4
-    if storage == STORAGE_U4:
-        memcpy(&u4, place, 4)
-        return u4
-    if storage == STORAGE_U1:
-        return place[0]
-    if storage == STORAGE_I1:
-        return <int8_t>place[0]
-    if storage == STORAGE_I2:
-        memcpy(&i2, place, 2)
-        return i2
-    if storage == STORAGE_U2:
-        memcpy(&u2, place, 2)
-        return u2
-    return float_key(read_float(storage, place))
+    cdef int64_t integer
+    if storage == F4 or storage == F8:
+        return float_key(read_float(storage, place))
+    integer = read_integer(storage, place)
+    return <int64_t>(<uint64_t>integer ^ SIGN_BIT) if storage == U8 else integer
 
 
 cdef inline int64_t float_key(double number) noexcept nogil:
@@ -211,26 +183,13 @@ def key_of_float(double number):
     return float_key(number)
 
 
-cdef inline double read_float(uint8_t storage, const unsigned char* place) noexcept nogil:
-    cdef float f4
-    cdef double f8
-    if storage == STORAGE_F4:
-        memcpy(&f4, place, 4)
-        return f4
-    memcpy(&f8, place, 8)
-    return f8
-
-
 cdef inline int128_t read_number(uint8_t storage, const unsigned char* place) noexcept nogil:
-    cdef uint64_t u8
-    if storage == STORAGE_U8:
-        memcpy(&u8, place, 8)
-        return <int128_t>u8
-    return <int128_t>key(storage, place)
+    cdef int64_t integer = read_integer(storage, place)
+    return <int128_t><uint64_t>integer if storage == U8 else <int128_t>integer
 
 
 cdef inline double read_double(uint8_t storage, const unsigned char* place) noexcept nogil:
-    if storage == STORAGE_F4 or storage == STORAGE_F8:
+    if storage == F4 or storage == F8:
         return read_float(storage, place)
     return <double>read_number(storage, place)
 
@@ -260,12 +219,6 @@ cdef inline int sign_of_text(
     if text_size(right + common, right_size - common) > 0:
         return SIGN_LESS
     return SIGN_EQUAL
-
-
-cdef inline Py_ssize_t text_size(const unsigned char* text, Py_ssize_t size) noexcept nogil:
-    while size > 0 and text[size - 1] == 0:
-        size -= 1
-    return size
 
 
 cdef bint like(

@@ -45,6 +45,8 @@ SUPPORTED = (
     "over fields and literals"
 )
 
+APOSTROPHE = """'' does not stand for an apostrophe; an apostrophe stands within double quotes: "O'Neil\""""
+
 SPARK = Dialect.get_or_raise("spark")
 
 OPERATORS: dict[type[exp.Expression], Operator] = {
@@ -275,4 +277,6 @@ def _unsupported(node: exp.Expression) -> FilterExpressionError:
         shown = node.sql(dialect="spark")
     except (SqlglotError, ValueError, RecursionError, AttributeError, TypeError):
         shown = type(node).__name__
-    return FilterExpressionError(f"{shown[:80]!r} is not supported here", hint=SUPPORTED)
+    # Texts side by side are one text, in Spark and in sqlglot: 'O''Neil' is ONeil. Whoever writes it means another.
+    hint = APOSTROPHE if node.find(exp.Concat) else SUPPORTED
+    return FilterExpressionError(f"{shown[:80]!r} is not supported here", hint=hint)

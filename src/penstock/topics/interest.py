@@ -173,6 +173,12 @@ def _level(word: str, where: str) -> Level:
         return Rest()
     if word.startswith("["):
         return _range(word, where)
+    if "*" in word[:-1]:
+        raise TopicError(
+            "'*' stands alone or at the end of a level",
+            where=where,
+            hint="for other shapes, write /a regular expression/",
+        )
     if word.endswith("*"):
         prefix = word[:-1]
         check_level(prefix, where=where)

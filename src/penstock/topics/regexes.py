@@ -4,7 +4,8 @@ RE2 never backtracks, so no expression can hang the table; its memory is bounded
 in groups, each one automaton, so that adding one rebuilds a group and not all of them.
 """
 
-from functools import lru_cache
+from collections.abc import Set
+from functools import lru_cache, partial
 
 import numpy
 import numpy.typing as npt
@@ -19,9 +20,16 @@ MEMO_TOPICS_MAX = 8_192
 # Matches whatever the topic: when even this is missing from a result, RE2 has run out of memory and said nothing.
 _SENTINEL = r"(?s:\C*)"
 
+Codes = npt.NDArray[numpy.uint32]
+_NO_CODES: Codes = numpy.empty(0, dtype=numpy.uint32)
+
 
 class RegexInterests:
-    """Who is interested in which expression, as codes (see _store.pxd)."""
+    """Who is interested in which expression, as codes (see _store.pxd).
+
+    One thread may add and remove while others match: what they match against is never changed, only exchanged as a
+    whole.
+    """
 
     def __init__(self, regexes_max: int, group_memory_bytes_max: int) -> None:
         self._regexes_max = regexes_max
@@ -29,47 +37,51 @@ class RegexInterests:
         self._options.max_mem = group_memory_bytes_max
         self._options.log_errors = False
         self._options.never_capture = True
-        self._codes: dict[str, set[int]] = {}
-        self._groups: list[_Group] = []
-        # Topics repeat; a new or vanished expression empties it.
-        self._matching = lru_cache(maxsize=MEMO_TOPICS_MAX)(self._match_groups)
+        self._snapshot = _Snapshot(_Automata(()), {})
 
     def __len__(self) -> int:
-        return sum(map(len, self._codes.values()))
+        return self._snapshot.count
 
     def add(self, expression: str, code: int) -> bool:
-        codes = self._codes.get(expression)
-        if codes is None:
-            self._add_expression(expression)
-            codes = self._codes[expression] = set()
-        elif code in codes:
+        old = self._snapshot
+        held = old.codes.get(expression)
+        if held is not None and code in held:
             return False
-        codes.add(code)
+        automata = old.automata if held is not None else self._with_expression(old, expression)
+        codes = numpy.array([code], dtype=numpy.uint32)
+        joined = codes if held is None else numpy.concatenate((held, codes))
+        self._snapshot = _Snapshot(automata, {**old.codes, expression: joined})
         return True
 
     def remove(self, expression: str, code: int) -> bool:
-        codes = self._codes.get(expression, set())
-        if code not in codes:
-            return False
-        codes.remove(code)
-        if not codes:
-            self._remove_expression(expression)
-        return True
+        return self._remove([expression], {code}) > 0
 
     def remove_codes(self, codes: set[int]) -> int:
         """Remove these codes from every expression; how many there were."""
-        found = [(expression, code) for expression, held in self._codes.items() for code in held & codes]
-        return sum(self.remove(expression, code) for expression, code in found)
+        return self._remove(list(self._snapshot.codes), codes)
 
-    def match(self, topic: bytes) -> npt.NDArray[numpy.uint32]:
+    def match(self, topic: bytes) -> Codes:
         """The codes of the expressions that match the topic; they may repeat."""
-        codes = [code for expression in self._matching(topic) for code in self._codes[expression]]
-        return numpy.array(codes, dtype=numpy.uint32)
+        snapshot = self._snapshot
+        found = [snapshot.codes[expression] for expression in snapshot.automata.matching(topic)]
+        return numpy.concatenate(found) if found else _NO_CODES
 
-    def _match_groups(self, topic: bytes) -> tuple[str, ...]:
-        return tuple(expression for group in self._groups for expression in group.matching(topic))
+    def _remove(self, expressions: list[str], codes: set[int]) -> int:
+        old = self._snapshot
+        unwanted = numpy.array(sorted(codes), dtype=numpy.uint32)
+        left = dict(old.codes)
+        for expression in expressions:
+            held = left.get(expression, _NO_CODES)
+            kept = held[~numpy.isin(held, unwanted)]
+            if len(kept):
+                left[expression] = kept
+            else:
+                left.pop(expression, None)
+        automata = old.automata.without(old.codes.keys() - left.keys(), self._options)
+        self._snapshot = _Snapshot(automata, left)
+        return old.count - self._snapshot.count
 
-    def _add_expression(self, expression: str) -> None:
+    def _with_expression(self, old: "_Snapshot", expression: str) -> "_Automata":
         where = f"interest {shown('/' + expression + '/')}"
         try:
             re2.compile(expression, self._options)
@@ -78,28 +90,58 @@ class RegexInterests:
             raise TopicError(
                 f"the regular expression is refused: {reason}", where=where, hint="expressions follow RE2's syntax"
             ) from None
-        if len(self._codes) >= self._regexes_max:
+        if len(old.codes) >= self._regexes_max:
             raise LimitError(
                 f"the table has {self._regexes_max} regular expressions already",
                 where=where,
                 hint="use patterns such as md.*.AA*.>, or raise regexes_max",
             )
-        position = next((n for n, group in enumerate(self._groups) if len(group.expressions) < GROUP_SIZE), None)
+        return old.automata.with_expression(expression, self._options)
+
+
+class _Snapshot:
+    """What one match looks at: the automata, and the codes of every expression in them. Never changed."""
+
+    def __init__(self, automata: "_Automata", codes: dict[str, Codes]) -> None:
+        self.automata = automata
+        self.codes = codes
+        self.count = sum(map(len, codes.values()))
+
+
+class _Automata:
+    """The groups of one set of expressions, never changed, and what they found for recent topics."""
+
+    def __init__(self, groups: "tuple[_Group, ...]") -> None:
+        self.groups = groups
+        # Topics repeat. The memo is of these groups alone, so that a match under way cannot fill in what others hold.
+        self.matching = lru_cache(maxsize=MEMO_TOPICS_MAX)(partial(_matching, groups))
+
+    def with_expression(self, expression: str, options: "re2.Options") -> "_Automata":
+        groups = self.groups
+        position = next((n for n, group in enumerate(groups) if len(group.expressions) < GROUP_SIZE), None)
         if position is not None:
             try:
-                self._groups[position] = _Group([*self._groups[position].expressions, expression], self._options)
+                larger = _Group([*groups[position].expressions, expression], options)
+                return _Automata((*groups[:position], larger, *groups[position + 1 :]))
             except LimitError:
                 position = None  # too much for this group, perhaps not for one of its own
-        if position is None:
-            self._groups.append(_Group([expression], self._options))
-        self._matching.cache_clear()
+        return _Automata((*groups, _Group([expression], options)))
 
-    def _remove_expression(self, expression: str) -> None:
-        position = next(n for n, group in enumerate(self._groups) if expression in group.expressions)
-        remaining = [other for other in self._groups[position].expressions if other != expression]
-        self._groups[position : position + 1] = [_Group(remaining, self._options)] if remaining else []
-        del self._codes[expression]
-        self._matching.cache_clear()
+    def without(self, expressions: Set[str], options: "re2.Options") -> "_Automata":
+        if not expressions:
+            return self
+        groups = []
+        for group in self.groups:
+            left = [expression for expression in group.expressions if expression not in expressions]
+            if len(left) == len(group.expressions):
+                groups.append(group)
+            elif left:
+                groups.append(_Group(left, options))
+        return _Automata(tuple(groups))
+
+
+def _matching(groups: "tuple[_Group, ...]", topic: bytes) -> tuple[str, ...]:
+    return tuple(expression for group in groups for expression in group.matching(topic))
 
 
 class _Group:

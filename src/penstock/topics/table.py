@@ -1,7 +1,6 @@
 """The interest table: who wants a message with this topic?"""
 
 import itertools
-import os
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
@@ -10,13 +9,14 @@ import numpy
 import numpy.typing as npt
 
 from penstock.base import Config
-from penstock.base.errors import LimitError, LocalProtocolError
+from penstock.base.clock import random_bytes
+from penstock.base.errors import LimitError, LocalProtocolError, TopicError
 from penstock.topics._store import NEGATIVE, SUBSCRIBER_MAX, NodeKind
 from penstock.topics._table import TableKernel
 from penstock.topics.interest import AnyLevel, Interest, InterestKind, Level, Literal, NumericRange, Prefix
 from penstock.topics.ranges import blocks
 from penstock.topics.regexes import RegexInterests
-from penstock.topics.topic import check_levels, check_topic
+from penstock.topics.topic import check_levels, check_topic, shown
 
 SEED_SIZE = 16
 
@@ -51,7 +51,7 @@ class InterestTable:
 
     def __init__(self, limits: TableLimits | None = None, *, seed: bytes | None = None) -> None:
         self.limits = limits or TableLimits()
-        self._kernel = TableKernel(os.urandom(SEED_SIZE) if seed is None else seed)
+        self._kernel = TableKernel(random_bytes(SEED_SIZE) if seed is None else seed)
         self._regexes = RegexInterests(self.limits.regexes_max, self.limits.regex_group_memory_bytes_max)
 
     def __len__(self) -> int:
@@ -128,6 +128,8 @@ class InterestTable:
     def match(self, topic: str, tags: Iterable[str] = ()) -> list[int]:
         """The subscribers that get a message with this topic and these tags, in order."""
         data = check_topic(topic)
+        if isinstance(tags, str):
+            raise TopicError(f"the tags are the text {shown(tags)}", hint=f"write [{shown(tags)}]")
         tag_keys = [check_levels(tag, what="tag") for tag in tags]
         codes = self._regexes.match(data) if len(self._regexes) else None
         found: list[int] = numpy.sort(self._kernel.match(data, tag_keys, codes)).tolist()

@@ -1,5 +1,6 @@
 """One packet at a time for Python: decode() and what it returns."""
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -72,6 +73,9 @@ cdef class PacketMessage:
         return f"PacketMessage({self.topic!r}, <{len(self.payload)} bytes>, flags={self.flags})"
 
 
+# Clearing a cycle would drop the buffer's owner before the buffer is released; a packet starts no cycle, so others can
+# break it.
+@cython.no_gc_clear
 cdef class Packet:
     """A well-formed packet; a sequence of its messages."""
 
