@@ -5,6 +5,7 @@ packets from any number of publishers into each stream's messages, once and in o
 interests and sockets are not its business. Read events.py first, then receiver.py and stream.py.
 """
 
+from penstock.base.core import Tick
 from penstock.middleware.config import PublisherConfig, ReceiverConfig
 from penstock.middleware.events import (
     Address,
@@ -43,5 +44,6 @@ __all__ = [
     "StreamEnded",
     "StreamKey",
     "StreamStarted",
+    "Tick",
     "Unicast",
 ]
