@@ -11,6 +11,20 @@ COMPILED := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 SOURCES  := $(shell find src -name '*.py' -o -name '*.pyi' -o -name '*.toml')
 WORKERS  ?= auto
 
+# An environment that another Python made is not silently used in place of the one that was asked for.
+ifneq ($(origin PYTHON),file)
+ifneq ($(wildcard $(BIN)/python),)
+VERSION_OF := -c 'import sys; print("%d.%d" % sys.version_info[:2])'
+ASKED := $(shell $(PYTHON) $(VERSION_OF) 2>&1)
+FOUND := $(shell $(BIN)/python $(VERSION_OF) 2>&1)
+ifneq ($(ASKED),$(FOUND))
+ifeq ($(filter clean help,$(MAKECMDGOALS)),)
+$(error $(VENV) was made by Python $(FOUND), PYTHON=$(PYTHON) is $(ASKED): run make clean first)
+endif
+endif
+endif
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-debug lint bench soak clean
 
@@ -20,7 +34,7 @@ help: ## show this list
 setup: $(STAMPS)/build ## create .venv, install the pinned dependencies, build the extensions
 
 demo: $(STAMPS)/build ## show a simulated plant at work; ARGS="--seconds 10" passes arguments
-	@$(BIN)/penstock demo $(ARGS)
+	@test ! -t 0 || set -m; $(BIN)/penstock demo $(ARGS) # job control: Ctrl-C reaches the demo, which ends well, not make
 
 test: lint ## lint, then the whole suite
 	$(BIN)/pytest -n $(WORKERS) $(ARGS)
@@ -48,7 +62,8 @@ clean: ## remove everything that was built or installed here
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMPS)/venv: requirements.lock
-	@echo "==> creating $(VENV) and installing the pinned dependencies (about a minute, once)"
+	@echo "==> creating $(VENV) and installing the pinned dependencies (a few minutes, once)"
+	@$(PYTHON) -c '' || { echo "$(PYTHON) cannot be run; name a Python 3.11 or newer with: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Penstock needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "python's venv module is missing; as root: apt-get install python3-venv python3-dev"; exit 1; }
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar off -r requirements.lock
@@ -62,5 +77,6 @@ $(STAMPS)/build: $(STAMPS)/venv pyproject.toml setup.py $(COMPILED)
 
 $(STAMPS)/build-debug: $(STAMPS)/build $(SOURCES)
 	@echo "==> building the extensions with bounds checks and sanitizers into build/debug"
+	@rm -rf build/debug
 	@PENSTOCK_DEBUG=1 $(BIN)/python setup.py --quiet build --build-base build/debug-objects --build-lib build/debug
 	@mkdir -p $(@D) && touch $@

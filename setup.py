@@ -5,6 +5,7 @@ assertions and gcc's address and undefined-behaviour sanitizers, for `make test-
 """
 
 import os
+import re
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -28,13 +29,28 @@ DIRECTIVES = {
 }
 
 
+def headers(source: Path, seen: set[Path]) -> set[str]:
+    """The headers of ours that a compiled module includes, by itself or through what it cimports."""
+    found: set[str] = set()
+    for path in (source.with_suffix(".pyx"), source.with_suffix(".pxd")):
+        if path in seen or not path.exists():
+            continue
+        seen.add(path)
+        text = path.read_text(encoding="utf-8")
+        found |= {str(SOURCE / name) for name in re.findall(r'extern from "(penstock/[^"]+)"', text)}
+        for package, names in re.findall(r"^from ([\w.]+) cimport (\([^)]*\)|.*)", text, flags=re.MULTILINE):
+            base = SOURCE.joinpath(*package.split("."))
+            for module in (base, *(base / name for name in re.findall(r"\w+", names))):
+                found |= headers(module, seen)
+    return found
+
+
 def extension(pyx: Path) -> Extension:
-    headers = [str(header) for header in SOURCE.rglob("*.h")]
     return Extension(
         ".".join(pyx.relative_to(SOURCE).with_suffix("").parts),
         [str(pyx)],
         include_dirs=[str(SOURCE)],
-        depends=headers,
+        depends=sorted(headers(pyx, set())),
         extra_compile_args=["-Wall", "-Wno-unused-function", "-Wno-unreachable-code-fallthrough", *COMPILE_ARGS],
         extra_link_args=LINK_ARGS,
     )
@@ -47,5 +63,6 @@ setup(
         include_path=[str(SOURCE)],
         build_dir="build/cython-debug" if DEBUG else "build/cython",
         nthreads=os.cpu_count() or 1,
+        quiet=True,
     )
 )

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
@@ -41,6 +42,8 @@ def test_demo_ends_by_itself_with_a_summary() -> None:
     result = run("demo", "--seconds", "1", "--loss", "0.1")
     assert result.returncode == 0, result.stderr
     assert "every message came once, in order and unchanged, or its loss was reported" in result.stdout
+    assert "after it settled" in result.stdout
+    assert "Ctrl-C" not in result.stdout
 
 
 def test_demo_ends_cleanly_on_ctrl_c_and_serves_metrics_meanwhile() -> None:
@@ -52,8 +55,7 @@ def test_demo_ends_cleanly_on_ctrl_c_and_serves_metrics_meanwhile() -> None:
         started = process.stderr.readline()
         found = re.search(r"url=(http://127\.0\.0\.1:\d+)", started)
         assert found, started
-        with urllib.request.urlopen(f"{found[1]}/metrics", timeout=10) as answer:
-            assert b"# TYPE" in answer.read() or answer.status == 200
+        assert wait_for_metric(f"{found[1]}/metrics", "penstock_packets_sent_total")
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=60)
     finally:
@@ -62,6 +64,56 @@ def test_demo_ends_cleanly_on_ctrl_c_and_serves_metrics_meanwhile() -> None:
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
     assert "every message came once" in output
+
+
+def wait_for_metric(url: str, name: str) -> bool:
+    """Whether the counter shows up, above zero, before patience ends."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            if re.search(rf"^{name}{{.*}} [1-9]", answer.read().decode(), flags=re.MULTILINE):
+                return True
+        time.sleep(0.05)
+    return False
+
+
+def test_output_that_nobody_reads_ends_quietly() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer) as output:
+        result = subprocess.run([*COMMAND, "bench", "--list"], stdout=output, stderr=subprocess.PIPE, timeout=120)
+    assert result.stderr == b""
+
+
+def test_sim_fits_80_columns_and_writes_json() -> None:
+    one = run("sim", "--seed", "3", "--minutes", "0.01")
+    several = run("sim", "--seeds", "2", "--minutes", "0.01")
+    for result in (one, several):
+        assert result.stderr == ""
+        assert max(map(len, result.stdout.splitlines())) <= 80
+    lines = run("sim", "--seed", "3", "--seeds", "2", "--minutes", "0.01", "--json").stdout.splitlines()
+    assert [json.loads(line)["seed"] for line in lines] == [3, 4]
+    assert json.loads(lines[0])["digest"][:16] in one.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ("--trace", "/nowhere/t"),
+            "error [config]: --trace /nowhere/t: cannot be written: No such file or directory\n",
+        ),
+        (("--trace", "/dev/full"), "error [config]: --trace /dev/full: cannot be written: No space left on device\n"),
+        (
+            ("--trace", "t", "--seeds", "2"),
+            "error [config]: --trace writes the events of one run, but --seeds asks for",
+        ),
+    ],
+)
+def test_sim_refuses_a_trace_it_cannot_write(arguments: tuple[str, ...], expected: str) -> None:
+    result = run("sim", "--minutes", "0.01", *arguments)
+    assert result.returncode == 1
+    assert result.stderr.startswith(expected)
 
 
 def test_sim_prints_what_happened_and_replays(tmp_path: Path) -> None:
@@ -76,6 +128,9 @@ def test_sim_prints_what_happened_and_replays(tmp_path: Path) -> None:
 def test_bench_lists_and_refuses_unknown_names() -> None:
     listing = run("bench", "--list")
     assert [line.split()[0] for line in listing.stdout.splitlines()] == ["codec", "match", "model", "predicate"]
+    names = [json.loads(line)["name"] for line in run("bench", "--list", "--json").stdout.splitlines()]
+    assert names == ["codec", "match", "model", "predicate"]
+    assert "error [config]: no bench is called 'modle' (did you mean 'model'?" in run("bench", "modle").stderr
     wrong = run("bench", "speed")
     assert wrong.returncode == 1
     assert "no bench is called 'speed' (there are: codec, match, model, predicate)" in wrong.stderr

@@ -1,5 +1,6 @@
+from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
@@ -13,8 +14,16 @@ class Port(Config, frozen=True):
     host: str = "127.0.0.1"
 
 
+class Colour(Enum):
+    RED = "red"
+    GREEN = "green"
+
+
 class Plant(Config, frozen=True):
     name: str
+    join: Literal["live", "start"] = "live"
+    repair: Literal["unicast", "multicast"] | None = None
+    colours: list[Colour] = msgspec.field(default_factory=list)
     ports: list[Port] = msgspec.field(default_factory=list)
     named: dict[str, Port] = msgspec.field(default_factory=dict)
     spare: Port | None = None
@@ -51,6 +60,13 @@ def test_unknown_key_is_refused_with_its_path_and_what_was_expected(text: str, p
         ('name = "p"\n[[ports]]\nnumber = 0', "plant.toml: ports[0].number: expected 'int' >= 1"),
         ('name = "p"\n[[ports]]\nnumber = "x"', "plant.toml: ports[0].number: expected 'int', got 'str'"),
         ("", "plant.toml: missing key 'name'"),
+        (
+            'name = "p"\njoin = "stat"',
+            "plant.toml: join: 'stat' is not one of: live, start (did you mean 'start'?)",
+        ),
+        ('name = "p"\njoin = 7', "plant.toml: join: expected 'str', got 'int'"),
+        ('name = "p"\nrepair = "both"', "plant.toml: repair: 'both' is not one of: multicast, unicast"),
+        ('name = "p"\ncolours = ["red", "blue"]', "plant.toml: colours[1]: 'blue' is not one of: red, green"),
         ('name = "p"\nname = "q"', "plant.toml: is not valid TOML"),
         ("a=" + "[" * 20_000, "plant.toml: is not valid TOML"),
     ],
@@ -59,6 +75,39 @@ def test_wrong_value_is_refused_with_its_path_and_what_was_expected(text: str, e
     with pytest.raises(ConfigurationError) as caught:
         read(text)
     assert str(caught.value).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"join": "stat"}, "Plant: join: 'stat' is not one of: live, start (did you mean 'start'?)"),
+        ({"name": 7}, "Plant: name: expected 'str', got 'int'"),
+        ({"named": {"a": 7}}, "Plant: named[...]: expected 'object', got 'int'"),
+        ({"colours": [Colour.RED, 7]}, "Plant: colours[1]: "),
+    ],
+)
+def test_a_value_made_in_python_is_checked_too(values: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Plant(**{"name": "p", **values})
+    assert str(caught.value).startswith(expected)
+
+
+def test_a_value_made_in_python_keeps_its_bounds() -> None:
+    with pytest.raises(ConfigurationError, match="Port: number: expected 'int' >= 1"):
+        Port(number=0)
+    with pytest.raises(ConfigurationError, match="Port: number: expected 'int' <= 65535"):
+        msgspec.structs.replace(Port(), number=65_536)
+    assert Plant(name="p", ports=[Port()], colours=[Colour.RED], repair="unicast").ports == [Port()]
+
+
+def test_fields_are_given_by_name_and_never_change_also_in_subclasses() -> None:
+    class Plain(Config):
+        number: int = 1
+
+    with pytest.raises(TypeError, match="positional"):
+        Plain(1)  # type: ignore[misc]
+    with pytest.raises(AttributeError, match="immutable"):
+        Plain().number = 2  # type: ignore[misc]
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

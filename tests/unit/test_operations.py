@@ -1,10 +1,18 @@
 """Counters, metrics, logs and the endpoint: one vocabulary, nothing secret."""
 
 import io
+import itertools
 import json
+import logging
+import sys
+import threading
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.base import log
@@ -67,21 +75,108 @@ def test_metrics_forget_what_is_unregistered() -> None:
     assert b"penstock_packets_sent_total" not in metrics.render()
 
 
+def test_metrics_are_rendered_while_another_thread_counts() -> None:
+    """Without a copy, reading fails when a first count enlarges the dictionary; short turns provoke it."""
+    counters, metrics, stopped = Counters("receiver"), Metrics(), threading.Event()
+    metrics.register(counters)
+
+    def count() -> None:
+        for number in itertools.count():
+            if stopped.is_set():
+                return
+            counters.add("packets_dropped", cause=str(number % 3_000))
+            if number % 3_000 == 0:
+                counters._values.clear()
+
+    thread = threading.Thread(target=count)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        for _ in range(50):
+            metrics.render()
+            assert counters["packets_dropped"] >= 0
+            assert len(counters.by_cause("packets_dropped")) <= 3_000
+    finally:
+        stopped.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    """Where logs may be sent; afterwards they go where they went before."""
+    root = logging.getLogger("penstock")
+    before = list(root.handlers), root.level, root.propagate
+    yield io.StringIO()
+    root.handlers[:], root.propagate = before[0], before[2]
+    root.setLevel(before[1])
+
+
 @pytest.mark.spec("OPS-1")
-def test_logs_are_structured_and_keep_secrets() -> None:
-    stream = io.StringIO()
-    log.configure(style="json", stream=stream)
+def test_logs_are_structured_and_keep_secrets(lines: io.StringIO) -> None:
+    log.configure(style="json", stream=lines)
     log.logger("middleware.receiver").warning("id_collision", publisher_id=7, shared_secret="s3cret", source=("h", 1))
-    line = json.loads(stream.getvalue())
+    line = json.loads(lines.getvalue())
     assert line["component"] == "middleware.receiver"
     assert (line["level"], line["event"], line["publisher_id"]) == ("warning", "id_collision", 7)
-    assert "s3cret" not in stream.getvalue()
+    assert line["source"] == ["h", 1]
+    assert "s3cret" not in lines.getvalue()
+    time = datetime.fromisoformat(line["time"])
+    assert time.utcoffset() == timedelta(0)
+    assert line["time"] == time.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
-def test_logs_for_people_and_levels() -> None:
-    stream = io.StringIO()
-    log.configure(style="text", level="INFO", stream=stream)
+class Login(msgspec.Struct):
+    user: str
+    passwd: str
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *(
+            {key: "s3cret"}
+            for key in ("passwd", "db_pwd", "api_key", "apikey", "Authorization", "cookie", "session_id")
+        ),
+        {"private_key": b"s3cret"},
+        {"headers": {"X-Api-Key": "s3cret", "host": "h"}},
+        {"peers": [{"name": "a", "options": ({"token": "s3cret"},)}]},
+        {"login": Login("me", "s3cret")},
+    ],
+)
+def test_secrets_are_hidden_by_any_name_and_at_any_depth(
+    lines: io.StringIO, style: Any, fields: dict[str, Any]
+) -> None:
+    log.configure(style=style, stream=lines)
+    log.logger("sim").info("seen", **fields)
+    assert "(hidden)" in lines.getvalue()
+    assert "s3cret" not in lines.getvalue()
+
+
+def test_what_is_nested_without_end_is_cut(lines: io.StringIO) -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    log.configure(style="json", stream=lines)
+    log.logger("sim").info("seen", value=endless)
+    assert '"..."' in lines.getvalue()
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+@pytest.mark.parametrize("value", ["a\n12:00:00 ERROR   sim forged", "a\r\x1b[2J", "a\u2028b", "\udc80"])
+def test_no_value_forges_a_line(lines: io.StringIO, style: Any, value: str) -> None:
+    log.configure(style=style, stream=lines)
+    log.logger("sim").info("seen", symbol=value, **{value: 1})
+    assert len(lines.getvalue().splitlines()) == 1 or style == "json"
+    assert lines.getvalue().count("\n") == 1
+    assert "\x1b" not in lines.getvalue()
+
+
+def test_logs_for_people_and_levels(lines: io.StringIO) -> None:
+    log.configure(style="text", level="INFO", stream=lines)
     log.logger("sim").debug("unseen", n=1)
-    log.logger("sim").info("seen", n=2, password="hunter2")
-    assert stream.getvalue().endswith("INFO    sim seen n=2 password=(hidden)\n")
-    assert "unseen" not in stream.getvalue()
+    log.logger("sim").info("seen", n=2, password="hunter2", url="http://h:1/", why="a b", forged="a x=1")
+    expected = "INFO    sim seen n=2 password=(hidden) url=http://h:1/ why='a b' forged='a x=1'\n"
+    assert lines.getvalue().endswith(expected)
+    assert "unseen" not in lines.getvalue()

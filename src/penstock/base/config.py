@@ -1,12 +1,14 @@
 """Configuration: TOML documents into typed, frozen values, or an error that names the key and what was expected.
 
 A package declares its configuration as subclasses of Config; msgspec checks types and bounds (msgspec.Meta), and
-this module turns what is wrong into one clear sentence.
+this module turns what is wrong into one clear sentence. A value made in Python is checked as one read from a file is.
 """
 
 import difflib
+import functools
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,8 +18,32 @@ from penstock.base.errors import ConfigurationError, UnknownKeyError
 from penstock.base.limits import DOCUMENT_SIZE_MAX
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The base of every configuration value."""
+class _ConfigMeta(msgspec.StructMeta):
+    """msgspec does not inherit kw_only: without this, the fields of subclasses could be given by position."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> "_ConfigMeta":
+        return super().__new__(cls, name, bases, namespace, **{"frozen": True, "kw_only": True, **options})
+
+
+class Config(msgspec.Struct, metaclass=_ConfigMeta, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base of every configuration value: frozen, its fields given by name, each checked when it is made."""
+
+    def __post_init__(self) -> None:
+        for name, kind in _fields_of(type(self)):
+            value = getattr(self, name)
+            try:
+                msgspec.convert(value, kind)
+            except msgspec.ValidationError as error:
+                where = type(self).__name__
+                _refuse_unknown(value, msgspec.inspect.type_info(kind), where, name)
+                what, path = _split_path(str(error))
+                inner = path if not path or path.startswith("[") else f".{path}"
+                raise ConfigurationError(what, where=f"{where}: {name}{inner}") from None
+
+
+@functools.cache
+def _fields_of(kind: type[Config]) -> list[tuple[str, Any]]:
+    return [(field.name, field.type) for field in msgspec.structs.fields(kind)]
 
 
 T = TypeVar("T")
@@ -50,7 +76,7 @@ def parse_toml(text: str, kind: type[T], *, where: str) -> T:
 
 def convert(data: Any, kind: type[T], *, where: str) -> T:
     """Plain data (from TOML or JSON) as a value of `kind`."""
-    _refuse_unknown_keys(data, msgspec.inspect.type_info(kind), where, path="")
+    _refuse_unknown(data, msgspec.inspect.type_info(kind), where, path="")
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
@@ -58,28 +84,51 @@ def convert(data: Any, kind: type[T], *, where: str) -> T:
         raise ConfigurationError(what, where=f"{where}: {path}" if path else where) from None
 
 
-def _refuse_unknown_keys(data: Any, info: msgspec.inspect.Type, where: str, path: str) -> None:
-    if isinstance(info, msgspec.inspect.StructType) and isinstance(data, dict):
-        fields = {field.encode_name: field.type for field in info.fields}
-        for key, value in data.items():
-            here = f"{path}.{key}" if path else key
-            if key not in fields:
-                near = difflib.get_close_matches(key, fields, n=1)
-                guess = f"did you mean {near[0]!r}? " if near else ""
-                raise UnknownKeyError(
-                    f"unknown key {here!r}", where=where, hint=f"{guess}expected one of: {', '.join(fields)}"
-                )
-            _refuse_unknown_keys(value, fields[key], where, here)
-    elif isinstance(info, msgspec.inspect.CollectionType) and isinstance(data, list):
-        for index, value in enumerate(data):
-            _refuse_unknown_keys(value, info.item_type, where, f"{path}[{index}]")
-    elif isinstance(info, msgspec.inspect.DictType) and isinstance(data, dict):
-        for key, value in data.items():
-            _refuse_unknown_keys(value, info.value_type, where, f"{path}.{key}" if path else str(key))
-    elif isinstance(info, msgspec.inspect.UnionType):
-        structs = [kind for kind in info.types if isinstance(kind, msgspec.inspect.StructType)]
-        if len(structs) == 1:
-            _refuse_unknown_keys(data, structs[0], where, path)
+def _refuse_unknown(data: Any, info: msgspec.inspect.Type, where: str, path: str) -> None:
+    """Refuse keys and choices that there are not; msgspec would, but does not say which ones there are."""
+    match info:
+        case msgspec.inspect.Metadata():
+            _refuse_unknown(data, info.type, where, path)
+        case msgspec.inspect.StructType() if isinstance(data, dict):
+            fields = {field.encode_name: field.type for field in info.fields}
+            for key, value in data.items():
+                here = _join(path, key)
+                if key not in fields:
+                    hint = f"{_guess(key, fields)}expected one of: {', '.join(fields)}"
+                    raise UnknownKeyError(f"unknown key {here!r}", where=where, hint=hint)
+                _refuse_unknown(value, fields[key], where, here)
+        case msgspec.inspect.CollectionType() if isinstance(data, list | tuple):
+            for index, value in enumerate(data):
+                _refuse_unknown(value, info.item_type, where, f"{path}[{index}]")
+        case msgspec.inspect.DictType() if isinstance(data, dict):
+            for key, value in data.items():
+                _refuse_unknown(value, info.value_type, where, _join(path, key))
+        case msgspec.inspect.LiteralType():
+            _refuse_unknown_choice(data, info.values, where, path)
+        case msgspec.inspect.EnumType() if not isinstance(data, info.cls):
+            _refuse_unknown_choice(data, [each.value for each in info.cls], where, path)
+        case msgspec.inspect.UnionType():
+            others = [kind for kind in info.types if not isinstance(kind, msgspec.inspect.NoneType)]
+            if len(others) == 1 and data is not None:
+                _refuse_unknown(data, others[0], where, path)
+
+
+def _refuse_unknown_choice(data: Any, choices: Iterable[Any], where: str, path: str) -> None:
+    known = list(choices)
+    if data in known or type(data) not in {type(choice) for choice in known}:
+        return  # right, or of another type: that is msgspec's to say
+    names = [str(choice) for choice in known]
+    what = f"{data!r} is not one of: {', '.join(names)}"
+    raise ConfigurationError(what, where=f"{where}: {path}" if path else where, hint=_guess(str(data), names).rstrip())
+
+
+def _guess(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}? " if near else ""
+
+
+def _join(path: str, key: Any) -> str:
+    return f"{path}.{key}" if path else str(key)
 
 
 def _split_path(message: str) -> tuple[str, str]:

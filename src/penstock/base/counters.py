@@ -62,7 +62,10 @@ CATALOGUE = {
 
 
 class Counters:
-    """The counters of one component; `labels` tell several of its kind apart."""
+    """The counters of one component; `labels` tell several of its kind apart.
+
+    One thread counts, any other may read meanwhile: reading begins with a copy, which the interpreter makes in one go.
+    """
 
     __slots__ = ("_values", "component", "labels")
 
@@ -84,12 +87,12 @@ class Counters:
 
     def __getitem__(self, name: str) -> int:
         """The counter's value, summed over its causes."""
-        return sum(value for (known, _), value in self._values.items() if known == name)
+        return sum(value for (known, _), value in list(self._values.items()) if known == name)
 
     def by_cause(self, name: str) -> dict[str, int]:
-        return {cause: value for (known, cause), value in self._values.items() if known == name}
+        return {cause: value for (known, cause), value in list(self._values.items()) if known == name}
 
     def __iter__(self) -> Iterator[tuple[str, str, int]]:
         """(name, cause, value) of everything counted so far."""
-        for (name, cause), value in self._values.items():
+        for (name, cause), value in list(self._values.items()):
             yield name, cause, value

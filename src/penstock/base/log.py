@@ -3,17 +3,23 @@
     log = logger("middleware.receiver")
     log.warning("id_collision", publisher_id=7, source="10.0.0.3:4000")
 
-Values whose key speaks of a secret are never written.
+Values whose key speaks of a secret are never written, however deep they stand. In text, a value that is more than one
+word is quoted and its control characters are escaped, so that no value can forge a line or a field.
 """
 
 import logging
 import sys
+from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 import msgspec
 
-SECRET_WORDS = ("secret", "password", "token", "credential", "private", "key_material")
+SECRET_WORDS = (
+    "secret", "password", "passwd", "pwd", "token", "credential", "auth", "cookie", "session", "private", "api_key",
+    "apikey", "key_material",
+)  # fmt: skip
 HIDDEN = "(hidden)"
+DEPTH_MAX = 6
 
 
 class Logger:
@@ -38,7 +44,7 @@ class Logger:
 
     def _write(self, level: int, event: str, fields: dict[str, Any]) -> None:
         if self._logger.isEnabledFor(level):
-            self._logger.log(level, event, extra={"fields": {key: _shown(key, fields[key]) for key in fields}})
+            self._logger.log(level, event, extra={"fields": _shown(fields)})
 
 
 def logger(name: str) -> Logger:
@@ -55,8 +61,32 @@ def configure(*, style: Literal["text", "json"] = "text", level: str = "INFO", s
     root.propagate = False
 
 
-def _shown(key: str, value: Any) -> Any:
-    return HIDDEN if any(word in key.lower() for word in SECRET_WORDS) else value
+def _shown(value: Any, depth: int = 0) -> Any:
+    """What may be written of a value: its secrets hidden, nothing below DEPTH_MAX levels."""
+    if depth > DEPTH_MAX:
+        return "..."
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.asdict(value)
+    if isinstance(value, dict):
+        return {_text(key): HIDDEN if _is_secret(key) else _shown(each, depth + 1) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_shown(each, depth + 1) for each in value]
+    return _text(value) if isinstance(value, str) else value
+
+
+def _text(value: Any) -> str:
+    return str(value).encode("utf-8", "backslashreplace").decode()  # half a surrogate pair cannot be written
+
+
+def _is_secret(key: Any) -> bool:
+    name = str(key).lower().replace("-", "_")
+    return any(word in name for word in SECRET_WORDS)
+
+
+def _quoted(value: Any) -> str:
+    text = str(value)
+    is_word = text.isprintable() and text and not set(text) & set(" ='\"\\")
+    return text if is_word else repr(text)
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -67,7 +97,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S"),
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "component": record.name.removeprefix("penstock."),
             "event": record.getMessage(),
@@ -78,7 +108,7 @@ class _JsonFormatter(logging.Formatter):
 
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join(f"{key}={value}" for key, value in _fields(record).items())
+        fields = " ".join(f"{_quoted(key)}={_quoted(value)}" for key, value in _fields(record).items())
         component = record.name.removeprefix("penstock.")
         time = self.formatTime(record, "%H:%M:%S")
-        return f"{time} {record.levelname:7} {component} {record.getMessage()} {fields}".rstrip()
+        return f"{time} {record.levelname:7} {component} {_quoted(record.getMessage())} {fields}".rstrip()

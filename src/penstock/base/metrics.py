@@ -28,9 +28,10 @@ class Metrics(Collector):
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        names = sorted({label for counters in self._counters for label in counters.labels})
+        registered = list(self._counters)  # others may register while this thread collects
+        names = sorted({label for counters in registered for label in counters.labels})
         families: dict[str, CounterMetricFamily] = {}
-        for counters in list(self._counters):
+        for counters in registered:
             labels = [counters.labels.get(name, "") for name in names]
             for name, cause, value in counters:
                 if name not in families:

@@ -1,16 +1,18 @@
 """`penstock bench`: measure, beside a limit or a peer."""
 
-import sys
+import difflib
+import textwrap
 from typing import Annotated
 
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from penstock.base.errors import LocalProtocolError
+from penstock.base.errors import ConfigurationError
 from penstock.bench.catalogue import BENCHES
 from penstock.bench.harness import Result
+
+UNWRAPPED = 1_000_000
 
 
 def bench(
@@ -21,41 +23,51 @@ def bench(
     list_: Annotated[bool, typer.Option("--list", help="Say what there is and stop.")] = False,
 ) -> None:
     """Measure Penstock on this machine, each figure beside a physical limit or a peer in the same run."""
-    console = Console()
-    if list_:
-        for known in BENCHES.values():
-            console.print(f"  {known.name:12}{known.summary}", highlight=False)
-        return
     chosen = names or list(BENCHES)
     for name in chosen:
         if name not in BENCHES:
-            raise LocalProtocolError(f"no bench is called {name!r}", hint=f"there are: {', '.join(BENCHES)}")
+            near = difflib.get_close_matches(name, BENCHES, n=1)
+            guess = f"did you mean {near[0]!r}? " if near else ""
+            raise ConfigurationError(f"no bench is called {name!r}", hint=f"{guess}there are: {', '.join(BENCHES)}")
+    console = Console()
+    width = console.width if console.is_terminal else UNWRAPPED
+    if list_:
+        for name in chosen:
+            known = BENCHES[name]
+            typer.echo(msgspec.json.encode(known) if json else _wrap(f"  {name:12}{known.summary}", 14, width))
+        return
     for name in chosen:
         Console(stderr=True).print(f"measuring {name} ...", style="dim")
         results = []
         for result in BENCHES[name].run():
             results.append(result)
             if json:
-                sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
-                sys.stdout.flush()
+                typer.echo(msgspec.json.encode(result))
         if not json:
-            console.print(_table(name, results))
+            figures, conditions = _report(name, results, width)
+            typer.echo(figures)
+            typer.secho(conditions, dim=True)
 
 
-def _table(name: str, results: list[Result]) -> Table:
-    table = Table(title=name, title_justify="left")
-    table.add_column("metric")
-    table.add_column("value", justify="right")
-    table.add_column("unit")
-    table.add_column("against")
-    table.add_column("", justify="right")
-    table.add_column("ratio", justify="right")
-    table.add_column("conditions", overflow="fold")
+def _report(name: str, results: list[Result], width: int) -> tuple[str, str]:
+    """The figures, a line for each, and the conditions they share or add, said once."""
+    metric_size = max(len(each.metric) for each in results)
+    value_size = max(len(_number(each.value)) for each in results)
+    unit_size = max(len(each.unit) for each in results)
+    lines = [name]
     for each in results:
-        ratio = f"{each.ratio:,.3g}" if each.against else ""
-        against_value = f"{each.against_value:,.4g}" if each.against else ""
-        table.add_row(each.metric, _number(each.value), each.unit, each.against, against_value, ratio, each.conditions)
-    return table
+        line = f"  {each.metric:{metric_size}}  {_number(each.value):>{value_size}} {each.unit:{unit_size}}"
+        against = f"  ({each.ratio:,.3g} × {each.against})" if each.against else ""
+        lines.append(_wrap(f"{line}{against}".rstrip(), metric_size + 4, width))
+    conditions = dict.fromkeys(part for each in results for part in each.conditions.split("; "))
+    return "\n".join(lines), _wrap(f"  {'; '.join(conditions)}", 2, width)
+
+
+def _wrap(line: str, indent: int, width: int) -> str:
+    """The line, continued below itself where a terminal would cut it."""
+    if len(line) <= width:
+        return line
+    return textwrap.fill(line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _number(value: float) -> str:

@@ -1,5 +1,6 @@
 """Assembles the command and turns errors into one clear line and an exit status."""
 
+import os
 import sys
 from typing import Annotated, Literal, TypeAlias
 
@@ -57,10 +58,17 @@ def options(
 
 def main() -> None:
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, and not when the interpreter ends, where nobody could catch what it raises
     except PenstockError as error:
         Console(stderr=True, highlight=False).print(f"[red]error[/red] \\[{error.code}]: ", end="")
         sys.stderr.write(f"{error}\n")
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:
+        # whoever read our output (head, a pager) has seen enough; what is still buffered goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -4,12 +4,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
+from penstock.base.errors import ConfigurationError, SimulationError
 from penstock.sim import Summary, run_seed
+
+KEPT = "every message was delivered once and in order, or reported lost"
+
+COLUMNS = ("seed", "secs", "published", "delivered", "lost", "repairs", "reported", "crashes", "digest")
+LEGEND = (
+    "secs: virtual; published, delivered: messages; lost: datagrams, by the network;\n"
+    "repairs: packets sent again; reported: packets reported lost; digest: equal for\n"
+    "equal runs. --json has more."
+)
 
 
 def sim(
@@ -17,15 +27,20 @@ def sim(
     minutes: Annotated[float, typer.Option(min=0.001, help="Virtual time under load and faults, for each seed.")] = 1.0,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds to run, one after the other.")] = 1,
     trace: Annotated[Path | None, typer.Option(help="Write every event of the run to this file.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per line and seed, for programs.")] = False,
 ) -> None:
     """Run a simulated plant from a seed: loss, reordering, partitions, crashes, failing disks.
 
     Checkers judge it from outside: every message delivered exactly once and in order, or reported lost. When they
     object, the command prints the last events, exits with status 1, and the same seed replays the same run.
     """
+    if trace is not None and seeds > 1:
+        raise ConfigurationError(
+            f"--trace writes the events of one run, but --seeds asks for {seeds}", hint="trace one seed at a time"
+        )
     console = Console(stderr=True)
     summaries = []
-    with Progress(console=console, transient=True) as progress:
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("simulating", total=seeds * minutes * 60)
         for number in range(seeds):
             done = number * minutes * 60
@@ -34,47 +49,59 @@ def sim(
                 progress.update(task, completed=done + seconds, description=f"seed {current}")
 
             summaries.append(_run(seed + number, minutes, trace, show))
-    Console().print(_table(summaries))
+            if json:
+                typer.echo(msgspec.json.encode(summaries[-1]))
+    if not json:
+        typer.echo(_one(summaries[0]) if seeds == 1 else _several(summaries))
 
 
 def _run(seed: int, minutes: float, trace: Path | None, show: Callable[[float], None]) -> Summary:
     if trace is None:
         return run_seed(seed, seconds=minutes * 60, progress=show)
-    with trace.open("w", encoding="utf-8") as stream:
-        return run_seed(seed, seconds=minutes * 60, trace=stream, progress=show)
+    try:
+        with trace.open("w", encoding="utf-8") as stream:
+            return run_seed(seed, seconds=minutes * 60, trace=stream, progress=show)
+    except (OSError, SimulationError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError):
+            raise
+        raise ConfigurationError(f"cannot be written: {cause.strerror}", where=f"--trace {trace}") from None
 
 
-def _table(summaries: list[Summary]) -> Table:
-    table = Table(
-        title="every message delivered once and in order, or reported lost", caption="digest: equal for equal runs"
+def _one(summary: Summary) -> str:
+    """A line for everything that was counted."""
+    lines = [
+        ("virtual time", f"{summary.virtual_seconds:,.1f} s"),
+        ("events", f"{summary.events:,}"),
+        ("messages published", f"{summary.messages_published:,}"),
+        ("messages delivered", f"{summary.messages_delivered:,}"),
+        ("packets sent", f"{summary.packets_sent:,}"),
+        ("datagrams lost by the network", f"{summary.datagrams_lost:,}"),
+        ("NACKs sent", f"{summary.nacks_sent:,}"),
+        ("repairs sent", f"{summary.repairs_sent:,}"),
+        ("packets reported lost", f"{summary.packets_reported_lost:,}"),
+        ("crashes", f"{summary.crashes:,}"),
+        ("digest (equal for equal runs)", summary.digest[:16]),
+    ]
+    return "\n".join([f"seed {summary.seed}: {KEPT}", *(f"  {what:30} {value:>16}" for what, value in lines)])
+
+
+def _several(summaries: list[Summary]) -> str:
+    """A line for every seed, each column as wide as its widest number."""
+    rows = [COLUMNS, *(_row(each) for each in summaries)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join([f"{len(summaries)} seeds: {KEPT}", *lines, LEGEND])
+
+
+def _row(summary: Summary) -> tuple[str, ...]:
+    counts = (
+        summary.messages_published,
+        summary.messages_delivered,
+        summary.datagrams_lost,
+        summary.repairs_sent,
+        summary.packets_reported_lost,
+        summary.crashes,
     )
-    columns = (
-        "seed",
-        "virtual s",
-        "published",
-        "delivered",
-        "packets",
-        "lost in net",
-        "nacks",
-        "repairs",
-        "reported",
-        "crashes",
-        "digest",
-    )
-    for column in columns:
-        table.add_column(column, justify="right")
-    for each in summaries:
-        counts = (
-            each.messages_published,
-            each.messages_delivered,
-            each.packets_sent,
-            each.datagrams_lost,
-            each.nacks_sent,
-            each.repairs_sent,
-            each.packets_reported_lost,
-            each.crashes,
-        )
-        table.add_row(
-            str(each.seed), f"{each.virtual_seconds:.0f}", *(f"{count:,}" for count in counts), each.digest[:8]
-        )
-    return table
+    seconds = f"{summary.virtual_seconds:.0f}"
+    return str(summary.seed), seconds, *(f"{count:,}" for count in counts), summary.digest[:8]
