@@ -46,7 +46,7 @@ def demo(
         if interrupt.is_wanted:
             console.print("stopping: letting the plant settle (Ctrl-C again leaves at once)")
         ran_seconds = plant.world.now_ns() / NS_PER_SECOND
-        plant.finish()
+        plant.finish(kills_one=False)
     _conclude(console, plant, ran_seconds)
 
 

@@ -168,10 +168,10 @@ class MiddlewarePlant:
             for checker in self.checkers:
                 checker.step(self)
 
-    def finish(self) -> None:
+    def finish(self, *, kills_one: bool = True) -> None:
         """End the faults, work on for a second, let the plant settle, end the publishers, and judge.
 
-        One publisher is killed, if there are several; the others say goodbye.
+        Of several publishers one is killed, unless told otherwise; the others say goodbye.
         """
         self.faults.stop()
         self.run(NS_PER_SECOND)
@@ -179,7 +179,8 @@ class MiddlewarePlant:
             publisher.rest()
         self.run(2 * self.options.receiver.publisher_expiry_ms * NS_PER_MS)
         for publisher in self.publishers:
-            publisher.end(is_killed=publisher is self.publishers[0] and len(self.publishers) > 1)
+            is_last = publisher is self.publishers[-1] and len(self.publishers) > 1
+            publisher.end(is_killed=kills_one and is_last)
         self.run(2 * self.options.receiver.publisher_expiry_ms * NS_PER_MS)
         for checker in self.checkers:
             checker.finish(self)
