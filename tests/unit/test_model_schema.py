@@ -93,13 +93,6 @@ def test_the_spark_schema_keeps_every_digit() -> None:
     assert "The venue\\'s number of the trade" in schema
 
 
-@pytest.mark.parametrize("name", shipped_names())
-def test_spark_itself_reads_the_schema(name: str) -> None:
-    types = pytest.importorskip("pyspark.sql.types")
-    schema = types.StructType.fromDDL(shipped(name).spark_schema())
-    assert schema.fieldNames() == [field.name for field in shipped(name).fields]
-
-
 def test_a_timestamp_is_the_moment_it_says() -> None:
     bar = shipped("bar")
     batch = bar.to_arrow(np.frombuffer(bar.new(end_time=1_700_000_000_000_000_000), bar.dtype))

@@ -1,0 +1,125 @@
+"""Models and filter expressions against Spark itself. These run where the extra `spark` is installed."""
+
+import random
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.model import MessageModel, shipped, shipped_names
+from penstock.topics import Predicate
+
+sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed: pip install 'penstock[spark]'")
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+MODEL = MessageModel.parse(
+    """
+    id = 900
+    name = "sample"
+    version = 1
+    field = [
+        { name = "number", type = "i32" },
+        { name = "symbol", type = "text", size = 6 },
+        { name = "price", type = "price", decimals = 4, optional = true },
+        { name = "limit_price", type = "price", decimals = 2, optional = true },
+        { name = "size", type = "u64", optional = true },
+        { name = "ratio", type = "f64" },
+        { name = "side", type = "enum", values = { buy = 1, sell = 2 }, optional = true },
+        { name = "event_time", type = "timestamp" },
+    ]
+    """
+)
+
+CONDITIONS = [
+    "symbol = 'IBM' and price > 100",
+    "price > 99.99995",
+    "price >= 100.0001 or price is null",
+    "not (price > 100)",
+    "not (price > 100 or size = 7)",
+    "price <> limit_price",
+    "price <= limit_price",
+    "price between 99.5 and 100.5",
+    "price not between 99.5 and 100.5",
+    "size in (1, 7, 18446744073709551614)",
+    "size not in (1, 7)",
+    "size > 9223372036854775807",
+    "side = 'buy'",
+    "side <> 'buy'",
+    "side is null",
+    "side in ('sell') and size is not null",
+    "symbol like 'I%'",
+    "symbol like '_B%'",
+    "symbol not like '%M'",
+    "symbol < 'IBN'",
+    "symbol >= 'é'",
+    "ratio > 0.5",
+    "ratio = 0.5",
+    "not (ratio <= 0.5)",
+    "number = -1 or number > 2",
+    "number < 2.5 and number <> 0",
+    "event_time >= 1700000000000000001",
+    "true",
+    "false or size = 1",
+    "not (side = 'buy' and price > 100)",
+    "(price > 100 and size > 1) or (symbol = 'AAPL' and not (size = 7))",
+]
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Any]:
+    made = sql.SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    yield made
+    made.stop()
+
+
+def sample_records() -> np.ndarray:
+    chance = random.Random(5)
+
+    def maybe(value: Any) -> Any:
+        return None if chance.random() < 0.2 else value
+
+    records = [
+        MODEL.new(
+            number=chance.choice([-1, 0, 1, 2, 3]),
+            symbol=chance.choice(["IBM", "AAPL", "I", "", "IBMX", "éa", "ZZZZZZ"]),
+            price=maybe(chance.choice([Decimal("99.9999"), 100, Decimal("100.0001"), Decimal("100.5"), -3])),
+            limit_price=maybe(chance.choice([100, Decimal("99.5"), Decimal("100.5")])),
+            size=maybe(chance.choice([0, 1, 7, 2**63, 2**64 - 2])),
+            ratio=chance.choice([0.0, -0.0, 0.5, 0.75, float("nan"), float("inf")]),
+            side=maybe(chance.choice(["buy", "sell"])),
+            event_time=1_700_000_000_000_000_000 + chance.randrange(3),
+        )
+        for _ in range(400)
+    ]
+    return np.frombuffer(b"".join(bytes(record) for record in records), MODEL.dtype)
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_spark_reads_the_schema(session: Any, name: str) -> None:
+    frame = session.createDataFrame([], schema=shipped(name).spark_schema())
+    assert frame.columns == [field.name for field in shipped(name).fields]
+
+
+def test_the_same_text_selects_the_same_records(session: Any) -> None:
+    records = sample_records()
+    rows = [tuple(_spark_values(MODEL.view(records[index].tobytes()).to_dict())) for index in range(len(records))]
+    frame = session.createDataFrame(rows, schema=MODEL.spark_schema()).rdd.zipWithIndex().toDF(["record", "index"])
+    frame = frame.select("record.*", "index").cache()
+    for condition in CONDITIONS:
+        selected = sorted(row["index"] for row in frame.filter(condition).select("index").collect())
+        assert np.flatnonzero(Predicate.compile(condition, MODEL).select(records)).tolist() == selected, condition
+
+
+def _spark_values(values: dict[str, Any]) -> Iterator[Any]:
+    """Prices and unsigned 64-bit integers are decimals in Spark."""
+    for field in MODEL.fields:
+        value = values[field.name]
+        if field.type == "price" and value is not None:
+            value = Decimal(repr(value)).quantize(Decimal(1).scaleb(-field.decimals))
+        elif field.type == "u64" and value is not None:
+            value = Decimal(value)
+        yield value
