@@ -11,6 +11,7 @@ from penstock.base.errors import LimitError, LocalProtocolError, TopicError
 from penstock.topics import Interest, InterestTable, TableLimits
 from penstock.topics import regexes as regexes_module
 from penstock.topics import table as table_module
+from penstock.topics.regexes import RegexInterests
 
 SEED = bytes(range(16))
 
@@ -463,3 +464,12 @@ def test_regexes_change_while_others_match() -> None:
         for thread in threads:
             thread.join()
     assert wrong == []
+
+
+def test_expressions_that_fill_a_group_early_share_the_next_ones() -> None:
+    interests = RegexInterests(1_000, 400_000)
+    for number in range(80):
+        interests.add(f"x{number}(?:[a-z]{{60}}|[0-9]{{60}})", 1)
+    sizes = [len(group.expressions) for group in interests._snapshot.automata.groups]
+    assert len(sizes) > 2
+    assert min(sizes[:-1]) > 1

@@ -135,6 +135,20 @@ def test_many_who_ask_get_one_repair_by_multicast() -> None:
     assert core.counters["repairs_suppressed"] == 1
 
 
+def test_what_is_remembered_of_repairs_is_bounded() -> None:
+    core = publisher(repair="multicast", repair_hold_ms=3_600_000, retransmission_packets_max=16)
+    for n in range(500):
+        (packet,) = publish(core, b"a", now_ns=n)
+        nack(core, (packet.sequence, packet.sequence), now_ns=n)
+    assert len(core._streams[GROUP]._repaired_ns) <= 32
+
+
+def test_the_first_silence_is_never_longer_than_the_longest() -> None:
+    core = publisher(keep_alive_first_ms=60_000, keep_alive_ms=100)
+    publish(core, b"a")
+    assert core.next_deadline_ns() == 100 * MS
+
+
 def test_what_is_no_longer_kept_is_named() -> None:
     core = publisher(retransmission_packets_max=2)
     for n in range(5):

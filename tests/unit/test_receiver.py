@@ -162,6 +162,15 @@ def test_a_burst_of_losses_costs_one_request() -> None:
     assert decode(request.data).ranges == [(n, n) for n in range(2, 19, 2)]
 
 
+def test_requests_of_newer_losses_do_not_use_up_the_patience_for_older_ones() -> None:
+    core, sent = receiver(nack_delay_us=1_000_000, nack_retry_ms=100, nack_attempts_max=3), packets(100)
+    for number, packet in enumerate(sent[::2]):
+        take(core, [packet], now_ns=number * MS)
+        core.handle(Tick(), number * MS)
+    assert core.counters["packets_lost"] == 0
+    assert max(gap.attempts for gap in core.streams()[0].gaps.hopeful()) == 1
+
+
 def test_the_window_is_bounded_in_packets() -> None:
     core, sent = receiver(window_packets_max=4), packets(9)
     answers = take(core, [sent[0], *sent[2:]])
@@ -307,6 +316,15 @@ def test_fragments_are_not_joined_over_what_a_filter_removed() -> None:
     answers = take(receiver(), [first, restamp(last, gap=decode(last).sequence - 2)])
     assert contents(answers) == []
     assert [each.topic for each in of(LossReceipt, answers)] == ["m.a", "m.b"]
+
+
+def test_a_continuation_without_its_beginning_is_reported_after_whole_messages_too() -> None:
+    whole = packets(2)
+    packer = Packer(PUBLISHER_ID, GROUP, 1, first_sequence=3)
+    last = [*packer.add("long", bytes(2_000)), packer.flush()][-1]
+    assert last is not None
+    answers = take(receiver(), [*whole, restamp(last, gap=1)])
+    assert [each.cause for each in of(LossReceipt, answers)] == [Cause.FRAGMENT]
 
 
 def test_what_is_no_event_of_its_own_is_refused() -> None:

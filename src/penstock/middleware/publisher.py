@@ -146,7 +146,8 @@ class _OutgoingStream:
         self._topics: set[str] = set()  # those that were found well formed lately
         self._goodbye: bytes | None = None
         self._flush_deadline_ns: int | None = None
-        self._silence_ms = config.keep_alive_first_ms
+        self._silence_first_ms = min(config.keep_alive_first_ms, config.keep_alive_ms)
+        self._silence_ms = self._silence_first_ms
         self._keep_alive_deadline_ns = now_ns + self._silence_ms * NS_PER_MS
         self._repaired_ns: dict[int, int] = {}
 
@@ -231,7 +232,7 @@ class _OutgoingStream:
             self._counters.add("repairs_suppressed")
             return True
         if len(self._repaired_ns) >= 2 * self._config.retransmission_packets_max:
-            self._repaired_ns = {key: at for key, at in self._repaired_ns.items() if now_ns - at < hold_ns}
+            self._repaired_ns = {key: at for key, at in self._repaired_ns.items() if key >= self.kept.oldest}
         self._repaired_ns[sequence] = now_ns
         return False
 
@@ -254,7 +255,7 @@ class _OutgoingStream:
         for packet in packets:
             self.kept.keep(packet)
         self._counters.add("packets_sent", len(packets))
-        self._silence_ms = self._config.keep_alive_first_ms
+        self._silence_ms = self._silence_first_ms
         self._keep_alive_deadline_ns = now_ns + self._silence_ms * NS_PER_MS
         return [Multicast(self._group, packet) for packet in packets]
 

@@ -33,9 +33,9 @@ class Reassembler:
         self._is_skipping = True  # of a message that began before we joined nothing can be said
 
     @property
-    def is_open(self) -> bool:
-        """Whether the stream's next packet must go on with a message."""
-        return self._head is not None
+    def is_waiting(self) -> bool:
+        """Whether it must see the stream's next packet, even one without fragments."""
+        return self._head is not None or self._is_skipping
 
     def messages(self, packet: Packet) -> Iterator[PacketMessage | BrokenMessage]:
         """The messages that this packet completes, and those it shows to be beyond completion."""

@@ -26,7 +26,7 @@ class RetransmissionBuffer:
 
     def get(self, sequence: int) -> bytes:
         """A packet that split() said is here."""
-        return self._packets[sequence - self._oldest]
+        return self._packets[sequence - self.oldest]
 
     def split(self, first: int, last: int) -> tuple[tuple[int, int] | None, range]:
         """Which of the packets `first` to `last` are gone (first and last), and which are still here.
@@ -34,10 +34,11 @@ class RetransmissionBuffer:
         Those that have not been sent yet are neither.
         """
         first, last = max(first, 1), min(last, self._next_sequence - 1)
-        gone_last = min(last, self._oldest - 1)
+        gone_last = min(last, self.oldest - 1)
         gone = (first, gone_last) if first <= gone_last else None
-        return gone, range(max(first, self._oldest), last + 1)
+        return gone, range(max(first, self.oldest), last + 1)
 
     @property
-    def _oldest(self) -> int:
+    def oldest(self) -> int:
+        """The number of the oldest packet kept, or of the next one if none is."""
         return self._next_sequence - len(self._packets)

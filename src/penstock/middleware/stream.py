@@ -90,7 +90,7 @@ class IncomingStream:
     def due_ranges(self, now_ns: int) -> tuple[list[tuple[int, int]], list[ReceiverInstruction]]:
         """The ranges to ask for now, and reports of those that were asked for in vain too often.
 
-        A range that would be due in a moment goes along, so that a burst of losses costs one request.
+        A new range that would be due in a moment goes along, so that a burst of losses costs one request.
         """
         next_nack_ns = self.gaps.next_nack_ns()
         if next_nack_ns is None or next_nack_ns > now_ns:
@@ -101,7 +101,8 @@ class IncomingStream:
         if not any(gap.nack_at_ns <= now_ns for gap in hopeful):
             hopeful = []
         for gap in hopeful:
-            if gap.nack_at_ns > soon_ns or len(ranges) == RANGES_MAX:
+            # what was asked for before waits its full time for the answer
+            if gap.nack_at_ns > (now_ns if gap.attempts else soon_ns) or len(ranges) == RANGES_MAX:
                 continue
             if gap.attempts >= self._config.nack_attempts_max:
                 self.gaps.give_up(gap.first, gap.last, Cause.NO_ANSWER)
@@ -171,7 +172,7 @@ class IncomingStream:
     def _deliver(self, packet: Packet) -> Iterator[ReceiverInstruction]:
         first, self.next_sequence = self.next_sequence, packet.sequence + 1
         messages: Packet | list[PacketMessage] = packet
-        if packet.is_fragmented or self._reassembler.is_open:
+        if packet.is_fragmented or self._reassembler.is_waiting:
             pieces = list(self._reassembler.messages(packet))
             messages = [piece for piece in pieces if isinstance(piece, PacketMessage)]
             yield from self._report(piece for piece in pieces if isinstance(piece, BrokenMessage))

@@ -178,6 +178,13 @@ cdef inline void block_key(uint8_t *key, uint8_t shift, uint64_t value) noexcept
 
 cdef int match_chunk(Store *store, Scratch *scratch, size_t count) noexcept nogil:
     """Find the hits of the first `count` topics, whose data and size are set. The caller holds the lock."""
+    if walk_chunk(store, scratch, count) == 0:
+        return 0
+    forget_new_trunks(scratch)
+    return -1
+
+
+cdef int walk_chunk(Store *store, Scratch *scratch, size_t count) noexcept nogil:
     cdef const Node *root = node_at(store, ROOT)
     cdef size_t waiting
     cdef uint8_t level = 0
@@ -316,6 +323,14 @@ cdef void make_trunks(Store *store, Scratch *scratch, size_t count, uint8_t leve
                 trunk.rests[trunk.rest_count] = scratch.hits[hit].node
                 trunk.rest_count += 1
             hit = scratch.hits[hit].next
+
+
+cdef void forget_new_trunks(Scratch *scratch) noexcept nogil:
+    """The walk broke off, so what this chunk's new trunks lead to is not known."""
+    cdef size_t index
+    for index in range(TRUNKS):
+        if scratch.trunks[index].chunk_made == scratch.chunk:
+            scratch.trunks[index].size = 0
 
 
 cdef void match_exact(Store *store, Scratch *scratch, size_t count) noexcept nogil:

@@ -117,15 +117,16 @@ class _Automata:
         self.matching = lru_cache(maxsize=MEMO_TOPICS_MAX)(partial(_matching, groups))
 
     def with_expression(self, expression: str, options: "re2.Options") -> "_Automata":
-        groups = self.groups
-        position = next((n for n, group in enumerate(groups) if len(group.expressions) < GROUP_SIZE), None)
-        if position is not None:
+        for position, group in enumerate(self.groups):
+            if len(group.expressions) == GROUP_SIZE or group.is_full:
+                continue
             try:
-                larger = _Group([*groups[position].expressions, expression], options)
-                return _Automata((*groups[:position], larger, *groups[position + 1 :]))
+                larger = _Group([*group.expressions, expression], options)
             except LimitError:
-                position = None  # too much for this group, perhaps not for one of its own
-        return _Automata((*groups, _Group([expression], options)))
+                group.is_full = True  # too much for this group, perhaps not for another
+                continue
+            return _Automata((*self.groups[:position], larger, *self.groups[position + 1 :]))
+        return _Automata((*self.groups, _Group([expression], options)))
 
     def without(self, expressions: Set[str], options: "re2.Options") -> "_Automata":
         if not expressions:
@@ -149,6 +150,8 @@ class _Group:
 
     def __init__(self, expressions: list[str], options: "re2.Options") -> None:
         self.expressions = expressions
+        self.is_full = False
+        """Whether one more expression was tried and needed too much memory."""
         self._memory_bytes_max = options.max_mem
         self._automaton = re2.Set.FullMatchSet(options)
         try:
