@@ -4,10 +4,10 @@ import errno
 
 import pytest
 
+from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import SimulationError
 from penstock.middleware.epoch import encode_epoch, next_epoch, slot_offset
 from penstock.sim import Disk, DiskFaults, LinkFaults, Network, Node, World
-from penstock.sim.world import NS_PER_SECOND
 
 
 def test_actions_run_at_their_times_and_ties_are_broken_by_the_seed() -> None:

@@ -1,5 +1,6 @@
 """Counters, metrics, logs and the endpoint: one vocabulary, nothing secret."""
 
+import gc
 import io
 import itertools
 import json
@@ -76,7 +77,10 @@ def test_metrics_forget_what_is_unregistered() -> None:
 
 
 def test_metrics_are_rendered_while_another_thread_counts() -> None:
-    """Without a copy, reading fails when a first count enlarges the dictionary; short turns provoke it."""
+    """Without a copy, reading fails when a first count enlarges the dictionary.
+
+    Short turns provoke it, and so does a garbage collection with a callback, in which another thread gets its turn.
+    """
     counters, metrics, stopped = Counters("receiver"), Metrics(), threading.Event()
     metrics.register(counters)
 
@@ -88,9 +92,14 @@ def test_metrics_are_rendered_while_another_thread_counts() -> None:
             if number % 3_000 == 0:
                 counters._values.clear()
 
+    def let_others_run(phase: str, info: dict[str, int]) -> None:
+        sum(range(50))
+
     thread = threading.Thread(target=count)
-    interval = sys.getswitchinterval()
+    interval, threshold = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(1e-6)
+    gc.set_threshold(20)
+    gc.callbacks.append(let_others_run)
     thread.start()
     try:
         for _ in range(50):
@@ -100,6 +109,8 @@ def test_metrics_are_rendered_while_another_thread_counts() -> None:
     finally:
         stopped.set()
         thread.join()
+        gc.callbacks.remove(let_others_run)
+        gc.set_threshold(*threshold)
         sys.setswitchinterval(interval)
 
 

@@ -5,6 +5,10 @@ import secrets
 import time
 from typing import Protocol
 
+NS_PER_US = 1_000
+NS_PER_MS = 1_000_000
+NS_PER_SECOND = 1_000_000_000
+
 
 class Clock(Protocol):
     def now_ns(self) -> int:

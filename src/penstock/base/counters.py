@@ -4,7 +4,7 @@ A core counts with plain integers; base.metrics shows them to Prometheus. Whatev
 lost is counted under the Cause it had: no silent loss.
 """
 
-from collections.abc import Iterator
+from collections.abc import ItemsView, Iterator
 from enum import StrEnum
 
 from penstock.base.errors import LocalProtocolError
@@ -87,12 +87,17 @@ class Counters:
 
     def __getitem__(self, name: str) -> int:
         """The counter's value, summed over its causes."""
-        return sum(value for (known, _), value in list(self._values.items()) if known == name)
+        return sum(value for (known, _), value in self._snapshot() if known == name)
 
     def by_cause(self, name: str) -> dict[str, int]:
-        return {cause: value for (known, cause), value in list(self._values.items()) if known == name}
+        return {cause: value for (known, cause), value in self._snapshot() if known == name}
+
+    def _snapshot(self) -> ItemsView[tuple[str, str], int]:
+        """For readers in other threads. A list of the items would not do: making it allocates, which may start a
+        garbage collection and let another thread in; copying a dictionary does not."""
+        return self._values.copy().items()
 
     def __iter__(self) -> Iterator[tuple[str, str, int]]:
         """(name, cause, value) of everything counted so far."""
-        for (name, cause), value in list(self._values.items()):
+        for (name, cause), value in self._snapshot():
             yield name, cause, value

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from penstock.base.clock import NS_PER_SECOND
 from penstock.base.endpoint import Endpoint, Health
 from penstock.base.metrics import Metrics
 from penstock.middleware import ReceiverConfig
 from penstock.sim import LinkFaults, MiddlewarePlant, Node, PlantOptions, World
-from penstock.sim.world import NS_PER_SECOND
 
 FRAME_SECONDS = 0.1
 WIDTH_UNSEEN = 200

@@ -2,6 +2,7 @@
 
 from enum import Enum, auto
 
+from penstock.base.clock import NS_PER_MS, NS_PER_US
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LocalProtocolError, PacketError
@@ -23,8 +24,6 @@ from penstock.topics import check_topic
 from penstock.wire import RANGES_MAX, Kind, Packer, Packet, PacketFlag, decode, encode_gone, restamp
 
 EPOCH_MAX = 2**32 - 1
-NS_PER_MS = 1_000_000
-NS_PER_US = 1_000
 TOPICS_REMEMBERED_MAX = 65_536
 
 

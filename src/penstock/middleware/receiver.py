@@ -2,7 +2,7 @@
 
 import msgspec
 
-from penstock.base.clock import Randomness
+from penstock.base.clock import NS_PER_MS, Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PacketError
@@ -23,7 +23,6 @@ from penstock.middleware.stream import IncomingStream
 from penstock.wire import RANGES_MAX, Kind, Packet, PacketFlag, decode, encode_nack
 
 REPAIR = int(PacketFlag.REPAIR)  # a plain number: an IntFlag costs a microsecond per packet
-NS_PER_MS = 1_000_000
 STALE_GRACE_NS = 1_000 * NS_PER_MS
 """Packets of an older epoch that come this long after a newer one began are no stragglers: somebody sends them."""
 

@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Iterator
 
-from penstock.base.clock import Randomness
+from penstock.base.clock import NS_PER_MS, NS_PER_US, Randomness
 from penstock.base.counters import Cause, Counters
 from penstock.middleware.config import ReceiverConfig
 from penstock.middleware.events import Address, Deliver, LossReceipt, ReceiverInstruction, StreamKey
@@ -12,8 +12,6 @@ from penstock.middleware.reassembly import BrokenMessage, Reassembler
 from penstock.wire import RANGES_MAX, Packet, PacketFlag, PacketMessage, decode
 
 GOODBYE = int(PacketFlag.GOODBYE)  # a plain number: an IntFlag costs a microsecond per packet
-NS_PER_MS = 1_000_000
-NS_PER_US = 1_000
 BACK_OFF_DOUBLINGS_MAX = 6
 
 

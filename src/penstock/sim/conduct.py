@@ -10,10 +10,10 @@ CollisionChecker     nobody reports two publishers with one id where there are n
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.middleware import Collision, LossReceipt, Multicast, OutgoingMessage, StreamKey, Unicast
 from penstock.middleware.events import ReceiverInstruction
 from penstock.sim.checkers import MESSAGE_CAUSES, Checker, Viewer
-from penstock.sim.world import NS_PER_MS, NS_PER_SECOND
 from penstock.wire import MessageFlag, decode
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.sim.disk import DiskFaults
 from penstock.sim.network import LinkFaults
 from penstock.sim.node import Node
-from penstock.sim.world import NS_PER_MS, NS_PER_SECOND
 
 if TYPE_CHECKING:
     from penstock.sim.plant import MiddlewarePlant

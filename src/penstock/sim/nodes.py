@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.ids import format_group
 from penstock.middleware import (
     Address,
@@ -27,7 +28,6 @@ from penstock.sim.checkers import Viewer
 from penstock.sim.disk import Disk
 from penstock.sim.log import describe
 from penstock.sim.node import Node
-from penstock.sim.world import NS_PER_MS, NS_PER_SECOND
 from penstock.wire import decode
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from typing import TextIO
 
 import msgspec
 
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import SimulationError
 from penstock.base.ids import parse_group
 from penstock.middleware import OutgoingMessage, PublisherConfig, ReceiverConfig, StreamKey
@@ -24,7 +25,7 @@ from penstock.sim.network import LinkFaults, Network
 from penstock.sim.node import Node
 from penstock.sim.nodes import PublisherNode, ReceiverNode
 from penstock.sim.randomness import SeededRandomness
-from penstock.sim.world import NS_PER_MS, NS_PER_SECOND, World
+from penstock.sim.world import World
 
 
 class PlantOptions(msgspec.Struct, kw_only=True):

@@ -7,9 +7,6 @@ from typing import TextIO
 from penstock.sim.log import EventLog
 from penstock.sim.randomness import SeededRandomness
 
-NS_PER_SECOND = 1_000_000_000
-NS_PER_MS = 1_000_000
-
 
 class World:
     """Runs actions at their times. Actions of one instant run in an order that the seed decides, so that no plant
