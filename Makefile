@@ -50,7 +50,7 @@ lint: $(STAMPS)/build ## ruff, mypy, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(STAMPS)/build ## every benchmark; ARGS="match --json" runs one
+bench: $(STAMPS)/peers ## every benchmark, beside the peers it installs; ARGS="match --json" runs one
 	@$(BIN)/penstock bench $(ARGS)
 
 soak: $(STAMPS)/build ## the long and wide variants of the suite
@@ -73,6 +73,11 @@ $(STAMPS)/build: $(STAMPS)/venv pyproject.toml setup.py $(COMPILED)
 	@echo "==> building the compiled extensions"
 	@$(BIN)/python setup.py --quiet build_ext --inplace --parallel 2
 	@test -x $(BIN)/penstock -a $(BIN)/penstock -nt pyproject.toml || $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/peers: $(STAMPS)/build requirements-bench.lock
+	@echo "==> installing the peers to measure beside"
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar off -r requirements-bench.lock
 	@mkdir -p $(@D) && touch $@
 
 $(STAMPS)/build-debug: $(STAMPS)/build $(SOURCES)

@@ -1,0 +1,1 @@
+"""Sockets: batched UDP multicast, TCP and WebSocket framing, control messages, the agent loop, clock offsets."""

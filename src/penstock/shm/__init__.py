@@ -1,0 +1,1 @@
+"""Shared memory between processes of one host: the critical ring and the record region."""
