@@ -7,7 +7,7 @@ import pytest
 
 from penstock.base.counters import Cause
 from penstock.base.errors import SimulationError
-from penstock.middleware import Collision, Deliver, LossReceipt, Publish, Publisher, StreamEnded
+from penstock.middleware import Collision, Deliver, DeliverBatch, LossReceipt, Publish, PublishBatch, StreamEnded
 from penstock.middleware import publisher as publishing
 from penstock.middleware.events import ReceiverInstruction
 from penstock.middleware.publisher import _OutgoingStream
@@ -15,7 +15,7 @@ from penstock.middleware.receiver import Receiver
 from penstock.middleware.stream import IncomingStream
 from penstock.sim import Checker, MiddlewarePlant, PlantOptions, World, run_seed
 from penstock.sim.checkers import Viewer
-from penstock.wire import Packer, Packet
+from penstock.wire import DatagramBatch, Packer, Packet
 
 SEEDS = 60
 SEEDS_PER_TEST = 6
@@ -122,12 +122,41 @@ def change_the_topic(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def publish_less_than_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Publisher._publish
+    original = _OutgoingStream.publish
     monkeypatch.setattr(
-        Publisher,
-        "_publish",
+        _OutgoingStream,
+        "publish",
         lambda self, event, now_ns: original(self, Publish(event.group, event.messages[:7]), now_ns),
     )
+
+
+def shuffle_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = _OutgoingStream.publish_batch
+
+    def broken(self: Any, event: PublishBatch, now_ns: int) -> list[Any]:
+        event.batch.rows = event.batch.rows[::-1].copy()
+        return original(self, event, now_ns)
+
+    monkeypatch.setattr(_OutgoingStream, "publish_batch", broken)
+
+
+def take_gaps_for_smooth(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: IncomingStream) -> None:
+        self.is_smooth = True
+        if self.gaps:
+            self.next_sequence = self.newest_sequence + 1
+
+    monkeypatch.setattr(IncomingStream, "find_out_whether_smooth", broken)
+
+
+def forget_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Receiver._receive_batch
+
+    def broken(self: Receiver, batch: DatagramBatch, now_ns: int) -> list[Any]:
+        answers = original(self, batch, now_ns)
+        return answers if now_ns % 50 else [each for each in answers if not isinstance(each, DeliverBatch)]
+
+    monkeypatch.setattr(Receiver, "_receive_batch", broken)
 
 
 def never_repair(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,13 +185,13 @@ def ask_like_mad(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lag_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Publisher._publish
+    original = _OutgoingStream.publish
 
     def broken(self: Any, event: Publish, now_ns: int) -> list[Any]:
         late, self.late = getattr(self, "late", None), event
         return original(self, late, now_ns) if late else []
 
-    monkeypatch.setattr(Publisher, "_publish", broken)
+    monkeypatch.setattr(_OutgoingStream, "publish", broken)
 
 
 def see_ghosts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,6 +222,9 @@ def hold_everything(monkeypatch: pytest.MonkeyPatch) -> None:
         end_too_early,
         change_the_topic,
         publish_less_than_asked,
+        shuffle_a_batch,
+        take_gaps_for_smooth,
+        forget_a_batch,
         never_repair,
         give_up_at_once,
         keep_quiet,

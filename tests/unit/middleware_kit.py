@@ -49,7 +49,8 @@ def packets(
 
 
 def receiver(**config: Any) -> Receiver:
-    return Receiver(ReceiverConfig(**config), NoRandomness())
+    """It asks for what is missing at its next Tick, unless told otherwise."""
+    return Receiver(ReceiverConfig(**{"nack_delay_us": 0, **config}), NoRandomness())
 
 
 def publisher(**config: Any) -> Publisher:

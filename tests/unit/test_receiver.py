@@ -163,10 +163,10 @@ def test_a_burst_of_losses_costs_one_request() -> None:
 
 
 def test_requests_of_newer_losses_do_not_use_up_the_patience_for_older_ones() -> None:
-    core, sent = receiver(nack_delay_us=1_000_000, nack_retry_ms=100, nack_attempts_max=3), packets(100)
+    core, sent = receiver(nack_delay_us=1_000_000, nack_retry_ms=10_000, nack_attempts_max=3), packets(100)
     for number, packet in enumerate(sent[::2]):
-        take(core, [packet], now_ns=number * MS)
-        core.handle(Tick(), number * MS)
+        take(core, [packet], now_ns=20 * number * MS)
+        core.handle(Tick(), 20 * number * MS)
     assert core.counters["packets_lost"] == 0
     assert max(gap.attempts for gap in core.streams()[0].gaps.hopeful()) == 1
 

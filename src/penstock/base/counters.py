@@ -55,6 +55,9 @@ CATALOGUE = {
     "repairs_received": "Packets received that were sent again",
     "repairs_suppressed": "Repairs not sent, because the same one had just been sent",
     "repairs_unavailable": "Packets asked for that are no longer kept",
+    "datagrams_unsent": "Datagrams that the operating system would not send, by its error",
+    "datagrams_overflowed": "Datagrams that the kernel threw away because a socket's buffer was full",
+    "datagrams_discarded": "Datagrams thrown away on purpose, to show what loss does",
     "streams_started": "Streams (publisher, group, epoch) met for the first time",
     "streams_ended": "Streams that ended, by cause",
 }

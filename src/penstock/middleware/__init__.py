@@ -6,6 +6,7 @@ interests and sockets are not its business. Read events.py first, then receiver.
 """
 
 from penstock.base.core import Tick
+from penstock.middleware.batch import OutgoingBatch, TopicList
 from penstock.middleware.config import PublisherConfig, ReceiverConfig
 from penstock.middleware.events import (
     Address,
@@ -13,11 +14,15 @@ from penstock.middleware.events import (
     Closed,
     Collision,
     DatagramReceived,
+    DatagramsReceived,
     Deliver,
+    DeliverBatch,
     LossReceipt,
     Multicast,
+    MulticastStored,
     OutgoingMessage,
     Publish,
+    PublishBatch,
     StreamEnded,
     StreamKey,
     StreamStarted,
@@ -32,11 +37,16 @@ __all__ = [
     "Closed",
     "Collision",
     "DatagramReceived",
+    "DatagramsReceived",
     "Deliver",
+    "DeliverBatch",
     "LossReceipt",
     "Multicast",
+    "MulticastStored",
+    "OutgoingBatch",
     "OutgoingMessage",
     "Publish",
+    "PublishBatch",
     "Publisher",
     "PublisherConfig",
     "Receiver",
@@ -45,5 +55,6 @@ __all__ = [
     "StreamKey",
     "StreamStarted",
     "Tick",
+    "TopicList",
     "Unicast",
 ]

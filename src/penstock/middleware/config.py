@@ -56,7 +56,7 @@ class ReceiverConfig(Config, frozen=True):
     """Whether repair requests go to the publisher, or to the group, where others hear them and hold theirs back."""
 
     nack_delay_us: Microseconds = 500
-    """Longest random wait before the first request: reordered packets arrive by themselves."""
+    """Longest random wait before the first request, half of it the shortest: reordered packets arrive by themselves."""
 
     nack_retry_ms: Milliseconds = 10
     """Wait for an answer; it doubles with every attempt, up to 64 times this."""

@@ -3,15 +3,16 @@
 A stream is what one publisher sends to one group; its packets are numbered from 1 within an epoch, and a publisher
 that starts again takes a higher epoch.
 
-    Publisher:   Publish, Close, DatagramReceived, Tick  ->  Multicast, Unicast, Closed
-    Receiver:    DatagramReceived, Tick                  ->  Deliver, LossReceipt, StreamStarted, StreamEnded,
-                                                             Collision, Multicast, Unicast
+    Publisher:   Publish, PublishBatch, Close, DatagramReceived, Tick
+                     ->  Multicast, MulticastStored, Unicast, Closed
+    Receiver:    DatagramReceived, DatagramsReceived, Tick
+                     ->  Deliver, DeliverBatch, LossReceipt, StreamStarted, StreamEnded, Collision, Multicast, Unicast
 
 For every stream the receiver's answers tell the whole story in order: StreamStarted, then Delivers and LossReceipts
 whose sequence numbers follow each other without a hole, then StreamEnded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -19,7 +20,8 @@ from typing_extensions import Buffer
 
 from penstock.base.core import Tick
 from penstock.base.counters import Cause
-from penstock.wire import Packet, PacketMessage
+from penstock.middleware.batch import OutgoingBatch
+from penstock.wire import DatagramBatch, MessageBatch, Packet, PacketMessage, PacketStore
 
 Address: TypeAlias = tuple[str, int]
 """Where a datagram comes from or goes to: host and port."""
@@ -53,6 +55,13 @@ class Publish(msgspec.Struct, frozen=True):
     messages: Sequence[OutgoingMessage]
 
 
+class PublishBatch(msgspec.Struct, frozen=True):
+    """The application publishes many messages at once; none is so large that it must be cut."""
+
+    group: int
+    batch: OutgoingBatch
+
+
 class Close(msgspec.Struct, frozen=True):
     """The application has nothing more to publish."""
 
@@ -65,10 +74,17 @@ class DatagramReceived(msgspec.Struct, frozen=True):
 
     data: Buffer
     source: Address
+    source_key: int = 0
 
 
-PublisherEvent: TypeAlias = Publish | Close | DatagramReceived | Tick
-ReceiverEvent: TypeAlias = DatagramReceived | Tick
+class DatagramsReceived(msgspec.Struct, frozen=True):
+    """The network brought many datagrams; the same is true of them as of one."""
+
+    batch: DatagramBatch
+
+
+PublisherEvent: TypeAlias = Publish | PublishBatch | Close | DatagramReceived | Tick
+ReceiverEvent: TypeAlias = DatagramReceived | DatagramsReceived | Tick
 
 
 # Instructions
@@ -79,6 +95,15 @@ class Multicast(msgspec.Struct, frozen=True):
 
     group: int
     data: bytes
+
+
+class MulticastStored(msgspec.Struct, frozen=True):
+    """Send the packets `first` to `last` of the store to everybody who listens to the group."""
+
+    group: int
+    store: PacketStore
+    first: int
+    last: int
 
 
 class Unicast(msgspec.Struct, frozen=True):
@@ -105,6 +130,28 @@ class Deliver(msgspec.Struct, frozen=True):
     sequence: int
     flags: int
     messages: Packet | Sequence[PacketMessage]
+
+
+class DeliverBatch(msgspec.Struct, frozen=True):
+    """Hand these messages to the application: whole packets of any streams, each the next one of its stream.
+
+    The messages are good until the receiver is given its next event.
+    """
+
+    messages: MessageBatch
+
+    def one_by_one(self) -> Iterator[Deliver]:
+        """The same as a Deliver for each packet."""
+        for index, packet in enumerate(self.messages.packets.tolist()):
+            row = dict(zip(self.messages.packets.dtype.names or (), packet, strict=True))
+            yield Deliver(
+                StreamKey(row["publisher_id"], row["group"]),
+                row["epoch"],
+                row["sequence"] - row["gap"],
+                row["sequence"],
+                row["flags"],
+                self.messages.of_packet(index),
+            )
 
 
 class LossReceipt(msgspec.Struct, frozen=True):
@@ -151,5 +198,7 @@ class Collision(msgspec.Struct, frozen=True):
     intruder: Address
 
 
-PublisherInstruction: TypeAlias = Multicast | Unicast | Closed
-ReceiverInstruction: TypeAlias = Deliver | LossReceipt | StreamStarted | StreamEnded | Collision | Multicast | Unicast
+PublisherInstruction: TypeAlias = Multicast | MulticastStored | Unicast | Closed
+ReceiverInstruction: TypeAlias = (
+    Deliver | DeliverBatch | LossReceipt | StreamStarted | StreamEnded | Collision | Multicast | Unicast
+)

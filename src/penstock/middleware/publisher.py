@@ -14,14 +14,25 @@ from penstock.middleware.events import (
     Closed,
     DatagramReceived,
     Multicast,
+    MulticastStored,
     Publish,
+    PublishBatch,
     PublisherEvent,
     PublisherInstruction,
     Unicast,
 )
-from penstock.middleware.retransmission import RetransmissionBuffer
 from penstock.topics import check_topic
-from penstock.wire import RANGES_MAX, Kind, Packer, Packet, PacketFlag, decode, encode_gone, restamp
+from penstock.wire import (
+    RANGES_MAX,
+    Kind,
+    Packer,
+    Packet,
+    PacketFlag,
+    PacketStore,
+    decode,
+    encode_gone,
+    restamp,
+)
 
 EPOCH_MAX = 2**32 - 1
 TOPICS_REMEMBERED_MAX = 65_536
@@ -54,7 +65,9 @@ class Publisher:
     def handle(self, event: PublisherEvent, now_ns: int) -> list[PublisherInstruction]:
         match event:
             case Publish():
-                return self._publish(event, now_ns)
+                return self._stream(event.group, now_ns).publish(event, now_ns)
+            case PublishBatch():
+                return self._stream(event.group, now_ns).publish_batch(event, now_ns)
             case DatagramReceived():
                 return self._answer(event, now_ns)
             case Tick():
@@ -75,18 +88,19 @@ class Publisher:
         stream = self._streams.get(group)
         return stream.packer.next_sequence if stream else 1
 
-    def kept(self, group: int) -> RetransmissionBuffer | None:
+    def kept(self, group: int) -> PacketStore | None:
         """What is kept for repairs on `group`."""
         stream = self._streams.get(group)
         return stream.kept if stream else None
 
-    def _publish(self, event: Publish, now_ns: int) -> list[PublisherInstruction]:
+    def _stream(self, group: int, now_ns: int) -> "_OutgoingStream":
+        """The stream to publish on."""
         if self._state is not _State.OPEN:
             raise LocalProtocolError("publish after close", hint="make a new publisher, with a higher epoch")
-        stream = self._streams.get(event.group)
+        stream = self._streams.get(group)
         if stream is None:
-            stream = self._streams[event.group] = _OutgoingStream(self, event.group, now_ns)
-        return stream.publish(event, now_ns)
+            stream = self._streams[group] = _OutgoingStream(self, group, now_ns)
+        return stream
 
     def _tick(self, now_ns: int) -> list[PublisherInstruction]:
         instructions: list[PublisherInstruction] = []
@@ -140,8 +154,9 @@ class _OutgoingStream:
             packet_size_max=config.packet_size_max,
             keep_alive_packets=config.keep_alive_packets,
         )
-        self.kept = RetransmissionBuffer(config.retransmission_packets_max, config.retransmission_bytes_max)
+        self.kept = PacketStore(config.retransmission_packets_max, config.retransmission_bytes_max)
         self._closed: list[bytes] = []  # packets that are complete and not sent yet
+        self._unsent: list[PublisherInstruction] = []  # what was to be sent with a batch that was refused
         self._topics: set[str] = set()  # those that were found well formed lately
         self._goodbye: bytes | None = None
         self._flush_deadline_ns: int | None = None
@@ -178,6 +193,34 @@ class _OutgoingStream:
             # what is open now was begun by this event
             self._flush_deadline_ns = now_ns + self._config.flush_deadline_us * NS_PER_US
         return self._send(now_ns)
+
+    def publish_batch(self, event: PublishBatch, now_ns: int) -> list[PublisherInstruction]:
+        """Send the messages at once, packed; all of them or, with an error, none."""
+        batch = event.batch
+        self._flush()
+        self._unsent = self._send(now_ns)
+        try:
+            count = self.kept.pack(
+                batch.topics.data,
+                batch.payloads,
+                batch.rows,
+                publisher_id=self._publisher.publisher_id,
+                group=self._group,
+                epoch=self._publisher.epoch,
+                packet_size_max=self._config.packet_size_max,
+                keep_alive_packets=self._config.keep_alive_packets,
+            )
+        except Exception:
+            self._flush_deadline_ns = now_ns if self._unsent else None
+            raise
+        first = self.packer.next_sequence
+        self.packer.skip(count)
+        instructions, self._unsent = self._unsent, []
+        if count:
+            self._counters.add("messages_published", len(batch))
+            self._note_sent(count, now_ns)
+            instructions.append(MulticastStored(self._group, self.kept, first, first + count - 1))
+        return instructions
 
     def tick(self, now_ns: int) -> list[PublisherInstruction]:
         if self._flush_deadline_ns is not None and now_ns >= self._flush_deadline_ns:
@@ -247,16 +290,21 @@ class _OutgoingStream:
             self._closed.append(packet)
 
     def _send(self, now_ns: int) -> list[PublisherInstruction]:
-        """Send what is complete; it breaks the silence."""
-        if not self._closed:
-            return []
-        packets, self._closed = self._closed, []
-        for packet in packets:
-            self.kept.keep(packet)
-        self._counters.add("packets_sent", len(packets))
+        """Send what is complete."""
+        instructions, self._unsent = self._unsent, []
+        if self._closed:
+            packets, self._closed = self._closed, []
+            for packet in packets:
+                self.kept.keep(packet)
+            self._note_sent(len(packets), now_ns)
+            instructions += [Multicast(self._group, packet) for packet in packets]
+        return instructions
+
+    def _note_sent(self, packets: int, now_ns: int) -> None:
+        """What is sent breaks the silence."""
+        self._counters.add("packets_sent", packets)
         self._silence_ms = self._silence_first_ms
         self._keep_alive_deadline_ns = now_ns + self._silence_ms * NS_PER_MS
-        return [Multicast(self._group, packet) for packet in packets]
 
     def _keep_alive(self, now_ns: int) -> list[PublisherInstruction]:
         """Say that we live, ever more slowly; after the goodbye, say that again."""

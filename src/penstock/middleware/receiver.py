@@ -6,11 +6,14 @@ from penstock.base.clock import NS_PER_MS, Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PacketError
+from penstock.middleware._inorder import SEQUENCE_MAX, InOrder
 from penstock.middleware.config import ReceiverConfig
 from penstock.middleware.events import (
     Address,
     Collision,
     DatagramReceived,
+    DatagramsReceived,
+    DeliverBatch,
     Multicast,
     ReceiverEvent,
     ReceiverInstruction,
@@ -20,7 +23,7 @@ from penstock.middleware.events import (
     Unicast,
 )
 from penstock.middleware.stream import IncomingStream
-from penstock.wire import RANGES_MAX, Kind, Packet, PacketFlag, decode, encode_nack
+from penstock.wire import RANGES_MAX, DatagramBatch, Kind, Packet, PacketFlag, decode, encode_nack
 
 REPAIR = int(PacketFlag.REPAIR)  # a plain number: an IntFlag costs a microsecond per packet
 STALE_GRACE_NS = 1_000 * NS_PER_MS
@@ -42,12 +45,15 @@ class Receiver:
         self.counters = counters or Counters("receiver")
         self._randomness = randomness
         self._streams: dict[StreamKey, IncomingStream] = {}
+        self._in_order = InOrder(randomness.below(2**64))
         self._positions: dict[StreamKey, Position] = {}  # oldest first
         self._repairing: dict[StreamKey, IncomingStream] = {}
         self._expiry_check_ns: int | None = None
 
     def handle(self, event: ReceiverEvent, now_ns: int) -> list[ReceiverInstruction]:
         match event:
+            case DatagramsReceived():
+                return self._receive_batch(event.batch, now_ns)
             case DatagramReceived():
                 return self._receive(event, now_ns)
             case Tick():
@@ -63,6 +69,25 @@ class Receiver:
         """The streams that are going on."""
         return list(self._streams.values())
 
+    def _receive_batch(self, batch: DatagramBatch, now_ns: int) -> list[ReceiverInstruction]:
+        """What comes in order takes the fast path, the rest goes one by one; the order of all is kept."""
+        instructions: list[ReceiverInstruction] = []
+        index, count = 0, len(batch)
+        self._in_order.begin(batch)
+        while index < count:
+            messages = self._in_order.take(batch, index, now_ns)
+            if messages is not None:
+                packets = messages.packet_count
+                index += packets
+                self.counters.add("packets_received", packets)
+                self.counters.add("messages_delivered", len(messages))
+                instructions.append(DeliverBatch(messages))
+            if index < count:
+                source, key = batch.source(index), batch.source_key(index)
+                instructions += self._receive(DatagramReceived(batch.datagram(index), source, key), now_ns)
+                index += 1
+        return instructions
+
     def _receive(self, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
         try:
             packet = decode(event.data)
@@ -72,7 +97,7 @@ class Receiver:
         self.counters.add("packets_received")
         key = StreamKey(packet.publisher_id, packet.group)
         if packet.kind == Kind.DATA:
-            return self._take(key, packet, event.source, now_ns)
+            return self._take(key, packet, event, now_ns)
         stream = self._streams.get(key)
         if stream is None or stream.epoch != packet.epoch:
             self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
@@ -88,8 +113,9 @@ class Receiver:
             self.counters.add("packets_dropped", cause=Cause.UNEXPECTED)
         return instructions + self._settle(stream)
 
-    def _take(self, key: StreamKey, packet: Packet, source: Address, now_ns: int) -> list[ReceiverInstruction]:
-        if packet.gap >= packet.sequence:
+    def _take(self, key: StreamKey, packet: Packet, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
+        source = event.source
+        if packet.gap >= packet.sequence or packet.sequence > SEQUENCE_MAX:
             self.counters.add("packets_dropped", cause=Cause.LENGTH)
             return []
         is_repair = bool(packet.flags & REPAIR)
@@ -111,6 +137,7 @@ class Receiver:
         elif packet.epoch < stream.epoch or source != stream.source:
             return self._refuse(stream, packet, source, now_ns)
         stream.heard_ns = now_ns
+        stream.source_key = event.source_key
         instructions += stream.take(packet, now_ns)
         return instructions + self._settle(stream)
 
@@ -136,6 +163,7 @@ class Receiver:
         stream = IncomingStream(key, packet.epoch, first, source, self.config, self.counters, self._randomness)
         stream.started_ns = now_ns
         self._streams[key] = stream
+        self._in_order.add(stream)
         if self._expiry_check_ns is None:
             self._expiry_check_ns = now_ns + self._expiry_ns() // 4
         self.counters.add("streams_started")
@@ -161,6 +189,7 @@ class Receiver:
             self._repairing.pop(stream.key, None)
             if stream.is_complete:
                 return self._end(stream, Cause.GOODBYE)
+        stream.find_out_whether_smooth()
         return []
 
     def _request_repairs(self, now_ns: int) -> list[ReceiverInstruction]:
@@ -191,6 +220,7 @@ class Receiver:
     def _end(self, stream: IncomingStream, cause: Cause) -> list[ReceiverInstruction]:
         instructions = stream.end(cause)
         self._streams.pop(stream.key, None)
+        self._in_order.remove(stream)
         self._repairing.pop(stream.key, None)
         self._positions[stream.key] = Position(stream.epoch, stream.next_sequence)
         if len(self._positions) > self.config.streams_max:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from penstock.base.clock import NS_PER_MS, NS_PER_US, Randomness
 from penstock.base.counters import Cause, Counters
+from penstock.middleware._inorder import StreamCursor
 from penstock.middleware.config import ReceiverConfig
 from penstock.middleware.events import Address, Deliver, LossReceipt, ReceiverInstruction, StreamKey
 from penstock.middleware.gaps import Gap, Gaps
@@ -15,7 +16,7 @@ GOODBYE = int(PacketFlag.GOODBYE)  # a plain number: an IntFlag costs a microsec
 BACK_OFF_DOUBLINGS_MAX = 6
 
 
-class IncomingStream:
+class IncomingStream(StreamCursor):
     """Everything below `next_sequence` is accounted for; what came too early waits in the window.
 
     Every number from `next_sequence` to `newest_sequence` is in a gap, or is a packet in the window, or was removed by
@@ -33,6 +34,8 @@ class IncomingStream:
         randomness: Randomness,
     ) -> None:
         self.key = key
+        self.publisher_id = key.publisher_id
+        self.group = key.group
         self.epoch = epoch
         self.source = source
         self.first_sequence = first
@@ -59,6 +62,12 @@ class IncomingStream:
     def is_complete(self) -> bool:
         """Whether the publisher has said goodbye and everything up to it is accounted for."""
         return self.goodbye_sequence is not None and self.next_sequence > self.goodbye_sequence
+
+    def find_out_whether_smooth(self) -> None:
+        """Whether the next packet may take the fast path; to be asked after everything that happens to the stream."""
+        self.is_smooth = not (
+            self.gaps or self._window or self._reassembler.is_waiting or self.goodbye_sequence is not None
+        )
 
     def take(self, packet: Packet, now_ns: int) -> list[ReceiverInstruction]:
         """A data packet of this stream has come."""
@@ -190,7 +199,8 @@ class IncomingStream:
             yield LossReceipt(self.key, self.epoch, message.first, message.last, message.cause, message.topic)
 
     def _first_nack_delay_ns(self) -> int:
-        return self._randomness.below(self._config.nack_delay_us * NS_PER_US + 1)
+        half_ns = self._config.nack_delay_us * NS_PER_US // 2
+        return half_ns + self._randomness.below(half_ns + 1)
 
     def _retry_ns(self, attempts: int) -> int:
         wait_ns = self._config.nack_retry_ms * NS_PER_MS << min(attempts - 1, BACK_OFF_DOUBLINGS_MAX)

@@ -1,8 +1,10 @@
 """The nodes of the middleware's plant: a publisher with a workload and a disk, and a receiver."""
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.ids import format_group
@@ -11,31 +13,43 @@ from penstock.middleware import (
     Close,
     Closed,
     DatagramReceived,
+    DatagramsReceived,
     Deliver,
+    DeliverBatch,
     Multicast,
+    MulticastStored,
+    OutgoingBatch,
     OutgoingMessage,
     Publish,
+    PublishBatch,
     Publisher,
     Receiver,
     StreamKey,
+    TopicList,
     Unicast,
 )
 from penstock.middleware.epoch import encode_epoch, next_epoch, slot_offset
 from penstock.middleware.events import PublisherEvent, PublisherInstruction, ReceiverInstruction
-from penstock.middleware.retransmission import RetransmissionBuffer
 from penstock.middleware.stream import IncomingStream
 from penstock.sim.checkers import Viewer
 from penstock.sim.disk import Disk
 from penstock.sim.log import describe
 from penstock.sim.node import Node
-from penstock.wire import decode
+from penstock.wire import DatagramBatch, PacketStore, decode
 
 if TYPE_CHECKING:
     from penstock.sim.plant import MiddlewarePlant
 
 EPOCH_FILE = "epoch"
 TOPICS = ("md.sim.AAA.trade", "md.sim.BBB.trade", "md.sim.CCC.quote")
+TOPIC_LIST = TopicList(TOPICS)
 MODELS = 7
+BATCHES = 0.3
+"""The share of bursts that are published as a batch."""
+BATCH_RECORD_SIZE_MAX = 128
+BATCH_CAPACITY = 16
+WAKE_DELAY_NS = 300_000
+"""Longest time from a datagram's arrival until the receiver's process runs."""
 
 
 class PublisherNode(Node):
@@ -85,15 +99,16 @@ class PublisherNode(Node):
         publisher = self._publisher()
         return publisher.epoch if publisher else None
 
-    def kept(self) -> list[RetransmissionBuffer]:
+    def kept(self) -> list[PacketStore]:
         publisher = self._publisher()
         buffers = [publisher.kept(group) for group in self.plant.groups] if publisher else []
         return [buffer for buffer in buffers if buffer is not None]
 
     def take(self, event: PublisherEvent) -> None:
         publisher = self._publisher()
-        if isinstance(event, Publish) and publisher is not None:
-            for message in event.messages:
+        if isinstance(event, Publish | PublishBatch) and publisher is not None:
+            messages = event.messages if isinstance(event, Publish) else _one_by_one(event.batch)
+            for message in messages:
                 self.plant.published(StreamKey(self.publisher_id, event.group), publisher.epoch, message)
         super().take(event)
 
@@ -103,6 +118,9 @@ class PublisherNode(Node):
                 self._note_first_time(group, data)
                 self.log(f"multicast {describe(data)}")
                 self.plant.network.multicast(self.address(), group, data)
+            case MulticastStored(group, store, first, last):
+                for sequence in range(first, last + 1):
+                    self.carry_out(Multicast(group, store.get(sequence)))
             case Unicast(destination, data):
                 self.log(f"send to {destination[0]} {describe(data)}")
                 self.plant.network.unicast(self.address(), destination, data)
@@ -159,9 +177,13 @@ class PublisherNode(Node):
     def _work(self, incarnation: int) -> None:
         if self.incarnation != incarnation or not self.is_up or self._is_resting:
             return
-        burst = [self._message() for _ in range(self._randomness.between(1, 8))]
-        self.handle(Publish(self._randomness.choose(self.plant.groups), burst))
-        mean_ns = NS_PER_SECOND * len(burst) // self.plant.options.messages_per_s
+        count = self._randomness.between(1, 8)
+        group = self._randomness.choose(self.plant.groups)
+        if self._randomness.chance(BATCHES):
+            self.handle(PublishBatch(group, self._batch(count)))
+        else:
+            self.handle(Publish(group, [self._message() for _ in range(count)]))
+        mean_ns = NS_PER_SECOND * count // self.plant.options.messages_per_s
         is_pause = self._randomness.chance(0.01)  # long enough for keep-alives to matter
         delay_ns = 800 * NS_PER_MS if is_pause else self._randomness.below(2 * mean_ns)
         self.world.after(delay_ns, lambda: self._work(incarnation))
@@ -175,13 +197,40 @@ class PublisherNode(Node):
         payload = self._published.to_bytes(8, "little") + self._randomness.bytes(size)
         return OutgoingMessage(self._randomness.choose(TOPICS), payload, model_id=self._randomness.below(MODELS))
 
+    def _batch(self, count: int) -> OutgoingBatch:
+        size = 8 + self._randomness.below(min(self.plant.options.message_size_max, BATCH_RECORD_SIZE_MAX))
+        records = numpy.zeros((count, size), numpy.uint8)
+        for record in records:
+            self._published += 1
+            content = self._published.to_bytes(8, "little") + self._randomness.bytes(size - 8)
+            record[:] = numpy.frombuffer(content, numpy.uint8)
+        which = [self._randomness.below(len(TOPICS)) for _ in range(count)]
+        return OutgoingBatch(TOPIC_LIST, which, records)
+
+
+def _one_by_one(batch: OutgoingBatch) -> list[OutgoingMessage]:
+    """What the checkers are told of a batch."""
+    messages = []
+    for offset, size, topic_offset, topic_size in batch.rows[
+        ["payload_offset", "payload_size", "topic_offset", "topic_size"]
+    ].tolist():
+        topic = batch.topics.data[topic_offset : topic_offset + topic_size].decode()
+        messages.append(OutgoingMessage(topic, batch.payloads[offset : offset + size].tobytes()))
+    return messages
+
 
 class ReceiverNode(Node):
-    """Listens to all groups and tells the checkers all it is told."""
+    """Listens to all groups and tells the checkers all it is told.
+
+    As on a real machine, datagrams wait in the socket until the process wakes, and are then taken many at a time.
+    """
 
     def __init__(self, plant: "MiddlewarePlant", number: int) -> None:
         super().__init__(plant.world, f"recv-{number}", "receiver")
         self.plant = plant
+        self._randomness = plant.world.randomness.fork(self.name)
+        self._batch = DatagramBatch(BATCH_CAPACITY)
+        self._waiting: deque[tuple[bytes, Address]] = deque()
 
     def address(self) -> Address:
         return (self.name, 2_000 + self.incarnation)
@@ -193,12 +242,31 @@ class ReceiverNode(Node):
         randomness = self.world.randomness.fork(f"{self.name}/{self.incarnation}")
         self.run(Receiver(self.plant.options.receiver, randomness, self.counters))
         network = self.plant.network
-        network.attach(self.address(), lambda data, source: self.handle(DatagramReceived(data, source)))
+        network.attach(self.address(), self._arrive)
         for group in self.plant.groups:
             network.join(self.address(), group)
 
     def on_crash(self) -> None:
         self.plant.network.detach(self.address())
+        self._waiting.clear()
+
+    def _arrive(self, data: bytes, source: Address) -> None:
+        self._waiting.append((data, source))
+        if len(self._waiting) == 1:
+            incarnation = self.incarnation
+            self.world.after(self._randomness.below(WAKE_DELAY_NS), lambda: self._wake(incarnation))
+
+    def _wake(self, incarnation: int) -> None:
+        if self.incarnation != incarnation or not self.is_up:
+            return
+        if self.world.now_ns() < self.stalled_until_ns:
+            self.world.at(self.stalled_until_ns, lambda: self._wake(incarnation))
+            return
+        while self._waiting:
+            self._batch.clear()
+            while self._waiting and len(self._batch) < self._batch.capacity:
+                self._batch.append(*self._waiting.popleft())
+            self.handle(DatagramsReceived(self._batch))
 
     def streams(self) -> list[IncomingStream]:
         assert self.core is None or isinstance(self.core, Receiver)
@@ -212,6 +280,10 @@ class ReceiverNode(Node):
             case Unicast(destination, data):
                 self.log(f"send to {destination[0]} {describe(data)}")
                 self.plant.network.unicast(self.address(), destination, data)
+            case DeliverBatch():
+                for deliver in instruction.one_by_one():
+                    self.carry_out(deliver)
+                return
             case Deliver():
                 stream = f"publisher {instruction.stream.publisher_id} epoch {instruction.epoch}"
                 group_name = format_group(instruction.stream.group)

@@ -8,8 +8,11 @@ makes them, _batch.pyx does both for many at once.
 
 from penstock.wire._batch import MESSAGE_DTYPE, MESSAGES_MAX, PACKET_DTYPE, decode_batch, encode_batch
 from penstock.wire._codec import ERROR_CAUSES
+from penstock.wire._datagrams import DatagramBatch
+from penstock.wire._messages import MessageBatch
 from penstock.wire._packer import PACKET_SIZE_MIN, RANGES_MAX, Packer, encode_gone, encode_nack, restamp
 from penstock.wire._packet import Packet, PacketMessage, decode
+from penstock.wire._packets import PacketStore
 from penstock.wire.extensions import (
     Hop,
     Origin,
@@ -40,6 +43,9 @@ __all__ = [
     "restamp",
     "decode_batch",
     "encode_batch",
+    "DatagramBatch",
+    "MessageBatch",
+    "PacketStore",
     "PACKET_DTYPE",
     "MESSAGE_DTYPE",
     "MESSAGES_MAX",

@@ -186,35 +186,6 @@ def encode_batch(
     return packed, packet_count
 
 
-cdef inline void measure_packet(
-    const MessageView *messages, Py_ssize_t message_count, uint32_t size_max, uint32_t count_max, PacketView *packet
-) noexcept nogil:
-    """Fill in how many of the messages go into the next packet, and its size; each alone fits."""
-    cdef uint64_t size = PACKET_HEADER_SIZE
-    cdef uint64_t space
-    cdef uint32_t count = 0
-    while count < count_max and count < message_count:
-        space = message_space(&messages[count])
-        if size + space > size_max:
-            break
-        size += space
-        count += 1
-    packet.size = <uint32_t>size
-    packet.count = count
-
-
-cdef inline void write_packet(
-    uint8_t *out, const PacketView *packet, const MessageView *messages, const uint8_t *topics, const uint8_t *payloads
-) noexcept nogil:
-    cdef uint8_t *at = out + PACKET_HEADER_SIZE
-    cdef uint32_t index
-    cdef const MessageView *message
-    for index in range(packet.count):
-        message = &messages[index]
-        at += write_message(at, message, NULL, topics + message.topic_offset, payloads + message.payload_offset)
-    finish_packet(out, packet)
-
-
 cdef inline const uint8_t *start_of(const uint8_t[::1] data) noexcept nogil:
     return &data[0] if data.shape[0] else NULL
 

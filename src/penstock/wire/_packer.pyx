@@ -162,6 +162,12 @@ cdef class Packer:
             raise LocalProtocolError("an empty packet cannot overtake the open one", hint="flush first")
         return self.close(<uint16_t>unsigned(flags, UINT16_MAX, "packet flags"))
 
+    def skip(self, count) -> None:
+        """The next `count` numbers belong to packets that were made elsewhere."""
+        if self._packet.count:
+            raise LocalProtocolError("the open packet has the next number", hint="flush first")
+        self._packet.sequence += unsigned(count, UINT64_MAX, "count")
+
     cdef int check(self, MessageView *message, bytes topic, bytes extensions) except -1:
         """Whether a message with such a head can be sent; fills in the sizes."""
         if message.flags & (MESSAGE_CONTINUATION | MESSAGE_MORE):

@@ -41,13 +41,6 @@ def decode(data not None) -> Packet:
 cdef class PacketMessage:
     """A message, or a fragment of one, as it came in a packet; or made from its parts."""
 
-    cdef readonly str topic
-    cdef readonly object payload
-    cdef readonly int flags
-    cdef readonly int model_id
-    cdef readonly int model_version
-    cdef dict _extensions
-
     def __init__(
         self,
         str topic not None,
@@ -56,12 +49,16 @@ cdef class PacketMessage:
         int model_version = 0,
         int flags = 0,
         extensions = None,
+        publisher_id = 0,
+        sequence = 0,
     ):
         self.topic = topic
         self.payload = memoryview(payload).cast("B").toreadonly()
         self.model_id = model_id
         self.model_version = model_version
         self.flags = flags
+        self.publisher_id = publisher_id
+        self.sequence = sequence
         self._extensions = dict(extensions) if extensions else None
 
     @property
@@ -204,18 +201,24 @@ cdef class Packet:
         message.flags = view.flags
         message.model_id = view.model_id
         message.model_version = view.model_version
+        message.publisher_id = self._packet.publisher_id
+        message.sequence = self._packet.sequence
         if view.extensions_size:
             message._extensions = self.read_extensions(view.extensions_offset, view.extensions_size)
         return message
 
     cdef dict read_extensions(self, uint32_t offset, uint32_t size):
-        cdef const uint8_t *start = <const uint8_t *>self._buffer.buf + offset
-        cdef uint32_t at = 0
-        cdef uint32_t body_at, body_size
-        cdef dict extensions = {}
-        while at < size:
-            body_at = at + EXTENSION_HEADER_SIZE
-            body_size = load_u16(start + at + EXTENSION_SIZE_AT)
-            extensions[load_u16(start + at + EXTENSION_TYPE_AT)] = (<const char *>start)[body_at : body_at + body_size]
-            at += <uint32_t>padded(<uint64_t>EXTENSION_HEADER_SIZE + body_size)
-        return extensions
+        return read_extensions(<const uint8_t *>self._buffer.buf + offset, size)
+
+
+cdef dict read_extensions(const uint8_t *start, uint32_t size):
+    """The bodies by type, of extensions that were found whole."""
+    cdef uint32_t at = 0
+    cdef uint32_t body_at, body_size
+    cdef dict extensions = {}
+    while at < size:
+        body_at = at + EXTENSION_HEADER_SIZE
+        body_size = load_u16(start + at + EXTENSION_SIZE_AT)
+        extensions[load_u16(start + at + EXTENSION_TYPE_AT)] = (<const char *>start)[body_at : body_at + body_size]
+        at += <uint32_t>padded(<uint64_t>EXTENSION_HEADER_SIZE + body_size)
+    return extensions

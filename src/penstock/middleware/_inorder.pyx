@@ -1,0 +1,211 @@
+"""The receiver's fast path: packets that come in order are checked, accounted for and delivered without Python.
+
+Whatever is not the next packet of a stream that lacks nothing is left to the receiver, one datagram at a time.
+"""
+
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.ref cimport PyObject
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+import numpy
+
+from penstock.wire._codec cimport (
+    ERROR_NONE,
+    KIND_DATA,
+    MESSAGE_CONTINUATION,
+    MESSAGE_MORE,
+    MessageView,
+    PACKET_GOODBYE,
+    PACKET_REPAIR,
+    PacketView,
+    parse_contents,
+    parse_header,
+)
+from penstock.wire._datagrams cimport DatagramBatch
+from penstock.wire._messages cimport MessageBatch, message_batch
+
+from penstock.wire import MESSAGE_DTYPE, MESSAGES_MAX, PACKET_DTYPE
+
+cdef enum:
+    SLOTS_MIN = 64
+
+cdef uint64_t SEQUENCE_LAST = <uint64_t>1 << 63
+
+SEQUENCE_MAX = SEQUENCE_LAST
+"""The highest number a packet may have; whatever is computed from it fits 64 bits."""
+
+
+cdef class StreamCursor:
+    """How far a stream has come. While `is_smooth`, nothing is missing or half assembled, and its next packet may be
+    delivered as it is."""
+
+    cdef public uint64_t publisher_id
+    cdef public uint64_t source_key # of a DatagramBatch; 0 while it is not known
+    cdef public uint64_t next_sequence
+    cdef public uint64_t newest_sequence
+    cdef public int64_t heard_ns
+    cdef public uint32_t group
+    cdef public uint32_t epoch
+    cdef public bint is_smooth
+
+
+cdef class InOrder:
+    """The cursors of all streams, found by publisher and group, and the rows that take() fills."""
+
+    cdef PyObject **_slots # open addressing; NULL is free
+    cdef uint64_t _mask
+    cdef uint64_t _seed    # unknown to others, so that nobody can choose publisher ids that fall into one place
+    cdef set _cursors      # owns what the slots point to
+    cdef object _packet_rows
+    cdef object _message_rows
+    cdef PacketView *_packets
+    cdef MessageView *_messages
+    cdef Py_ssize_t _room
+    cdef Py_ssize_t _packet_count
+    cdef Py_ssize_t _message_count
+
+    def __cinit__(self, uint64_t seed):
+        self._seed = seed
+        self._cursors = set()
+        self._room = 0
+        self.allot(SLOTS_MIN)
+
+    def __dealloc__(self):
+        PyMem_Free(self._slots)
+
+    def add(self, StreamCursor cursor not None) -> None:
+        if 2 * (<uint64_t>len(self._cursors) + 1) > self._mask + 1:
+            self.allot(2 * (self._mask + 1))
+        self._cursors.add(cursor)
+        self.insert(cursor)
+
+    def remove(self, StreamCursor cursor not None) -> None:
+        cdef uint64_t hole, at, home
+        if cursor not in self._cursors:
+            return
+        self._cursors.discard(cursor)
+        hole = self.slot_of(cursor.publisher_id, cursor.group)
+        while self._slots[hole] != <PyObject *>cursor:
+            hole = (hole + 1) & self._mask
+        # move what was pushed on by a collision back into the hole, so that every probe still finds its cursor
+        at = hole
+        while True:
+            at = (at + 1) & self._mask
+            if self._slots[at] is NULL:
+                break
+            home = self.slot_of(
+                (<StreamCursor>self._slots[at]).publisher_id, (<StreamCursor>self._slots[at]).group
+            )
+            if ((at - home) & self._mask) >= ((at - hole) & self._mask):
+                self._slots[hole] = self._slots[at]
+                hole = at
+        self._slots[hole] = NULL
+
+    def begin(self, DatagramBatch batch not None) -> None:
+        """The rows of earlier batches are no longer needed."""
+        self._packet_count = 0
+        self._message_count = 0
+        if self._room < batch.capacity:
+            self.make_rows(batch.capacity)
+
+    def take(self, DatagramBatch batch not None, Py_ssize_t start, int64_t now_ns) -> MessageBatch | None:
+        """Deliver datagrams from `start` on, for as long as each is the next packet of a smooth stream."""
+        cdef Py_ssize_t packet_start = self._packet_count
+        cdef Py_ssize_t message_start = self._message_count
+        cdef Py_ssize_t index = start
+        with nogil:
+            while index < batch.count and self.take_one(batch, index, now_ns, message_start):
+                index += 1
+        if index == start:
+            return None
+        return message_batch(
+            batch, self._packet_rows, self._message_rows, self._packets, self._messages,
+            packet_start, self._packet_count - packet_start, message_start, self._message_count - message_start,
+        )
+
+    cdef bint take_one(
+        self, DatagramBatch batch, Py_ssize_t index, int64_t now_ns, Py_ssize_t message_start
+    ) noexcept nogil:
+        cdef PacketView *packet = &self._packets[self._packet_count]
+        cdef MessageView *messages = &self._messages[self._message_count]
+        cdef uint32_t offset = <uint32_t>(index * batch.stride)
+        cdef uint32_t each
+        cdef PyObject *slot
+        if parse_header(batch.data, offset, batch.sizes[index], packet) != ERROR_NONE or packet.kind != KIND_DATA:
+            return False
+        if packet.flags & (PACKET_REPAIR | PACKET_GOODBYE) or packet.gap >= packet.sequence:
+            return False
+        if packet.sequence > SEQUENCE_LAST:
+            return False
+        slot = self.find(packet.publisher_id, packet.group)
+        if slot is NULL or not is_next(<StreamCursor>slot, packet, batch.sources[index]):
+            return False
+        if parse_contents(batch.data, packet, messages) != ERROR_NONE:
+            return False
+        if packet.count and (messages[0].flags | messages[packet.count - 1].flags) & (
+            MESSAGE_CONTINUATION | MESSAGE_MORE
+        ):
+            return False
+        for each in range(packet.count):
+            messages[each].packet_index = <uint32_t>index
+        packet.message_start = <uint32_t>(self._message_count - message_start)
+        packet.gap = <uint32_t>(packet.sequence - (<StreamCursor>slot).next_sequence)
+        (<StreamCursor>slot).next_sequence = packet.sequence + 1
+        (<StreamCursor>slot).newest_sequence = packet.sequence
+        (<StreamCursor>slot).heard_ns = now_ns
+        self._packet_count += 1
+        self._message_count += packet.count
+        return True
+
+    cdef PyObject *find(self, uint64_t publisher_id, uint32_t group) noexcept nogil:
+        cdef uint64_t at = self.slot_of(publisher_id, group)
+        cdef PyObject *slot = self._slots[at]
+        while slot is not NULL and not (
+            (<StreamCursor>slot).publisher_id == publisher_id and (<StreamCursor>slot).group == group
+        ):
+            at = (at + 1) & self._mask
+            slot = self._slots[at]
+        return slot
+
+    cdef uint64_t slot_of(self, uint64_t publisher_id, uint32_t group) noexcept nogil:
+        cdef uint64_t mixed = (publisher_id ^ self._seed ^ <uint64_t>group << 32) * <uint64_t>0x9E3779B97F4A7C15
+        mixed = (mixed ^ mixed >> 32) * <uint64_t>0xD6E8FEB86659FD93
+        return mixed >> 32 & self._mask
+
+    cdef int allot(self, uint64_t slots) except -1:
+        cdef PyObject **fresh = <PyObject **>PyMem_Calloc(slots, sizeof(PyObject *))
+        if fresh is NULL:
+            raise MemoryError
+        PyMem_Free(self._slots)
+        self._slots = fresh
+        self._mask = slots - 1
+        for cursor in self._cursors:
+            self.insert(<StreamCursor>cursor)
+        return 0
+
+    cdef void insert(self, StreamCursor cursor) noexcept:
+        cdef uint64_t at = self.slot_of(cursor.publisher_id, cursor.group)
+        while self._slots[at] is not NULL:
+            at = (at + 1) & self._mask
+        self._slots[at] = <PyObject *>cursor
+
+    cdef int make_rows(self, Py_ssize_t room) except -1:
+        """Enough for a batch full of packets full of messages; memory is taken only as it is used."""
+        self._packet_rows = numpy.empty(room, PACKET_DTYPE)
+        self._message_rows = numpy.empty(room * MESSAGES_MAX, MESSAGE_DTYPE)
+        cdef PacketView[::1] packets = self._packet_rows
+        cdef MessageView[::1] messages = self._message_rows
+        self._packets = &packets[0]
+        self._messages = &messages[0]
+        self._room = room
+        return 0
+
+
+cdef inline bint is_next(StreamCursor cursor, const PacketView *packet, uint64_t source_key) noexcept nogil:
+    return (
+        cursor.is_smooth
+        and cursor.epoch == packet.epoch
+        and cursor.source_key == source_key
+        and packet.sequence >= cursor.next_sequence
+        and packet.sequence - packet.gap <= cursor.next_sequence
+    )

@@ -1,0 +1,313 @@
+"""The middleware on real sockets: a publisher and a receiver on UDP multicast.
+
+    with MulticastPublisher(channel) as publisher:          with MulticastReceiver([channel]) as receiver:
+        publisher.publish("md.us.eq.AAPL.quote", quote)         for message in receiver: ...
+
+The publisher has a thread that answers repair requests and keeps its streams alive; the receiver works in the caller's
+thread, or in an asyncio loop.
+"""
+
+import asyncio
+import errno
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeAlias
+
+from typing_extensions import Buffer
+
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, SystemRandomness
+from penstock.base.core import Tick
+from penstock.base.counters import Counters
+from penstock.base.errors import ConfigurationError
+from penstock.base.ids import random_publisher_id
+from penstock.base.log import logger
+from penstock.middleware.batch import OutgoingBatch
+from penstock.middleware.config import PublisherConfig, ReceiverConfig
+from penstock.middleware.epoch import encode_epoch, next_epoch, slot_offset
+from penstock.middleware.events import (
+    Close,
+    Closed,
+    Collision,
+    DatagramReceived,
+    DatagramsReceived,
+    Deliver,
+    DeliverBatch,
+    LossReceipt,
+    Multicast,
+    MulticastStored,
+    OutgoingMessage,
+    Publish,
+    PublishBatch,
+    PublisherInstruction,
+    StreamEnded,
+    StreamStarted,
+    Unicast,
+)
+from penstock.middleware.publisher import Publisher
+from penstock.middleware.receiver import Receiver
+from penstock.model import Message
+from penstock.net.udp import Channel, Inlet, Outlet, address_key, group_socket, host_socket
+from penstock.wire import DatagramBatch, PacketMessage
+
+log = logger("middleware.driver")
+
+SERVICE_SLICE_NS = 50 * NS_PER_MS
+"""How long the publisher's thread sleeps at most before it looks whether it is still wanted."""
+
+Received: TypeAlias = Deliver | DeliverBatch | LossReceipt | StreamStarted | StreamEnded | Collision
+"""What a receiver tells the application, in its order."""
+
+
+class MulticastPublisher:
+    """Publishes on one channel. Without an id it takes a random one; with one, its epochs are kept in a file."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        publisher_id: int | None = None,
+        epoch_path: Path | None = None,
+        config: PublisherConfig | None = None,
+        counters: Counters | None = None,
+    ) -> None:
+        if publisher_id is not None and epoch_path is None:
+            raise ConfigurationError(
+                "a publisher with a fixed id needs a file for its epochs", hint="give epoch_path, or no publisher_id"
+            )
+        identity = random_publisher_id(SystemRandomness()) if publisher_id is None else publisher_id
+        epoch = 1 if epoch_path is None else claim_epoch(epoch_path)
+        self.counters = counters or Counters("publisher")
+        self._core = Publisher(identity, epoch, config or PublisherConfig(), self.counters)
+        self._channel = channel
+        self._group = channel.group_id
+        self._key = channel.key
+        self._socket = host_socket(channel.interface, multicast_hops=channel.hops)
+        self._inlet = Inlet([self._socket.fileno()], DatagramBatch(16))
+        self._outlet = Outlet(self._socket.fileno())
+        self._lock = threading.Lock()
+        self._is_closed = threading.Event()  # the core has nothing more to say
+        self._is_stopped = False
+        self._service = threading.Thread(target=self._serve, name="penstock-publisher", daemon=True)
+        self._service.start()
+
+    @property
+    def publisher_id(self) -> int:
+        return self._core.publisher_id
+
+    @property
+    def epoch(self) -> int:
+        return self._core.epoch
+
+    def publish(self, topic: str, payload: Buffer | Message, *, model_id: int = 0, model_version: int = 0) -> None:
+        """Send one message now. A Message of a model brings its model's id and version."""
+        if isinstance(payload, Message):
+            model_id, model_version = payload.model.id, payload.version
+        event = Publish(self._group, (OutgoingMessage(topic, payload, model_id, model_version),))
+        with self._lock:
+            self._carry_out(self._core.handle(event, time.monotonic_ns()))
+
+    def publish_batch(self, batch: OutgoingBatch) -> None:
+        """Send many messages now, packed into as few packets as they fit."""
+        with self._lock:
+            self._carry_out(self._core.handle(PublishBatch(self._group, batch), time.monotonic_ns()))
+
+    def close(self, *, linger: bool = True) -> None:
+        """Say goodbye; linger to answer the repair requests of stragglers, for the configured time."""
+        if self._is_stopped:
+            return
+        with self._lock:
+            self._carry_out(self._core.handle(Close(), time.monotonic_ns()))
+        if linger:
+            self._is_closed.wait(self._core.config.linger_ms / 1_000 + 1)
+        self._is_stopped = True
+        self._service.join()
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close(linger=error is None)
+
+    def _serve(self) -> None:
+        """The thread: answer requests, keep alive, until close() is done."""
+        slice_ns = min(SERVICE_SLICE_NS, self._core.config.keep_alive_first_ms * NS_PER_MS)
+        batch = self._inlet.batch
+        while not self._is_stopped:
+            deadline_ns = self._core.next_deadline_ns()
+            wait_ns = slice_ns if deadline_ns is None else min(slice_ns, deadline_ns - time.monotonic_ns())
+            self._inlet.receive(max(wait_ns, 0))
+            with self._lock:
+                now_ns = time.monotonic_ns()
+                for index in range(len(batch)):
+                    event = DatagramReceived(batch.datagram(index), batch.source(index))
+                    self._carry_out(self._core.handle(event, now_ns))
+                deadline_ns = self._core.next_deadline_ns()
+                if deadline_ns is not None and now_ns >= deadline_ns:
+                    self._carry_out(self._core.handle(Tick(), now_ns))
+
+    def _carry_out(self, instructions: list[PublisherInstruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Multicast(_, data):
+                    self._note_unsent(1, self._outlet.send(self._key, data))
+                case MulticastStored(_, store, first, last):
+                    self._note_unsent(*self._outlet.send_stored(self._key, store, first, last))
+                case Unicast(destination, data):
+                    self._note_unsent(1, self._outlet.send(address_key(destination), data))
+                case Closed():
+                    self._is_closed.set()
+
+    def _note_unsent(self, count: int, error: int) -> None:
+        if error:
+            note_unsent(self.counters, count, error)
+
+
+class MulticastReceiver:
+    """Receives from one or more channels on one interface.
+
+    Spinning answers within a microsecond and burns a core; otherwise the kernel wakes us. `loss` throws that share of
+    the datagrams away as they arrive, to see how they are repaired.
+    """
+
+    def __init__(
+        self,
+        channels: Sequence[Channel],
+        *,
+        config: ReceiverConfig | None = None,
+        counters: Counters | None = None,
+        spin: bool = False,
+        loss: float = 0.0,
+    ) -> None:
+        if len({channel.interface for channel in channels}) != 1:
+            raise ConfigurationError("a receiver needs channels, all on one interface")
+        self.counters = counters or Counters("receiver")
+        self._core = Receiver(config or ReceiverConfig(), SystemRandomness(), self.counters)
+        self._spin = spin
+        self._loss = loss
+        self._overflows = 0
+        self._keys: dict[int, int] = {channel.group_id: channel.key for channel in channels}
+        # repairs come to a socket of our own: several receivers of a machine share the port of the group
+        self._own = host_socket(channels[0].interface, multicast_hops=channels[0].hops)
+        self._sockets = [self._own]
+        try:
+            self._sockets += [group_socket(channel) for channel in channels]
+        except ConfigurationError:
+            self.close()
+            raise
+        self._inlet = Inlet([each.fileno() for each in reversed(self._sockets)], DatagramBatch(64))
+        self._outlet = Outlet(self._own.fileno())
+        self._datagrams = DatagramsReceived(self._inlet.batch)
+
+    def receive(self, timeout: float | None = None) -> list[Received]:
+        """What came, waiting at most `timeout` seconds, or for ever: possibly nothing, when time was up.
+
+        A DeliverBatch and its messages are good until the next call.
+        """
+        deadline_ns = None if timeout is None else time.monotonic_ns() + round(timeout * NS_PER_SECOND)
+        while True:
+            now_ns = time.monotonic_ns()
+            wake_ns = self._core.next_deadline_ns()
+            until_ns = min((at for at in (deadline_ns, wake_ns) if at is not None), default=now_ns + NS_PER_SECOND)
+            self._inlet.receive(max(until_ns - now_ns, 0), self._spin)
+            received = self._handle()
+            if received or (deadline_ns is not None and time.monotonic_ns() >= deadline_ns):
+                return received
+
+    def __iter__(self) -> Iterator[PacketMessage]:
+        """Messages for ever; losses are in the counters. receive() tells everything."""
+        while True:
+            for each in self.receive():
+                if isinstance(each, Deliver | DeliverBatch):
+                    yield from each.messages
+
+    async def stream(self) -> AsyncIterator[list[Received]]:
+        """What comes, in an asyncio loop, until the generator is closed."""
+        loop = asyncio.get_running_loop()
+        is_ready = asyncio.Event()
+        for each in self._sockets:
+            loop.add_reader(each, is_ready.set)
+        try:
+            while True:
+                wake_ns = self._core.next_deadline_ns()
+                wait_ns = NS_PER_SECOND if wake_ns is None else max(wake_ns - time.monotonic_ns(), 0)
+                timer = loop.call_later(wait_ns / NS_PER_SECOND, is_ready.set)
+                await is_ready.wait()
+                timer.cancel()
+                is_ready.clear()
+                while self._inlet.receive(0):
+                    if received := self._handle():
+                        yield received
+                if received := self._handle():
+                    yield received
+        finally:
+            for each in self._sockets:
+                loop.remove_reader(each)
+
+    def close(self) -> None:
+        for each in self._sockets:
+            each.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _handle(self) -> list[Received]:
+        """Give the core what is in the batch, and a Tick when it is due."""
+        batch = self._inlet.batch
+        now_ns = time.monotonic_ns()
+        if self._loss:
+            self.counters.add("datagrams_discarded", batch.lose(self._loss))
+        instructions = self._core.handle(self._datagrams, now_ns) if len(batch) else []
+        wake_ns = self._core.next_deadline_ns()
+        if wake_ns is not None and now_ns >= wake_ns:
+            instructions += self._core.handle(Tick(), now_ns)
+        if self._inlet.overflows != self._overflows:
+            self.counters.add("datagrams_overflowed", self._inlet.overflows - self._overflows)
+            self._overflows = self._inlet.overflows
+        received: list[Received] = []
+        for instruction in instructions:
+            if isinstance(instruction, Unicast):
+                self._send(address_key(instruction.destination), instruction.data)
+            elif isinstance(instruction, Multicast):
+                if (key := self._keys.get(instruction.group)) is not None:
+                    self._send(key, instruction.data)
+                else:
+                    self.counters.add("datagrams_unsent", cause="foreign_group")  # a packet may claim any group
+            else:
+                received.append(instruction)
+        return received
+
+    def _send(self, key: int, data: bytes) -> None:
+        error = self._outlet.send(key, data)
+        if error:
+            note_unsent(self.counters, 1, error)
+
+
+def claim_epoch(path: Path) -> int:
+    """The next epoch of a publisher, safely on the disk before it is used."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            content = os.read(descriptor, 1 << 20)
+            epoch = next_epoch(content)
+            os.pwrite(descriptor, encode_epoch(epoch), slot_offset(content))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise ConfigurationError(f"the epoch cannot be kept: {error.strerror}", where=str(path)) from None
+    return epoch
+
+
+def note_unsent(counters: Counters, count: int, error: int) -> None:
+    """Nothing is lost by it: whoever misses the packet asks for it."""
+    counters.add("datagrams_unsent", count, cause=errno.errorcode.get(error, str(error)).lower())
+    log.debug("datagram_unsent", error=os.strerror(error), count=count)

@@ -1,0 +1,181 @@
+"""Sending and receiving datagrams in batches, without the GIL, spinning or blocking."""
+
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+import os
+
+from penstock.wire._datagrams cimport DatagramBatch
+from penstock.wire._packets cimport PacketStore, Place
+
+from penstock.base.errors import LocalProtocolError
+
+cdef extern from "penstock/net/udp.h" nogil:
+    enum:
+        UDP_BATCH
+        EAGAIN
+        EINTR
+
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+
+    ctypedef struct udp_calls:
+        iovec *pieces
+
+    int64_t udp_monotonic_ns()
+    void udp_pause()
+    int udp_receive(int fd, udp_calls *calls, uint8_t *data, size_t stride, int room, uint32_t *sizes,
+                    uint64_t *sources, int64_t *arrivals_ns, uint32_t *overflows)
+    int udp_send(int fd, udp_calls *calls, uint64_t destination, int count, int *error)
+    int udp_send_one(int fd, uint64_t destination, const uint8_t *data, size_t size)
+    int udp_wait(const int *fds, int count, int64_t timeout_ns)
+
+SOCKETS_MAX = UDP_BATCH
+"""Sockets that one Inlet listens to at most."""
+
+cdef enum:
+    SPINS_PER_LOOK = 16 # at the clock
+
+cdef int64_t SIGNAL_CHECK_NS = 50_000_000
+
+
+cdef class Inlet:
+    """Fills one batch from one or more sockets; only one thread may use it at a time."""
+
+    cdef readonly DatagramBatch batch
+    cdef int _fds[UDP_BATCH]
+    cdef uint32_t _overflows[UDP_BATCH]
+    cdef int _count
+    cdef udp_calls *_calls
+
+    def __cinit__(self, fds, DatagramBatch batch not None):
+        if not 1 <= len(fds) <= SOCKETS_MAX or batch.capacity < len(fds):
+            raise LocalProtocolError(f"1 to {SOCKETS_MAX} sockets, and not more than the batch has room, make an inlet")
+        self.batch = batch
+        self._count = len(fds)
+        for index, fd in enumerate(fds):
+            self._fds[index] = fd
+            self._overflows[index] = 0
+        self._calls = <udp_calls *>PyMem_Calloc(1, sizeof(udp_calls))
+        if self._calls is NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        PyMem_Free(self._calls)
+
+    @property
+    def overflows(self) -> int:
+        """Datagrams that the kernel threw away because a socket's buffer was full."""
+        cdef int index
+        cdef uint64_t total = 0
+        for index in range(self._count):
+            total += self._overflows[index]
+        return total
+
+    def receive(self, int64_t timeout_ns = 0, bint spin = False) -> int:
+        """Fill the batch with what is there, or comes within the time: how many datagrams.
+
+        Spinning burns a core and answers within a microsecond; blocking lets the kernel wake us.
+        """
+        cdef int64_t deadline_ns, now_ns, signals_ns
+        cdef int received = 0
+        cdef int spins = 0
+        with nogil:
+            received = self.drain()
+            if received == 0 and timeout_ns > 0:
+                now_ns = udp_monotonic_ns()
+                deadline_ns = now_ns + timeout_ns
+                signals_ns = now_ns + SIGNAL_CHECK_NS
+                while received == 0 and now_ns < deadline_ns:
+                    if not spin:
+                        received = udp_wait(self._fds, self._count, min(deadline_ns, signals_ns) - now_ns)
+                        if received < 0 and received != -EINTR:
+                            break
+                        if received == -EINTR:
+                            signals_ns = now_ns
+                    received = self.drain()
+                    spins += 1
+                    if received == 0 and (not spin or spins % SPINS_PER_LOOK == 0):
+                        now_ns = udp_monotonic_ns()
+                        if now_ns >= signals_ns:
+                            with gil:
+                                PyErr_CheckSignals()
+                            signals_ns = now_ns + SIGNAL_CHECK_NS
+                    if spin:
+                        udp_pause()
+        if received < 0:
+            raise OSError(-received, os.strerror(-received))
+        return received
+
+    cdef int drain(self) noexcept nogil:
+        """What is there now, of every socket a fair share; or -errno."""
+        cdef size_t stride = self.batch.stride
+        cdef Py_ssize_t room, used = 0
+        cdef int index, received
+        self.batch.count = 0
+        for index in range(self._count):
+            room = (self.batch.capacity - used) // (self._count - index)
+            received = udp_receive(
+                self._fds[index], self._calls, self.batch.data + used * stride, stride, <int>room,
+                self.batch.sizes + used, self.batch.sources + used, self.batch.arrivals_ns + used,
+                &self._overflows[index],
+            )
+            if received > 0:
+                used += received
+            elif received != -EAGAIN and received != -EINTR and used == 0:
+                return received
+        self.batch.count = used
+        return <int>used
+
+
+cdef class Outlet:
+    """Sends from one socket; only one thread may use it at a time."""
+
+    cdef int _fd
+    cdef udp_calls *_calls
+
+    def __cinit__(self, int fd):
+        self._fd = fd
+        self._calls = <udp_calls *>PyMem_Calloc(1, sizeof(udp_calls))
+        if self._calls is NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        PyMem_Free(self._calls)
+
+    def send(self, uint64_t destination, const uint8_t[::1] data not None) -> int:
+        """Send one datagram: 0, or the number of the error that kept it from being sent."""
+        cdef int error
+        with nogil:
+            error = udp_send_one(self._fd, destination, &data[0] if data.shape[0] else NULL, data.shape[0])
+        return error
+
+    def send_stored(self, uint64_t destination, PacketStore store not None, uint64_t first, uint64_t last) -> tuple:
+        """Send the packets `first` to `last` of a store: how many could not be sent, and the last error's number.
+
+        One that cannot be sent is passed over; its receivers will ask for it.
+        """
+        cdef uint64_t sequence = first
+        cdef int count, sent, error
+        cdef int unsent = 0
+        cdef int last_error = 0
+        cdef const Place *place
+        if not store.next_sequence - store.count <= first <= last < store.next_sequence:
+            raise LocalProtocolError(f"packets {first} to {last} are not all in the store")
+        with nogil:
+            while sequence <= last:
+                count = 0
+                while count < UDP_BATCH and sequence + count <= last:
+                    place = store.place(sequence + count)
+                    self._calls.pieces[count].iov_base = store.data + place.offset
+                    self._calls.pieces[count].iov_len = place.size
+                    count += 1
+                sent = udp_send(self._fd, self._calls, destination, count, &error)
+                if error:
+                    last_error = error
+                    unsent += 1
+                    sent += 1
+                sequence += sent
+        return unsent, last_error

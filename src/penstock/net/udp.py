@@ -1,0 +1,140 @@
+"""UDP sockets as Penstock uses them: multicast on a chosen interface, large buffers, the kernel's receive times.
+
+`Inlet` and `Outlet` (compiled) move datagrams in batches; this file makes the sockets and names the addresses.
+"""
+
+import errno
+import ipaddress
+import socket
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from penstock.base.config import Config
+from penstock.base.errors import ConfigurationError
+from penstock.base.ids import Group, parse_group
+from penstock.base.log import logger
+from penstock.net._udp import SOCKETS_MAX, Inlet, Outlet
+
+Address: TypeAlias = tuple[str, int]
+Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+
+
+class Channel(Config, frozen=True):
+    """Where a stream flows: a multicast group and port, on one interface of this machine."""
+
+    group: str = "239.255.74.1"
+    port: Port = 7401
+    interface: str = "127.0.0.1"
+    """The address of the interface; traffic stays on this machine unless another one is named."""
+
+    hops: Annotated[int, msgspec.Meta(ge=0, le=255)] = 1
+    """How many routers a packet may pass, less one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parse_group(self.group)
+        try:
+            ipaddress.IPv4Address(self.interface)
+        except ValueError:
+            raise ConfigurationError(
+                f"{self.interface!r} is not an IPv4 address", where="interface", hint="write one like 127.0.0.1"
+            ) from None
+
+    @property
+    def group_id(self) -> Group:
+        return parse_group(self.group)
+
+    @property
+    def key(self) -> int:
+        """The number that stands for group and port in Outlet.send()."""
+        return self.group_id << 16 | self.port
+
+    @staticmethod
+    def parse(text: str, *, interface: str = "127.0.0.1") -> "Channel":
+        """A channel written as group:port, like 239.255.74.1:7401."""
+        group, _, port = text.rpartition(":")
+        if not group or not port.isascii() or not port.isdigit():
+            raise ConfigurationError(f"{text!r} is not a channel", hint="write group:port, like 239.255.74.1:7401")
+        return Channel(group=group, port=int(port), interface=interface)
+
+    def __str__(self) -> str:
+        return f"{self.group}:{self.port}"
+
+
+RECEIVE_BUFFER_SIZE = 16 * 1024 * 1024
+SEND_BUFFER_SIZE = 4 * 1024 * 1024
+
+# Linux's numbers, which the socket module does not name
+IP_MULTICAST_ALL = 49
+SO_TIMESTAMPNS = 35
+SO_RXQ_OVFL = 40
+
+log = logger("net.udp")
+
+
+def group_socket(channel: Channel) -> socket.socket:
+    """A socket that receives what is sent to the channel, and nothing else; many may share it."""
+    made = _socket()
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
+        made.bind((channel.group, channel.port))
+        membership = socket.inet_aton(channel.group) + socket.inet_aton(channel.interface)
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+    except OSError as error:
+        made.close()
+        raise _explained(error, f"cannot join {channel} on {channel.interface}") from None
+    return made
+
+
+def host_socket(interface: str, *, multicast_hops: int = 1) -> socket.socket:
+    """A socket of our own on this interface: sends to groups and hosts, receives what is addressed to it."""
+    made = _socket()
+    try:
+        made.bind((interface, 0))
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, multicast_hops)
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
+    except OSError as error:
+        made.close()
+        raise _explained(error, f"cannot use the interface {interface}") from None
+    return made
+
+
+def address_key(address: Address) -> int:
+    """The number that stands for an IPv4 address and port in Inlet and Outlet."""
+    return int(ipaddress.IPv4Address(address[0])) << 16 | address[1]
+
+
+def _socket() -> socket.socket:
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    made.setsockopt(socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
+    _set_buffer(made, socket.SO_RCVBUF, "SO_RCVBUFFORCE", 33, RECEIVE_BUFFER_SIZE)
+    _set_buffer(made, socket.SO_SNDBUF, "SO_SNDBUFFORCE", 32, SEND_BUFFER_SIZE)
+    return made
+
+
+def _set_buffer(made: socket.socket, option: int, name: str, forced: int, size: int) -> None:
+    """As large as wanted where we may, else as large as the system lets everybody."""
+    try:
+        made.setsockopt(socket.SOL_SOCKET, forced, size)
+    except PermissionError:
+        made.setsockopt(socket.SOL_SOCKET, option, size)
+        granted = made.getsockopt(socket.SOL_SOCKET, option) // 2
+        if granted < size:
+            log.debug("small_socket_buffer", option=name, granted=granted, wanted=size, hint="raise net.core.rmem_max")
+
+
+def _explained(error: OSError, what: str) -> ConfigurationError:
+    hints = {
+        errno.EADDRINUSE: "another program uses this port; choose another one",
+        errno.EADDRNOTAVAIL: "no interface of this machine has this address; `ip addr` lists them",
+        errno.ENODEV: "no interface of this machine has this address; `ip addr` lists them",
+        errno.EACCES: "ports below 1024 need privileges",
+    }
+    return ConfigurationError(f"{what}: {error.strerror or error}", hint=hints.get(error.errno or 0, ""))
+
+
+__all__ = ["SOCKETS_MAX", "Address", "Channel", "Inlet", "Outlet", "address_key", "group_socket", "host_socket"]

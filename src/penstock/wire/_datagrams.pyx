@@ -1,0 +1,126 @@
+"""Datagrams as they came from the network, many in one piece of memory that is used again and again.
+
+A socket fills a batch, a core reads it; between the two nothing is allocated or copied per datagram.
+"""
+
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memmove
+
+import numpy
+
+from penstock.base.errors import LocalProtocolError
+from penstock.base.limits import PACKET_SIZE_MAX
+
+cdef enum:
+    CACHE_LINE = 64
+    CACHE_LINES_BETWEEN = 17 # an odd number, so that the datagrams' headers do not compete for the same cache sets
+
+cdef uint64_t NAMED = <uint64_t>1 << 63
+
+
+cdef class DatagramBatch:
+    """Room for `capacity` datagrams of any size, with their sources and the times the kernel received them."""
+
+    def __cinit__(self, Py_ssize_t capacity = 64):
+        if not 1 <= capacity <= 1024:
+            raise LocalProtocolError(f"a batch has room for 1 to 1024 datagrams, not {capacity}")
+        self.capacity = capacity
+        self.stride = (PACKET_SIZE_MAX + CACHE_LINE) // CACHE_LINE * CACHE_LINE + CACHE_LINE * CACHE_LINES_BETWEEN
+        self._array = numpy.empty(capacity * self.stride, numpy.uint8)
+        self._view = memoryview(self._array)
+        cdef uint8_t[::1] memory = self._array
+        self.data = &memory[0]
+        self._names = []
+        self._keys = {}
+        self._addresses = {}
+        self._random_state = 1
+        self.sizes = <uint32_t *>PyMem_Calloc(capacity, sizeof(uint32_t))
+        self.sources = <uint64_t *>PyMem_Calloc(capacity, sizeof(uint64_t))
+        self.arrivals_ns = <int64_t *>PyMem_Calloc(capacity, sizeof(int64_t))
+        if self.sizes is NULL or self.sources is NULL or self.arrivals_ns is NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        PyMem_Free(self.sizes)
+        PyMem_Free(self.sources)
+        PyMem_Free(self.arrivals_ns)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def clear(self) -> None:
+        self.count = 0
+
+    def append(self, data not None, source not None, int64_t arrival_ns = 0) -> None:
+        """Add a datagram that did not come from a socket; `source` is a host's name and a port."""
+        cdef const uint8_t[::1] content = memoryview(data).cast("B")
+        if self.count == self.capacity or content.shape[0] > self.stride:
+            raise LocalProtocolError(f"no room for a datagram of {content.shape[0]} bytes after {self.count} others")
+        if content.shape[0]:
+            memcpy(self.data + self.count * self.stride, &content[0], content.shape[0])
+        self.sizes[self.count] = <uint32_t>content.shape[0]
+        self.sources[self.count] = self.key_of(source)
+        self.arrivals_ns[self.count] = arrival_ns
+        self.count += 1
+
+    def datagram(self, Py_ssize_t index) -> memoryview:
+        """The bytes of one datagram, in place: they change when the batch is used again."""
+        self.check(index)
+        return self._view[index * self.stride : index * self.stride + self.sizes[index]]
+
+    def source(self, Py_ssize_t index) -> tuple:
+        """The host and port it came from."""
+        self.check(index)
+        cdef uint64_t key = self.sources[index]
+        if key & NAMED:
+            return self._names[key & ~NAMED]
+        known = self._addresses.get(key)
+        if known is None:
+            if len(self._addresses) >= 65_536:
+                self._addresses.clear() # whoever forges addresses fills no memory
+            known = self._addresses[key] = (
+                f"{key >> 40 & 255}.{key >> 32 & 255}.{key >> 24 & 255}.{key >> 16 & 255}", key & 0xFFFF
+            )
+        return known
+
+    def source_key(self, Py_ssize_t index) -> int:
+        """A number that stands for the source as long as this batch exists."""
+        self.check(index)
+        return self.sources[index]
+
+    def arrival_ns(self, Py_ssize_t index) -> int:
+        """When the kernel received it by the wall clock; 0 where that is not known."""
+        self.check(index)
+        return self.arrivals_ns[index]
+
+    def lose(self, double share) -> int:
+        """Throw a random share of the datagrams away, to see what becomes of it; returns how many."""
+        cdef Py_ssize_t index
+        cdef Py_ssize_t kept = 0
+        cdef uint64_t threshold = <uint64_t>(min(max(share, 0.0), 1.0) * 4294967296.0)
+        for index in range(self.count):
+            self._random_state = self._random_state * <uint64_t>6364136223846793005 + <uint64_t>1442695040888963407
+            if self._random_state >> 32 < threshold:
+                continue
+            if kept < index:
+                memmove(self.data + kept * self.stride, self.data + index * self.stride, self.sizes[index])
+                self.sizes[kept] = self.sizes[index]
+                self.sources[kept] = self.sources[index]
+                self.arrivals_ns[kept] = self.arrivals_ns[index]
+            kept += 1
+        cdef Py_ssize_t lost = self.count - kept
+        self.count = kept
+        return lost
+
+    cdef uint64_t key_of(self, source) except 0:
+        key = self._keys.get(source)
+        if key is None:
+            key = self._keys[source] = NAMED | <uint64_t>len(self._names)
+            self._names.append(source)
+        return key
+
+    cdef int check(self, Py_ssize_t index) except -1:
+        if not 0 <= index < self.count:
+            raise IndexError(f"the batch has no datagram {index}")
+        return 0

@@ -1,0 +1,140 @@
+"""Many messages where they arrived: rows that say where each lies, over the datagrams that brought them."""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memcpy
+
+import numpy
+
+from penstock.wire._codec cimport MessageView, PACKET_PUBLISHER_ID_AT, PACKET_SEQUENCE_AT, PacketView, load_u64
+from penstock.wire._datagrams cimport DatagramBatch
+from penstock.wire._packet cimport PacketMessage, read_extensions
+
+from penstock.base.errors import LocalProtocolError
+
+
+cdef MessageBatch message_batch(
+    DatagramBatch datagrams,
+    object packet_rows,
+    object message_rows,
+    const PacketView *packets,
+    const MessageView *messages,
+    Py_ssize_t packet_start,
+    Py_ssize_t packet_count,
+    Py_ssize_t message_start,
+    Py_ssize_t message_count,
+):
+    cdef MessageBatch made = MessageBatch.__new__(MessageBatch)
+    made._datagrams = datagrams
+    made._packet_rows = packet_rows
+    made._message_rows = message_rows
+    made.packet = packets + packet_start
+    made.message = messages + message_start
+    made._packet_start = packet_start
+    made._message_start = message_start
+    made.packet_count_ = packet_count
+    made.message_count_ = message_count
+    return made
+
+
+cdef class MessageBatch:
+    """The messages of consecutive packets, of one stream or several, in the order they are to be delivered.
+
+    It is good until the next datagrams are received: then the memory below it is used again. What comes out of an
+    iteration, and the arrays of records(), are copies to keep.
+    """
+
+    def __len__(self) -> int:
+        return self.message_count_
+
+    @property
+    def packet_count(self) -> int:
+        return self.packet_count_
+
+    @property
+    def packets(self):
+        """A row of PACKET_DTYPE per packet; message_start counts from this batch's first message."""
+        return self._packet_rows[self._packet_start : self._packet_start + self.packet_count_]
+
+    @property
+    def messages(self):
+        """A row of MESSAGE_DTYPE per message; packet_index counts the datagrams, offsets are those of `data`."""
+        return self._message_rows[self._message_start : self._message_start + self.message_count_]
+
+    @property
+    def data(self) -> memoryview:
+        """The memory that all offsets count from."""
+        return self._datagrams._view.toreadonly()
+
+    def packet_data(self, Py_ssize_t index) -> memoryview:
+        """The bytes of one packet."""
+        if not 0 <= index < self.packet_count_:
+            raise IndexError(f"the batch has no packet {index}")
+        cdef const PacketView *packet = &self.packet[index]
+        return self.data[packet.offset : packet.offset + packet.size]
+
+    def arrivals_ns(self):
+        """For each message, when the kernel received its datagram by the wall clock."""
+        cdef Py_ssize_t index
+        arrivals = numpy.empty(self.message_count_, numpy.int64)
+        cdef long long[::1] out = arrivals
+        for index in range(self.message_count_):
+            out[index] = self._datagrams.arrivals_ns[self.message[index].packet_index]
+        return arrivals
+
+    def records(self, dtype, int model_id = 0):
+        """The payloads as an array of `dtype`, off the GIL: those of its size and, unless it is 0, of this model."""
+        cdef Py_ssize_t index
+        cdef Py_ssize_t taken = 0
+        cdef uint32_t size = numpy.dtype(dtype).itemsize
+        if size == 0:
+            raise LocalProtocolError("records of no bytes cannot be read")
+        records = numpy.empty(self.message_count_, dtype)
+        if self.message_count_ == 0:
+            return records
+        cdef uint8_t[::1] memory = records.view(numpy.uint8)
+        cdef const MessageView *message
+        with nogil:
+            for index in range(self.message_count_):
+                message = &self.message[index]
+                if message.payload_size == size and (model_id == 0 or message.model_id == model_id):
+                    memcpy(&memory[taken * size], self._datagrams.data + message.payload_offset, size)
+                    taken += 1
+        return records if taken == self.message_count_ else records[:taken]
+
+    def of_packet(self, Py_ssize_t index) -> list:
+        """The messages of one packet, to keep."""
+        if not 0 <= index < self.packet_count_:
+            raise IndexError(f"the batch has no packet {index}")
+        cdef const PacketView *packet = &self.packet[index]
+        cdef Py_ssize_t first = packet.message_start
+        return [self.read_message(each) for each in range(first, first + packet.count)]
+
+    def __getitem__(self, Py_ssize_t index) -> PacketMessage:
+        if index < 0:
+            index += self.message_count_
+        if not 0 <= index < self.message_count_:
+            raise IndexError(f"the batch has no message {index}")
+        return self.read_message(index)
+
+    def __iter__(self):
+        cdef Py_ssize_t index
+        for index in range(self.message_count_):
+            yield self.read_message(index)
+
+    cdef PacketMessage read_message(self, Py_ssize_t index):
+        cdef const MessageView *view = &self.message[index]
+        cdef const uint8_t *data = self._datagrams.data
+        cdef const uint8_t *packet = data + view.packet_index * self._datagrams.stride
+        cdef PacketMessage message = PacketMessage.__new__(PacketMessage)
+        message.topic = PyUnicode_DecodeUTF8(<const char *>data + view.topic_offset, view.topic_size, NULL)
+        message.payload = PyBytes_FromStringAndSize(<const char *>data + view.payload_offset, view.payload_size)
+        message.publisher_id = load_u64(packet + PACKET_PUBLISHER_ID_AT)
+        message.sequence = load_u64(packet + PACKET_SEQUENCE_AT)
+        message.flags = view.flags
+        message.model_id = view.model_id
+        message.model_version = view.model_version
+        if view.extensions_size:
+            message._extensions = read_extensions(data + view.extensions_offset, view.extensions_size)
+        return message

@@ -1,0 +1,24 @@
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+
+cdef struct Place:
+    uint64_t offset
+    uint32_t size
+
+
+cdef class PacketStore:
+    cdef readonly uint64_t next_sequence
+    cdef readonly uint64_t bytes_kept
+    cdef uint64_t count
+    cdef uint64_t packets_max
+    cdef uint64_t bytes_max
+    cdef uint64_t data_size
+    cdef uint64_t write_at
+    cdef uint8_t *data
+    cdef Place *places       # of packet n at n % packets_max
+    cdef object _data
+    cdef object _places
+
+    cdef const Place *place(self, uint64_t sequence) noexcept nogil
+    cdef uint8_t *reserve(self, uint32_t size) noexcept nogil
+    cdef void commit(self, uint32_t size) noexcept nogil
