@@ -83,8 +83,9 @@ class Receiver:
                 self.counters.add("messages_delivered", len(messages))
                 instructions.append(DeliverBatch(messages))
             if index < count:
-                source, key = batch.source(index), batch.source_key(index)
-                instructions += self._receive(DatagramReceived(batch.datagram(index), source, key), now_ns)
+                data = bytes(batch.datagram(index))  # what goes the slow way may stay longer than the batch
+                event = DatagramReceived(data, batch.source(index), batch.source_key(index))
+                instructions += self._receive(event, now_ns)
                 index += 1
         return instructions
 
