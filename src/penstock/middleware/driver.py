@@ -30,7 +30,6 @@ from penstock.middleware.config import PublisherConfig, ReceiverConfig
 from penstock.middleware.epoch import encode_epoch, next_epoch, slot_offset
 from penstock.middleware.events import (
     Close,
-    Closed,
     Collision,
     DatagramReceived,
     DatagramsReceived,
@@ -166,15 +165,15 @@ class MulticastPublisher:
 
     def _carry_out(self, instructions: list[PublisherInstruction]) -> None:
         for instruction in instructions:
-            match instruction:
-                case Multicast(_, data):
-                    self._note_unsent(1, self._outlet.send(self._key, data))
-                case MulticastStored(_, store, first, last):
-                    self._note_unsent(*self._outlet.send_stored(self._key, store, first, last))
-                case Unicast(destination, data):
-                    self._note_unsent(1, self._outlet.send(address_key(destination), data))
-                case Closed():
-                    self._is_closed.set()
+            if isinstance(instruction, Multicast):
+                self._note_unsent(1, self._outlet.send(self._key, instruction.data))
+            elif isinstance(instruction, MulticastStored):
+                stored = instruction
+                self._note_unsent(*self._outlet.send_stored(self._key, stored.store, stored.first, stored.last))
+            elif isinstance(instruction, Unicast):
+                self._note_unsent(1, self._outlet.send(address_key(instruction.destination), instruction.data))
+            else:
+                self._is_closed.set()
 
     def _note_unsent(self, count: int, error: int) -> None:
         if error:

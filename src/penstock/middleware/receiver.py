@@ -62,6 +62,8 @@ class Receiver:
                 refuse(self, event)
 
     def next_deadline_ns(self) -> int | None:
+        if not self._repairing:
+            return self._expiry_check_ns
         deadlines = [stream.gaps.next_nack_ns() for stream in self._repairing.values()]
         return min((at for at in (*deadlines, self._expiry_check_ns) if at is not None), default=None)
 
