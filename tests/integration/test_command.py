@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.bench.catalogue import BENCHES
+
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
 
 
@@ -127,13 +129,13 @@ def test_sim_prints_what_happened_and_replays(tmp_path: Path) -> None:
 
 def test_bench_lists_and_refuses_unknown_names() -> None:
     listing = run("bench", "--list")
-    assert [line.split()[0] for line in listing.stdout.splitlines()] == ["codec", "match", "model", "predicate", "udp"]
+    assert [line.split()[0] for line in listing.stdout.splitlines()] == list(BENCHES)
     names = [json.loads(line)["name"] for line in run("bench", "--list", "--json").stdout.splitlines()]
-    assert names == ["codec", "match", "model", "predicate", "udp"]
+    assert names == list(BENCHES)
     assert "error [config]: no bench is called 'modle' (did you mean 'model'?" in run("bench", "modle").stderr
     wrong = run("bench", "speed")
     assert wrong.returncode == 1
-    assert "no bench is called 'speed' (there are: codec, match, model, predicate)" in wrong.stderr
+    assert f"no bench is called 'speed' (there are: {', '.join(BENCHES)})" in wrong.stderr
 
 
 def test_bench_writes_one_json_object_per_line() -> None:
