@@ -7,6 +7,7 @@ CODES = {
     "config": "ConfigurationError",
     "config-unknown-key": "UnknownKeyError",
     "filter-expression": "FilterExpressionError",
+    "frame": "FrameError",
     "limit": "LimitError",
     "local-protocol": "LocalProtocolError",
     "model": "ModelError",

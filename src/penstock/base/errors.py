@@ -82,6 +82,16 @@ class PacketError(RemoteProtocolError):
         self.cause = cause
 
 
+class FrameError(RemoteProtocolError):
+    """A byte stream cannot be cut into frames; `frames` has the whole ones of the same call, which came before."""
+
+    code = "frame"
+
+    def __init__(self, what: str, *, frames: list[bytes] | None = None) -> None:
+        super().__init__(what)
+        self.frames = frames or []
+
+
 class SimulationError(PenstockError):
     """A checker of the simulator found a broken promise; `hint` says how to replay it."""
 
