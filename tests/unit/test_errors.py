@@ -4,8 +4,10 @@ import penstock.base.errors as errors
 from penstock.base.errors import PacketError, PenstockError
 
 CODES = {
+    "authentication": "AuthenticationError",
     "config": "ConfigurationError",
     "config-unknown-key": "UnknownKeyError",
+    "connection-lost": "ConnectionLostError",
     "filter-expression": "FilterExpressionError",
     "frame": "FrameError",
     "limit": "LimitError",
@@ -13,9 +15,12 @@ CODES = {
     "model": "ModelError",
     "packet": "PacketError",
     "penstock": "PenstockError",
+    "refused": "RefusedError",
     "remote-protocol": "RemoteProtocolError",
     "simulation": "SimulationError",
     "topic": "TopicError",
+    "unreachable": "UnreachableError",
+    "version": "VersionError",
 }
 
 

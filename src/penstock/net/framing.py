@@ -29,12 +29,13 @@ class FrameDecoder:
 
     A frame that says it is longer than `size_max` is an error as soon as its length is there, whatever of it has
     come. Then the stream is spoilt: nothing says where its next frame begins, and every further feed fails as well.
+    `size_max` may be raised between two feeds, for a peer that has become known.
     """
 
     def __init__(self, size_max: int) -> None:
         if not 0 <= size_max <= FRAME_SIZE_MAX:
             raise LocalProtocolError(f"frames of {size_max} bytes cannot be", hint=f"0 to {FRAME_SIZE_MAX}")
-        self._size_max = size_max
+        self.size_max = size_max
         self._kept = bytearray()
         self._failure = ""
 
@@ -72,7 +73,7 @@ class FrameDecoder:
 
     def _refuse_too_long(self, frames: list[bytes]) -> None:
         length = int.from_bytes(self._kept, "little")
-        if length > self._size_max:
+        if length > self.size_max:
             self._kept = bytearray()
-            self._failure = f"a frame of {length} bytes, at most {self._size_max} are taken"
+            self._failure = f"a frame of {length} bytes, at most {self.size_max} are taken"
             raise FrameError(self._failure, frames=frames)
