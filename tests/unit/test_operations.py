@@ -114,16 +114,6 @@ def test_metrics_are_rendered_while_another_thread_counts() -> None:
         sys.setswitchinterval(interval)
 
 
-@pytest.fixture
-def lines() -> Iterator[io.StringIO]:
-    """Where logs may be sent; afterwards they go where they went before."""
-    root = logging.getLogger("penstock")
-    before = list(root.handlers), root.level, root.propagate
-    yield io.StringIO()
-    root.handlers[:], root.propagate = before[0], before[2]
-    root.setLevel(before[1])
-
-
 @pytest.mark.spec("OPS-1")
 def test_logs_are_structured_and_keep_secrets(lines: io.StringIO) -> None:
     log.configure(style="json", stream=lines)

@@ -72,8 +72,10 @@ class CoreRunner(Generic[E, I]):
 
         A PenstockError says that the core did not take this event; it is the caller's to see to, and no failure.
         """
-        self._step(event, may_refuse=True)
-        self._arm()
+        try:
+            self._step(event, may_refuse=True)
+        finally:
+            self._arm()
 
     def give(self, event: E) -> None:
         """Handle an event in one of the loop's next turns, in the order given."""

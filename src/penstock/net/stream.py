@@ -197,7 +197,7 @@ class StreamConnection(Generic[M, P]):
         """Let the last words out. Closing while unread bytes lie here would reset the connection and destroy them."""
         try:
             async with asyncio.timeout(self._config.linger_ms / 1_000):
-                if self._writer.can_write_eof():
+                if self._writer.can_write_eof() and not self._writer.is_closing():
                     self._writer.write_eof()
                     while await self._reader.read(READ_SIZE):
                         continue
@@ -210,7 +210,8 @@ class StreamConnection(Generic[M, P]):
     def _carry_out(self, instruction: SessionInstruction) -> None:
         match instruction:
             case SendBytes():
-                self._writer.write(instruction.data)
+                if not self._writer.is_closing():  # else reading will find out
+                    self._writer.write(instruction.data)
             case Received():
                 self._inbox.append(instruction.message)
                 self._changed.set()

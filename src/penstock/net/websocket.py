@@ -303,6 +303,4 @@ def _handshake_error(failure: Exception) -> PenstockError:
     if isinstance(failure, InvalidStatus):
         status = failure.response.status_code
         return RefusedError(f"the server answered with HTTP status {status}", peer_code=str(status))
-    if isinstance(failure.__cause__, EOFError):
-        return ConnectionLostError("the peer ended the connection during the handshake")
     return RemoteProtocolError(f"no WebSocket handshake: {failure}")
