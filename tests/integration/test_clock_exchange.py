@@ -143,5 +143,3 @@ def test_the_command(number: signal.Signals) -> None:
 def test_bad_addresses_are_explained(address: str) -> None:
     with pytest.raises(ConfigurationError, match="HOST:PORT"):
         check(address)
-
-

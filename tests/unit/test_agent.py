@@ -112,28 +112,33 @@ def test_a_deadline_brings_a_tick_not_before_its_time() -> None:
     run(main())
 
 
+class CountingLoop(asyncio.SelectorEventLoop):
+    """Counts its timers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timers = 0
+
+    def call_later(self, *arguments: Any, **options: Any) -> asyncio.TimerHandle:
+        self.timers += 1
+        return super().call_later(*arguments, **options)
+
+
 def test_the_timer_is_armed_again_only_for_an_earlier_deadline() -> None:
     async def main() -> None:
-        armed = []
         loop = asyncio.get_running_loop()
-
-        class Watched(CoreRunner[Any, Any]):
-            def _on_timer(self) -> None:
-                armed.append(loop.time())
-                super()._on_timer()
-
-        core, clock = Toy(), TurnedClock()
-        runner = Watched(core, lambda _: None, clock=clock)
-        for due_ms in range(20, 1_000):  # ever later: as a keep-alive that is put off by every message
+        assert isinstance(loop, CountingLoop)
+        core = Toy()
+        runner = CoreRunner(core, lambda _: None, clock=TurnedClock())
+        for due_ms in range(20_000, 21_000):  # ever later: as a keep-alive that is put off by every message
             runner.handle(due_ms * MS)
-        await until(lambda: len(armed) >= 1)
-        assert len(armed) == 1
-        runner.handle(1 * MS)
-        clock.now = MS
-        await until(lambda: core.ticks)
+        assert loop.timers == 1
+        runner.handle(10_000 * MS)
+        assert loop.timers == 2
         runner.stop()
 
-    run(main())
+    with asyncio.Runner(loop_factory=CountingLoop) as runner:
+        runner.run(main())
 
 
 def test_a_refusal_is_the_callers_and_no_failure() -> None:
@@ -222,5 +227,3 @@ def test_the_runner_drives_a_real_publisher() -> None:
         runner.stop()
 
     run(main())
-
-

@@ -268,7 +268,7 @@ def test_before_the_hello_nothing_else_is_taken(side: Any, payload: bytes) -> No
 
 
 def test_a_second_hello_is_an_error() -> None:
-    client, server = pair()
+    _, server = pair()
     hello = sent(session("client").handle(Connected(), 0))
     assert ended(server.handle(BytesReceived(hello), 0)).cause == Cause.MESSAGE
 

@@ -4,12 +4,10 @@ import gc
 import io
 import itertools
 import json
-import logging
 import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -102,6 +102,20 @@ def test_a_bad_handshake_is_answered_where_it_is_http_and_always_ends(request_by
         assert sent(said).startswith(b"HTTP/1.1 " + status)
 
 
+@pytest.mark.parametrize("early", [b"rubbish", frame(8, b"")])
+@pytest.mark.parametrize("request_bytes", [REQUEST, REQUEST.replace(b"13", b"12")])
+def test_who_does_not_wait_for_the_answer_is_refused(request_bytes: bytes, early: bytes) -> None:
+    said = requested(request_bytes + b"\r\n" + early)
+    assert not of(Opened, said)
+    assert ended(said).cause == Cause.HANDSHAKE
+
+
+def test_a_message_that_comes_with_a_bad_handshake_is_not_taken() -> None:
+    said = requested(REQUEST.replace(b"13", b"12") + b"\r\n" + frame(1, b"early"))
+    assert not of(Opened, said)
+    assert not of(Received, said)
+
+
 def test_an_endless_handshake_is_cut_off() -> None:
     session = server()
     session.handle(Connected(), 0)

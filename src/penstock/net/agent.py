@@ -79,10 +79,12 @@ class CoreRunner(Generic[E, I]):
 
     def give(self, event: E) -> None:
         """Handle an event in one of the loop's next turns, in the order given."""
+        if self._is_stopped:
+            return
         if len(self._waiting) >= self._events_max:
             raise LimitError(f"{self._events_max} events wait for {type(self._core).__name__}")
         self._waiting.append(event)
-        if self._turn is None and not self._is_stopped:
+        if self._turn is None:
             self._turn = self._loop.call_soon(self._take_turn)
 
     async def run(self, stop: asyncio.Event) -> None:

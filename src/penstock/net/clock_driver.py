@@ -34,6 +34,7 @@ TIMESPEC = struct.Struct("@qq")
 DATAGRAMS_PER_TURN = 64
 KERNEL_WAIT_NS_MAX = 1_000_000_000
 COOKIE_LIMIT = 2**64
+UNANSWERED_MAX = 3
 
 SocketAddress: TypeAlias = Any
 """As the socket module gives it: (host, port) or, for IPv6, four of them."""
@@ -50,10 +51,10 @@ class _ClockSocket:
         self._took = took
         self._clock = clock
         self._counters = counters
-        self._loop = asyncio.get_running_loop()
         self.socket: socket.socket | None = None
 
     async def open(self, host: str, port: int, *, is_server: bool) -> None:
+        self._loop = asyncio.get_running_loop()
         kind = socket.SOCK_DGRAM
         flags = socket.AI_PASSIVE if is_server else 0
         try:
@@ -104,7 +105,8 @@ class _ClockSocket:
             except PacketError as error:
                 self._counters.add("packets_dropped", cause=error.cause)
                 continue
-            self._took(packet, self._clock.wall_ns() - _waited_ns(ancillary), address)
+            waited_ns = _waited_ns(ancillary)  # before the clock is read: late times keep the bounds true, early do not
+            self._took(packet, self._clock.wall_ns() - waited_ns, address)
 
     def drop(self, cause: Cause) -> None:
         self._counters.add("packets_dropped", cause=cause)
@@ -135,6 +137,7 @@ class ClockServer:
         self._port = port
         self._clock = clock or SystemClock()
         self.counters = counters or Counters("clock")
+        self._socket = _ClockSocket(self._answer, self._clock, self.counters)
 
     @property
     def port(self) -> int:
@@ -142,7 +145,6 @@ class ClockServer:
         return int(self._socket.socket.getsockname()[1])
 
     async def start(self) -> None:
-        self._socket = _ClockSocket(self._answer, self._clock, self.counters)
         await self._socket.open(self._host, self._port, is_server=True)
 
     def close(self) -> None:
@@ -187,9 +189,9 @@ class ClockClient:
         self._estimator = ClockEstimator(config or ClockConfig(), self.counters)
         self._request: ClockPacket | None = None
         self._answered = asyncio.Event()
+        self._socket = _ClockSocket(self._take, self._clock, self.counters)
 
     async def __aenter__(self) -> Self:
-        self._socket = _ClockSocket(self._take, self._clock, self.counters)
         await self._socket.open(self._host, self._port, is_server=False)
         return self
 
@@ -214,11 +216,13 @@ class ClockClient:
         return True
 
     async def measure(self, exchanges: int, *, pause_seconds: float = 0.01) -> ClockEstimate:
-        """The estimate after so many exchanges, answered or not; UnreachableError if none was answered."""
+        """The estimate after so many exchanges, answered or not; UnreachableError if the first few were not."""
         for number in range(exchanges):
             if number:
                 await asyncio.sleep(pause_seconds)
             await self.exchange()
+            if number + 1 >= UNANSWERED_MAX and self.estimate() is None:
+                break
         if (estimate := self.estimate()) is None:
             raise UnreachableError(
                 "no answer", where=f"{self._host}:{self._port}", hint="does `penstock clock serve` run there?"

@@ -228,9 +228,10 @@ class StreamConnection(Generic[M, P]):
         if self._end is not None:
             return
         self._end = end
-        self._counters.add("connections_refused" if self._peer is None else "connections_closed", cause=end.cause)
+        name = "connections_refused" if self._peer is None else "connections_closed"
+        self._counters.add(name, cause=end.cause)
         if end.error is not None:
-            log.warning("connection_ended", address=self.address, cause=end.cause, error=str(end.error))
+            log.warning(name.replace("connections", "connection"), address=self.address, error=str(end.error))
         self._changed.set()
         self._over.set()
 

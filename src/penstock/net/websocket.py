@@ -182,7 +182,8 @@ class WebSocketSession:
                 self._out.append(Opened(peer))
 
     def _take_frame(self, frame: Frame) -> None:
-        if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT) or self._is_closing or self._disconnect:
+        is_ours_to_take = self._heartbeat is not None and self._disconnect is None  # open, and not closing
+        if not is_ours_to_take or frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
             return
         if frame.opcode is not Opcode.CONT:
             self._is_text = frame.opcode is Opcode.TEXT
@@ -253,6 +254,9 @@ class WebSocketServerSession(WebSocketSession):
 
     def _take_handshake(self, event: Request | Response) -> WebSocketPeer | None:
         assert isinstance(event, Request)
+        if self._server.eof_sent:  # the library has already read on, and given up
+            self._end(Cause.HANDSHAKE, RemoteProtocolError("frames before the handshake was done"))
+            return None
         if len(list(event.headers.raw_items())) > self._config.headers_max:
             self._refuse_handshake(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers")
             return None
