@@ -71,7 +71,7 @@ def test_a_signal_stops_an_agent_in_order_and_leaves_nothing(number: signal.Sign
 
 @pytest.mark.spec("OPS-8")
 def test_a_second_signal_does_not_wait() -> None:
-    with agent("print('stopping', flush=True); await asyncio.sleep(1_000)") as (process, _):
+    with agent("print('stopping', flush=True); await asyncio.sleep(1_000)", stop_seconds=600) as (process, _):
         process.send_signal(signal.SIGTERM)
         assert process.stdout is not None
         assert process.stdout.readline() == "stopping\n"

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import shutil
+import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Coroutine
@@ -143,6 +144,20 @@ def test_garbage_is_counted_and_the_server_lives(data: bytes, cause: str) -> Non
             assert b"error" in said
             assert server.counters.by_cause("connections_refused") == {cause: 1}
             await is_serving(server)
+
+    run(main())
+
+
+def test_last_words_reach_a_peer_that_is_still_sending() -> None:
+    def send_and_read(port: int) -> bytes:
+        with socket.create_connection(("127.0.0.1", port)) as stream:
+            stream.sendall(b"\xff" * 8_000_000)  # would fail with a reset if the server closed at once
+            stream.shutdown(socket.SHUT_WR)
+            return stream.recv(10_000)
+
+    async def main() -> None:
+        async with serving(config=ControlConfig(linger_ms=20_000)) as server:
+            assert b"a frame of 4294967295 bytes" in await asyncio.to_thread(send_and_read, server.port)
 
     run(main())
 
