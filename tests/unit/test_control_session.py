@@ -305,6 +305,11 @@ def test_the_peers_words_cannot_drive_a_terminal() -> None:
     assert "\n" not in str(ended(said).error)
 
 
+@pytest.mark.spec("OPS-2")
+def test_a_failures_story_does_not_tell_what_was_said() -> None:
+    assert "s3cret" not in repr([Send(Say("s3cret")), BytesReceived(b"s3cret")])
+
+
 def test_callers_mistakes() -> None:
     with pytest.raises(LocalProtocolError):
         session("client", nonce=b"short")

@@ -22,9 +22,12 @@ class Connected(msgspec.Struct, frozen=True):
 
 
 class BytesReceived(msgspec.Struct, frozen=True):
-    """The peer sent bytes; nothing is known about them yet."""
+    """The peer sent bytes; nothing is known about them yet. They may hold secrets, and are not shown in logs."""
 
     data: bytes
+
+    def __repr__(self) -> str:
+        return f"BytesReceived({len(self.data)} bytes)"
 
 
 class EndOfStream(msgspec.Struct, frozen=True):
@@ -36,9 +39,12 @@ class ReadingPaused(msgspec.Struct, frozen=True):
 
 
 class Send(msgspec.Struct, frozen=True):
-    """The application sends a message."""
+    """The application sends a message. It may hold secrets, and is not shown in logs."""
 
     message: Any
+
+    def __repr__(self) -> str:
+        return f"Send({type(self.message).__name__})"
 
 
 class Close(msgspec.Struct, frozen=True):
