@@ -4,17 +4,23 @@ import penstock.base.errors as errors
 from penstock.base.errors import PacketError, PenstockError
 
 CODES = {
+    "authentication": "AuthenticationError",
     "config": "ConfigurationError",
     "config-unknown-key": "UnknownKeyError",
+    "connection-lost": "ConnectionLostError",
     "filter-expression": "FilterExpressionError",
+    "frame": "FrameError",
     "limit": "LimitError",
     "local-protocol": "LocalProtocolError",
     "model": "ModelError",
     "packet": "PacketError",
     "penstock": "PenstockError",
+    "refused": "RefusedError",
     "remote-protocol": "RemoteProtocolError",
     "simulation": "SimulationError",
     "topic": "TopicError",
+    "unreachable": "UnreachableError",
+    "version": "VersionError",
 }
 
 
