@@ -173,7 +173,7 @@ class WritableDirectory(Directory):
             write_all(fd, header, 0)
             os.fsync(fd)
             os.rename(new, path)
-            os.fsync(self._directory_fd)
+            self.sync_names()
         except BaseException:
             os.close(fd)
             raise
@@ -188,13 +188,15 @@ class WritableDirectory(Directory):
     def remove(self, first_sequence: int) -> None:
         """The directory is synced each time, so that segments vanish in their order."""
         (self.path / segment_name(first_sequence)).unlink(missing_ok=True)
-        os.fsync(self._directory_fd)
+        self.sync_names()
 
     def write_mark(self, mark: Mark) -> None:
         write_all(self._mark_fd, encode_mark(mark), 0)
 
     def sync_mark(self) -> None:
         os.fsync(self._mark_fd)
+
+    def sync_names(self) -> None:
         os.fsync(self._directory_fd)
 
     def _fd(self, first_sequence: int) -> int:

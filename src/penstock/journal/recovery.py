@@ -52,6 +52,7 @@ class Segment(msgspec.Struct):
 class Recovery(msgspec.Struct, kw_only=True):
     """Where a writer goes on."""
 
+    journal_id: bytes
     segments: list[Segment]
     next_sequence: int
     """Of the first record that is not on the disk."""
@@ -112,7 +113,7 @@ def scan_segment(content: Buffer, header: SegmentHeader, *, end_sequence: int | 
 
 
 def require_torn(rest: Buffer, header: SegmentHeader, next_sequence: int, durable: int, *, at: int) -> None:
-    """Refuse to take the `rest` of a segment, from byte `at`, for a torn tail if any of it is known to have been on disk.
+    """Refuse to take the `rest` of a segment, from byte `at`, for a torn tail if some of it was surely on disk.
 
     A torn tail may have good records behind bad ones, because disks write in any order; they were not acknowledged.
     """
@@ -137,22 +138,34 @@ def _damaged(where: str, sequence: int, evidence: str) -> JournalCorruptError:
     )
 
 
-def recover(segments: Sequence[Segment], last_content: Buffer, mark: Mark | None, boot_id: bytes) -> Recovery:
+def recover(
+    segments: Sequence[Segment], last_content: Buffer, mark: Mark | None, *, boot_id: bytes, new_journal_id: bytes
+) -> Recovery:
     """Decide how to go on after `segments`, the last of which holds `last_content`."""
+    durable = mark.durable if mark else 0
+    if not segments:
+        if durable:
+            raise JournalCorruptError(f"there are no segments, but records up to {durable} were on the disk")
+        return Recovery(
+            journal_id=mark.journal_id if mark else new_journal_id,
+            segments=[],
+            next_sequence=1,
+            truncate_at=None,
+            doubtful=RecordBuffer(1),
+        )
     check_chain(segments)
     last = segments[-1]
     if mark is not None and mark.journal_id != last.header.journal_id:
-        mark = None
-    durable = mark.durable if mark else 0
+        mark, durable = None, 0  # another journal's mark says nothing about this one
     end = scan_segment(last_content, last.header)
     rest = memoryview(last_content)[end.offset :]
     require_torn(rest, last.header, end.next_sequence, durable, at=end.offset)
-    is_same_run = mark is not None and mark.boot_id == boot_id
     trusted = end.next_sequence - 1
-    if is_same_run:
-        trusted = max(last.first_sequence - 1, end.durable, min(durable, trusted))
+    if mark is not None and mark.boot_id == boot_id:
+        trusted = min(trusted, max(last.first_sequence - 1, end.durable, durable))
     is_torn = len(rest) > 0 and trusted == end.next_sequence - 1  # doubtful records take what follows with them
     return Recovery(
+        journal_id=last.header.journal_id,
         segments=[*segments[:-1], Segment(last.header, end.offset)],
         next_sequence=trusted + 1,
         truncate_at=end.offset if is_torn else None,
