@@ -40,7 +40,7 @@ def pause(seconds: float) -> None:
 
 
 class SegmentFile:
-    """A segment open for reading; it stays readable after retention has removed its name."""
+    """A segment open for reading."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

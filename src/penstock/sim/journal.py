@@ -21,7 +21,7 @@ from penstock.sim.journalnode import RESTART_DELAY_NS_MAX, JournalNode
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.world import World
 
-SETTLING_NS = 5 * NS_PER_SECOND
+SETTLING_NS = 2 * NS_PER_SECOND
 
 
 class JournalOptions(msgspec.Struct, kw_only=True):
@@ -154,7 +154,7 @@ class JournalPlant:
         self.checker.acknowledge(through)
 
     def recovered(self, durable: int, last: int) -> None:
-        """The writer goes on after record `last`; up to `durable` it is sure of them, the others it will append again."""
+        """The writer goes on after `last`; up to `durable` it is sure of them, the others it appends again."""
         self.checker.recover(last)
         self.checker.compare(self._new_reader(), durable, is_kept=self._is_all_kept())
 
