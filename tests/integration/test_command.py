@@ -27,7 +27,7 @@ def test_help_teaches() -> None:
         assert command in result.stdout
 
 
-@pytest.mark.parametrize("command", ["demo", "sim", "bench", "model"])
+@pytest.mark.parametrize("command", ["demo", "sim", "bench", "model", "clock"])
 def test_every_command_explains_itself(command: str) -> None:
     result = run(command, "--help")
     assert result.returncode == 0
