@@ -68,23 +68,22 @@ class SegmentEnd(msgspec.Struct, kw_only=True):
     next_sequence: int
     offset: int
     """Where the last good record ends."""
-    last_timestamp_ns: int | None
-    durable: int
+    first_timestamp_ns: int | None = None
+    last_timestamp_ns: int | None = None
+    durable: int = 0
     """The highest number that a record of this segment says to have been on the disk."""
 
 
-def check_chain(segments: Sequence[Segment]) -> None:
+def check_link(before: SegmentHeader, after: SegmentHeader) -> None:
     """Refuse segments that do not belong together, or do not follow each other."""
-    for before, after in itertools.pairwise(segments):
-        if after.header.journal_id != before.header.journal_id:
-            raise JournalError(
-                f"belongs to another journal than {before.name}", where=after.name, hint="move foreign files elsewhere"
-            )
-        if after.header.previous_first != before.first_sequence:
-            missing = segment_name(after.header.previous_first)
-            raise JournalCorruptError(
-                f"a segment is missing: {after.name} follows {missing}, not {before.name}", where=missing
-            )
+    name, name_before = segment_name(after.first_sequence), segment_name(before.first_sequence)
+    if after.journal_id != before.journal_id:
+        raise JournalError(
+            f"belongs to another journal than {name_before}", where=name, hint="move foreign files elsewhere"
+        )
+    if after.previous_first != before.first_sequence:
+        missing = segment_name(after.previous_first)
+        raise JournalCorruptError(f"a segment is missing: {name} follows it, not {name_before}", where=missing)
 
 
 def check_name(name: str, header: SegmentHeader) -> None:
@@ -99,11 +98,13 @@ def check_name(name: str, header: SegmentHeader) -> None:
 def scan_segment(content: Buffer, header: SegmentHeader, *, end_sequence: int | None = None) -> SegmentEnd:
     """Read good records up to `end_sequence` (the next segment's first), or up to the first bad one."""
     rows = numpy.empty(ROWS_PER_SCAN, RECORD_DTYPE)
-    end = SegmentEnd(next_sequence=header.first_sequence, offset=SEGMENT_HEADER_SIZE, last_timestamp_ns=None, durable=0)
+    end = SegmentEnd(next_sequence=header.first_sequence, offset=SEGMENT_HEADER_SIZE)
     while end_sequence is None or end.next_sequence < end_sequence:
         room = ROWS_PER_SCAN if end_sequence is None else min(ROWS_PER_SCAN, end_sequence - end.next_sequence)
         count, end.offset, stop = scan(content, header.nonce, end.next_sequence, rows[:room], end.offset)
         if count:
+            if end.first_timestamp_ns is None:
+                end.first_timestamp_ns = int(rows[0]["timestamp_ns"])
             end.next_sequence += count
             end.last_timestamp_ns = int(rows[count - 1]["timestamp_ns"])
             end.durable = max(end.durable, int(rows[count - 1]["durable"]))
@@ -153,7 +154,8 @@ def recover(
             truncate_at=None,
             doubtful=RecordBuffer(1),
         )
-    check_chain(segments)
+    for before, after in itertools.pairwise(segments):
+        check_link(before.header, after.header)
     last = segments[-1]
     if mark is not None and mark.journal_id != last.header.journal_id:
         mark, durable = None, 0  # another journal's mark says nothing about this one

@@ -7,6 +7,7 @@ A follower that does not keep up is sent to as fast as it takes; what it has not
 """
 
 import asyncio
+import itertools
 import ssl
 from pathlib import Path
 
@@ -101,7 +102,7 @@ class JournalServer(ControlServer):
 
     async def _send(self, connection: ControlConnection[JournalMessage], batch: RecordBatch) -> None:
         cuts = cut_batch(batch)
-        for start, end in zip(cuts, cuts[1:], strict=False):
+        for start, end in itertools.pairwise(cuts):
             await connection.send(encode_records(batch, start, end))
             self.counters.add("records_served", end - start)
 
