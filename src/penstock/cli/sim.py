@@ -38,7 +38,8 @@ def sim(
     """Run a simulated plant from a seed: loss, reordering, partitions, crashes, failing disks.
 
     Checkers judge it from outside: every message delivered exactly once and in order, or reported lost; of a journal,
-    every acknowledged record there after any crash. When they object, the command prints the last events, exits with status 1, and the same seed replays the same run.
+    every acknowledged record there after any crash. When they object, the command prints the last events, exits with
+    status 1, and the same seed replays the same run.
     """
     if trace is not None and seeds > 1:
         raise ConfigurationError(

@@ -90,7 +90,7 @@ class JournalWriter:
         JournalLockedError when it has a writer already; JournalCorruptError when acknowledged records are damaged.
         """
         config = config or JournalConfig()
-        directory = WritableDirectory(Path(path))
+        directory = WritableDirectory(Path(path), config.preallocate_bytes)
         try:
             run_id = boot_id()
             recovery = _recover(directory, run_id)
@@ -362,9 +362,12 @@ class JournalWriter:
         self._thread.join()
         for first_sequence in self._removals:
             self._directory.remove(first_sequence)
-        if self._is_closed:
-            self._directory.sync_mark()
-        self._directory.close()
+        try:
+            if self._is_closed:
+                self._directory.trim()
+                self._directory.sync_mark()
+        finally:
+            self._directory.close()
 
 
 def _recover(directory: WritableDirectory, run_id: bytes) -> Recovery:

@@ -131,6 +131,11 @@ def require_torn(rest: Buffer, header: SegmentHeader, next_sequence: int, durabl
         offset += RECORD_ALIGNMENT
 
 
+def is_blank(rest: Buffer) -> bool:
+    """Whether nothing was written here: room that was allocated ahead."""
+    return bytes(rest).count(0) == memoryview(rest).nbytes
+
+
 def _damaged(where: str, sequence: int, evidence: str) -> JournalCorruptError:
     return JournalCorruptError(
         f"record {sequence} is damaged or missing, and it was acknowledged: {evidence}",
@@ -165,7 +170,7 @@ def recover(
     trusted = end.next_sequence - 1
     if mark is not None and mark.boot_id == boot_id:
         trusted = min(trusted, max(last.first_sequence - 1, end.durable, durable))
-    is_torn = len(rest) > 0 and trusted == end.next_sequence - 1  # doubtful records take what follows with them
+    is_torn = not is_blank(rest) and trusted == end.next_sequence - 1  # doubtful records take what follows with them
     return Recovery(
         journal_id=last.header.journal_id,
         segments=[*segments[:-1], Segment(last.header, end.offset)],

@@ -9,7 +9,7 @@ from penstock.base.errors import JournalCorruptError, JournalError
 from penstock.journal.files import Directory
 from penstock.journal.format import Mark, segment_name
 from penstock.journal.reader import OpenSegment
-from penstock.journal.recovery import SegmentEnd, check_link, require_torn, scan_segment
+from penstock.journal.recovery import SegmentEnd, check_link, is_blank, require_torn, scan_segment
 
 
 class SegmentReport(msgspec.Struct, kw_only=True):
@@ -69,10 +69,11 @@ def _inspect_segment(segment: OpenSegment, report: SegmentReport, following: int
     if following is not None:
         _check_sealed(report, end, following)
     else:
-        report.state = "torn" if end.offset < len(content) else "open"
+        rest = memoryview(content)[end.offset :]
+        report.state = "open" if is_blank(rest) else "torn"
         is_ours = mark is not None and mark.journal_id == segment.header.journal_id
         durable = mark.durable if mark is not None and is_ours else 0
-        require_torn(memoryview(content)[end.offset :], segment.header, end.next_sequence, durable, at=end.offset)
+        require_torn(rest, segment.header, end.next_sequence, durable, at=end.offset)
 
 
 def _check_sealed(report: SegmentReport, end: SegmentEnd, following: int) -> None:
