@@ -38,10 +38,10 @@ def inspect(directory: Directory, progress: Callable[[int], None] = lambda size:
             if segment is None:
                 continue  # removed meanwhile
             try:
-                if before is not None:
-                    check_link(before.header, segment.header)
+                before, last = segment, before
                 _inspect_segment(segment, report, following, mark)
-                before = segment
+                if last is not None:
+                    check_link(last.header, segment.header)
             finally:
                 segment.close()
         except JournalError as error:
