@@ -199,9 +199,14 @@ class WritableDirectory(Directory):
 
     def trim(self) -> None:
         """Give back what was allocated beyond the last record of the segment in use, which is done with."""
-        if self._active is not None and self._active.allocated > self._active.end:
-            os.ftruncate(self._active.fd, self._active.end)
-            self._active.allocated = self._active.end
+        file = self._active
+        if file is None or file.allocated <= file.end:
+            return
+        try:
+            os.ftruncate(file.fd, file.end)
+        except OSError as error:
+            log.warning("not_trimmed", path=str(self.path), error=error.strerror)  # zeros at its end do no harm
+        file.allocated = file.end
 
     def remove(self, first_sequence: int) -> None:
         """The directory is synced each time, so that segments vanish in their order."""
