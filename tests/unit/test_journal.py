@@ -1,15 +1,20 @@
 """Writer and reader on real files."""
 
 import asyncio
+import errno
+import threading
 from concurrent.futures import Future
 from pathlib import Path
 
 import numpy
 import pytest
 
+from penstock.base.counters import Counters
 from penstock.base.errors import JournalCorruptError, LimitError, LocalProtocolError
 from penstock.journal import FollowConfig, JournalConfig, JournalReader, JournalWriter
+from penstock.journal.files import Directory, WritableDirectory
 from penstock.journal.format import MARK_NAME
+from penstock.journal.verify import inspect
 from unit.journal_kit import SMALL, read, segments, write
 
 PATIENCE_SECONDS = 60
@@ -155,6 +160,53 @@ def test_room_allocated_ahead_is_given_back(path: Path) -> None:
         journal.commit()
         assert segments(path)[-1].stat().st_size > 1_000_000
         assert len(read(path)) == 11
+
+
+@pytest.mark.parametrize("failing", ["write", "sync"])
+def test_after_a_disk_error_the_journal_goes_on_in_a_new_segment(
+    path: Path, failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [OSError(errno.EIO, "failed")]
+    original = getattr(WritableDirectory, failing)
+
+    def fail_once(self: WritableDirectory, *arguments: object) -> None:
+        if self.path == path and arguments[0] == 1 and journal_is_open and errors:
+            raise errors.pop()
+        original(self, *arguments)
+
+    journal_is_open = False
+    monkeypatch.setattr(WritableDirectory, failing, fail_once)
+    counters = Counters("journal")
+    with JournalWriter.open(path, counters=counters) as journal:
+        journal.append(b"one")
+        journal.commit()
+        journal_is_open = True
+        journal.append_batch([b"two", b"three"])
+        assert journal.commit() == 3
+    assert counters.by_cause("disk_failures") == {"EIO": 1}
+    assert [segment.name[:20] for segment in segments(path)] == [f"{1:020}", f"{2:020}"]
+    assert [record.payload for record in read(path)] == [b"one", b"two", b"three"]
+    assert [report.problem for report in inspect(Directory(path))] == ["", ""]
+
+
+def test_an_interrupted_commit_leaves_nothing_in_doubt(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the middle of a sync: whether that succeeded is never known, so its segment is left."""
+    interrupts = [KeyboardInterrupt()]
+    original = WritableDirectory.sync
+
+    def interrupted(self: WritableDirectory, first_sequence: int) -> None:
+        if threading.current_thread() is threading.main_thread() and interrupts:
+            raise interrupts.pop()
+        original(self, first_sequence)
+
+    with JournalWriter.open(path, JournalConfig(linger_us=1_000_000)) as journal:
+        monkeypatch.setattr(WritableDirectory, "sync", interrupted)
+        journal.append(b"one")
+        with pytest.raises(KeyboardInterrupt):
+            journal.commit()
+        assert journal.durable_sequence == 0
+        assert journal.commit() == 1
+    assert [record.payload for record in read(path)] == [b"one"]
 
 
 def test_a_reader_lives_through_a_change_of_writers(path: Path) -> None:

@@ -83,6 +83,7 @@ def test_a_later_record_is_found_wherever_it_is() -> None:
     assert find_record(noise + good, NONCE, 3, len(noise) + 8) is None
     assert find_record(b"", NONCE, 0) is None
     assert find_record(bytes(1_000), NONCE, 0) is None
+    assert find_record(bytes(32) + good, NONCE, 5) is None, "two records do not fit in front of it"
 
 
 def test_packed_payloads() -> None:

@@ -24,7 +24,7 @@ import numpy
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from penstock.base.clock import NS_PER_SECOND, NS_PER_US, SystemRandomness, random_bytes
+from penstock.base.clock import NS_PER_SECOND, NS_PER_US, SystemRandomness
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalError, LocalProtocolError
@@ -53,7 +53,6 @@ from penstock.journal.events import (
 )
 from penstock.journal.files import WritableDirectory, boot_id
 from penstock.journal.format import Mark
-from penstock.journal.recovery import Recovery, recover
 
 log = logger("journal")
 
@@ -94,7 +93,7 @@ class JournalWriter:
         directory = WritableDirectory(Path(path), config.preallocate_bytes)
         try:
             run_id = boot_id()
-            recovery = _recover(directory, run_id)
+            recovery = directory.recover(run_id)
             mark = Mark(journal_id=recovery.journal_id, boot_id=run_id, durable=recovery.next_sequence - 1)
             directory.write_mark(mark)
             core = Journal(
@@ -398,18 +397,3 @@ def _resolve(future: "Future[int]", outcome: int | JournalError) -> None:
         future.set_exception(outcome)
     else:
         future.set_result(outcome)
-
-
-def _recover(directory: WritableDirectory, run_id: bytes) -> Recovery:
-    """What is there, made good; see recovery.py."""
-    directory.remove_unfinished()
-    segments = directory.segments()
-    content = directory.read_whole(segments[-1].first_sequence) if segments else b""
-    recovery = recover(segments, content, directory.read_mark(), boot_id=run_id, new_journal_id=random_bytes(16))
-    if segments and recovery.truncate_at is not None:
-        log.warning("torn_tail_cut", segment=segments[-1].name, size=len(content), good=recovery.truncate_at)
-        directory.truncate(segments[-1].first_sequence, recovery.truncate_at)
-    elif segments and not len(recovery.doubtful):
-        directory.sync(segments[-1].first_sequence)
-    directory.sync_names()  # a process that was killed may have given a segment its name, and no more
-    return recovery
