@@ -29,7 +29,7 @@ def test_help_teaches() -> None:
         assert command in result.stdout
 
 
-@pytest.mark.parametrize("command", ["demo", "sim", "bench", "model", "clock"])
+@pytest.mark.parametrize("command", ["demo", "sim", "bench", "model", "journal", "clock"])
 def test_every_command_explains_itself(command: str) -> None:
     result = run(command, "--help")
     assert result.returncode == 0

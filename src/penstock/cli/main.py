@@ -9,7 +9,7 @@ from rich.console import Console
 
 import penstock
 from penstock.base import PenstockError, log
-from penstock.cli import bench, clock, demo, model, sim
+from penstock.cli import bench, clock, demo, journal, model, sim
 
 LogStyle: TypeAlias = Literal["text", "json"]
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
@@ -22,6 +22,7 @@ Start here:
   penstock model show quote             what a message looks like, byte by byte
   penstock sim --seed 7 --minutes 1     torture the protocols; the seed replays exactly
   penstock bench --list                 what can be measured here
+  penstock journal ls PATH              what a journal holds; also cat, verify, serve
   penstock clock check HOST:PORT        how far another host's clock is from this one
 """
 
@@ -38,6 +39,7 @@ app.command("sim")(sim.sim)
 app.command("bench")(bench.bench)
 app.add_typer(model.app, name="model")
 app.add_typer(clock.app, name="clock")
+app.add_typer(journal.app, name="journal")
 
 
 def _show_version(is_wanted: bool) -> None:
