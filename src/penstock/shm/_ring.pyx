@@ -77,7 +77,7 @@ cdef uint64_t put_event(Cursor *cursor, const uint8_t *payload, uint32_t size) n
     fence_release()
     if size:
         memcpy(at + EVENT_HEADER_SIZE, payload, size)
-    store_u32(at + event_space(size) - EVENT_CHECKSUM_SIZE, event_checksum(word, cursor.sequence, payload, size))
+    store_u32(at + event_space(size) - EVENT_CHECKSUM_SIZE, event_checksum(word, cursor.sequence, at + EVENT_HEADER_SIZE, size))
     advance(cursor, size)
     put_blank(cursor)
     return word
