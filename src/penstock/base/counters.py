@@ -35,6 +35,13 @@ class Cause(StrEnum):
     RESTARTED = "restarted"
     EXPIRED = "expired"
     FRAGMENT = "fragment"
+    # who was given no shared memory
+    FOREIGN_USER = "foreign_user"
+    WRONG_SECRET = "wrong_secret"
+    MALFORMED = "malformed"
+    SILENT = "silent"
+    UNKNOWN_SEGMENT = "unknown_segment"
+    CONNECTION_LIMIT = "connection_limit"
     # a clean end
     GOODBYE = "goodbye"
 
@@ -57,6 +64,8 @@ CATALOGUE = {
     "repairs_unavailable": "Packets asked for that are no longer kept",
     "streams_started": "Streams (publisher, group, epoch) met for the first time",
     "streams_ended": "Streams that ended, by cause",
+    "handovers_granted": "Segments of shared memory handed to a consumer",
+    "handovers_refused": "Consumers that were given no segment, by cause",
 }
 """Every counter there is, with its help text."""
 

@@ -1,8 +1,8 @@
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 from numpy.typing import NDArray
-from typing_extensions import Buffer, Self
+from typing_extensions import Buffer
 
 from penstock.base.segment import Segment
 from penstock.model import Message, MessageModel
