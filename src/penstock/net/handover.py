@@ -40,6 +40,7 @@ from penstock.net.handshake import (
     Request,
     answer_challenge,
     check_grant,
+    check_name,
     check_secret,
     decode_answer,
 )
@@ -87,6 +88,7 @@ def receive_segment(
     HandoverError when nobody listens, the producer is another user's (other than `uids_allowed`), refuses, or does
     not know the secret.
     """
+    check_name(name)
     check_secret(secret)
     where, deadline_ns = str(path), time.monotonic_ns() + timeout_ns
     try:
@@ -128,7 +130,7 @@ def _answer(connection: Connection, kind: type[T], deadline_ns: int) -> tuple[T,
     data, fds = connection.receive(HANDSHAKE_SIZE_MAX, FDS_MAX, max(1, deadline_ns - time.monotonic_ns()))
     try:
         message = decode_answer(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         close_all(fds)
         raise HandoverError(f"the producer's answer cannot be read: {error}") from None
     if isinstance(message, kind):
@@ -182,6 +184,7 @@ class Handover:
 
     def offer(self, name: str, segment: Segment) -> None:
         """Let consumers have the segment under this name; it replaces what was offered under it before."""
+        check_name(name)
         kept = Segment(segment.kind, tuple(os.dup(fd) for fd in segment.fds))
         with self._offers_lock:
             before = self._offers.pop(name, None)

@@ -20,10 +20,11 @@ HANDSHAKE_SIZE_MAX = 1_024
 NONCE_SIZE = 32
 SECRET_SIZE_MIN = 16
 FDS_MAX = 4
+NAME_SIZE_MAX = 255
 
 Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_SIZE, max_length=NONCE_SIZE)]
 Proof = Annotated[bytes, msgspec.Meta(max_length=32)]
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_SIZE_MAX)]
 
 
 class Challenge(msgspec.Struct, tag="challenge", tag_field="type", frozen=True):
@@ -69,6 +70,13 @@ def _bounded(data: bytes) -> bytes:
     return data
 
 
+def check_name(name: str) -> None:
+    if not 1 <= len(name) <= NAME_SIZE_MAX or not name.isprintable():
+        raise LocalProtocolError(
+            f"{name!r} is no name for a segment", hint=f"1 to {NAME_SIZE_MAX} printable characters"
+        )
+
+
 def check_secret(secret: bytes | None) -> None:
     if secret is not None and len(secret) < SECRET_SIZE_MIN:
         raise LocalProtocolError(
@@ -111,7 +119,7 @@ class Gate:
         """What a consumer that got this nonce asks for, once it has proved that it may."""
         try:
             request = decode_request(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             return Refusal(Cause.MALFORMED)
         expected = _proof(self._secret, b"consumer", nonce, request.nonce, request.name)
         if not hmac.compare_digest(request.proof, expected):
