@@ -44,7 +44,7 @@ def write_ring(path: str) -> None:
 
 def overrun_ring(path: str) -> None:
     """Number events in a small ring, lap after lap, and start it again now and then, until killed."""
-    with RingWriter.create(1 << 14, PAYLOAD_SIZE) as ring, Handover(path) as handover:
+    with RingWriter.create(1 << 16, PAYLOAD_SIZE) as ring, Handover(path) as handover:
         handover.offer("ring", ring.segment)
         say("ready")
         while True:

@@ -127,13 +127,20 @@ def test_sim_prints_what_happened_and_replays(tmp_path: Path) -> None:
 
 def test_bench_lists_and_refuses_unknown_names() -> None:
     listing = run("bench", "--list")
-    assert [line.split()[0] for line in listing.stdout.splitlines()] == ["codec", "match", "model", "predicate"]
+    assert [line.split()[0] for line in listing.stdout.splitlines()] == [
+        "codec",
+        "match",
+        "model",
+        "predicate",
+        "region",
+        "ring",
+    ]
     names = [json.loads(line)["name"] for line in run("bench", "--list", "--json").stdout.splitlines()]
-    assert names == ["codec", "match", "model", "predicate"]
+    assert names == ["codec", "match", "model", "predicate", "region", "ring"]
     assert "error [config]: no bench is called 'modle' (did you mean 'model'?" in run("bench", "modle").stderr
     wrong = run("bench", "speed")
     assert wrong.returncode == 1
-    assert "no bench is called 'speed' (there are: codec, match, model, predicate)" in wrong.stderr
+    assert "no bench is called 'speed' (there are: codec, match, model, predicate, region, ring)" in wrong.stderr
 
 
 def test_bench_writes_one_json_object_per_line() -> None:
