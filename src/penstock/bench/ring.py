@@ -44,7 +44,7 @@ CONDITIONS = (
     f"two Python processes, {'a core each' if len(ALL_CORES) > 1 else 'one core'}, {PAYLOAD_SIZE}-byte payloads; "
     f"latencies: {RATE} messages/s by an absolute schedule, spinning reader, from the call that sends to the return of "
     f"the call that receives, median of {ROUNDS} rounds of {MESSAGES_PER_ROUND}, peers in turn; pyzmq PUSH/PULL over "
-    "ipc, not pinned because of its own threads, blocking or spinning, whichever is better"
+    "ipc, not pinned and yielding while it waits because of its own threads, blocking or spinning, whichever is better"
 )
 FLOOD_CONDITIONS = (
     f"throughput: {FLOOD} messages as fast as they go, coalesced by {FLOOD_ROWS}, in a ring that has room for all, "
@@ -187,7 +187,7 @@ def _flood(metric: str) -> float:
             count = 1
             for _ in ring:
                 count += 1
-        seconds = (now() - stamp.unpack_from(first)[0]) / NS_PER_SECOND
+        seconds: float = (now() - stamp.unpack_from(first)[0]) / NS_PER_SECOND
         pin(0, is_pinned=False)
         orders.send(0)
         check(count == FLOOD + 1, f"{count} messages came instead of {FLOOD + 1}")

@@ -116,6 +116,7 @@ class ZmqReceiver:
             try:
                 payload = receive(flags)
             except again:
+                os.sched_yield()
                 continue
             arrived = now()
             taken.append(arrived - stamp.unpack_from(payload)[0])
@@ -172,7 +173,10 @@ class Iceoryx2Receiver:
 
 
 class Transport:
-    """How to make both ends; `is_pinned` unless it has threads of its own, which need a core too."""
+    """How to make both ends; `is_pinned` unless it has threads of its own.
+
+    Those need a core too: then the process is not kept on one, and lets others run while it waits.
+    """
 
     def __init__(
         self,
@@ -218,7 +222,8 @@ def publish(name: str, address: str, interval_ns: int, orders: Connection) -> No
         for _ in range(count):
             due += interval_ns
             while now() < due:
-                pass
+                if not transport.is_pinned:
+                    os.sched_yield()
             sender.send()
     sender.close()
 
