@@ -251,16 +251,14 @@ class Handover:
         return max(0, min(deadlines) - time.monotonic_ns()) / NS_PER_SECOND if deadlines else None
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
+        deadline_ns = time.monotonic_ns() + self._config.handshake_timeout_ms * NS_PER_MS
         try:
-            sock, _ = self._listener.accept()
+            peer = _Peer(Connection(self._listener.accept()[0]), deadline_ns)
         except OSError as error:  # out of descriptors, or the peer is gone already
             log.warning("accept_failed", error=error.strerror)
             self._is_stopping.wait(ACCEPT_PAUSE_SECONDS)
             return
-        sock.setblocking(False)
-        deadline_ns = time.monotonic_ns() + self._config.handshake_timeout_ms * NS_PER_MS
-        peer = _Peer(Connection(sock), deadline_ns)
-        selector.register(sock, selectors.EVENT_READ, peer)
+        selector.register(peer.connection, selectors.EVENT_READ, peer)
         self._peers[peer.connection.fileno()] = peer
         if len(self._peers) > self._config.connections_max:
             self._refuse(selector, peer, Refusal(Cause.CONNECTION_LIMIT))

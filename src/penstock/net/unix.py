@@ -41,10 +41,11 @@ class Connection:
         return pid, uid
 
     def send(self, data: bytes, fds: tuple[int, ...] = ()) -> None:
+        """Send one message with these descriptors, or raise an OSError: it never waits for the other side."""
         if fds:
-            socket.send_fds(self._socket, [data], list(fds))
+            socket.send_fds(self._socket, [data], list(fds), socket.MSG_DONTWAIT)
         else:
-            self._socket.send(data)
+            self._socket.send(data, socket.MSG_DONTWAIT)
 
     def receive(self, size_max: int, fds_max: int, timeout_ns: int = 0) -> tuple[bytes, list[int]]:
         """One message, empty at the end, and the descriptors that came with it.
@@ -97,6 +98,7 @@ def listen(path: str) -> socket.socket:
         if not is_abstract(path):
             os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
         listener.listen(BACKLOG)
+        listener.setblocking(False)
     except OSError as error:
         listener.close()
         raise HandoverError(f"cannot listen: {error.strerror or error}", where=path) from None

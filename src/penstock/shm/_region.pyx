@@ -143,7 +143,8 @@ cdef State take_before(
     return state
 
 
-cdef int set_geometry(Geometry *geometry, uint8_t *start, uint64_t record_count, part_sizes) except -1:
+cdef int set_geometry(Geometry *geometry, uint64_t record_count, part_sizes) except -1:
+    """Check what a region's header says, or is to say; where the records are is left to the caller."""
     cdef uint64_t size, payload_size = 0
     if not 1 <= len(part_sizes) <= PARTS_MAX:
         raise SharedMemoryError(f"a record has 1 to {PARTS_MAX} parts, not {len(part_sizes)}")
@@ -165,7 +166,6 @@ cdef int set_geometry(Geometry *geometry, uint8_t *start, uint64_t record_count,
     if not 1 <= record_count <= (SEGMENT_SIZE_MAX - REGION_HEADER_SIZE) // geometry.stride:
         raise SharedMemoryError(f"{record_count} records of {geometry.stride} bytes do not fit a segment")
     geometry.record_count = record_count
-    geometry.records = start + REGION_HEADER_SIZE
     return 0
 
 
@@ -226,12 +226,12 @@ cdef class RegionWriter(Region):
         sizes = tuple(part_sizes)
         if record_count < 1:
             raise SharedMemoryError(f"a region of {record_count} records cannot be made")
-        set_geometry(&self._geometry, NULL, record_count, sizes)
+        set_geometry(&self._geometry, record_count, sizes)
         fd, mapping = create_memory("penstock-region", REGION_HEADER_SIZE + record_count * self._geometry.stride)
         self._mapping = mapping
         self.segment = Segment("region", (fd,))
         cdef uint8_t *start = self._mapping.start
-        set_geometry(&self._geometry, start, record_count, sizes)
+        self._geometry.records = start + REGION_HEADER_SIZE
         store_u32(start + REGION_MAGIC_AT, REGION_MAGIC)
         store_u16(start + REGION_VERSION_AT, REGION_VERSION)
         store_u16(start + REGION_PART_COUNT_AT, <uint16_t>self._geometry.part_count)
@@ -461,7 +461,8 @@ cdef int check_header(Geometry *geometry, Mapping mapping) except -1:
         raise SharedMemoryError("the region's header is damaged: its checksum is wrong")
     cdef uint32_t part_count = min(<uint32_t>load_u16(start + REGION_PART_COUNT_AT), <uint32_t>PARTS_MAX + 1)
     sizes = [load_u32(start + REGION_PART_SIZES_AT + 4 * part) for part in range(part_count)]
-    set_geometry(geometry, start, load_u64(start + REGION_RECORD_COUNT_AT), sizes)
+    geometry.records = start + REGION_HEADER_SIZE
+    set_geometry(geometry, load_u64(start + REGION_RECORD_COUNT_AT), sizes)
     if mapping.size != REGION_HEADER_SIZE + geometry.record_count * geometry.stride:
         raise SharedMemoryError(f"the region's header and the segment's {mapping.size} bytes do not agree")
     return 0
