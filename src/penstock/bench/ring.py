@@ -4,6 +4,7 @@ import os
 import statistics
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
@@ -116,8 +117,10 @@ def _measure() -> tuple[dict[str, list[float]], dict[str, list[float]]]:
             for number, (name, transport) in enumerate(TRANSPORTS.items())
             if transport.is_available
         }
+        turns = deque(ends.items())
         for _ in range(ROUNDS):
-            for name, (receiver, orders) in ends.items():
+            turns.rotate()  # nobody always comes after the same other one
+            for name, (receiver, orders) in turns:
                 pin(-1, is_pinned=TRANSPORTS[name].is_pinned)
                 orders.send(WARM_UP + MESSAGES_PER_ROUND)
                 taken = receiver.receive(WARM_UP + MESSAGES_PER_ROUND)[WARM_UP:]
