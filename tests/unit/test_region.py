@@ -162,6 +162,23 @@ def test_every_part_and_the_header_have_their_checksum(writer: RegionWriter) -> 
         assert reader.read(0) is not None
 
 
+@pytest.mark.spec("ADPT-4")
+def test_parts_of_a_later_update_make_no_record(writer: RegionWriter) -> None:
+    """Each part is whole, but they are not from one update: as if a reader had seen half of a write."""
+    writer.write(0, b"x" * 224)
+    (before,) = contents(writer.segment)
+    writer.write(0, b"y" * 224)
+    (after,) = contents(writer.segment)
+    second_part = REGION_HEADER_SIZE + RECORD_HEADER_SIZE + 64 + PART_TRAILER_SIZE
+    mixed = before[:second_part] + after[second_part:]
+    with (
+        forged("region", mixed) as (segment, _),
+        RegionReader(segment) as reader,
+        pytest.raises(RecordUnavailableError, match="being written"),
+    ):
+        reader.read(0)
+
+
 def test_what_is_no_region_is_refused(writer: RegionWriter) -> None:
     (region,) = contents(writer.segment)
 

@@ -62,6 +62,23 @@ def test_any_buffer_is_a_payload_up_to_the_maximum(writer: RingWriter, reader: R
     assert reader.read(0) is None
 
 
+@pytest.mark.spec("CRIT-2")
+@pytest.mark.parametrize(
+    ("spaces", "begins_at"),
+    [([24] * 10, 240), ([24] * 9 + [32], 0), ([24] * 11, 0)],
+    ids=["just room", "a word too little", "past it"],
+)
+def test_both_sides_wrap_where_a_maximal_event_and_a_header_no_longer_fit(spaces: list[int], begins_at: int) -> None:
+    """A maximal event takes 64 bytes here, so the last place to begin at is 320 - 64 - 16."""
+    with RingWriter.create(320, 40) as writer, RingReader(writer.segment) as reader:
+        for space in spaces:
+            writer.write(bytes(space - 20))
+            reader.read()
+        writer.write(b"mark")
+        assert contents(writer.segment)[0].find(b"mark") == RING_HEADER_SIZE + begins_at + 16
+        assert reader.read() == b"mark"
+
+
 @pytest.mark.spec("CRIT-5")
 def test_coalesced_events_become_visible_together(writer: RingWriter, reader: RingReader) -> None:
     def payloads() -> Iterator[bytes]:

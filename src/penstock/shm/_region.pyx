@@ -109,6 +109,8 @@ cdef State take_record(
         size = geometry.part_sizes[part]
         if trailers[part].checksum != part_checksum(payload, size, trailers[part].generation):
             return STATE_CHECKSUM
+        if trailers[part].generation > generation: # a part cannot be newer than its record
+            return STATE_WRITING
         part_generations[part] = trailers[part].generation
         payload += size
     return STATE_COHERENT
