@@ -124,14 +124,14 @@ def test_paths_that_cannot_be(tmp_path: Path) -> None:
 def test_a_wrong_secret_is_refused_on_both_sides(ring: RingWriter, path: str) -> None:
     with Handover(path, secret=SECRET) as handover:
         handover.offer("events", ring.segment)
-        with pytest.raises(HandoverError, match="refuses: wrong_secret"):
+        with pytest.raises(HandoverError, match="refuses: authentication"):
             receive_segment(path, "events", secret=OTHER_SECRET)
         with pytest.raises(HandoverError, match="expects a secret"):
             receive_segment(path, "events")
         with stranger(path) as sock:
             nonce = hear(sock)["nonce"]
             sock.send(json.dumps({"type": "request", "name": "events", "nonce": nonce, "proof": ""}).encode())
-            assert hear(sock) == {"type": "refusal", "cause": "wrong_secret"}
+            assert hear(sock) == {"type": "refusal", "cause": "authentication"}
             assert hear(sock) == {}
         assert handover.counters.by_cause("handovers_refused") == {Cause.AUTHENTICATION: 2}
         assert handover.counters["handovers_granted"] == 0
@@ -221,7 +221,7 @@ def test_garbage_is_refused(ring: RingWriter, path: str, data: bytes) -> None:
         with stranger(path) as sock:
             assert hear(sock)["type"] == "challenge"
             sock.send(data)
-            assert hear(sock) == {"type": "refusal", "cause": "malformed"}
+            assert hear(sock) == {"type": "refusal", "cause": "handshake"}
             assert hear(sock) == {}
         wait_until(refused(handover, Cause.HANDSHAKE))
         receive_segment(path, "events").close()
