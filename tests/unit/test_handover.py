@@ -15,9 +15,10 @@ import pytest
 from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError, HandoverError, LocalProtocolError, ProducerGoneError
 from penstock.net.handover import Handover, HandoverConfig, receive_segment
+from penstock.net.secret import Secret
 from penstock.shm import RegionReader, RegionWriter, RingReader, RingWriter
 
-SECRET, OTHER_SECRET = b"0123456789abcdef", b"fedcba9876543210"
+SECRET, OTHER_SECRET = Secret(b"0123456789abcdef"), Secret(b"fedcba9876543210")
 NOBODY = 65_534
 
 
@@ -61,7 +62,7 @@ def hear(sock: socket.socket) -> dict[str, object]:
 @pytest.mark.spec("OPS-2", "CRIT-1", "ADPT-1")
 @pytest.mark.parametrize("secret", [None, SECRET])
 @pytest.mark.parametrize("is_abstract", [False, True])
-def test_segments_are_handed_over(ring: RingWriter, path: str, secret: bytes | None, is_abstract: bool) -> None:
+def test_segments_are_handed_over(ring: RingWriter, path: str, secret: Secret | None, is_abstract: bool) -> None:
     place = f"@penstock-test-{os.getpid()}" if is_abstract else path
     with Handover(place, secret=secret) as handover, RegionWriter.create(4, [64]) as region:
         handover.offer("events", ring.segment)
@@ -137,11 +138,6 @@ def test_a_wrong_secret_is_refused_on_both_sides(ring: RingWriter, path: str) ->
         assert handover.counters["handovers_granted"] == 0
     with Handover(path) as handover, pytest.raises(HandoverError, match="expects no secret"):
         receive_segment(path, "events", secret=SECRET)
-    for short in (b"", b"0123456789abcde"):
-        with pytest.raises(LocalProtocolError, match="can be guessed"):
-            Handover(path, secret=short)
-        with pytest.raises(LocalProtocolError, match="can be guessed"):
-            receive_segment(path, "events", secret=short)
 
 
 @pytest.mark.spec("OPS-2")

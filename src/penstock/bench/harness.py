@@ -34,6 +34,12 @@ def result(
     )
 
 
+def speedup(bench: str, metric: str, theirs_ns: float, ours_ns: float, what: str, conditions: str) -> Result:
+    """How many times faster than a peer."""
+    against = f"the peer: its {what} of {theirs_ns:.0f} ns over ours of {ours_ns:.0f} ns"
+    return result(bench, metric, theirs_ns / ours_ns, "ratio", against=against, against_value=1, conditions=conditions)
+
+
 def seconds_per_call(call: Callable[[], object], *, rounds: int = 5, round_seconds: float = 0.2) -> float:
     """The median over `rounds` of the mean time of a call, each round lasting about `round_seconds`."""
     call()

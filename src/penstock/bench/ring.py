@@ -2,28 +2,23 @@
 
 import os
 import statistics
-import sys
-import tempfile
-from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 
 import numpy
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import PenstockError
-from penstock.bench.harness import Result, result, seconds_per_call
+from penstock.bench import latency
+from penstock.bench.harness import Result, result, seconds_per_call, speedup
+from penstock.bench.latency import measure
 from penstock.bench.transports import (
-    ALL_CORES,
+    BETWEEN_PROCESSES,
     PAYLOAD_SIZE,
-    TRANSPORTS,
-    Receiver,
     check,
     now,
     other_process,
     pin,
-    publish,
     stamp,
     wait_for_segment,
 )
@@ -31,9 +26,7 @@ from penstock.net.handover import Handover
 from penstock.shm import RingReader, RingWriter
 
 RATE = 50_000
-ROUNDS = 25
-MESSAGES_PER_ROUND = 2_000
-WARM_UP = 200
+PEERS = {"pyzmq_ipc": ("pyzmq ipc, spinning", "pyzmq ipc, blocking"), "iceoryx2": ("iceoryx2",)}
 
 FLOOD = 1_000_000
 FLOOD_ROUNDS = 5
@@ -41,12 +34,7 @@ FLOOD_ROWS = 500
 FLOOD_TIMEOUT_NS = 30 * NS_PER_SECOND
 EVENT_SPACE = PAYLOAD_SIZE + 24
 
-CONDITIONS = (
-    f"two Python processes, {'a core each' if len(ALL_CORES) > 1 else 'one core'}, {PAYLOAD_SIZE}-byte payloads; "
-    f"latencies: {RATE} messages/s by an absolute schedule, spinning reader, from the call that sends to the return of "
-    f"the call that receives, median of {ROUNDS} rounds of {MESSAGES_PER_ROUND}, peers in turn; pyzmq PUSH/PULL over "
-    "ipc, not pinned and yielding while it waits because of its own threads, blocking or spinning, whichever is better"
-)
+CONDITIONS = f"{BETWEEN_PROCESSES}; latencies: {RATE} messages/s {latency.CONDITIONS}"
 FLOOD_CONDITIONS = (
     f"throughput: {FLOOD} messages as fast as they go, coalesced by {FLOOD_ROWS}, in a ring that has room for all, "
     f"median of {FLOOD_ROUNDS} rounds"
@@ -59,14 +47,9 @@ def run() -> Iterator[Result]:
 
 
 def _latencies() -> Iterator[Result]:
-    rounds_p50, rounds_p99 = _measure()
-    p50, p99 = _medians(rounds_p50), _medians(rounds_p99)
-    quietest = ", ".join(f"{name} {min(values):.0f} ns" for name, values in rounds_p50.items())
-    conditions = f"{CONDITIONS}; medians of the least disturbed rounds: {quietest}"
-    peers = {
-        "pyzmq ipc": [name for name in p50 if name.startswith("pyzmq")],
-        "iceoryx2": [name for name in p50 if name == "iceoryx2"],
-    }
+    latencies = measure(["ring", *PEERS["pyzmq_ipc"], *PEERS["iceoryx2"]], RATE)
+    p50, p99 = latencies.p50, latencies.p99
+    conditions = f"{CONDITIONS}; medians of the least disturbed rounds: {latencies.quietest}"
     best = min((name for name in p50 if name != "ring"), key=lambda name: p50[name], default="")
     for metric, values in (("one_way_ns_p50", p50), ("one_way_ns_p99", p99)):
         yield result(
@@ -78,73 +61,12 @@ def _latencies() -> Iterator[Result]:
             against_value=values.get(best, 0),
             conditions=conditions,
         )
-    for peer, names in peers.items():
-        if names:
-            theirs = min(p50[name] for name in names)
-            yield result(
-                "ring",
-                f"speedup_vs_{peer.replace(' ', '_')}",
-                theirs / p50["ring"],
-                "ratio",
-                against=f"{peer}: its median of {theirs:.0f} ns over ours",
-                against_value=1,
-                conditions=conditions,
-            )
+    for peer, names in PEERS.items():
+        if theirs := [p50[name] for name in names if name in p50]:
+            yield speedup("ring", f"speedup_vs_{peer}", min(theirs), p50["ring"], "median", conditions)
     if best:
-        theirs = min(p99[name] for name in p99 if name != "ring")
-        yield result(
-            "ring",
-            "p99_speedup_vs_best",
-            theirs / p99["ring"],
-            "ratio",
-            against=f"the best peer: its 99th percentile of {theirs:.0f} ns over ours",
-            against_value=1,
-            conditions=conditions,
-        )
-
-
-def _measure() -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Each transport's median and 99th percentile, round by round."""
-    p50: dict[str, list[float]] = {}
-    p99: dict[str, list[float]] = {}
-    missing = sorted({transport.module for transport in TRANSPORTS.values() if not transport.is_available})
-    if missing:
-        print(f"not installed: {', '.join(missing)} (make bench installs the peers)", file=sys.stderr)  # noqa: T201
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        ends = {
-            name: stack.enter_context(_connected(name, f"{folder}/{number}"))
-            for number, (name, transport) in enumerate(TRANSPORTS.items())
-            if transport.is_available
-        }
-        turns = deque(ends.items())
-        for _ in range(ROUNDS):
-            turns.rotate()  # nobody always comes after the same other one
-            for name, (receiver, orders) in turns:
-                pin(-1, is_pinned=TRANSPORTS[name].is_pinned)
-                orders.send(WARM_UP + MESSAGES_PER_ROUND)
-                taken = receiver.receive(WARM_UP + MESSAGES_PER_ROUND)[WARM_UP:]
-                p50.setdefault(name, []).append(float(numpy.percentile(taken, 50)))
-                p99.setdefault(name, []).append(float(numpy.percentile(taken, 99)))
-        pin(0, is_pinned=False)
-    return p50, p99
-
-
-def _medians(rounds: dict[str, list[float]]) -> dict[str, float]:
-    return {name: statistics.median(values) for name, values in rounds.items()}
-
-
-@contextmanager
-def _connected(name: str, address: str) -> Iterator[tuple[Receiver, Connection]]:
-    """A publishing process and the receiver here; the pipe carries orders to it."""
-    with other_process(publish, name, address, NS_PER_SECOND // RATE) as orders:
-        check(orders.recv() == "ready", f"the publisher of {name} did not start")
-        receiver = TRANSPORTS[name].receiver(address)
-        try:
-            yield receiver, orders
-        finally:
-            orders.send(0)
-            receiver.close()
+        theirs = [p99[name] for name in p99 if name != "ring"]
+        yield speedup("ring", "p99_speedup_vs_best", min(theirs), p99["ring"], "99th percentile", conditions)
 
 
 def _throughput() -> Iterator[Result]:
@@ -165,7 +87,7 @@ def _throughput() -> Iterator[Result]:
             "messages/s",
             against=against,
             against_value=against_value,
-            conditions=f"{CONDITIONS}; {FLOOD_CONDITIONS}",
+            conditions=f"{BETWEEN_PROCESSES}; {FLOOD_CONDITIONS}",
         )
 
 

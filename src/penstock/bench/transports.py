@@ -9,6 +9,8 @@ import ctypes
 import importlib.util
 import multiprocessing
 import os
+import secrets
+import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +20,10 @@ from typing import Any, Protocol
 
 from penstock.base.errors import HandoverError, PenstockError
 from penstock.base.segment import Segment
+from penstock.middleware import ReceiverConfig
+from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
 from penstock.net.handover import Handover, receive_segment
+from penstock.net.udp import Channel
 from penstock.shm import RingReader, RingWriter
 
 PAYLOAD_SIZE = 128
@@ -26,6 +31,9 @@ RING_CAPACITY = 1 << 24
 ICEORYX2_BUFFER = 4_096
 PATIENCE_SECONDS = 30.0
 ALL_CORES = os.sched_getaffinity(0)
+BETWEEN_PROCESSES = (
+    f"two Python processes, {'a core each' if len(ALL_CORES) > 1 else 'one core'}, {PAYLOAD_SIZE}-byte payloads"
+)
 
 now = time.perf_counter_ns
 stamp = struct.Struct("<q")
@@ -80,13 +88,44 @@ class RingReceiver:
         self._segment.close()
 
 
+class UdpSender:
+    def __init__(self, address: str) -> None:
+        self._publisher = MulticastPublisher(Channel.parse(address))
+        self._payload = bytearray(PAYLOAD_SIZE)
+
+    def send(self) -> None:
+        stamp.pack_into(self._payload, 0, now())
+        self._publisher.publish("md.us.eq.AAPL.quote", self._payload)
+
+    def close(self) -> None:
+        self._publisher.close(linger=False)
+
+
+class UdpReceiver:
+    def __init__(self, address: str) -> None:
+        config = ReceiverConfig(join="start")
+        self._receiver = MulticastReceiver([Channel.parse(address)], config=config, spin=True)
+
+    def receive(self, count: int) -> list[int]:
+        taken: list[int] = []
+        for message in self._receiver:
+            arrived = now()
+            taken.append(arrived - stamp.unpack_from(message.payload)[0])
+            if len(taken) == count:
+                break
+        return taken
+
+    def close(self) -> None:
+        self._receiver.close()
+
+
 class ZmqSender:
     def __init__(self, address: str) -> None:
         import zmq
 
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PUSH)
-        self._socket.bind(f"ipc://{address}")
+        self._socket.bind(address)
         self._payload = bytearray(PAYLOAD_SIZE)
 
     def send(self) -> None:
@@ -107,7 +146,7 @@ class ZmqReceiver:
         self._flags = zmq.NOBLOCK if is_spinning else 0
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PULL)
-        self._socket.connect(f"ipc://{address}")
+        self._socket.connect(address)
 
     def receive(self, count: int) -> list[int]:
         receive, flags, again = self._socket.recv, self._flags, self._again
@@ -173,7 +212,7 @@ class Iceoryx2Receiver:
 
 
 class Transport:
-    """How to make both ends; `is_pinned` unless it has threads of its own.
+    """How to make both ends, and an address for them below a folder; `is_pinned` unless it has threads of its own.
 
     Those need a core too: then the process is not kept on one, and lets others run while it waits.
     """
@@ -183,25 +222,57 @@ class Transport:
         sender: Callable[[str], Sender],
         receiver: Callable[[str], Receiver],
         *,
+        address: Callable[[str], str] = lambda path: path,
         module: str = "",
         is_pinned: bool = True,
     ) -> None:
         self.sender = sender
         self.receiver = receiver
+        self.address = address
         self.is_available = not module or importlib.util.find_spec(module) is not None
         self.module = module
         self.is_pinned = is_pinned
 
 
+def free_port(kind: socket.SocketKind) -> int:
+    with socket.socket(socket.AF_INET, kind) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def free_channel() -> Channel:
+    """A group and port on loopback that nobody else uses."""
+    group = f"239.255.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}"
+    return Channel(group=group, port=free_port(socket.SOCK_DGRAM))
+
+
+def _zmq(address: Callable[[str], str], *, is_spinning: bool) -> Transport:
+    return Transport(
+        ZmqSender,
+        lambda endpoint: ZmqReceiver(endpoint, is_spinning=is_spinning),
+        address=address,
+        module="zmq",
+        is_pinned=False,
+    )
+
+
+def _ipc(path: str) -> str:
+    return f"ipc://{path}"
+
+
+def tcp_endpoint(path: str = "") -> str:
+    return f"tcp://127.0.0.1:{free_port(socket.SOCK_STREAM)}"
+
+
 TRANSPORTS = {
     "ring": Transport(RingSender, RingReceiver),
     "iceoryx2": Transport(Iceoryx2Sender, Iceoryx2Receiver, module="iceoryx2"),
-    "pyzmq, spinning": Transport(
-        ZmqSender, lambda address: ZmqReceiver(address, is_spinning=True), module="zmq", is_pinned=False
-    ),
-    "pyzmq, blocking": Transport(
-        ZmqSender, lambda address: ZmqReceiver(address, is_spinning=False), module="zmq", is_pinned=False
-    ),
+    "pyzmq ipc, spinning": _zmq(_ipc, is_spinning=True),
+    "pyzmq ipc, blocking": _zmq(_ipc, is_spinning=False),
+    "udp": Transport(UdpSender, UdpReceiver, address=lambda path: str(free_channel())),
+    "pyzmq tcp, spinning": _zmq(tcp_endpoint, is_spinning=True),
+    "pyzmq tcp, blocking": _zmq(tcp_endpoint, is_spinning=False),
 }
 
 
@@ -209,23 +280,6 @@ def pin(position: int, *, is_pinned: bool = True) -> None:
     """Keep this thread on one of the process's cores, the first or the last, if there are several."""
     cores = sorted(ALL_CORES)
     os.sched_setaffinity(0, {cores[position]} if is_pinned and len(cores) > 1 else cores)
-
-
-def publish(name: str, address: str, interval_ns: int, orders: Connection) -> None:
-    """The publishing process: for each number that comes as an order, send as many messages, one per interval."""
-    transport = TRANSPORTS[name]
-    sender = transport.sender(address)
-    orders.send("ready")
-    pin(0, is_pinned=transport.is_pinned)
-    while count := orders.recv():
-        due = now()
-        for _ in range(count):
-            due += interval_ns
-            while now() < due:
-                if not transport.is_pinned:
-                    os.sched_yield()
-            sender.send()
-    sender.close()
 
 
 @contextmanager

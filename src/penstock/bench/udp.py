@@ -1,18 +1,28 @@
 """The middleware on multicast over loopback, beside a bare loop on the same sockets and beside pyzmq on TCP."""
 
-import secrets
 import socket
 import statistics
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy
+from numpy.typing import NDArray
 
-from penstock.bench.harness import Result, result
-from penstock.bench.pair import PAYLOAD_SIZE, Report, latency_ns, percentiles_ns, reading, send_paced
-from penstock.bench.peers import is_installed, zmq_latency, zmq_rate
+from penstock.bench import latency
+from penstock.bench.harness import Result, result, speedup
+from penstock.bench.latency import measure
+from penstock.bench.transports import (
+    BETWEEN_PROCESSES,
+    PAYLOAD_SIZE,
+    TRANSPORTS,
+    check,
+    free_channel,
+    other_process,
+    pin,
+    tcp_endpoint,
+)
 from penstock.middleware import (
     Deliver,
     DeliverBatch,
@@ -22,73 +32,90 @@ from penstock.middleware import (
     ReceiverConfig,
     TopicList,
 )
-from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
+from penstock.middleware.driver import MulticastPublisher, MulticastReceiver, Received
 from penstock.net.udp import Channel, Inlet, Outlet
 from penstock.wire import PACKET_SIZE_MIN, DatagramBatch, PacketStore
 
 ROUNDS = 5
-PACKETS = 300_000
-LATENCY_MESSAGES = 20_000
-LATENCY_RATE = 10_000
-MESSAGES = 3_000_000
-MESSAGES_PER_BATCH = 512
 PACKETS_PER_CALL = 64
+PACKETS = 4_096 * PACKETS_PER_CALL
+LATENCY_RATE = 10_000
+ZMQ_TCP = ("pyzmq tcp, spinning", "pyzmq tcp, blocking")
+MESSAGES_PER_BATCH = 512
+MESSAGES = 6_000 * MESSAGES_PER_BATCH
 PEER_MESSAGES = 300_000
+RECORD = numpy.dtype([("number", "<u8"), ("rest", f"V{PAYLOAD_SIZE - 8}")])
 TOPICS = TopicList(["md.us.eq.AAPL.quote"])
-PACKED = PublisherConfig(packet_size_max=8_972, retransmission_bytes_max=256 << 20, retransmission_packets_max=1 << 16)
-ALONE = PublisherConfig(  # one message a packet
-    packet_size_max=PACKET_SIZE_MIN, retransmission_packets_max=1 << 18, retransmission_bytes_max=64 << 20
-)
-FROM_START = ReceiverConfig(join="start", window_packets_max=1 << 16, window_bytes_max=256 << 20)
-CONDITIONS = f"{PAYLOAD_SIZE}-byte payloads, two processes, Python on both ends, multicast on loopback, spinning reader"
+KEPT = {"retransmission_packets_max": 1 << 18, "retransmission_bytes_max": 256 << 20}
+ALONE = PublisherConfig(packet_size_max=PACKET_SIZE_MIN, **KEPT)  # which has room for one message
+PACKED = PublisherConfig(packet_size_max=8_972, **KEPT)
+PATIENT = ReceiverConfig(join="start", window_packets_max=1 << 18, window_bytes_max=256 << 20)
+CONDITIONS = f"{BETWEEN_PROCESSES}, Python on both ends, multicast on loopback"
 
 
 def run() -> Iterator[Result]:
     yield from _packets()
-    yield from _latency()
+    yield from _latencies()
     yield from _messages()
 
 
-def _channel() -> Channel:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return Channel(
-            group=f"239.255.{secrets.randbelow(256)}.{secrets.randbelow(254) + 1}", port=probe.getsockname()[1]
-        )
-
-
-# Packets, each with one message
+# Packets with one message each
 
 
 def _packets() -> Iterator[Result]:
-    rounds = [(_middleware_packets(), _bare_packets()) for _ in range(ROUNDS)]
+    rounds = []
+    for _ in range(ROUNDS):
+        rounds.append((_rate(_publish_packets, _read_packets), _rate(_send_bare, _receive_bare)))
     ours, bare = (statistics.median(rates) for rates in zip(*rounds, strict=True))
-    conditions = f"{CONDITIONS}; one message a packet, {PACKETS_PER_CALL} packets a call; median of {ROUNDS} rounds"
+    conditions = (
+        f"{CONDITIONS}, spinning reader; {PACKETS} packets of one message, {PACKETS_PER_CALL} a call, as fast as they go; "
+        f"medians of {ROUNDS} rounds in turn"
+    )
     against = "a bare sendmmsg/recvmmsg loop with the same packets, without receive times"
     yield result("udp", "packets_per_s", ours, "1/s", against=against, against_value=bare, conditions=conditions)
     ratio = statistics.median(ours / bare for ours, bare in rounds)
-    yield result("udp", "packets_ratio_to_bare", ratio, "", against=against, against_value=1.0, conditions=conditions)
+    yield result(
+        "udp", "packets_ratio_to_bare", ratio, "ratio", against=against, against_value=1, conditions=conditions
+    )
 
 
-def _middleware_packets() -> float:
-    channel = _channel()
+def _rate(write: Callable[..., None], read: Callable[[Channel, Connection], float], *arguments: Any) -> float:
+    """What `read` says, while `write` runs in the other process."""
+    channel = free_channel()
+    with other_process(write, channel, *arguments) as orders:
+        check(orders.recv() == "ready", "the publishing process did not start")
+        pin(-1)
+        try:
+            return read(channel, orders)
+        finally:
+            pin(0, is_pinned=False)
+            orders.send("enough")
+
+
+def _publish_packets(channel: Channel, orders: Connection) -> None:
     batch = OutgoingBatch(TOPICS, 0, numpy.zeros((PACKETS_PER_CALL, PAYLOAD_SIZE), numpy.uint8))
-    with reading(_read_middleware_packets, channel) as process:
-        process.report()
-        publisher = MulticastPublisher(channel, config=ALONE)
-        for _ in range(PACKETS // PACKETS_PER_CALL):
-            publisher.publish_batch(batch)
-        rate: float = process.report()
-        publisher.close(linger=False)
-    return rate
+    publisher = _ready(channel, ALONE, orders)
+    for _ in range(PACKETS // PACKETS_PER_CALL):
+        publisher.publish_batch(batch)
+    orders.recv()
+    publisher.close(linger=False)
 
 
-def _read_middleware_packets(report: Report, channel: Channel) -> float:
-    with MulticastReceiver([channel], config=FROM_START, spin=True) as receiver:
-        report("ready")
-        count, lost, total, started = 0, 0, PACKETS // PACKETS_PER_CALL * PACKETS_PER_CALL, 0.0
-        while count + lost < total:
-            for each in receiver.receive(5.0) or _give_up(count, total):
+def _ready(channel: Channel, config: PublisherConfig, orders: Connection) -> MulticastPublisher:
+    """A publisher whose reader is listening."""
+    publisher = MulticastPublisher(channel, config=config)
+    orders.send("ready")
+    orders.recv()
+    pin(0)
+    return publisher
+
+
+def _read_packets(channel: Channel, orders: Connection) -> float:
+    with MulticastReceiver([channel], config=PATIENT, spin=True) as receiver:
+        orders.send("go")
+        count, lost, started = 0, 0, 0.0
+        while count + lost < PACKETS:
+            for each in _heard(receiver):
                 if isinstance(each, DeliverBatch | Deliver):
                     count += len(each.messages)
                     started = started or time.perf_counter()
@@ -97,30 +124,36 @@ def _read_middleware_packets(report: Report, channel: Channel) -> float:
         return count / (time.perf_counter() - started)
 
 
-def _bare_packets() -> float:
-    channel = _channel()
+def _heard(receiver: MulticastReceiver) -> list[Received]:
+    received = receiver.receive(10.0)
+    check(bool(received), "the publisher fell silent")
+    return received
+
+
+def _send_bare(channel: Channel, orders: Connection) -> None:
     store = PacketStore(PACKETS_PER_CALL, 1 << 20)
     batch = OutgoingBatch(TOPICS, 0, numpy.zeros((PACKETS_PER_CALL, PAYLOAD_SIZE), numpy.uint8))
-    names = {"publisher_id": 1, "group": channel.group_id, "epoch": 1, "packet_size_max": PACKET_SIZE_MIN}
-    store.pack(TOPICS.data, batch.payloads, batch.rows, **names)
-    with reading(_read_bare_packets, channel) as process, _bare_socket() as sending:
-        process.report()
+    stream = {"publisher_id": 1, "group": channel.group_id, "epoch": 1}
+    store.pack(TOPICS.data, batch.payloads, batch.rows, packet_size_max=PACKET_SIZE_MIN, **stream)
+    with _bare_socket() as sending:
         outlet = Outlet(sending.fileno())
+        orders.send("ready")
+        orders.recv()
+        pin(0)
         for _ in range(PACKETS // PACKETS_PER_CALL):
             outlet.send_stored(channel.key, store, 1, PACKETS_PER_CALL)
-        rate: float = process.report()
-    return rate
+        orders.recv()
 
 
-def _read_bare_packets(report: Report, channel: Channel) -> float:
+def _receive_bare(channel: Channel, orders: Connection) -> float:
     with _bare_socket() as receiving:
         receiving.bind((channel.group, channel.port))
         membership = socket.inet_aton(channel.group) + socket.inet_aton(channel.interface)
         receiving.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
         inlet = Inlet([receiving.fileno()], DatagramBatch(PACKETS_PER_CALL))
-        report("ready")
-        count, total, started, ended = 0, PACKETS // PACKETS_PER_CALL * PACKETS_PER_CALL, 0.0, 0.0
-        while count < total and (received := inlet.receive(500_000_000, True)):  # what overflows does not come
+        orders.send("go")
+        count, started, ended = 0, 0.0, 0.0
+        while count < PACKETS and (received := inlet.receive(1_000_000_000, True)):  # what overflows does not come
             count += received
             ended = time.perf_counter()
             started = started or ended
@@ -130,134 +163,133 @@ def _read_bare_packets(report: Report, channel: Channel) -> float:
 def _bare_socket() -> socket.socket:
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 20)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
     return made
 
 
-# One message at a time, at a rate
+# One message at a time
 
 
-def _latency() -> Iterator[Result]:
-    has_peer = _has_zmq()
-    ours, peer = [], []
-    for _ in range(ROUNDS):
-        ours.append(_middleware_latency())
-        if has_peer:
-            peer.append(zmq_latency("tcp://127.0.0.1", LATENCY_MESSAGES, LATENCY_RATE))
-    p50, p99 = numpy.median(ours, axis=0)
-    peer_p50, peer_p99 = numpy.median(peer, axis=0) if has_peer else (0.0, 0.0)
-    conditions = f"{CONDITIONS}; {LATENCY_RATE} messages/s; median of {ROUNDS} rounds"
-    against = "pyzmq over tcp, PUSH to PULL" if has_peer else ""
-    yield result("udp", "one_way_ns_p50", p50, "ns", against=against, against_value=peer_p50, conditions=conditions)
-    yield result("udp", "one_way_ns_p99", p99, "ns", against=against, against_value=peer_p99, conditions=conditions)
-    if has_peer:
+def _latencies() -> Iterator[Result]:
+    latencies = measure(["udp", *ZMQ_TCP], LATENCY_RATE)
+    p50, p99 = latencies.p50, latencies.p99
+    conditions = (
+        f"{CONDITIONS}; latencies: {LATENCY_RATE} messages/s {latency.CONDITIONS}; "
+        f"medians of the least disturbed rounds: {latencies.quietest}"
+    )
+    best = min((name for name in p50 if name != "udp"), key=lambda name: p50[name], default="")
+    for metric, values in (("one_way_ns_p50", p50), ("one_way_ns_p99", p99)):
+        against_value = values.get(best, 0)
         yield result(
-            "udp", "speedup_vs_pyzmq_tcp", peer_p50 / p50, "", against=against, against_value=1.0, conditions=conditions
+            "udp", metric, values["udp"], "ns", against=best, against_value=against_value, conditions=conditions
         )
-
-
-def _middleware_latency() -> Any:
-    channel = _channel()
-    with reading(_read_middleware_latencies, channel) as process:
-        process.report()
-        publisher = MulticastPublisher(channel)
-        send_paced(lambda payload: publisher.publish("md.us.eq.AAPL.quote", payload), LATENCY_MESSAGES, LATENCY_RATE)
-        latencies = process.report()
-        publisher.close(linger=False)
-    return latencies
-
-
-def _read_middleware_latencies(report: Report, channel: Channel) -> Any:
-    latencies: list[int] = []
-    with MulticastReceiver([channel], config=FROM_START, spin=True) as receiver:
-        report("ready")
-        for message in receiver:
-            latencies.append(latency_ns(message.payload))  # type: ignore[arg-type]
-            if len(latencies) == LATENCY_MESSAGES:
-                return percentiles_ns(latencies)
+    if best:
+        yield speedup("udp", "speedup_vs_pyzmq_tcp", p50[best], p50["udp"], "median", conditions)
 
 
 # Many messages
 
 
 def _messages() -> Iterator[Result]:
-    has_peer = _has_zmq()
-    ours, peer = [], []
+    has_peer = TRANSPORTS[ZMQ_TCP[0]].is_available
+    ours, peer, pauses = [], [], []
     for _ in range(ROUNDS):
-        ours.append(_best_rate_without_loss())
+        rate, pause_us = _best_rate_without_loss()
+        ours.append(rate)
+        pauses.append(pause_us)
         if has_peer:
-            peer.append(zmq_rate("tcp://127.0.0.1", PEER_MESSAGES))
+            peer.append(_zmq_rate())
     yield result(
         "udp",
         "messages_per_s",
         statistics.median(ours),
         "1/s",
-        against="pyzmq over tcp, PUSH to PULL, flat out" if has_peer else "",
+        against="pyzmq over tcp, PUSH to PULL, as fast as it goes" if has_peer else "",
         against_value=statistics.median(peer) if has_peer else 0.0,
-        conditions=f"{CONDITIONS}; published in arrays of {MESSAGES_PER_BATCH}, packets of at most "
-        f"{PACKED.packet_size_max} bytes, read as arrays, every one numbered and none lost; median of {ROUNDS} rounds",
+        conditions=f"{CONDITIONS}, spinning reader; {MESSAGES} messages published in arrays of {MESSAGES_PER_BATCH} in "
+        f"packets of at most {PACKED.packet_size_max} bytes, read as arrays, each numbered and none lost; pauses after "
+        f"each array in µs, because without one the reader lost some: {pauses}; median of {ROUNDS} rounds",
     )
 
 
-def _best_rate_without_loss() -> float:
-    """Flat out; when the reader cannot keep up and loses some, again with a pause after each batch."""
+def _best_rate_without_loss() -> tuple[float, float]:
+    """As fast as it goes; when the reader cannot keep up and loses some, again with a pause after each array."""
     pause_us = 0.0
     while True:
-        lost, rate = _message_rate(pause_us)
-        if lost == 0:
-            return rate
+        rate = _rate(_publish_messages, _read_messages, pause_us)
+        if rate:
+            return rate, pause_us
         pause_us = 2 * pause_us or 20.0
 
 
-def _message_rate(pause_us: float) -> tuple[int, float]:
-    channel = _channel()
-    records = numpy.zeros(MESSAGES_PER_BATCH, [("number", "<u8"), ("rest", f"V{PAYLOAD_SIZE - 8}")])
-    with reading(_read_messages, channel) as process:
-        process.report()
-        publisher = MulticastPublisher(channel, config=PACKED)
-        for first in range(0, MESSAGES // MESSAGES_PER_BATCH * MESSAGES_PER_BATCH, MESSAGES_PER_BATCH):
-            records["number"] = numpy.arange(first, first + MESSAGES_PER_BATCH)
-            publisher.publish_batch(OutgoingBatch(TOPICS, 0, records))
-            until = time.perf_counter() + pause_us / 1e6
-            while pause_us and time.perf_counter() < until:
-                continue
-        told: tuple[int, float] = process.report()
-        publisher.close(linger=False)
-    return told
+def _publish_messages(channel: Channel, pause_us: float, orders: Connection) -> None:
+    records = numpy.zeros(MESSAGES_PER_BATCH, RECORD)
+    publisher = _ready(channel, PACKED, orders)
+    for first in range(0, MESSAGES, MESSAGES_PER_BATCH):
+        records["number"] = numpy.arange(first, first + MESSAGES_PER_BATCH)
+        publisher.publish_batch(OutgoingBatch(TOPICS, 0, records))
+        until = time.perf_counter() + pause_us / 1e6
+        while pause_us and time.perf_counter() < until:
+            continue
+    orders.recv()
+    publisher.close(linger=False)
 
 
-def _read_messages(report: Report, channel: Channel) -> tuple[int, float]:
-    """How many packets were lost first, if any, or 0 and how many messages came a second."""
-    dtype = numpy.dtype([("number", "<u8"), ("rest", f"V{PAYLOAD_SIZE - 8}")])
-    with MulticastReceiver([channel], config=FROM_START, spin=True) as receiver:
-        report("ready")
-        expected, total = 0, MESSAGES // MESSAGES_PER_BATCH * MESSAGES_PER_BATCH
-        started = ended = 0.0
-        while expected < total:
-            for each in receiver.receive(2.0) or _give_up(expected, total):
-                if isinstance(each, DeliverBatch):
-                    numbers = each.messages.records(dtype)["number"]
-                elif isinstance(each, LossReceipt):
-                    return each.last - each.first + 1, 0.0
-                elif isinstance(each, Deliver) and len(each.messages):
-                    payloads = b"".join(bytes(message.payload) for message in each.messages)
-                    numbers = numpy.frombuffer(payloads, dtype)["number"]
-                else:
-                    continue
-                if not (numbers == numpy.arange(expected, expected + len(numbers), dtype=numpy.uint64)).all():
-                    raise RuntimeError(f"message {expected} is missing and nobody said so")
+def _read_messages(channel: Channel, orders: Connection) -> float:
+    """Messages a second, or 0 when one was lost."""
+    with MulticastReceiver([channel], config=PATIENT, spin=True) as receiver:
+        orders.send("go")
+        expected, started = 0, 0.0
+        while expected < MESSAGES:
+            for each in _heard(receiver):
+                if isinstance(each, LossReceipt):
+                    return 0.0
+                numbers = _numbers(each)
+                wanted = numpy.arange(expected, expected + len(numbers), dtype=numpy.uint64)
+                check(bool((numbers == wanted).all()), f"message {expected} is missing and nobody said so")
                 expected += len(numbers)
-                ended = time.perf_counter()
-                started = started or ended
-        return 0, total / (ended - started)
+                started = started or time.perf_counter()
+        return MESSAGES / (time.perf_counter() - started)
 
 
-def _give_up(count: int, total: int) -> list[Any]:
-    raise RuntimeError(f"only {count:,} of {total:,} came")
+def _numbers(each: Received) -> NDArray[numpy.uint64]:
+    if isinstance(each, DeliverBatch):
+        records = each.messages.records(RECORD)
+    elif isinstance(each, Deliver):
+        records = numpy.frombuffer(b"".join(bytes(message.payload) for message in each.messages), RECORD)
+    else:
+        records = numpy.empty(0, RECORD)
+    numbers: NDArray[numpy.uint64] = records["number"]
+    return numbers
 
 
-def _has_zmq() -> bool:
-    if not is_installed("zmq"):
-        sys.stderr.write("pyzmq is not installed, so nothing is measured beside it; `make bench` installs the peers\n")
-        return False
-    return True
+def _zmq_rate() -> float:
+    import zmq
+
+    endpoint = tcp_endpoint()
+    with other_process(_publish_zmq, endpoint) as orders, zmq.Context() as context, context.socket(zmq.PULL) as reading:
+        reading.setsockopt(zmq.RCVHWM, 0)
+        check(orders.recv() == "ready", "the publisher of pyzmq did not start")
+        reading.connect(endpoint)
+        orders.send("go")
+        reading.recv()
+        started = time.perf_counter()
+        for _ in range(PEER_MESSAGES - 1):
+            reading.recv()
+        rate = (PEER_MESSAGES - 1) / (time.perf_counter() - started)
+        orders.send("enough")
+    return rate
+
+
+def _publish_zmq(endpoint: str, orders: Connection) -> None:
+    import zmq
+
+    with zmq.Context() as context, context.socket(zmq.PUSH) as sending:
+        sending.setsockopt(zmq.SNDHWM, 0)
+        sending.bind(endpoint)
+        orders.send("ready")
+        orders.recv()
+        payload = bytes(PAYLOAD_SIZE)
+        for _ in range(PEER_MESSAGES):
+            sending.send(payload)
+        orders.recv()

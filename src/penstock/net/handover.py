@@ -41,9 +41,9 @@ from penstock.net.handshake import (
     answer_challenge,
     check_grant,
     check_name,
-    check_secret,
     decode_answer,
 )
+from penstock.net.secret import Secret
 from penstock.net.unix import Connection, close_all, connect, is_abstract, listen
 
 TIMEOUT_NS_DEFAULT = 5 * NS_PER_SECOND
@@ -79,7 +79,7 @@ def receive_segment(
     path: str | Path,
     name: str,
     *,
-    secret: bytes | None = None,
+    secret: Secret | None = None,
     timeout_ns: int = TIMEOUT_NS_DEFAULT,
     uids_allowed: tuple[int, ...] = (),
 ) -> Segment:
@@ -89,7 +89,6 @@ def receive_segment(
     not know the secret.
     """
     check_name(name)
-    check_secret(secret)
     where, deadline_ns = str(path), time.monotonic_ns() + timeout_ns
     try:
         connection = connect(where, timeout_ns)
@@ -109,7 +108,7 @@ def receive_segment(
         ) from None
 
 
-def _ask(connection: Connection, name: str, secret: bytes | None, deadline_ns: int) -> Segment:
+def _ask(connection: Connection, name: str, secret: Secret | None, deadline_ns: int) -> Segment:
     challenge, fds = _answer(connection, Challenge, deadline_ns)
     close_all(fds)
     request = answer_challenge(challenge, name, secret, random_bytes(NONCE_SIZE))
@@ -155,14 +154,14 @@ class _Peer:
 class Handover:
     """Serves segments from `start()` to `close()`, in a thread of its own.
 
-    `secret`, at least 16 bytes, must then be known to consumers too. `counters` tells what was granted and refused.
+    `secret` must then be known to consumers too. `counters` tells what was granted and refused.
     """
 
     def __init__(
         self,
         path: str | Path,
         *,
-        secret: bytes | None = None,
+        secret: Secret | None = None,
         config: HandoverConfig = HandoverConfig(),  # noqa: B008
     ) -> None:
         self.counters = Counters("handover")

@@ -5,7 +5,6 @@ producer ◄──Request──── consumer      which segment, a nonce of it
 producer ──Grant──────► consumer      the producer's proof, and with it the file descriptors; or a Refusal
 """
 
-import hashlib
 import hmac
 from typing import Annotated
 
@@ -13,12 +12,12 @@ import msgspec
 
 from penstock.base.counters import Cause
 from penstock.base.errors import HandoverError, LocalProtocolError
+from penstock.net.secret import Secret
 
 HANDSHAKE_VERSION = 1
 HANDSHAKE_SIZE_MAX = 1_024
 """Bytes of one message of the handshake."""
 NONCE_SIZE = 32
-SECRET_SIZE_MIN = 16
 FDS_MAX = 4
 NAME_SIZE_MAX = 255
 
@@ -77,14 +76,7 @@ def check_name(name: str) -> None:
         )
 
 
-def check_secret(secret: bytes | None) -> None:
-    if secret is not None and len(secret) < SECRET_SIZE_MIN:
-        raise LocalProtocolError(
-            f"a secret of {len(secret)} bytes can be guessed", hint=f"take {SECRET_SIZE_MIN} random bytes or more"
-        )
-
-
-def answer_challenge(challenge: Challenge, name: str, secret: bytes | None, nonce: bytes) -> Request:
+def answer_challenge(challenge: Challenge, name: str, secret: Secret | None, nonce: bytes) -> Request:
     """What the consumer asks for."""
     if challenge.version != HANDSHAKE_VERSION:
         raise HandoverError(f"the producer speaks version {challenge.version}, not {HANDSHAKE_VERSION}")
@@ -94,7 +86,7 @@ def answer_challenge(challenge: Challenge, name: str, secret: bytes | None, nonc
     return Request(name, nonce, _proof(secret, b"consumer", challenge.nonce, nonce, name))
 
 
-def check_grant(grant: Grant, request: Request, challenge: Challenge, secret: bytes | None) -> None:
+def check_grant(grant: Grant, request: Request, challenge: Challenge, secret: Secret | None) -> None:
     """Refuse a producer that does not know the secret."""
     expected = _proof(secret, b"producer", challenge.nonce, request.nonce, request.name)
     if not hmac.compare_digest(grant.proof, expected):
@@ -104,8 +96,7 @@ def check_grant(grant: Grant, request: Request, challenge: Challenge, secret: by
 class Gate:
     """The producer's decisions about one consumer at a time."""
 
-    def __init__(self, uids: frozenset[int], secret: bytes | None) -> None:
-        check_secret(secret)
+    def __init__(self, uids: frozenset[int], secret: Secret | None) -> None:
         self._uids = uids
         self._secret = secret
 
@@ -130,10 +121,10 @@ class Gate:
         return Grant(kind, fd_count, _proof(self._secret, b"producer", nonce, request.nonce, request.name))
 
 
-def _proof(secret: bytes | None, role: bytes, producer_nonce: bytes, consumer_nonce: bytes, name: str) -> bytes:
+def _proof(secret: Secret | None, role: bytes, producer_nonce: bytes, consumer_nonce: bytes, name: str) -> bytes:
     if secret is None:
         return b""
     text = (
         b"penstock handover 1 " + role + b"\0" + producer_nonce + consumer_nonce + name.encode("utf-8", "surrogatepass")
     )
-    return hmac.digest(secret, text, hashlib.sha256)
+    return secret.prove(text)

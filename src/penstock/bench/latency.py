@@ -1,0 +1,102 @@
+"""How long messages take from one process to another, by several transports that take turns in one run."""
+
+import os
+import statistics
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
+
+import numpy
+
+from penstock.base.clock import NS_PER_SECOND
+from penstock.bench.transports import TRANSPORTS, Receiver, check, now, other_process, pin
+
+ROUNDS = 25
+MESSAGES_PER_ROUND = 2_000
+WARM_UP = 200
+
+CONDITIONS = (
+    "by an absolute schedule, spinning reader, from the call that sends to the return of the call that receives, median "
+    f"of {ROUNDS} rounds of {MESSAGES_PER_ROUND}, transports in turn; pyzmq PUSH/PULL, not pinned and yielding while it "
+    "waits because of its own threads, blocking or spinning, whichever is better"
+)
+
+
+class Latencies:
+    """Each transport's medians and 99th percentiles, round by round, in nanoseconds."""
+
+    def __init__(self) -> None:
+        self._p50: dict[str, list[float]] = {}
+        self._p99: dict[str, list[float]] = {}
+
+    def add(self, name: str, taken: list[int]) -> None:
+        self._p50.setdefault(name, []).append(float(numpy.percentile(taken, 50)))
+        self._p99.setdefault(name, []).append(float(numpy.percentile(taken, 99)))
+
+    @property
+    def p50(self) -> dict[str, float]:
+        return {name: statistics.median(values) for name, values in self._p50.items()}
+
+    @property
+    def p99(self) -> dict[str, float]:
+        return {name: statistics.median(values) for name, values in self._p99.items()}
+
+    @property
+    def quietest(self) -> str:
+        """The medians of the rounds that were disturbed least, for the conditions."""
+        return ", ".join(f"{name} {min(values):.0f} ns" for name, values in self._p50.items())
+
+
+def measure(names: Sequence[str], rate: int) -> Latencies:
+    """Let those of the transports that are installed take turns at `rate` messages a second."""
+    chosen = [name for name in names if TRANSPORTS[name].is_available]
+    missing = sorted({TRANSPORTS[name].module for name in names if name not in chosen})
+    if missing:
+        sys.stderr.write(f"not installed: {', '.join(missing)} (make bench installs the peers)\n")
+    latencies = Latencies()
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        ends = {name: stack.enter_context(_connected(name, f"{folder}/{chosen.index(name)}", rate)) for name in chosen}
+        turns = deque(ends.items())
+        for _ in range(ROUNDS):
+            turns.rotate()  # nobody always comes after the same other one
+            for name, (receiver, orders) in turns:
+                pin(-1, is_pinned=TRANSPORTS[name].is_pinned)
+                orders.send(WARM_UP + MESSAGES_PER_ROUND)
+                latencies.add(name, receiver.receive(WARM_UP + MESSAGES_PER_ROUND)[WARM_UP:])
+        pin(0, is_pinned=False)
+    return latencies
+
+
+@contextmanager
+def _connected(name: str, path: str, rate: int) -> Iterator[tuple[Receiver, Connection]]:
+    """A publishing process and the receiver here; the pipe carries orders to it."""
+    address = TRANSPORTS[name].address(path)
+    with other_process(publish, name, address, NS_PER_SECOND // rate) as orders:
+        check(orders.recv() == "ready", f"the publisher of {name} did not start")
+        receiver = TRANSPORTS[name].receiver(address)
+        try:
+            yield receiver, orders
+        finally:
+            orders.send(0)
+            receiver.close()
+
+
+def publish(name: str, address: str, interval_ns: int, orders: Connection) -> None:
+    """The publishing process: for each number that comes as an order, send as many messages, one per interval."""
+    transport = TRANSPORTS[name]
+    sender = transport.sender(address)
+    orders.send("ready")
+    pin(0, is_pinned=transport.is_pinned)
+    while count := orders.recv():
+        due = now()
+        for _ in range(count):
+            due += interval_ns
+            while now() < due:
+                if not transport.is_pinned:
+                    os.sched_yield()
+            sender.send()
+    sender.close()
