@@ -13,7 +13,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "penstock"
 CORES = ("middleware", "journal", "topics", "wire", "model")
 """Packages whose Python code must be deterministic: what they need of the world is passed in."""
 
-DRIVERS = {"driver.py", "server.py", "client.py"}
+DRIVERS = {"driver.py", "files.py", "server.py", "client.py"}
 """The files of such a package that do its I/O, and nothing else."""
 
 FORBIDDEN_IN_CORES = {

@@ -60,6 +60,11 @@ CATALOGUE = {
     "datagrams_discarded": "Datagrams thrown away on purpose, to show what loss does",
     "streams_started": "Streams (publisher, group, epoch) met for the first time",
     "streams_ended": "Streams that ended, by cause",
+    "records_written": "Journal records that are on the disk",
+    "syncs": "Batches of journal records brought to the disk",
+    "disk_failures": "Writes and syncs of a journal that failed, by the system's error",
+    "segments_created": "Journal segments begun",
+    "segments_removed": "Journal segments removed, because they were too old or too many",
 }
 """Every counter there is, with its help text."""
 

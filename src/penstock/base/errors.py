@@ -82,6 +82,46 @@ class PacketError(RemoteProtocolError):
         self.cause = cause
 
 
+class JournalError(PenstockError):
+    """A journal cannot be opened, written or read."""
+
+    code = "journal"
+
+
+class JournalCorruptError(JournalError):
+    """Records that were acknowledged are damaged or missing; nothing was changed on disk."""
+
+    code = "journal-corrupt"
+
+
+class JournalFullError(JournalError):
+    """The disk has no room; appends are refused until it has."""
+
+    code = "journal-full"
+
+
+class JournalFailedError(JournalError):
+    """The disk failed again and again; this writer accepts nothing more."""
+
+    code = "journal-failed"
+
+
+class JournalLockedError(JournalError):
+    """Another writer has the journal open."""
+
+    code = "journal-locked"
+
+
+class JournalGoneError(JournalError):
+    """Records that a reader asked for are no longer kept; `first_sequence` is the oldest that is."""
+
+    code = "journal-gone"
+
+    def __init__(self, what: str, *, first_sequence: int, where: str = "", hint: str = "") -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.first_sequence = first_sequence
+
+
 class SimulationError(PenstockError):
     """A checker of the simulator found a broken promise; `hint` says how to replay it."""
 

@@ -26,3 +26,6 @@ FIELD_COUNT_MAX = 512
 
 DOCUMENT_SIZE_MAX = 1024 * 1024
 """Bytes of a configuration or model document."""
+
+JOURNAL_PAYLOAD_SIZE_MAX = MESSAGE_SIZE_MAX
+"""Bytes of a journal record's payload."""

@@ -1,0 +1,234 @@
+"""A journal's directory on a real disk: its segments, its mark, its lock."""
+
+import errno
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from typing_extensions import Buffer
+
+from penstock.base.errors import JournalError, JournalLockedError
+from penstock.journal._log import MARK_SIZE, SEGMENT_HEADER_SIZE
+from penstock.journal.format import (
+    MARK_NAME,
+    NEW_SUFFIX,
+    Mark,
+    decode_header,
+    decode_mark,
+    encode_mark,
+    parse_segment_name,
+    segment_name,
+)
+from penstock.journal.recovery import Segment, check_name
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+MARK_READS_MAX = 100
+"""A mark that was read in the middle of its renewal is read again, this often."""
+
+
+def boot_id() -> bytes:
+    """Names this run of the machine; zeros where the system does not say, which is taken for one endless run."""
+    try:
+        return bytes.fromhex(BOOT_ID.read_text().strip().replace("-", ""))
+    except (OSError, ValueError):
+        return bytes(16)
+
+
+def pause(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+class SegmentFile:
+    """A segment open for reading; it stays readable after retention has removed its name."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.header = decode_header(self.read(0, SEGMENT_HEADER_SIZE), where=str(path))
+            check_name(path.name, self.header)
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self, offset: int, size: int) -> bytes:
+        return os.pread(self._fd, size, offset)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Directory:
+    """What readers do with a journal's files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def first_sequences(self) -> list[int]:
+        """The first sequence number of each segment, in order; a file that only pretends to be one is refused."""
+        firsts = []
+        for name in self._names():
+            first = parse_segment_name(name)
+            if first is not None:
+                firsts.append(first)
+            elif name.endswith(".journal"):
+                raise JournalError("has a name that no segment has", where=name, hint="move foreign files elsewhere")
+        return sorted(firsts)
+
+    def open_segment(self, first_sequence: int) -> SegmentFile | None:
+        """None when the segment is gone."""
+        path = self.path / segment_name(first_sequence)
+        try:
+            return SegmentFile(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unreadable(path, error) from None
+
+    def segments(self) -> list[Segment]:
+        """All segments by their names, headers and sizes."""
+        found = []
+        for first in self.first_sequences():
+            if (file := self.open_segment(first)) is not None:
+                try:
+                    found.append(Segment(file.header, file.size()))
+                finally:
+                    file.close()
+        return found
+
+    def read_mark(self) -> Mark | None:
+        for _ in range(MARK_READS_MAX):
+            try:
+                data = (self.path / MARK_NAME).read_bytes()
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                raise unreadable(self.path / MARK_NAME, error) from None
+            if len(data) < MARK_SIZE or (mark := decode_mark(data)) is not None:
+                return mark if len(data) >= MARK_SIZE else None
+        return None
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self.path)
+        except OSError as error:
+            raise JournalError(f"cannot be listed: {error.strerror}", where=str(self.path)) from None
+
+
+class WritableDirectory(Directory):
+    """What the one writer does with them; whatever fails raises OSError, and the core is told."""
+
+    def __init__(self, path: Path) -> None:
+        """Make the directory if there is none, and lock it against other writers."""
+        super().__init__(path)
+        self._active: tuple[int, int] | None = None
+        self._directory_fd = self._mark_fd = -1
+        try:
+            _make_directory(path)
+            self._directory_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._mark_fd = os.open(path / MARK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fcntl.flock(self._mark_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.close()
+            if error.errno == errno.EWOULDBLOCK:
+                raise JournalLockedError(
+                    "another writer has the journal open", where=str(path), hint="a journal has one writer at a time"
+                ) from None
+            raise JournalError(f"cannot be opened for writing: {error.strerror}", where=str(path)) from None
+
+    def close(self) -> None:
+        if self._active is not None:
+            os.close(self._active[1])
+            self._active = None
+        for fd in (self._mark_fd, self._directory_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._mark_fd = self._directory_fd = -1
+
+    def remove_unfinished(self) -> None:
+        """Segments that a crash left half made."""
+        for name in self._names():
+            if name.endswith(NEW_SUFFIX) and parse_segment_name(name.removesuffix(NEW_SUFFIX)) is not None:
+                (self.path / name).unlink(missing_ok=True)
+
+    def read_whole(self, first_sequence: int) -> bytes:
+        return (self.path / segment_name(first_sequence)).read_bytes()
+
+    def truncate(self, first_sequence: int, size: int) -> None:
+        fd = self._fd(first_sequence)
+        os.ftruncate(fd, size)
+        os.fsync(fd)
+
+    def create(self, first_sequence: int, header: bytes) -> None:
+        """The header first, then the name, then the directory: no crash leaves a segment without its header."""
+        path = self.path / segment_name(first_sequence)
+        new = path.with_name(path.name + NEW_SUFFIX)
+        fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            write_all(fd, header, 0)
+            os.fsync(fd)
+            os.rename(new, path)
+            os.fsync(self._directory_fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        self._use(first_sequence, fd)
+
+    def write(self, first_sequence: int, offset: int, data: Buffer) -> None:
+        write_all(self._fd(first_sequence), data, offset)
+
+    def sync(self, first_sequence: int) -> None:
+        os.fdatasync(self._fd(first_sequence))
+
+    def remove(self, first_sequence: int) -> None:
+        """The directory is synced each time, so that segments vanish in their order."""
+        (self.path / segment_name(first_sequence)).unlink(missing_ok=True)
+        os.fsync(self._directory_fd)
+
+    def write_mark(self, mark: Mark) -> None:
+        write_all(self._mark_fd, encode_mark(mark), 0)
+
+    def sync_mark(self) -> None:
+        os.fsync(self._mark_fd)
+        os.fsync(self._directory_fd)
+
+    def _fd(self, first_sequence: int) -> int:
+        if self._active is None or self._active[0] != first_sequence:
+            self._use(first_sequence, os.open(self.path / segment_name(first_sequence), os.O_RDWR | os.O_CLOEXEC))
+        assert self._active is not None
+        return self._active[1]
+
+    def _use(self, first_sequence: int, fd: int) -> None:
+        if self._active is not None:
+            os.close(self._active[1])
+        self._active = (first_sequence, fd)
+
+
+def write_all(fd: int, data: Buffer, offset: int) -> None:
+    with memoryview(data) as whole:
+        done = 0
+        while done < len(whole):
+            written = os.pwrite(fd, whole[done:], offset + done)
+            if written == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            done += written
+
+
+def unreadable(path: Path, error: OSError) -> JournalError:
+    return JournalError(f"cannot be read: {error.strerror}", where=str(path))
+
+
+def _make_directory(path: Path) -> None:
+    if path.is_dir():
+        return
+    path.mkdir(parents=True, exist_ok=True)
+    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
