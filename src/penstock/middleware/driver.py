@@ -115,12 +115,16 @@ class MulticastPublisher:
         with self._lock:
             self._carry_out(self._core.handle(PublishBatch(self._group, batch), time.monotonic_ns()))
 
+    def say_goodbye(self) -> None:
+        """Publish nothing more; repair requests are answered until close(), or for the configured time."""
+        with self._lock:
+            self._carry_out(self._core.handle(Close(), time.monotonic_ns()))
+
     def close(self, *, linger: bool = True) -> None:
         """Say goodbye; linger to answer the repair requests of stragglers, for the configured time."""
         if self._is_stopped:
             return
-        with self._lock:
-            self._carry_out(self._core.handle(Close(), time.monotonic_ns()))
+        self.say_goodbye()
         if linger:
             self._is_closed.wait(self._core.config.linger_ms / 1_000 + 1)
         self._is_stopped = True
