@@ -1,4 +1,4 @@
-"""Latencies by the million: counted in buckets whose width grows with the value, so that percentiles keep their precision.
+"""Latencies by the million: counted in buckets whose width grows with the value, so percentiles stay precise.
 
 Below 128 ns a bucket is one nanosecond wide; above, every power of two has 64 of them, so a percentile is at most 1.6 %
 above the value that was recorded. Two histograms add up to what one would have counted.
@@ -81,7 +81,8 @@ def _buckets(values_ns: NDArray[Any]) -> NDArray[numpy.int64]:
     values = numpy.minimum(values_ns, (1 << VALUE_BITS) - 1).astype(numpy.int64)
     _, bits = numpy.frexp(values.astype(numpy.float64))  # exact: the values have fewer bits than a float
     shifts = numpy.maximum(bits.astype(numpy.int64) - (SUB_BITS + 1), 0)
-    return (shifts << SUB_BITS) + (values >> shifts)
+    buckets: NDArray[numpy.int64] = (shifts << SUB_BITS) + (values >> shifts)
+    return buckets
 
 
 def _highest(bucket: int) -> int:

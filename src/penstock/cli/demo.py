@@ -106,7 +106,14 @@ def _row(member: Member, packets: str, repairs: str) -> list[str]:
     latencies = [f"{member.latency.percentile(q) / NS_PER_US:,.1f}" if is_measured else "" for q in PERCENTILES]
     lost = f"{counters['packets_lost']:,}" if is_measured else ""
     counts = (member.messages, counters[packets])
-    return [name, f"{member.rate:,.0f}", *(f"{count:,}" for count in counts), *latencies, f"{counters[repairs]:,}", lost]
+    return [
+        name,
+        f"{member.rate:,.0f}",
+        *(f"{count:,}" for count in counts),
+        *latencies,
+        f"{counters[repairs]:,}",
+        lost,
+    ]
 
 
 def _line(plant: DemoPlant, elapsed: float) -> str:
@@ -115,9 +122,8 @@ def _line(plant: DemoPlant, elapsed: float) -> str:
     for member in plant.subscribers:
         p50, p99 = (member.latency.percentile(q) / NS_PER_US for q in (50, 99))
         repaired, lost = member.counters["repairs_received"], member.counters["packets_lost"]
-        parts.append(
-            f"{member.name} {member.rate:,.0f}/s p50 {p50:,.0f} µs p99 {p99:,.0f} µs repaired {repaired:,} lost {lost:,}"
-        )
+        latency = f"p50 {p50:,.0f} µs p99 {p99:,.0f} µs"
+        parts.append(f"{member.name} {member.rate:,.0f}/s {latency} repaired {repaired:,} lost {lost:,}")
     return "; ".join(parts)
 
 
@@ -125,9 +131,11 @@ def _conclude(console: Console, plant: DemoPlant, ran_seconds: float) -> None:
     publisher = plant.publisher
     counters = publisher.counters
     lines = [
-        f"In {ran_seconds:.1f} s on {plant.options.channel}: {publisher.messages:,} messages published in "
-        f"{counters['packets_sent']:,} packets; {counters['nacks_received']:,} repair requests came, "
-        f"{counters['repairs_sent']:,} packets were sent again.",
+        (
+            f"In {ran_seconds:.1f} s on {plant.options.channel}: {publisher.messages:,} messages published in "
+            f"{counters['packets_sent']:,} packets; {counters['nacks_received']:,} repair requests came, "
+            f"{counters['repairs_sent']:,} packets were sent again."
+        )
     ]
     for member in plant.subscribers:
         lines += _account(member, publisher.messages)

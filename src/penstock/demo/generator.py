@@ -5,6 +5,7 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
+from penstock.base.errors import LocalProtocolError
 from penstock.middleware import OutgoingBatch, TopicList
 from penstock.model import shipped
 
@@ -41,6 +42,8 @@ class TickGenerator:
     def take(self, event_times_ns: NDArray[numpy.int64]) -> OutgoingBatch:
         """The next quotes, one for each of these times, ready to be published; at most BLOCK_SIZE."""
         count = len(event_times_ns)
+        if count > BLOCK_SIZE:
+            raise LocalProtocolError(f"{count} quotes were asked for at once, at most {BLOCK_SIZE} are made")
         if self._taken + count > len(self._records):
             rest = slice(self._taken, None)
             which, records = self._block()
@@ -84,7 +87,7 @@ class TickGenerator:
         before = numpy.repeat(sums[starts] - steps[order][starts], numpy.diff(starts, append=len(symbols)))
         bids = numpy.clip(self._bids[symbols] + sums - before, PRICE_TICKS_MIN, PRICE_TICKS_MAX)
         self._bids[symbols] = bids  # of several quotes of one symbol the last one stays
-        scattered = numpy.empty_like(bids)
+        scattered: NDArray[numpy.int64] = numpy.empty_like(bids)
         scattered[order] = bids
         return scattered
 

@@ -2,7 +2,7 @@
 
 import time
 
-from penstock.demo.generator import BLOCK_SIZE, TickGenerator
+from penstock.demo.generator import TickGenerator
 from penstock.demo.process import Supervised
 from penstock.demo.reports import DemoOptions, PublisherReport, Ready
 from penstock.demo.schedule import Schedule
@@ -20,7 +20,7 @@ def run(supervised: Supervised, options: DemoOptions) -> None:
         schedule = Schedule(options.rate)
         behind_ns = 0
         while not supervised.stop.is_set():
-            times_ns = schedule.due(min(BATCH_MAX, BLOCK_SIZE))
+            times_ns = schedule.due(BATCH_MAX)
             if len(times_ns):
                 publisher.publish_batch(generator.take(times_ns))
                 behind_ns = time.time_ns() - int(times_ns[-1])

@@ -43,7 +43,5 @@ def _quotes(each: Received) -> NDArray[Any]:
             return messages.records(QUOTE.dtype, QUOTE.id)
         case Deliver(messages=messages):
             payloads = [message.payload for message in messages if message.model_id == QUOTE.id]
-            return numpy.frombuffer(
-                b"".join(each for each in payloads if len(each) == QUOTE.record_size), QUOTE.dtype
-            )
+            return numpy.frombuffer(b"".join(each for each in payloads if len(each) == QUOTE.record_size), QUOTE.dtype)
     return numpy.empty(0, QUOTE.dtype)
