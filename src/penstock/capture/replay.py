@@ -18,16 +18,23 @@ def replay(records: Iterable[Record]) -> Iterator[tuple[int, Deliver | LossRecei
     """
     streams: dict[StreamKey, _CapturedStream] = {}
     for sequence, timestamp_ns, payload in records:
-        try:
-            packet = decode(payload)
-        except PacketError as error:
-            raise PacketError(error.what, cause=error.cause, where=f"record {sequence}") from None
+        packet = _packet(payload, f"record {sequence}")
         key = StreamKey(packet.publisher_id, packet.group)
         stream = streams.get(key)
         if stream is None or stream.epoch != packet.epoch:
             stream = streams[key] = _CapturedStream(key, packet)
         for each in stream.take(packet):
             yield timestamp_ns, each
+
+
+def _packet(payload: bytes, where: str) -> Packet:
+    try:
+        packet = decode(payload)
+    except PacketError as error:
+        raise PacketError(error.what, cause=error.cause, where=where) from None
+    if packet.kind == Kind.NACK:
+        raise PacketError("a capture holds no repair requests", cause=Cause.UNEXPECTED, where=where)
+    return packet
 
 
 class _CapturedStream:
@@ -47,13 +54,11 @@ class _CapturedStream:
             first = max(self._next_sequence, packet.sequence - packet.gap)
             self._next_sequence = packet.sequence + 1
             yield Deliver(self._key, self.epoch, first, packet.sequence, packet.flags, messages, packet.data)
-        elif packet.kind == Kind.GONE:
+        else:
             for first, last in packet.ranges:
                 self._next_sequence = last + 1
                 yield LossReceipt(self._key, self.epoch, first, last, Cause.GONE)
                 yield from self._report(self._reassembler.lose())
-        else:
-            raise PacketError("a capture holds no repair requests", cause=Cause.UNEXPECTED)
 
     def _report(self, broken: Iterator[BrokenMessage]) -> Iterator[LossReceipt]:
         for message in broken:

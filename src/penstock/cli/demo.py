@@ -138,17 +138,24 @@ def _conclude(console: Console, plant: DemoPlant, ran_seconds: float) -> None:
         )
     ]
     for member in plant.subscribers:
-        lines += _account(member, publisher.messages)
+        lines += _account(member, publisher)
     lines.append("Latencies are in µs from the intended send time to the subscriber's Python code.")
     console.print("\n".join(lines), soft_wrap=True)
 
 
-def _account(member: Member, published: int) -> list[str]:
+def _verdict(member: Member, publisher: Member) -> str:
+    if member.messages == publisher.messages:
+        return "every message"
+    if member.fault or publisher.fault:
+        return f"[red]until {member.fault or publisher.fault}[/red]"
+    return f"[red]{publisher.messages - member.messages:,} missing[/red]"
+
+
+def _account(member: Member, publisher: Member) -> list[str]:
     """What became of everything, for one subscriber."""
     counters, latency = member.counters, member.latency
     lost = ", ".join(f"{count:,} {cause}" for cause, count in counters.by_cause("packets_lost").items())
-    verdict = "every message" if member.messages == published else f"[red]{published - member.messages:,} missing[/red]"
-    parts = [f"{member.name}: {member.messages:,} delivered ({verdict})"]
+    parts = [f"{member.name}: {member.messages:,} delivered ({_verdict(member, publisher)})"]
     if discarded := counters["datagrams_discarded"]:
         parts.append(f"{discarded:,} datagrams discarded on purpose")
     if overflowed := counters["datagrams_overflowed"]:
