@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy
 from numpy.typing import NDArray
+from typing_extensions import Buffer
 
 from penstock.base.histogram import LatencyHistogram
 from penstock.demo.generator import QUOTE
@@ -12,6 +13,9 @@ from penstock.demo.process import Supervised
 from penstock.demo.reports import REPORT_SECONDS, DemoOptions, Ready, SubscriberReport
 from penstock.middleware import Deliver, DeliverBatch, ReceiverConfig, StreamEnded
 from penstock.middleware.driver import MulticastReceiver, Received
+from penstock.wire import PacketMessage
+
+NOTHING = numpy.empty(0, numpy.int64)
 
 
 def run(supervised: Supervised, options: DemoOptions) -> None:
@@ -25,23 +29,30 @@ def run(supervised: Supervised, options: DemoOptions) -> None:
 
         supervised.tell(Ready())
         while not supervised.stop.is_set():
-            for each in receiver.receive(timeout=REPORT_SECONDS):
+            received = receiver.receive(timeout=REPORT_SECONDS)
+            event_times_ns = _event_times_ns(received)
+            latency.record(time.time_ns() - event_times_ns)
+            for each in received:
                 if isinstance(each, StreamEnded):
                     return report(end=each.cause)
-                records = _quotes(each)
-                if len(records):
-                    latency.record(time.time_ns() - records["event_time"])
             if supervised.is_report_due():
                 report()
         return report(end="stopped")
 
 
-def _quotes(each: Received) -> NDArray[Any]:
-    """The quotes in what was received, as an array."""
-    match each:
-        case DeliverBatch(messages):
-            return messages.records(QUOTE.dtype, QUOTE.id)
-        case Deliver(messages=messages):
-            payloads = [message.payload for message in messages if message.model_id == QUOTE.id]
-            return numpy.frombuffer(b"".join(each for each in payloads if len(each) == QUOTE.record_size), QUOTE.dtype)
-    return numpy.empty(0, QUOTE.dtype)
+def _event_times_ns(received: list[Received]) -> NDArray[numpy.int64]:
+    """When the quotes in what was received were due."""
+    singles: list[Buffer] = []
+    arrays: list[NDArray[Any]] = []
+    for each in received:
+        if isinstance(each, DeliverBatch):
+            arrays.append(each.messages.records(QUOTE.dtype, QUOTE.id))
+        elif isinstance(each, Deliver):
+            singles += [message.payload for message in each.messages if _is_quote(message)]
+    if singles:
+        arrays.append(numpy.frombuffer(b"".join(singles), QUOTE.dtype))
+    return numpy.concatenate([NOTHING, *(array["event_time"] for array in arrays)])
+
+
+def _is_quote(message: PacketMessage) -> bool:
+    return message.model_id == QUOTE.id and len(message.payload) == QUOTE.record_size
