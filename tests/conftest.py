@@ -1,6 +1,9 @@
 """What all tests share."""
 
+import io
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -19,6 +22,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("soak"):
             item.add_marker(pytest.mark.skip(reason="long: run it with make soak"))
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    """Where logs may be sent; afterwards they go where they went before."""
+    root = logging.getLogger("penstock")
+    before = list(root.handlers), root.level, root.propagate
+    yield io.StringIO()
+    root.handlers[:], root.propagate = before[0], before[2]
+    root.setLevel(before[1])
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,8 @@ import pytest
 
 from integration.command_kit import COMMAND
 
+from penstock.bench.catalogue import BENCHES
+
 
 def run(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "160"}
@@ -23,7 +25,7 @@ def test_help_teaches() -> None:
         assert command in result.stdout
 
 
-@pytest.mark.parametrize("command", ["demo", "pub", "sub", "capture", "sim", "bench", "model"])
+@pytest.mark.parametrize("command", ["demo", "pub", "sub", "capture", "sim", "bench", "model", "clock"])
 def test_every_command_explains_itself(command: str) -> None:
     result = run(command, "--help")
     assert result.returncode == 0
@@ -84,13 +86,13 @@ def test_sim_prints_what_happened_and_replays(tmp_path: Path) -> None:
 
 def test_bench_lists_and_refuses_unknown_names() -> None:
     listing = run("bench", "--list")
-    assert [line.split()[0] for line in listing.stdout.splitlines()] == ["codec", "match", "model", "predicate"]
+    assert [line.split()[0] for line in listing.stdout.splitlines()] == list(BENCHES)
     names = [json.loads(line)["name"] for line in run("bench", "--list", "--json").stdout.splitlines()]
-    assert names == ["codec", "match", "model", "predicate"]
+    assert names == list(BENCHES)
     assert "error [config]: no bench is called 'modle' (did you mean 'model'?" in run("bench", "modle").stderr
     wrong = run("bench", "speed")
     assert wrong.returncode == 1
-    assert "no bench is called 'speed' (there are: codec, match, model, predicate)" in wrong.stderr
+    assert f"no bench is called 'speed' (there are: {', '.join(BENCHES)})" in wrong.stderr
 
 
 def test_bench_writes_one_json_object_per_line() -> None:

@@ -1,6 +1,7 @@
 """Documents are run, not believed."""
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,23 @@ DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_python_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The blocks of one document build on each other; a TOML block that begins with a file's name is that file."""
+    """The blocks of one document build on each other; a TOML block that begins with a file's name is that file. Ports
+    are exchanged for free ones, so that nobody else on this machine is heard."""
     monkeypatch.chdir(tmp_path)
     for name, block in re.findall(r"```toml\n# (\S+\.toml)\n(.*?)```", path.read_text(), flags=re.DOTALL):
         (tmp_path / name).write_text(block)
     namespace: dict[str, object] = {}
+    ports = {port: str(free_port()) for port in re.findall(r"port=(\d+)", path.read_text())}
     for block in re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.DOTALL):
+        block = re.sub(r"(?<=port=)\d+", lambda found: ports[found[0]], block)
         exec(compile(block, path.name, "exec"), namespace)
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

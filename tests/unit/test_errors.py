@@ -4,9 +4,12 @@ import penstock.base.errors as errors
 from penstock.base.errors import PacketError, PenstockError
 
 CODES = {
+    "authentication": "AuthenticationError",
     "config": "ConfigurationError",
     "config-unknown-key": "UnknownKeyError",
+    "connection-lost": "ConnectionLostError",
     "filter-expression": "FilterExpressionError",
+    "frame": "FrameError",
     "journal": "JournalError",
     "journal-corrupt": "JournalCorruptError",
     "journal-failed": "JournalFailedError",
@@ -18,9 +21,12 @@ CODES = {
     "model": "ModelError",
     "packet": "PacketError",
     "penstock": "PenstockError",
+    "refused": "RefusedError",
     "remote-protocol": "RemoteProtocolError",
     "simulation": "SimulationError",
     "topic": "TopicError",
+    "unreachable": "UnreachableError",
+    "version": "VersionError",
 }
 
 

@@ -4,12 +4,10 @@ import gc
 import io
 import itertools
 import json
-import logging
 import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -112,16 +110,6 @@ def test_metrics_are_rendered_while_another_thread_counts() -> None:
         gc.callbacks.remove(let_others_run)
         gc.set_threshold(*threshold)
         sys.setswitchinterval(interval)
-
-
-@pytest.fixture
-def lines() -> Iterator[io.StringIO]:
-    """Where logs may be sent; afterwards they go where they went before."""
-    root = logging.getLogger("penstock")
-    before = list(root.handlers), root.level, root.propagate
-    yield io.StringIO()
-    root.handlers[:], root.propagate = before[0], before[2]
-    root.setLevel(before[1])
 
 
 @pytest.mark.spec("OPS-1")

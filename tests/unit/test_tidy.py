@@ -13,6 +13,11 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "penstock"
 CORES = ("middleware", "journal", "topics", "wire", "model")
 """Packages whose Python code must be deterministic: what they need of the world is passed in."""
 
+NET_CORES = (
+    "clock.py", "control.py", "events.py", "framing.py", "heartbeat.py", "session.py", "websocket.py"
+)  # fmt: skip
+"""Files of penstock.net that hold to the same rule; its other files are drivers."""
+
 DRIVERS = {"driver.py", "files.py", "server.py", "client.py"}
 """The files of such a package that do its I/O, and nothing else."""
 
@@ -53,14 +58,23 @@ def imports(path: Path) -> set[str]:
     return found
 
 
+def assert_deterministic(path: Path) -> None:
+    package = path.relative_to(SOURCE).parts[0]
+    roots = {name.split(".")[0] for name in imports(path)}
+    bad = {root for root in roots & FORBIDDEN_IN_CORES if (package, root) not in ALLOWED}
+    assert not bad, f"{path.relative_to(SOURCE)} imports {', '.join(sorted(bad))}: pass it in instead"
+
+
 @pytest.mark.parametrize("package", CORES)
 def test_cores_import_no_clock_socket_random_or_thread(package: str) -> None:
     for path in python_files(package):
-        if path.name in DRIVERS:
-            continue
-        roots = {name.split(".")[0] for name in imports(path)}
-        bad = {root for root in roots & FORBIDDEN_IN_CORES if (package, root) not in ALLOWED}
-        assert not bad, f"{path.relative_to(SOURCE)} imports {', '.join(sorted(bad))}: pass it in instead"
+        if path.name not in DRIVERS:
+            assert_deterministic(path)
+
+
+@pytest.mark.parametrize("name", NET_CORES)
+def test_cores_of_net_import_no_clock_socket_random_or_thread(name: str) -> None:
+    assert_deterministic(SOURCE / "net" / name)
 
 
 def test_no_file_is_dead() -> None:
@@ -119,7 +133,7 @@ def test_importing_starts_nothing(project: Path) -> None:
     """Counted in a new interpreter: no thread, no open socket."""
     script = """
 import os, threading
-import penstock, penstock.middleware, penstock.model, penstock.topics, penstock.wire
+import penstock, penstock.middleware, penstock.model, penstock.net, penstock.topics, penstock.wire
 paths = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
 links = [os.readlink(path) for path in paths if os.path.lexists(path)]
 assert threading.active_count() == 1

@@ -37,6 +37,17 @@ class Cause(StrEnum):
     FRAGMENT = "fragment"
     # a clean end
     GOODBYE = "goodbye"
+    # why a connection was refused or ended
+    CLOSED = "closed"
+    CUT = "cut"
+    SILENT = "silent"
+    SLOW = "slow"
+    CONNECTION_LIMIT = "connection_limit"
+    HANDSHAKE = "handshake"
+    AUTHENTICATION = "authentication"
+    MESSAGE = "message"
+    REFUSED = "refused"
+    FAILED = "failed"
 
 
 CATALOGUE = {
@@ -65,6 +76,12 @@ CATALOGUE = {
     "disk_failures": "Writes and syncs of a journal that failed, by the system's error",
     "segments_created": "Journal segments begun",
     "segments_removed": "Journal segments removed, because they were too old or too many",
+    "connections_opened": "Connections whose handshake succeeded",
+    "connections_refused": "Connections that ended before their handshake was done, by cause",
+    "connections_closed": "Connections that ended after their handshake, by cause",
+    "messages_skipped": "Control messages passed over, by cause",
+    "clock_samples": "Exchanges of timestamps that went into an estimate",
+    "clock_jumps": "Times that a clock was seen to have been set, here or at the peer",
 }
 """Every counter there is, with its help text."""
 

@@ -122,6 +122,50 @@ class JournalGoneError(JournalError):
         self.first_sequence = first_sequence
 
 
+class FrameError(RemoteProtocolError):
+    """A byte stream cannot be cut into frames; `frames` has the whole ones of the same call, which came before."""
+
+    code = "frame"
+
+    def __init__(self, what: str, *, frames: list[bytes] | None = None) -> None:
+        super().__init__(what)
+        self.frames = frames or []
+
+
+class VersionError(RemoteProtocolError):
+    """The two sides speak versions of a protocol that do not go together."""
+
+    code = "version"
+
+
+class AuthenticationError(RemoteProtocolError):
+    """The other side did not show that it knows the secret, or does not want to."""
+
+    code = "authentication"
+
+
+class RefusedError(PenstockError):
+    """The other side refused us; what it said is in the text, its error code in `peer_code`."""
+
+    code = "refused"
+
+    def __init__(self, what: str, *, peer_code: str, hint: str = "") -> None:
+        super().__init__(what, hint=hint)
+        self.peer_code = peer_code
+
+
+class UnreachableError(PenstockError):
+    """Nobody answers at an address."""
+
+    code = "unreachable"
+
+
+class ConnectionLostError(PenstockError):
+    """A connection ended without a goodbye."""
+
+    code = "connection-lost"
+
+
 class SimulationError(PenstockError):
     """A checker of the simulator found a broken promise; `hint` says how to replay it."""
 

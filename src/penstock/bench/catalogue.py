@@ -24,5 +24,6 @@ BENCHES = {
         Bench("match", "topics matched against a million interests, beside bare random memory accesses"),
         Bench("model", "a field read from Python, beside struct.unpack_from"),
         Bench("predicate", "a filter expression over records, beside numpy"),
+        Bench("udp", "publisher and receiver on loopback multicast, beside a bare loop and pyzmq over tcp"),
     )
 }

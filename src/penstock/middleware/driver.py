@@ -22,7 +22,7 @@ from typing_extensions import Buffer
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, SystemRandomness
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
-from penstock.base.errors import ConfigurationError
+from penstock.base.errors import ConfigurationError, LocalProtocolError
 from penstock.base.ids import random_publisher_id
 from penstock.base.log import logger
 from penstock.middleware.batch import OutgoingBatch
@@ -30,7 +30,6 @@ from penstock.middleware.config import PublisherConfig, ReceiverConfig
 from penstock.middleware.epoch import encode_epoch, next_epoch, slot_offset
 from penstock.middleware.events import (
     Close,
-    Closed,
     Collision,
     DatagramReceived,
     DatagramsReceived,
@@ -42,6 +41,7 @@ from penstock.middleware.events import (
     OutgoingMessage,
     Publish,
     PublishBatch,
+    PublisherEvent,
     PublisherInstruction,
     StreamEnded,
     StreamStarted,
@@ -91,6 +91,7 @@ class MulticastPublisher:
         self._lock = threading.Lock()
         self._is_closed = threading.Event()  # the core has nothing more to say
         self._is_stopped = False
+        self._failure: Exception | None = None
         self._service = threading.Thread(target=self._serve, name="penstock-publisher", daemon=True)
         self._service.start()
 
@@ -106,14 +107,11 @@ class MulticastPublisher:
         """Send one message now. A Message of a model brings its model's id and version."""
         if isinstance(payload, Message):
             model_id, model_version = payload.model.id, payload.version
-        event = Publish(self._group, (OutgoingMessage(topic, payload, model_id, model_version),))
-        with self._lock:
-            self._carry_out(self._core.handle(event, time.monotonic_ns()))
+        self._handle(Publish(self._group, (OutgoingMessage(topic, payload, model_id, model_version),)))
 
     def publish_batch(self, batch: OutgoingBatch) -> None:
         """Send many messages now, packed into as few packets as they fit."""
-        with self._lock:
-            self._carry_out(self._core.handle(PublishBatch(self._group, batch), time.monotonic_ns()))
+        self._handle(PublishBatch(self._group, batch))
 
     def say_goodbye(self) -> None:
         """Publish nothing more; repair requests are answered until close(), or for the configured time."""
@@ -125,7 +123,7 @@ class MulticastPublisher:
         if self._is_stopped:
             return
         self.say_goodbye()
-        if linger:
+        if linger and self._failure is None:
             self._is_closed.wait(self._core.config.linger_ms / 1_000 + 1)
         self._is_stopped = True
         self._service.join()
@@ -139,32 +137,47 @@ class MulticastPublisher:
 
     def _serve(self) -> None:
         """The thread: answer requests, keep alive, until close() is done."""
-        slice_ns = min(SERVICE_SLICE_NS, self._core.config.keep_alive_first_ms * NS_PER_MS)
+        wait_ns = 0
+        try:
+            while not self._is_stopped:
+                self._inlet.receive(wait_ns)
+                with self._lock:
+                    wait_ns = self._serve_once(time.monotonic_ns())
+        except Exception as error:  # whoever publishes next is told
+            log.error("publisher_failed", error=str(error))
+            self._failure = error
+            self._is_closed.set()
+
+    def _serve_once(self, now_ns: int) -> int:
+        """Give the core what came, and a Tick when it is due; returns how long the thread may sleep."""
         batch = self._inlet.batch
-        while not self._is_stopped:
+        for index in range(len(batch)):
+            event = DatagramReceived(batch.datagram(index), batch.source(index))
+            self._carry_out(self._core.handle(event, now_ns))
+        deadline_ns = self._core.next_deadline_ns()
+        if deadline_ns is not None and now_ns >= deadline_ns:
+            self._carry_out(self._core.handle(Tick(), now_ns))
             deadline_ns = self._core.next_deadline_ns()
-            wait_ns = slice_ns if deadline_ns is None else min(slice_ns, deadline_ns - time.monotonic_ns())
-            self._inlet.receive(max(wait_ns, 0))
-            with self._lock:
-                now_ns = time.monotonic_ns()
-                for index in range(len(batch)):
-                    event = DatagramReceived(batch.datagram(index), batch.source(index))
-                    self._carry_out(self._core.handle(event, now_ns))
-                deadline_ns = self._core.next_deadline_ns()
-                if deadline_ns is not None and now_ns >= deadline_ns:
-                    self._carry_out(self._core.handle(Tick(), now_ns))
+        slice_ns = min(SERVICE_SLICE_NS, self._core.config.keep_alive_first_ms * NS_PER_MS)
+        return slice_ns if deadline_ns is None else max(0, min(slice_ns, deadline_ns - now_ns))
+
+    def _handle(self, event: PublisherEvent) -> None:
+        with self._lock:
+            if self._failure is not None:
+                raise LocalProtocolError(f"the publisher has failed: {self._failure}", hint="make a new one")
+            self._carry_out(self._core.handle(event, time.monotonic_ns()))
 
     def _carry_out(self, instructions: list[PublisherInstruction]) -> None:
         for instruction in instructions:
-            match instruction:
-                case Multicast(_, data):
-                    self._note_unsent(1, self._outlet.send(self._key, data))
-                case MulticastStored(_, store, first, last):
-                    self._note_unsent(*self._outlet.send_stored(self._key, store, first, last))
-                case Unicast(destination, data):
-                    self._note_unsent(1, self._outlet.send(address_key(destination), data))
-                case Closed():
-                    self._is_closed.set()
+            if isinstance(instruction, Multicast):
+                self._note_unsent(1, self._outlet.send(self._key, instruction.data))
+            elif isinstance(instruction, MulticastStored):
+                stored = instruction
+                self._note_unsent(*self._outlet.send_stored(self._key, stored.store, stored.first, stored.last))
+            elif isinstance(instruction, Unicast):
+                self._note_unsent(1, self._outlet.send(address_key(instruction.destination), instruction.data))
+            else:
+                self._is_closed.set()
 
     def _note_unsent(self, count: int, error: int) -> None:
         if error:

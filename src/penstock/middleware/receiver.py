@@ -62,6 +62,8 @@ class Receiver:
                 refuse(self, event)
 
     def next_deadline_ns(self) -> int | None:
+        if not self._repairing:
+            return self._expiry_check_ns
         deadlines = [stream.gaps.next_nack_ns() for stream in self._repairing.values()]
         return min((at for at in (*deadlines, self._expiry_check_ns) if at is not None), default=None)
 
@@ -83,8 +85,9 @@ class Receiver:
                 self.counters.add("messages_delivered", len(messages))
                 instructions.append(DeliverBatch(messages))
             if index < count:
-                source, key = batch.source(index), batch.source_key(index)
-                instructions += self._receive(DatagramReceived(batch.datagram(index), source, key), now_ns)
+                data = bytes(batch.datagram(index))  # what goes the slow way may stay longer than the batch
+                event = DatagramReceived(data, batch.source(index), batch.source_key(index))
+                instructions += self._receive(event, now_ns)
                 index += 1
         return instructions
 

@@ -1,0 +1,69 @@
+"""`penstock clock`: how far two hosts' clocks are apart, which every latency between them depends on."""
+
+import asyncio
+import sys
+from typing import Annotated
+
+import msgspec
+import typer
+
+from penstock.base.errors import ConfigurationError
+from penstock.net.agent import run_agent
+from penstock.net.clock import ClockEstimate
+from penstock.net.clock_driver import ClockClient, ClockServer
+
+DEFAULT_PORT = 7_411
+
+app = typer.Typer(help="How far two hosts' clocks are apart.", no_args_is_help=True)
+
+
+@app.command("serve")
+def serve(
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="UDP port; 0 takes a free one.")] = DEFAULT_PORT,
+    host: Annotated[str, typer.Option(help="Address to listen on; others can ask only if it is not loopback.")] = (
+        "127.0.0.1"
+    ),
+) -> None:
+    """Answer `penstock clock check` until Ctrl-C."""
+
+    async def main(stop: asyncio.Event) -> None:
+        async with ClockServer(host=host, port=port) as server:
+            typer.echo(f"answering on {host}:{server.port}, Ctrl-C stops it")
+            sys.stdout.flush()
+            await stop.wait()
+
+    raise typer.Exit(run_agent(main, name="clock"))
+
+
+@app.command("check")
+def check(
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where `penstock clock serve` runs.")],
+    exchanges: Annotated[int, typer.Option(min=1, max=1_000, help="Times to ask.")] = 16,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+) -> None:
+    """Say how far the clock of another host is from this one's, and how sure that is."""
+    host, port = _parse(address)
+
+    async def measure() -> ClockEstimate:
+        async with ClockClient(host, port) as client:
+            return await client.measure(exchanges)
+
+    estimate = asyncio.run(measure())
+    typer.echo(msgspec.json.encode(estimate) if json else _text(address, estimate))
+
+
+def _parse(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
+        raise ConfigurationError(f"{address!r} is not an address", hint="write HOST:PORT, as in 10.0.0.3:7411")
+    return host, int(port)
+
+
+def _text(address: str, estimate: ClockEstimate) -> str:
+    direction = "ahead" if estimate.offset_ns >= 0 else "behind"
+    return (
+        f"{address} is {abs(estimate.offset_ns) / 1_000:,.1f} µs {direction} of this clock, "
+        f"± {estimate.error_ns / 1_000:,.1f} µs\n"
+        f"fastest of {estimate.samples} round trips {estimate.round_trip_ns / 1_000:,.1f} µs"
+    )

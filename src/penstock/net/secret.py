@@ -1,0 +1,62 @@
+"""Secrets that two nodes share to know each other. They are never shown: not in logs, errors or repr()."""
+
+import hashlib
+import hmac
+import os
+import stat
+from pathlib import Path
+
+from penstock.base.errors import ConfigurationError
+
+SECRET_SIZE_MIN = 16
+SECRET_SIZE_MAX = 4_096
+
+
+class Secret:
+    """A shared secret; it can prove that it is known and check such a proof, nothing else."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes) -> None:
+        if not SECRET_SIZE_MIN <= len(key) <= SECRET_SIZE_MAX:
+            raise ConfigurationError(
+                f"a secret of {len(key)} bytes",
+                hint=f"{SECRET_SIZE_MIN} to {SECRET_SIZE_MAX} are taken; `openssl rand -hex 32` makes a good one",
+            )
+        self._key = key
+
+    def prove(self, statement: bytes) -> bytes:
+        """The HMAC-SHA256 of the statement: 32 bytes."""
+        return hmac.digest(self._key, statement, hashlib.sha256)
+
+    def is_proof(self, proof: bytes, statement: bytes) -> bool:
+        return hmac.compare_digest(proof, self.prove(statement))
+
+    def __repr__(self) -> str:
+        return "Secret(hidden)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is not to be pickled")
+
+
+def read_secret(path: Path) -> Secret:
+    """The secret in a file that only its owner can read; white space around it does not count."""
+    where = str(path)
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ConfigurationError("is not a regular file", where=where)
+            if status.st_mode & 0o077:
+                raise ConfigurationError(
+                    f"others may use this file (mode {stat.S_IMODE(status.st_mode):04o})", where=where, hint="chmod 600"
+                )
+            if status.st_uid not in (0, os.geteuid()):
+                raise ConfigurationError("belongs to somebody else", where=where, hint="the owner could change it")
+            data = file.read(SECRET_SIZE_MAX + 1)
+    except OSError as error:
+        raise ConfigurationError(f"cannot be read: {error.strerror}", where=where) from None
+    try:
+        return Secret(data.strip())
+    except ConfigurationError as error:
+        raise ConfigurationError(error.what, where=where, hint=error.hint) from None

@@ -1,0 +1,362 @@
+"""Runs a session core (net/events.py) on a TCP connection with asyncio: reading, writing, back-pressure, end.
+
+Everything is bounded: what is read ahead (inbox), what is written ahead (a sender waits, and a peer that takes nothing
+for too long is cut off), how many connections a server has, how long a handshake and an end may take.
+"""
+
+import asyncio
+import ipaddress
+import ssl
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Generic, Self, TypeVar
+
+from penstock.base.clock import Clock, SystemClock
+from penstock.base.core import Core
+from penstock.base.counters import Cause, Counters
+from penstock.base.errors import ConfigurationError, ConnectionLostError, PenstockError, UnreachableError
+from penstock.base.log import logger
+from penstock.net.agent import CoreRunner
+from penstock.net.config import StreamConfig
+from penstock.net.events import (
+    BytesReceived,
+    ClockSampled,
+    Close,
+    Connected,
+    Disconnect,
+    EndOfStream,
+    Opened,
+    ReadingPaused,
+    Received,
+    Send,
+    SendBytes,
+    SessionEvent,
+    SessionInstruction,
+)
+
+READ_SIZE = 65_536
+
+log = logger("net.stream")
+
+M = TypeVar("M")
+P = TypeVar("P")
+
+
+class StreamConnection(Generic[M, P]):
+    """One connection: send(), receive() or `async for`, close(). M is what its messages are, P what describes a peer.
+
+    Made by a StreamServer or by connect_stream(), after the handshake.
+    """
+
+    def __init__(
+        self,
+        core: Core[SessionEvent, SessionInstruction],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        config: StreamConfig,
+        counters: Counters,
+        clock: Clock | None = None,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._config = config
+        self._counters = counters
+        self.clock = clock or SystemClock()
+        self.address = _address_of(writer)
+        self._peer: P | None = None
+        self._inbox: deque[M] = deque()
+        self._changed = asyncio.Event()  # of _peer, _inbox or _end, for whoever waits in receive()
+        self._room = asyncio.Event()
+        self._sending = asyncio.Lock()
+        self._end: Disconnect | None = None
+        self._over = asyncio.Event()
+        self._runner: CoreRunner[SessionEvent, SessionInstruction] = CoreRunner(core, self._carry_out, clock=self.clock)
+        self._runner.failed.add_done_callback(self._on_core_failed)
+        writer.transport.set_write_buffer_limits(high=config.write_size_max)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def peer(self) -> P:
+        assert self._peer is not None, "known when opened() has returned"
+        return self._peer
+
+    @property
+    def is_over(self) -> bool:
+        return self._end is not None
+
+    async def opened(self) -> None:
+        """When the handshake is done; raises why it failed."""
+        while self._peer is None:
+            self._raise_if_over()
+            await self._change()
+
+    async def opened_or_closed(self) -> Self:
+        """This connection, open; or closed, when opening it failed."""
+        try:
+            await self.opened()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def send(self, message: M) -> None:
+        """Returns when the connection can take more; waits for a slow peer, up to a bound."""
+        async with self._sending:
+            self._raise_if_over()
+            self._runner.handle(Send(message))
+            await self._drain()
+            self._raise_if_lost()
+
+    async def receive(self) -> M | None:
+        """The next message, or None after a goodbye; raises why the connection ended otherwise."""
+        while not self._inbox:
+            if self._end is not None:
+                self._raise_if_lost()
+                return None
+            await self._change()
+        message = self._inbox.popleft()
+        self._room.set()
+        return message
+
+    async def __aiter__(self) -> AsyncIterator[M]:
+        while (message := await self.receive()) is not None:
+            yield message
+
+    async def close(self, reason: str = "") -> None:
+        """Say goodbye and end; safe to call more than once."""
+        self._runner.handle(Close(reason))
+        await asyncio.shield(self._task)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def sampled(self, instruction: ClockSampled) -> None:
+        """A heartbeat was answered; for those who estimate clocks."""
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    def _raise_if_over(self) -> None:
+        self._raise_if_lost()
+        if self._end is not None:
+            raise ConnectionLostError("the connection has ended")
+
+    def _raise_if_lost(self) -> None:
+        if self._end is not None and self._end.error is not None:
+            raise self._end.error
+
+    # The work
+
+    async def _run(self) -> None:
+        """From the first byte until the socket is closed."""
+        self._runner.handle(Connected())
+        reading = asyncio.get_running_loop().create_task(self._read())
+        reading.add_done_callback(self._on_reading_done)
+        await self._over.wait()
+        reading.cancel()
+        await asyncio.wait([reading])
+        self._runner.stop()
+        await self._linger()
+
+    async def _read(self) -> None:
+        while True:
+            try:
+                data = await self._reader.read(READ_SIZE)
+            except OSError:
+                data = b""
+            self._runner.handle(BytesReceived(data) if data else EndOfStream())
+            if not data:
+                return
+            await self._drain()
+            if len(self._inbox) >= self._config.inbox_messages_max:
+                await self._wait_for_room()
+
+    async def _wait_for_room(self) -> None:
+        while len(self._inbox) >= self._config.inbox_messages_max:
+            self._runner.handle(ReadingPaused())
+            self._room.clear()
+            await self._room.wait()
+
+    async def _drain(self) -> None:
+        try:
+            async with asyncio.timeout(self._config.write_ms / 1_000):
+                await self._writer.drain()
+        except TimeoutError:
+            what = f"the peer took no bytes for {self._config.write_ms} ms"
+            self._finish(Disconnect(Cause.SLOW, ConnectionLostError(what)))
+            self._writer.transport.abort()
+        except OSError:
+            self._runner.handle(EndOfStream())
+
+    async def _linger(self) -> None:
+        """Let the last words out. Closing while unread bytes lie here would reset the connection and destroy them."""
+        try:
+            async with asyncio.timeout(self._config.linger_ms / 1_000):
+                if self._writer.can_write_eof() and not self._writer.is_closing():
+                    self._writer.write_eof()
+                    while await self._reader.read(READ_SIZE):
+                        continue
+                self._writer.close()
+                await self._writer.wait_closed()
+        except (OSError, TimeoutError) as error:
+            log.debug("connection_aborted", address=self.address, error=repr(error))
+            self._writer.transport.abort()
+
+    def _carry_out(self, instruction: SessionInstruction) -> None:
+        match instruction:
+            case SendBytes():
+                if not self._writer.is_closing():  # else reading will find out
+                    self._writer.write(instruction.data)
+            case Received():
+                self._inbox.append(instruction.message)
+                self._changed.set()
+            case ClockSampled():
+                self.sampled(instruction)
+            case Opened():
+                self._peer = instruction.peer
+                self._counters.add("connections_opened")
+                self._changed.set()
+            case Disconnect():
+                self._finish(instruction)
+
+    def _finish(self, end: Disconnect) -> None:
+        if self._end is not None:
+            return
+        self._end = end
+        name = "connections_refused" if self._peer is None else "connections_closed"
+        self._counters.add(name, cause=end.cause)
+        if end.error is not None:
+            log.warning(name.replace("connections", "connection"), address=self.address, error=str(end.error))
+        self._changed.set()
+        self._over.set()
+
+    def _on_reading_done(self, reading: "asyncio.Task[None]") -> None:
+        if not reading.cancelled() and (error := reading.exception()) is not None:
+            log.error("reading_failed", address=self.address, error=repr(error))
+            self._fail()
+
+    def _on_core_failed(self, _: object) -> None:
+        self._fail()
+
+    def _fail(self) -> None:
+        self._finish(Disconnect(Cause.FAILED, ConnectionLostError("this side failed", hint="its log says how")))
+
+
+class StreamServer:
+    """Accepts connections and has `serve(connection)` called for each whose handshake succeeds, until close().
+
+    What `serve` raises ends its connection and is logged. Port 0 takes a free one.
+    """
+
+    def __init__(
+        self,
+        connection: Callable[[asyncio.StreamReader, asyncio.StreamWriter], StreamConnection[Any, Any]],
+        serve: Callable[[Any], Awaitable[None]],
+        *,
+        host: str,
+        port: int,
+        config: StreamConfig,
+        counters: Counters,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self._connection = connection
+        self._serve = serve
+        self._host = host
+        self._port = port
+        self._config = config
+        self._counters = counters
+        self._tls = tls
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections: set[StreamConnection[Any, Any]] = set()
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None, "known when start() has returned"
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def start(self) -> None:
+        patience = {} if self._tls is None else {"ssl_handshake_timeout": self._config.handshake_ms / 1_000}
+        try:
+            self._server = await asyncio.start_server(
+                self._accept, self._host, self._port, ssl=self._tls, limit=READ_SIZE, **patience
+            )
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot listen on {self._host}:{self._port}: {error.strerror}", hint="choose another port, or 0"
+            ) from None
+        log.info("listening", host=self._host, port=self.port)
+
+    async def close(self) -> None:
+        """Accept no more, say goodbye to all, and wait for their `serve` to return, up to linger_ms."""
+        if self._server is None:
+            return
+        self._server.close()
+        tasks = list(self._tasks)
+        await asyncio.gather(*(connection.close() for connection in list(self._connections)))
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self._config.linger_ms / 1_000)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._tasks) >= self._config.connections_max:
+            self._counters.add("connections_refused", cause=Cause.CONNECTION_LIMIT)
+            writer.transport.abort()
+            return
+        task = asyncio.get_running_loop().create_task(self._converse(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = self._connection(reader, writer)
+        self._connections.add(connection)
+        try:
+            await connection.opened()
+            await self._serve(connection)
+        except PenstockError as error:
+            if not connection.is_over:
+                log.error("connection_failed", address=connection.address, code=error.code, error=str(error))
+        except Exception as error:
+            log.error("connection_failed", address=connection.address, error=repr(error))
+        finally:
+            await connection.close()
+            self._connections.discard(connection)
+
+
+async def open_stream(
+    host: str, port: int, *, tls: ssl.SSLContext | None, timeout_ms: int
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    try:
+        async with asyncio.timeout(timeout_ms / 1_000):
+            return await asyncio.open_connection(host, port, ssl=tls, limit=READ_SIZE)
+    except (OSError, TimeoutError) as error:
+        raise UnreachableError(
+            f"cannot connect: {error or 'no answer'}", where=f"{host}:{port}", hint="is the server running there?"
+        ) from None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this one for sure; a name other than localhost is not, wherever it leads today."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _address_of(writer: asyncio.StreamWriter) -> str:
+    name = writer.get_extra_info("peername")
+    return f"{name[0]}:{name[1]}" if name else "unknown"

@@ -1,0 +1,351 @@
+"""Control connections over real sockets: good peers, and every kind of bad one."""
+
+import asyncio
+import contextlib
+import shutil
+import socket
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.base.counters import Counters
+from penstock.base.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    LocalProtocolError,
+    RefusedError,
+    RemoteProtocolError,
+    UnreachableError,
+    VersionError,
+)
+from penstock.net import ControlConnection, ControlProtocol, ControlServer, Secret, Version, connect_control
+from penstock.net.config import ControlConfig
+from penstock.net.framing import encode_frame
+from unit.net_kit import ECHO, NEWER, SECRET, Later, Number, Say, echo, run, until
+
+QUICK = ControlConfig(handshake_ms=2_000, write_ms=200, write_size_max=4_096, message_size_max=100_000, linger_ms=200)
+
+
+@contextlib.asynccontextmanager
+async def serving(serve: Any = echo, **options: Any) -> AsyncIterator[ControlServer]:
+    async with ControlServer(ECHO, serve, **{"node": "server", "config": QUICK, **options}) as server:
+        yield server
+
+
+def connect(server: ControlServer, **options: Any) -> Coroutine[Any, Any, ControlConnection[Any]]:
+    return connect_control(ECHO, "127.0.0.1", server.port, **{"node": "client", "config": QUICK, **options})
+
+
+async def answer_to(server: ControlServer, data: bytes, *, eof: bool = False) -> bytes:
+    """What a server says to bytes that no client of ours would send, until it hangs up."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    try:
+        writer.write(data)
+        if eof:
+            writer.write_eof()
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def is_serving(server: ControlServer, **options: Any) -> None:
+    async with await connect(server, **options) as connection:
+        await connection.send(Say("still there?"))
+        assert await connection.receive() == Say("still there?")
+
+
+@pytest.mark.spec("OPS-2")
+@pytest.mark.parametrize("secret", [None, SECRET])
+def test_messages_come_back_and_goodbyes_are_clean(secret: Secret | None) -> None:
+    async def main() -> None:
+        async with serving(secret=secret) as server:
+            async with await connect(server, secret=secret) as connection:
+                assert connection.peer.node == "server"
+                assert connection.peer.is_authenticated == (secret is not None)
+                for number in range(1_000):
+                    await connection.send(Number(number))
+                    assert await connection.receive() == Number(number)
+            assert connection.is_over
+            assert await connection.receive() is None
+            with pytest.raises(ConnectionLostError):
+                await connection.send(Say("too late"))
+            await until(lambda: server.counters["connections_closed"])
+            assert server.counters.by_cause("connections_closed") == {"goodbye": 1}
+
+    run(main())
+
+
+@pytest.mark.spec("OPS-3")
+def test_the_heartbeat_estimates_the_clock() -> None:
+    async def main() -> None:
+        async with serving() as server, await connect(server) as connection:
+            await until(lambda: connection.clock_estimate() is not None)
+            estimate = connection.clock_estimate()
+            assert estimate is not None
+            assert abs(estimate.offset_ns) <= estimate.error_ns
+
+    run(main())
+
+
+@pytest.mark.spec("OPS-2")
+def test_a_wrong_secret_is_refused_and_counted() -> None:
+    async def main() -> None:
+        async with serving(secret=SECRET) as server:
+            with pytest.raises(RefusedError, match="do not have the same secret"):
+                await connect(server, secret=Secret(b"another one, also long"))
+            with pytest.raises(RemoteProtocolError, match="only the server has a secret"):
+                await connect(server)
+            await until(lambda: server.counters.by_cause("connections_refused") == {"authentication": 2})
+            await is_serving(server, secret=SECRET)
+
+    run(main())
+
+
+@pytest.mark.spec("OPS-4")
+def test_versions_meet_or_are_named() -> None:
+    async def main() -> None:
+        async with serving() as server:
+            newer = await connect_control(NEWER, "127.0.0.1", server.port, node="newer")
+            async with newer:
+                assert newer.peer.version == Version(1, 2)
+                await newer.send(Later("nobody knows"))
+                await newer.send(Say("known"))
+                assert await newer.receive() == Say("known")
+            assert server.counters.by_cause("messages_skipped") == {"kind": 1}
+            other = ControlProtocol("echo", Version(2, 0), Say)
+            with pytest.raises(VersionError, match=r"echo 2\.0.*echo 1\.2"):
+                await connect_control(other, "127.0.0.1", server.port, node="other")
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("data", "cause"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "length"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"r" * 500, "length"),
+        (encode_frame(b"rubbish"), "message"),
+        (encode_frame(b""), "message"),
+        (b"\xff" * 100_000, "length"),
+    ],
+)
+def test_garbage_is_counted_and_the_server_lives(data: bytes, cause: str) -> None:
+    async def main() -> None:
+        async with serving() as server:
+            said = await answer_to(server, data)
+            assert b"error" in said
+            assert server.counters.by_cause("connections_refused") == {cause: 1}
+            await is_serving(server)
+
+    run(main())
+
+
+def test_last_words_reach_a_peer_that_is_still_sending() -> None:
+    def send_and_read(port: int) -> bytes:
+        with socket.create_connection(("127.0.0.1", port)) as stream:
+            stream.sendall(b"\xff" * 8_000_000)  # would fail with a reset if the server closed at once
+            stream.shutdown(socket.SHUT_WR)
+            return stream.recv(10_000)
+
+    async def main() -> None:
+        async with serving(config=ControlConfig(linger_ms=20_000)) as server:
+            assert b"a frame of 4294967295 bytes" in await asyncio.to_thread(send_and_read, server.port)
+
+    run(main())
+
+
+def test_a_peer_that_goes_away_in_the_middle() -> None:
+    async def main() -> None:
+        async with serving() as server:
+            await answer_to(server, b"\x20\0", eof=True)  # half a handshake
+            await until(lambda: server.counters.by_cause("connections_refused") == {"cut": 1})
+            connection = await connect(server)
+            connection._writer.write(encode_frame(ECHO.encode(Say("x" * 100), 1_000))[:50])
+            await connection._writer.drain()
+            connection._writer.transport.abort()
+            with pytest.raises(ConnectionLostError):
+                await connection.receive()
+            await until(lambda: server.counters.by_cause("connections_closed") == {"cut": 1})
+            await connection.close()
+            await is_serving(server)
+
+    run(main())
+
+
+def test_an_oversized_frame_ends_the_connection_with_an_explanation() -> None:
+    async def main() -> None:
+        async with serving(config=ControlConfig(message_size_max=1_000)) as server:
+            connection = await connect(server)
+            with pytest.raises(LocalProtocolError):
+                await connection.send(Say("x" * 200_000))  # ours refuses to send it, and lives on
+            await connection.send(Say("x" * 5_000))  # allowed here, too long there
+            with pytest.raises(RefusedError, match="at most 1000"):
+                await connection.receive()
+            await connection.close()
+            await until(lambda: server.counters.by_cause("connections_closed") == {"length": 1})
+
+    run(main())
+
+
+def test_a_silent_stranger_is_cut_off() -> None:
+    async def main() -> None:
+        async with serving(config=ControlConfig(handshake_ms=50)) as server:
+            assert b"handshake" in await answer_to(server, b"")
+            assert server.counters.by_cause("connections_refused") == {"silent": 1}
+
+    run(main())
+
+
+def test_a_peer_that_stops_answering_is_given_up() -> None:
+    async def main() -> None:
+        async with serving(config=ControlConfig(ping_ms=20, silence_ms=100)) as server:
+            connection = await connect(server)
+            connection._runner.stop()  # it goes on reading, but its session is dead
+            await until(lambda: server.counters.by_cause("connections_closed") == {"silent": 1})
+            connection._fail()
+            await connection.close()
+
+    run(main())
+
+
+def test_a_peer_that_does_not_read_is_cut_off() -> None:
+    async def flood(connection: Any) -> None:
+        while True:
+            await connection.send(Say("x" * 50_000))
+
+    async def main() -> None:
+        async with serving(flood) as server:
+            config = ControlConfig(inbox_messages_max=1, linger_ms=100)
+            connection = await connect(server, config=config)  # takes nothing, so it soon reads nothing
+            await until(lambda: server.counters.by_cause("connections_closed") == {"slow": 1})
+            await connection.close()
+
+    run(main())
+
+
+def test_a_slow_application_is_waited_for() -> None:
+    """Back-pressure: the sender waits, nothing is lost, and neither side takes the other for dead."""
+
+    async def flood(connection: Any) -> None:
+        for number in range(2_000):
+            await connection.send(Number(number, "x" * 1_000))
+
+    async def main() -> None:
+        patient = ControlConfig(inbox_messages_max=4, write_size_max=4_096, ping_ms=20, silence_ms=200)
+        async with serving(flood, config=patient) as server:
+            connection = await connect(server, config=patient)
+            await asyncio.sleep(0.5)  # longer than the silence that is allowed
+            got = [message.value async for message in connection]
+            assert got == list(range(2_000))
+
+    run(main())
+
+
+def test_connections_beyond_the_limit_are_refused() -> None:
+    async def main() -> None:
+        async with serving(config=ControlConfig(connections_max=3)) as server:
+            friends = [await connect(server) for _ in range(3)]
+            for _ in range(5):
+                with pytest.raises((ConnectionLostError, UnreachableError)):
+                    await connect(server)
+            assert server.counters.by_cause("connections_refused") == {"connection_limit": 5}
+            await friends.pop().close()
+            await until(lambda: server.counters["connections_closed"] == 1)
+            await until(lambda: len(server._tasks) == 2)
+            friends.append(await connect(server))
+            for friend in friends:
+                await friend.send(Say("mine"))
+                assert await friend.receive() == Say("mine")
+            await asyncio.gather(*(friend.close() for friend in friends))
+
+    run(main())
+
+
+@pytest.mark.spec("OPS-8")
+def test_a_server_that_stops_says_goodbye() -> None:
+    async def main() -> None:
+        counters = Counters("control")
+        async with serving(counters=counters) as server:
+            connections = [await connect(server) for _ in range(5)]
+        for connection in connections:
+            assert await connection.receive() is None
+            await connection.close()
+        assert counters.by_cause("connections_closed") == {"closed": 5}
+        with pytest.raises(UnreachableError):
+            await connect_control(ECHO, "127.0.0.1", 1, node="late")
+
+    run(main())
+
+
+def test_a_handler_that_fails_ends_its_connection_only() -> None:
+    async def fail(connection: Any) -> None:
+        message = await connection.receive()
+        if message == Say("fail"):
+            raise ZeroDivisionError
+        await connection.send(message)
+
+    async def main() -> None:
+        async with serving(fail) as server:
+            async with await connect(server) as connection:
+                await connection.send(Say("fail"))
+                assert await connection.receive() is None
+            await is_serving(server)
+
+    run(main())
+
+
+@pytest.mark.spec("OPS-2")
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "example.org"])
+def test_beyond_this_host_tls_and_a_secret_are_needed(host: str) -> None:
+    tls = ssl.create_default_context()
+    for options in ({}, {"tls": tls}, {"secret": SECRET}):
+        with pytest.raises(ConfigurationError, match="beyond this host needs"):
+            ControlServer(ECHO, echo, node="n", host=host, **options)
+        with pytest.raises(ConfigurationError, match="beyond this host needs"):
+            run(connect_control(ECHO, host, 1, node="n", **options))
+    blind = ssl.create_default_context()
+    blind.check_hostname = False
+    with pytest.raises(ConfigurationError, match="any certificate"):
+        run(connect_control(ECHO, host, 1, node="n", secret=SECRET, tls=blind))
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate for 127.0.0.1, with its key, in one file."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("the openssl command is needed to make a certificate")
+    key, path = tmp_path / "key.pem", tmp_path / "both.pem"
+    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    names = ["-subj", "/CN=penstock test", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+    subprocess.run([*command, *names, "-keyout", key, "-out", path], check=True, capture_output=True, timeout=60)
+    path.write_bytes(path.read_bytes() + key.read_bytes())
+    return path
+
+
+@pytest.mark.spec("OPS-2")
+def test_tls(certificate: Path) -> None:
+    server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_tls.load_cert_chain(certificate)
+    client_tls = ssl.create_default_context(cafile=str(certificate))
+
+    async def main() -> None:
+        async with ControlServer(
+            ECHO, echo, node="s", host="0.0.0.0", secret=SECRET, tls=server_tls, config=QUICK
+        ) as server:
+            await is_serving(server, tls=client_tls, secret=SECRET)
+            with pytest.raises(UnreachableError, match="certificate"):
+                await connect(server, tls=ssl.create_default_context(), secret=SECRET)
+            with pytest.raises((ConnectionLostError, RemoteProtocolError)):
+                await connect(server, secret=SECRET)  # plain bytes on a TLS port
+            await is_serving(server, tls=client_tls, secret=SECRET)
+
+    run(main())

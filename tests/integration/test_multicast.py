@@ -1,0 +1,315 @@
+"""Publisher and receiver on real sockets: loopback multicast, losses, slow readers, deaths, garbage."""
+
+import asyncio
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+from integration.network_kit import free_channel, wait_until
+from penstock.base.counters import Cause
+from penstock.base.errors import ConfigurationError, LimitError, LocalProtocolError
+from penstock.middleware import (
+    Deliver,
+    DeliverBatch,
+    LossReceipt,
+    OutgoingBatch,
+    PublisherConfig,
+    ReceiverConfig,
+    StreamEnded,
+    StreamStarted,
+    TopicList,
+)
+from penstock.middleware.driver import MulticastPublisher, MulticastReceiver, claim_epoch
+from penstock.net.udp import Channel
+from penstock.wire import encode_gone, encode_nack
+
+QUICK = PublisherConfig(linger_ms=1)
+FROM_START = ReceiverConfig(join="start")
+TOPICS = TopicList(["t.one", "t.two"])
+
+
+@pytest.fixture
+def channel() -> Channel:
+    return free_channel()
+
+
+def messages_of(received: list[Any]) -> Iterator[Any]:
+    for each in received:
+        if isinstance(each, Deliver | DeliverBatch):
+            yield from each.messages
+
+
+def receive_until(receiver: MulticastReceiver, is_enough: Any, seconds: float = 30.0) -> list[Any]:
+    """Everything up to where `is_enough` says so; a DeliverBatch is kept as its messages."""
+    told: list[Any] = []
+    deadline = time.monotonic() + seconds
+    while not is_enough(told):
+        assert time.monotonic() < deadline, f"not enough came: {len(told)} things, {list(receiver.counters)}"
+        for each in receiver.receive(0.1):
+            told += list(messages_of([each])) if isinstance(each, Deliver | DeliverBatch) else [each]
+    return told
+
+
+def payloads(told: list[Any]) -> list[bytes]:
+    return [bytes(each.payload) for each in told if hasattr(each, "payload")]
+
+
+def numbered(count: int, size: int = 16) -> numpy.ndarray:
+    records = numpy.zeros((count, size), numpy.uint8)
+    records[:, :8] = numpy.arange(count, dtype="<u8").view(numpy.uint8).reshape(count, 8)
+    return records
+
+
+@pytest.mark.parametrize("spin", [False, True])
+@pytest.mark.spec("FILT-1")
+def test_messages_arrive_once_and_in_order(channel: Channel, spin: bool) -> None:
+    with MulticastReceiver([channel], spin=spin) as receiver, MulticastPublisher(channel, config=QUICK) as publisher:
+        before_ns = time.time_ns()
+        for number in range(100):
+            publisher.publish("t.single", str(number).encode(), model_id=3, model_version=2)
+        told = receive_until(receiver, lambda told: len(payloads(told)) == 100)
+        assert isinstance(told[0], StreamStarted)
+        assert payloads(told) == [str(number).encode() for number in range(100)]
+        last = told[-1]
+        assert (last.topic, last.model_id, last.model_version) == ("t.single", 3, 2)
+        assert (last.publisher_id, last.sequence) == (publisher.publisher_id, 100)
+        publisher.publish("t.single", b"timed")
+        (batch,) = [each for each in receiver.receive(5) if isinstance(each, DeliverBatch)]
+        assert before_ns <= batch.messages.arrivals_ns()[0] <= time.time_ns()
+
+
+def test_batches_are_read_as_arrays(channel: Channel) -> None:
+    with MulticastReceiver([channel], config=FROM_START) as receiver, MulticastPublisher(channel, config=QUICK) as pub:
+        sent = numbered(5_000)
+        pub.publish_batch(OutgoingBatch(TOPICS, numpy.arange(5_000) % 2, sent))
+        got: list[numpy.ndarray] = []
+        wait_until(lambda: sum(map(len, got)) == 5_000 or bool(take_records(receiver, got)), "5,000 records")
+        assert b"".join(each.tobytes() for each in got) == sent.tobytes()
+
+
+def take_records(receiver: MulticastReceiver, got: list[numpy.ndarray]) -> bool:
+    for each in receiver.receive(0.1):
+        if isinstance(each, DeliverBatch):
+            got.append(each.messages.records("V16"))
+        elif isinstance(each, Deliver):
+            got.append(numpy.frombuffer(b"".join(bytes(m.payload) for m in each.messages), "V16"))
+    return sum(map(len, got)) == 5_000
+
+
+def test_what_is_lost_on_the_way_is_repaired(channel: Channel) -> None:
+    config = PublisherConfig(packet_size_max=400, linger_ms=1)
+    with (
+        MulticastReceiver([channel], config=FROM_START, loss=0.2) as receiver,
+        MulticastPublisher(channel, config=config) as publisher,
+    ):
+        for start in range(0, 2_000, 50):
+            publisher.publish_batch(OutgoingBatch(TOPICS, 0, numbered(2_000)[start : start + 50]))
+        told = receive_until(receiver, lambda told: len(payloads(told)) == 2_000)
+        assert b"".join(payloads(told)) == numbered(2_000).tobytes()
+        assert not [each for each in told if isinstance(each, LossReceipt)]
+        assert receiver.counters["datagrams_discarded"] > 0
+        assert receiver.counters["repairs_received"] > 0
+
+
+def test_a_slow_reader_overflows_its_socket_and_catches_up(channel: Channel) -> None:
+    """More than the socket's buffer holds is sent before the reader looks; it is told of the overflow, and repaired."""
+    config = PublisherConfig(packet_size_max=65_000, retransmission_bytes_max=256 << 20, linger_ms=1)
+    window = ReceiverConfig(join="start", window_bytes_max=256 << 20)
+    with MulticastReceiver([channel], config=window) as receiver, MulticastPublisher(channel, config=config) as pub:
+        for number in range(1_500):
+            pub.publish("t.large", number.to_bytes(8, "little") + bytes(60_000))
+        told = receive_until(receiver, lambda told: len(payloads(told)) == 1_500)
+        assert [int.from_bytes(each[:8], "little") for each in payloads(told)] == list(range(1_500))
+        assert receiver.counters["datagrams_overflowed"] > 0
+
+
+def test_every_receiver_of_a_machine_gets_everything(channel: Channel) -> None:
+    with (
+        MulticastReceiver([channel], config=FROM_START, loss=0.1) as one,
+        MulticastReceiver([channel], config=FROM_START) as two,
+        MulticastPublisher(channel, config=QUICK) as publisher,
+    ):
+        for number in range(300):
+            publisher.publish("t.both", str(number).encode())
+        for receiver in (one, two):
+            told = receive_until(receiver, lambda told: len(payloads(told)) == 300)
+            assert payloads(told) == [str(number).encode() for number in range(300)]
+
+
+def test_a_large_message_is_put_together(channel: Channel) -> None:
+    with MulticastReceiver([channel], loss=0.05) as receiver, MulticastPublisher(channel, config=QUICK) as publisher:
+        content = os.urandom(1_000_000)
+        publisher.publish("t.first", b"begin")  # so that the receiver has met the stream
+        publisher.publish("t.huge", content)
+        told = receive_until(receiver, lambda told: content in payloads(told))
+        assert told[-1].topic == "t.huge"
+
+
+def test_goodbye_ends_the_stream(channel: Channel) -> None:
+    with MulticastReceiver([channel]) as receiver:
+        with MulticastPublisher(channel, config=QUICK) as publisher:
+            publisher.publish("t.last", b"words")
+        told = receive_until(receiver, lambda told: bool(told) and isinstance(told[-1], StreamEnded))
+        assert payloads(told) == [b"words"]
+        assert told[-1].cause is Cause.GOODBYE
+        with pytest.raises(LocalProtocolError):
+            publisher.publish("t.late", b"too late")
+
+
+PUBLISH_FOREVER = """
+import sys, time
+from pathlib import Path
+from penstock.middleware.driver import MulticastPublisher
+from penstock.net.udp import Channel
+channel = Channel(group=sys.argv[1], port=int(sys.argv[2]))
+publisher = MulticastPublisher(channel, publisher_id=9, epoch_path=Path(sys.argv[3]))
+number = 0
+while True:
+    publisher.publish("t.forever", str(number).encode())
+    number += 1
+    time.sleep(0.001)
+"""
+
+
+def publish_forever(channel: Channel, epoch_path: Path) -> subprocess.Popen[bytes]:
+    arguments = [sys.executable, "-c", PUBLISH_FOREVER, channel.group, str(channel.port), str(epoch_path)]
+    return subprocess.Popen(arguments)
+
+
+def test_a_publisher_that_is_killed_expires_and_comes_back_in_a_new_epoch(channel: Channel, tmp_path: Path) -> None:
+    config = ReceiverConfig(publisher_expiry_ms=500)
+    with MulticastReceiver([channel], config=config) as receiver:
+        epochs = []
+        for _ in range(2):
+            with publish_forever(channel, tmp_path / "epoch") as process:
+                try:
+                    told = receive_until(receiver, lambda told: len(payloads(told)) >= 20)
+                finally:
+                    process.kill()
+            epochs += [each.epoch for each in told if isinstance(each, StreamStarted)]
+            ended = receive_until(receiver, lambda told: bool(told) and isinstance(told[-1], StreamEnded))
+            assert ended[-1].cause is Cause.EXPIRED
+            numbers = [int(each) for each in payloads(told) + payloads(ended)]
+            assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        assert epochs == [1, 2]
+
+
+def test_garbage_on_every_port_harms_nobody(channel: Channel) -> None:
+    with (
+        MulticastReceiver([channel]) as receiver,
+        MulticastPublisher(channel, config=QUICK) as publisher,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as attacker,
+    ):
+        attacker.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+        attacker.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
+        ports = [
+            (channel.group, channel.port),
+            publisher._socket.getsockname(),
+            receiver._own.getsockname(),
+        ]
+        identity = publisher.publisher_id
+        rubbish = [b"", b"x", bytes(48), b"PS\x01\x01" + os.urandom(60), os.urandom(65_000)]
+        rubbish += [
+            encode_nack(identity, channel.group_id, 1, [(1, 2**64 - 1)]),
+            encode_gone(identity, channel.group_id, 1, [(1, 2**64 - 1)]),
+            encode_nack(77, channel.group_id, 1, [(1, 5)]),
+        ]
+        for number in range(50):
+            for data, port in itertools.product(rubbish, ports):
+                attacker.sendto(data, port)
+            publisher.publish("t.calm", str(number).encode())
+        told = receive_until(receiver, lambda told: len(payloads(told)) == 50)
+        assert payloads(told) == [str(number).encode() for number in range(50)]
+        assert not [each for each in told if isinstance(each, LossReceipt)]
+        assert {Cause.FOREIGN, Cause.CHECKSUM} & set(receiver.counters.by_cause("packets_dropped"))
+        wait_until(lambda: publisher.counters["packets_dropped"] > 0, "the publisher counting rubbish")
+
+
+def test_in_an_asyncio_loop(channel: Channel) -> None:
+    async def listen(receiver: MulticastReceiver, publisher: MulticastPublisher) -> list[bytes]:
+        got: list[bytes] = []
+        publisher.publish("t.async", b"0")
+        stream = receiver.stream()
+        async for received in stream:
+            got += [bytes(each.payload) for each in messages_of(received)]
+            if len(got) == 10:
+                await stream.aclose()
+                return got
+            publisher.publish("t.async", str(len(got)).encode())
+        return got
+
+    with (
+        MulticastReceiver([channel], config=FROM_START, loss=0.2) as receiver,
+        MulticastPublisher(channel, config=QUICK) as publisher,
+    ):
+        got = asyncio.run(asyncio.wait_for(listen(receiver, publisher), 30))
+    assert got == [str(number).encode() for number in range(10)]
+
+
+LISTEN_FOREVER = """
+import sys
+from penstock.middleware.driver import MulticastReceiver
+from penstock.net.udp import Channel
+with MulticastReceiver([Channel(group=sys.argv[1], port=int(sys.argv[2]))], spin=sys.argv[3] == "spin") as receiver:
+    print("listening", flush=True)
+    for message in receiver:
+        pass
+"""
+
+
+@pytest.mark.parametrize("mode", ["spin", "block"])
+def test_ctrl_c_interrupts_a_waiting_receiver(channel: Channel, mode: str) -> None:
+    arguments = [sys.executable, "-c", LISTEN_FOREVER, channel.group, str(channel.port), mode]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"listening\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) != 0
+        assert b"KeyboardInterrupt" in process.stderr.read()
+
+
+def test_what_cannot_be_published_is_refused_and_the_rest_goes_on(channel: Channel) -> None:
+    config = PublisherConfig(retransmission_packets_max=4, linger_ms=1)
+    with MulticastReceiver([channel]) as receiver, MulticastPublisher(channel, config=config) as publisher:
+        publisher.publish("t.good", b"1")
+        with pytest.raises(LimitError):
+            publisher.publish_batch(OutgoingBatch(TOPICS, 0, numbered(10_000)))
+        with pytest.raises(LocalProtocolError):
+            publisher.publish_batch(OutgoingBatch(TOPICS, 0, numpy.zeros((1, 5_000), numpy.uint8)))
+        with pytest.raises(LocalProtocolError):
+            OutgoingBatch(TOPICS, 2, numbered(1))
+        publisher.publish("t.good", b"2")
+        assert payloads(receive_until(receiver, lambda told: len(payloads(told)) == 2)) == [b"1", b"2"]
+
+
+def test_addresses_that_cannot_be_used_are_explained() -> None:
+    with pytest.raises(ConfigurationError, match="ip addr"):
+        MulticastReceiver([Channel(interface="192.0.2.1")])
+    with pytest.raises(ConfigurationError, match="ip addr"):
+        MulticastPublisher(Channel(interface="192.0.2.1"))
+    for wrong in ("239.1.1.1", "10.0.0.1:7000", "239.1.1.1:port", "239.1.1.1:0", "239.1.1.1:65536"):
+        with pytest.raises(ConfigurationError):
+            Channel.parse(wrong)
+    assert str(Channel.parse("239.1.1.1:7000")) == "239.1.1.1:7000"
+    with pytest.raises(ConfigurationError, match="epoch_path"):
+        MulticastPublisher(Channel(), publisher_id=7)
+
+
+def test_epochs_grow_with_every_start(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "epoch"
+    assert [claim_epoch(path) for _ in range(3)] == [1, 2, 3]
+    path.write_bytes(path.read_bytes()[:-3])  # the last slot was torn by a crash
+    assert claim_epoch(path) == 3
+    with pytest.raises(ConfigurationError, match="cannot be kept"):
+        claim_epoch(tmp_path)
