@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from integration.command_kit import COMMAND
-
 from penstock.bench.catalogue import BENCHES
 
 
@@ -25,7 +24,7 @@ def test_help_teaches() -> None:
         assert command in result.stdout
 
 
-@pytest.mark.parametrize("command", ["demo", "pub", "sub", "capture", "sim", "bench", "model", "clock"])
+@pytest.mark.parametrize("command", ["demo", "pub", "sub", "capture", "sim", "bench", "model", "journal", "clock"])
 def test_every_command_explains_itself(command: str) -> None:
     result = run(command, "--help")
     assert result.returncode == 0

@@ -76,6 +76,7 @@ CATALOGUE = {
     "disk_failures": "Writes and syncs of a journal that failed, by the system's error",
     "segments_created": "Journal segments begun",
     "segments_removed": "Journal segments removed, because they were too old or too many",
+    "records_served": "Journal records sent to followers",
     "connections_opened": "Connections whose handshake succeeded",
     "connections_refused": "Connections that ended before their handshake was done, by cause",
     "connections_closed": "Connections that ended after their handshake, by cause",

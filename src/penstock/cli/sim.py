@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 import typer
@@ -10,8 +10,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from penstock.base.errors import ConfigurationError, SimulationError
-from penstock.sim import Summary, run_seed
+from penstock.sim import JournalSummary, Summary, run_journal_seed, run_seed
 
+Scenario: TypeAlias = Literal["middleware", "journal"]
+
+JOURNAL_KEPT = "every acknowledged record is there, unchanged and in order"
 KEPT = "every message was delivered once and in order, or reported lost"
 
 COLUMNS = ("seed", "secs", "published", "delivered", "lost", "repairs", "reported", "crashes", "digest")
@@ -28,18 +31,22 @@ def sim(
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds to run, one after the other.")] = 1,
     trace: Annotated[Path | None, typer.Option(help="Write every event of the run to this file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per line and seed, for programs.")] = False,
+    scenario: Annotated[
+        Scenario, typer.Option(help="Publishers and receivers on a faulty network, or a journal on a faulty disk.")
+    ] = "middleware",
 ) -> None:
     """Run a simulated plant from a seed: loss, reordering, partitions, crashes, failing disks.
 
-    Checkers judge it from outside: every message delivered exactly once and in order, or reported lost. When they
-    object, the command prints the last events, exits with status 1, and the same seed replays the same run.
+    Checkers judge it from outside: every message delivered exactly once and in order, or reported lost; of a journal,
+    every acknowledged record there after any crash. When they object, the command prints the last events, exits with
+    status 1, and the same seed replays the same run.
     """
     if trace is not None and seeds > 1:
         raise ConfigurationError(
             f"--trace writes the events of one run, but --seeds asks for {seeds}", hint="trace one seed at a time"
         )
     console = Console(stderr=True)
-    summaries = []
+    summaries: list[Summary | JournalSummary] = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("simulating", total=seeds * minutes * 60)
         for number in range(seeds):
@@ -48,24 +55,42 @@ def sim(
             def show(seconds: float, done: float = done, current: int = seed + number) -> None:
                 progress.update(task, completed=done + seconds, description=f"seed {current}")
 
-            summaries.append(_run(seed + number, minutes, trace, show))
+            summaries.append(_run(scenario, seed + number, minutes, trace, show))
             if json:
                 typer.echo(msgspec.json.encode(summaries[-1]))
     if not json:
-        typer.echo(_one(summaries[0]) if seeds == 1 else _several(summaries))
+        typer.echo(_text(summaries))
 
 
-def _run(seed: int, minutes: float, trace: Path | None, show: Callable[[float], None]) -> Summary:
+def _run(
+    scenario: Scenario, seed: int, minutes: float, trace: Path | None, show: Callable[[float], None]
+) -> Summary | JournalSummary:
+    run = run_journal_seed if scenario == "journal" else run_seed
     if trace is None:
-        return run_seed(seed, seconds=minutes * 60, progress=show)
+        return run(seed, seconds=minutes * 60, progress=show)
     try:
         with trace.open("w", encoding="utf-8") as stream:
-            return run_seed(seed, seconds=minutes * 60, trace=stream, progress=show)
+            return run(seed, seconds=minutes * 60, trace=stream, progress=show)
     except (OSError, SimulationError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__
         if not isinstance(cause, OSError):
             raise
         raise ConfigurationError(f"cannot be written: {cause.strerror}", where=f"--trace {trace}") from None
+
+
+def _text(summaries: list[Summary | JournalSummary]) -> str:
+    plants = [each for each in summaries if isinstance(each, Summary)]
+    if plants:
+        return _one(plants[0]) if len(plants) == 1 else _several(plants)
+    return "\n".join(_journal(each) for each in summaries if isinstance(each, JournalSummary))
+
+
+def _journal(summary: JournalSummary) -> str:
+    """A line for everything that was counted."""
+    counts = msgspec.structs.asdict(summary) | {"digest": summary.digest[:16]}
+    del counts["seed"]
+    lines = [f"  {name.replace('_', ' '):30} {value:>16}" for name, value in counts.items()]
+    return "\n".join([f"seed {summary.seed}: {JOURNAL_KEPT}", *lines])
 
 
 def _one(summary: Summary) -> str:

@@ -64,7 +64,6 @@ class Journal:
     def __init__(
         self,
         config: JournalConfig,
-        journal_id: bytes,
         recovery: Recovery,
         randomness: Randomness,
         counters: Counters,
@@ -76,7 +75,7 @@ class Journal:
         self.error: JournalError | None = None
         """Why appends are refused, if they are."""
         self._config = config
-        self._journal_id = journal_id
+        self._journal_id = recovery.journal_id
         self._randomness = randomness
         self._counters = counters
         self._wall_offset_ns = wall_ns - now_ns
@@ -302,13 +301,16 @@ class Journal:
     # Retention
 
     def _expire(self, now_ns: int) -> list[JournalInstruction]:
-        """Whole segments that are too many or too old; never the one in use."""
+        """Whole segments that are too many or too old; never the one in use, nor the newest acknowledged records."""
         removed: list[JournalInstruction] = []
-        while len(self._segments) > 1 and (self._is_too_large() or self._is_too_old(now_ns)):
+        while self._has_spare_segment() and (self._is_too_large() or self._is_too_old(now_ns)):
             removed.append(RemoveSegment(self._segments.pop(0).first_sequence))
         if removed:
             self._counters.add("segments_removed", len(removed))
         return removed
+
+    def _has_spare_segment(self) -> bool:
+        return len(self._segments) > 1 and self._segments[1].first_sequence <= self.durable_sequence
 
     def _is_too_large(self) -> bool:
         limit = self._config.retention_bytes
@@ -320,7 +322,7 @@ class Journal:
 
     def _expiry_ns(self) -> int | None:
         """When the oldest segment will have ended too long ago; it ended when the next one began."""
-        if len(self._segments) < 2 or not self._config.retention_seconds:
+        if not self._config.retention_seconds or not self._has_spare_segment():
             return None
         ended_ns = self._segments[1].header.created_ns - self._wall_offset_ns
         return ended_ns + self._config.retention_seconds * NS_PER_SECOND

@@ -27,9 +27,8 @@ from typing_extensions import Buffer
 from penstock.base.clock import NS_PER_SECOND, NS_PER_US, SystemRandomness, random_bytes
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
-from penstock.base.errors import JournalCorruptError, JournalError, LocalProtocolError
+from penstock.base.errors import JournalError, LocalProtocolError
 from penstock.base.log import logger
-from penstock.journal._log import RecordBuffer
 from penstock.journal.config import JournalConfig
 from penstock.journal.core import Journal
 from penstock.journal.events import (
@@ -91,13 +90,14 @@ class JournalWriter:
         JournalLockedError when it has a writer already; JournalCorruptError when acknowledged records are damaged.
         """
         config = config or JournalConfig()
-        directory = WritableDirectory(Path(path))
+        directory = WritableDirectory(Path(path), config.preallocate_bytes)
         try:
-            mark, recovery = _recover(directory)
+            run_id = boot_id()
+            recovery = _recover(directory, run_id)
+            mark = Mark(journal_id=recovery.journal_id, boot_id=run_id, durable=recovery.next_sequence - 1)
             directory.write_mark(mark)
             core = Journal(
                 config,
-                mark.journal_id,
                 recovery,
                 SystemRandomness(),
                 counters or Counters("journal"),
@@ -286,8 +286,7 @@ class JournalWriter:
     def _follow(self, instruction: JournalInstruction) -> None:
         match instruction:
             case Acknowledged(through):
-                self._mark = msgspec.structs.replace(self._mark, durable=through)
-                self._directory.write_mark(self._mark)
+                self._renew_mark(through)
                 while self._waiting and self._waiting[0][0] <= through:
                     heapq.heappop(self._waiting)[2].set_result(through)
             case RemoveSegment(first_sequence):
@@ -305,6 +304,14 @@ class JournalWriter:
                 self._is_closed = True
             case CreateSegment() | Write() | Sync():
                 self._todo = instruction
+
+    def _renew_mark(self, durable: int) -> None:
+        """If it cannot be renewed, readers fall behind and recovery takes more care: nothing is wrong."""
+        self._mark = msgspec.structs.replace(self._mark, durable=durable)
+        try:
+            self._directory.write_mark(self._mark)
+        except OSError as error:
+            log.warning("mark_not_renewed", path=str(self.path), error=error.strerror)
 
     # The writer's own thread
 
@@ -355,31 +362,24 @@ class JournalWriter:
         self._thread.join()
         for first_sequence in self._removals:
             self._directory.remove(first_sequence)
-        if self._is_closed:
-            self._directory.sync_mark()
-        self._directory.close()
+        try:
+            if self._is_closed:
+                self._directory.trim()
+                self._directory.sync_mark()
+        finally:
+            self._directory.close()
 
 
-def _recover(directory: WritableDirectory) -> tuple[Mark, Recovery]:
+def _recover(directory: WritableDirectory, run_id: bytes) -> Recovery:
     """What is there, made good; see recovery.py."""
     directory.remove_unfinished()
-    mark = directory.read_mark()
     segments = directory.segments()
-    this_run = boot_id()
-    if not segments:
-        if mark is not None and mark.durable:
-            raise JournalCorruptError(
-                f"there are no segments, but the mark says that records up to {mark.durable} were on the disk",
-                where=str(directory.path),
-            )
-        empty = Recovery(segments=[], next_sequence=1, truncate_at=None, doubtful=RecordBuffer(1))
-        return Mark(journal_id=mark.journal_id if mark else random_bytes(16), boot_id=this_run, durable=0), empty
-    last = segments[-1]
-    recovery = recover(segments, directory.read_whole(last.first_sequence), mark, this_run)
-    if recovery.truncate_at is not None:
-        log.warning("torn_tail_cut", segment=last.name, size=last.size, good=recovery.truncate_at)
-        directory.truncate(last.first_sequence, recovery.truncate_at)
-    elif not len(recovery.doubtful):
-        directory.sync(last.first_sequence)
-    durable = recovery.next_sequence - 1
-    return Mark(journal_id=last.header.journal_id, boot_id=this_run, durable=durable), recovery
+    content = directory.read_whole(segments[-1].first_sequence) if segments else b""
+    recovery = recover(segments, content, directory.read_mark(), boot_id=run_id, new_journal_id=random_bytes(16))
+    if segments and recovery.truncate_at is not None:
+        log.warning("torn_tail_cut", segment=segments[-1].name, size=len(content), good=recovery.truncate_at)
+        directory.truncate(segments[-1].first_sequence, recovery.truncate_at)
+    elif segments and not len(recovery.doubtful):
+        directory.sync(segments[-1].first_sequence)
+    directory.sync_names()  # a process that was killed may have given a segment its name, and no more
+    return recovery

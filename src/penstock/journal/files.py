@@ -6,9 +6,11 @@ import os
 import time
 from pathlib import Path
 
+import msgspec
 from typing_extensions import Buffer
 
 from penstock.base.errors import JournalError, JournalLockedError
+from penstock.base.log import logger
 from penstock.journal._log import MARK_SIZE, SEGMENT_HEADER_SIZE
 from penstock.journal.format import (
     MARK_NAME,
@@ -21,6 +23,8 @@ from penstock.journal.format import (
     segment_name,
 )
 from penstock.journal.recovery import Segment, check_name
+
+log = logger("journal.files")
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MARK_READS_MAX = 100
@@ -40,7 +44,7 @@ def pause(seconds: float) -> None:
 
 
 class SegmentFile:
-    """A segment open for reading; it stays readable after retention has removed its name."""
+    """A segment open for reading."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -123,10 +127,11 @@ class Directory:
 class WritableDirectory(Directory):
     """What the one writer does with them; whatever fails raises OSError, and the core is told."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, preallocate_bytes: int = 0) -> None:
         """Make the directory if there is none, and lock it against other writers."""
         super().__init__(path)
-        self._active: tuple[int, int] | None = None
+        self._preallocate_bytes = preallocate_bytes
+        self._active: _ActiveFile | None = None
         self._directory_fd = self._mark_fd = -1
         try:
             _make_directory(path)
@@ -143,7 +148,7 @@ class WritableDirectory(Directory):
 
     def close(self) -> None:
         if self._active is not None:
-            os.close(self._active[1])
+            os.close(self._active.fd)
             self._active = None
         for fd in (self._mark_fd, self._directory_fd):
             if fd >= 0:
@@ -160,9 +165,10 @@ class WritableDirectory(Directory):
         return (self.path / segment_name(first_sequence)).read_bytes()
 
     def truncate(self, first_sequence: int, size: int) -> None:
-        fd = self._fd(first_sequence)
-        os.ftruncate(fd, size)
-        os.fsync(fd)
+        file = self._open(first_sequence)
+        os.ftruncate(file.fd, size)
+        os.fsync(file.fd)
+        file.allocated = file.end = size
 
     def create(self, first_sequence: int, header: bytes) -> None:
         """The header first, then the name, then the directory: no crash leaves a segment without its header."""
@@ -173,40 +179,77 @@ class WritableDirectory(Directory):
             write_all(fd, header, 0)
             os.fsync(fd)
             os.rename(new, path)
-            os.fsync(self._directory_fd)
+            self.sync_names()
         except BaseException:
             os.close(fd)
             raise
-        self._use(first_sequence, fd)
+        self.trim()
+        self._use(first_sequence, fd, len(header))
 
     def write(self, first_sequence: int, offset: int, data: Buffer) -> None:
-        write_all(self._fd(first_sequence), data, offset)
+        file = self._open(first_sequence)
+        end = offset + memoryview(data).nbytes
+        if end > file.allocated and self._preallocate_bytes:
+            self._preallocate(file, end)
+        file.end = max(file.end, end)
+        write_all(file.fd, data, offset)
 
     def sync(self, first_sequence: int) -> None:
-        os.fdatasync(self._fd(first_sequence))
+        os.fdatasync(self._open(first_sequence).fd)
+
+    def trim(self) -> None:
+        """Give back what was allocated beyond the last record of the segment in use, which is done with."""
+        if self._active is not None and self._active.allocated > self._active.end:
+            os.ftruncate(self._active.fd, self._active.end)
+            self._active.allocated = self._active.end
 
     def remove(self, first_sequence: int) -> None:
         """The directory is synced each time, so that segments vanish in their order."""
         (self.path / segment_name(first_sequence)).unlink(missing_ok=True)
-        os.fsync(self._directory_fd)
+        self.sync_names()
 
     def write_mark(self, mark: Mark) -> None:
         write_all(self._mark_fd, encode_mark(mark), 0)
 
     def sync_mark(self) -> None:
         os.fsync(self._mark_fd)
+
+    def sync_names(self) -> None:
         os.fsync(self._directory_fd)
 
-    def _fd(self, first_sequence: int) -> int:
-        if self._active is None or self._active[0] != first_sequence:
-            self._use(first_sequence, os.open(self.path / segment_name(first_sequence), os.O_RDWR | os.O_CLOEXEC))
+    def _open(self, first_sequence: int) -> "_ActiveFile":
+        if self._active is None or self._active.first_sequence != first_sequence:
+            fd = os.open(self.path / segment_name(first_sequence), os.O_RDWR | os.O_CLOEXEC)
+            self._use(first_sequence, fd, os.fstat(fd).st_size)
         assert self._active is not None
-        return self._active[1]
+        return self._active
 
-    def _use(self, first_sequence: int, fd: int) -> None:
+    def _use(self, first_sequence: int, fd: int, size: int) -> None:
         if self._active is not None:
-            os.close(self._active[1])
-        self._active = (first_sequence, fd)
+            os.close(self._active.fd)
+        self._active = _ActiveFile(first_sequence, fd, size, size)
+
+    def _preallocate(self, file: "_ActiveFile", end: int) -> None:
+        """Make the file longer than it needs to be, so that not every sync has to write its length as well.
+
+        What is gained is time only: if there is no room to spare, the write itself will say whether it fits.
+        """
+        try:
+            os.posix_fallocate(file.fd, file.allocated, end + self._preallocate_bytes - file.allocated)
+        except OSError as error:
+            log.debug("not_preallocated", path=str(self.path), error=error.strerror)
+            file.allocated = end
+        else:
+            file.allocated = end + self._preallocate_bytes
+
+
+class _ActiveFile(msgspec.Struct):
+    """The segment in use: `end` of what was written, and how much is `allocated`."""
+
+    first_sequence: int
+    fd: int
+    end: int
+    allocated: int
 
 
 def write_all(fd: int, data: Buffer, offset: int) -> None:

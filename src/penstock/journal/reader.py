@@ -237,8 +237,10 @@ class JournalReader:
                 )
             return False
         if self._segment is not None:
-            self._end_sequence = _next_first(firsts, self._segment.header.first_sequence)
-            if self._place.sequence < self._end_sequence:
+            first = self._segment.header.first_sequence
+            self._end_sequence = _next_first(firsts, first)
+            # retention may have removed the open segment and the next one: then nothing says where it ends
+            if first in firsts and self._place.sequence < self._end_sequence:
                 return True
             self.close()
         wanted = self._wanted or firsts[0]

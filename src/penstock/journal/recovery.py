@@ -52,6 +52,7 @@ class Segment(msgspec.Struct):
 class Recovery(msgspec.Struct, kw_only=True):
     """Where a writer goes on."""
 
+    journal_id: bytes
     segments: list[Segment]
     next_sequence: int
     """Of the first record that is not on the disk."""
@@ -67,23 +68,22 @@ class SegmentEnd(msgspec.Struct, kw_only=True):
     next_sequence: int
     offset: int
     """Where the last good record ends."""
-    last_timestamp_ns: int | None
-    durable: int
+    first_timestamp_ns: int | None = None
+    last_timestamp_ns: int | None = None
+    durable: int = 0
     """The highest number that a record of this segment says to have been on the disk."""
 
 
-def check_chain(segments: Sequence[Segment]) -> None:
+def check_link(before: SegmentHeader, after: SegmentHeader) -> None:
     """Refuse segments that do not belong together, or do not follow each other."""
-    for before, after in itertools.pairwise(segments):
-        if after.header.journal_id != before.header.journal_id:
-            raise JournalError(
-                f"belongs to another journal than {before.name}", where=after.name, hint="move foreign files elsewhere"
-            )
-        if after.header.previous_first != before.first_sequence:
-            missing = segment_name(after.header.previous_first)
-            raise JournalCorruptError(
-                f"a segment is missing: {after.name} follows {missing}, not {before.name}", where=missing
-            )
+    name, name_before = segment_name(after.first_sequence), segment_name(before.first_sequence)
+    if after.journal_id != before.journal_id:
+        raise JournalError(
+            f"belongs to another journal than {name_before}", where=name, hint="move foreign files elsewhere"
+        )
+    if after.previous_first != before.first_sequence:
+        missing = segment_name(after.previous_first)
+        raise JournalCorruptError(f"a segment is missing: {name} follows it, not {name_before}", where=missing)
 
 
 def check_name(name: str, header: SegmentHeader) -> None:
@@ -98,11 +98,13 @@ def check_name(name: str, header: SegmentHeader) -> None:
 def scan_segment(content: Buffer, header: SegmentHeader, *, end_sequence: int | None = None) -> SegmentEnd:
     """Read good records up to `end_sequence` (the next segment's first), or up to the first bad one."""
     rows = numpy.empty(ROWS_PER_SCAN, RECORD_DTYPE)
-    end = SegmentEnd(next_sequence=header.first_sequence, offset=SEGMENT_HEADER_SIZE, last_timestamp_ns=None, durable=0)
+    end = SegmentEnd(next_sequence=header.first_sequence, offset=SEGMENT_HEADER_SIZE)
     while end_sequence is None or end.next_sequence < end_sequence:
         room = ROWS_PER_SCAN if end_sequence is None else min(ROWS_PER_SCAN, end_sequence - end.next_sequence)
         count, end.offset, stop = scan(content, header.nonce, end.next_sequence, rows[:room], end.offset)
         if count:
+            if end.first_timestamp_ns is None:
+                end.first_timestamp_ns = int(rows[0]["timestamp_ns"])
             end.next_sequence += count
             end.last_timestamp_ns = int(rows[count - 1]["timestamp_ns"])
             end.durable = max(end.durable, int(rows[count - 1]["durable"]))
@@ -112,7 +114,7 @@ def scan_segment(content: Buffer, header: SegmentHeader, *, end_sequence: int | 
 
 
 def require_torn(rest: Buffer, header: SegmentHeader, next_sequence: int, durable: int, *, at: int) -> None:
-    """Refuse to take the `rest` of a segment, from byte `at`, for a torn tail if any of it is known to have been on disk.
+    """Refuse to take the `rest` of a segment, from byte `at`, for a torn tail if some of it was surely on disk.
 
     A torn tail may have good records behind bad ones, because disks write in any order; they were not acknowledged.
     """
@@ -129,6 +131,11 @@ def require_torn(rest: Buffer, header: SegmentHeader, next_sequence: int, durabl
         offset += RECORD_ALIGNMENT
 
 
+def is_blank(rest: Buffer) -> bool:
+    """Whether nothing was written here: room that was allocated ahead."""
+    return bytes(rest).count(0) == memoryview(rest).nbytes
+
+
 def _damaged(where: str, sequence: int, evidence: str) -> JournalCorruptError:
     return JournalCorruptError(
         f"record {sequence} is damaged or missing, and it was acknowledged: {evidence}",
@@ -137,22 +144,35 @@ def _damaged(where: str, sequence: int, evidence: str) -> JournalCorruptError:
     )
 
 
-def recover(segments: Sequence[Segment], last_content: Buffer, mark: Mark | None, boot_id: bytes) -> Recovery:
+def recover(
+    segments: Sequence[Segment], last_content: Buffer, mark: Mark | None, *, boot_id: bytes, new_journal_id: bytes
+) -> Recovery:
     """Decide how to go on after `segments`, the last of which holds `last_content`."""
-    check_chain(segments)
+    durable = mark.durable if mark else 0
+    if not segments:
+        if durable:
+            raise JournalCorruptError(f"there are no segments, but records up to {durable} were on the disk")
+        return Recovery(
+            journal_id=mark.journal_id if mark else new_journal_id,
+            segments=[],
+            next_sequence=1,
+            truncate_at=None,
+            doubtful=RecordBuffer(1),
+        )
+    for before, after in itertools.pairwise(segments):
+        check_link(before.header, after.header)
     last = segments[-1]
     if mark is not None and mark.journal_id != last.header.journal_id:
-        mark = None
-    durable = mark.durable if mark else 0
+        mark, durable = None, 0  # another journal's mark says nothing about this one
     end = scan_segment(last_content, last.header)
     rest = memoryview(last_content)[end.offset :]
     require_torn(rest, last.header, end.next_sequence, durable, at=end.offset)
-    is_same_run = mark is not None and mark.boot_id == boot_id
     trusted = end.next_sequence - 1
-    if is_same_run:
-        trusted = max(last.first_sequence - 1, end.durable, min(durable, trusted))
-    is_torn = len(rest) > 0 and trusted == end.next_sequence - 1  # doubtful records take what follows with them
+    if mark is not None and mark.boot_id == boot_id:
+        trusted = min(trusted, max(last.first_sequence - 1, end.durable, durable))
+    is_torn = not is_blank(rest) and trusted == end.next_sequence - 1  # doubtful records take what follows with them
     return Recovery(
+        journal_id=last.header.journal_id,
         segments=[*segments[:-1], Segment(last.header, end.offset)],
         next_sequence=trusted + 1,
         truncate_at=end.offset if is_torn else None,

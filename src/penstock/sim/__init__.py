@@ -9,6 +9,7 @@ Nothing in production imports this package; tests of yours may. Read world.py fi
 
 from penstock.sim.checkers import Checker
 from penstock.sim.disk import Disk, DiskFaults
+from penstock.sim.journal import JournalPlant, JournalSummary, run_journal_seed
 from penstock.sim.network import LinkFaults, Network
 from penstock.sim.node import Node
 from penstock.sim.plant import MiddlewarePlant, PlantOptions, Summary, run_seed
@@ -19,6 +20,8 @@ __all__ = [
     "Checker",
     "Disk",
     "DiskFaults",
+    "JournalPlant",
+    "JournalSummary",
     "LinkFaults",
     "MiddlewarePlant",
     "Network",
@@ -27,5 +30,6 @@ __all__ = [
     "SeededRandomness",
     "Summary",
     "World",
+    "run_journal_seed",
     "run_seed",
 ]

@@ -1,22 +1,27 @@
 """A disk that keeps only what was synced, and sometimes less than one hoped of the rest.
 
-What POSIX lets a real disk do: a crash may keep, lose or tear each unsynced write; fsync may be slow, or fail, and
-after a failed fsync nothing is known of the writes it covered; the disk may be full.
+What POSIX lets a real disk do: a crash may keep, lose or tear each unsynced write, and of a torn one it may keep any
+sectors; names are made, changed and removed for good only when their directory was synced; fsync may be slow, or fail,
+and after a failed fsync nothing is known of the writes it covered; a write may fail; the disk may be full.
 """
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
 
 import msgspec
 
 from penstock.sim.world import World
 
+SECTOR_SIZE = 512
+"""Bytes that a disk writes all or none of."""
+
 
 class DiskFaults(msgspec.Struct, kw_only=True):
     fsync_delay_min_ns: int = 50_000
     fsync_delay_max_ns: int = 500_000
     fsync_failure: float = 0.0
+    write_failure: float = 0.0
     slow_fsync: float = 0.0
     slow_fsync_delay_ns: int = 2_000_000_000
     torn_write: float = 0.5
@@ -40,7 +45,8 @@ class _State(Enum):
 
 class _Write(msgspec.Struct, eq=False):
     offset: int
-    data: bytes
+    data: bytes | None
+    """None cuts the file at the offset."""
     state: _State = _State.PENDING
 
 
@@ -55,13 +61,21 @@ class _File:
         """What a reader sees while the machine is up."""
         content = bytearray(self.content)
         for write in self.writes:
-            _apply(content, write.offset, write.data)
+            _apply(content, write)
         return content
 
     def merge(self) -> None:
         while self.writes and self.writes[0].state is _State.DURABLE:
             write = self.writes.pop(0)
-            _apply(self.content, write.offset, write.data)
+            _apply(self.content, write)
+
+
+class _Rename(msgspec.Struct, eq=False):
+    """A change of the directory that is not on the disk yet: from a name, to a name, or both."""
+
+    file: _File
+    old_name: str | None
+    new_name: str | None
 
 
 class Disk:
@@ -74,33 +88,109 @@ class Disk:
         self._name = name
         self._randomness = world.randomness.fork(f"disk/{name}")
         self._files: dict[str, _File] = {}
+        self._durable_files: dict[str, _File] = {}
+        self._renames: list[_Rename] = []
         self._crashes = 0
 
     def read(self, path: str) -> bytes:
         file = self._files.get(path)
         return bytes(file.current()) if file else b""
 
+    def open(self, path: str) -> Callable[[], bytes] | None:
+        """Reads this very file, whatever becomes of its name; None when there is none."""
+        file = self._files.get(path)
+        return (lambda: bytes(file.current())) if file else None
+
     def size(self) -> int:
         """Bytes of all files."""
         return sum(len(file.current()) for file in self._files.values())
 
+    def names(self) -> list[str]:
+        return sorted(self._files)
+
     def append(self, path: str, data: bytes) -> None:
-        """Write at the end; OSError(ENOSPC) when the disk is full, and then nothing is written."""
+        """Write at the end."""
         self.write(path, len(self.read(path)), data)
 
     def write(self, path: str, offset: int, data: bytes) -> None:
-        file = self._files.setdefault(path, _File())
-        growth = max(0, offset + len(data) - len(file.current()))
+        """OSError(ENOSPC) when the disk is full, or OSError(EIO); some of the data may have been written even so."""
+        file = self._file(path)
+        size = len(file.current())
+        growth = max(0, offset + len(data) - size)
+        error = 0
         if growth and self.size() + growth > self.faults.size_max:
             self.statistics.refused_full += 1
-            raise OSError(errno.ENOSPC, "no space left on the simulated disk", path)
-        file.writes.append(_Write(offset, data))
-        self.statistics.writes += 1
+            error, data = errno.ENOSPC, data[: max(0, size + self.faults.size_max - self.size() - offset)]
+        elif self._randomness.chance(self.faults.write_failure):
+            whole = (offset + self._randomness.below(len(data) + 1)) // SECTOR_SIZE * SECTOR_SIZE
+            error, data = errno.EIO, data[: max(0, whole - offset)]
+        if data:
+            file.writes.append(_Write(offset, data))
+            self.statistics.writes += 1
+        if error == errno.ENOSPC:
+            raise OSError(error, "no space left on the simulated disk", path)
+        if error:
+            raise OSError(error, "the simulated disk failed", path)
+
+    def truncate(self, path: str, size: int) -> None:
+        self._file(path).writes.append(_Write(size, None))
+
+    def create(self, path: str) -> None:
+        """An empty file, whose name is durable when the directory was synced."""
+        file = _File()
+        self._renames.append(_Rename(file, None, path))
+        self._files[path] = file
+
+    def rename(self, path: str, new_path: str) -> None:
+        file = self._files.pop(path)
+        self._renames.append(_Rename(file, path, new_path))
+        self._files[new_path] = file
+
+    def remove(self, path: str) -> None:
+        self._renames.append(_Rename(self._files.pop(path), path, None))
+
+    def fsync_directory(self, done: Callable[[bool], None]) -> None:
+        """Make all names durable as they are; `done(False)` when that failed, and then nothing is known."""
+        covered = list(self._renames)
+
+        def finish(is_done: bool) -> None:
+            if is_done:
+                for each in covered:
+                    self._make_durable(each)
+            done(is_done)
+
+        self._finish_later("the directory", finish)
 
     def fsync(self, path: str, done: Callable[[bool], None]) -> None:
         """Make everything written to `path` so far durable; `done(False)` when that failed. A crash calls nothing."""
-        file = self._files.setdefault(path, _File())
+        file = self._file(path)
         covered = [write for write in file.writes if write.state is _State.PENDING]
+
+        def finish(is_done: bool) -> None:
+            for write in covered:
+                write.state = _State.DURABLE if is_done else _State.DOUBTFUL
+            file.merge()
+            done(is_done)
+
+        self._finish_later(path, finish)
+
+    def _file(self, path: str) -> _File:
+        """The file, made if there is none; then its name is durable at once."""
+        if path not in self._files:
+            self._files[path] = self._durable_files[path] = _File()
+        return self._files[path]
+
+    def _make_durable(self, rename: _Rename) -> None:
+        if rename not in self._renames:
+            return  # an earlier sync was quicker
+        self._renames.remove(rename)
+        if rename.old_name is not None:
+            self._durable_files.pop(rename.old_name, None)
+        if rename.new_name is not None:
+            self._durable_files[rename.new_name] = rename.file
+
+    def _finish_later(self, what: str, finish: Callable[[bool], None]) -> None:
+        """Decide how a sync goes, and let it end in time unless a crash comes before."""
         crashes = self._crashes
         faults = self.faults
         delay_ns = self._randomness.between(faults.fsync_delay_min_ns, faults.fsync_delay_max_ns)
@@ -108,44 +198,60 @@ class Disk:
             delay_ns += faults.slow_fsync_delay_ns
         is_failing = self._randomness.chance(faults.fsync_failure)
 
-        def finish() -> None:
+        def end() -> None:
             if self._crashes != crashes:
                 return
             self.statistics.fsyncs += 1
             self.statistics.fsyncs_failed += is_failing
-            for write in covered:
-                write.state = _State.DOUBTFUL if is_failing else _State.DURABLE
-            file.merge()
             self._world.log.write(
-                self._world.now_ns(), self._name, f"fsync {path} {'failed' if is_failing else 'done'}"
+                self._world.now_ns(), self._name, f"fsync {what} {'failed' if is_failing else 'done'}"
             )
-            done(not is_failing)
+            finish(not is_failing)
 
-        self._world.after(delay_ns, finish)
+        self._world.after(delay_ns, end)
 
     def crash(self) -> None:
-        """The machine stops: each write that was not synced is kept, lost or torn."""
+        """The machine stops: each write that was not synced is kept, lost or torn; of the names' changes, the first few
+        are kept."""
         self._crashes += 1
+        for rename in self._renames[: self._randomness.below(len(self._renames) + 1)]:
+            self._make_durable(rename)
+        self._renames.clear()
+        self._files = dict(self._durable_files)
         for file in self._files.values():
             for write in file.writes:
                 self._survive(file, write)
             file.writes.clear()
 
     def _survive(self, file: _File, write: _Write) -> None:
-        data = write.data
         if write.state is _State.DURABLE:
-            _apply(file.content, write.offset, data)
-            return
-        if self._randomness.chance(0.5):
+            _apply(file.content, write)
+        elif self._randomness.chance(0.5):
             self.statistics.writes_lost += 1
-            return
-        if self._randomness.chance(self.faults.torn_write):
+        elif write.data is not None and self._randomness.chance(self.faults.torn_write):
             self.statistics.writes_torn += 1
-            data = data[: self._randomness.below(len(data) + 1)]
-        _apply(file.content, write.offset, data)
+            for part in self._torn(write.offset, write.data):
+                _apply(file.content, part)
+        else:
+            _apply(file.content, write)
+
+    def _torn(self, offset: int, data: bytes) -> Iterator[_Write]:
+        """The beginning of the data, or some sectors of it."""
+        if self._randomness.chance(0.5):
+            yield _Write(offset, data[: self._randomness.below(len(data) + 1)])
+            return
+        at = 0
+        while at < len(data):
+            size = SECTOR_SIZE - (offset + at) % SECTOR_SIZE
+            if self._randomness.chance(0.5):
+                yield _Write(offset + at, data[at : at + size])
+            at += size
 
 
-def _apply(content: bytearray, offset: int, data: bytes) -> None:
-    if len(content) < offset:
-        content.extend(bytes(offset - len(content)))
-    content[offset : offset + len(data)] = data
+def _apply(content: bytearray, write: _Write) -> None:
+    if write.data is None:
+        del content[write.offset :]
+        return
+    if len(content) < write.offset:
+        content.extend(bytes(write.offset - len(content)))
+    content[write.offset : write.offset + len(write.data)] = write.data

@@ -1,0 +1,112 @@
+"""How fast records are appended and acknowledged, beside what the disk can do at all.
+
+The files are in a directory of their own below the current one, so that a real disk is measured and not /tmp, which
+may be memory; they are removed afterwards.
+"""
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from penstock.bench.harness import Result, result
+from penstock.journal import JournalWriter
+
+PAYLOAD_SIZE = 128
+RECORD_SIZE = 160
+IN_FLIGHT = 256
+ROUNDS = 101
+ROUND_SECONDS = 0.03
+CONDITIONS = f"{PAYLOAD_SIZE}-byte payloads, one Python thread, fdatasync; median of {ROUNDS} interleaved rounds"
+
+
+def run() -> Iterator[Result]:
+    payload, record = os.urandom(PAYLOAD_SIZE), os.urandom(RECORD_SIZE)
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=".") as folder,
+        JournalWriter.open(Path(folder) / "journal") as journal,
+        _BareFile(Path(folder) / "bare") as bare,
+    ):
+
+        def append_one() -> None:
+            journal.append(payload)
+            journal.commit()
+
+        def append_many() -> None:
+            append = journal.append
+            for _ in range(IN_FLIGHT):
+                append(payload)
+            journal.commit()
+
+        def write_many() -> None:
+            bare.write(record * IN_FLIGHT)
+
+        rates = _interleaved([append_one, lambda: bare.write(record), append_many, write_many])
+    single, bare_single, many, bare_many = (statistics.median(each) for each in rates)
+    ratio = statistics.median(ours / theirs for ours, theirs in zip(rates[0], rates[1], strict=True))
+    yield result(
+        "journal",
+        "appends_per_s_256",
+        many * IN_FLIGHT,
+        "records/s",
+        against="the same bytes by bare write and fdatasync",
+        against_value=bare_many * IN_FLIGHT,
+        conditions=f"{CONDITIONS}; {IN_FLIGHT} in flight",
+    )
+    yield result(
+        "journal",
+        "single_per_s",
+        single,
+        "records/s",
+        against="the same bytes by bare write and fdatasync",
+        against_value=bare_single,
+        conditions=f"{CONDITIONS}; one at a time: append and commit",
+    )
+    yield result(
+        "journal",
+        "single_ratio_to_fdatasync",
+        ratio,
+        "",
+        against="",
+        against_value=0.0,
+        conditions=f"{CONDITIONS}; one at a time, the median of the rounds' ratios",
+    )
+
+
+class _BareFile:
+    """A file that is appended to and synced, and nothing else."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        self._size += os.pwrite(self._fd, data, self._size)
+        os.fdatasync(self._fd)
+
+    def __enter__(self) -> "_BareFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
+def _interleaved(calls: list[Callable[[], object]]) -> list[list[float]]:
+    """Calls per second of each, round by round: a disk that slows down slows all of them."""
+    rates: list[list[float]] = [[] for _ in calls]
+    for call in calls:
+        call()
+    for _ in range(ROUNDS):
+        for call, found in zip(calls, rates, strict=True):
+            found.append(_rate(call))
+    return rates
+
+
+def _rate(call: Callable[[], object]) -> float:
+    started, count = time.perf_counter(), 0
+    while (elapsed := time.perf_counter() - started) < ROUND_SECONDS:
+        call()
+        count += 1
+    return count / elapsed

@@ -1,0 +1,134 @@
+"""Follows a journal on another machine.
+
+    async for sequence, timestamp_ns, payload in follow_remote("10.0.0.7", 7410, from_sequence=1_000, ...):
+        ...
+
+A connection that is lost is made again, and the records go on where they stopped: none twice, none left out.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+
+from penstock.base.counters import Counters
+from penstock.base.errors import (
+    ConnectionLostError,
+    JournalError,
+    JournalGoneError,
+    RemoteProtocolError,
+    UnreachableError,
+)
+from penstock.base.log import logger
+from penstock.journal.messages import (
+    CONNECTION,
+    PROTOCOL,
+    CaughtUp,
+    Follow,
+    Gone,
+    Records,
+    Unavailable,
+    decode_records,
+)
+from penstock.journal.reader import NOTHING, Record, RecordBatch
+from penstock.net.config import ControlConfig
+from penstock.net.control_driver import connect_control
+from penstock.net.secret import Secret
+
+RETRY_SECONDS_MIN = 0.05
+RETRY_SECONDS_MAX = 2.0
+
+log = logger("journal.client")
+
+
+async def follow_remote(
+    host: str,
+    port: int,
+    *,
+    from_sequence: int | None = None,
+    from_time_ns: int | None = None,
+    is_live: bool = True,
+    patience_seconds: float = 60.0,
+    node: str = "follower",
+    secret: Secret | None = None,
+    tls: ssl.SSLContext | None = None,
+    config: ControlConfig = CONNECTION,
+) -> AsyncIterator[Record]:
+    """The records from a place, one by one; see follow_remote_batches()."""
+    batches = follow_remote_batches(
+        host,
+        port,
+        from_sequence=from_sequence,
+        from_time_ns=from_time_ns,
+        is_live=is_live,
+        patience_seconds=patience_seconds,
+        node=node,
+        secret=secret,
+        tls=tls,
+        config=config,
+    )
+    async for batch in batches:
+        for record in batch:
+            yield record
+
+
+async def follow_remote_batches(
+    host: str,
+    port: int,
+    *,
+    from_sequence: int | None = None,
+    from_time_ns: int | None = None,
+    is_live: bool = True,
+    patience_seconds: float = 60.0,
+    node: str = "follower",
+    secret: Secret | None = None,
+    tls: ssl.SSLContext | None = None,
+    config: ControlConfig = CONNECTION,
+) -> AsyncIterator[RecordBatch]:
+    """The records from a place, as they come; without `is_live` it ends with the newest one.
+
+    After the first connection, one that is lost is tried again for `patience_seconds`.
+    """
+    wish = Follow(from_sequence, from_time_ns)
+    counters = Counters("journal.client")
+    loop = asyncio.get_running_loop()
+    give_up_at = loop.time()  # whoever was never there is not waited for
+    wait_seconds = RETRY_SECONDS_MIN
+    while True:
+        try:
+            connection = await connect_control(
+                PROTOCOL, host, port, node=node, secret=secret, tls=tls, config=config, counters=counters
+            )
+            async with connection:
+                await connection.send(wish)
+                async for message in connection:
+                    batch = _taken(message, wish.from_sequence)
+                    if len(batch):
+                        wish = Follow(int(batch.rows[-1]["sequence"]) + 1)
+                        yield batch
+                    elif not is_live:
+                        return
+                    give_up_at, wait_seconds = loop.time() + patience_seconds, RETRY_SECONDS_MIN
+            raise ConnectionLostError("the server said goodbye", where=f"{host}:{port}")
+        except (ConnectionLostError, UnreachableError) as error:
+            if loop.time() >= give_up_at:
+                raise
+            log.warning("connecting_again", host=host, port=port, error=str(error))
+        await asyncio.sleep(wait_seconds)
+        wait_seconds = min(2 * wait_seconds, RETRY_SECONDS_MAX)
+
+
+def _taken(message: object, expected: int | None) -> RecordBatch:
+    """The records of a message, none if the server has no more for now."""
+    match message:
+        case Records():
+            if expected is not None and message.first_sequence != expected:
+                raise RemoteProtocolError(f"record {message.first_sequence} came instead of {expected}")
+            return decode_records(message)
+        case CaughtUp():
+            return NOTHING
+        case Gone():
+            raise JournalGoneError(message.what, first_sequence=message.first_sequence)
+        case Unavailable():
+            raise JournalError(f"the server cannot read its journal: {message.what} [{message.code}]")
+        case _:
+            raise RemoteProtocolError(f"a server does not say {type(message).__name__}")

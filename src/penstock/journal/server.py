@@ -1,0 +1,114 @@
+"""Serves a journal to followers on TCP. It only reads: the writer may be any process on this host, or none.
+
+    async with JournalServer("trades.d", port=7410):
+        await stop.wait()
+
+A follower that does not keep up is sent to as fast as it takes; what it has not taken lies on the disk, not in memory.
+"""
+
+import asyncio
+import itertools
+import ssl
+from pathlib import Path
+
+from penstock.base.counters import Counters
+from penstock.base.errors import JournalGoneError, PenstockError, RemoteProtocolError
+from penstock.base.log import logger
+from penstock.journal.config import FollowConfig
+from penstock.journal.messages import (
+    CONNECTION,
+    PROTOCOL,
+    CaughtUp,
+    Follow,
+    Gone,
+    JournalMessage,
+    Unavailable,
+    cut_batch,
+    encode_records,
+)
+from penstock.journal.reader import JournalReader, RecordBatch
+from penstock.net.config import ControlConfig
+from penstock.net.control_driver import ControlConnection, ControlServer
+from penstock.net.secret import Secret
+
+TEXT_MAX = 256
+
+log = logger("journal.server")
+
+
+class JournalServer(ControlServer):
+    """Off the loopback address it needs `tls` and `secret`, and refuses to start without."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        node: str = "journal",
+        secret: Secret | None = None,
+        tls: ssl.SSLContext | None = None,
+        follow: FollowConfig | None = None,
+        config: ControlConfig = CONNECTION,
+        counters: Counters | None = None,
+    ) -> None:
+        self._path = path
+        self._follow = follow or FollowConfig()
+        JournalReader.open(path).close()  # better refused now than to the first follower
+        super().__init__(
+            PROTOCOL,
+            self._converse_with,
+            node=node,
+            host=host,
+            port=port,
+            secret=secret,
+            tls=tls,
+            config=config,
+            counters=counters or Counters("journal.server"),
+        )
+
+    async def _converse_with(self, connection: ControlConnection[JournalMessage]) -> None:
+        wish = await connection.receive()
+        if wish is None:
+            return
+        if not isinstance(wish, Follow) or (wish.from_sequence is not None and wish.from_time_ns is not None):
+            raise RemoteProtocolError(f"a follower says where to begin, not {type(wish).__name__}")
+        log.info("follower", peer=connection.peer.node, address=connection.address, wish=wish)
+        try:
+            with JournalReader.open(self._path, self._follow) as reader:
+                await asyncio.to_thread(_seek, reader, wish)
+                await self._send_all(connection, reader)
+        except JournalGoneError as error:
+            await connection.send(Gone(error.first_sequence, str(error)[:TEXT_MAX]))
+        except PenstockError as error:
+            if connection.is_over:
+                raise
+            log.error("journal_unavailable", path=str(self._path), code=error.code, error=str(error))
+            await connection.send(Unavailable(error.code, str(error)[:TEXT_MAX]))
+
+    async def _send_all(self, connection: ControlConnection[JournalMessage], reader: JournalReader) -> None:
+        wait_us, is_caught_up = self._follow.poll_min_us, False
+        while not connection.is_over:
+            batch = await asyncio.to_thread(reader.read_batch)
+            if len(batch):
+                await self._send(connection, batch)
+                wait_us, is_caught_up = self._follow.poll_min_us, False
+                continue
+            if not is_caught_up:
+                await connection.send(CaughtUp())
+                is_caught_up = True
+            await asyncio.sleep(wait_us / 1e6)
+            wait_us = min(2 * wait_us, self._follow.poll_max_us)
+
+    async def _send(self, connection: ControlConnection[JournalMessage], batch: RecordBatch) -> None:
+        cuts = cut_batch(batch)
+        for start, end in itertools.pairwise(cuts):
+            await connection.send(encode_records(batch, start, end))
+            self.counters.add("records_served", end - start)
+
+
+def _seek(reader: JournalReader, wish: Follow) -> None:
+    if wish.from_sequence is not None:
+        reader.seek(wish.from_sequence)
+    elif wish.from_time_ns is not None:
+        reader.seek_time(wish.from_time_ns)

@@ -1,0 +1,271 @@
+"""The journal's writer on a simulated disk, and the disk as readers see it."""
+
+import errno
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
+from penstock.base.errors import JournalError, LimitError
+from penstock.journal.core import Journal
+from penstock.journal.events import (
+    Acknowledged,
+    Append,
+    Commit,
+    CreateSegment,
+    DiskFailed,
+    Failed,
+    JournalEvent,
+    JournalInstruction,
+    RemoveSegment,
+    SegmentCreated,
+    Sync,
+    SyncDone,
+    Write,
+    WriteDone,
+)
+from penstock.journal.format import (
+    MARK_NAME,
+    NEW_SUFFIX,
+    Mark,
+    decode_header,
+    decode_mark,
+    encode_mark,
+    parse_segment_name,
+    segment_name,
+)
+from penstock.journal.recovery import Recovery, Segment, recover
+from penstock.sim.disk import Disk
+from penstock.sim.node import Node
+
+if TYPE_CHECKING:
+    from penstock.sim.journal import JournalPlant
+
+WRITE_DELAY_NS_MAX = 100_000
+WRITEBACK = 0.05
+"""How often the system writes the mark to the disk, as it does sometime with all that lies in its memory."""
+RESTART_DELAY_NS_MAX = NS_PER_SECOND
+
+
+class DiskSegment:
+    """A segment open for reading."""
+
+    def __init__(self, name: str, content: Callable[[], bytes]) -> None:
+        self._content = content
+        self.header = decode_header(content(), where=name)
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self._content()[offset : offset + size]
+
+    def size(self) -> int:
+        return len(self._content())
+
+    def close(self) -> None:
+        self._content = bytes
+
+
+class DiskSource:
+    """A journal's directory on a simulated disk."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def first_sequences(self) -> list[int]:
+        firsts = (parse_segment_name(name) for name in self._disk.names())
+        return sorted(first for first in firsts if first is not None)
+
+    def open_segment(self, first_sequence: int) -> DiskSegment | None:
+        name = segment_name(first_sequence)
+        content = self._disk.open(name)
+        return DiskSegment(name, content) if content else None
+
+    def segments(self) -> list[Segment]:
+        opened = (self.open_segment(first) for first in self.first_sequences())
+        return [Segment(each.header, each.size()) for each in opened if each is not None]
+
+    def read_mark(self) -> Mark | None:
+        return decode_mark(self._disk.read(MARK_NAME))
+
+
+class JournalNode(Node):
+    """Appends bursts of records that are all different; does with the disk what the real driver does."""
+
+    def __init__(self, plant: "JournalPlant") -> None:
+        super().__init__(plant.world, "writer", "journal")
+        self.plant = plant
+        self.disk = Disk(plant.world, self.name, msgspec.structs.replace(plant.options.disk))
+        self.source = DiskSource(self.disk)
+        self.boots = 1
+        self._randomness = plant.world.randomness.fork(self.name)
+        self._is_resting = False
+        self._appended = 0
+        self._mark = Mark(journal_id=bytes(16), boot_id=bytes(16), durable=0)
+
+    def boot_id(self) -> bytes:
+        return self.boots.to_bytes(16, "little")
+
+    def journal(self) -> Journal | None:
+        assert self.core is None or isinstance(self.core, Journal)
+        return self.core
+
+    # Starting and ending
+
+    def on_start(self) -> None:
+        for name in self.disk.names():
+            if name.endswith(NEW_SUFFIX):
+                self.disk.remove(name)
+        segments = self.source.segments()
+        content = self.disk.read(segments[-1].name) if segments else b""
+        recovery = recover(
+            segments,
+            content,
+            self.source.read_mark(),
+            boot_id=self.boot_id(),
+            new_journal_id=self._randomness.bytes(16),
+        )
+        self.log(f"recovered up to {recovery.next_sequence - 1}, {len(recovery.doubtful)} doubtful")
+        if segments and recovery.truncate_at is not None:
+            self.disk.truncate(segments[-1].name, recovery.truncate_at)
+
+        def sync_names(is_done: bool) -> None:
+            if is_done:
+                self.disk.fsync_directory(self._for_this_run(lambda is_done: self._begin(recovery, is_done)))
+            else:
+                self._begin(recovery, False)
+
+        if segments and not len(recovery.doubtful):
+            self.disk.fsync(segments[-1].name, self._for_this_run(sync_names))
+        else:
+            sync_names(True)
+
+    def _begin(self, recovery: Recovery, is_synced: bool) -> None:
+        if not is_synced:
+            self.log("cannot be opened")
+            self.plant.kill(is_machine=False)
+            return
+        self._mark = Mark(journal_id=recovery.journal_id, boot_id=self.boot_id(), durable=recovery.next_sequence - 1)
+        if not self._write_mark():
+            self.plant.kill(is_machine=False)
+            return
+        now_ns = self.world.now_ns()
+        core = Journal(
+            self.plant.options.journal, recovery, self._randomness, self.counters, now_ns=now_ns, wall_ns=now_ns
+        )
+        self.plant.recovered(recovery.next_sequence - 1, core.next_sequence - 1)
+        self.run(core)
+        self._work(self.incarnation)
+
+    def on_crash(self) -> None:
+        """The plant decides whether the machine stops as well, which is then the disk's to know."""
+
+    def rest(self) -> None:
+        self._is_resting = True
+
+    # The workload
+
+    def _work(self, incarnation: int) -> None:
+        if self.incarnation != incarnation or not self.is_up:
+            return
+        if not self._is_resting:
+            self._append()
+        self.world.after(self._randomness.below(8 * NS_PER_MS), lambda: self._work(incarnation))
+
+    def _append(self) -> None:
+        journal = self.journal()
+        if journal is None:
+            return
+        sizes = [self._randomness.below(self.plant.options.payload_size_max) for _ in range(self._randomness.below(6))]
+        for size in sizes:
+            self._appended += 1
+            payload = self._appended.to_bytes(8, "little") + self._randomness.bytes(size)
+            sequence = journal.next_sequence
+            try:
+                self.take(Append([payload], self.world.now_ns()))
+            except (JournalError, LimitError) as error:
+                self.log(f"refused: {error.code}")
+                break
+            self.plant.appended(sequence, self.world.now_ns(), payload)
+        self._set_timer()
+        if self._randomness.chance(0.3):
+            self.handle(Commit())
+
+    # What the core says
+
+    def carry_out(self, instruction: JournalInstruction) -> None:
+        match instruction:
+            case CreateSegment(first_sequence, header):
+                self._create(segment_name(first_sequence), header)
+            case Write(first_sequence, offset, data):
+                name, content = segment_name(first_sequence), bytes(data)
+                delay_ns = self._randomness.below(WRITE_DELAY_NS_MAX)
+                self.log(f"write {name} at {offset}: {len(content)} bytes")
+                self.world.after(delay_ns, self._for_this_run(lambda: self._write(name, offset, content)))
+            case Sync(first_sequence):
+                self.disk.fsync(segment_name(first_sequence), self._answer(SyncDone()))
+            case RemoveSegment(first_sequence):
+                self.log(f"remove {segment_name(first_sequence)}")
+                self.disk.remove(segment_name(first_sequence))
+            case Acknowledged(through):
+                self.log(f"acknowledged {through}")
+                self._mark = msgspec.structs.replace(self._mark, durable=through)
+                self._write_mark()
+                self.plant.acknowledged(through)
+            case Failed():
+                self.log(f"{instruction}")
+                self.world.after(NS_PER_MS, self._for_this_run(lambda: self.plant.kill(is_machine=False)))
+            case _:
+                self.log(f"{instruction}")
+
+    def _create(self, name: str, header: bytes) -> None:
+        self.log(f"create {name}")
+        new = name + NEW_SUFFIX
+        try:
+            self.disk.create(new)
+            self.disk.write(new, 0, header)
+        except OSError as error:
+            self._later(DiskFailed(error.errno or errno.EIO))
+            return
+
+        def name_it(is_done: bool) -> None:
+            if not is_done:
+                self.handle(DiskFailed(errno.EIO))
+                return
+            self.disk.rename(new, name)
+            self.disk.fsync_directory(self._answer(SegmentCreated()))
+
+        self.disk.fsync(new, self._for_this_run(name_it))
+
+    def _write(self, name: str, offset: int, data: bytes) -> None:
+        try:
+            self.disk.write(name, offset, data)
+        except OSError as error:
+            self.handle(DiskFailed(error.errno or errno.EIO))
+        else:
+            self.handle(WriteDone())
+
+    def _write_mark(self) -> bool:
+        """It lies in memory that outlives the process, and is lost only with the machine."""
+        try:
+            self.disk.write(MARK_NAME, 0, encode_mark(self._mark))
+        except OSError:
+            return False
+        if self._randomness.chance(WRITEBACK):
+            self.disk.fsync(MARK_NAME, lambda is_done: None)
+        return True
+
+    def _answer(self, event: JournalEvent) -> Callable[[bool], None]:
+        return self._for_this_run(lambda is_done: self.handle(event if is_done else DiskFailed(errno.EIO)))
+
+    def _later(self, event: JournalEvent) -> None:
+        self.world.after(1, self._for_this_run(lambda: self.handle(event)))
+
+    def _for_this_run(self, action: Callable[..., None]) -> Callable[..., None]:
+        """Does nothing once the process has ended."""
+        incarnation = self.incarnation
+
+        def act(*arguments: object) -> None:
+            if self.is_up and self.incarnation == incarnation:
+                action(*arguments)
+
+        return act

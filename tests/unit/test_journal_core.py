@@ -1,0 +1,244 @@
+"""The journal's core, event by event."""
+
+import errno
+
+import pytest
+
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
+from penstock.base.core import Tick
+from penstock.base.counters import Counters
+from penstock.base.errors import JournalFailedError, JournalFullError, LimitError, LocalProtocolError
+from penstock.journal._log import SEGMENT_HEADER_SIZE, RecordBuffer
+from penstock.journal.config import JournalConfig
+from penstock.journal.core import Journal
+from penstock.journal.events import (
+    Acknowledged,
+    Append,
+    Close,
+    Closed,
+    Commit,
+    CreateSegment,
+    DiskFailed,
+    Failed,
+    Recovered,
+    RemoveSegment,
+    SegmentCreated,
+    Sync,
+    SyncDone,
+    Troubled,
+    Write,
+    WriteDone,
+)
+from penstock.journal.format import decode_header
+from penstock.journal.recovery import Recovery
+
+RECORD = 40  # bytes of a record with a payload of up to 8
+
+
+class Ones:
+    def below(self, limit: int) -> int:
+        return 1
+
+
+class Driven:
+    """A core, its time, and what it said last."""
+
+    def __init__(self, **config: int) -> None:
+        empty = Recovery(journal_id=bytes(16), segments=[], next_sequence=1, truncate_at=None, doubtful=RecordBuffer(1))
+        self.counters = Counters("journal")
+        self.now_ns = 0
+        self.core = Journal(JournalConfig(**config), empty, Ones(), self.counters, now_ns=0, wall_ns=NS_PER_SECOND)
+
+    def tell(self, *events: object) -> list[object]:
+        said: list[object] = []
+        for event in events:
+            said = list(self.core.handle(event, self.now_ns))  # type: ignore[arg-type]
+        return said
+
+    def append(self, count: int = 1) -> None:
+        assert self.tell(Append([b"x"] * count, 7)) == []
+
+    def begin(self) -> None:
+        """The first segment is there, with one record in it."""
+        self.append()
+        self.tell(Commit(), SegmentCreated(), WriteDone(), SyncDone())
+        assert self.core.durable_sequence == 1
+
+
+def test_a_record_becomes_durable_step_by_step() -> None:
+    driven = Driven()
+    driven.append()
+    (create,) = driven.tell(Commit())
+    assert isinstance(create, CreateSegment)
+    header = decode_header(create.header, where="")
+    assert (header.first_sequence, header.previous_first, header.created_ns) == (1, 0, NS_PER_SECOND)
+    (write,) = driven.tell(SegmentCreated())
+    assert isinstance(write, Write)
+    assert (write.first_sequence, write.offset, len(write.data)) == (1, SEGMENT_HEADER_SIZE, 1)
+    assert driven.tell(WriteDone()) == [Sync(1)]
+    assert driven.core.durable_sequence == 0
+    assert driven.tell(SyncDone()) == [Acknowledged(1)]
+    assert driven.core.durable_sequence == 1
+
+
+def test_records_that_come_meanwhile_share_the_next_sync() -> None:
+    driven = Driven()
+    driven.begin()
+    driven.append()
+    driven.tell(Commit(), WriteDone())
+    driven.append(100)
+    assert driven.tell(Commit()) == [], "one batch at a time"
+    acknowledged, write = driven.tell(SyncDone())
+    assert acknowledged == Acknowledged(2)
+    assert isinstance(write, Write)
+    assert len(write.data) == 100
+    assert driven.tell(WriteDone()) == [Sync(1)]
+    assert driven.tell(SyncDone()) == [Acknowledged(102)]
+    assert driven.counters["syncs"] == 3
+
+
+def test_a_record_that_nobody_waits_for_is_written_after_the_linger() -> None:
+    driven = Driven(linger_us=5_000)
+    driven.now_ns = NS_PER_MS
+    driven.append()
+    assert driven.core.next_deadline_ns() == 6 * NS_PER_MS
+    driven.now_ns = 6 * NS_PER_MS - 1
+    assert driven.tell(Tick()) == []
+    driven.now_ns += 1
+    assert isinstance(driven.tell(Tick())[0], CreateSegment)
+    assert driven.core.next_deadline_ns() is None, "only the disk's answer can move it"
+
+
+def test_a_new_segment_begins_when_the_batch_does_not_fit() -> None:
+    driven = Driven(segment_bytes=4_096)
+    driven.begin()
+    driven.append((4_096 - SEGMENT_HEADER_SIZE) // RECORD - 1)
+    assert isinstance(driven.tell(Commit())[0], Write)
+    driven.tell(WriteDone(), SyncDone())
+    driven.append()
+    (create,) = driven.tell(Commit())
+    assert isinstance(create, CreateSegment)
+    assert decode_header(create.header, where="").previous_first == 1
+
+
+@pytest.mark.parametrize("phase", ["write", "sync"])
+def test_after_an_io_error_the_batch_goes_to_a_new_segment(phase: str) -> None:
+    driven = Driven()
+    driven.begin()
+    driven.append(3)
+    driven.tell(Commit())
+    if phase == "sync":
+        driven.tell(WriteDone())
+    (create,) = driven.tell(DiskFailed(errno.EIO))
+    assert isinstance(create, CreateSegment)
+    assert create.first_sequence == 2, "there the old segment ends"
+    (write,) = driven.tell(SegmentCreated())
+    assert isinstance(write, Write)
+    assert (write.first_sequence, write.offset, len(write.data)) == (2, SEGMENT_HEADER_SIZE, 3)
+    driven.tell(WriteDone())
+    assert driven.tell(SyncDone()) == [Acknowledged(4)]
+
+
+def test_a_segment_in_which_nothing_was_acknowledged_is_replaced() -> None:
+    driven = Driven()
+    driven.begin()
+    driven.append()
+    driven.tell(Commit(), DiskFailed(errno.EIO), SegmentCreated(), WriteDone())
+    (create,) = driven.tell(DiskFailed(errno.EIO))
+    assert isinstance(create, CreateSegment)
+    assert create.first_sequence == 2
+    assert decode_header(create.header, where="").previous_first == 1
+    assert [segment.first_sequence for segment in driven.core.segments] == [1, 2]
+
+
+def test_a_disk_that_fails_again_and_again_ends_the_journal() -> None:
+    driven = Driven(failures_max=2)
+    driven.begin()
+    driven.append()
+    driven.tell(Commit(), DiskFailed(errno.EIO), DiskFailed(errno.EIO))
+    (failed,) = driven.tell(DiskFailed(errno.EIO))
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, JournalFailedError)
+    with pytest.raises(JournalFailedError, match="records up to 1 are safe"):
+        driven.append()
+    assert driven.core.durable_sequence == 1
+    assert driven.tell(Commit()) == driven.tell(Tick()) == []
+    assert driven.counters.by_cause("disk_failures") == {"EIO": 3}
+
+
+def test_a_full_disk_is_tried_again_at_the_same_place() -> None:
+    driven = Driven(retry_ms=50)
+    driven.begin()
+    driven.append(2)
+    (first,) = driven.tell(Commit())
+    (troubled,) = driven.tell(DiskFailed(errno.ENOSPC))
+    assert isinstance(troubled, Troubled)
+    with pytest.raises(JournalFullError):
+        driven.append()
+    assert driven.core.next_deadline_ns() == 50 * NS_PER_MS
+    driven.now_ns = 50 * NS_PER_MS
+    (again,) = driven.tell(Tick())
+    assert isinstance(first, Write)
+    assert isinstance(again, Write)
+    assert (again.first_sequence, again.offset) == (first.first_sequence, first.offset)
+    assert driven.tell(DiskFailed(errno.ENOSPC)) == [], "said once"
+    driven.now_ns = 100 * NS_PER_MS
+    driven.tell(Tick(), WriteDone())
+    assert driven.tell(SyncDone()) == [Acknowledged(3), Recovered()]
+    driven.append()
+
+
+def test_a_sync_that_finds_the_disk_full_is_a_failed_sync() -> None:
+    driven = Driven()
+    driven.begin()
+    driven.append()
+    driven.tell(Commit(), WriteDone(), DiskFailed(errno.ENOSPC))
+    driven.now_ns = NS_PER_SECOND
+    assert isinstance(driven.tell(Tick())[0], CreateSegment)
+
+
+def test_gathering_is_bounded() -> None:
+    driven = Driven(gather_bytes_max=4_096)
+    driven.append(103)
+    assert driven.core.is_gathering_full
+    with pytest.raises(LimitError, match="gather_bytes_max"):
+        driven.append()
+
+
+def test_retention_by_size_keeps_the_segment_in_use() -> None:
+    driven = Driven(segment_bytes=4_096, retention_bytes=9_000)
+    removed = []
+    for _ in range(6):
+        driven.append(90)
+        (said,) = driven.tell(Commit())
+        assert isinstance(said, CreateSegment)
+        removed += driven.tell(SegmentCreated(), WriteDone(), SyncDone())[1:]
+    assert removed == [RemoveSegment(first) for first in (1, 91, 181, 271)]
+    assert [segment.first_sequence for segment in driven.core.segments] == [361, 451]
+
+
+def test_retention_by_age_counts_from_a_segments_end() -> None:
+    driven = Driven(segment_bytes=4_096, retention_seconds=10)
+    for second in (0, 5):
+        driven.now_ns = second * NS_PER_SECOND
+        driven.append(100)
+        driven.tell(Commit(), SegmentCreated(), WriteDone(), SyncDone())
+    assert driven.core.next_deadline_ns() == 15 * NS_PER_SECOND
+    driven.now_ns = 15 * NS_PER_SECOND
+    assert driven.tell(Tick()) == [RemoveSegment(1)]
+    assert driven.core.next_deadline_ns() is None
+
+
+def test_close_waits_for_what_was_appended() -> None:
+    driven = Driven()
+    driven.append()
+    assert isinstance(driven.tell(Close())[0], CreateSegment)
+    with pytest.raises(LocalProtocolError, match="closed"):
+        driven.append()
+    assert driven.tell(SegmentCreated(), WriteDone(), SyncDone()) == [Acknowledged(1), Closed()]
+    assert Driven().tell(Close()) == [Closed()]
+
+
+def test_another_cores_event_is_refused() -> None:
+    with pytest.raises(LocalProtocolError, match="takes no int"):
+        Driven().tell(3)

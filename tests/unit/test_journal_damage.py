@@ -1,0 +1,230 @@
+"""Files that are not what they ought to be: refused, cut or reported; never a crash, never a wrong record."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from penstock.base.errors import JournalCorruptError, JournalError, JournalGoneError, PenstockError
+from penstock.journal import JournalReader, JournalWriter
+from penstock.journal._log import SEGMENT_HEADER_SIZE
+from penstock.journal.files import Directory, boot_id
+from penstock.journal.format import MARK_NAME, Mark, decode_mark, encode_mark
+from penstock.journal.verify import inspect
+from unit.journal_kit import SMALL, read, segments, write
+
+PAYLOADS = [b"one", b"two" * 5, b"", b"four" * 9]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+def set_mark(path: Path, durable: int, run_id: bytes) -> None:
+    """As if the machine had been started again, or a writer been killed, when `durable` was all it knew."""
+    mark = decode_mark((path / MARK_NAME).read_bytes())
+    assert mark is not None
+    (path / MARK_NAME).write_bytes(encode_mark(Mark(journal_id=mark.journal_id, boot_id=run_id, durable=durable)))
+
+
+def problems(path: Path) -> list[str]:
+    return [report.problem for report in inspect(Directory(path)) if report.problem]
+
+
+def test_every_bit_of_a_segment(path: Path) -> None:
+    """After the machine has started anew: the mark is gone, the records must speak for themselves."""
+    write(path, PAYLOADS)
+    (path / MARK_NAME).unlink()
+    (segment,) = segments(path)
+    good, expected = segment.read_bytes(), read(path)
+    for position in range(len(good)):
+        for bit in (0, 7):
+            damaged = bytearray(good)
+            damaged[position] ^= 1 << bit
+            segment.write_bytes(damaged)
+            try:
+                found = read(path)
+            except PenstockError:
+                found = []
+            assert found == expected[: len(found)], f"byte {position}"
+            try:
+                with JournalWriter.open(path, SMALL) as journal:
+                    assert journal.next_sequence <= len(PAYLOADS) + 1
+                    # only the last record can be taken for a torn tail: those before it are vouched for by the next
+                    assert journal.next_sequence >= len(PAYLOADS)
+            except JournalError:
+                assert segment.read_bytes() == damaged, "nothing is changed"
+            (path / MARK_NAME).unlink(missing_ok=True)
+
+
+def test_every_bit_of_a_segment_that_was_closed(path: Path) -> None:
+    """The mark says how many records there are: no damage can be taken for a torn tail."""
+    write(path, PAYLOADS)
+    (segment,) = segments(path)
+    good = segment.read_bytes()
+    for position in range(len(good)):
+        damaged = bytearray(good)
+        damaged[position] ^= 0x10
+        segment.write_bytes(damaged)
+        with pytest.raises(JournalError):
+            JournalWriter.open(path, SMALL)
+        with pytest.raises(JournalError):
+            read(path)
+        assert problems(path)
+        assert segment.read_bytes() == damaged
+
+
+def test_every_truncation(path: Path) -> None:
+    write(path, PAYLOADS)
+    (segment,) = segments(path)
+    good = segment.read_bytes()
+    for size in range(len(good)):
+        segment.write_bytes(good[:size])
+        with pytest.raises(JournalCorruptError):
+            JournalWriter.open(path, SMALL)
+        with pytest.raises(JournalCorruptError):
+            read(path)
+        assert problems(path)
+
+
+def test_a_torn_tail_is_cut_exactly_after_the_last_good_record(path: Path) -> None:
+    write(path, PAYLOADS)
+    (segment,) = segments(path)
+    good = segment.read_bytes()
+    for size in range(SEGMENT_HEADER_SIZE, len(good)):
+        segment.write_bytes(good[:size])
+        set_mark(path, 0, b"an earlier run..")
+        before = read(path)
+        with JournalWriter.open(path, SMALL) as journal:
+            assert journal.next_sequence == len(before) + 1
+            journal.append(b"next", 77)
+        after = read(path)
+        assert after[:-1] == before
+        assert after[-1] == (len(before) + 1, 77, b"next")
+    assert problems(path) == []
+
+
+def test_good_records_behind_a_hole_that_was_never_acknowledged_are_given_up(path: Path) -> None:
+    """One batch, written by the disk in another order: none of it was acknowledged."""
+    write(path, PAYLOADS, per_commit=4)
+    (segment,) = segments(path)
+    damaged = bytearray(segment.read_bytes())
+    damaged[SEGMENT_HEADER_SIZE + 5] ^= 1
+    segment.write_bytes(damaged)
+    set_mark(path, 0, b"an earlier run..")
+    assert read(path) == []
+    with JournalWriter.open(path, SMALL) as journal:
+        assert journal.next_sequence == 1
+    assert segment.stat().st_size == SEGMENT_HEADER_SIZE
+
+
+def test_damage_to_acknowledged_records_is_never_cut_off(path: Path) -> None:
+    write(path, PAYLOADS)
+    (segment,) = segments(path)
+    damaged = bytearray(segment.read_bytes())
+    damaged[SEGMENT_HEADER_SIZE + 33] ^= 1
+    segment.write_bytes(damaged)
+    set_mark(path, 0, b"an earlier run..")
+    with pytest.raises(JournalCorruptError, match=r"00000000000000000001.journal at byte 64: record 1 is damaged"):
+        JournalWriter.open(path, SMALL)
+    with pytest.raises(JournalCorruptError, match="record 1 is damaged"):
+        read(path)
+    assert segment.read_bytes() == damaged
+    assert "record 1 is damaged" in problems(path)[0]
+
+
+def test_what_a_killed_writer_left_in_memory_is_appended_again(path: Path) -> None:
+    """In the same run of the machine, only the mark says what is on the disk."""
+    write(path, PAYLOADS, per_commit=4)
+    expected = read(path)
+    set_mark(path, 0, boot_id())
+    assert read(path) == [], "nothing is known to be on the disk"
+    with JournalWriter.open(path, SMALL) as journal:
+        assert journal.durable_sequence == 4
+    assert read(path) == expected
+    assert problems(path) == []
+
+
+def test_a_new_segment_ends_the_one_before(path: Path) -> None:
+    """Records that a killed writer left are superseded from where the new segment begins."""
+    write(path, PAYLOADS[:2])
+    set_mark(path, 1, boot_id())
+    write(path, PAYLOADS[2:])
+    assert [record.payload for record in read(path)] == PAYLOADS
+    assert [segment.name[:20] for segment in segments(path)] == [f"{1:020}", f"{2:020}"]
+    assert problems(path) == []
+
+
+def test_a_missing_segment_is_a_gap(path: Path) -> None:
+    write(path, [bytes(1_000)] * 20)
+    first, second, *_ = segments(path)
+    second.unlink()
+    with pytest.raises(JournalCorruptError, match="a segment is missing"):
+        JournalWriter.open(path, SMALL)
+    with pytest.raises(JournalCorruptError):
+        read(path)
+    assert any("a segment is missing" in problem for problem in problems(path))
+    first.unlink()  # now it is retention that could have done it
+    with JournalReader.open(path) as reader, pytest.raises(JournalGoneError):
+        reader.seek(1)
+    assert read(path)[-1].sequence == 20
+
+
+def test_all_segments_missing(path: Path) -> None:
+    write(path, PAYLOADS)
+    segments(path)[0].unlink()
+    for call in (lambda: JournalWriter.open(path, SMALL), lambda: read(path)):
+        with pytest.raises(JournalCorruptError, match="no segments"):
+            call()
+
+
+def test_a_copy_under_another_number_is_refused(path: Path) -> None:
+    write(path, PAYLOADS)
+    shutil.copy(segments(path)[0], path / f"{5:020}.journal")
+    with pytest.raises(JournalError, match="not what its name says"):
+        JournalWriter.open(path, SMALL)
+    assert "not what its name says" in problems(path)[0]
+
+
+def test_segments_of_two_journals_do_not_mix(path: Path, tmp_path: Path) -> None:
+    for each in (path, tmp_path / "other"):
+        write(each, [bytes(1_000)] * 8)
+    shutil.copy(segments(tmp_path / "other")[1], segments(path)[1])
+    for call in (lambda: JournalWriter.open(path, SMALL), lambda: read(path)):
+        with pytest.raises(JournalError, match="belongs to another journal"):
+            call()
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", bytes(4_096), b"PSJOURN\n" + bytes(100)])
+@pytest.mark.parametrize("name", [f"{1:020}.journal", "notes.journal"])
+def test_foreign_files_are_refused(path: Path, name: str, content: bytes) -> None:
+    path.mkdir()
+    (path / name).write_bytes(content)
+    with pytest.raises(JournalError):
+        JournalWriter.open(path, SMALL)
+    assert (path / name).read_bytes() == content
+
+
+def test_a_damaged_mark_is_done_without(path: Path) -> None:
+    write(path, PAYLOADS)
+    expected = read(path)
+    for content in (b"", b"x", bytes(64), bytes(1_000)):
+        (path / MARK_NAME).write_bytes(content)
+        assert read(path) == expected
+        with JournalWriter.open(path, SMALL) as journal:
+            assert journal.next_sequence == len(PAYLOADS) + 1
+
+
+def test_a_half_made_segment_is_swept_away(path: Path) -> None:
+    write(path, PAYLOADS)
+    (path / f"{5:020}.journal.new").write_bytes(b"half")
+    with JournalWriter.open(path, SMALL):
+        assert not list(path.glob("*.new"))
+
+
+def test_a_directory_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    for call in (lambda: JournalWriter.open(tmp_path / "file"), lambda: JournalReader.open(tmp_path / "file")):
+        with pytest.raises(JournalError, match="file"):
+            call()
