@@ -1,11 +1,17 @@
 """`penstock demo`: real processes, and their end in every way there is."""
 
+import contextlib
+import os
+import pty
 import re
+import subprocess
+import sys
 import urllib.request
 
 import pytest
 
-from integration.command_kit import Running, is_alive, kill, running, wait_for
+from integration.command_kit import COMMAND, PATIENCE_SECONDS, Running, is_alive, kill, running, wait_for
+from penstock.demo import random_channel
 
 RATE = ("--rate", "3000")
 
@@ -100,3 +106,43 @@ def test_two_demos_do_not_hear_each_other() -> None:
         for demo in (first, second):
             assert demo.end() == 0, demo.err
             assert delivered(demo) == [published(demo)]
+
+
+def test_others_can_listen_to_the_channel() -> None:
+    channel = str(random_channel())
+    with running("sub", channel, "md.demo.>", "--json") as sub:
+        sub.wait_for_output("listening")
+        with running("demo", "--seconds", "1", "--subscribers", "1", "--channel", channel, *RATE) as demo:
+            assert demo.end() == 0, demo.err
+            total = published(demo)
+        sub.wait_for_output('"cause":"goodbye"')
+        assert sub.interrupt() == 0
+        assert f"{total:,} of {total:,} messages shown" in sub.err
+
+
+def test_a_terminal_shows_a_table_and_its_ctrl_c_is_for_the_supervisor() -> None:
+    """On a terminal of its own, where Ctrl-C goes to every process in the foreground."""
+    master, slave = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "140", "LINES": "40"}
+    on_terminal = "import os, sys; os.login_tty(int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
+    command = [sys.executable, "-c", on_terminal, str(slave), *COMMAND, "demo", *RATE]
+    process = subprocess.Popen(command, pass_fds=[slave], env=environment)
+    os.close(slave)
+    output = b""
+    try:
+        with contextlib.suppress(OSError):  # how the end of a terminal shows
+            while data := os.read(master, 65_536):
+                output += data
+                if b"subscriber-2" in output and b"\x03" not in output:
+                    os.write(master, b"\x03")
+                    output += b"\x03"
+        assert process.wait(timeout=PATIENCE_SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+    text = output.decode()
+    for column in ("process", "msgs/s", "p50", "p99.9", "repairs", "lost"):
+        assert column in text
+    assert text.count("(every message); 0 packets lost") == 2
+    assert "Traceback" not in text

@@ -45,9 +45,12 @@ def capture(
         try:
             with journal, console.status("waiting for packets") as status:
                 taken = Capture(receiver, journal)
-                while not interrupt.is_wanted and (left := deadline - time.monotonic()) > 0:
+                shown = 0.0
+                while not interrupt.is_wanted and (left := deadline - (now := time.monotonic())) > 0:
                     taken.take(min(left, LOOK_SECONDS))
-                    status.update(f"{taken.messages:,} messages in {taken.packets:,} packets")
+                    if now - shown >= LOOK_SECONDS:
+                        shown = now
+                        status.update(f"{taken.messages:,} messages in {taken.packets:,} packets")
         except JournalError as error:
             kept = journal.durable_sequence - first + 1
             error.hint = f"{kept:,} records of this run are on the disk; {error.hint}".rstrip("; ")

@@ -14,6 +14,7 @@ from penstock.base.endpoint import Endpoint, Health
 from penstock.base.metrics import Metrics
 from penstock.cli.interrupt import Interrupt, interruptible
 from penstock.demo import DemoOptions, DemoPlant, Member, random_channel
+from penstock.net.udp import Channel
 
 FRAME_SECONDS = 0.25
 LINE_SECONDS = 1.0
@@ -30,6 +31,9 @@ def demo(
     ] = 0.0,
     spin: Annotated[bool, typer.Option(help="Wait by looking again and again: quicker, a whole core each.")] = False,
     seed: Annotated[int, typer.Option(help="Another seed, other quotes; the same seed, the same ones.")] = 1,
+    channel: Annotated[
+        str | None, typer.Option(help="The group and port to use, for others to listen too; else a free one.")
+    ] = None,
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="Serve /metrics and /health here on loopback; 0: a free port.")
     ] = None,
@@ -37,7 +41,7 @@ def demo(
     """Publish made-up quotes by multicast on this machine, and show how fast and how completely they arrive."""
     console = Console(highlight=False)
     options = DemoOptions(
-        channel=random_channel(),
+        channel=random_channel() if channel is None else Channel.parse(channel),
         rate=rate,
         subscribers=subscribers,
         symbols=symbols,
@@ -75,16 +79,18 @@ def _endpoint(plant: DemoPlant, port: int) -> Endpoint:
 def _run(console: Console, plant: DemoPlant, seconds: float, interrupt: Interrupt) -> float:
     """Show the plant at work until time is up; returns how long it was."""
     started = time.monotonic()
-    shown = 0.0
+    interval, shown = (FRAME_SECONDS if console.is_terminal else LINE_SECONDS), 0.0
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while plant.is_working and not interrupt.is_wanted and (elapsed := time.monotonic() - started) < seconds:
             plant.poll(min(FRAME_SECONDS, seconds - elapsed))
             elapsed = time.monotonic() - started
+            if elapsed - shown < interval:
+                continue
+            shown = elapsed
             if console.is_terminal:
-                live.update(_table(plant, f"{plant.options.channel} after {elapsed:.1f} s (Ctrl-C ends it)"))
-                live.refresh()
-            elif elapsed - shown >= LINE_SECONDS:
-                shown = elapsed
+                title = f"{plant.options.channel} after {elapsed:.1f} s (Ctrl-C ends it)"
+                live.update(_table(plant, title), refresh=True)
+            else:
                 console.print(_line(plant, elapsed), soft_wrap=True)
     return time.monotonic() - started
 
