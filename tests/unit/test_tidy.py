@@ -133,7 +133,7 @@ def test_importing_starts_nothing(project: Path) -> None:
     """Counted in a new interpreter: no thread, no open socket."""
     script = """
 import os, threading
-import penstock, penstock.middleware, penstock.model, penstock.net, penstock.topics, penstock.wire
+import penstock, penstock.journal, penstock.middleware, penstock.model, penstock.net, penstock.topics, penstock.wire
 paths = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
 links = [os.readlink(path) for path in paths if os.path.lexists(path)]
 assert threading.active_count() == 1

@@ -84,11 +84,14 @@ def scan(const uint8_t[::1] data not None, nonce, next_sequence, RecordRow[::1] 
 def find_record(const uint8_t[::1] data not None, nonce, sequence_min, start = 0) -> tuple | None:
     """The first record at or after `start` that is whole, valid and not older than `sequence_min`, wherever it begins.
 
-    Returns its offset, sequence number and durable number, or None. `start` is a multiple of 8, as records' places are.
+    `data` is what follows the record before `sequence_min`: no place in it can have a number that would need more
+    records before it than fit. Returns offset, sequence number and durable number, or None. `start` is a multiple of 8,
+    as records' places are.
     """
     cdef uint64_t size = data.shape[0]
     cdef uint64_t at
     cdef uint64_t oldest = sequence_min
+    cdef uint64_t sequence
     cdef uint32_t seed = nonce
     cdef bint is_found = False
     cdef RecordRow row
@@ -96,8 +99,12 @@ def find_record(const uint8_t[::1] data not None, nonce, sequence_min, start = 0
     at = start
     with nogil:
         while size - at >= RECORD_HEADER_SIZE:
-            # the sequence number first: it is cheap, and almost nothing passes
-            if load_u64(&data[at] + RECORD_SEQUENCE_AT) >= oldest:
+            # the numbers first: they are cheap, and almost nothing passes
+            sequence = load_u64(&data[at] + RECORD_SEQUENCE_AT)
+            if (
+                oldest <= sequence <= oldest + at // RECORD_HEADER_SIZE
+                and load_u64(&data[at] + RECORD_DURABLE_AT) < sequence
+            ):
                 if parse_record(&data[0], size, at, seed, &row) == STOP_ROWS:
                     is_found = True
                     break

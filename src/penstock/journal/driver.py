@@ -24,7 +24,7 @@ import numpy
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from penstock.base.clock import NS_PER_SECOND, NS_PER_US, SystemRandomness, random_bytes
+from penstock.base.clock import NS_PER_SECOND, NS_PER_US, SystemRandomness
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalError, LocalProtocolError
@@ -53,7 +53,6 @@ from penstock.journal.events import (
 )
 from penstock.journal.files import WritableDirectory, boot_id
 from penstock.journal.format import Mark
-from penstock.journal.recovery import Recovery, recover
 
 log = logger("journal")
 
@@ -80,6 +79,7 @@ class JournalWriter:
         self._removals: list[int] = []
         self._waiting: list[tuple[int, int, Future[int]]] = []
         self._waiting_count = 0
+        self._due: list[tuple[Future[int], int | JournalError]] = []
         self._is_closing = self._is_closed = self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="penstock-journal", daemon=True)
 
@@ -93,7 +93,7 @@ class JournalWriter:
         directory = WritableDirectory(Path(path), config.preallocate_bytes)
         try:
             run_id = boot_id()
-            recovery = _recover(directory, run_id)
+            recovery = directory.recover(run_id)
             mark = Mark(journal_id=recovery.journal_id, boot_id=run_id, durable=recovery.next_sequence - 1)
             directory.write_mark(mark)
             core = Journal(
@@ -190,23 +190,22 @@ class JournalWriter:
         """
         with self._lock:
             target = self._core.next_sequence - 1 if through is None else through
-            if target >= self._core.next_sequence:
-                raise LocalProtocolError(f"record {target} was not appended", hint="commit what append() returned")
+            self._check_appended(target)
             self._work_until(target)
             return self._core.durable_sequence
 
     def when_durable(self, sequence: int) -> "Future[int]":
-        """A future that is done when the record is on the disk; with asyncio: await asyncio.wrap_future(...)."""
+        """A future that is done when the record is on the disk; with asyncio: await asyncio.wrap_future(...).
+
+        It has the error instead, if the disk is full or has failed. Its callbacks run in the writer's own thread.
+        """
         future: Future[int] = Future()
         with self._lock:
-            if self._core.error is not None:
-                future.set_exception(self._core.error)
-            elif self._core.durable_sequence >= sequence:
-                future.set_result(self._core.durable_sequence)
-            else:
-                self._waiting_count += 1
-                heapq.heappush(self._waiting, (sequence, self._waiting_count, future))
-                self._wake()
+            self._check_appended(sequence)
+            self._waiting_count += 1
+            heapq.heappush(self._waiting, (sequence, self._waiting_count, future))
+            self._find_due()
+            self._wake()
         return future
 
     def close(self) -> None:
@@ -221,6 +220,10 @@ class JournalWriter:
                 self._tell(Close())
         finally:
             self._stop()
+
+    def _check_appended(self, sequence: int) -> None:
+        if sequence >= self._core.next_sequence:
+            raise LocalProtocolError(f"record {sequence} was not appended", hint="give what append() returned")
 
     # The disk's work; all of it with the lock held, except where it says so
 
@@ -287,23 +290,28 @@ class JournalWriter:
         match instruction:
             case Acknowledged(through):
                 self._renew_mark(through)
-                while self._waiting and self._waiting[0][0] <= through:
-                    heapq.heappop(self._waiting)[2].set_result(through)
+                self._find_due()
             case RemoveSegment(first_sequence):
                 self._removals.append(first_sequence)
                 self._wake()
             case Troubled(error) | Failed(error):
                 log.error("journal_refuses", path=str(self.path), code=error.code, error=str(error))
-                for _, _, future in self._waiting:
-                    future.set_exception(error)
-                self._waiting.clear()
-                self._wake()
+                self._find_due()
             case Recovered():
                 log.info("journal_goes_on", path=str(self.path))
             case Closed():
                 self._is_closed = True
             case CreateSegment() | Write() | Sync():
                 self._todo = instruction
+
+    def _find_due(self) -> None:
+        """Futures whose time has come; they are resolved without the lock, because their callbacks may append."""
+        durable, error = self._core.durable_sequence, self._core.error
+        while self._waiting and (error is not None or self._waiting[0][0] <= durable):
+            sequence, _, future = heapq.heappop(self._waiting)
+            self._due.append((future, durable if sequence <= durable or error is None else error))
+        if self._due:
+            self._wake()
 
     def _renew_mark(self, durable: int) -> None:
         """If it cannot be renewed, readers fall behind and recovery takes more care: nothing is wrong."""
@@ -327,8 +335,8 @@ class JournalWriter:
                 deadline_ns = self._core.next_deadline_ns()
                 if self._todo is not None:
                     self._work()
-                elif self._removals:
-                    self._remove(self._removals.pop(0))
+                elif self._removals or self._due:
+                    self._do_chores()
                 elif deadline_ns is not None and now_ns >= deadline_ns:
                     self._tell(Tick())
                 else:
@@ -345,14 +353,24 @@ class JournalWriter:
             self._call.wait(None if is_quiet else self._look_seconds)
         self._is_asleep = False
 
-    def _remove(self, first_sequence: int) -> None:
+    def _do_chores(self) -> None:
+        """What waits for the disk no longer; the lock is free meanwhile."""
+        removals, self._removals = self._removals, []
+        due, self._due = self._due, []
         self._lock.release()
+        try:
+            for first_sequence in removals:
+                self._remove(first_sequence)
+            for future, outcome in due:
+                _resolve(future, outcome)
+        finally:
+            self._lock.acquire()
+
+    def _remove(self, first_sequence: int) -> None:
         try:
             self._directory.remove(first_sequence)
         except OSError as error:
             log.warning("segment_not_removed", first_sequence=first_sequence, error=error.strerror)
-        finally:
-            self._lock.acquire()
 
     def _stop(self) -> None:
         """Without the lock."""
@@ -360,8 +378,10 @@ class JournalWriter:
             self._is_closing = self._is_stopping = True
             self._wake()
         self._thread.join()
-        for first_sequence in self._removals:
-            self._directory.remove(first_sequence)
+        with self._lock:
+            self._do_chores()
+        for _, _, future in self._waiting:
+            _resolve(future, JournalError("the journal was closed before the record was on the disk"))
         try:
             if self._is_closed:
                 self._directory.trim()
@@ -370,16 +390,10 @@ class JournalWriter:
             self._directory.close()
 
 
-def _recover(directory: WritableDirectory, run_id: bytes) -> Recovery:
-    """What is there, made good; see recovery.py."""
-    directory.remove_unfinished()
-    segments = directory.segments()
-    content = directory.read_whole(segments[-1].first_sequence) if segments else b""
-    recovery = recover(segments, content, directory.read_mark(), boot_id=run_id, new_journal_id=random_bytes(16))
-    if segments and recovery.truncate_at is not None:
-        log.warning("torn_tail_cut", segment=segments[-1].name, size=len(content), good=recovery.truncate_at)
-        directory.truncate(segments[-1].first_sequence, recovery.truncate_at)
-    elif segments and not len(recovery.doubtful):
-        directory.sync(segments[-1].first_sequence)
-    directory.sync_names()  # a process that was killed may have given a segment its name, and no more
-    return recovery
+def _resolve(future: "Future[int]", outcome: int | JournalError) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    if isinstance(outcome, JournalError):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 from typing_extensions import Buffer
 
+from penstock.base.clock import random_bytes
 from penstock.base.errors import JournalError, JournalLockedError
 from penstock.base.log import logger
 from penstock.journal._log import MARK_SIZE, SEGMENT_HEADER_SIZE
@@ -22,7 +23,7 @@ from penstock.journal.format import (
     parse_segment_name,
     segment_name,
 )
-from penstock.journal.recovery import Segment, check_name
+from penstock.journal.recovery import Recovery, Segment, check_name, recover
 
 log = logger("journal.files")
 
@@ -155,16 +156,27 @@ class WritableDirectory(Directory):
                 os.close(fd)
         self._mark_fd = self._directory_fd = -1
 
-    def remove_unfinished(self) -> None:
+    def recover(self, run_id: bytes) -> Recovery:
+        """What is there, made good; see recovery.py."""
+        self._remove_unfinished()
+        segments = self.segments()
+        content = (self.path / segments[-1].name).read_bytes() if segments else b""
+        recovery = recover(segments, content, self.read_mark(), boot_id=run_id, new_journal_id=random_bytes(16))
+        if segments and recovery.truncate_at is not None:
+            log.warning("torn_tail_cut", segment=segments[-1].name, size=len(content), good=recovery.truncate_at)
+            self._truncate(segments[-1].first_sequence, recovery.truncate_at)
+        elif segments and not len(recovery.doubtful):
+            self.sync(segments[-1].first_sequence)
+        self._sync_names()  # a process that was killed may have given a segment its name, and no more
+        return recovery
+
+    def _remove_unfinished(self) -> None:
         """Segments that a crash left half made."""
         for name in self._names():
             if name.endswith(NEW_SUFFIX) and parse_segment_name(name.removesuffix(NEW_SUFFIX)) is not None:
                 (self.path / name).unlink(missing_ok=True)
 
-    def read_whole(self, first_sequence: int) -> bytes:
-        return (self.path / segment_name(first_sequence)).read_bytes()
-
-    def truncate(self, first_sequence: int, size: int) -> None:
+    def _truncate(self, first_sequence: int, size: int) -> None:
         file = self._open(first_sequence)
         os.ftruncate(file.fd, size)
         os.fsync(file.fd)
@@ -179,7 +191,7 @@ class WritableDirectory(Directory):
             write_all(fd, header, 0)
             os.fsync(fd)
             os.rename(new, path)
-            self.sync_names()
+            self._sync_names()
         except BaseException:
             os.close(fd)
             raise
@@ -199,14 +211,19 @@ class WritableDirectory(Directory):
 
     def trim(self) -> None:
         """Give back what was allocated beyond the last record of the segment in use, which is done with."""
-        if self._active is not None and self._active.allocated > self._active.end:
-            os.ftruncate(self._active.fd, self._active.end)
-            self._active.allocated = self._active.end
+        file = self._active
+        if file is None or file.allocated <= file.end:
+            return
+        try:
+            os.ftruncate(file.fd, file.end)
+        except OSError as error:
+            log.warning("not_trimmed", path=str(self.path), error=error.strerror)  # zeros at its end do no harm
+        file.allocated = file.end
 
     def remove(self, first_sequence: int) -> None:
         """The directory is synced each time, so that segments vanish in their order."""
         (self.path / segment_name(first_sequence)).unlink(missing_ok=True)
-        self.sync_names()
+        self._sync_names()
 
     def write_mark(self, mark: Mark) -> None:
         write_all(self._mark_fd, encode_mark(mark), 0)
@@ -214,7 +231,7 @@ class WritableDirectory(Directory):
     def sync_mark(self) -> None:
         os.fsync(self._mark_fd)
 
-    def sync_names(self) -> None:
+    def _sync_names(self) -> None:
         os.fsync(self._directory_fd)
 
     def _open(self, first_sequence: int) -> "_ActiveFile":

@@ -253,6 +253,9 @@ class JournalReader:
         self._check_journal(self._segment.header)
         self._end_sequence = _next_first(firsts, first)
         self._place = self._nearest_place(self._segment.header)
+        if self._place.sequence >= self._end_sequence:  # what is wanted is not even in its last record
+            self._wanted = self._place.sequence
+            return self._open_next(durable)
         return True
 
     def _nearest_place(self, header: SegmentHeader) -> _Place:
