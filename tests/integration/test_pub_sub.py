@@ -2,6 +2,7 @@
 
 import base64
 import json
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -205,3 +206,18 @@ def test_output_that_nobody_reads_any_more_ends_it(tmp_path: Path) -> None:
             reader.wait()
     assert len(output.splitlines()) == 2
     assert "Traceback" not in errors.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_whoever_asks_politely_gets_a_clean_end(number: signal.Signals) -> None:
+    channel = str(random_channel())
+    with running("sub", channel) as sub, running("pub", channel) as publisher:
+        sub.wait_for_output("listening")
+        publisher.write(quote("A", "1"))
+        sub.wait_for_output("md.A.quote")
+        for command in (publisher, sub):
+            command.process.send_signal(number)
+            assert command.process.wait(timeout=PATIENCE_SECONDS) == 0, command.err
+        assert "1 messages published" in publisher.err
+        assert "1 of 1 messages shown" in sub.err
+        assert "goodbye" in sub.err

@@ -2,12 +2,13 @@
 
 import pytest
 
+from penstock.base import SystemRandomness
 from penstock.base.counters import Cause
 from penstock.base.errors import PacketError
 from penstock.capture import replay
 from penstock.journal import Record
-from penstock.middleware import Deliver, LossReceipt
-from penstock.wire import Packer, encode_gone, encode_nack
+from penstock.middleware import DatagramsReceived, Deliver, DeliverBatch, LossReceipt, Receiver, ReceiverConfig
+from penstock.wire import DatagramBatch, Packer, encode_gone, encode_nack
 
 GROUP = 0xEF010101
 
@@ -70,3 +71,26 @@ def test_a_journal_of_something_else_is_refused(content: bytes) -> None:
     with pytest.raises(PacketError) as error:
         story([*packets(Packer(7, GROUP, 1), b"1"), content])
     assert error.value.where == "record 2"
+
+
+def test_a_receiver_gives_every_packet_as_it_came() -> None:
+    """In order, too early, and cut into fragments: whichever way a packet takes, its bytes and its time are there."""
+    whole = packets(Packer(7, GROUP, 1), b"1", b"2", b"3", b"4", b"x" * 5_000, b"5", b"6", b"7")
+    order = [0, 1, 2, 4, 3, *range(5, len(whole))]
+    receiver = Receiver(ReceiverConfig(), SystemRandomness())
+    kept: list[bytes] = []
+    arrivals: list[int] = []
+    for index in range(0, len(order), 3):
+        batch = DatagramBatch(3)
+        for number in order[index : index + 3]:
+            batch.append(whole[number], ("10.0.0.1", 4000), arrival_ns=1_000 + number)
+        for answer in receiver.handle(DatagramsReceived(batch), 0):
+            if isinstance(answer, Deliver):
+                kept.append(bytes(answer.data))
+            elif isinstance(answer, DeliverBatch):
+                kept += [bytes(each.data) for each in answer.one_by_one()]
+                arrivals += answer.messages.packet_arrivals_ns().tolist()
+    assert kept == whole
+    assert {1_001, 1_002} <= set(arrivals)
+    assert set(arrivals) <= {1_000 + number for number in order}
+    assert delivered(story(kept)) == [b"1", b"2", b"3", b"4", b"x" * 5_000, b"5", b"6", b"7"]

@@ -19,6 +19,8 @@ from penstock.net.udp import Channel
 FRAME_SECONDS = 0.25
 LINE_SECONDS = 1.0
 PERCENTILES = (50, 99, 99.9)
+RATE_KEPT = 0.9
+"""Share of the wanted messages below which the summary says that the publisher was too slow."""
 
 
 def demo(
@@ -143,6 +145,8 @@ def _conclude(console: Console, plant: DemoPlant, ran_seconds: float) -> None:
             f"{counters['repairs_sent']:,} packets were sent again."
         )
     ]
+    if publisher.messages < RATE_KEPT * plant.options.rate * ran_seconds and not publisher.fault:
+        lines.append(f"[red]The publisher could not keep the rate of {plant.options.rate:,.0f} messages/s.[/red]")
     for member in plant.subscribers:
         lines += _account(member, publisher)
     lines.append("Latencies are in µs from the intended send time to the subscriber's Python code.")

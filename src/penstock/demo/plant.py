@@ -26,7 +26,7 @@ import msgspec
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import Counters
 from penstock.base.histogram import LatencyHistogram
-from penstock.demo.reports import GO, LEAVE, STOP, DemoOptions, Line, PublisherReport, Ready, SubscriberReport, Task
+from penstock.demo.reports import GO, LEAVE, STOP, DemoOptions, Line, Ready, SubscriberReport, Task
 from penstock.net.udp import Channel
 
 START_SECONDS = 60.0
@@ -50,7 +50,6 @@ class Member:
         self.role = task.role
         self.counters = Counters(task.role, node=name)
         self.latency = LatencyHistogram()
-        self.behind_ns = 0
         self.is_ready = False
         self.is_running = True
         self.end = ""
@@ -131,8 +130,6 @@ class Member:
             case Ready():
                 self.is_ready = True
                 return
-            case PublisherReport():
-                self.behind_ns = line.behind_ns
             case SubscriberReport():
                 self.latency = LatencyHistogram(line.latency)
                 self.end = line.end

@@ -18,16 +18,14 @@ def run(supervised: Supervised, options: DemoOptions) -> None:
         supervised.tell(Ready())
         supervised.go.wait()
         schedule = Schedule(options.rate)
-        behind_ns = 0
         while not supervised.stop.is_set():
             times_ns = schedule.due(BATCH_MAX)
             if len(times_ns):
                 publisher.publish_batch(generator.take(times_ns))
-                behind_ns = time.time_ns() - int(times_ns[-1])
             elif not options.spin:
                 time.sleep(schedule.seconds_to_next())
             if supervised.is_report_due():
-                supervised.tell(PublisherReport(time.monotonic_ns(), list(publisher.counters), behind_ns))
+                supervised.tell(PublisherReport(time.monotonic_ns(), list(publisher.counters)))
         publisher.say_goodbye()
         supervised.leave.wait()
         publisher.close(linger=False)

@@ -44,9 +44,6 @@ class PublisherReport(msgspec.Struct, frozen=True, tag=True):
     counts: list[tuple[str, str, int]]
     """What base.counters.Counters yields."""
 
-    behind_ns: int = 0
-    """How late the newest messages were sent after their intended time."""
-
 
 class SubscriberReport(msgspec.Struct, frozen=True, tag=True):
     at_ns: int
