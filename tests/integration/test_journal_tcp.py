@@ -1,6 +1,7 @@
 """Following a journal over TCP: across segments, a server that dies, and everything that may come to the port."""
 
 import asyncio
+import contextlib
 import itertools
 import os
 import re
@@ -8,7 +9,7 @@ import signal
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,12 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(bounded())
 
 
-async def taken(records: AsyncIterator[Record], count: int) -> list[Record]:
+async def first(records: AsyncGenerator[Record, None], count: int) -> list[Record]:
+    async with contextlib.aclosing(records):
+        return await taken(records, count)
+
+
+async def taken(records: AsyncGenerator[Record, None], count: int) -> list[Record]:
     found = []
     async for record in records:
         found.append(record)
@@ -82,21 +88,21 @@ def test_everything_and_then_what_comes(path: Path) -> None:
             await asyncio.to_thread(fill, path, 50)
             assert [record.sequence for record in await taken(records, 50)] == list(range(501, 551))
             assert server.counters["records_served"] >= 550
-            await records.aclose()  # type: ignore[attr-defined]
+            await records.aclose()
 
     run(test)
 
 
 @pytest.mark.parametrize(
-    ("place", "first"), [({"from_sequence": 321}, 321), ({"from_time_ns": 3_205}, 321), ({"from_time_ns": -1}, 1)]
+    ("place", "expected"), [({"from_sequence": 321}, 321), ({"from_time_ns": 3_205}, 321), ({"from_time_ns": -1}, 1)]
 )
-def test_from_a_place_to_the_newest(path: Path, place: dict[str, int], first: int) -> None:
+def test_from_a_place_to_the_newest(path: Path, place: dict[str, int], expected: int) -> None:
     fill(path, 400)
 
     async def test() -> None:
         async with JournalServer(path) as server:
             found = [each async for each in follow_remote("127.0.0.1", server.port, is_live=False, **place)]
-            assert [each.sequence for each in found] == list(range(first, 401))
+            assert [each.sequence for each in found] == list(range(expected, 401))
 
     run(test)
 
@@ -121,11 +127,11 @@ def test_records_no_longer_kept_and_records_yet_to_come(path: Path) -> None:
     async def test() -> None:
         async with JournalServer(path) as server:
             with pytest.raises(JournalGoneError) as caught:
-                await taken(follow_remote("127.0.0.1", server.port, from_sequence=1), 1)
-            first = caught.value.first_sequence
-            (oldest,) = await taken(follow_remote("127.0.0.1", server.port, from_sequence=first), 1)
-            assert oldest.sequence == first > 1
-            waiting = asyncio.create_task(taken(follow_remote("127.0.0.1", server.port, from_sequence=302), 1))
+                await first(follow_remote("127.0.0.1", server.port, from_sequence=1), 1)
+            kept = caught.value.first_sequence
+            (oldest,) = await first(follow_remote("127.0.0.1", server.port, from_sequence=kept), 1)
+            assert oldest.sequence == kept > 1
+            waiting = asyncio.create_task(first(follow_remote("127.0.0.1", server.port, from_sequence=302), 1))
             await asyncio.to_thread(fill, path, 3)
             assert [each.sequence for each in await waiting] == [302]
 
@@ -162,7 +168,7 @@ def test_a_server_that_is_killed_and_comes_back_is_followed_on(path: Path) -> No
             process, _ = await asyncio.to_thread(serve, path, port)
             found += await taken(records, 100)
             assert [each.sequence for each in found] == list(range(1, 301))
-            await records.aclose()  # type: ignore[attr-defined]
+            await records.aclose()
 
         run(test)
         assert end(process, signal.SIGINT) == 0
@@ -176,7 +182,7 @@ def test_nobody_there(path: Path) -> None:
         async with JournalServer(path) as server:
             port = server.port
         with pytest.raises(UnreachableError):
-            await taken(follow_remote("127.0.0.1", port), 1)
+            await first(follow_remote("127.0.0.1", port), 1)
 
     fill(path, 1)
     run(test)
@@ -200,7 +206,7 @@ def test_garbage_is_refused_counted_and_harms_nobody(path: Path, garbage: bytes)
             await writer.wait_closed()
             while counters["connections_refused"] < 1:
                 await asyncio.sleep(0.01)
-            assert len(await taken(follow_remote("127.0.0.1", server.port, is_live=False), 10)) == 10
+            assert len(await first(follow_remote("127.0.0.1", server.port, is_live=False), 10)) == 10
 
     run(test)
 
@@ -239,7 +245,7 @@ def test_a_server_that_lies_is_found_out(bad: Records) -> None:
     async def test() -> None:
         async with ControlServer(PROTOCOL, lie, node="liar", config=CONNECTION) as server:
             with pytest.raises(RemoteProtocolError):
-                await taken(follow_remote("127.0.0.1", server.port, from_sequence=1), 1)
+                await first(follow_remote("127.0.0.1", server.port, from_sequence=1), 1)
 
     run(test)
 
@@ -264,18 +270,18 @@ def test_a_follower_that_does_not_read_holds_back_the_server_not_its_memory(path
     async def test() -> None:
         async with JournalServer(path) as server:
             batches = follow_remote_batches("127.0.0.1", server.port)
-            first = await anext(batches)
+            begun = await anext(batches)
             served, before = server.counters["records_served"], -1
             while served != before:  # until it stands still: buffers are full
                 await asyncio.sleep(0.3)
                 before, served = served, server.counters["records_served"]
             assert served < 200, "30 MB do not fit into the buffers of one connection"
-            count = len(first)
+            count = len(begun)
             async for batch in batches:
                 count += len(batch)
                 if count == 300:
                     break
-            await batches.aclose()  # type: ignore[attr-defined]
+            await batches.aclose()
 
     run(test)
 
@@ -296,11 +302,11 @@ def test_only_those_who_know_the_secret_follow(path: Path) -> None:
 
     async def test() -> None:
         async with JournalServer(path, secret=SECRET) as server:
-            found = await taken(follow_remote("127.0.0.1", server.port, secret=SECRET), 10)
+            found = await first(follow_remote("127.0.0.1", server.port, secret=SECRET), 10)
             assert len(found) == 10
             for wrong in (None, Secret(b"another one of sixteen")):
                 with pytest.raises((AuthenticationError, PenstockError)) as caught:
-                    await taken(follow_remote("127.0.0.1", server.port, secret=wrong), 1)
+                    await first(follow_remote("127.0.0.1", server.port, secret=wrong), 1)
                 assert caught.value.code in ("authentication", "refused")
 
     run(test)

@@ -1,9 +1,10 @@
 """`penstock journal`: look into journals, check them, and serve them to other machines."""
 
 import asyncio
+import contextlib
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -159,13 +160,14 @@ def _show_local(records: Iterator[Record], count: int | None, show: Show) -> Non
             return
 
 
-async def _show_remote(records: AsyncIterator[Record], count: int | None, show: Show) -> None:
+async def _show_remote(records: AsyncGenerator[Record, None], count: int | None, show: Show) -> None:
     shown = 0
-    async for record in records:
-        show(record)
-        shown += 1
-        if shown == count:
-            return
+    async with contextlib.aclosing(records):
+        async for record in records:
+            show(record)
+            shown += 1
+            if shown == count:
+                return
 
 
 def _durable(path: Path) -> str:

@@ -3,12 +3,14 @@
     async for sequence, timestamp_ns, payload in follow_remote("10.0.0.7", 7410, from_sequence=1_000, ...):
         ...
 
-A connection that is lost is made again, and the records go on where they stopped: none twice, none left out.
+A connection that is lost is made again, and the records go on where they stopped: none twice, none left out. Whoever
+leaves the loop early closes the generator (contextlib.aclosing), and with it the connection.
 """
 
 import asyncio
+import contextlib
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from penstock.base.counters import Counters
 from penstock.base.errors import (
@@ -52,7 +54,7 @@ async def follow_remote(
     secret: Secret | None = None,
     tls: ssl.SSLContext | None = None,
     config: ControlConfig = CONNECTION,
-) -> AsyncIterator[Record]:
+) -> AsyncGenerator[Record, None]:
     """The records from a place, one by one; see follow_remote_batches()."""
     batches = follow_remote_batches(
         host,
@@ -66,9 +68,10 @@ async def follow_remote(
         tls=tls,
         config=config,
     )
-    async for batch in batches:
-        for record in batch:
-            yield record
+    async with contextlib.aclosing(batches):
+        async for batch in batches:
+            for record in batch:
+                yield record
 
 
 async def follow_remote_batches(
@@ -83,7 +86,7 @@ async def follow_remote_batches(
     secret: Secret | None = None,
     tls: ssl.SSLContext | None = None,
     config: ControlConfig = CONNECTION,
-) -> AsyncIterator[RecordBatch]:
+) -> AsyncGenerator[RecordBatch, None]:
     """The records from a place, as they come; without `is_live` it ends with the newest one.
 
     After the first connection, one that is lost is tried again for `patience_seconds`.
