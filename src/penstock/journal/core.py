@@ -108,7 +108,7 @@ class Journal:
 
         It gives no instructions: the record is written when a batch ends, on Commit, or when its deadline comes.
         """
-        if self.error is not None or self._is_closing or self.is_gathering_full:
+        if self.error is not None or self._is_closing or self._gathering.size >= self._config.gather_bytes_max:
             self._check_welcome()
         sequence = self._gathering.append(payload, timestamp_ns)
         if self._flush_ns is None:

@@ -154,8 +154,7 @@ class JournalReader:
         if segment is None:
             return False  # gone meanwhile: it was old
         try:
-            data = segment.read(SEGMENT_HEADER_SIZE, RECORD_SPACE_MAX)
-            count, _, _ = scan(data, segment.header.nonce, first_sequence, self._rows[:1])
+            _, count = self._scan(segment, SEGMENT_HEADER_SIZE, first_sequence, 1)
             return not count or bool(self._rows[0]["timestamp_ns"] >= timestamp_ns)
         finally:
             segment.close()
@@ -251,6 +250,8 @@ class JournalReader:
         if self._segment is None:
             return self._open_next(durable)  # retention was quicker
         self._check_journal(self._segment.header)
+        for gone in [key for key in self._places if key[0] < firsts[0]]:
+            del self._places[gone]
         self._end_sequence = _next_first(firsts, first)
         self._place = self._nearest_place(self._segment.header)
         if self._place.sequence >= self._end_sequence:  # what is wanted is not even in its last record
@@ -271,14 +272,7 @@ class JournalReader:
         assert self._segment is not None
         sequence, offset, _ = self._place
         room = min(rows_max, self._end_sequence - sequence, limit - sequence + 1)
-        size = self._config.chunk_bytes
-        while True:
-            data = self._segment.read(offset, size)
-            rows = self._rows[: max(0, room)]
-            count, _, stop = scan(data, self._segment.header.nonce, sequence, rows)
-            if count or stop != STOP_SHORT or len(data) < size or size >= RECORD_SPACE_MAX:
-                break
-            size = RECORD_SPACE_MAX  # one record that is longer than a chunk
+        data, count = self._scan(self._segment, offset, sequence, room)
         if limit == SEQUENCE_MAX:  # a writer may have come meanwhile, and what it has written may not be on the disk
             limit = self._limit(self._source.read_mark())
             count = max(0, min(count, limit - sequence + 1))
@@ -287,6 +281,16 @@ class JournalReader:
         rows = self._rows[:count].copy()
         self._go_to(rows[-1], offset)
         return RecordBatch(data, rows)
+
+    def _scan(self, segment: OpenSegment, offset: int, sequence: int, room: int) -> tuple[bytes, int]:
+        """Read from a place, and fill rows with the good records there; returns what was read, and their number."""
+        size = self._config.chunk_bytes
+        while True:
+            data = segment.read(offset, size)
+            count, _, stop = scan(data, segment.header.nonce, sequence, self._rows[: max(0, room)])
+            if count or stop != STOP_SHORT or len(data) < size or size >= RECORD_SPACE_MAX:
+                return data, count
+            size = RECORD_SPACE_MAX  # one record that is longer than a chunk
 
     def _go_to(self, last: numpy.void, chunk_offset: int) -> None:
         """The place behind the record `last`; remembered, for the next one who looks for something near."""

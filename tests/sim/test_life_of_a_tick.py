@@ -1,0 +1,253 @@
+"""The walk that opens docs/ARCHITECTURE.md, on the simulator's network and on real sockets."""
+
+import importlib
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy
+import pytest
+
+from integration.network_kit import free_channel
+from penstock.base.core import Tick
+from penstock.base.ids import parse_group
+from penstock.demo.generator import QUOTE, TickGenerator
+from penstock.middleware import (
+    DatagramReceived,
+    DatagramsReceived,
+    Deliver,
+    DeliverBatch,
+    LossReceipt,
+    MulticastStored,
+    PublishBatch,
+    Publisher,
+    PublisherConfig,
+    Receiver,
+    ReceiverConfig,
+    Unicast,
+)
+from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
+from penstock.sim import LinkFaults, World
+from penstock.sim.network import Network
+from penstock.topics import InterestTable, Predicate
+from penstock.wire import DatagramBatch
+
+ROOT = Path(__file__).resolve().parents[2]
+GROUP = parse_group("239.7.7.7")
+PUBLISHER, RECEIVER = ("publisher", 1), ("receiver", 2)
+SOCKETS = ("penstock.net.", "penstock.middleware.driver.")
+"""Steps that only real sockets take; the simulator's network stands for them."""
+
+
+def documented_steps() -> dict[str, list[str]]:
+    """For each step of the walk, the functions it names, in order."""
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    walk = text[text.index("## The life of a tick") : text.index("Where it may go from there")]
+    steps = re.findall(r"^\d+\. \*\*(\w+)\.\*\*(.*?)(?=^\d+\. |\Z)", walk, flags=re.MULTILINE | re.DOTALL)
+    named = {title: re.findall(r"`([a-z_]+\.[a-z_]+(?:\.\w+)+)`", body) for title, body in steps}
+    return {title: [f"penstock.{name}" for name in names] for title, names in named.items()}
+
+
+def resolve(name: str) -> Any:
+    """The function of that name; AttributeError or ImportError when there is none."""
+    parts = name.split(".")
+    module = importlib.import_module(".".join(parts[:3]))
+    found: Any = module
+    for part in parts[3:]:
+        found = getattr(found, part)
+    return found
+
+
+def is_compiled(name: str) -> bool:
+    return not hasattr(resolve(name), "__code__") or not resolve(name).__code__.co_filename.endswith(".py")
+
+
+@contextmanager
+def calls_noted() -> Iterator[list[str]]:
+    """The Python functions of Penstock in the order they are called; compiled ones cannot be seen."""
+    noted: list[str] = []
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            noted.append(f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}")
+
+    sys.setprofile(note)
+    try:
+        yield noted
+    finally:
+        sys.setprofile(None)
+
+
+def assert_called_in_order(expected: list[str], noted: list[str]) -> None:
+    at = 0
+    for name in expected:
+        assert name in noted[at:], f"{name} was not called after {expected[: expected.index(name)]}"
+        at = noted.index(name, at) + 1
+
+
+def visible(steps: dict[str, list[str]], *titles: str, sockets: bool) -> list[str]:
+    return [
+        name
+        for title in titles
+        for name in steps[title]
+        if not is_compiled(name) and (sockets or not name.startswith(SOCKETS))
+    ]
+
+
+def test_every_function_of_the_walk_exists() -> None:
+    steps = documented_steps()
+    assert list(steps) == ["Make", "Publish", "Pack", "Send", "Receive", "Order", "Repair", "Match", "Read"]
+    for names in steps.values():
+        assert names
+        for name in names:
+            assert callable(resolve(name)), name
+
+
+class SimulatedPair:
+    """A publisher and a receiver on the simulator's network."""
+
+    def __init__(self) -> None:
+        self.world = World(1)
+        self.network = Network(self.world, LinkFaults())
+        self.publisher = Publisher(1, 1, PublisherConfig())
+        self.receiver = Receiver(ReceiverConfig(join="start"), self.world.randomness.fork("receiver"))
+        self.batch = DatagramBatch(16)
+        self.delivered: list[Any] = []
+        self.network.attach(PUBLISHER, self._publisher_gets)
+        self.network.attach(RECEIVER, self._receiver_gets)
+        self.network.join(RECEIVER, GROUP)
+
+    def publish(self, outgoing: Any) -> None:
+        for instruction in self.publisher.handle(PublishBatch(GROUP, outgoing), self.world.now_ns()):
+            assert isinstance(instruction, MulticastStored)
+            for sequence in range(instruction.first, instruction.last + 1):
+                self.network.multicast(PUBLISHER, GROUP, instruction.store.get(sequence))
+
+    def settle(self) -> None:
+        """Until nothing is on its way."""
+        self.world.run_until(self.world.now_ns() + 1_000_000)
+        while (deadline_ns := self.receiver.next_deadline_ns()) is not None and deadline_ns < 10**9:
+            self.world.run_until(max(deadline_ns, self.world.now_ns()))
+            self._carry_out(self.receiver.handle(Tick(), self.world.now_ns()))
+            self.world.run_until(self.world.now_ns() + 1_000_000)
+
+    def _publisher_gets(self, data: bytes, source: Any) -> None:
+        for instruction in self.publisher.handle(DatagramReceived(data, source), self.world.now_ns()):
+            assert isinstance(instruction, Unicast)
+            self.network.unicast(PUBLISHER, instruction.destination, instruction.data)
+
+    def _receiver_gets(self, data: bytes, source: Any) -> None:
+        self.batch.clear()
+        self.batch.append(data, source)
+        self._carry_out(self.receiver.handle(DatagramsReceived(self.batch), self.world.now_ns()))
+
+    def _carry_out(self, instructions: list[Any]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, Unicast):
+                self.network.unicast(RECEIVER, instruction.destination, instruction.data)
+            elif isinstance(instruction, DeliverBatch):
+                self.delivered.append(instruction.messages.records(QUOTE.dtype, QUOTE.id).copy())
+                self.delivered += read(instruction)
+            else:
+                assert not isinstance(instruction, LossReceipt)
+                self.delivered += read(instruction)
+
+
+TABLE = InterestTable()
+TABLE.add("md.demo.eq.*.quote", subscriber=7)
+POSITIVE = Predicate.compile("bid_price > 0 and ask_price > bid_price", QUOTE)
+
+
+def read(instruction: Any) -> list[tuple[str, float]]:
+    """Steps 8 and 9: what an application does with what it is given."""
+    if not isinstance(instruction, Deliver | DeliverBatch):
+        return []
+    prices = []
+    for message in instruction.messages:
+        assert TABLE.match(message.topic) == [7]
+        assert POSITIVE(message.payload)
+        prices.append((message.topic, QUOTE.view(message.payload).bid_price))
+    return prices
+
+
+def ticks(generator: TickGenerator, count: int) -> Any:
+    return generator.take(numpy.full(count, time.time_ns(), numpy.int64))
+
+
+def prices_of(told: list[Any]) -> list[float]:
+    return [each[1] for each in told if isinstance(each, tuple)]
+
+
+@pytest.fixture(scope="module")
+def expected_prices() -> list[float]:
+    generator = TickGenerator(3, 5)
+    records = [ticks(generator, 4).payloads.view(QUOTE.dtype) for _ in range(3)]
+    power = 10 ** QUOTE.fields_by_name["bid_price"].decimals
+    return [price / power for each in records for price in each["bid_price"].tolist()]
+
+
+def test_the_walk_on_the_simulator(expected_prices: list[float]) -> None:
+    steps, pair = documented_steps(), SimulatedPair()
+    generator = TickGenerator(3, 5)
+    pair.publish(ticks(generator, 4))  # the stream's first packet introduces it
+    pair.settle()
+
+    with calls_noted() as noted:
+        pair.publish(ticks(generator, 4))
+        pair.settle()
+    titles = ("Make", "Publish", "Pack", "Send", "Receive", "Order", "Match", "Read")
+    assert_called_in_order(visible(steps, *titles, sockets=False), noted)
+    assert "penstock.middleware.receiver.Receiver._receive" not in noted, "a packet in order went the slow way"
+
+    pair.network.faults = LinkFaults(loss=1.0)
+    lost = ticks(generator, 4)
+    with calls_noted() as noted:
+        pair.publish(lost)
+        pair.settle()
+        pair.network.faults = LinkFaults()
+        keep_alive_ns = pair.publisher.next_deadline_ns()
+        assert keep_alive_ns is not None
+        pair.world.run_until(keep_alive_ns)
+        for instruction in pair.publisher.handle(Tick(), keep_alive_ns):  # shows the receiver what it missed
+            pair.network.multicast(PUBLISHER, GROUP, instruction.data)  # type: ignore[union-attr]
+        pair.settle()
+    assert_called_in_order(visible(steps, "Repair", sockets=False), noted)
+    assert prices_of(pair.delivered) == expected_prices
+    arrays = [each for each in pair.delivered if isinstance(each, numpy.ndarray)]
+    assert sum(map(len, arrays)) == 4, "of three packets, the second came in order"
+
+
+def test_the_walk_on_real_sockets(expected_prices: list[float]) -> None:
+    steps, channel = documented_steps(), free_channel()
+    generator, told = TickGenerator(3, 5), []
+    config = ReceiverConfig(join="start")
+    with (
+        MulticastReceiver([channel], config=config) as receiver,
+        MulticastPublisher(channel, config=PublisherConfig(linger_ms=1)) as publisher,
+    ):
+        for _ in range(3):
+            expected = len(prices_of(told)) + 4
+            with calls_noted() as noted:
+                publisher.publish_batch(ticks(generator, 4))
+                deadline = time.monotonic() + 20
+                while len(prices_of(told)) < expected:
+                    assert time.monotonic() < deadline, "the ticks did not arrive"
+                    for each in receiver.receive(0.1):
+                        told += read(each)
+    titles = ("Make", "Publish", "Pack", "Send", "Receive", "Order", "Match", "Read")
+    assert_called_in_order(visible(steps, *titles, sockets=True), noted)
+    assert prices_of(told) == expected_prices
+
+
+@pytest.mark.parametrize("sabotage", [lambda steps: steps["Order"].reverse(), lambda steps: steps["Pack"].append("x")])
+def test_a_wrong_walk_is_noticed(sabotage: Callable[[dict[str, list[str]]], None]) -> None:
+    order = ["a", "b", "c"]
+    steps = {"Order": list(order), "Pack": []}
+    sabotage(steps)
+    with pytest.raises(AssertionError):
+        assert_called_in_order(steps["Order"] + steps["Pack"], order)
