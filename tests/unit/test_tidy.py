@@ -81,6 +81,8 @@ def test_no_file_is_dead() -> None:
     used = set(ENTRY_POINTS)
     for path in python_files():
         used |= imports(path)
+    for text in compiled_texts():
+        used |= set(re.findall(r"^from ([\w.]+) import", text, flags=re.MULTILINE))
     benches = set(re.findall(r'Bench\("(\w+)"', (SOURCE / "bench" / "catalogue.py").read_text()))
     used |= {f"penstock.bench.{name}" for name in benches}
     for path in SOURCE.rglob("*.pyx"):
@@ -134,6 +136,7 @@ def test_importing_starts_nothing(project: Path) -> None:
     script = """
 import os, threading
 import penstock, penstock.journal, penstock.middleware, penstock.model, penstock.net, penstock.topics, penstock.wire
+import penstock.net.handover, penstock.shm
 paths = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
 links = [os.readlink(path) for path in paths if os.path.lexists(path)]
 assert threading.active_count() == 1

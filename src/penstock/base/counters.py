@@ -48,6 +48,9 @@ class Cause(StrEnum):
     MESSAGE = "message"
     REFUSED = "refused"
     FAILED = "failed"
+    # who was given no shared memory, besides
+    FOREIGN_USER = "foreign_user"
+    UNKNOWN_SEGMENT = "unknown_segment"
 
 
 CATALOGUE = {
@@ -83,6 +86,8 @@ CATALOGUE = {
     "messages_skipped": "Control messages passed over, by cause",
     "clock_samples": "Exchanges of timestamps that went into an estimate",
     "clock_jumps": "Times that a clock was seen to have been set, here or at the peer",
+    "handovers_granted": "Segments of shared memory handed to a consumer",
+    "handovers_refused": "Consumers that were given no segment, by cause",
 }
 """Every counter there is, with its help text."""
 

@@ -166,6 +166,53 @@ class ConnectionLostError(PenstockError):
     code = "connection-lost"
 
 
+class SharedMemoryError(PenstockError):
+    """Shared memory cannot be had, or what was handed over is no segment of ours."""
+
+    code = "shared-memory"
+
+
+class OverrunError(SharedMemoryError):
+    """The producer has overwritten events that this reader had not read yet.
+
+    `sequence` is the first event that is lost, `found` what stands in its place.
+    """
+
+    code = "overrun"
+
+    def __init__(self, sequence: int, found: str) -> None:
+        super().__init__(
+            f"event {sequence} was overwritten before it was read: {found}",
+            hint="ask the producer to restart the ring, then call restart()",
+        )
+        self.sequence = sequence
+        self.found = found
+
+
+class RingClosedError(SharedMemoryError):
+    """The producer has closed the ring, and everything in it was read."""
+
+    code = "ring-closed"
+
+
+class ProducerGoneError(SharedMemoryError):
+    """The producer's process is gone without closing the ring, and everything in it was read."""
+
+    code = "producer-gone"
+
+
+class RecordUnavailableError(SharedMemoryError):
+    """No coherent version of the record was there within the bound; its writer may have died inside a write."""
+
+    code = "record-unavailable"
+
+
+class HandoverError(PenstockError):
+    """A segment was not handed over: the other side refused, or is not who it should be."""
+
+    code = "handover"
+
+
 class SimulationError(PenstockError):
     """A checker of the simulator found a broken promise; `hint` says how to replay it."""
 

@@ -25,6 +25,8 @@ BENCHES = {
         Bench("match", "topics matched against a million interests, beside bare random memory accesses"),
         Bench("model", "a field read from Python, beside struct.unpack_from"),
         Bench("predicate", "a filter expression over records, beside numpy"),
+        Bench("region", "a record read while another process overwrites it, beside the same at rest"),
+        Bench("ring", "messages from one process to another, beside pyzmq and iceoryx2"),
         Bench("udp", "publisher and receiver on loopback multicast, beside a bare loop and pyzmq over tcp"),
     )
 }

@@ -1,1 +1,12 @@
-"""Shared memory between processes of one host: the critical ring and the record region."""
+"""Shared memory between processes of one host: the critical ring and the record region.
+
+The ring carries every event in order; the region holds the newest version of each record. Neither knows how the other
+process gets the memory: that is penstock.net.handover. Read docs/protocol/shared-memory.md first, then _ring.pyx,
+_ring_reader.pyx and _region.pyx.
+"""
+
+from penstock.base.segment import Segment
+from penstock.shm.region import RegionReader, RegionRecord, RegionWriter
+from penstock.shm.ring import RingReader, RingWriter
+
+__all__ = ["RegionReader", "RegionRecord", "RegionWriter", "RingReader", "RingWriter", "Segment"]

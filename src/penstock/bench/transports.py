@@ -1,0 +1,264 @@
+"""Ways to carry messages from one Python process to another: ours, and the peers it is measured beside.
+
+Each transport is a Sender in the publishing process and a Receiver in the reading one. All do the same: payloads of
+PAYLOAD_SIZE bytes that begin with the time of sending, one at a time. What arrives is timed when the receiving call
+returns, before anything is decoded.
+"""
+
+import ctypes
+import importlib.util
+import multiprocessing
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+from penstock.base.errors import HandoverError, PenstockError
+from penstock.base.segment import Segment
+from penstock.net.handover import Handover, receive_segment
+from penstock.shm import RingReader, RingWriter
+
+PAYLOAD_SIZE = 128
+RING_CAPACITY = 1 << 24
+ICEORYX2_BUFFER = 4_096
+PATIENCE_SECONDS = 30.0
+ALL_CORES = os.sched_getaffinity(0)
+
+now = time.perf_counter_ns
+stamp = struct.Struct("<q")
+
+
+class Sender(Protocol):
+    def send(self) -> None:
+        """Send a payload that begins with the time."""
+
+    def close(self) -> None: ...
+
+
+class Receiver(Protocol):
+    def receive(self, count: int) -> list[int]:
+        """How many nanoseconds each of the next messages took."""
+
+    def close(self) -> None: ...
+
+
+class RingSender:
+    def __init__(self, address: str) -> None:
+        self._ring = RingWriter.create(RING_CAPACITY, PAYLOAD_SIZE)
+        self._handover = Handover(address)
+        self._handover.offer("bench", self._ring.segment)
+        self._handover.start()
+        self._payload = bytearray(PAYLOAD_SIZE)
+
+    def send(self) -> None:
+        stamp.pack_into(self._payload, 0, now())
+        self._ring.write(self._payload)
+
+    def close(self) -> None:
+        self._ring.close()
+        self._handover.close()
+
+
+class RingReceiver:
+    def __init__(self, address: str) -> None:
+        self._segment = wait_for_segment(address)
+        self._ring = RingReader(self._segment, wait="spin")
+
+    def receive(self, count: int) -> list[int]:
+        read, taken = self._ring.read, []
+        for _ in range(count):
+            payload: Any = read()
+            arrived = now()
+            taken.append(arrived - stamp.unpack_from(payload)[0])
+        return taken
+
+    def close(self) -> None:
+        self._ring.close()
+        self._segment.close()
+
+
+class ZmqSender:
+    def __init__(self, address: str) -> None:
+        import zmq
+
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.PUSH)
+        self._socket.bind(f"ipc://{address}")
+        self._payload = bytearray(PAYLOAD_SIZE)
+
+    def send(self) -> None:
+        stamp.pack_into(self._payload, 0, now())
+        self._socket.send(self._payload)
+
+    def close(self) -> None:
+        self._context.destroy()
+
+
+class ZmqReceiver:
+    """Spins, or blocks in the receiving call: with few cores the latter may be better for it."""
+
+    def __init__(self, address: str, *, is_spinning: bool) -> None:
+        import zmq
+
+        self._again = zmq.Again
+        self._flags = zmq.NOBLOCK if is_spinning else 0
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.PULL)
+        self._socket.connect(f"ipc://{address}")
+
+    def receive(self, count: int) -> list[int]:
+        receive, flags, again = self._socket.recv, self._flags, self._again
+        taken: list[int] = []
+        while len(taken) < count:
+            try:
+                payload = receive(flags)
+            except again:
+                os.sched_yield()
+                continue
+            arrived = now()
+            taken.append(arrived - stamp.unpack_from(payload)[0])
+        return taken
+
+    def close(self) -> None:
+        self._context.destroy()
+
+
+class _Payload(ctypes.Structure):
+    _fields_ = (("sent", ctypes.c_int64), ("rest", ctypes.c_uint8 * (PAYLOAD_SIZE - 8)))
+
+
+def _iceoryx2_service(address: str) -> tuple[Any, Any]:
+    import iceoryx2
+
+    iceoryx2.set_log_level(iceoryx2.LogLevel.Error)
+    node = iceoryx2.NodeBuilder.new().create(iceoryx2.ServiceType.Ipc)
+    builder = node.service_builder(iceoryx2.ServiceName.new(address)).publish_subscribe(_Payload)
+    return node, builder.subscriber_max_buffer_size(ICEORYX2_BUFFER).open_or_create()
+
+
+class Iceoryx2Sender:
+    def __init__(self, address: str) -> None:
+        self._node, self._service = _iceoryx2_service(address)
+        self._publisher = self._service.publisher_builder().create()
+        self._payload = _Payload()
+
+    def send(self) -> None:
+        self._payload.sent = now()
+        self._publisher.send_copy(self._payload)
+
+    def close(self) -> None:
+        self._publisher.delete()
+
+
+class Iceoryx2Receiver:
+    def __init__(self, address: str) -> None:
+        self._node, self._service = _iceoryx2_service(address)
+        self._subscriber = self._service.subscriber_builder().buffer_size(ICEORYX2_BUFFER).create()
+
+    def receive(self, count: int) -> list[int]:
+        receive, sent_at = self._subscriber.receive, ctypes.c_int64.from_address
+        taken: list[int] = []
+        while len(taken) < count:
+            sample = receive()
+            if sample is not None:
+                arrived = now()
+                taken.append(arrived - sent_at(sample.payload_ptr).value)
+        return taken
+
+    def close(self) -> None:
+        self._subscriber.delete()
+
+
+class Transport:
+    """How to make both ends; `is_pinned` unless it has threads of its own.
+
+    Those need a core too: then the process is not kept on one, and lets others run while it waits.
+    """
+
+    def __init__(
+        self,
+        sender: Callable[[str], Sender],
+        receiver: Callable[[str], Receiver],
+        *,
+        module: str = "",
+        is_pinned: bool = True,
+    ) -> None:
+        self.sender = sender
+        self.receiver = receiver
+        self.is_available = not module or importlib.util.find_spec(module) is not None
+        self.module = module
+        self.is_pinned = is_pinned
+
+
+TRANSPORTS = {
+    "ring": Transport(RingSender, RingReceiver),
+    "iceoryx2": Transport(Iceoryx2Sender, Iceoryx2Receiver, module="iceoryx2"),
+    "pyzmq, spinning": Transport(
+        ZmqSender, lambda address: ZmqReceiver(address, is_spinning=True), module="zmq", is_pinned=False
+    ),
+    "pyzmq, blocking": Transport(
+        ZmqSender, lambda address: ZmqReceiver(address, is_spinning=False), module="zmq", is_pinned=False
+    ),
+}
+
+
+def pin(position: int, *, is_pinned: bool = True) -> None:
+    """Keep this thread on one of the process's cores, the first or the last, if there are several."""
+    cores = sorted(ALL_CORES)
+    os.sched_setaffinity(0, {cores[position]} if is_pinned and len(cores) > 1 else cores)
+
+
+def publish(name: str, address: str, interval_ns: int, orders: Connection) -> None:
+    """The publishing process: for each number that comes as an order, send as many messages, one per interval."""
+    transport = TRANSPORTS[name]
+    sender = transport.sender(address)
+    orders.send("ready")
+    pin(0, is_pinned=transport.is_pinned)
+    while count := orders.recv():
+        due = now()
+        for _ in range(count):
+            due += interval_ns
+            while now() < due:
+                if not transport.is_pinned:
+                    os.sched_yield()
+            sender.send()
+    sender.close()
+
+
+@contextmanager
+def other_process(target: Callable[..., None], *arguments: Any) -> Iterator[Connection]:
+    """Run `target` in a process of its own, which is gone at the end; its last argument is its end of the pipe."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=target, args=(*arguments, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        with ours:
+            yield ours
+    finally:
+        process.join(PATIENCE_SECONDS)
+        process.kill()
+        process.join()
+        process.close()
+
+
+def wait_for_segment(address: str) -> Segment:
+    """The segment that another process is about to offer."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return receive_segment(address, "bench")
+        except HandoverError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def check(condition: bool, what: str) -> None:
+    """A bench that did not measure what it should gives no figure."""
+    if not condition:
+        raise PenstockError(what)

@@ -1,0 +1,132 @@
+"""Unix sockets for control: where they are, who is on the other side, messages with file descriptors.
+
+A path is a socket with mode 0600 in a directory that only its owner can enter. A path that begins with @ is a name in
+the abstract namespace, of which nothing is left behind however the process ends. Messages keep their bounds
+(SOCK_SEQPACKET).
+"""
+
+import os
+import select
+import socket
+import stat
+import struct
+from pathlib import Path
+
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.errors import HandoverError
+
+BACKLOG = 16
+
+
+class Connection:
+    """One end of a connection. It serves as a lifeline as long as it is open."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+
+    def fileno(self) -> int:
+        """For select and its kin: readable when the other side is gone."""
+        return self._socket.fileno()
+
+    def peer_is_alive(self) -> bool:
+        if self._socket.fileno() < 0:
+            return False
+        poll = select.poll()
+        poll.register(self._socket, select.POLLRDHUP)
+        return not poll.poll(0)
+
+    def credentials(self) -> tuple[int, int]:
+        """The other side's process and user, as the kernel knows them."""
+        pid, uid, _ = struct.unpack("3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        return pid, uid
+
+    def send(self, data: bytes, fds: tuple[int, ...] = ()) -> None:
+        """Send one message with these descriptors, or raise an OSError: it never waits for the other side."""
+        if fds:
+            socket.send_fds(self._socket, [data], list(fds), socket.MSG_DONTWAIT)
+        else:
+            self._socket.send(data, socket.MSG_DONTWAIT)
+
+    def receive(self, size_max: int, fds_max: int, timeout_ns: int = 0) -> tuple[bytes, list[int]]:
+        """One message, empty at the end, and the descriptors that came with it.
+
+        Of a message that is too long, `size_max` + 1 bytes come. The caller closes the descriptors.
+        """
+        self._socket.settimeout(timeout_ns / NS_PER_SECOND)
+        data, fds, flags, _ = socket.recv_fds(self._socket, size_max + 1, fds_max, socket.MSG_CMSG_CLOEXEC)
+        if flags & socket.MSG_CTRUNC:
+            close_all(fds)
+            raise HandoverError("more file descriptors came than were promised")
+        return data, fds
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def close_all(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def connect(path: str, timeout_ns: int) -> Connection:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        sock.settimeout(timeout_ns / NS_PER_SECOND)
+        sock.connect(address(path))
+    except OSError:
+        sock.close()
+        raise
+    return Connection(sock)
+
+
+def is_abstract(path: str) -> bool:
+    return path.startswith("@")
+
+
+def address(path: str) -> str:
+    return f"\0{path[1:]}" if is_abstract(path) else path
+
+
+def listen(path: str) -> socket.socket:
+    """A socket that listens there; one that a process left behind when it died is replaced."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        if not is_abstract(path):
+            _check_directory(Path(path).parent)
+            _remove_stale(path)
+        listener.bind(address(path))
+        if not is_abstract(path):
+            os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise HandoverError(f"cannot listen: {error.strerror or error}", where=path) from None
+    except HandoverError:
+        listener.close()
+        raise
+    return listener
+
+
+def _check_directory(directory: Path) -> None:
+    directory.mkdir(mode=stat.S_IRWXU, exist_ok=True)
+    found = directory.stat()
+    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise HandoverError(
+            "others can enter the directory of the socket", where=str(directory), hint="its owner runs: chmod 700"
+        )
+
+
+def _remove_stale(path: str) -> None:
+    """Remove a socket that nobody listens on any more."""
+    if not os.path.lexists(path):
+        return
+    if not stat.S_ISSOCK(os.lstat(path).st_mode):
+        raise HandoverError("is there already and is no socket", where=path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+    raise HandoverError("another process listens there", where=path)

@@ -1,0 +1,470 @@
+"""The record region: RegionWriter and RegionReader."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+from posix.unistd cimport usleep
+
+from penstock.base._crc32c cimport crc32c_extend, crc32c_initialise
+from penstock.shm._memory cimport (
+    Mapping,
+    fence_acquire,
+    fence_release,
+    load_acquire,
+    load_relaxed,
+    monotonic_ns,
+    spin_pause,
+    store_relaxed,
+    store_release,
+    wall_ns,
+)
+from penstock.wire._codec cimport load_u16, load_u32, load_u64, store_u16, store_u32, store_u64
+
+from penstock.base.errors import LocalProtocolError, RecordUnavailableError, SharedMemoryError
+from penstock.base.limits import RECORD_SIZE_MAX
+from penstock.base.segment import Segment
+from penstock.shm.memory import SEGMENT_SIZE_MAX, create_memory, open_memory
+
+crc32c_initialise()
+
+cdef enum:
+    ATTEMPTS = 1_000       # to read a record that is being written, some 50 µs
+    NAP_US = 50            # between such series of attempts, while the caller has time
+    NAPS_PER_SLICE = 100   # after which signals are looked at
+
+assert sizeof(Head) == RECORD_HEADER_SIZE
+assert sizeof(Trailer) == PART_TRAILER_SIZE
+
+
+cdef inline uint32_t part_checksum(const uint8_t *payload, uint32_t size, uint64_t generation) noexcept nogil:
+    return crc32c_extend(crc32c_extend(0, payload, size), &generation, sizeof(generation))
+
+
+cdef inline void put_part(uint8_t *at, const uint8_t *payload, uint32_t size, uint64_t generation) noexcept nogil:
+    """A payload and its trailer; without a payload, zeros."""
+    cdef Trailer trailer
+    if payload is NULL:
+        memset(at, 0, size)
+    else:
+        memcpy(at, payload, size)
+    trailer.generation = generation
+    trailer.checksum = part_checksum(at, size, generation)
+    trailer.reserved = 0
+    memcpy(at + size, &trailer, sizeof(trailer))
+
+
+cdef void put_parts(
+    const Geometry *geometry, uint64_t index, uint32_t first_part, uint32_t end_part, const uint8_t *payload, Head *head
+) noexcept nogil:
+    cdef uint8_t *record = geometry.records + index * geometry.stride
+    cdef uint8_t *at = record + RECORD_HEADER_SIZE
+    cdef uint64_t writing = (load_relaxed(record) + 1) | 1 # odd, also after a writer that died inside its write
+    cdef uint32_t part, size
+    head.generation = writing + 1
+    head.checksum = crc32c_extend(0, head, RECORD_CHECKSUM_AT)
+    head.reserved = 0
+    store_relaxed(record, writing)
+    fence_release()
+    memcpy(record + RECORD_STARTED_AT, &head.started_ns, RECORD_HEADER_SIZE - RECORD_STARTED_AT)
+    for part in range(geometry.part_count):
+        size = geometry.part_sizes[part]
+        if first_part <= part < end_part:
+            put_part(at, payload, size, head.generation)
+            payload += size
+        elif load_u64(at + size + PART_GENERATION_AT) == 0: # never written
+            put_part(at, NULL, size, head.generation)
+        at += size + PART_TRAILER_SIZE
+    store_release(record, head.generation)
+
+
+cdef State take_record(
+    const Geometry *geometry, uint64_t index, uint8_t *payload, Head *head, uint64_t *part_generations
+) noexcept nogil:
+    cdef const uint8_t *record = geometry.records + index * geometry.stride
+    cdef const uint8_t *at = record + RECORD_HEADER_SIZE
+    cdef uint64_t generation = load_acquire(record)
+    cdef Trailer[PARTS_MAX] trailers
+    cdef uint32_t part, size
+    if generation & 1:
+        return STATE_WRITING
+    if generation == 0:
+        return STATE_NEVER_WRITTEN
+    memcpy(head, record, sizeof(Head))
+    for part in range(geometry.part_count):
+        size = geometry.part_sizes[part]
+        memcpy(payload, at, size)
+        memcpy(&trailers[part], at + size, sizeof(Trailer))
+        payload += size
+        at += size + PART_TRAILER_SIZE
+    fence_acquire()
+    if load_relaxed(record) != generation:
+        return STATE_WRITING
+    if head.generation != generation or head.checksum != crc32c_extend(0, head, RECORD_CHECKSUM_AT):
+        return STATE_CHECKSUM
+    payload -= geometry.payload_size
+    for part in range(geometry.part_count):
+        size = geometry.part_sizes[part]
+        if trailers[part].checksum != part_checksum(payload, size, trailers[part].generation):
+            return STATE_CHECKSUM
+        if trailers[part].generation > generation: # a part cannot be newer than its record
+            return STATE_WRITING
+        part_generations[part] = trailers[part].generation
+        payload += size
+    return STATE_COHERENT
+
+
+cdef State take_soon(
+    const Geometry *geometry, uint64_t index, uint8_t *payload, Head *head, uint64_t *part_generations
+) noexcept nogil:
+    """take_record(), again while somebody writes it, within a bound."""
+    cdef State state = STATE_WRITING
+    cdef int attempt
+    for attempt in range(ATTEMPTS):
+        state = take_record(geometry, index, payload, head, part_generations)
+        if state == STATE_COHERENT or state == STATE_NEVER_WRITTEN:
+            break
+        spin_pause()
+    return state
+
+
+cdef State take_before(
+    const Geometry *geometry, uint64_t index, uint8_t *payload, Head *head, uint64_t *part_generations,
+    int64_t deadline_ns
+) noexcept nogil:
+    """take_soon() until the deadline, or a slice of that time."""
+    cdef State state = STATE_WRITING
+    cdef int nap
+    for nap in range(NAPS_PER_SLICE):
+        state = take_soon(geometry, index, payload, head, part_generations)
+        if state == STATE_COHERENT or state == STATE_NEVER_WRITTEN or monotonic_ns() >= deadline_ns:
+            break
+        usleep(NAP_US)
+    return state
+
+
+cdef int set_geometry(Geometry *geometry, uint64_t record_count, part_sizes) except -1:
+    """Check what a region's header says, or is to say; where the records are is left to the caller."""
+    cdef uint64_t size, payload_size = 0
+    if not 1 <= len(part_sizes) <= PARTS_MAX:
+        raise SharedMemoryError(f"a record has 1 to {PARTS_MAX} parts, not {len(part_sizes)}")
+    geometry.part_count = len(part_sizes)
+    for part, part_size in enumerate(part_sizes):
+        if not PART_ALIGNMENT <= part_size <= RECORD_SIZE_MAX or part_size % PART_ALIGNMENT:
+            raise SharedMemoryError(
+                f"a part of {part_size} bytes cannot be held",
+                hint=f"a multiple of {PART_ALIGNMENT} up to {RECORD_SIZE_MAX} can",
+            )
+        size = part_size
+        geometry.part_sizes[<uint32_t>part] = <uint32_t>size
+        payload_size += size
+    if payload_size > RECORD_SIZE_MAX:
+        raise SharedMemoryError(f"the parts have {payload_size} bytes together, at most {RECORD_SIZE_MAX} fit a record")
+    size = RECORD_HEADER_SIZE + payload_size + geometry.part_count * PART_TRAILER_SIZE
+    geometry.payload_size = <uint32_t>payload_size
+    geometry.stride = (size + RECORD_ALIGNMENT - 1) & ~<uint64_t>(RECORD_ALIGNMENT - 1)
+    if not 1 <= record_count <= (SEGMENT_SIZE_MAX - REGION_HEADER_SIZE) // geometry.stride:
+        raise SharedMemoryError(f"{record_count} records of {geometry.stride} bytes do not fit a segment")
+    geometry.record_count = record_count
+    return 0
+
+
+cdef class Region:
+    """What a writer and a reader of a region have in common."""
+
+    cdef Mapping _mapping
+    cdef Geometry _geometry
+
+    @property
+    def record_count(self) -> int:
+        return self._geometry.record_count
+
+    @property
+    def payload_size(self) -> int:
+        """Bytes of a record's payload: its parts together."""
+        return self._geometry.payload_size
+
+    @property
+    def part_sizes(self) -> tuple:
+        return tuple([self._geometry.part_sizes[part] for part in range(self._geometry.part_count)])
+
+    cdef Mapping mapping(self):
+        """The memory, which the caller holds while it works on it."""
+        if self._mapping is None:
+            raise LocalProtocolError("the region is closed")
+        return self._mapping
+
+    cdef uint64_t place(self, index) except? 0:
+        if not 0 <= index < self._geometry.record_count:
+            raise LocalProtocolError(
+                f"the region has no record {index}", hint=f"0 to {self._geometry.record_count - 1} are there"
+            )
+        return index
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+cdef class RegionWriter(Region):
+    """The producer's end: it overwrites records in place and never waits.
+
+    Made by create(). `segment` is what a consumer needs; it stays this writer's own.
+    """
+
+    cdef readonly object segment
+
+    def __init__(self):
+        raise LocalProtocolError("RegionWriter.create() makes one")
+
+    @staticmethod
+    def create(record_count: int, part_sizes) -> RegionWriter:
+        """A new region of `record_count` records, each of parts of these sizes."""
+        cdef RegionWriter self = RegionWriter.__new__(RegionWriter)
+        sizes = tuple(part_sizes)
+        if record_count < 1:
+            raise SharedMemoryError(f"a region of {record_count} records cannot be made")
+        set_geometry(&self._geometry, record_count, sizes)
+        fd, mapping = create_memory("penstock-region", REGION_HEADER_SIZE + record_count * self._geometry.stride)
+        self._mapping = mapping
+        self.segment = Segment("region", (fd,))
+        cdef uint8_t *start = self._mapping.start
+        self._geometry.records = start + REGION_HEADER_SIZE
+        store_u32(start + REGION_MAGIC_AT, REGION_MAGIC)
+        store_u16(start + REGION_VERSION_AT, REGION_VERSION)
+        store_u16(start + REGION_PART_COUNT_AT, <uint16_t>self._geometry.part_count)
+        store_u64(start + REGION_RECORD_COUNT_AT, record_count)
+        memcpy(start + REGION_PART_SIZES_AT, self._geometry.part_sizes, sizeof(self._geometry.part_sizes))
+        store_u32(start + REGION_CHECKSUM_AT, crc32c_extend(0, start, REGION_CHECKSUM_AT))
+        return self
+
+    def write(self, index, payload not None, *, first_part = 0, int64_t started_ns = 0, int64_t finished_ns = 0) -> int:
+        """Overwrite consecutive parts of a record in one update, and return the record's update count.
+
+        `payload` begins with the part `first_part` and ends with any part; the other parts stay. The times say when
+        the producer began and ended to process the update, in nanoseconds since 1970; the time of the write is added.
+        """
+        cdef Py_buffer content
+        cdef Head head
+        head.started_ns, head.finished_ns = started_ns, finished_ns
+        cdef uint64_t place = self.place(index)
+        PyObject_GetBuffer(payload, &content, PyBUF_SIMPLE)
+        try:
+            end_part = self.end_of(first_part, content.len)
+            self.mapping()
+            head.issued_ns = wall_ns()
+            put_parts(&self._geometry, place, first_part, end_part, <const uint8_t *>content.buf, &head)
+        finally:
+            PyBuffer_Release(&content)
+        return head.generation >> 1
+
+    def close(self) -> None:
+        """Give the memory back; readers keep what is there. A second call does nothing."""
+        self._mapping = None
+        self.segment.close()
+
+    cdef uint32_t end_of(self, first_part, Py_ssize_t size) except? 0:
+        """The part after the last one that a payload of `size` bytes covers."""
+        cdef uint32_t part
+        cdef Py_ssize_t left = size
+        if not 0 <= first_part < self._geometry.part_count:
+            raise LocalProtocolError(f"a record has no part {first_part}")
+        for part in range(first_part, self._geometry.part_count):
+            left -= self._geometry.part_sizes[part]
+            if left == 0:
+                return part + 1
+        raise LocalProtocolError(
+            f"{size} bytes are not the size of whole parts from part {first_part} on",
+            hint=f"the parts have {self.part_sizes} bytes",
+        )
+
+
+@cython.final
+@cython.freelist(64)
+cdef class RegionRecord:
+    """A coherent copy of a record.
+
+    `update_count` counts the record's updates: two reads differ by the number of updates between them. The producer's
+    times are nanoseconds since 1970: when it started and finished to process the update (0 if it did not say), and when
+    it issued the write.
+    """
+
+    cdef readonly bytes payload
+    cdef readonly uint64_t update_count
+    cdef readonly int64_t started_ns
+    cdef readonly int64_t finished_ns
+    cdef readonly int64_t issued_ns
+    cdef uint64_t[PARTS_MAX] _part_generations
+    cdef uint32_t _part_count
+    cdef object _model
+
+    def __init__(self):
+        raise LocalProtocolError("RegionReader.read() makes one")
+
+    @property
+    def part_update_counts(self) -> tuple:
+        """For each part the update that wrote it last."""
+        return tuple([self._part_generations[part] >> 1 for part in range(self._part_count)])
+
+    @property
+    def message(self):
+        """The payload as a message of the reader's model."""
+        if self._model is None:
+            raise LocalProtocolError("the reader has no model", hint="RegionReader(segment, model)")
+        return self._model.view(self.payload)
+
+
+cdef class RegionReader(Region):
+    """A consumer's end. Any number of threads, and of readers, may share a region.
+
+    With a `model`, records have a `message`. The segment stays the caller's to close.
+    """
+
+    cdef object _model
+
+    def __init__(self, segment not None, model = None):
+        if segment.kind != "region" or len(segment.fds) != 1:
+            raise SharedMemoryError(f"the segment is a {segment.kind} of {len(segment.fds)} files, not a region")
+        cdef Mapping mapping = open_memory(segment.fds[0])
+        check_header(&self._geometry, mapping)
+        if model is not None and self.part_sizes != tuple([part.size for part in model.parts]):
+            raise SharedMemoryError(
+                f"the region's parts have {self.part_sizes} bytes, those of model {model.name!r} differ",
+                hint="both sides need the same version of the model",
+            )
+        mapping.populate()
+        self._mapping = mapping
+        self._model = model
+
+    def read(self, index, timeout_ns = 0) -> RegionRecord | None:
+        """A coherent copy of a record, None if it was never written.
+
+        While it is being written the read is repeated, for some 50 µs or `timeout_ns`, whichever is longer; then it is
+        a RecordUnavailableError. None as time-out waits without end.
+        """
+        cdef Mapping mapping = self.mapping()
+        cdef RegionRecord record = RegionRecord.__new__(RegionRecord)
+        cdef Head head
+        record.payload = PyBytes_FromStringAndSize(NULL, self._geometry.payload_size)
+        if not self.take(
+            index, timeout_ns, <uint8_t *>PyBytes_AS_STRING(record.payload), &head, record._part_generations
+        ):
+            return None
+        record.update_count = head.generation >> 1
+        record.started_ns = head.started_ns
+        record.finished_ns = head.finished_ns
+        record.issued_ns = head.issued_ns
+        record._part_count = self._geometry.part_count
+        record._model = self._model
+        return record
+
+    def read_into(self, index, out not None, timeout_ns = 0) -> int:
+        """read() into a writable buffer of exactly `payload_size` bytes; the update count, 0 if never written.
+
+        After an error or a 0 the buffer's content means nothing.
+        """
+        cdef Mapping mapping = self.mapping()
+        cdef Head head
+        cdef uint64_t[PARTS_MAX] part_generations
+        cdef Py_buffer buffer
+        PyObject_GetBuffer(out, &buffer, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS)
+        try:
+            if buffer.len != self._geometry.payload_size:
+                raise LocalProtocolError(f"the buffer has {buffer.len} bytes, a record {self._geometry.payload_size}")
+            if not self.take(index, timeout_ns, <uint8_t *>buffer.buf, &head, part_generations):
+                return 0
+        finally:
+            PyBuffer_Release(&buffer)
+        return head.generation >> 1
+
+    def read_batch(self, const uint32_t[::1] indices not None, rows not None, uint64_t[::1] update_counts not None):
+        """Read many records into the rows of a C-contiguous array, and return how many were coherent.
+
+        `update_counts` gets 0 for a record that was never written or not available, whose row then means nothing. Works
+        without the interpreter's lock.
+        """
+        cdef Mapping mapping = self.mapping()
+        cdef uint64_t count = indices.shape[0], taken = 0, position
+        cdef Py_buffer buffer
+        PyObject_GetBuffer(rows, &buffer, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS)
+        try:
+            if <uint64_t>buffer.len != count * self._geometry.payload_size or <uint64_t>update_counts.shape[0] != count:
+                raise LocalProtocolError(
+                    f"{count} records need as many rows of {self._geometry.payload_size} bytes and update counts"
+                )
+            for position in range(count):
+                self.place(indices[position])
+            if count:
+                with nogil:
+                    taken = take_rows(
+                        &self._geometry, &indices[0], <uint8_t *>buffer.buf, &update_counts[0], count
+                    )
+        finally:
+            PyBuffer_Release(&buffer)
+        return taken
+
+    def close(self) -> None:
+        """Give the memory back; a second call does nothing."""
+        self._mapping = None
+
+    cdef bint take(
+        self, index, timeout_ns, uint8_t *payload, Head *head, uint64_t *part_generations
+    ) except -1:
+        """Whether the record was ever written; the caller holds the mapping."""
+        cdef uint64_t place = self.place(index)
+        cdef State state = take_record(&self._geometry, place, payload, head, part_generations)
+        cdef int64_t deadline_ns
+        if state != STATE_COHERENT and state != STATE_NEVER_WRITTEN:
+            deadline_ns = INT64_MAX if timeout_ns is None else monotonic_ns() + min(timeout_ns, INT64_MAX // 2)
+            while True:
+                with nogil:
+                    state = take_before(&self._geometry, place, payload, head, part_generations, deadline_ns)
+                if state == STATE_COHERENT or state == STATE_NEVER_WRITTEN:
+                    break
+                PyErr_CheckSignals()
+                if monotonic_ns() >= deadline_ns:
+                    raise unavailable(place, state)
+        return state == STATE_COHERENT
+
+
+cdef object unavailable(uint64_t index, State state):
+    what = "is being written" if state == STATE_WRITING else "has a part with a wrong checksum"
+    return RecordUnavailableError(
+        f"record {index} {what}", hint="try again; if it stays so, its writer died inside a write"
+    )
+
+
+cdef uint64_t take_rows(
+    const Geometry *geometry, const uint32_t *indices, uint8_t *row, uint64_t *update_counts, uint64_t count
+) noexcept nogil:
+    cdef Head head
+    cdef uint64_t[PARTS_MAX] part_generations
+    cdef uint64_t position, taken = 0
+    for position in range(count):
+        update_counts[position] = 0
+        if take_soon(geometry, indices[position], row, &head, part_generations) == STATE_COHERENT:
+            update_counts[position] = head.generation >> 1
+            taken += 1
+        row += geometry.payload_size
+    return taken
+
+
+cdef int check_header(Geometry *geometry, Mapping mapping) except -1:
+    cdef uint8_t *start = mapping.start
+    if mapping.size < REGION_HEADER_SIZE or load_u32(start + REGION_MAGIC_AT) != REGION_MAGIC:
+        raise SharedMemoryError("the segment is not a region of Penstock's")
+    if load_u16(start + REGION_VERSION_AT) != REGION_VERSION:
+        raise SharedMemoryError(f"the region has version {load_u16(start + REGION_VERSION_AT)}, not {REGION_VERSION}")
+    if load_u32(start + REGION_CHECKSUM_AT) != crc32c_extend(0, start, REGION_CHECKSUM_AT):
+        raise SharedMemoryError("the region's header is damaged: its checksum is wrong")
+    cdef uint32_t part_count = min(<uint32_t>load_u16(start + REGION_PART_COUNT_AT), <uint32_t>PARTS_MAX + 1)
+    sizes = [load_u32(start + REGION_PART_SIZES_AT + 4 * part) for part in range(part_count)]
+    geometry.records = start + REGION_HEADER_SIZE
+    set_geometry(geometry, load_u64(start + REGION_RECORD_COUNT_AT), sizes)
+    if mapping.size != REGION_HEADER_SIZE + geometry.record_count * geometry.stride:
+        raise SharedMemoryError(f"the region's header and the segment's {mapping.size} bytes do not agree")
+    return 0

@@ -1,0 +1,169 @@
+"""The critical ring's layout, and the kernels that write and read it; docs/protocol/shared-memory.md draws it.
+
+This is the only place where the layout is written down as numbers. Compiled code cimports it, Python imports the same
+names from penstock.shm._ring.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from penstock.base._crc32c cimport crc32c_extend
+from penstock.shm._memory cimport (
+    fence_acquire,
+    fence_release,
+    load_acquire,
+    load_relaxed,
+    spin_pause,
+    store_relaxed,
+)
+from penstock.wire._codec cimport load_u32, store_u32
+
+cpdef enum:
+    RING_MAGIC = 0x47525350 # the bytes "PSRG"
+    RING_VERSION = 1
+
+    RING_MAGIC_AT = 0
+    RING_VERSION_AT = 4
+    RING_CAPACITY_AT = 8
+    RING_EVENT_SIZE_MAX_AT = 16
+    RING_CHECKSUM_AT = 20
+    RING_TOKEN_AT = 24
+    RING_HEADER_SIZE = 64
+
+    EVENT_TOKEN_AT = 0
+    EVENT_LENGTH_AT = 4
+    EVENT_SEQUENCE_AT = 8
+    EVENT_HEADER_SIZE = 16
+    EVENT_CHECKSUM_SIZE = 4
+    EVENT_ALIGNMENT = 8
+
+    EVENTS_MIN = 4 # maximal events, each with a blank header, that a ring has room for at least
+    DOORBELL_SIZE = 4
+    CHECKSUM_ATTEMPTS = 16
+
+
+cpdef enum:
+    LENGTH_CLOSED = 0xFFFFFFFF # in place of a length: no more events
+
+
+cdef enum State:
+    STATE_BLANK
+    STATE_EVENT
+    STATE_CLOSED
+    STATE_OVERRUN
+    STATE_CHECKSUM
+
+
+# Where one side is in the ring. Nothing of it is shared.
+cdef struct Cursor:
+    uint8_t *events
+    uint64_t capacity
+    uint64_t begin_max      # the last offset at which an event may begin
+    uint64_t at
+    uint64_t sequence
+    uint32_t token
+    uint32_t event_size_max # bytes of payload
+
+
+# The bytes an event with such a payload takes.
+cdef inline uint64_t event_space(uint64_t payload_size) noexcept nogil:
+    return (EVENT_HEADER_SIZE + payload_size + EVENT_CHECKSUM_SIZE + EVENT_ALIGNMENT - 1) & ~<uint64_t>(
+        EVENT_ALIGNMENT - 1
+    )
+
+
+# Check what a ring's header says, or is to say, and set the cursor up for it, but for where the events are.
+cdef int set_geometry(Cursor *cursor, uint64_t capacity, uint64_t event_size_max) except -1
+
+# The buffer of a C-contiguous array with rows, or LocalProtocolError.
+cdef int get_rows(rows, Py_buffer *buffer, int flags) except -1
+
+
+cdef inline void cursor_begin(Cursor *cursor, uint32_t token) noexcept nogil:
+    """Set the cursor to the ring's base and the first sequence number."""
+    cursor.token = token
+    cursor.at = 0
+    cursor.sequence = 1
+
+
+cdef inline void advance(Cursor *cursor, uint32_t size) noexcept nogil:
+    cursor.sequence += 1
+    cursor.at += event_space(size)
+    if cursor.at > cursor.begin_max:
+        cursor.at = 0
+
+
+cdef inline uint64_t event_word(uint32_t token, uint32_t length) noexcept nogil:
+    return token | <uint64_t>length << 32
+
+
+cdef inline uint32_t event_checksum(
+    uint64_t word, uint64_t sequence, const uint8_t *payload, uint32_t size
+) noexcept nogil:
+    cdef uint64_t[2] header
+    header[0] = word
+    header[1] = sequence
+    return crc32c_extend(crc32c_extend(0, header, EVENT_HEADER_SIZE), payload, size)
+
+
+cdef inline void put_blank(Cursor *cursor) noexcept nogil:
+    """Write the blank header at which a reader waits for the next event."""
+    cdef uint8_t *at = cursor.events + cursor.at
+    store_relaxed(at, event_word(~cursor.token, 0))
+    store_relaxed(at + EVENT_SEQUENCE_AT, cursor.sequence)
+
+
+cdef inline uint64_t put_event(Cursor *cursor, const uint8_t *payload, uint32_t size) noexcept nogil:
+    """Write an event and the blank header behind it.
+
+    The event's first word, which makes it visible, is left to the caller and returned.
+    """
+    cdef uint8_t *at = cursor.events + cursor.at
+    cdef uint64_t word = event_word(cursor.token, size)
+    # The blank header that stands here was there before any of these bytes: a reader that was overrun while it copied
+    # sees that header change.
+    fence_release()
+    if size:
+        memcpy(at + EVENT_HEADER_SIZE, payload, size)
+    store_u32(
+        at + event_space(size) - EVENT_CHECKSUM_SIZE,
+        event_checksum(word, cursor.sequence, at + EVENT_HEADER_SIZE, size),
+    )
+    advance(cursor, size)
+    put_blank(cursor)
+    return word
+
+
+cdef inline State look(const Cursor *cursor, uint32_t *size) noexcept nogil:
+    """What is at the cursor; `size` is set for an event."""
+    cdef const uint8_t *at = cursor.events + cursor.at
+    cdef uint64_t word = load_acquire(at)
+    if load_relaxed(at + EVENT_SEQUENCE_AT) != cursor.sequence:
+        return STATE_OVERRUN
+    if <uint32_t>word == ~cursor.token:
+        return STATE_BLANK
+    if <uint32_t>word != cursor.token:
+        return STATE_OVERRUN
+    size[0] = word >> 32
+    if size[0] > cursor.event_size_max:
+        return STATE_CLOSED if size[0] == <uint32_t>LENGTH_CLOSED else STATE_OVERRUN
+    return STATE_EVENT
+
+
+cdef inline State take_event(Cursor *cursor, uint8_t *out, uint32_t size) noexcept nogil:
+    """Copy the event that look() found to `out`, verify the copy and advance."""
+    cdef const uint8_t *at = cursor.events + cursor.at
+    cdef uint64_t word = event_word(cursor.token, size)
+    cdef uint32_t checksum, size_again
+    cdef int attempt
+    for attempt in range(CHECKSUM_ATTEMPTS):
+        memcpy(out, at + EVENT_HEADER_SIZE, size)
+        checksum = load_u32(at + event_space(size) - EVENT_CHECKSUM_SIZE)
+        fence_acquire()
+        if look(cursor, &size_again) != STATE_EVENT or size_again != size:
+            return STATE_OVERRUN
+        if checksum == event_checksum(word, cursor.sequence, out, size):
+            advance(cursor, size)
+            return STATE_EVENT
+        spin_pause()
+    return STATE_CHECKSUM

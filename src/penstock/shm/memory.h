@@ -1,0 +1,72 @@
+/* What C has and Cython lacks for memory that two processes share: atomic words, fences, the futex and the clocks.
+ *
+ * One side stores data, then releases a word; the other acquires the word, then loads the data. The data itself is
+ * copied with memcpy while the other side may be writing it: such a copy is only used after it was verified.
+ */
+#ifndef PENSTOCK_SHM_MEMORY_H
+#define PENSTOCK_SHM_MEMORY_H
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14 */
+#endif
+
+static inline uint64_t load_acquire(const uint8_t *at) {
+    return __atomic_load_n((const uint64_t *)at, __ATOMIC_ACQUIRE);
+}
+static inline uint64_t load_relaxed(const uint8_t *at) {
+    return __atomic_load_n((const uint64_t *)at, __ATOMIC_RELAXED);
+}
+static inline void store_release(uint8_t *at, uint64_t value) {
+    __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELEASE);
+}
+static inline void store_relaxed(uint8_t *at, uint64_t value) {
+    __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELAXED);
+}
+static inline void fence_acquire(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
+static inline void fence_release(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
+
+/* Tells the processor that this thread spins. */
+static inline void spin_pause(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static inline int64_t clock_ns(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+static inline int64_t monotonic_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
+static inline int64_t wall_ns(void) { return clock_ns(CLOCK_REALTIME); }
+
+/* The doorbell: a word that is 1 while a reader sleeps or is about to. Only the writer sets it back, so that readers
+ * cannot take each other's wake-up away. The full fences on both sides rule out that the reader misses the event and the
+ * writer misses the reader. */
+static inline void doorbell_arm(uint32_t *bell) {
+    __atomic_store_n(bell, 1, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+static inline void doorbell_wait(uint32_t *bell, int64_t timeout_ns) {
+    struct timespec timeout = {timeout_ns / 1000000000, timeout_ns % 1000000000};
+    syscall(SYS_futex, bell, FUTEX_WAIT, 1, &timeout, NULL, 0);
+}
+static inline void doorbell_ring(uint32_t *bell) {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (__atomic_load_n(bell, __ATOMIC_RELAXED)) {
+        __atomic_store_n(bell, 0, __ATOMIC_RELAXED);
+        syscall(SYS_futex, bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    }
+}
+
+#endif

@@ -1,0 +1,355 @@
+"""The handover of segments, over real sockets: who gets in, who does not, and what either side learns."""
+
+import json
+import os
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from penstock.base.counters import Cause
+from penstock.base.errors import ConfigurationError, HandoverError, LocalProtocolError, ProducerGoneError
+from penstock.net.handover import Handover, HandoverConfig, receive_segment
+from penstock.shm import RegionReader, RegionWriter, RingReader, RingWriter
+
+SECRET, OTHER_SECRET = b"0123456789abcdef", b"fedcba9876543210"
+NOBODY = 65_534
+
+
+@pytest.fixture
+def ring() -> Iterator[RingWriter]:
+    with RingWriter.create(4_096, 64) as ring:
+        yield ring
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "private" / "handover")
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never came true"
+        time.sleep(0.001)
+
+
+def refused(handover: Handover, cause: Cause) -> Callable[[], bool]:
+    return lambda: handover.counters.by_cause("handovers_refused").get(cause, 0) == 1
+
+
+@contextmanager
+def stranger(path: str) -> Iterator[socket.socket]:
+    """Somebody who speaks to the producer by hand; the challenge is the first thing there is to receive."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.settimeout(60)
+        sock.connect(f"\0{path[1:]}" if path.startswith("@") else path)
+        yield sock
+
+
+def hear(sock: socket.socket) -> dict[str, object]:
+    data, fds, _, _ = socket.recv_fds(sock, 4_096, 8)
+    assert fds == []
+    return json.loads(data) if data else {}
+
+
+@pytest.mark.spec("OPS-2", "CRIT-1", "ADPT-1")
+@pytest.mark.parametrize("secret", [None, SECRET])
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_segments_are_handed_over(ring: RingWriter, path: str, secret: bytes | None, is_abstract: bool) -> None:
+    place = f"@penstock-test-{os.getpid()}" if is_abstract else path
+    with Handover(place, secret=secret) as handover, RegionWriter.create(4, [64]) as region:
+        handover.offer("events", ring.segment)
+        handover.offer("records", region.segment)
+        with receive_segment(place, "events", secret=secret) as segment, RingReader(segment) as reader:
+            ring.write(b"event")
+            assert reader.read() == b"event"
+            with receive_segment(place, "records", secret=secret) as other, RegionReader(other) as records:
+                region.write(2, b"r" * 64)
+                record = records.read(2)
+                assert record is not None
+                assert record.payload == b"r" * 64
+                wait_until(lambda: len(handover.consumers()) == 2)
+                names = {each.segment_name for each in handover.consumers()}
+                assert names == {"events", "records"}
+                assert all((each.pid, each.uid) == (os.getpid(), os.geteuid()) for each in handover.consumers())
+        wait_until(lambda: handover.consumers() == [])
+        assert handover.counters["handovers_granted"] == 2
+        assert handover.counters["handovers_refused"] == 0
+
+
+@pytest.mark.spec("OPS-2")
+def test_the_socket_is_private_and_removed_at_the_end(ring: RingWriter, path: str) -> None:
+    with Handover(path):
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+        assert stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode) == 0o700
+        with pytest.raises(HandoverError, match="another process listens there"):
+            Handover(path)
+    assert os.listdir(os.path.dirname(path)) == []
+    os.chmod(os.path.dirname(path), 0o750)
+    with pytest.raises(HandoverError, match="others can enter"):
+        Handover(path)
+
+
+def test_a_socket_that_a_dead_process_left_is_replaced(ring: RingWriter, path: str) -> None:
+    os.mkdir(os.path.dirname(path), 0o700)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
+        dead.bind(path)
+    with pytest.raises(HandoverError, match="Connection refused"):
+        receive_segment(path, "events")
+    with Handover(path) as handover:
+        handover.offer("events", ring.segment)
+        receive_segment(path, "events").close()
+    Path(path).write_text("a file")
+    with pytest.raises(HandoverError, match="is no socket"):
+        Handover(path)
+    assert Path(path).read_text() == "a file"
+
+
+def test_paths_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(HandoverError, match="path too long"):
+        Handover(tmp_path / ("x" * 200))
+    with pytest.raises(HandoverError, match="No such file"):
+        Handover(tmp_path / "a" / "b" / "c")
+    with pytest.raises(HandoverError, match="No such file"):
+        receive_segment(tmp_path / "nobody", "events")
+
+
+@pytest.mark.spec("OPS-2")
+def test_a_wrong_secret_is_refused_on_both_sides(ring: RingWriter, path: str) -> None:
+    with Handover(path, secret=SECRET) as handover:
+        handover.offer("events", ring.segment)
+        with pytest.raises(HandoverError, match="refuses: wrong_secret"):
+            receive_segment(path, "events", secret=OTHER_SECRET)
+        with pytest.raises(HandoverError, match="expects a secret"):
+            receive_segment(path, "events")
+        with stranger(path) as sock:
+            nonce = hear(sock)["nonce"]
+            sock.send(json.dumps({"type": "request", "name": "events", "nonce": nonce, "proof": ""}).encode())
+            assert hear(sock) == {"type": "refusal", "cause": "wrong_secret"}
+            assert hear(sock) == {}
+        assert handover.counters.by_cause("handovers_refused") == {Cause.AUTHENTICATION: 2}
+        assert handover.counters["handovers_granted"] == 0
+    with Handover(path) as handover, pytest.raises(HandoverError, match="expects no secret"):
+        receive_segment(path, "events", secret=SECRET)
+    for short in (b"", b"0123456789abcde"):
+        with pytest.raises(LocalProtocolError, match="can be guessed"):
+            Handover(path, secret=short)
+        with pytest.raises(LocalProtocolError, match="can be guessed"):
+            receive_segment(path, "events", secret=short)
+
+
+@pytest.mark.spec("OPS-2")
+def test_a_producer_that_does_not_know_the_secret_is_refused(tmp_path: Path) -> None:
+    """Anybody can take a name in the abstract namespace first; a consumer with a secret is not fooled."""
+    place = f"@penstock-test-impostor-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(f"\0{place[1:]}")
+        listener.listen()
+
+        def impostor() -> None:
+            sock, _ = listener.accept()
+            with sock, open(tmp_path / "f", "wb+") as file:
+                nonce = "A" * 43 + "="
+                sock.send(
+                    json.dumps({"type": "challenge", "version": 1, "nonce": nonce, "needs_secret": True}).encode()
+                )
+                sock.recv(4_096)
+                grant = {"type": "grant", "kind": "ring", "fd_count": 1, "proof": nonce}
+                socket.send_fds(sock, [json.dumps(grant).encode()], [file.fileno()])
+
+        thread = threading.Thread(target=impostor)
+        thread.start()
+        before = len(os.listdir("/proc/self/fd"))
+        with pytest.raises(HandoverError, match="does not know the secret"):
+            receive_segment(place, "events", secret=SECRET)
+        thread.join()
+        assert len(os.listdir("/proc/self/fd")) <= before
+
+
+@pytest.mark.spec("OPS-2")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_another_user_is_refused(ring: RingWriter) -> None:
+    place = f"@penstock-test-user-{os.getpid()}"
+    with Handover(place) as handover:
+        handover.offer("events", ring.segment)
+        os.seteuid(NOBODY)
+        try:
+            with stranger(place) as sock:
+                assert hear(sock) == {"type": "refusal", "cause": "foreign_user"}
+                assert hear(sock) == {}
+            with pytest.raises(HandoverError, match="the producer runs as user 0"):
+                receive_segment(place, "events")
+            with pytest.raises(HandoverError, match="refuses: foreign_user"):
+                receive_segment(place, "events", uids_allowed=(0,))
+        finally:
+            os.seteuid(0)
+        wait_until(lambda: handover.counters.by_cause("handovers_refused") == {Cause.FOREIGN_USER: 3})
+    with Handover(place, config=HandoverConfig(uids_allowed=(NOBODY,))) as handover:
+        handover.offer("events", ring.segment)
+        os.seteuid(NOBODY)
+        try:
+            receive_segment(place, "events", uids_allowed=(0,)).close()
+        finally:
+            os.seteuid(0)
+
+
+@pytest.mark.spec("OPS-2")
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"{}",
+        b'{"type":"request"}',
+        b'{"type":"request","name":"","nonce":"","proof":""}',
+        b'{"type":"request","name":"events","nonce":"AAAA","proof":""}',
+        b"[" * 1_000,
+        b'{"type":"request","x":' + b"[" * 990,
+        b"\xff" * 1_025,
+        b"x" * 100_000,
+    ],
+)
+def test_garbage_is_refused(ring: RingWriter, path: str, data: bytes) -> None:
+    with Handover(path) as handover:
+        handover.offer("events", ring.segment)
+        with stranger(path) as sock:
+            assert hear(sock)["type"] == "challenge"
+            sock.send(data)
+            assert hear(sock) == {"type": "refusal", "cause": "malformed"}
+            assert hear(sock) == {}
+        wait_until(refused(handover, Cause.HANDSHAKE))
+        receive_segment(path, "events").close()
+
+
+@pytest.mark.spec("OPS-2")
+def test_descriptors_sent_to_the_producer_are_closed(path: str) -> None:
+    with Handover(path) as handover:
+        with stranger(path) as sock, open("/dev/null", "rb") as file:
+            hear(sock)
+            before = len(os.listdir("/proc/self/fd"))
+            socket.send_fds(sock, [b"{}"], [file.fileno()] * 8)
+            wait_until(lambda: hear(sock) == {})
+            assert len(os.listdir("/proc/self/fd")) <= before
+        assert handover.consumers() == []
+
+
+def test_whatever_comes_after_the_grant_ends_the_connection(ring: RingWriter, path: str) -> None:
+    with Handover(path) as handover:
+        handover.offer("events", ring.segment)
+        with receive_segment(path, "events") as segment:
+            lifeline = segment.lifeline
+            assert lifeline is not None
+            assert lifeline.peer_is_alive()
+            with socket.socket(fileno=os.dup(lifeline.fileno())) as sock:  # type: ignore[attr-defined]
+                sock.send(b"more")
+            wait_until(refused(handover, Cause.HANDSHAKE))
+            wait_until(lambda: not lifeline.peer_is_alive())
+
+
+@pytest.mark.spec("OPS-2")
+def test_a_silent_consumer_is_dropped_in_time(ring: RingWriter, path: str) -> None:
+    with Handover(path, config=HandoverConfig(handshake_timeout_ms=20)) as handover:
+        with stranger(path) as sock:
+            assert hear(sock)["type"] == "challenge"
+            assert hear(sock) == {"type": "refusal", "cause": "silent"}
+            assert hear(sock) == {}
+        wait_until(refused(handover, Cause.SILENT))
+
+
+def test_a_silent_producer_is_given_up_in_time(path: str) -> None:
+    os.mkdir(os.path.dirname(path), 0o700)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+        silent.bind(path)
+        silent.listen()
+        with pytest.raises(HandoverError, match="no answer in time"):
+            receive_segment(path, "events", timeout_ns=20_000_000)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"\0", b"{}", b'{"type":"grant","kind":"ring","fd_count":1,"proof":""}', b"x" * 2_000]
+)
+def test_a_producer_that_makes_no_sense_is_refused(path: str, answer: bytes) -> None:
+    os.mkdir(os.path.dirname(path), 0o700)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(path)
+        listener.listen()
+
+        def answer_once() -> None:
+            sock, _ = listener.accept()
+            with sock:
+                sock.send(answer)
+
+        thread = threading.Thread(target=answer_once)
+        thread.start()
+        with pytest.raises(HandoverError, match="answer"):
+            receive_segment(path, "events")
+        thread.join()
+
+
+def test_connections_are_bounded(ring: RingWriter, path: str) -> None:
+    with Handover(path, config=HandoverConfig(connections_max=2)) as handover:
+        handover.offer("events", ring.segment)
+        with (
+            receive_segment(path, "events"),
+            receive_segment(path, "events"),
+            pytest.raises(HandoverError, match="refuses: connection_limit"),
+        ):
+            receive_segment(path, "events")
+        wait_until(lambda: handover.consumers() == [])
+        receive_segment(path, "events").close()
+
+
+def test_only_what_is_offered_is_given(ring: RingWriter, path: str) -> None:
+    with Handover(path) as handover:
+        handover.offer("events", ring.segment)
+        with pytest.raises(HandoverError, match="refuses: unknown_segment"):
+            receive_segment(path, "event")
+        handover.withdraw("events")
+        with pytest.raises(HandoverError, match="refuses: unknown_segment"):
+            receive_segment(path, "events")
+        with pytest.raises(LocalProtocolError, match="no segment is offered"):
+            handover.withdraw("events")
+        for name in ("", "x" * 256, "\ud800"):
+            with pytest.raises(LocalProtocolError, match="is no name"):
+                handover.offer(name, ring.segment)
+            with pytest.raises(LocalProtocolError, match="is no name"):
+                receive_segment(path, name)
+    with pytest.raises(ConfigurationError):
+        HandoverConfig(connections_max=0)
+
+
+def test_an_offer_can_be_replaced_and_outlives_its_segment(path: str) -> None:
+    with Handover(path) as handover:
+        for number in range(2):
+            with RingWriter.create(4_096, 64) as ring:
+                handover.offer("events", ring.segment)
+                ring.write(b"%d" % number)
+            with receive_segment(path, "events") as segment, RingReader(segment) as reader:
+                assert list(reader) == [b"%d" % number]
+
+
+@pytest.mark.spec("CRIT-1")
+def test_a_consumer_learns_that_the_producer_is_gone(ring: RingWriter, path: str) -> None:
+    with Handover(path) as handover:
+        handover.offer("events", ring.segment)
+        with receive_segment(path, "events") as segment, RingReader(segment, wait="block") as reader:
+            ring.write(b"last")
+            handover.close()
+            handover.close()
+            assert reader.read() == b"last"
+            with pytest.raises(ProducerGoneError):
+                reader.read()
+            assert segment.lifeline is not None
+            segment.lifeline.close()
+            assert not segment.lifeline.peer_is_alive()
+
+
+def test_a_handover_that_never_started_can_be_closed(path: str) -> None:
+    Handover(path).close()
+    assert os.listdir(os.path.dirname(path)) == []
