@@ -33,7 +33,7 @@ help: ## show this list
 
 setup: $(STAMPS)/build ## create .venv, install the pinned dependencies, build the extensions
 
-demo: $(STAMPS)/build ## show a simulated plant at work; ARGS="--seconds 10" passes arguments
+demo: $(STAMPS)/build ## ticks from a publisher to its subscribers on this machine; ARGS="--seconds 10" passes arguments
 	@test ! -t 0 || set -m; $(BIN)/penstock demo $(ARGS) # job control: Ctrl-C reaches the demo, which ends well, not make
 
 test: lint ## lint, then the whole suite

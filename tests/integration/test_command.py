@@ -3,18 +3,13 @@
 import json
 import os
 import re
-import signal
 import subprocess
-import sys
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
 
+from integration.command_kit import COMMAND
 from penstock.bench.catalogue import BENCHES
-
-COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
 
 
 def run(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
@@ -29,7 +24,7 @@ def test_help_teaches() -> None:
         assert command in result.stdout
 
 
-@pytest.mark.parametrize("command", ["demo", "sim", "bench", "model", "journal", "clock"])
+@pytest.mark.parametrize("command", ["demo", "pub", "sub", "capture", "sim", "bench", "model", "journal", "clock"])
 def test_every_command_explains_itself(command: str) -> None:
     result = run(command, "--help")
     assert result.returncode == 0
@@ -38,45 +33,6 @@ def test_every_command_explains_itself(command: str) -> None:
 
 def test_version() -> None:
     assert re.fullmatch(r"penstock \d+\.\d+\.\d+\n", run("--version").stdout)
-
-
-def test_demo_ends_by_itself_with_a_summary() -> None:
-    result = run("demo", "--seconds", "1", "--loss", "0.1")
-    assert result.returncode == 0, result.stderr
-    assert "every message came once, in order and unchanged, or its loss was reported" in result.stdout
-    assert "after it settled" in result.stdout
-    assert "Ctrl-C" not in result.stdout
-
-
-def test_demo_ends_cleanly_on_ctrl_c_and_serves_metrics_meanwhile() -> None:
-    process = subprocess.Popen(
-        [*COMMAND, "demo", "--metrics-port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stderr is not None
-        started = process.stderr.readline()
-        found = re.search(r"url=(http://127\.0\.0\.1:\d+)", started)
-        assert found, started
-        assert wait_for_metric(f"{found[1]}/metrics", "penstock_packets_sent_total")
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == 0, errors
-    assert "Traceback" not in errors
-    assert "every message came once" in output
-
-
-def wait_for_metric(url: str, name: str) -> bool:
-    """Whether the counter shows up, above zero, before patience ends."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            if re.search(rf"^{name}{{.*}} [1-9]", answer.read().decode(), flags=re.MULTILINE):
-                return True
-        time.sleep(0.05)
-    return False
 
 
 def test_output_that_nobody_reads_ends_quietly() -> None:

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy
 import pytest
-from penstock.demo.generator import QUOTE, TickGenerator
 
 from integration.network_kit import free_channel
 from penstock.base.core import Tick
 from penstock.base.ids import parse_group
+from penstock.demo.generator import QUOTE, TickGenerator
 from penstock.middleware import (
     DatagramReceived,
     DatagramsReceived,

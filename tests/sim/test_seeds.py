@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.base.counters import Cause
@@ -72,7 +73,7 @@ def forget_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: IncomingStream, packet: Packet) -> Iterator[Any]:
         for answer in original(self, packet):
             if isinstance(answer, Deliver) and answer.sequence % 50 == 0:
-                answer = Deliver(answer.stream, answer.epoch, answer.first, answer.sequence, answer.flags, [])
+                answer = msgspec.structs.replace(answer, messages=[])
             yield answer
 
     monkeypatch.setattr(IncomingStream, "_deliver", broken)

@@ -1,10 +1,7 @@
-"""`penstock demo`: a plant at work. For now it is a simulated one, run at the speed of the wall clock."""
+"""`penstock demo`: ticks from a publisher to its subscribers, in processes of their own, on this machine."""
 
 import contextlib
-import signal
 import time
-from collections.abc import Iterator
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -12,143 +9,171 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from penstock.base.clock import NS_PER_SECOND
+from penstock.base.clock import NS_PER_US
 from penstock.base.endpoint import Endpoint, Health
 from penstock.base.metrics import Metrics
-from penstock.middleware import ReceiverConfig
-from penstock.sim import LinkFaults, MiddlewarePlant, Node, PlantOptions, World
+from penstock.cli.interrupt import Interrupt, interruptible
+from penstock.demo import DemoOptions, DemoPlant, Member, random_channel
+from penstock.net.udp import Channel
 
-FRAME_SECONDS = 0.1
-WIDTH_UNSEEN = 200
-"""Columns where no terminal says how many it has: enough that nothing is cut in a pipe."""
+FRAME_SECONDS = 0.25
+LINE_SECONDS = 1.0
+PERCENTILES = (50, 99, 99.9)
+RATE_KEPT = 0.9
+"""Share of the wanted messages below which the summary says that the publisher was too slow."""
 
 
 def demo(
     seconds: Annotated[float, typer.Option(min=0.1, help="How long to run; without it, until Ctrl-C.")] = float("inf"),
+    rate: Annotated[float, typer.Option(min=1, max=50_000_000, help="Messages per second.")] = 20_000,
+    subscribers: Annotated[int, typer.Option(min=1, max=64, help="How many processes listen.")] = 2,
+    symbols: Annotated[int, typer.Option(min=1, max=100_000, help="How many instruments are quoted.")] = 500,
     loss: Annotated[
-        float, typer.Option(min=0.0, max=0.9, help="Share of datagrams the network loses, until the plant settles.")
-    ] = 0.02,
-    seed: Annotated[int, typer.Option(help="Another seed, another run; the same seed, the same run.")] = 1,
+        float, typer.Option(min=0.0, max=0.9, help="Share of datagrams each subscriber throws away, to be repaired.")
+    ] = 0.0,
+    spin: Annotated[bool, typer.Option(help="Wait by looking again and again: quicker, a whole core each.")] = False,
+    seed: Annotated[int, typer.Option(help="Another seed, other quotes; the same seed, the same ones.")] = 1,
+    channel: Annotated[
+        str | None, typer.Option(help="The group and port to use, for others to listen too; else a free one.")
+    ] = None,
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="Serve /metrics and /health here on loopback; 0: a free port.")
     ] = None,
 ) -> None:
-    """Show a simulated plant: publishers, a lossy network, receivers, crashes, and every loss repaired or reported."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH_UNSEEN)
-    with _interrupt() as interrupt, contextlib.ExitStack() as stack:
-        plant = _plant(seed, loss)
-        plant.start()
-        if metrics_port is not None:
+    """Publish made-up quotes by multicast on this machine, and show how fast and how completely they arrive."""
+    console = Console(highlight=False)
+    options = DemoOptions(
+        channel=random_channel() if channel is None else Channel.parse(channel),
+        rate=rate,
+        subscribers=subscribers,
+        symbols=symbols,
+        loss=loss,
+        spin=spin,
+        seed=seed,
+    )
+    with interruptible() as interrupt, contextlib.ExitStack() as stack:
+        plant = stack.enter_context(DemoPlant(options))
+        is_started = plant.start(lambda: interrupt.is_wanted)
+        if metrics_port is not None and is_started:
             stack.enter_context(_endpoint(plant, metrics_port))
-        _run(console, plant, seconds, interrupt)
-        if interrupt.is_wanted:
-            console.print("stopping: letting the plant settle (Ctrl-C again leaves at once)")
-        ran_seconds = plant.world.now_ns() / NS_PER_SECOND
-        plant.finish(kills_one=False)
-    _conclude(console, plant, ran_seconds)
+        ran_seconds = _run(console, plant, seconds, interrupt) if is_started else 0.0
+        if is_started:
+            plant.finish()
+    if is_started:
+        _conclude(console, plant, ran_seconds)
+    for fault in plant.faults:
+        Console(stderr=True, highlight=False).print(f"[red]{fault}[/red]")
+    if plant.faults:
+        raise typer.Exit(1)
 
 
-class _Interrupt:
-    """Whether somebody pressed Ctrl-C. Read between frames: an exception in the midst of one would tear the plant."""
-
-    def __init__(self) -> None:
-        self.is_wanted = False
-
-    def handle(self, number: int, frame: FrameType | None) -> None:
-        if self.is_wanted:
-            raise KeyboardInterrupt
-        self.is_wanted = True
-
-
-@contextlib.contextmanager
-def _interrupt() -> Iterator[_Interrupt]:
-    interrupt = _Interrupt()
-    before = signal.signal(signal.SIGINT, interrupt.handle)
-    try:
-        yield interrupt
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _plant(seed: int, loss: float) -> MiddlewarePlant:
-    link = LinkFaults(loss=loss, duplicate=0.01, reorder=0.05)
-    receiver = ReceiverConfig(join="start")  # so that delivered is published times receivers, when nothing is lost
-    options = PlantOptions(link=link, receiver=receiver, large_messages=0.02, fault_interval_ms=4_000)
-    return MiddlewarePlant(World(seed), options)
-
-
-def _endpoint(plant: MiddlewarePlant, port: int) -> Endpoint:
+def _endpoint(plant: DemoPlant, port: int) -> Endpoint:
     metrics = Metrics()
-    for node in plant.nodes:
-        metrics.register(node.counters)
+    for member in plant.members:
+        metrics.register(member.counters)
 
     def health() -> Health:
-        down = [node.name for node in plant.nodes if not node.is_up]
-        return Health(not down, f"crashed: {', '.join(down)}" if down else "")
+        return Health(not plant.faults, "; ".join(plant.faults))
 
     return Endpoint(metrics, health, port=port)
 
 
-def _run(console: Console, plant: MiddlewarePlant, seconds: float, interrupt: _Interrupt) -> None:
+def _run(console: Console, plant: DemoPlant, seconds: float, interrupt: Interrupt) -> float:
+    """Show the plant at work until time is up; returns how long it was."""
     started = time.monotonic()
-    with Live(_running(plant), console=console, auto_refresh=False, transient=True) as live:
-        while (elapsed := time.monotonic() - started) < seconds and not interrupt.is_wanted:
-            plant.run(round(min(elapsed + FRAME_SECONDS, seconds) * NS_PER_SECOND) - plant.world.now_ns())
-            live.update(_running(plant), refresh=console.is_terminal)
-            ahead = plant.world.now_ns() / NS_PER_SECOND - (time.monotonic() - started)
-            time.sleep(max(0.0, min(ahead, FRAME_SECONDS)))
+    interval, shown = (FRAME_SECONDS if console.is_terminal else LINE_SECONDS), 0.0
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        while plant.is_working and not interrupt.is_wanted and (elapsed := time.monotonic() - started) < seconds:
+            plant.poll(min(FRAME_SECONDS, seconds - elapsed))
+            elapsed = time.monotonic() - started
+            if elapsed - shown < interval:
+                continue
+            shown = elapsed
+            if console.is_terminal:
+                title = f"{plant.options.channel} after {elapsed:.1f} s (Ctrl-C ends it)"
+                live.update(_table(plant, title), refresh=True)
+            else:
+                console.print(_line(plant, elapsed), soft_wrap=True)
+    return time.monotonic() - started
 
 
-def _running(plant: MiddlewarePlant) -> Table:
-    virtual_seconds = plant.world.now_ns() / NS_PER_SECOND
-    return _table(plant, f"a simulated plant after {virtual_seconds:.1f} s (seed {plant.world.seed}; Ctrl-C ends it)")
-
-
-def _table(plant: MiddlewarePlant, title: str) -> Table:
-    table = Table(title=title, box=None, padding=(0, 2, 0, 0), caption_justify="left", title_justify="left")
-    for column in ("node", "state", "published", "delivered", "packets", "NACKs", "repairs", "lost"):
-        table.add_column(column, justify="left" if column in ("node", "state") else "right", no_wrap=True)
-    for node in plant.nodes:
-        table.add_row(*_row(node))
-    statistics = plant.network.statistics
-    table.caption = (
-        f"The network carried {statistics.sent:,} datagrams: {statistics.lost:,} lost, {statistics.duplicated:,} "
-        f"duplicated, {statistics.delayed:,} held back, {statistics.cut:,} cut off."
-    )
+def _table(plant: DemoPlant, title: str) -> Table:
+    table = Table(title=title, box=None, padding=(0, 2, 0, 0), title_justify="left")
+    for column in ("process", "msgs/s", "messages", "packets", "p50 µs", "p99 µs", "p99.9 µs", "repairs", "lost"):
+        table.add_column(column, justify="left" if column == "process" else "right", no_wrap=True)
+    table.add_row(*_row(plant.publisher, "packets_sent", "repairs_sent"))
+    for member in plant.subscribers:
+        table.add_row(*_row(member, "packets_received", "repairs_received"))
     return table
 
 
-def _row(node: Node) -> list[str]:
-    counters = node.counters
-    counts = (
-        counters["messages_published"],
-        counters["messages_delivered"],
-        counters["packets_sent"] + counters["packets_received"],
-        counters["nacks_sent"] + counters["nacks_received"],
-        counters["repairs_sent"] + counters["repairs_received"],
-        counters["packets_lost"],
-    )
-    state = f"up, start {node.incarnation}" if node.is_up else "[red]crashed[/red]"
-    return [node.name, state, *(f"{count:,}" if count else "" for count in counts)]
+def _row(member: Member, packets: str, repairs: str) -> list[str]:
+    counters = member.counters
+    name = f"[red]{member.name}[/red]" if member.fault else member.name
+    is_measured = member.role == "subscriber"
+    latencies = [f"{member.latency.percentile(q) / NS_PER_US:,.1f}" if is_measured else "" for q in PERCENTILES]
+    lost = f"{counters['packets_lost']:,}" if is_measured else ""
+    counts = (member.messages, counters[packets])
+    return [
+        name,
+        f"{member.rate:,.0f}",
+        *(f"{count:,}" for count in counts),
+        *latencies,
+        f"{counters[repairs]:,}",
+        lost,
+    ]
 
 
-def _conclude(console: Console, plant: MiddlewarePlant, ran_seconds: float) -> None:
-    console.print(_table(plant, f"the simulated plant after it settled (seed {plant.world.seed})"))
-    summary = plant.summary()
-    again = " (again to those that restarted)" if any(each.incarnation > 1 for each in plant.receivers) else ""
-    console.print(
-        f"\nIn {ran_seconds:.1f} s, and while it settled: {_count(summary.messages_published, 'message')} published, "
-        f"{_count(summary.messages_delivered, 'message')} delivered to {len(plant.receivers)} receivers{again}.\n"
-        f"On the way: {_count(summary.datagrams_lost, 'datagram')} lost and "
-        f"{_count(summary.crashes, 'crash', 'crashes')}; once the plant settles, the network loses nothing more.\n"
-        f"{_count(summary.repairs_sent, 'repair')} were sent; "
-        f"{_count(summary.packets_reported_lost, 'packet')} reported lost.\n"
-        "Checked: every message came once, in order and unchanged, or its loss was reported.",
-        highlight=False,
-    )
+def _line(plant: DemoPlant, elapsed: float) -> str:
+    """The state of things where no table can be redrawn."""
+    parts = [f"{elapsed:6.1f} s", f"published {plant.publisher.messages:,} at {plant.publisher.rate:,.0f}/s"]
+    for member in plant.subscribers:
+        p50, p99 = (member.latency.percentile(q) / NS_PER_US for q in (50, 99))
+        repaired, lost = member.counters["repairs_received"], member.counters["packets_lost"]
+        latency = f"p50 {p50:,.0f} µs p99 {p99:,.0f} µs"
+        parts.append(f"{member.name} {member.rate:,.0f}/s {latency} repaired {repaired:,} lost {lost:,}")
+    return "; ".join(parts)
 
 
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+def _conclude(console: Console, plant: DemoPlant, ran_seconds: float) -> None:
+    publisher = plant.publisher
+    counters = publisher.counters
+    lines = [
+        (
+            f"In {ran_seconds:.1f} s on {plant.options.channel}: {publisher.messages:,} messages published in "
+            f"{counters['packets_sent']:,} packets; {counters['nacks_received']:,} repair requests came, "
+            f"{counters['repairs_sent']:,} packets were sent again."
+        )
+    ]
+    if publisher.messages < RATE_KEPT * plant.options.rate * ran_seconds and not publisher.fault:
+        lines.append(f"[red]The publisher could not keep the rate of {plant.options.rate:,.0f} messages/s.[/red]")
+    for member in plant.subscribers:
+        lines += _account(member, publisher)
+    lines.append("Latencies are in µs from the intended send time to the subscriber's Python code.")
+    console.print("\n".join(lines), soft_wrap=True)
+
+
+def _verdict(member: Member, publisher: Member) -> str:
+    if member.messages == publisher.messages:
+        return "every message"
+    if member.fault or publisher.fault:
+        return f"[red]until {member.fault or publisher.fault}[/red]"
+    return f"[red]{publisher.messages - member.messages:,} missing[/red]"
+
+
+def _account(member: Member, publisher: Member) -> list[str]:
+    """What became of everything, for one subscriber."""
+    counters, latency = member.counters, member.latency
+    lost = ", ".join(f"{count:,} {cause}" for cause, count in counters.by_cause("packets_lost").items())
+    parts = [f"{member.name}: {member.messages:,} delivered ({_verdict(member, publisher)})"]
+    if discarded := counters["datagrams_discarded"]:
+        parts.append(f"{discarded:,} datagrams discarded on purpose")
+    if overflowed := counters["datagrams_overflowed"]:
+        parts.append(f"{overflowed:,} datagrams dropped by the kernel")
+    if repaired := counters["repairs_received"]:
+        parts.append(f"{counters['nacks_sent']:,} NACKs sent, {repaired:,} packets repaired")
+    parts.append(f"[red]packets lost: {lost}[/red]" if lost else "0 packets lost")
+    if latency.negative_count:
+        parts.append(f"{latency.negative_count:,} latencies below zero: a clock was set")
+    measured = "  ".join(f"p{q:g} {latency.percentile(q) / NS_PER_US:,.1f}" for q in PERCENTILES)
+    return ["; ".join(parts), f"  latency {measured}  max {latency.maximum / NS_PER_US:,.1f}"]

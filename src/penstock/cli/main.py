@@ -9,7 +9,7 @@ from rich.console import Console
 
 import penstock
 from penstock.base import PenstockError, log
-from penstock.cli import bench, clock, demo, journal, model, sim
+from penstock.cli import bench, capture, clock, demo, journal, model, pub, sim, sub
 
 LogStyle: TypeAlias = Literal["text", "json"]
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
@@ -18,7 +18,8 @@ HELP = """Penstock distributes market data: fast on a host, without a broker on 
 
 \b
 Start here:
-  penstock demo                         a plant at work, with losses and their repair
+  penstock demo                         ticks from a publisher to its subscribers, measured
+  penstock sub                          show what flows on a channel; pub and capture feed and keep it
   penstock model show quote             what a message looks like, byte by byte
   penstock sim --seed 7 --minutes 1     torture the protocols; the seed replays exactly
   penstock bench --list                 what can be measured here
@@ -35,6 +36,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(demo.demo)
+app.command("pub")(pub.pub)
+app.command("sub")(sub.sub)
+app.command("capture")(capture.capture)
 app.command("sim")(sim.sim)
 app.command("bench")(bench.bench)
 app.add_typer(model.app, name="model")

@@ -45,7 +45,7 @@ def show(
     ] = Form.TABLE,
 ) -> None:
     """Show a model: where its fields lie, or its schema in another system's words."""
-    loaded = _model(model)
+    loaded = find_model(model)
     if form == Form.TABLE:
         _show_table(loaded)
     else:
@@ -61,8 +61,8 @@ def check(
     ] = None,
 ) -> None:
     """Check a model document; with --against, also that it only adds to an older version."""
-    loaded = _model(model)
-    older = _model(against) if against is not None else None
+    loaded = find_model(model)
+    older = find_model(against) if against is not None else None
     reasons = loaded.incompatibilities(older) if older is not None else []
     if older is not None and reasons:
         raise ModelError(
@@ -80,7 +80,8 @@ def check(
             )
 
 
-def _model(name_or_path: str) -> MessageModel:
+def find_model(name_or_path: str) -> MessageModel:
+    """A shipped model by its name, or any model by the path of its document."""
     if name_or_path in shipped_names():
         return shipped(name_or_path)
     path = Path(name_or_path)

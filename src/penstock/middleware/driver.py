@@ -113,12 +113,16 @@ class MulticastPublisher:
         """Send many messages now, packed into as few packets as they fit."""
         self._handle(PublishBatch(self._group, batch))
 
+    def say_goodbye(self) -> None:
+        """Publish nothing more; repair requests are answered until close(), or for the configured time."""
+        with self._lock:
+            self._carry_out(self._core.handle(Close(), time.monotonic_ns()))
+
     def close(self, *, linger: bool = True) -> None:
         """Say goodbye; linger to answer the repair requests of stragglers, for the configured time."""
         if self._is_stopped:
             return
-        with self._lock:
-            self._carry_out(self._core.handle(Close(), time.monotonic_ns()))
+        self.say_goodbye()
         if linger and self._failure is None:
             self._is_closed.wait(self._core.config.linger_ms / 1_000 + 1)
         self._is_stopped = True

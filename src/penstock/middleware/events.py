@@ -121,7 +121,8 @@ class Deliver(msgspec.Struct, frozen=True):
     """Hand these messages of one packet to the application.
 
     `first` is below `sequence` when a filter removed the packets in between on purpose. A packet may bring no message
-    (a keep-alive, or a fragment of a message whose end is still to come).
+    (a keep-alive, or a fragment of a message whose end is still to come). `data` is the packet as it came; its buffer,
+    and that of the messages, may be used again when the receiver is given its next event.
     """
 
     stream: StreamKey
@@ -130,6 +131,7 @@ class Deliver(msgspec.Struct, frozen=True):
     sequence: int
     flags: int
     messages: Packet | Sequence[PacketMessage]
+    data: Buffer
 
 
 class DeliverBatch(msgspec.Struct, frozen=True):
@@ -151,6 +153,7 @@ class DeliverBatch(msgspec.Struct, frozen=True):
                 row["sequence"],
                 row["flags"],
                 self.messages.of_packet(index),
+                self.messages.packet_data(index),
             )
 
 

@@ -184,7 +184,7 @@ class IncomingStream(StreamCursor):
             messages = [piece for piece in pieces if isinstance(piece, PacketMessage)]
             yield from self._report(piece for piece in pieces if isinstance(piece, BrokenMessage))
         self._counters.add("messages_delivered", len(messages))
-        yield Deliver(self.key, self.epoch, first, packet.sequence, packet.flags, messages)
+        yield Deliver(self.key, self.epoch, first, packet.sequence, packet.flags, messages, packet.data)
 
     def _skip(self, gap: Gap) -> Iterator[ReceiverInstruction]:
         assert gap.given_up is not None

@@ -83,6 +83,15 @@ cdef class MessageBatch:
             out[index] = self._datagrams.arrivals_ns[self.message[index].packet_index]
         return arrivals
 
+    def packet_arrivals_ns(self):
+        """For each packet, when the kernel received its datagram by the wall clock."""
+        cdef Py_ssize_t index
+        arrivals = numpy.empty(self.packet_count_, numpy.int64)
+        cdef long long[::1] out = arrivals
+        for index in range(self.packet_count_):
+            out[index] = self._datagrams.arrivals_ns[self.packet[index].offset // self._datagrams.stride]
+        return arrivals
+
     def records(self, dtype, int model_id = 0):
         """The payloads as an array of `dtype`, off the GIL: those of its size and, unless it is 0, of this model."""
         cdef Py_ssize_t index

@@ -1,0 +1,62 @@
+"""`penstock capture`: keep what flows on a channel."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from penstock.base.errors import JournalError
+from penstock.base.log import logger
+from penstock.capture import Capture
+from penstock.cli.channel import CHANNEL, INTERFACE, ChannelArgument, FromStartOption, InterfaceOption
+from penstock.cli.interrupt import interruptible
+from penstock.journal import JournalWriter
+from penstock.middleware import ReceiverConfig
+from penstock.middleware.driver import MulticastReceiver
+from penstock.net.udp import Channel
+
+log = logger("capture")
+
+LOOK_SECONDS = 0.2
+
+
+def capture(
+    to: Annotated[Path, typer.Option(help="The directory of the journal; it is made, or gone on with.")],
+    channel: ChannelArgument = CHANNEL,
+    interface: InterfaceOption = INTERFACE,
+    seconds: Annotated[float, typer.Option(min=0.0, help="End after so long; without it, on Ctrl-C.")] = float("inf"),
+    from_start: FromStartOption = False,
+) -> None:
+    """Write everything that is delivered on a channel, and what is lost, into a journal, in order.
+
+    It ends with a summary of what is safely on the disk. A disk that is full or fails ends it with status 1.
+    """
+    console = Console(stderr=True, highlight=False)
+    config = ReceiverConfig(join="start" if from_start else "live")
+    chosen = Channel.parse(channel, interface=interface)
+    deadline = time.monotonic() + seconds
+    with interruptible() as interrupt, MulticastReceiver([chosen], config=config) as receiver:
+        journal = JournalWriter.open(to)
+        first = journal.next_sequence
+        log.info("listening", channel=str(chosen))
+        try:
+            with journal, console.status("waiting for packets") as status:
+                taken = Capture(receiver, journal)
+                shown = 0.0
+                while not interrupt.is_wanted and (left := deadline - (now := time.monotonic())) > 0:
+                    taken.take(min(left, LOOK_SECONDS))
+                    if now - shown >= LOOK_SECONDS:
+                        shown = now
+                        status.update(f"{taken.messages:,} messages in {taken.packets:,} packets")
+        except JournalError as error:
+            kept = journal.durable_sequence - first + 1
+            error.hint = f"{kept:,} records of this run are on the disk; {error.hint}".rstrip("; ")
+            raise
+    sys.stderr.write(
+        f"{taken.messages:,} messages in {taken.packets:,} packets captured into {to}, records {first} to "
+        f"{journal.durable_sequence}; {taken.packets_lost:,} packets lost, "
+        f"{receiver.counters['repairs_received']:,} repaired\n"
+    )

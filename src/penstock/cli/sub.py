@@ -1,0 +1,104 @@
+"""`penstock sub`: show what flows on a channel."""
+
+import re
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from penstock.base.counters import Cause
+from penstock.base.errors import ConfigurationError
+from penstock.base.log import logger
+from penstock.cli.channel import CHANNEL, INTERFACE, FromStartOption, InterfaceOption
+from penstock.cli.interrupt import Interrupt, interruptible
+from penstock.cli.model import find_model
+from penstock.cli.selection import EVERYTHING, Selection
+from penstock.cli.show import JsonView, PrettyView, QuietView, View
+from penstock.middleware import Deliver, DeliverBatch, ReceiverConfig
+from penstock.middleware.driver import MulticastReceiver
+from penstock.net.udp import Channel
+
+log = logger("sub")
+
+LOOK_SECONDS = 0.2
+CHANNEL_LIKE = re.compile(r"[0-9.]+:[0-9]+")
+
+
+def sub(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CHANNEL] [PATTERN]...",
+            help="A multicast group and port, then what to show: md.us.>, md.*.quote, '!md.us.eq.ZZ*.>', …",
+        ),
+    ] = None,
+    interface: InterfaceOption = INTERFACE,
+    where: Annotated[str | None, typer.Option(help="Only messages that meet this SQL condition on --model.")] = None,
+    model: Annotated[str, typer.Option(help="The model of --where, and how to read its messages.")] = "quote",
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Only a line per second, and the summary.")] = False,
+    count: Annotated[int | None, typer.Option(min=1, help="End after so many messages.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.0, help="End after so long.")] = float("inf"),
+    from_start: FromStartOption = False,
+    spin: Annotated[bool, typer.Option(help="Wait by looking again and again: quicker, a whole core.")] = False,
+    loss: Annotated[float, typer.Option(min=0.0, max=0.9, help="Share of datagrams to throw away on purpose.")] = 0.0,
+) -> None:
+    """Show the messages on a channel, and in their place what was lost. Ctrl-C ends it with a summary."""
+    if json and quiet:
+        raise ConfigurationError("--json and --quiet do not go together")
+    words = list(arguments or [])
+    channel = Channel.parse(
+        words.pop(0) if words and CHANNEL_LIKE.fullmatch(words[0]) else CHANNEL, interface=interface
+    )
+    chosen_model = find_model(model)
+    selection = Selection(words or [EVERYTHING], where, chosen_model)
+    view = JsonView(chosen_model) if json else QuietView() if quiet else PrettyView(chosen_model)
+    config = ReceiverConfig(join="start" if from_start else "live")
+    started = time.monotonic()
+    with interruptible() as interrupt, MulticastReceiver([channel], config=config, spin=spin, loss=loss) as receiver:
+        log.info("listening", channel=str(channel))
+        _show(receiver, selection, view, interrupt, count, started + seconds)
+    _conclude(receiver, selection, view, channel, time.monotonic() - started)
+
+
+def _show(
+    receiver: MulticastReceiver,
+    selection: Selection,
+    view: View,
+    interrupt: Interrupt,
+    count: int | None,
+    deadline: float,
+) -> None:
+    while not interrupt.is_wanted and (left := deadline - time.monotonic()) > 0:
+        for each in receiver.receive(min(left, LOOK_SECONDS)):
+            if not isinstance(each, Deliver | DeliverBatch):
+                view.event(each)
+                continue
+            for message in selection.wanted(each):
+                view.message(message, each)
+                if view.shown == count:
+                    return view.flush()
+        view.flush()
+    return None
+
+
+def _conclude(
+    receiver: MulticastReceiver, selection: Selection, view: View, channel: Channel, ran_seconds: float
+) -> None:
+    counters = receiver.counters
+    causes = counters.by_cause("packets_dropped")
+    causes.pop(Cause.DUPLICATE, None)  # a goodbye is said several times
+    dropped = ", ".join(f"{number:,} {cause}" for cause, number in sorted(causes.items()))
+    parts = [
+        f"{view.shown:,} of {counters['messages_delivered']:,} messages shown in {ran_seconds:.1f} s on {channel}",
+        f"{counters['packets_lost']:,} packets lost, {counters['repairs_received']:,} repaired",
+    ]
+    if discarded := counters["datagrams_discarded"]:
+        parts.append(f"{discarded:,} datagrams discarded on purpose")
+    if dropped:
+        parts.append(f"dropped: {dropped}")
+    if selection.malformed_count:
+        parts.append(f"{selection.malformed_count:,} malformed messages not shown")
+    sys.stdout.flush()
+    sys.stderr.write("; ".join(parts) + "\n")

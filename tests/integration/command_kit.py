@@ -1,0 +1,94 @@
+"""Commands as real processes whose output can be watched while they run."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
+PATIENCE_SECONDS = 60.0
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    """Return as soon as the condition holds; fail when it does not in time."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        time.sleep(0.02)
+
+
+class Running:
+    """A command that runs, its output in files."""
+
+    def __init__(self, arguments: Sequence[str], directory: Path, prefix: Sequence[str] = ()) -> None:
+        self._out, self._err = directory / "out", directory / "err"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [*prefix, *COMMAND, *arguments], stdin=subprocess.PIPE, stdout=out, stderr=err
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+    def write(self, text: str | bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(text.encode() if isinstance(text, str) else text)
+        self.process.stdin.flush()
+
+    def wait_for_output(self, text: str) -> None:
+        wait_for(lambda: text in self.out + self.err or self.process.poll() is not None, text)
+        assert text in self.out + self.err, self.out + self.err
+
+    def interrupt(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.end()
+
+    def end(self) -> int:
+        """Its exit status, once it has ended; its input ends now."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        return self.process.wait(timeout=PATIENCE_SECONDS)
+
+    def children(self) -> list[int]:
+        path = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        return [int(word) for word in path.read_text().split()] if path.exists() else []
+
+
+@contextlib.contextmanager
+def running(*arguments: str, prefix: Sequence[str] = ()) -> Iterator[Running]:
+    """A command, ended at the latest with the block."""
+    with TemporaryDirectory() as directory:
+        command = Running(arguments, Path(directory), prefix)
+        try:
+            yield command
+        finally:
+            command.process.kill()
+            command.end()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; one that only waits for its parent's attention does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,103 @@
+"""Whatever somebody throws at the ports: counted, dropped, and the streams go on."""
+
+import json
+import random
+import socket
+import struct
+import subprocess
+
+from integration.command_kit import COMMAND, PATIENCE_SECONDS, running
+from penstock.demo import random_channel
+from penstock.middleware import Deliver, DeliverBatch, LossReceipt, ReceiverConfig, StreamEnded
+from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
+from penstock.net.udp import Channel
+from penstock.wire import Packer, encode_gone, encode_nack
+
+
+def thrown(group: int, randomness: random.Random) -> list[bytes]:
+    """Bytes that mean nothing, or not what they seem to."""
+    packer = Packer(99, group, 1)
+    packer.add("a.b", b"payload")
+    good = packer.flush() or b""
+    damaged = [good[:at] + bytes([good[at] ^ 0x41]) + good[at + 1 :] for at in range(0, len(good), 3)]
+    forged = [encode_nack(5, group, 1, [(1, 2**62)]), encode_gone(5, group, 1, [(1, 2**62)])]
+    noise = [randomness.randbytes(randomness.randrange(1_500)) for _ in range(100)]
+    return [b"", *[good[:at] for at in range(0, len(good), 5)], *damaged, *forged, *noise]
+
+
+def sender() -> socket.socket:
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.bind(("127.0.0.1", 0))
+    made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+    return made
+
+
+def test_every_port_of_the_middleware() -> None:
+    channel = random_channel()
+    config = ReceiverConfig(join="start")
+    randomness = random.Random(5)
+    wanted = [b"%d" % number for number in range(600)]
+    received: list[bytes] = []
+    with (
+        sender() as intruder,
+        MulticastReceiver([channel], config=config, loss=0.05) as receiver,
+        MulticastPublisher(channel) as publisher,
+    ):
+        targets = [(channel.group, channel.port), receiver._own.getsockname(), publisher._socket.getsockname()]
+        junk = thrown(channel.group_id, randomness)
+        for number, payload in enumerate(wanted):
+            for target in targets:
+                intruder.sendto(junk[number % len(junk)], target)
+            publisher.publish("a.b", payload)
+            received += taken(receiver, 0)
+        publisher.say_goodbye()
+        while not received or received[-1] != b"end":
+            received += taken(receiver, 5)
+        assert received == [*wanted, b"end"]
+        for counters in (receiver.counters, publisher.counters):
+            assert {"foreign", "truncated", "checksum"} <= set(counters.by_cause("packets_dropped"))
+        assert receiver.counters["packets_lost"] == 0
+
+
+def taken(receiver: MulticastReceiver, timeout: float) -> list[bytes]:
+    """What was delivered of the one good publisher; b"end" when it said goodbye."""
+    found = []
+    for each in receiver.receive(timeout):
+        match each:
+            case Deliver() | DeliverBatch():
+                found += [bytes(message.payload) for message in each.messages]
+            case StreamEnded():
+                found.append(b"end")
+            case LossReceipt():
+                raise AssertionError(each)
+    return found
+
+
+def test_sub_shows_the_messages_and_counts_the_rest() -> None:
+    channel = random_channel()
+    with running("sub", str(channel), "--json") as sub, sender() as intruder:
+        sub.wait_for_output("listening")
+        for data in [*thrown(channel.group_id, random.Random(6)), *hostile_messages(channel)]:
+            intruder.sendto(data, (channel.group, channel.port))
+        line = b'{"topic": "a.b", "symbol": "X", "event_time": 1}\n'
+        command = [*COMMAND, "pub", str(channel)]
+        subprocess.run(command, input=line * 3, check=True, capture_output=True, timeout=PATIENCE_SECONDS)
+        sub.wait_for_output("goodbye")
+        assert sub.interrupt() == 0
+        objects = [json.loads(each) for each in sub.out.splitlines()]
+        shown = [each for each in objects if "topic" in each]
+        assert [each["topic"] for each in shown] == ["short.record", "a.b", "a.b", "a.b"]
+        assert "base64" in shown[0]  # says it is a quote, and is not
+        assert "2 malformed messages not shown" in sub.err
+        for cause in ("foreign", "truncated", "checksum"):
+            assert cause in sub.err
+        assert "Traceback" not in sub.err
+
+
+def hostile_messages(channel: Channel) -> list[bytes]:
+    """Well-formed packets whose messages are not."""
+    packer = Packer(66, channel.group_id, 1)
+    packer.add("a..b", b"1")
+    packer.add("\x1b[2J", b"2")
+    packer.add("short.record", struct.pack("<q", 5), model_id=1, model_version=1)
+    return [packer.flush() or b""]

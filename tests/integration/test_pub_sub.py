@@ -1,0 +1,223 @@
+"""`penstock pub` and `penstock sub` on both ends of a channel."""
+
+import base64
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.command_kit import COMMAND, PATIENCE_SECONDS, Running, kill, running
+from penstock.demo import random_channel
+
+
+def pub(channel: str, lines: str | bytes, *options: str) -> subprocess.CompletedProcess[bytes]:
+    data = lines.encode() if isinstance(lines, str) else lines
+    return subprocess.run(
+        [*COMMAND, "pub", channel, *options], input=data, capture_output=True, timeout=PATIENCE_SECONDS
+    )
+
+
+def objects(command: Running) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in command.out.splitlines()]
+
+
+def messages(command: Running) -> list[dict[str, Any]]:
+    return [each for each in objects(command) if "topic" in each]
+
+
+def quote(symbol: str, bid: str, **more: object) -> str:
+    rest = {"topic": f"md.{symbol}.quote", "symbol": symbol, "event_time": 5, **more}
+    return f'{json.dumps(rest)[:-1]}, "bid_price": {bid}}}\n'
+
+
+def test_json_goes_in_and_comes_out() -> None:
+    channel = str(random_channel())
+    with running("sub", channel, "--json", "--count", "3") as sub:
+        sub.wait_for_output("listening")
+        lines = quote("A", "12.34567891") + "\n" + quote("B", "90071992547.40993") + quote("C", "1e-8", bid_size=7)
+        done = pub(channel, lines)
+        assert done.returncode == 0, done.stderr
+        assert b"3 messages published" in done.stderr
+        assert sub.end() == 0, sub.err
+        shown = messages(sub)
+        assert [each["topic"] for each in shown] == ["md.A.quote", "md.B.quote", "md.C.quote"]
+        assert [each["seq"] for each in shown] == [1, 2, 3]
+        assert {each["model"] for each in shown} == {"quote"}
+        assert len({each["publisher"] for each in shown}) == 1
+        for digits in ('"bid_price":12.34567891,', '"bid_price":90071992547.40993000,', '"bid_price":0.00000001,'):
+            assert digits in sub.out  # every digit, which json.loads would round
+        assert shown[2]["fields"]["bid_size"] == 7
+        assert "3 of 3 messages shown" in sub.err
+        assert "0 packets lost" in sub.err
+
+
+def test_patterns_and_conditions_choose() -> None:
+    channel = str(random_channel())
+    patterns = ("md.*.quote", "!md.Z*.>")
+    with (
+        running("sub", channel, *patterns, "--json", "--where", "bid_price > 10 and symbol <> 'D'") as chosen,
+        running("sub", channel, "!md.A.quote", "--json") as others,
+        running("sub", channel, "/md[.][AB][.]quote/") as pretty,
+    ):
+        for each in (chosen, others, pretty):
+            each.wait_for_output("listening")
+        lines = "".join(
+            quote(name, bid) for name, bid in [("A", "11"), ("B", "9"), ("ZZ", "50"), ("D", "50"), ("E", "12")]
+        )
+        assert pub(channel, lines).returncode == 0
+        for each in (chosen, others, pretty):
+            each.wait_for_output("goodbye")
+            assert each.interrupt() == 0
+        assert [each["topic"] for each in messages(chosen)] == ["md.A.quote", "md.E.quote"]
+        assert [each["topic"] for each in messages(others)] == [f"md.{name}.quote" for name in ("B", "ZZ", "D", "E")]
+        assert [line.split()[:3] for line in pretty.out.splitlines()] == [
+            ["md.A.quote", "#1", "quote"],
+            ["md.B.quote", "#2", "quote"],
+        ]
+        assert "symbol=A" in pretty.out
+        assert "2 of 5 messages shown" in chosen.err
+        assert "Traceback" not in chosen.err + others.err + pretty.err
+
+
+def test_any_bytes_go_through_also_long_ones() -> None:
+    channel = str(random_channel())
+    lines = [b"plain", bytes(range(1, 10)) + b"\x1b[2J\xff", b"x" * 100_000, b"last"]
+    with running("sub", channel, "--json", "--count", "4") as sub, running("sub", channel) as pretty:
+        sub.wait_for_output("listening")
+        pretty.wait_for_output("listening")
+        assert pub(channel, b"\n".join(lines), "--raw", "--topic", "a.b").returncode == 0
+        assert sub.end() == 0
+        assert [base64.b64decode(each["base64"]) for each in messages(sub)] == lines
+        assert {each["topic"] for each in messages(sub)} == {"a.b"}
+        pretty.wait_for_output("goodbye")
+        assert pretty.interrupt() == 0
+        assert "\x1b" not in pretty.out  # nothing that a terminal would obey
+        assert "100000 bytes" in pretty.out
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("{", "line 2: is not a JSON object of fields"),
+        ("[1]", "line 2: is not a JSON object of fields"),
+        ('{"topic": "a.b", "simbol": "X"}', "line 2: model 'quote' has no field 'simbol' (did you mean 'symbol'?)"),
+        ('{"topic": "a..b"}', "line 2: topic 'a..b', level 2: the level is empty"),
+        ('{"topic": "a.b", "bid_size": "many"}', "line 2: field 'bid_size' cannot be 'many'"),
+        ('{"symbol": "X"}', "line 2: has no topic"),
+        ('{"topic": 5}', "line 2: is not a JSON object of fields"),
+    ],
+)
+def test_a_bad_line_is_named(line: str, expected: str) -> None:
+    done = pub(str(random_channel()), quote("A", "1") + line + "\n" + quote("B", "1"))
+    assert done.returncode == 1
+    assert expected in done.stderr.decode()
+    assert b"1 messages published" in done.stderr
+
+
+def test_bad_lines_can_be_skipped() -> None:
+    done = pub(str(random_channel()), quote("A", "1") + "{\n" + quote("B", "1"), "--skip-bad")
+    assert done.returncode == 0
+    assert b"skipped line 2: " in done.stderr
+    assert b"2 messages published" in done.stderr
+    assert b"1 bad lines skipped" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("pub", "239.1.2.3"), "error [config]: '239.1.2.3' is not a channel"),
+        (("pub", "10.0.0.1:700"), "error [config]: 10.0.0.1 is not a multicast group"),
+        (("sub", "--interface", "192.0.2.77"), "error [config]: cannot use the interface 192.0.2.77"),
+        (("sub", "a..b"), "error [topic]: "),
+        (("sub", "--where", "bid_prize > 1"), "error [filter-expression]: "),
+        (("sub", "--model", "qoute"), "did you mean 'quote'?"),
+        (("pub", "--raw"), "error [config]: --raw needs a topic"),
+        (("capture", "--to", "/dev/null/x"), "error [journal"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: tuple[str, ...], expected: str) -> None:
+    done = subprocess.run([*COMMAND, *arguments], input=b"", capture_output=True, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 1
+    assert expected in done.stderr.decode()
+
+
+def test_made_up_quotes_survive_loss_and_quiet_counts_them() -> None:
+    channel = str(random_channel())
+    with running("sub", channel, "--quiet", "--from-start", "--loss", "0.1", "--count", "2000") as sub:
+        sub.wait_for_output("listening")
+        done = pub(channel, "", "--generate", "2000", "--rate", "4000")
+        assert b"2,000 messages published" in done.stderr
+        assert sub.end() == 0, sub.err
+        assert "2,000 of 2,000 messages shown" in sub.err
+        assert "0 packets lost" in sub.err
+        assert "discarded on purpose" in sub.err
+
+
+def test_a_publisher_that_is_killed_is_reported_and_the_other_goes_on() -> None:
+    channel = str(random_channel())
+    with running("sub", channel, "--json") as sub, running("pub", channel) as first, running("pub", channel) as second:
+        sub.wait_for_output("listening")
+        first.write(quote("A", "1"))
+        sub.wait_for_output("md.A.quote")
+        second.write(quote("B", "1"))
+        sub.wait_for_output("md.B.quote")
+        kill(first.pid)
+        sub.wait_for_output('"cause":"expired"')
+        second.write(quote("C", "1"))
+        sub.wait_for_output("md.C.quote")
+        second.interrupt()
+        sub.wait_for_output('"cause":"goodbye"')
+        assert sub.interrupt() == 0
+        publishers = {each["topic"]: each["publisher"] for each in messages(sub)}
+        ended = {each["ended"]["cause"]: each["ended"]["publisher"] for each in objects(sub) if "ended" in each}
+        assert ended == {"expired": publishers["md.A.quote"], "goodbye": publishers["md.B.quote"]}
+        assert publishers["md.B.quote"] == publishers["md.C.quote"]
+
+
+def test_a_late_subscriber_can_ask_for_the_beginning() -> None:
+    channel = str(random_channel())
+    with running("pub", channel) as publisher, running("sub", channel, "--json") as early:
+        early.wait_for_output("listening")
+        publisher.write(quote("A", "1"))
+        early.wait_for_output("md.A.quote")
+        with running("sub", channel, "--json", "--from-start", "--count", "2") as late:
+            late.wait_for_output("listening")
+            publisher.write(quote("B", "1"))
+            assert late.end() == 0
+            assert [each["topic"] for each in messages(late)] == ["md.A.quote", "md.B.quote"]
+
+
+def test_output_that_nobody_reads_any_more_ends_it(tmp_path: Path) -> None:
+    channel = str(random_channel())
+    command = " ".join(f"'{word}'" for word in [*COMMAND, "sub", channel, "--json"])
+    errors = tmp_path / "errors"
+    with errors.open("wb") as stream:
+        reader = subprocess.Popen(
+            ["sh", "-c", f"{command} | head -n 2"], stdout=subprocess.PIPE, stderr=stream, text=True
+        )
+        try:
+            with running("pub", channel, "--generate", "1000000", "--rate", "500"):
+                output, _ = reader.communicate(timeout=PATIENCE_SECONDS)
+        finally:
+            reader.kill()
+            reader.wait()
+    assert len(output.splitlines()) == 2
+    assert "Traceback" not in errors.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_whoever_asks_politely_gets_a_clean_end(number: signal.Signals) -> None:
+    channel = str(random_channel())
+    with running("sub", channel) as sub, running("pub", channel) as publisher:
+        sub.wait_for_output("listening")
+        publisher.write(quote("A", "1"))
+        sub.wait_for_output("md.A.quote")
+        for command in (publisher, sub):
+            command.process.send_signal(number)
+            assert command.process.wait(timeout=PATIENCE_SECONDS) == 0, command.err
+        assert "1 messages published" in publisher.err
+        assert "1 of 1 messages shown" in sub.err
+        assert "goodbye" in sub.err
