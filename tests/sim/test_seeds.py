@@ -151,13 +151,13 @@ def take_gaps_for_smooth(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Receiver._receive_batch
+    original = Receiver.receive_batch
 
     def broken(self: Receiver, batch: DatagramBatch, now_ns: int) -> list[Any]:
         answers = original(self, batch, now_ns)
         return answers if now_ns % 50 else [each for each in answers if not isinstance(each, DeliverBatch)]
 
-    monkeypatch.setattr(Receiver, "_receive_batch", broken)
+    monkeypatch.setattr(Receiver, "receive_batch", broken)
 
 
 def never_repair(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ def give_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def keep_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: Any, now_ns: int) -> list[Any]:
-        self._keep_alive_deadline_ns = now_ns + 10**12
+        self.keep_alive_deadline_ns = now_ns + 10**12
         return []
 
     monkeypatch.setattr(_OutgoingStream, "_keep_alive", broken)

@@ -4,7 +4,7 @@ A core counts with plain integers; base.metrics shows them to Prometheus. Whatev
 lost is counted under the Cause it had: no silent loss.
 """
 
-from collections.abc import ItemsView, Iterator
+from collections.abc import Callable, ItemsView, Iterator
 from enum import StrEnum
 
 from penstock.base.errors import LocalProtocolError
@@ -98,23 +98,27 @@ class Counters:
     One thread counts, any other may read meanwhile: reading begins with a copy, which the interpreter makes in one go.
     """
 
-    __slots__ = ("_values", "component", "labels")
+    __slots__ = ("_values", "_watched", "component", "labels")
 
     def __init__(self, component: str, **labels: str) -> None:
         self.component = component
         self.labels = labels
         self._values: dict[tuple[str, str], int] = {}
+        self._watched: list[tuple[str, Callable[[], int]]] = []
 
     def add(self, name: str, amount: int = 1, cause: str = "") -> None:
         key = (name, cause)
         try:
             self._values[key] += amount
         except KeyError:
-            if name not in CATALOGUE:
-                raise LocalProtocolError(
-                    f"no counter is called {name!r}", hint="add it to base.counters.CATALOGUE"
-                ) from None
+            _check_name(name)
             self._values[key] = amount
+
+    def watch(self, name: str, value: Callable[[], int]) -> None:
+        """Something on the hot path counts by itself: ask it whenever the counter is read. What it says comes on top
+        of what was added, and of what others say."""
+        _check_name(name)
+        self._watched.append((name, value))
 
     def __getitem__(self, name: str) -> int:
         """The counter's value, summed over its causes."""
@@ -126,9 +130,18 @@ class Counters:
     def _snapshot(self) -> ItemsView[tuple[str, str], int]:
         """For readers in other threads. A list of the items would not do: making it allocates, which may start a
         garbage collection and let another thread in; copying a dictionary does not."""
-        return self._values.copy().items()
+        values = self._values.copy()
+        for name, value in self._watched:
+            if counted := value():
+                values[name, ""] = values.get((name, ""), 0) + counted
+        return values.items()
 
     def __iter__(self) -> Iterator[tuple[str, str, int]]:
         """(name, cause, value) of everything counted so far."""
         for (name, cause), value in self._snapshot():
             yield name, cause, value
+
+
+def _check_name(name: str) -> None:
+    if name not in CATALOGUE:
+        raise LocalProtocolError(f"no counter is called {name!r}", hint="add it to base.counters.CATALOGUE")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
+import msgspec
 import numpy
 from numpy.typing import NDArray
 
@@ -46,9 +47,8 @@ MESSAGES = 6_000 * MESSAGES_PER_BATCH
 PEER_MESSAGES = 300_000
 RECORD = numpy.dtype([("number", "<u8"), ("rest", f"V{PAYLOAD_SIZE - 8}")])
 TOPICS = TopicList(["md.us.eq.AAPL.quote"])
-KEPT = {"retransmission_packets_max": 1 << 18, "retransmission_bytes_max": 256 << 20}
-ALONE = PublisherConfig(packet_size_max=PACKET_SIZE_MIN, **KEPT)  # which has room for one message
-PACKED = PublisherConfig(packet_size_max=8_972, **KEPT)
+PACKED = PublisherConfig(packet_size_max=8_972, retransmission_packets_max=1 << 18, retransmission_bytes_max=256 << 20)
+ALONE = msgspec.structs.replace(PACKED, packet_size_max=PACKET_SIZE_MIN)  # which has room for one message
 PATIENT = ReceiverConfig(join="start", window_packets_max=1 << 18, window_bytes_max=256 << 20)
 CONDITIONS = f"{BETWEEN_PROCESSES}, Python on both ends, multicast on loopback"
 
@@ -63,13 +63,11 @@ def run() -> Iterator[Result]:
 
 
 def _packets() -> Iterator[Result]:
-    rounds = []
-    for _ in range(ROUNDS):
-        rounds.append((_rate(_publish_packets, _read_packets), _rate(_send_bare, _receive_bare)))
+    rounds = [(_rate(_publish_packets, _read_packets), _rate(_send_bare, _receive_bare)) for _ in range(ROUNDS)]
     ours, bare = (statistics.median(rates) for rates in zip(*rounds, strict=True))
     conditions = (
-        f"{CONDITIONS}, spinning reader; {PACKETS} packets of one message, {PACKETS_PER_CALL} a call, as fast as they go; "
-        f"medians of {ROUNDS} rounds in turn"
+        f"{CONDITIONS}, spinning reader; {PACKETS} packets of one message, {PACKETS_PER_CALL} a call, as fast as they "
+        f"go; medians of {ROUNDS} rounds in turn"
     )
     against = "a bare sendmmsg/recvmmsg loop with the same packets, without receive times"
     yield result("udp", "packets_per_s", ours, "1/s", against=against, against_value=bare, conditions=conditions)

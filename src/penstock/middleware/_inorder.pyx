@@ -63,6 +63,8 @@ cdef class InOrder:
     cdef Py_ssize_t _room
     cdef Py_ssize_t _packet_count
     cdef Py_ssize_t _message_count
+    cdef readonly uint64_t packets_taken
+    cdef readonly uint64_t messages_taken
 
     def __cinit__(self, uint64_t seed):
         self._seed = seed
@@ -101,15 +103,19 @@ cdef class InOrder:
                 hole = at
         self._slots[hole] = NULL
 
-    def begin(self, DatagramBatch batch not None) -> None:
-        """The rows of earlier batches are no longer needed."""
+    def begin(self, DatagramBatch batch not None, int64_t now_ns) -> MessageBatch | None:
+        """take() from the batch's beginning; the rows of earlier batches are used again."""
         self._packet_count = 0
         self._message_count = 0
         if self._room < batch.capacity:
             self.make_rows(batch.capacity)
+        return self.take(batch, 0, now_ns)
 
-    def take(self, DatagramBatch batch not None, Py_ssize_t start, int64_t now_ns) -> MessageBatch | None:
-        """Deliver datagrams from `start` on, for as long as each is the next packet of a smooth stream."""
+    cpdef MessageBatch take(self, DatagramBatch batch, Py_ssize_t start, int64_t now_ns):
+        """Deliver datagrams from `start` on, for as long as each is the next packet of a smooth stream.
+
+        None when already the first is not.
+        """
         cdef Py_ssize_t packet_start = self._packet_count
         cdef Py_ssize_t message_start = self._message_count
         cdef Py_ssize_t index = start
@@ -118,6 +124,8 @@ cdef class InOrder:
                 index += 1
         if index == start:
             return None
+        self.packets_taken += self._packet_count - packet_start
+        self.messages_taken += self._message_count - message_start
         return message_batch(
             batch, self._packet_rows, self._message_rows, self._packets, self._messages,
             packet_start, self._packet_count - packet_start, message_start, self._message_count - message_start,

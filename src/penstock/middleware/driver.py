@@ -32,7 +32,6 @@ from penstock.middleware.events import (
     Close,
     Collision,
     DatagramReceived,
-    DatagramsReceived,
     Deliver,
     DeliverBatch,
     LossReceipt,
@@ -43,6 +42,7 @@ from penstock.middleware.events import (
     PublishBatch,
     PublisherEvent,
     PublisherInstruction,
+    ReceiverInstruction,
     StreamEnded,
     StreamStarted,
     Unicast,
@@ -107,7 +107,15 @@ class MulticastPublisher:
         """Send one message now. A Message of a model brings its model's id and version."""
         if isinstance(payload, Message):
             model_id, model_version = payload.model.id, payload.version
-        self._handle(Publish(self._group, (OutgoingMessage(topic, payload, model_id, model_version),)))
+        with self._lock:
+            now_ns = time.monotonic_ns()
+            sequence = self._core.publish_one(self._group, topic, payload, model_id, model_version, now_ns)
+            if sequence:
+                error = self._outlet.send_one_stored(self._key, self._core.kept(self._group), sequence)
+                self._note_unsent(1, error)
+            else:
+                event = Publish(self._group, (OutgoingMessage(topic, payload, model_id, model_version),))
+                self._carry_out(self._core.handle(event, now_ns))
 
     def publish_batch(self, batch: OutgoingBatch) -> None:
         """Send many messages now, packed into as few packets as they fit."""
@@ -206,7 +214,6 @@ class MulticastReceiver:
         self._core = Receiver(config or ReceiverConfig(), SystemRandomness(), self.counters)
         self._spin = spin
         self._loss = loss
-        self._overflows = 0
         self._keys: dict[int, int] = {channel.group_id: channel.key for channel in channels}
         # repairs come to a socket of our own: several receivers of a machine share the port of the group
         self._own = host_socket(channels[0].interface, multicast_hops=channels[0].hops)
@@ -218,7 +225,7 @@ class MulticastReceiver:
             raise
         self._inlet = Inlet([each.fileno() for each in reversed(self._sockets)], DatagramBatch(64))
         self._outlet = Outlet(self._own.fileno())
-        self._datagrams = DatagramsReceived(self._inlet.batch)
+        self.counters.watch("datagrams_overflowed", lambda: self._inlet.overflows)
 
     def receive(self, timeout: float | None = None) -> list[Received]:
         """What came, waiting at most `timeout` seconds, or for ever: possibly nothing, when time was up.
@@ -228,12 +235,15 @@ class MulticastReceiver:
         deadline_ns = None if timeout is None else time.monotonic_ns() + round(timeout * NS_PER_SECOND)
         while True:
             now_ns = time.monotonic_ns()
-            wake_ns = self._core.next_deadline_ns()
-            until_ns = min((at for at in (deadline_ns, wake_ns) if at is not None), default=now_ns + NS_PER_SECOND)
-            self._inlet.receive(max(until_ns - now_ns, 0), self._spin)
-            received = self._handle()
-            if received or (deadline_ns is not None and time.monotonic_ns() >= deadline_ns):
+            received = self._tick(now_ns)
+            if received:
                 return received
+            if self._inlet.receive(self._wait_ns(now_ns, deadline_ns), self._spin):
+                received = self._take()
+                if received:
+                    return received
+            if deadline_ns is not None and time.monotonic_ns() >= deadline_ns:
+                return []
 
     def __iter__(self) -> Iterator[PacketMessage]:
         """Messages for ever; losses are in the counters. receive() tells everything."""
@@ -250,16 +260,14 @@ class MulticastReceiver:
             loop.add_reader(each, is_ready.set)
         try:
             while True:
-                wake_ns = self._core.next_deadline_ns()
-                wait_ns = NS_PER_SECOND if wake_ns is None else max(wake_ns - time.monotonic_ns(), 0)
-                timer = loop.call_later(wait_ns / NS_PER_SECOND, is_ready.set)
+                timer = loop.call_later(self._wait_ns(time.monotonic_ns(), None) / NS_PER_SECOND, is_ready.set)
                 await is_ready.wait()
                 timer.cancel()
                 is_ready.clear()
                 while self._inlet.receive(0):
-                    if received := self._handle():
+                    if received := self._take():
                         yield received
-                if received := self._handle():
+                if received := self._tick(time.monotonic_ns()):
                     yield received
         finally:
             for each in self._sockets:
@@ -275,19 +283,29 @@ class MulticastReceiver:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _handle(self) -> list[Received]:
-        """Give the core what is in the batch, and a Tick when it is due."""
+    def _wait_ns(self, now_ns: int, deadline_ns: int | None) -> int:
+        """How long nothing need be done unless a datagram comes."""
+        wake_ns = self._core.next_deadline_ns()
+        if wake_ns is None or (deadline_ns is not None and deadline_ns < wake_ns):
+            wake_ns = deadline_ns
+        return NS_PER_SECOND if wake_ns is None else max(wake_ns - now_ns, 0)
+
+    def _tick(self, now_ns: int) -> list[Received]:
+        """Give the core a Tick when it is due."""
+        wake_ns = self._core.next_deadline_ns()
+        if wake_ns is None or now_ns < wake_ns:
+            return []
+        return self._carry_out(self._core.handle(Tick(), now_ns))
+
+    def _take(self) -> list[Received]:
+        """Give the core what is in the batch."""
         batch = self._inlet.batch
-        now_ns = time.monotonic_ns()
         if self._loss:
             self.counters.add("datagrams_discarded", batch.lose(self._loss))
-        instructions = self._core.handle(self._datagrams, now_ns) if len(batch) else []
-        wake_ns = self._core.next_deadline_ns()
-        if wake_ns is not None and now_ns >= wake_ns:
-            instructions += self._core.handle(Tick(), now_ns)
-        if self._inlet.overflows != self._overflows:
-            self.counters.add("datagrams_overflowed", self._inlet.overflows - self._overflows)
-            self._overflows = self._inlet.overflows
+        return self._carry_out(self._core.receive_batch(batch, time.monotonic_ns()))
+
+    def _carry_out(self, instructions: list[ReceiverInstruction]) -> list[Received]:
+        """Send what is to be sent; the rest is for the application."""
         received: list[Received] = []
         for instruction in instructions:
             if isinstance(instruction, Unicast):

@@ -2,11 +2,14 @@
 
 from enum import Enum, auto
 
+from typing_extensions import Buffer
+
 from penstock.base.clock import NS_PER_MS, NS_PER_US
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LocalProtocolError, PacketError
 from penstock.base.ids import PUBLISHER_ID_MAX
+from penstock.middleware._outgoing import OutgoingCursor
 from penstock.middleware.config import PublisherConfig
 from penstock.middleware.events import (
     Address,
@@ -60,6 +63,10 @@ class Publisher:
         self.counters = counters or Counters("publisher")
         self._streams: dict[int, _OutgoingStream] = {}
         self._state = _State.OPEN
+        self.counters.watch("packets_sent", lambda: sum(each.packets_sent for each in self._streams.copy().values()))
+        self.counters.watch(
+            "messages_published", lambda: sum(each.messages_published for each in self._streams.copy().values())
+        )
         self._linger_deadline_ns = 0
 
     def handle(self, event: PublisherEvent, now_ns: int) -> list[PublisherInstruction]:
@@ -76,6 +83,16 @@ class Publisher:
                 return self._close(now_ns)
             case _:
                 refuse(self, event)
+
+    def publish_one(
+        self, group: int, topic: str, payload: Buffer, model_id: int, model_version: int, now_ns: int
+    ) -> int:
+        """What handle(Publish) does for one message that is sent at once in a packet of its own, without an event.
+
+        Returns the number of the packet, which is in kept(group) and is to be sent now; 0 when it takes handle().
+        """
+        stream = self._streams.get(group)
+        return stream.publish_one(topic, payload, model_id, model_version, now_ns) if stream is not None else 0
 
     def next_deadline_ns(self) -> int | None:
         deadlines = [stream.next_deadline_ns() for stream in self._streams.values()]
@@ -107,7 +124,10 @@ class Publisher:
         for stream in self._streams.values():
             instructions += stream.tick(now_ns)
         if self._state is _State.LINGERING and now_ns >= self._linger_deadline_ns:
-            self._streams.clear()
+            for stream in self._streams.values():
+                self.counters.add("packets_sent", stream.packets_sent)
+                self.counters.add("messages_published", stream.messages_published)
+            self._streams = {}
             self._state = _State.CLOSED
             instructions.append(Closed())
         return instructions
@@ -138,7 +158,7 @@ class Publisher:
         return stream.repair(packet, event.source, now_ns)
 
 
-class _OutgoingStream:
+class _OutgoingStream(OutgoingCursor):
     """One group of a publisher."""
 
     def __init__(self, publisher: Publisher, group: int, now_ns: int) -> None:
@@ -155,20 +175,21 @@ class _OutgoingStream:
             keep_alive_packets=config.keep_alive_packets,
         )
         self.kept = PacketStore(config.retransmission_packets_max, config.retransmission_bytes_max)
+        self.topics = {}
+        self.is_prompt = config.flush_deadline_us == 0
         self._closed: list[bytes] = []  # packets that are complete and not sent yet
         self._unsent: list[PublisherInstruction] = []  # what was to be sent with a batch that was refused
-        self._topics: set[str] = set()  # those that were found well formed lately
         self._goodbye: bytes | None = None
         self._flush_deadline_ns: int | None = None
-        self._silence_first_ms = min(config.keep_alive_first_ms, config.keep_alive_ms)
-        self._silence_ms = self._silence_first_ms
-        self._keep_alive_deadline_ns = now_ns + self._silence_ms * NS_PER_MS
+        self.silence_first_ns = min(config.keep_alive_first_ms, config.keep_alive_ms) * NS_PER_MS
+        self.silence_ns = self.silence_first_ns
+        self.keep_alive_deadline_ns = now_ns + self.silence_ns
         self._repaired_ns: dict[int, int] = {}
 
     def next_deadline_ns(self) -> int:
         if self._flush_deadline_ns is None:
-            return self._keep_alive_deadline_ns
-        return min(self._flush_deadline_ns, self._keep_alive_deadline_ns)
+            return self.keep_alive_deadline_ns
+        return min(self._flush_deadline_ns, self.keep_alive_deadline_ns)
 
     def publish(self, event: Publish, now_ns: int) -> list[PublisherInstruction]:
         """Send the messages. One that cannot be sent is refused with an error; those before it go out all the same."""
@@ -183,9 +204,9 @@ class _OutgoingStream:
                     flags=message.flags,
                     extensions=message.extensions,
                 )
-                self._counters.add("messages_published")
+                self.messages_published += 1
         except Exception:
-            self._flush_deadline_ns = now_ns  # the next Tick sends what was taken
+            self._send_soon(now_ns)
             raise
         if self._config.flush_deadline_us == 0:
             self._flush()
@@ -211,13 +232,13 @@ class _OutgoingStream:
                 keep_alive_packets=self._config.keep_alive_packets,
             )
         except Exception:
-            self._flush_deadline_ns = now_ns if self._unsent else None
+            self._send_soon(now_ns)
             raise
         first = self.packer.next_sequence
         self.packer.skip(count)
         instructions, self._unsent = self._unsent, []
         if count:
-            self._counters.add("messages_published", len(batch))
+            self.messages_published += len(batch)
             self._note_sent(count, now_ns)
             instructions.append(MulticastStored(self._group, self.kept, first, first + count - 1))
         return instructions
@@ -225,12 +246,13 @@ class _OutgoingStream:
     def tick(self, now_ns: int) -> list[PublisherInstruction]:
         if self._flush_deadline_ns is not None and now_ns >= self._flush_deadline_ns:
             self._flush()
-        if now_ns >= self._keep_alive_deadline_ns and not self._closed:
+        if now_ns >= self.keep_alive_deadline_ns and not self._closed:
             self._flush()  # a message that waits for company breaks the silence as well
             return self._send(now_ns) or self._keep_alive(now_ns)
         return self._send(now_ns)
 
     def say_goodbye(self, now_ns: int) -> list[PublisherInstruction]:
+        self.is_prompt = False
         self._flush()
         self._goodbye = self.packer.empty(PacketFlag.KEEP_ALIVE | PacketFlag.GOODBYE)
         self._closed.append(self._goodbye)
@@ -258,12 +280,12 @@ class _OutgoingStream:
         return instructions
 
     def _check_topic(self, topic: str) -> None:
-        if topic in self._topics or not topic:  # without a topic: the packer knows when that is allowed
+        if topic in self.topics or not topic:  # without a topic: the packer knows when that is allowed
             return
         check_topic(topic)
-        if len(self._topics) >= TOPICS_REMEMBERED_MAX:
-            self._topics.clear()
-        self._topics.add(topic)
+        if len(self.topics) >= TOPICS_REMEMBERED_MAX:
+            self.topics.clear()
+        self.topics[topic] = topic.encode()
 
     def _is_held(self, sequence: int, now_ns: int) -> bool:
         if self._config.repair == "unicast":
@@ -292,6 +314,7 @@ class _OutgoingStream:
     def _send(self, now_ns: int) -> list[PublisherInstruction]:
         """Send what is complete."""
         instructions, self._unsent = self._unsent, []
+        self.is_prompt = self._config.flush_deadline_us == 0 and self._goodbye is None
         if self._closed:
             packets, self._closed = self._closed, []
             for packet in packets:
@@ -300,22 +323,27 @@ class _OutgoingStream:
             instructions += [Multicast(self._group, packet) for packet in packets]
         return instructions
 
+    def _send_soon(self, now_ns: int) -> None:
+        """After an error, the next Tick sends what was taken before it."""
+        self.is_prompt = False
+        self._flush_deadline_ns = now_ns
+
     def _note_sent(self, packets: int, now_ns: int) -> None:
         """What is sent breaks the silence."""
-        self._counters.add("packets_sent", packets)
-        self._silence_ms = self._silence_first_ms
-        self._keep_alive_deadline_ns = now_ns + self._silence_ms * NS_PER_MS
+        self.packets_sent += packets
+        self.silence_ns = self.silence_first_ns
+        self.keep_alive_deadline_ns = now_ns + self.silence_ns
 
     def _keep_alive(self, now_ns: int) -> list[PublisherInstruction]:
         """Say that we live, ever more slowly; after the goodbye, say that again."""
         instructions: list[PublisherInstruction] = []
-        silence_ms = min(2 * self._silence_ms, self._config.keep_alive_ms)
+        silence_ns = min(2 * self.silence_ns, self._config.keep_alive_ms * NS_PER_MS)
         if self._goodbye is not None:
             instructions.append(Multicast(self._group, self._goodbye))
         else:
             self._closed.append(self.packer.empty(PacketFlag.KEEP_ALIVE))
             self._counters.add("keep_alives_sent")
             instructions += self._send(now_ns)
-        self._silence_ms = silence_ms
-        self._keep_alive_deadline_ns = now_ns + silence_ms * NS_PER_MS
+        self.silence_ns = silence_ns
+        self.keep_alive_deadline_ns = now_ns + silence_ns
         return instructions

@@ -46,6 +46,8 @@ class Receiver:
         self._randomness = randomness
         self._streams: dict[StreamKey, IncomingStream] = {}
         self._in_order = InOrder(randomness.below(2**64))
+        self.counters.watch("packets_received", lambda: self._in_order.packets_taken)
+        self.counters.watch("messages_delivered", lambda: self._in_order.messages_taken)
         self._positions: dict[StreamKey, Position] = {}  # oldest first
         self._repairing: dict[StreamKey, IncomingStream] = {}
         self._expiry_check_ns: int | None = None
@@ -53,7 +55,7 @@ class Receiver:
     def handle(self, event: ReceiverEvent, now_ns: int) -> list[ReceiverInstruction]:
         match event:
             case DatagramsReceived():
-                return self._receive_batch(event.batch, now_ns)
+                return self.receive_batch(event.batch, now_ns)
             case DatagramReceived():
                 return self._receive(event, now_ns)
             case Tick():
@@ -71,25 +73,25 @@ class Receiver:
         """The streams that are going on."""
         return list(self._streams.values())
 
-    def _receive_batch(self, batch: DatagramBatch, now_ns: int) -> list[ReceiverInstruction]:
-        """What comes in order takes the fast path, the rest goes one by one; the order of all is kept."""
-        instructions: list[ReceiverInstruction] = []
+    def receive_batch(self, batch: DatagramBatch, now_ns: int) -> list[ReceiverInstruction]:
+        """What handle(DatagramsReceived) does, without an event.
+
+        What comes in order takes the fast path, the rest goes one by one; the order of all is kept.
+        """
+        messages = self._in_order.begin(batch, now_ns)
         index, count = 0, len(batch)
-        self._in_order.begin(batch)
-        while index < count:
-            messages = self._in_order.take(batch, index, now_ns)
+        instructions: list[ReceiverInstruction] = []
+        while True:
             if messages is not None:
-                packets = messages.packet_count
-                index += packets
-                self.counters.add("packets_received", packets)
-                self.counters.add("messages_delivered", len(messages))
                 instructions.append(DeliverBatch(messages))
-            if index < count:
-                data = bytes(batch.datagram(index))  # what goes the slow way may stay longer than the batch
-                event = DatagramReceived(data, batch.source(index), batch.source_key(index))
-                instructions += self._receive(event, now_ns)
-                index += 1
-        return instructions
+                index += messages.packet_count
+            if index == count:
+                return instructions
+            data = bytes(batch.datagram(index))  # what goes the slow way may stay longer than the batch
+            event = DatagramReceived(data, batch.source(index), batch.source_key(index))
+            instructions += self._receive(event, now_ns)
+            index += 1
+            messages = self._in_order.take(batch, index, now_ns)
 
     def _receive(self, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
         try:

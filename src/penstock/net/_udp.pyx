@@ -1,5 +1,6 @@
 """Sending and receiving datagrams in batches, without the GIL, spinning or blocking."""
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -36,7 +37,8 @@ SOCKETS_MAX = UDP_BATCH
 """Sockets that one Inlet listens to at most."""
 
 cdef enum:
-    SPINS_PER_LOOK = 16 # at the clock
+    SPINS_PER_LOOK = 16   # at the clock
+    SPINS_PER_ROUND = 8   # of all sockets; in between, the last one is left out
 
 cdef int64_t SIGNAL_CHECK_NS = 50_000_000
 
@@ -77,13 +79,15 @@ cdef class Inlet:
     def receive(self, int64_t timeout_ns = 0, bint spin = False) -> int:
         """Fill the batch with what is there, or comes within the time: how many datagrams.
 
-        Spinning burns a core and answers within a microsecond; blocking lets the kernel wake us.
+        Spinning burns a core and answers within a microsecond; blocking lets the kernel wake us. While spinning, the
+        last socket is looked at less often than the others.
         """
         cdef int64_t deadline_ns, now_ns, signals_ns
         cdef int received = 0
         cdef int spins = 0
+        cdef bint is_partial
         with nogil:
-            received = self.drain()
+            received = self.drain(self._count)
             if received == 0 and timeout_ns > 0:
                 now_ns = udp_monotonic_ns()
                 deadline_ns = now_ns + timeout_ns
@@ -95,7 +99,8 @@ cdef class Inlet:
                             break
                         if received == -EINTR:
                             signals_ns = now_ns
-                    received = self.drain()
+                    is_partial = spin and self._count > 1 and spins % SPINS_PER_ROUND != 0
+                    received = self.drain(self._count - 1 if is_partial else self._count)
                     spins += 1
                     if received == 0 and (not spin or spins % SPINS_PER_LOOK == 0):
                         now_ns = udp_monotonic_ns()
@@ -109,14 +114,14 @@ cdef class Inlet:
             raise OSError(-received, os.strerror(-received))
         return received
 
-    cdef int drain(self) noexcept nogil:
-        """What is there now, of every socket a fair share; or -errno."""
+    cdef int drain(self, int sockets) noexcept nogil:
+        """What is there now at the first so many sockets, of each a fair share; or -errno."""
         cdef size_t stride = self.batch.stride
         cdef Py_ssize_t room, used = 0
         cdef int index, received
         self.batch.count = 0
-        for index in range(self._count):
-            room = (self.batch.capacity - used) // (self._count - index)
+        for index in range(sockets):
+            room = (self.batch.capacity - used) // (sockets - index)
             received = udp_receive(
                 self._fds[index], self._calls, self.batch.data + used * stride, stride, <int>room,
                 self.batch.sizes + used, self.batch.sources + used, self.batch.arrivals_ns + used,
@@ -145,11 +150,25 @@ cdef class Outlet:
     def __dealloc__(self):
         PyMem_Free(self._calls)
 
-    def send(self, uint64_t destination, const uint8_t[::1] data not None) -> int:
+    def send(self, uint64_t destination, data not None) -> int:
         """Send one datagram: 0, or the number of the error that kept it from being sent."""
         cdef int error
+        cdef Py_buffer content
+        PyObject_GetBuffer(data, &content, PyBUF_SIMPLE)
         with nogil:
-            error = udp_send_one(self._fd, destination, &data[0] if data.shape[0] else NULL, data.shape[0])
+            error = udp_send_one(self._fd, destination, <const uint8_t *>content.buf, content.len)
+        PyBuffer_Release(&content)
+        return error
+
+    def send_one_stored(self, uint64_t destination, PacketStore store not None, uint64_t sequence) -> int:
+        """Send one packet of a store: 0, or the number of the error that kept it from being sent."""
+        cdef int error
+        cdef const Place *place
+        if not store.next_sequence - store.count <= sequence < store.next_sequence:
+            raise LocalProtocolError(f"packet {sequence} is not in the store")
+        place = store.place(sequence)
+        with nogil:
+            error = udp_send_one(self._fd, destination, store.data + place.offset, place.size)
         return error
 
     def send_stored(self, uint64_t destination, PacketStore store not None, uint64_t first, uint64_t last) -> tuple:

@@ -23,6 +23,8 @@ typedef struct {
         char bytes[CMSG_SPACE(sizeof(struct timespec)) + CMSG_SPACE(sizeof(uint32_t))];
         struct cmsghdr aligned;
     } control[UDP_BATCH];
+    uint8_t *base; /* where the first piece is, once all are prepared */
+    int used;      /* headers that the kernel has written to since */
 } udp_calls;
 
 static inline int64_t udp_monotonic_ns(void) {
@@ -61,13 +63,10 @@ static inline void udp_read_control(struct msghdr *header, int64_t *arrival_ns, 
     }
 }
 
-/* Take what is there, at most `room` datagrams, without waiting: how many, or -errno. */
-static int udp_receive(int fd, udp_calls *calls, uint8_t *data, size_t stride, int room, uint32_t *sizes,
-                       uint64_t *sources, int64_t *arrivals_ns, uint32_t *overflows) {
-    int index, count;
-    if (room > UDP_BATCH)
-        room = UDP_BATCH;
-    for (index = 0; index < room; index++) {
+/* Make headers `first` to `last` ready for the kernel; it changes those it uses, so they must be made ready again. */
+static inline void udp_prepare(udp_calls *calls, int first, int last, uint8_t *data, size_t stride) {
+    int index;
+    for (index = first; index < last; index++) {
         struct msghdr *header = &calls->headers[index].msg_hdr;
         calls->pieces[index].iov_base = data + (size_t)index * stride;
         calls->pieces[index].iov_len = stride;
@@ -78,9 +77,24 @@ static int udp_receive(int fd, udp_calls *calls, uint8_t *data, size_t stride, i
         header->msg_control = calls->control[index].bytes;
         header->msg_controllen = sizeof(calls->control[index].bytes);
     }
+}
+
+/* Take what is there, at most `room` datagrams, without waiting: how many, or -errno. */
+static int udp_receive(int fd, udp_calls *calls, uint8_t *data, size_t stride, int room, uint32_t *sizes,
+                       uint64_t *sources, int64_t *arrivals_ns, uint32_t *overflows) {
+    int index, count;
+    if (room > UDP_BATCH)
+        room = UDP_BATCH;
+    if (calls->base != data)
+        udp_prepare(calls, 0, UDP_BATCH, data, stride);
+    else if (calls->used)
+        udp_prepare(calls, 0, calls->used, data, stride);
+    calls->base = data;
+    calls->used = 0;
     count = recvmmsg(fd, calls->headers, (unsigned)room, MSG_DONTWAIT, NULL);
     if (count < 0)
         return -errno;
+    calls->used = count;
     for (index = 0; index < count; index++) {
         const struct sockaddr_in *name = &calls->names[index];
         sizes[index] = calls->headers[index].msg_len;

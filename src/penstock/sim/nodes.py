@@ -181,7 +181,7 @@ class PublisherNode(Node):
         group = self._randomness.choose(self.plant.groups)
         if self._randomness.chance(BATCHES):
             self.handle(PublishBatch(group, self._batch(count)))
-        else:
+        elif count > 1 or not self._publish_one(group, self._message()):
             self.handle(Publish(group, [self._message() for _ in range(count)]))
         mean_ns = NS_PER_SECOND * count // self.plant.options.messages_per_s
         is_pause = self._randomness.chance(0.01)  # long enough for keep-alives to matter
@@ -196,6 +196,20 @@ class PublisherNode(Node):
         # the number makes every message of this publisher different from all others
         payload = self._published.to_bytes(8, "little") + self._randomness.bytes(size)
         return OutgoingMessage(self._randomness.choose(TOPICS), payload, model_id=self._randomness.below(MODELS))
+
+    def _publish_one(self, group: int, message: OutgoingMessage) -> bool:
+        """As a driver does with a single message; whether it could be done."""
+        publisher = self._publisher()
+        if publisher is None or self.world.now_ns() < self.stalled_until_ns:
+            return False
+        sequence = publisher.publish_one(
+            group, message.topic, message.payload, message.model_id, message.model_version, self.world.now_ns()
+        )
+        store = publisher.kept(group)
+        if sequence and store is not None:
+            self.plant.published(StreamKey(self.publisher_id, group), publisher.epoch, message)
+            self.carry_out(MulticastStored(group, store, sequence, sequence))
+        return bool(sequence)
 
     def _batch(self, count: int) -> OutgoingBatch:
         size = 8 + self._randomness.below(min(self.plant.options.message_size_max, BATCH_RECORD_SIZE_MAX))

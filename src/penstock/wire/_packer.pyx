@@ -82,11 +82,6 @@ cdef class Packer:
     mark.
     """
 
-    cdef PacketView _packet # of the open packet; size is what was written so far
-    cdef uint32_t _size_max
-    cdef uint64_t _keep_alive_packets
-    cdef uint8_t *_out
-
     def __cinit__(
         self,
         publisher_id,

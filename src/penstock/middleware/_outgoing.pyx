@@ -1,0 +1,79 @@
+"""The publisher's fast path: a message that fits a packet, on a topic that was checked, is packed without Python.
+
+Whatever needs more (a new topic, several packets, company in its packet) is left to the publisher.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from penstock.wire._codec cimport (
+    MessageView,
+    PACKET_HEADER_SIZE,
+    PACKET_KEEP_ALIVE,
+    PacketView,
+    finish_packet,
+    message_space,
+    write_message,
+)
+from penstock.wire._packer cimport Packer
+from penstock.wire._packets cimport PacketStore
+
+
+cdef class OutgoingCursor:
+    """How far a stream has come, and when it must break its silence. While `is_prompt`, what is published goes out at
+    once, and nothing waits to go out before it."""
+
+    cdef public Packer packer
+    cdef public PacketStore kept
+    cdef public dict topics # those that were found well formed lately, and their bytes
+    cdef public uint64_t packets_sent
+    cdef public uint64_t messages_published
+    cdef public int64_t silence_first_ns
+    cdef public int64_t keep_alive_deadline_ns
+    cdef public int64_t silence_ns # from the last packet to the next keep-alive
+    cdef public bint is_prompt
+
+    def publish_one(self, str topic not None, payload not None, uint16_t model_id, uint16_t model_version,
+                    int64_t now_ns) -> int:
+        """Pack the message into a packet of its own and keep it: the packet's number, or 0 when that cannot be done
+        here and nothing was done."""
+        cdef bytes topic_bytes
+        cdef MessageView message
+        cdef Py_buffer content
+        cdef PacketView packet
+        if not self.is_prompt or self.packer._packet.count:
+            return 0
+        found = self.topics.get(topic)
+        if found is None:
+            return 0
+        topic_bytes = found
+        PyObject_GetBuffer(payload, &content, PyBUF_SIMPLE)
+        memset(&message, 0, sizeof(message))
+        message.topic_size = <uint16_t>len(topic_bytes)
+        message.payload_size = <uint32_t>min(content.len, <Py_ssize_t>self.packer._size_max)
+        message.model_id = model_id
+        message.model_version = model_version
+        packet = self.packer._packet
+        packet.size = PACKET_HEADER_SIZE + <uint32_t>message_space(&message)
+        packet.count = 1
+        if packet.size > self.packer._size_max or packet.size > self.kept.bytes_max:
+            PyBuffer_Release(&content)
+            return 0
+        if packet.sequence % self.packer._keep_alive_packets == 0:
+            packet.flags = PACKET_KEEP_ALIVE
+        self.write(&packet, &message, topic_bytes, <const uint8_t *>content.buf)
+        PyBuffer_Release(&content)
+        self.packets_sent += 1
+        self.messages_published += 1
+        self.silence_ns = self.silence_first_ns
+        self.keep_alive_deadline_ns = now_ns + self.silence_first_ns
+        return packet.sequence
+
+    cdef void write(self, const PacketView *packet, const MessageView *message, const uint8_t *topic,
+                    const uint8_t *payload) noexcept:
+        cdef uint8_t *out = self.kept.reserve(packet.size)
+        write_message(out + PACKET_HEADER_SIZE, message, NULL, topic, payload)
+        finish_packet(out, packet)
+        self.kept.commit(packet.size)
+        self.packer._packet.sequence += 1
