@@ -223,7 +223,8 @@ class MulticastReceiver:
         except ConfigurationError:
             self.close()
             raise
-        self._inlet = Inlet([each.fileno() for each in reversed(self._sockets)], DatagramBatch(64))
+        self._batch = DatagramBatch(64)
+        self._inlet = Inlet([each.fileno() for each in reversed(self._sockets)], self._batch)
         self._outlet = Outlet(self._own.fileno())
         self.counters.watch("datagrams_overflowed", lambda: self._inlet.overflows)
 
@@ -299,10 +300,12 @@ class MulticastReceiver:
 
     def _take(self) -> list[Received]:
         """Give the core what is in the batch."""
-        batch = self._inlet.batch
         if self._loss:
-            self.counters.add("datagrams_discarded", batch.lose(self._loss))
-        return self._carry_out(self._core.receive_batch(batch, time.monotonic_ns()))
+            self.counters.add("datagrams_discarded", self._batch.lose(self._loss))
+        instructions = self._core.receive_batch(self._batch, time.monotonic_ns())
+        if len(instructions) == 1 and isinstance(instructions[0], DeliverBatch):
+            return [instructions[0]]  # nothing to send, as nearly always
+        return self._carry_out(instructions)
 
     def _carry_out(self, instructions: list[ReceiverInstruction]) -> list[Received]:
         """Send what is to be sent; the rest is for the application."""

@@ -80,6 +80,8 @@ class Receiver:
         """
         messages = self._in_order.begin(batch, now_ns)
         index, count = 0, len(batch)
+        if messages is not None and messages.packet_count == count:
+            return [DeliverBatch(messages)]
         instructions: list[ReceiverInstruction] = []
         while True:
             if messages is not None:

@@ -87,7 +87,7 @@ cdef class Inlet:
         cdef int spins = 0
         cdef bint is_partial
         with nogil:
-            received = self.drain(self._count)
+            received = self.drain(self._count, False)
             if received == 0 and timeout_ns > 0:
                 now_ns = udp_monotonic_ns()
                 deadline_ns = now_ns + timeout_ns
@@ -100,7 +100,7 @@ cdef class Inlet:
                         if received == -EINTR:
                             signals_ns = now_ns
                     is_partial = spin and self._count > 1 and spins % SPINS_PER_ROUND != 0
-                    received = self.drain(self._count - 1 if is_partial else self._count)
+                    received = self.drain(self._count - 1 if is_partial else self._count, spin)
                     spins += 1
                     if received == 0 and (not spin or spins % SPINS_PER_LOOK == 0):
                         now_ns = udp_monotonic_ns()
@@ -114,14 +114,17 @@ cdef class Inlet:
             raise OSError(-received, os.strerror(-received))
         return received
 
-    cdef int drain(self, int sockets) noexcept nogil:
-        """What is there now at the first so many sockets, of each a fair share; or -errno."""
+    cdef int drain(self, int sockets, bint is_single) noexcept nogil:
+        """What is there now at the first so many sockets, of each a fair share, or just one datagram; or -errno.
+
+        Who spins wants the first one at once: asking for more would have the kernel look for a second.
+        """
         cdef size_t stride = self.batch.stride
         cdef Py_ssize_t room, used = 0
         cdef int index, received
         self.batch.count = 0
         for index in range(sockets):
-            room = (self.batch.capacity - used) // (sockets - index)
+            room = 1 if is_single else (self.batch.capacity - used) // (sockets - index)
             received = udp_receive(
                 self._fds[index], self._calls, self.batch.data + used * stride, stride, <int>room,
                 self.batch.sizes + used, self.batch.sources + used, self.batch.arrivals_ns + used,
