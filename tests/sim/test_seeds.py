@@ -151,13 +151,13 @@ def take_gaps_for_smooth(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Receiver.receive_batch
+    original = Receiver.receive_rest
 
-    def broken(self: Receiver, batch: DatagramBatch, now_ns: int) -> list[Any]:
-        answers = original(self, batch, now_ns)
+    def broken(self: Receiver, batch: DatagramBatch, messages: Any, now_ns: int) -> list[Any]:
+        answers = original(self, batch, messages, now_ns)
         return answers if now_ns % 50 else [each for each in answers if not isinstance(each, DeliverBatch)]
 
-    monkeypatch.setattr(Receiver, "receive_batch", broken)
+    monkeypatch.setattr(Receiver, "receive_rest", broken)
 
 
 def never_repair(monkeypatch: pytest.MonkeyPatch) -> None:

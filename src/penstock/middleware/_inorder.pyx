@@ -39,32 +39,9 @@ cdef class StreamCursor:
     """How far a stream has come. While `is_smooth`, nothing is missing or half assembled, and its next packet may be
     delivered as it is."""
 
-    cdef public uint64_t publisher_id
-    cdef public uint64_t source_key # of a DatagramBatch; 0 while it is not known
-    cdef public uint64_t next_sequence
-    cdef public uint64_t newest_sequence
-    cdef public int64_t heard_ns
-    cdef public uint32_t group
-    cdef public uint32_t epoch
-    cdef public bint is_smooth
-
 
 cdef class InOrder:
     """The cursors of all streams, found by publisher and group, and the rows that take() fills."""
-
-    cdef PyObject **_slots # open addressing; NULL is free
-    cdef uint64_t _mask
-    cdef uint64_t _seed    # unknown to others, so that nobody can choose publisher ids that fall into one place
-    cdef set _cursors      # owns what the slots point to
-    cdef object _packet_rows
-    cdef object _message_rows
-    cdef PacketView *_packets
-    cdef MessageView *_messages
-    cdef Py_ssize_t _room
-    cdef Py_ssize_t _packet_count
-    cdef Py_ssize_t _message_count
-    cdef readonly uint64_t packets_taken
-    cdef readonly uint64_t messages_taken
 
     def __cinit__(self, uint64_t seed):
         self._seed = seed
@@ -103,7 +80,7 @@ cdef class InOrder:
                 hole = at
         self._slots[hole] = NULL
 
-    def begin(self, DatagramBatch batch not None, int64_t now_ns) -> MessageBatch | None:
+    cpdef MessageBatch begin(self, DatagramBatch batch, int64_t now_ns):
         """take() from the batch's beginning; the rows of earlier batches are used again."""
         self._packet_count = 0
         self._message_count = 0

@@ -24,18 +24,9 @@ cdef class OutgoingCursor:
     """How far a stream has come, and when it must break its silence. While `is_prompt`, what is published goes out at
     once, and nothing waits to go out before it."""
 
-    cdef public Packer packer
-    cdef public PacketStore kept
-    cdef public dict topics # those that were found well formed lately, and their bytes
-    cdef public uint64_t packets_sent
-    cdef public uint64_t messages_published
-    cdef public int64_t silence_first_ns
-    cdef public int64_t keep_alive_deadline_ns
-    cdef public int64_t silence_ns # from the last packet to the next keep-alive
-    cdef public bint is_prompt
-
-    def publish_one(self, str topic not None, payload not None, uint16_t model_id, uint16_t model_version,
-                    int64_t now_ns) -> int:
+    cpdef uint64_t publish_one(
+        self, str topic, payload, uint16_t model_id, uint16_t model_version, int64_t now_ns
+    ) except? 0:
         """Pack the message into a packet of its own and keep it: the packet's number, or 0 when that cannot be done
         here and nothing was done."""
         cdef bytes topic_bytes

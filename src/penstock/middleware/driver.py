@@ -25,6 +25,7 @@ from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, LocalProtocolError
 from penstock.base.ids import random_publisher_id
 from penstock.base.log import logger
+from penstock.middleware._lanes import PublishingLane, ReceivingLane
 from penstock.middleware.batch import OutgoingBatch
 from penstock.middleware.config import PublisherConfig, ReceiverConfig
 from penstock.middleware.epoch import encode_epoch, next_epoch, slot_offset
@@ -88,6 +89,7 @@ class MulticastPublisher:
         self._socket = host_socket(channel.interface, multicast_hops=channel.hops)
         self._inlet = Inlet([self._socket.fileno()], DatagramBatch(16))
         self._outlet = Outlet(self._socket.fileno())
+        self._lane: PublishingLane | None = None  # until something is published
         self._lock = threading.Lock()
         self._is_closed = threading.Event()  # the core has nothing more to say
         self._is_stopped = False
@@ -108,14 +110,13 @@ class MulticastPublisher:
         if isinstance(payload, Message):
             model_id, model_version = payload.model.id, payload.version
         with self._lock:
-            now_ns = time.monotonic_ns()
-            sequence = self._core.publish_one(self._group, topic, payload, model_id, model_version, now_ns)
-            if sequence:
-                error = self._outlet.send_one_stored(self._key, self._core.kept(self._group), sequence)
+            if self._lane is not None and (error := self._lane.publish(topic, payload, model_id, model_version)) >= 0:
                 self._note_unsent(1, error)
-            else:
-                event = Publish(self._group, (OutgoingMessage(topic, payload, model_id, model_version),))
-                self._carry_out(self._core.handle(event, now_ns))
+                return
+        self._handle(Publish(self._group, (OutgoingMessage(topic, payload, model_id, model_version),)))
+        if self._lane is None:
+            stream = self._core.stream(self._group, time.monotonic_ns())
+            self._lane = PublishingLane(stream, self._outlet, self._key)
 
     def publish_batch(self, batch: OutgoingBatch) -> None:
         """Send many messages now, packed into as few packets as they fit."""
@@ -225,6 +226,7 @@ class MulticastReceiver:
             raise
         self._batch = DatagramBatch(64)
         self._inlet = Inlet([each.fileno() for each in reversed(self._sockets)], self._batch)
+        self._lane = ReceivingLane(self._inlet, self._core.in_order)
         self._outlet = Outlet(self._own.fileno())
         self.counters.watch("datagrams_overflowed", lambda: self._inlet.overflows)
 
@@ -239,10 +241,16 @@ class MulticastReceiver:
             received = self._tick(now_ns)
             if received:
                 return received
-            if self._inlet.receive(self._wait_ns(now_ns, deadline_ns), self._spin):
-                received = self._take()
-                if received:
-                    return received
+            wait_ns = self._wait_ns(now_ns, deadline_ns)
+            if self._loss:
+                received = self._take() if self._inlet.receive(wait_ns, self._spin) else []
+            elif self._lane.receive(wait_ns, self._spin):
+                return [DeliverBatch(self._lane.messages)]
+            elif len(self._batch):
+                lane = self._lane
+                received = self._carry_out(self._core.receive_rest(self._batch, lane.messages, lane.now_ns))
+            if received:
+                return received
             if deadline_ns is not None and time.monotonic_ns() >= deadline_ns:
                 return []
 
@@ -302,10 +310,7 @@ class MulticastReceiver:
         """Give the core what is in the batch."""
         if self._loss:
             self.counters.add("datagrams_discarded", self._batch.lose(self._loss))
-        instructions = self._core.receive_batch(self._batch, time.monotonic_ns())
-        if len(instructions) == 1 and isinstance(instructions[0], DeliverBatch):
-            return [instructions[0]]  # nothing to send, as nearly always
-        return self._carry_out(instructions)
+        return self._carry_out(self._core.receive_batch(self._batch, time.monotonic_ns()))
 
     def _carry_out(self, instructions: list[ReceiverInstruction]) -> list[Received]:
         """Send what is to be sent; the rest is for the application."""

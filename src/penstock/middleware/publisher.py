@@ -2,8 +2,6 @@
 
 from enum import Enum, auto
 
-from typing_extensions import Buffer
-
 from penstock.base.clock import NS_PER_MS, NS_PER_US
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
@@ -84,15 +82,10 @@ class Publisher:
             case _:
                 refuse(self, event)
 
-    def publish_one(
-        self, group: int, topic: str, payload: Buffer, model_id: int, model_version: int, now_ns: int
-    ) -> int:
-        """What handle(Publish) does for one message that is sent at once in a packet of its own, without an event.
-
-        Returns the number of the packet, which is in kept(group) and is to be sent now; 0 when it takes handle().
-        """
-        stream = self._streams.get(group)
-        return stream.publish_one(topic, payload, model_id, model_version, now_ns) if stream is not None else 0
+    def stream(self, group: int, now_ns: int) -> OutgoingCursor:
+        """The stream of a group. Its publish_one() does what handle(Publish) does for one message that is sent at once
+        in a packet of its own, without an event."""
+        return self._stream(group, now_ns)
 
     def next_deadline_ns(self) -> int | None:
         deadlines = [stream.next_deadline_ns() for stream in self._streams.values()]

@@ -23,7 +23,7 @@ from penstock.middleware.events import (
     Unicast,
 )
 from penstock.middleware.stream import IncomingStream
-from penstock.wire import RANGES_MAX, DatagramBatch, Kind, Packet, PacketFlag, decode, encode_nack
+from penstock.wire import RANGES_MAX, DatagramBatch, Kind, MessageBatch, Packet, PacketFlag, decode, encode_nack
 
 REPAIR = int(PacketFlag.REPAIR)  # a plain number: an IntFlag costs a microsecond per packet
 STALE_GRACE_NS = 1_000 * NS_PER_MS
@@ -45,9 +45,9 @@ class Receiver:
         self.counters = counters or Counters("receiver")
         self._randomness = randomness
         self._streams: dict[StreamKey, IncomingStream] = {}
-        self._in_order = InOrder(randomness.below(2**64))
-        self.counters.watch("packets_received", lambda: self._in_order.packets_taken)
-        self.counters.watch("messages_delivered", lambda: self._in_order.messages_taken)
+        self.in_order = InOrder(randomness.below(2**64))
+        self.counters.watch("packets_received", lambda: self.in_order.packets_taken)
+        self.counters.watch("messages_delivered", lambda: self.in_order.messages_taken)
         self._positions: dict[StreamKey, Position] = {}  # oldest first
         self._repairing: dict[StreamKey, IncomingStream] = {}
         self._expiry_check_ns: int | None = None
@@ -74,15 +74,18 @@ class Receiver:
         return list(self._streams.values())
 
     def receive_batch(self, batch: DatagramBatch, now_ns: int) -> list[ReceiverInstruction]:
-        """What handle(DatagramsReceived) does, without an event.
+        """What handle(DatagramsReceived) does, without an event."""
+        return self.receive_rest(batch, self.in_order.begin(batch, now_ns), now_ns)
+
+    def receive_rest(
+        self, batch: DatagramBatch, messages: MessageBatch | None, now_ns: int
+    ) -> list[ReceiverInstruction]:
+        """The same when in_order.begin() was called already and took `messages` from the batch's beginning.
 
         What comes in order takes the fast path, the rest goes one by one; the order of all is kept.
         """
-        messages = self._in_order.begin(batch, now_ns)
-        index, count = 0, len(batch)
-        if messages is not None and messages.packet_count == count:
-            return [DeliverBatch(messages)]
         instructions: list[ReceiverInstruction] = []
+        index, count = 0, len(batch)
         while True:
             if messages is not None:
                 instructions.append(DeliverBatch(messages))
@@ -93,7 +96,7 @@ class Receiver:
             event = DatagramReceived(data, batch.source(index), batch.source_key(index))
             instructions += self._receive(event, now_ns)
             index += 1
-            messages = self._in_order.take(batch, index, now_ns)
+            messages = self.in_order.take(batch, index, now_ns)
 
     def _receive(self, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
         try:
@@ -170,7 +173,7 @@ class Receiver:
         stream = IncomingStream(key, packet.epoch, first, source, self.config, self.counters, self._randomness)
         stream.started_ns = now_ns
         self._streams[key] = stream
-        self._in_order.add(stream)
+        self.in_order.add(stream)
         if self._expiry_check_ns is None:
             self._expiry_check_ns = now_ns + self._expiry_ns() // 4
         self.counters.add("streams_started")
@@ -227,7 +230,7 @@ class Receiver:
     def _end(self, stream: IncomingStream, cause: Cause) -> list[ReceiverInstruction]:
         instructions = stream.end(cause)
         self._streams.pop(stream.key, None)
-        self._in_order.remove(stream)
+        self.in_order.remove(stream)
         self._repairing.pop(stream.key, None)
         self._positions[stream.key] = Position(stream.epoch, stream.next_sequence)
         if len(self._positions) > self.config.streams_max:

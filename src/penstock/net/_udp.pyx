@@ -12,27 +12,6 @@ from penstock.wire._packets cimport PacketStore, Place
 
 from penstock.base.errors import LocalProtocolError
 
-cdef extern from "penstock/net/udp.h" nogil:
-    enum:
-        UDP_BATCH
-        EAGAIN
-        EINTR
-
-    struct iovec:
-        void *iov_base
-        size_t iov_len
-
-    ctypedef struct udp_calls:
-        iovec *pieces
-
-    int64_t udp_monotonic_ns()
-    void udp_pause()
-    int udp_receive(int fd, udp_calls *calls, uint8_t *data, size_t stride, int room, uint32_t *sizes,
-                    uint64_t *sources, int64_t *arrivals_ns, uint32_t *overflows)
-    int udp_send(int fd, udp_calls *calls, uint64_t destination, int count, int *error)
-    int udp_send_one(int fd, uint64_t destination, const uint8_t *data, size_t size)
-    int udp_wait(const int *fds, int count, int64_t timeout_ns)
-
 SOCKETS_MAX = UDP_BATCH
 """Sockets that one Inlet listens to at most."""
 
@@ -45,12 +24,6 @@ cdef int64_t SIGNAL_CHECK_NS = 50_000_000
 
 cdef class Inlet:
     """Fills one batch from one or more sockets; only one thread may use it at a time."""
-
-    cdef readonly DatagramBatch batch
-    cdef int _fds[UDP_BATCH]
-    cdef uint32_t _overflows[UDP_BATCH]
-    cdef int _count
-    cdef udp_calls *_calls
 
     def __cinit__(self, fds, DatagramBatch batch not None):
         if not 1 <= len(fds) <= SOCKETS_MAX or batch.capacity < len(fds):
@@ -76,7 +49,7 @@ cdef class Inlet:
             total += self._overflows[index]
         return total
 
-    def receive(self, int64_t timeout_ns = 0, bint spin = False) -> int:
+    cpdef int receive(self, int64_t timeout_ns = 0, bint spin = False) except -1:
         """Fill the batch with what is there, or comes within the time: how many datagrams.
 
         Spinning burns a core and answers within a microsecond; blocking lets the kernel wake us. While spinning, the
@@ -141,9 +114,6 @@ cdef class Inlet:
 cdef class Outlet:
     """Sends from one socket; only one thread may use it at a time."""
 
-    cdef int _fd
-    cdef udp_calls *_calls
-
     def __cinit__(self, int fd):
         self._fd = fd
         self._calls = <udp_calls *>PyMem_Calloc(1, sizeof(udp_calls))
@@ -163,13 +133,10 @@ cdef class Outlet:
         PyBuffer_Release(&content)
         return error
 
-    def send_one_stored(self, uint64_t destination, PacketStore store not None, uint64_t sequence) -> int:
-        """Send one packet of a store: 0, or the number of the error that kept it from being sent."""
+    cdef int send_one_stored(self, uint64_t destination, PacketStore store, uint64_t sequence) noexcept:
+        """Send one packet that is in the store: 0, or the number of the error that kept it from being sent."""
         cdef int error
-        cdef const Place *place
-        if not store.next_sequence - store.count <= sequence < store.next_sequence:
-            raise LocalProtocolError(f"packet {sequence} is not in the store")
-        place = store.place(sequence)
+        cdef const Place *place = store.place(sequence)
         with nogil:
             error = udp_send_one(self._fd, destination, store.data + place.offset, place.size)
         return error

@@ -202,13 +202,12 @@ class PublisherNode(Node):
         publisher = self._publisher()
         if publisher is None or self.world.now_ns() < self.stalled_until_ns:
             return False
-        sequence = publisher.publish_one(
-            group, message.topic, message.payload, message.model_id, message.model_version, self.world.now_ns()
-        )
-        store = publisher.kept(group)
-        if sequence and store is not None:
+        now_ns = self.world.now_ns()
+        stream = publisher.stream(group, now_ns)
+        sequence = stream.publish_one(message.topic, message.payload, message.model_id, message.model_version, now_ns)
+        if sequence:
             self.plant.published(StreamKey(self.publisher_id, group), publisher.epoch, message)
-            self.carry_out(MulticastStored(group, store, sequence, sequence))
+            self.carry_out(MulticastStored(group, stream.kept, sequence, sequence))
         return bool(sequence)
 
     def _batch(self, count: int) -> OutgoingBatch:

@@ -1,0 +1,23 @@
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint64_t
+
+from penstock.wire._codec cimport MessageView, PacketView
+from penstock.wire._packer cimport Packer
+from penstock.wire._packets cimport PacketStore
+
+
+cdef class OutgoingCursor:
+    cdef public Packer packer
+    cdef public PacketStore kept
+    cdef public dict topics # those that were found well formed lately, and their bytes
+    cdef public uint64_t packets_sent
+    cdef public uint64_t messages_published
+    cdef public int64_t silence_first_ns
+    cdef public int64_t keep_alive_deadline_ns
+    cdef public int64_t silence_ns # from the last packet to the next keep-alive
+    cdef public bint is_prompt
+
+    cpdef uint64_t publish_one(
+        self, str topic, payload, uint16_t model_id, uint16_t model_version, int64_t now_ns
+    ) except? 0
+    cdef void write(self, const PacketView *packet, const MessageView *message, const uint8_t *topic,
+                    const uint8_t *payload) noexcept

@@ -1,0 +1,43 @@
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from penstock.wire._datagrams cimport DatagramBatch
+from penstock.wire._packets cimport PacketStore
+
+cdef extern from "penstock/net/udp.h" nogil:
+    enum:
+        UDP_BATCH
+        EAGAIN
+        EINTR
+
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+
+    ctypedef struct udp_calls:
+        iovec *pieces
+
+    int64_t udp_monotonic_ns()
+    void udp_pause()
+    int udp_receive(int fd, udp_calls *calls, uint8_t *data, size_t stride, int room, uint32_t *sizes,
+                    uint64_t *sources, int64_t *arrivals_ns, uint32_t *overflows)
+    int udp_send(int fd, udp_calls *calls, uint64_t destination, int count, int *error)
+    int udp_send_one(int fd, uint64_t destination, const uint8_t *data, size_t size)
+    int udp_wait(const int *fds, int count, int64_t timeout_ns)
+
+
+cdef class Inlet:
+    cdef readonly DatagramBatch batch
+    cdef int _fds[UDP_BATCH]
+    cdef uint32_t _overflows[UDP_BATCH]
+    cdef int _count
+    cdef udp_calls *_calls
+
+    cpdef int receive(self, int64_t timeout_ns=*, bint spin=*) except -1
+    cdef int drain(self, int sockets, bint is_single) noexcept nogil
+
+
+cdef class Outlet:
+    cdef int _fd
+    cdef udp_calls *_calls
+
+    cdef int send_one_stored(self, uint64_t destination, PacketStore store, uint64_t sequence) noexcept
