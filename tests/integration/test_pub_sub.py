@@ -54,6 +54,39 @@ def test_json_goes_in_and_comes_out() -> None:
         assert "0 packets lost" in sub.err
 
 
+@pytest.mark.spec("OPS-3")
+def test_latencies_are_told_with_what_the_clocks_may_make_wrong() -> None:
+    channel = str(random_channel())
+    with running("clock", "serve", "--port", "0") as clock:
+        clock.wait_for_output("answering on")
+        address = clock.out.split("answering on ")[1].split(",")[0]
+        with (
+            running("sub", channel, "--quiet", "--latency", "--clock", address, "--count", "200") as across,
+            running("sub", channel, "--quiet", "--latency", "--count", "200") as here,
+        ):
+            for each in (across, here):
+                each.wait_for_output("listening")
+            assert pub(channel, "", "--generate", "200", "--rate", "2000").returncode == 0
+            for each in (across, here):
+                assert each.end() == 0, each.err
+                assert "latency from event_time in µs, 200 messages: p50 " in each.err
+            assert "± 0.0 by the clocks" in here.err
+            assert "± 0.0 by the clocks" not in across.err
+            assert " by the clocks" in across.err
+        assert clock.interrupt() == 0
+
+
+def test_a_latency_that_cannot_be_told_is_refused() -> None:
+    for options, what in (
+        (("--clock", "127.0.0.1:1"), "--clock means nothing without --latency"),
+        (("--latency", "--clock", "nonsense"), "is not an address"),
+        (("--latency", "--clock", "127.0.0.1:1"), "does `penstock clock serve` run there?"),
+    ):
+        done = subprocess.run([*COMMAND, "sub", *options], capture_output=True, timeout=PATIENCE_SECONDS, text=True)
+        assert done.returncode == 1
+        assert what in done.stderr
+
+
 def test_patterns_and_conditions_choose() -> None:
     channel = str(random_channel())
     patterns = ("md.*.quote", "!md.Z*.>")

@@ -42,7 +42,7 @@ def check(
     json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
 ) -> None:
     """Say how far the clock of another host is from this one's, and how sure that is."""
-    host, port = _parse(address)
+    host, port = parse_address(address)
 
     async def measure() -> ClockEstimate:
         async with ClockClient(host, port) as client:
@@ -52,7 +52,8 @@ def check(
     typer.echo(msgspec.json.encode(estimate) if json else _text(address, estimate))
 
 
-def _parse(address: str) -> tuple[str, int]:
+def parse_address(address: str) -> tuple[str, int]:
+    """HOST:PORT, also with an IPv6 address in brackets."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:

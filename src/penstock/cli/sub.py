@@ -12,6 +12,7 @@ from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
 from penstock.cli.channel import CHANNEL, INTERFACE, FromStartOption, InterfaceOption
 from penstock.cli.interrupt import Interrupt, interruptible
+from penstock.cli.latency import LatencyMeter
 from penstock.cli.model import find_model
 from penstock.cli.selection import EVERYTHING, Selection
 from penstock.cli.show import JsonView, PrettyView, QuietView, View
@@ -43,6 +44,13 @@ def sub(
     from_start: FromStartOption = False,
     spin: Annotated[bool, typer.Option(help="Wait by looking again and again: quicker, a whole core.")] = False,
     loss: Annotated[float, typer.Option(min=0.0, max=0.9, help="Share of datagrams to throw away on purpose.")] = 0.0,
+    latency: Annotated[
+        bool, typer.Option("--latency", help="Say how old the messages of --model were, by their event_time.")
+    ] = False,
+    clock: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where `penstock clock serve` runs on the host that made event_time."),
+    ] = None,
 ) -> None:
     """Show the messages on a channel, and in their place what was lost. Ctrl-C ends it with a summary."""
     if json and quiet:
@@ -51,21 +59,27 @@ def sub(
     channel = Channel.parse(
         words.pop(0) if words and CHANNEL_LIKE.fullmatch(words[0]) else CHANNEL, interface=interface
     )
+    if clock is not None and not latency:
+        raise ConfigurationError("--clock means nothing without --latency")
     chosen_model = find_model(model)
+    meter = LatencyMeter(chosen_model, clock) if latency else None
     selection = Selection(words or [EVERYTHING], where, chosen_model)
     view = JsonView(chosen_model) if json else QuietView() if quiet else PrettyView(chosen_model)
     config = ReceiverConfig(join="start" if from_start else "live")
     started = time.monotonic()
     with interruptible() as interrupt, MulticastReceiver([channel], config=config, spin=spin, loss=loss) as receiver:
         log.info("listening", channel=str(channel))
-        _show(receiver, selection, view, interrupt, count, started + seconds)
+        _show(receiver, selection, view, meter, interrupt, count, started + seconds)
     _conclude(receiver, selection, view, channel, time.monotonic() - started)
+    if meter is not None:
+        sys.stderr.write(f"{meter.summary()}\n")
 
 
 def _show(
     receiver: MulticastReceiver,
     selection: Selection,
     view: View,
+    meter: LatencyMeter | None,
     interrupt: Interrupt,
     count: int | None,
     deadline: float,
@@ -75,6 +89,8 @@ def _show(
             if not isinstance(each, Deliver | DeliverBatch):
                 view.event(each)
                 continue
+            if meter is not None:
+                meter.take(each)
             for message in selection.wanted(each):
                 view.message(message, each)
                 if view.shown == count:

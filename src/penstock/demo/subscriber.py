@@ -1,19 +1,16 @@
 """A process that subscribes, and measures."""
 
 import time
-from typing import Any
 
 import numpy
 from numpy.typing import NDArray
-from typing_extensions import Buffer
 
 from penstock.base.histogram import LatencyHistogram
 from penstock.demo.generator import QUOTE
 from penstock.demo.process import Supervised
 from penstock.demo.reports import REPORT_SECONDS, DemoOptions, Ready, SubscriberReport
-from penstock.middleware import Deliver, DeliverBatch, ReceiverConfig, StreamEnded
+from penstock.middleware import Deliver, DeliverBatch, ReceiverConfig, StreamEnded, records_of
 from penstock.middleware.driver import MulticastReceiver, Received
-from penstock.wire import PacketMessage
 
 NOTHING = numpy.empty(0, numpy.int64)
 
@@ -42,17 +39,5 @@ def run(supervised: Supervised, options: DemoOptions) -> None:
 
 def _event_times_ns(received: list[Received]) -> NDArray[numpy.int64]:
     """When the quotes in what was received were due."""
-    singles: list[Buffer] = []
-    arrays: list[NDArray[Any]] = []
-    for each in received:
-        if isinstance(each, DeliverBatch):
-            arrays.append(each.messages.records(QUOTE.dtype, QUOTE.id))
-        elif isinstance(each, Deliver):
-            singles += [message.payload for message in each.messages if _is_quote(message)]
-    if singles:
-        arrays.append(numpy.frombuffer(b"".join(singles), QUOTE.dtype))
-    return numpy.concatenate([NOTHING, *(array["event_time"] for array in arrays)])
-
-
-def _is_quote(message: PacketMessage) -> bool:
-    return message.model_id == QUOTE.id and len(message.payload) == QUOTE.record_size
+    quotes = [records_of(each, QUOTE) for each in received if isinstance(each, Deliver | DeliverBatch)]
+    return numpy.concatenate([NOTHING, *(each["event_time"] for each in quotes)])

@@ -27,6 +27,7 @@ from penstock.middleware.events import (
     StreamKey,
     StreamStarted,
     Unicast,
+    records_of,
 )
 from penstock.middleware.publisher import Publisher
 from penstock.middleware.receiver import Receiver
@@ -57,4 +58,5 @@ __all__ = [
     "Tick",
     "TopicList",
     "Unicast",
+    "records_of",
 ]

@@ -82,6 +82,7 @@ cdef class InOrder:
 
     cpdef MessageBatch begin(self, DatagramBatch batch, int64_t now_ns):
         """take() from the batch's beginning; the rows of earlier batches are used again."""
+        batch.generation += 1 # what was made of these rows before is no longer good
         self._packet_count = 0
         self._message_count = 0
         if self._room < batch.capacity:

@@ -4,7 +4,7 @@ At ten thousand messages a second every step taken in Python costs more than it 
 it is in the processor's caches any more. So the steps that nearly every message takes are one compiled call.
 """
 
-from libc.stdint cimport int64_t, uint16_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from penstock.middleware._inorder cimport InOrder
 from penstock.middleware._outgoing cimport OutgoingCursor
@@ -45,7 +45,7 @@ cdef class PublishingLane:
         self._outlet = outlet
         self._destination = destination
 
-    def publish(self, str topic not None, payload not None, uint16_t model_id, uint16_t model_version) -> int:
+    def publish(self, str topic not None, payload not None, model_id, model_version) -> int:
         """Send the message: 0, or the number of the error that kept it from being sent; -1 when it takes the core."""
         cdef uint64_t sequence = self._stream.publish_one(
             topic, payload, model_id, model_version, udp_monotonic_ns()

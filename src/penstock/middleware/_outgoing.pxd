@@ -1,4 +1,4 @@
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from penstock.wire._codec cimport MessageView, PacketView
 from penstock.wire._packer cimport Packer
@@ -17,7 +17,7 @@ cdef class OutgoingCursor:
     cdef public bint is_prompt
 
     cpdef uint64_t publish_one(
-        self, str topic, payload, uint16_t model_id, uint16_t model_version, int64_t now_ns
+        self, str topic, payload, model_id, model_version, int64_t now_ns
     ) except? 0
     cdef void write(self, const PacketView *packet, const MessageView *message, const uint8_t *topic,
                     const uint8_t *payload) noexcept

@@ -4,7 +4,7 @@ Whatever needs more (a new topic, several packets, company in its packet) is lef
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport UINT16_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from penstock.wire._codec cimport (
@@ -25,7 +25,7 @@ cdef class OutgoingCursor:
     once, and nothing waits to go out before it."""
 
     cpdef uint64_t publish_one(
-        self, str topic, payload, uint16_t model_id, uint16_t model_version, int64_t now_ns
+        self, str topic, payload, model_id, model_version, int64_t now_ns
     ) except? 0:
         """Pack the message into a packet of its own and keep it: the packet's number, or 0 when that cannot be done
         here and nothing was done."""
@@ -35,6 +35,8 @@ cdef class OutgoingCursor:
         cdef PacketView packet
         if not self.is_prompt or self.packer._packet.count:
             return 0
+        if not (0 <= model_id <= UINT16_MAX and 0 <= model_version <= UINT16_MAX):
+            return 0 # the packer says what is wrong
         found = self.topics.get(topic)
         if found is None:
             return 0
@@ -51,8 +53,7 @@ cdef class OutgoingCursor:
         if packet.size > self.packer._size_max or packet.size > self.kept.bytes_max:
             PyBuffer_Release(&content)
             return 0
-        if packet.sequence % self.packer._keep_alive_packets == 0:
-            packet.flags = PACKET_KEEP_ALIVE
+        packet.flags = PACKET_KEEP_ALIVE if packet.sequence % self.packer._keep_alive_packets == 0 else 0
         self.write(&packet, &message, topic_bytes, <const uint8_t *>content.buf)
         PyBuffer_Release(&content)
         self.packets_sent += 1

@@ -13,14 +13,17 @@ whose sequence numbers follow each other without a hole, then StreamEnded.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
+import numpy
+from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from penstock.base.core import Tick
 from penstock.base.counters import Cause
 from penstock.middleware.batch import OutgoingBatch
+from penstock.model import MessageModel
 from penstock.wire import DatagramBatch, MessageBatch, Packet, PacketMessage, PacketStore
 
 Address: TypeAlias = tuple[str, int]
@@ -205,3 +208,11 @@ PublisherInstruction: TypeAlias = Multicast | MulticastStored | Unicast | Closed
 ReceiverInstruction: TypeAlias = (
     Deliver | DeliverBatch | LossReceipt | StreamStarted | StreamEnded | Collision | Multicast | Unicast
 )
+
+
+def records_of(delivered: Deliver | DeliverBatch, model: MessageModel) -> NDArray[Any]:
+    """The messages of one model, as an array to keep; those whose size is not the model's are left out."""
+    if isinstance(delivered, DeliverBatch):
+        return delivered.messages.records(model.dtype, model.id)
+    payloads = (message.payload for message in delivered.messages if message.model_id == model.id)
+    return numpy.frombuffer(b"".join(each for each in payloads if len(each) == model.record_size), model.dtype)

@@ -94,3 +94,14 @@ class Gaps:
             low -= 1
         high = bisect_right(self._gaps, last, key=lambda gap: gap.first)
         return low, max(low, high)
+
+
+def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same numbers in ranges that do not overlap, so that each is looked at once."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged

@@ -22,6 +22,7 @@ from penstock.middleware.events import (
     PublisherInstruction,
     Unicast,
 )
+from penstock.middleware.gaps import merged
 from penstock.topics import check_topic
 from penstock.wire import (
     RANGES_MAX,
@@ -88,6 +89,8 @@ class Publisher:
         return self._stream(group, now_ns)
 
     def next_deadline_ns(self) -> int | None:
+        if self._state is _State.CLOSED:
+            return None
         deadlines = [stream.next_deadline_ns() for stream in self._streams.values()]
         if self._state is _State.LINGERING:
             deadlines.append(self._linger_deadline_ns)
@@ -113,14 +116,12 @@ class Publisher:
         return stream
 
     def _tick(self, now_ns: int) -> list[PublisherInstruction]:
+        if self._state is _State.CLOSED:
+            return []
         instructions: list[PublisherInstruction] = []
         for stream in self._streams.values():
             instructions += stream.tick(now_ns)
         if self._state is _State.LINGERING and now_ns >= self._linger_deadline_ns:
-            for stream in self._streams.values():
-                self.counters.add("packets_sent", stream.packets_sent)
-                self.counters.add("messages_published", stream.messages_published)
-            self._streams = {}
             self._state = _State.CLOSED
             instructions.append(Closed())
         return instructions
@@ -143,7 +144,7 @@ class Publisher:
             return []
         if packet.kind != Kind.NACK or packet.publisher_id != self.publisher_id:
             return []  # on a shared group a publisher hears everybody's packets
-        stream = self._streams.get(packet.group)
+        stream = None if self._state is _State.CLOSED else self._streams.get(packet.group)
         if stream is None or packet.epoch != self.epoch:
             self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
             return []
@@ -256,17 +257,18 @@ class _OutgoingStream(OutgoingCursor):
         instructions: list[PublisherInstruction] = []
         gone: list[tuple[int, int]] = []
         budget = self._config.repair_packets_max
-        for first, last in request.ranges[:RANGES_MAX]:
+        for first, last in merged(request.ranges[:RANGES_MAX]):
             lost, present = self.kept.split(first, last)
             if lost is not None:
                 gone.append(lost)
                 self._counters.add("repairs_unavailable", lost[1] - lost[0] + 1)
-            for sequence in present[:budget]:
+            chosen = present[:budget]
+            budget -= len(chosen)
+            for sequence in chosen:
                 if not self._is_held(sequence, now_ns):
                     packet = restamp(self.kept.get(sequence), set_flags=PacketFlag.REPAIR)
                     instructions.append(self._address(packet, source))
                     self._counters.add("repairs_sent")
-                    budget -= 1
         if gone:
             answer = encode_gone(self._publisher.publisher_id, self._group, self._publisher.epoch, gone)
             instructions.append(self._address(answer, source))

@@ -22,6 +22,7 @@ from penstock.middleware.events import (
     StreamStarted,
     Unicast,
 )
+from penstock.middleware.gaps import merged
 from penstock.middleware.stream import IncomingStream
 from penstock.wire import RANGES_MAX, DatagramBatch, Kind, MessageBatch, Packet, PacketFlag, decode, encode_nack
 
@@ -46,10 +47,12 @@ class Receiver:
         self._randomness = randomness
         self._streams: dict[StreamKey, IncomingStream] = {}
         self.in_order = InOrder(randomness.below(2**64))
-        self.counters.watch("packets_received", lambda: self.in_order.packets_taken)
-        self.counters.watch("messages_delivered", lambda: self.in_order.messages_taken)
+        in_order = self.in_order
+        self.counters.watch("packets_received", lambda: in_order.packets_taken)
+        self.counters.watch("messages_delivered", lambda: in_order.messages_taken)
         self._positions: dict[StreamKey, Position] = {}  # oldest first
         self._repairing: dict[StreamKey, IncomingStream] = {}
+        self._nack_ns: int | None = None  # when to look at due requests; it may be too early, never too late
         self._expiry_check_ns: int | None = None
 
     def handle(self, event: ReceiverEvent, now_ns: int) -> list[ReceiverInstruction]:
@@ -64,10 +67,9 @@ class Receiver:
                 refuse(self, event)
 
     def next_deadline_ns(self) -> int | None:
-        if not self._repairing:
+        if self._nack_ns is None or (self._expiry_check_ns is not None and self._expiry_check_ns < self._nack_ns):
             return self._expiry_check_ns
-        deadlines = [stream.gaps.next_nack_ns() for stream in self._repairing.values()]
-        return min((at for at in (*deadlines, self._expiry_check_ns) if at is not None), default=None)
+        return self._nack_ns
 
     def streams(self) -> list[IncomingStream]:
         """The streams that are going on."""
@@ -112,7 +114,7 @@ class Receiver:
         if stream is None or stream.epoch != packet.epoch:
             self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
             return []
-        ranges = _merged(packet.ranges[:RANGES_MAX])
+        ranges = merged(packet.ranges[:RANGES_MAX])
         instructions: list[ReceiverInstruction] = []
         if packet.kind == Kind.NACK and self.config.nack == "multicast":
             stream.suppress(ranges, now_ns)
@@ -195,6 +197,9 @@ class Receiver:
         """Keep the list of streams under repair, and end a stream that is complete."""
         if stream.gaps:
             self._repairing[stream.key] = stream
+            nack_ns = stream.gaps.next_nack_ns()
+            if nack_ns is not None and (self._nack_ns is None or nack_ns < self._nack_ns):
+                self._nack_ns = nack_ns
         else:
             self._repairing.pop(stream.key, None)
             if stream.is_complete:
@@ -203,6 +208,9 @@ class Receiver:
         return []
 
     def _request_repairs(self, now_ns: int) -> list[ReceiverInstruction]:
+        if self._nack_ns is None or now_ns < self._nack_ns:
+            return []
+        self._nack_ns = None  # settling the streams finds it anew
         instructions: list[ReceiverInstruction] = []
         for stream in list(self._repairing.values()):
             ranges, reports = stream.due_ranges(now_ns)
@@ -221,8 +229,10 @@ class Receiver:
         if self._expiry_check_ns is None or now_ns < self._expiry_check_ns:
             return []
         instructions: list[ReceiverInstruction] = []
+        # who was not listening (a busy application, a stopped process) cannot say that others were silent
+        was_listening = now_ns - self._expiry_check_ns < self._expiry_ns() // 4
         for stream in list(self._streams.values()):
-            if now_ns - stream.heard_ns >= self._expiry_ns():
+            if was_listening and now_ns - stream.heard_ns >= self._expiry_ns():
                 instructions += self._end(stream, Cause.EXPIRED)
         self._expiry_check_ns = now_ns + self._expiry_ns() // 4 if self._streams else None
         return instructions
@@ -240,14 +250,3 @@ class Receiver:
 
     def _expiry_ns(self) -> int:
         return self.config.publisher_expiry_ms * NS_PER_MS
-
-
-def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same numbers in ranges that do not overlap, so that each gap is looked at once."""
-    merged: list[tuple[int, int]] = []
-    for first, last in sorted(ranges):
-        if merged and first <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
-        else:
-            merged.append((first, last))
-    return merged

@@ -30,6 +30,7 @@ cdef class Inlet:
     cdef int _fds[UDP_BATCH]
     cdef uint32_t _overflows[UDP_BATCH]
     cdef int _count
+    cdef bint _is_closed
     cdef udp_calls *_calls
 
     cpdef int receive(self, int64_t timeout_ns=*, bint spin=*) except -1

@@ -40,6 +40,10 @@ cdef class Inlet:
     def __dealloc__(self):
         PyMem_Free(self._calls)
 
+    def close(self) -> None:
+        """The sockets are closed: their numbers may soon be somebody else's."""
+        self._is_closed = True
+
     @property
     def overflows(self) -> int:
         """Datagrams that the kernel threw away because a socket's buffer was full."""
@@ -59,6 +63,8 @@ cdef class Inlet:
         cdef int received = 0
         cdef int spins = 0
         cdef bint is_partial
+        if self._is_closed:
+            raise LocalProtocolError("receive after close")
         with nogil:
             received = self.drain(self._count, False)
             if received == 0 and timeout_ns > 0:
@@ -96,6 +102,7 @@ cdef class Inlet:
         cdef Py_ssize_t room, used = 0
         cdef int index, received
         self.batch.count = 0
+        self.batch.generation += 1
         for index in range(sockets):
             room = 1 if is_single else (self.batch.capacity - used) // (sockets - index)
             received = udp_receive(
@@ -122,6 +129,10 @@ cdef class Outlet:
 
     def __dealloc__(self):
         PyMem_Free(self._calls)
+
+    def close(self) -> None:
+        """The socket is closed: nothing more is sent."""
+        self._fd = -1
 
     def send(self, uint64_t destination, data not None) -> int:
         """Send one datagram: 0, or the number of the error that kept it from being sent."""

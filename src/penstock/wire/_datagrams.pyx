@@ -51,6 +51,7 @@ cdef class DatagramBatch:
 
     def clear(self) -> None:
         self.count = 0
+        self.generation += 1
 
     def append(self, data not None, source not None, int64_t arrival_ns = 0) -> None:
         """Add a datagram that did not come from a socket; `source` is a host's name and a port."""

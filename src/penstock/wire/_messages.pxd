@@ -1,3 +1,5 @@
+from libc.stdint cimport uint64_t
+
 from penstock.wire._codec cimport MessageView, PacketView
 from penstock.wire._datagrams cimport DatagramBatch
 from penstock.wire._packet cimport PacketMessage
@@ -5,6 +7,7 @@ from penstock.wire._packet cimport PacketMessage
 
 cdef class MessageBatch:
     cdef DatagramBatch _datagrams
+    cdef uint64_t _generation
     cdef object _packet_rows
     cdef object _message_rows
     cdef const PacketView *packet
@@ -12,6 +15,7 @@ cdef class MessageBatch:
     cdef Py_ssize_t _packet_start, packet_count_
     cdef Py_ssize_t _message_start, message_count_
 
+    cdef int check_current(self) except -1
     cdef PacketMessage read_message(self, Py_ssize_t index)
 
 

@@ -27,6 +27,7 @@ cdef MessageBatch message_batch(
 ):
     cdef MessageBatch made = MessageBatch.__new__(MessageBatch)
     made._datagrams = datagrams
+    made._generation = datagrams.generation
     made._packet_rows = packet_rows
     made._message_rows = message_rows
     made.packet = packets + packet_start
@@ -41,8 +42,9 @@ cdef MessageBatch message_batch(
 cdef class MessageBatch:
     """The messages of consecutive packets, of one stream or several, in the order they are to be delivered.
 
-    It is good until the next datagrams are received: then the memory below it is used again. What comes out of an
-    iteration, and the arrays of records(), are copies to keep.
+    It is good until the next datagrams are received: then the memory below it is used again, and whoever asks it is
+    told so (LocalProtocolError). What comes out of an iteration, and the arrays of records(), are copies to keep;
+    `packets`, `messages` and `data` are views of that memory.
     """
 
     def __len__(self) -> int:
@@ -55,11 +57,13 @@ cdef class MessageBatch:
     @property
     def packets(self):
         """A row of PACKET_DTYPE per packet; message_start counts from this batch's first message."""
+        self.check_current()
         return self._packet_rows[self._packet_start : self._packet_start + self.packet_count_]
 
     @property
     def messages(self):
         """A row of MESSAGE_DTYPE per message; packet_index counts the datagrams, offsets are those of `data`."""
+        self.check_current()
         return self._message_rows[self._message_start : self._message_start + self.message_count_]
 
     @property
@@ -69,6 +73,7 @@ cdef class MessageBatch:
 
     def packet_data(self, Py_ssize_t index) -> memoryview:
         """The bytes of one packet."""
+        self.check_current()
         if not 0 <= index < self.packet_count_:
             raise IndexError(f"the batch has no packet {index}")
         cdef const PacketView *packet = &self.packet[index]
@@ -76,6 +81,7 @@ cdef class MessageBatch:
 
     def arrivals_ns(self):
         """For each message, when the kernel received its datagram by the wall clock."""
+        self.check_current()
         cdef Py_ssize_t index
         arrivals = numpy.empty(self.message_count_, numpy.int64)
         cdef long long[::1] out = arrivals
@@ -85,6 +91,7 @@ cdef class MessageBatch:
 
     def packet_arrivals_ns(self):
         """For each packet, when the kernel received its datagram by the wall clock."""
+        self.check_current()
         cdef Py_ssize_t index
         arrivals = numpy.empty(self.packet_count_, numpy.int64)
         cdef long long[::1] out = arrivals
@@ -99,6 +106,7 @@ cdef class MessageBatch:
         cdef uint32_t size = numpy.dtype(dtype).itemsize
         if size == 0:
             raise LocalProtocolError("records of no bytes cannot be read")
+        self.check_current()
         records = numpy.empty(self.message_count_, dtype)
         if self.message_count_ == 0:
             return records
@@ -114,6 +122,7 @@ cdef class MessageBatch:
 
     def of_packet(self, Py_ssize_t index) -> list:
         """The messages of one packet, to keep."""
+        self.check_current()
         if not 0 <= index < self.packet_count_:
             raise IndexError(f"the batch has no packet {index}")
         cdef const PacketView *packet = &self.packet[index]
@@ -132,7 +141,16 @@ cdef class MessageBatch:
         for index in range(self.message_count_):
             yield self.read_message(index)
 
+    cdef int check_current(self) except -1:
+        if self._generation != self._datagrams.generation:
+            raise LocalProtocolError(
+                "these messages are gone: others were received since",
+                hint="take what you need from a batch before the next receive()",
+            )
+        return 0
+
     cdef PacketMessage read_message(self, Py_ssize_t index):
+        self.check_current()
         cdef const MessageView *view = &self.message[index]
         cdef const uint8_t *data = self._datagrams.data
         cdef const uint8_t *packet = data + view.packet_index * self._datagrams.stride

@@ -1,0 +1,60 @@
+"""How old messages are when they come, from the times they carry; across hosts, with how sure that is."""
+
+import asyncio
+import time
+
+from penstock.base.clock import NS_PER_US
+from penstock.base.errors import ConfigurationError
+from penstock.base.histogram import LatencyHistogram
+from penstock.cli.clock import parse_address
+from penstock.middleware import Deliver, DeliverBatch, records_of
+from penstock.model import MessageModel
+from penstock.net.clock import ClockEstimate
+from penstock.net.clock_driver import ClockClient
+
+FIELD = "event_time"
+EXCHANGES = 16
+
+
+class LatencyMeter:
+    """From a message's event_time to now, by the clock that made that time.
+
+    `clock` is where that host answers `penstock clock check`; without it, both are this host's clock.
+    """
+
+    def __init__(self, model: MessageModel, clock: str | None) -> None:
+        if FIELD not in model.fields_by_name:
+            raise ConfigurationError(f"messages of {model.name} do not carry {FIELD}", hint="choose another --model")
+        self._model = model
+        self._clock = clock
+        self._before = _estimate(clock)
+        self._latency = LatencyHistogram()
+
+    def take(self, delivered: Deliver | DeliverBatch) -> None:
+        records = records_of(delivered, self._model)
+        if len(records):
+            self._latency.record(time.time_ns() + self._before.offset_ns - records[FIELD])
+
+    def summary(self) -> str:
+        """The percentiles, and by how much the clocks may make all of them wrong."""
+        after = _estimate(self._clock)
+        drifted_ns = abs(after.offset_ns - self._before.offset_ns)
+        error_ns = max(self._before.error_ns, after.error_ns) + drifted_ns
+        figures = "  ".join(f"p{q:g} {self._latency.percentile(q) / NS_PER_US:,.1f}" for q in (50, 99, 99.9))
+        early = f"; {self._latency.negative_count:,} came before their time" if self._latency.negative_count else ""
+        return (
+            f"latency from {FIELD} in µs, {self._latency.count:,} messages: {figures}, "
+            f"± {error_ns / NS_PER_US:,.1f} by the clocks{early}"
+        )
+
+
+def _estimate(clock: str | None) -> ClockEstimate:
+    if clock is None:
+        return ClockEstimate(offset_ns=0, error_ns=0, round_trip_ns=0, samples=0, age_ns=0)
+    host, port = parse_address(clock)
+
+    async def measure() -> ClockEstimate:
+        async with ClockClient(host, port) as client:
+            return await client.measure(EXCHANGES)
+
+    return asyncio.run(measure())
