@@ -12,6 +12,8 @@ import pytest
 
 from integration.command_kit import COMMAND, PATIENCE_SECONDS, Running, is_alive, kill, running, wait_for
 from penstock.demo import random_channel
+from penstock.middleware import PublisherConfig
+from penstock.middleware.driver import MulticastPublisher
 
 RATE = ("--rate", "3000")
 
@@ -46,6 +48,19 @@ def test_discarded_datagrams_are_repaired() -> None:
         assert delivered(demo) == [published(demo)] * 2
         assert len(re.findall(r"[1-9]\d* datagrams discarded on purpose", demo.out)) == 2
         assert len(re.findall(r"[1-9][\d,]* NACKs sent, [1-9][\d,]* packets repaired; 0 packets lost", demo.out)) == 2
+
+
+def test_a_stranger_on_the_channel_does_not_end_it() -> None:
+    channel = random_channel()
+    with running("demo", "--channel", str(channel), *RATE) as demo:
+        wait_for(lambda: re.search(r"subscriber-1 +[1-9]|subscriber-1: [1-9]|delivered", demo.out), "the first line")
+        with MulticastPublisher(channel, config=PublisherConfig(linger_ms=1)) as stranger:
+            stranger.publish("a.stranger", b"says hello, and goodbye")
+        seen = len(demo.out.splitlines())
+        wait_for(lambda: len(demo.out.splitlines()) >= seen + 2, "two more lines")
+        assert demo.interrupt() == 0, demo.err
+        assert published(demo) > 0
+        assert all(each >= published(demo) for each in delivered(demo))
 
 
 def test_ctrl_c_ends_it_cleanly_and_metrics_are_served_meanwhile() -> None:

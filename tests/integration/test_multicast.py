@@ -256,6 +256,108 @@ def test_in_an_asyncio_loop(channel: Channel) -> None:
     assert got == [str(number).encode() for number in range(10)]
 
 
+def test_a_flood_of_garbage_does_not_stop_the_loop(channel: Channel) -> None:
+    """Other tasks of the loop get their turns however much comes in."""
+
+    async def listen(receiver: MulticastReceiver, attacker: socket.socket) -> int:
+        turns = 0
+
+        async def consume() -> None:
+            async for _ in receiver.stream():
+                raise AssertionError("garbage was delivered")
+
+        task = asyncio.create_task(consume())
+        while receiver.counters["packets_dropped"] < 5_000:
+            for _ in range(200):
+                attacker.sendto(b"garbage", (channel.group, channel.port))
+            turns += 1
+            await asyncio.sleep(0)
+        task.cancel()
+        return turns
+
+    with (
+        MulticastReceiver([channel]) as receiver,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as attacker,
+    ):
+        attacker.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+        turns = asyncio.run(asyncio.wait_for(listen(receiver, attacker), 30))
+    # between two turns of ours at most two batches are taken, of 64 datagrams each
+    assert turns >= 5_000 // (2 * 64)
+
+
+def test_a_message_that_waits_for_company_leaves_in_time(channel: Channel) -> None:
+    """The thread that sends it may be asleep for long when it is published; it is woken."""
+    config = PublisherConfig(flush_deadline_us=100, keep_alive_first_ms=3_600_000, keep_alive_ms=3_600_000, linger_ms=1)
+    with MulticastReceiver([channel]) as receiver, MulticastPublisher(channel, config=config) as publisher:
+        for number in range(20):
+            wait_until(lambda: publisher._wakes_ns > time.monotonic_ns() + 1_000_000, "the thread's sleep")
+            asleep_until_ns = publisher._wakes_ns
+            publisher.publish("t.company", str(number).encode())
+            assert publisher._wakes_ns < asleep_until_ns
+            receive_until(receiver, lambda told, number=number: str(number).encode() in payloads(told))
+
+
+def test_a_publisher_whose_thread_failed_says_so(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MulticastPublisher(channel, config=QUICK) as publisher:
+        publisher.publish("t.fine", b"1")
+
+        def fail(now_ns: int) -> int:
+            raise RuntimeError("broken on purpose")
+
+        monkeypatch.setattr(publisher, "_tick", fail)
+        wait_until(lambda: publisher._failure is not None, "the thread's failure")
+        for _ in range(2):
+            with pytest.raises(LocalProtocolError, match="broken on purpose"):
+                publisher.publish("t.fine", b"2")
+        with pytest.raises(LocalProtocolError, match="broken on purpose"):
+            publisher.publish_batch(OutgoingBatch(TOPICS, 0, numbered(1)))
+
+
+def test_who_did_not_listen_does_not_take_others_for_silent(channel: Channel) -> None:
+    """A reader that pauses for longer than publishers may be silent finds them alive, and gets what it missed."""
+    config = ReceiverConfig(publisher_expiry_ms=200)
+    with (
+        MulticastReceiver([channel], config=config) as receiver,
+        MulticastPublisher(channel, config=QUICK) as publisher,
+    ):
+        publisher.publish("t.pause", b"before")
+        receive_until(receiver, lambda told: payloads(told) == [b"before"])
+        paused_until = time.monotonic() + 0.5
+        wait_until(lambda: time.monotonic() > paused_until, "the pause")
+        publisher.publish("t.pause", b"after")
+        told = receive_until(receiver, lambda told: payloads(told) == [b"after"])
+        assert not [each for each in told if isinstance(each, StreamEnded | LossReceipt)]
+
+
+def test_nothing_is_received_or_sent_after_close(channel: Channel) -> None:
+    receiver, publisher = MulticastReceiver([channel]), MulticastPublisher(channel, config=QUICK)
+    publisher.publish("t.open", b"1")
+    receiver.close()
+    publisher.close()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as heir:  # takes a number that a socket of ours had
+        heir.bind(("127.0.0.1", 0))
+        heir.sendto(b"private", heir.getsockname())
+        with pytest.raises(LocalProtocolError):
+            receiver.receive(0)
+        with pytest.raises(LocalProtocolError):
+            publisher.publish("t.closed", b"2")
+        assert heir.recv(100) == b"private"
+
+
+def test_a_batch_that_was_kept_too_long_is_refused(channel: Channel) -> None:
+    with MulticastReceiver([channel]) as receiver, MulticastPublisher(channel, config=QUICK) as publisher:
+        kept = []
+        for number in range(3):
+            publisher.publish("t.kept", str(number).encode())
+            received = receiver.receive(10)
+            kept += [each.messages for each in received if isinstance(each, DeliverBatch)]
+        old, new = kept[0], kept[-1]
+        assert new[0].payload == b"2"
+        for use in (lambda: old[0], lambda: list(old), lambda: old.records("V1"), lambda: old.packets, old.arrivals_ns):
+            with pytest.raises(LocalProtocolError, match="are gone"):
+                use()
+
+
 LISTEN_FOREVER = """
 import sys
 from penstock.middleware.driver import MulticastReceiver
@@ -289,6 +391,9 @@ def test_what_cannot_be_published_is_refused_and_the_rest_goes_on(channel: Chann
             publisher.publish_batch(OutgoingBatch(TOPICS, 0, numpy.zeros((1, 5_000), numpy.uint8)))
         with pytest.raises(LocalProtocolError):
             OutgoingBatch(TOPICS, 2, numbered(1))
+        for wrong in (-1, 65_536, 2**70):
+            with pytest.raises(LocalProtocolError, match="model id"):
+                publisher.publish("t.good", b"x", model_id=wrong)
         publisher.publish("t.good", b"2")
         assert payloads(receive_until(receiver, lambda told: len(payloads(told)) == 2)) == [b"1", b"2"]
 
@@ -311,5 +416,7 @@ def test_epochs_grow_with_every_start(tmp_path: Path) -> None:
     assert [claim_epoch(path) for _ in range(3)] == [1, 2, 3]
     path.write_bytes(path.read_bytes()[:-3])  # the last slot was torn by a crash
     assert claim_epoch(path) == 3
+    path.write_bytes(path.read_bytes() * 60_000)  # a publisher that was started very often
+    assert [claim_epoch(path) for _ in range(2)] == [4, 5]
     with pytest.raises(ConfigurationError, match="cannot be kept"):
         claim_epoch(tmp_path)

@@ -167,3 +167,43 @@ def test_a_published_batch_is_what_the_messages_would_be(messages: list[tuple[in
     assert sorted(singly.counters) == sorted(batched.counters)
     assert singly.next_sequence(GROUP) == batched.next_sequence(GROUP)
     assert decode(made[0]).publisher_id == PUBLISHER_ID
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["one", "batch", "tick"]), st.integers(0, 2), st.binary(max_size=700)), max_size=40
+    )
+)
+def test_single_messages_are_packed_like_any_other(actions: list[tuple[str, int, bytes]]) -> None:
+    """publish_one() gives the bytes that handle(Publish) gives, whatever happened before."""
+    config = {"packet_size_max": 600, "keep_alive_packets": 5, "keep_alive_first_ms": 1}
+    slow, fast = publisher(**config), publisher(**config)
+    now_ns = 0
+    for action, which, payload in actions:
+        now_ns += 700_000
+        if action == "tick":
+            assert sent(slow.handle(Tick(), now_ns)) == sent(fast.handle(Tick(), now_ns))
+        elif action == "batch" and payload and len(payload) < 500:
+            batch = OutgoingBatch(TopicList(TOPICS), which, numpy.frombuffer(payload, f"V{len(payload)}"))
+            assert sent(slow.handle(PublishBatch(GROUP, batch), now_ns)) == sent(
+                fast.handle(PublishBatch(GROUP, batch), now_ns)
+            )
+        else:
+            event = Publish(GROUP, [OutgoingMessage(TOPICS[which], payload, 3, 4)])
+            stream = fast.stream(GROUP, now_ns)
+            sequence = stream.publish_one(TOPICS[which], payload, 3, 4, now_ns)
+            made = [stream.kept.get(sequence)] if sequence else sent(fast.handle(event, now_ns))
+            assert made == sent(slow.handle(event, now_ns))
+        assert slow.next_deadline_ns() == fast.next_deadline_ns()
+        assert sorted(slow.counters) == sorted(fast.counters)
+
+
+def sent(instructions: list[Any]) -> list[bytes]:
+    """The packets of these instructions."""
+    packets: list[bytes] = []
+    for each in instructions:
+        if isinstance(each, MulticastStored):
+            packets += [each.store.get(sequence) for sequence in range(each.first, each.last + 1)]
+        else:
+            packets.append(each.data)
+    return packets

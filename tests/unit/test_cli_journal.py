@@ -183,3 +183,17 @@ def test_no_longer_kept(path: Path, tmp_path: Path) -> None:
     result = run("cat", tmp_path, "--from", "1")
     assert result.returncode == 1
     assert "error [journal-gone]" in result.stderr
+
+
+def test_nothing_in_a_record_reaches_the_terminal_as_a_control_sequence(tmp_path: Path) -> None:
+    quote = shipped("quote")
+    packer = Packer(7, 0xEF010203, 1)
+    packer.add("a.\x1b]0;owned\x07\x9b2J", b"text \x1b[2J \x9b\x7f")
+    packer.add("b.\x9b", quote.new(symbol="A\x9bB\x7f"), model_id=quote.id, model_version=quote.version)
+    packet = packer.flush()
+    assert packet is not None
+    write(tmp_path / "journal", [packet, "\x9b\x1b".encode()])
+    for options in ((), ("--json",)):
+        result = run("cat", tmp_path / "journal", *options)
+        assert result.returncode == 0, result.stderr
+        assert not [each for each in result.stdout if not each.isprintable() and each != "\n"]

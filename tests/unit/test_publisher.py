@@ -220,3 +220,13 @@ def test_publishing_after_close_is_a_mistake() -> None:
     core.handle(Close(), 0)
     with pytest.raises(LocalProtocolError, match="publish after close"):
         core.handle(Publish(GROUP, [OutgoingMessage("t", b"")]), 0)
+
+
+def test_a_request_costs_no_more_than_its_bound_however_it_repeats_itself() -> None:
+    core = publisher(repair="multicast", repair_packets_max=8)
+    for _ in range(100):
+        publish(core, b"content")
+    request = encode_nack(PUBLISHER_ID, GROUP, 1, [(1, 100)] * 60)
+    assert len(core.handle(DatagramReceived(request, SOURCE), 0)) == 8
+    assert core.handle(DatagramReceived(request, SOURCE), 0) == []
+    assert core.counters["repairs_suppressed"] == 8

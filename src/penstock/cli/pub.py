@@ -88,6 +88,8 @@ class _Lines:
 def _publish_lines(
     publisher: MulticastPublisher, messages: _Lines, rate: float | None, skip_bad: bool, interrupt: Interrupt
 ) -> None:
+    if sys.stdin is None:
+        raise ConfigurationError("there is no standard input to read", hint="pipe lines in, or use --generate")
     wait = _pacing(Schedule(rate), interrupt) if rate is not None else None
     for number, line in numbered_lines(sys.stdin.fileno(), MESSAGE_SIZE_MAX, lambda: interrupt.is_wanted):
         if not line.strip():

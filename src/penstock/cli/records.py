@@ -4,10 +4,10 @@ import json
 from functools import cache
 from typing import Any
 
-from penstock.base.errors import ModelError, PacketError
+from penstock.base.errors import PacketError
 from penstock.base.ids import format_group
+from penstock.cli.readable import Models, harmless_json, printable
 from penstock.journal import Record
-from penstock.model import Message, MessageModel, shipped, shipped_names
 from penstock.wire import Kind, Packet, PacketMessage, decode
 
 EXCERPT_SIZE = 64
@@ -21,10 +21,9 @@ def text_lines(record: Record) -> list[str]:
     stream = f"publisher {packet.publisher_id:x} epoch {packet.epoch} group {format_group(packet.group)}"
     lines = [f"{head}  {Kind(packet.kind).name} {stream} packet {packet.sequence}"]
     for message in packet if packet.kind == Kind.DATA else ():
-        view = _view(message)
-        lines.append(
-            f"{'':>10}   {message.topic}: {view!r}" if view else f"{'':>10}   {message.topic}: {_content(message)}"
-        )
+        view = _models().read(message)
+        content = f"{view!r}" if view is not None else _content(message)
+        lines.append(f"{'':>10}   {printable(message.topic)}: {content}")
     return lines
 
 
@@ -43,12 +42,12 @@ def json_line(record: Record) -> str:
             "sequence": packet.sequence,
             "messages": [_json_message(message) for message in packet] if packet.kind == Kind.DATA else [],
         }
-    return json.dumps(line, ensure_ascii=False)
+    return harmless_json(json.dumps(line, ensure_ascii=False))
 
 
 def _json_message(message: PacketMessage) -> dict[str, Any]:
     shown: dict[str, Any] = {"topic": message.topic, "model_id": message.model_id}
-    view = _view(message)
+    view = _models().read(message)
     if view is not None:
         shown |= {"model": view.model.name, "fields": json.loads(view.to_json())}
     else:
@@ -63,18 +62,9 @@ def _packet(payload: bytes) -> Packet | None:
         return None  # a record of another kind
 
 
-def _view(message: PacketMessage) -> Message | None:
-    """The message by its model, if that is shipped and fits."""
-    model = _models().get(message.model_id)
-    try:
-        return model.view(message.payload, message.model_version) if model else None
-    except ModelError:
-        return None
-
-
 @cache
-def _models() -> dict[int, MessageModel]:
-    return {model.id: model for model in map(shipped, shipped_names())}
+def _models() -> Models:
+    return Models()
 
 
 def _content(message: PacketMessage) -> str:

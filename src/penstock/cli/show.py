@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from penstock.base.errors import ModelError
 from penstock.base.ids import format_group
+from penstock.cli.readable import Models, harmless_json, printable
 from penstock.middleware import (
     Collision,
     Deliver,
@@ -18,7 +18,7 @@ from penstock.middleware import (
     StreamKey,
     StreamStarted,
 )
-from penstock.model import Message, MessageModel, shipped, shipped_names
+from penstock.model import MessageModel
 from penstock.wire import PacketMessage
 
 PAYLOAD_SHOWN_MAX = 80
@@ -40,34 +40,16 @@ class View(Protocol):
         ...
 
 
-class _Models:
-    """The models by their ids: those that are shipped, and one more."""
-
-    def __init__(self, own: MessageModel) -> None:
-        models = [*map(shipped, shipped_names()), own]
-        self._by_id = {model.id: model for model in models}
-
-    def read(self, message: PacketMessage) -> Message | None:
-        """The message by its model, if that is known and fits."""
-        model = self._by_id.get(message.model_id)
-        if model is None:
-            return None
-        try:
-            return model.view(message.payload, message.model_version)
-        except ModelError:
-            return None
-
-
 class PrettyView:
     """A line of text for each message; events go to standard error."""
 
     def __init__(self, model: MessageModel) -> None:
         self.shown = 0
-        self._models = _Models(model)
+        self._models = Models(model)
 
     def message(self, message: PacketMessage, source: Deliver | DeliverBatch) -> None:
         self.shown += 1
-        sys.stdout.write(f"{_printable(message.topic)} #{_origin(message, source)[1]} {self._content(message)}\n")
+        sys.stdout.write(f"{printable(message.topic)} #{_origin(message, source)[1]} {self._content(message)}\n")
 
     def _content(self, message: PacketMessage) -> str:
         record = self._models.read(message)
@@ -91,7 +73,7 @@ class JsonView:
 
     def __init__(self, model: MessageModel) -> None:
         self.shown = 0
-        self._models = _Models(model)
+        self._models = Models(model)
 
     def message(self, message: PacketMessage, source: Deliver | DeliverBatch) -> None:
         self.shown += 1
@@ -115,7 +97,7 @@ class JsonView:
         sys.stdout.flush()
 
     def _write(self, line: dict[str, Any]) -> None:
-        sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
+        sys.stdout.write(harmless_json(msgspec.json.encode(line).decode()) + "\n")
 
 
 class QuietView:
@@ -149,7 +131,7 @@ def describe(event: Event) -> str:
     who = _name(event.stream)
     match event:
         case LossReceipt(first=first, last=last, cause=cause, topic=topic):
-            of = f" of a message on {_printable(topic)}" if topic else ""
+            of = f" of a message on {printable(topic)}" if topic else ""
             return f"lost packets {first} to {last}{of} of {who}: {cause}"
         case StreamStarted(first=first):
             return f"{who} begins with packet {first}"
@@ -173,9 +155,4 @@ def _origin(message: PacketMessage, source: Deliver | DeliverBatch) -> tuple[int
 def _shown(value: Any) -> str:
     if isinstance(value, frozenset):
         return "+".join(sorted(value)) or "-"
-    return _printable(value) if isinstance(value, str) else str(value)
-
-
-def _printable(text: str) -> str:
-    """The text, if it can do no harm to a terminal."""
-    return text if text.isprintable() else repr(text)
+    return printable(value) if isinstance(value, str) else str(value)

@@ -23,9 +23,10 @@ from typing import Self
 
 import msgspec
 
-from penstock.base.clock import NS_PER_SECOND
+from penstock.base.clock import NS_PER_SECOND, SystemRandomness
 from penstock.base.counters import Counters
 from penstock.base.histogram import LatencyHistogram
+from penstock.base.ids import random_publisher_id
 from penstock.demo.reports import GO, LEAVE, STOP, DemoOptions, Line, Ready, SubscriberReport, Task
 from penstock.net.udp import Channel
 
@@ -161,9 +162,10 @@ class DemoPlant:
 
     def start(self, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Start everything; whether the plant is at work. Nothing is published before all subscribers listen."""
+        publisher_id = random_publisher_id(SystemRandomness())
         for number in range(self.options.subscribers):
-            self._add(Member(f"subscriber-{number + 1}", Task("subscriber", self.options)))
-        self._add(Member("publisher", Task("publisher", self.options)))
+            self._add(Member(f"subscriber-{number + 1}", Task("subscriber", self.options, publisher_id)))
+        self._add(Member("publisher", Task("publisher", self.options, publisher_id)))
         deadline = time.monotonic() + START_SECONDS
         while not all(member.is_ready for member in self.members):
             self.poll(0.1)

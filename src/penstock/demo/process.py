@@ -65,7 +65,7 @@ def main() -> None:
     task = msgspec.json.decode(sys.argv[1], type=Task)
     run = publisher.run if task.role == "publisher" else subscriber.run
     try:
-        run(Supervised(), task.options)
+        run(Supervised(), task)
     except PenstockError as error:
         sys.stderr.write(f"error [{error.code}]: {error}\n")
         sys.exit(1)

@@ -4,7 +4,7 @@ import time
 
 from penstock.demo.generator import TickGenerator
 from penstock.demo.process import Supervised
-from penstock.demo.reports import DemoOptions, PublisherReport, Ready
+from penstock.demo.reports import PublisherReport, Ready, Task
 from penstock.demo.schedule import Schedule
 from penstock.middleware import PublisherConfig
 from penstock.middleware.driver import MulticastPublisher
@@ -16,9 +16,10 @@ CONFIG = PublisherConfig(retransmission_packets_max=65_536, retransmission_bytes
 """On a busy machine a subscriber may be seconds behind: what it asks for is still there, until it says it is done."""
 
 
-def run(supervised: Supervised, options: DemoOptions) -> None:
+def run(supervised: Supervised, task: Task) -> None:
+    options = task.options
     generator = TickGenerator(options.seed, options.symbols)
-    with MulticastPublisher(options.channel, config=CONFIG) as publisher:
+    with MulticastPublisher(options.channel, publisher_id=task.publisher_id, epoch=1, config=CONFIG) as publisher:
         supervised.tell(Ready())
         supervised.go.wait()
         schedule = Schedule(options.rate)

@@ -31,6 +31,8 @@ class Task(msgspec.Struct, frozen=True):
 
     role: Literal["publisher", "subscriber"]
     options: DemoOptions
+    publisher_id: int
+    """Of the plant's own publisher: others on the channel are none of its business."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):

@@ -8,14 +8,15 @@ from numpy.typing import NDArray
 from penstock.base.histogram import LatencyHistogram
 from penstock.demo.generator import QUOTE
 from penstock.demo.process import Supervised
-from penstock.demo.reports import REPORT_SECONDS, DemoOptions, Ready, SubscriberReport
+from penstock.demo.reports import REPORT_SECONDS, Ready, SubscriberReport, Task
 from penstock.middleware import Deliver, DeliverBatch, ReceiverConfig, StreamEnded, records_of
 from penstock.middleware.driver import MulticastReceiver, Received
 
 NOTHING = numpy.empty(0, numpy.int64)
 
 
-def run(supervised: Supervised, options: DemoOptions) -> None:
+def run(supervised: Supervised, task: Task) -> None:
+    options = task.options
     latency = LatencyHistogram()
     config = ReceiverConfig(join="start")  # should the first packets be lost, they are wanted all the same
     with MulticastReceiver([options.channel], config=config, spin=options.spin, loss=options.loss) as receiver:
@@ -30,7 +31,7 @@ def run(supervised: Supervised, options: DemoOptions) -> None:
             event_times_ns = _event_times_ns(received)
             latency.record(time.time_ns() - event_times_ns)
             for each in received:
-                if isinstance(each, StreamEnded):
+                if isinstance(each, StreamEnded) and each.stream.publisher_id == task.publisher_id:
                     return report(end=each.cause)
             if supervised.is_report_due():
                 report()

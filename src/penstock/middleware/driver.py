@@ -9,6 +9,7 @@ thread, or in an asyncio loop.
 
 import asyncio
 import errno
+import fcntl
 import os
 import threading
 import time
@@ -64,7 +65,8 @@ Received: TypeAlias = Deliver | DeliverBatch | LossReceipt | StreamStarted | Str
 
 
 class MulticastPublisher:
-    """Publishes on one channel. Without an id it takes a random one; with one, its epochs are kept in a file."""
+    """Publishes on one channel. Without an id it takes a random one; with one, its epochs are kept in a file, or the
+    caller knows one that was never used before."""
 
     def __init__(
         self,
@@ -72,15 +74,17 @@ class MulticastPublisher:
         *,
         publisher_id: int | None = None,
         epoch_path: Path | None = None,
+        epoch: int | None = None,
         config: PublisherConfig | None = None,
         counters: Counters | None = None,
     ) -> None:
-        if publisher_id is not None and epoch_path is None:
+        if publisher_id is not None and epoch_path is None and epoch is None:
             raise ConfigurationError(
                 "a publisher with a fixed id needs a file for its epochs", hint="give epoch_path, or no publisher_id"
             )
         identity = random_publisher_id(SystemRandomness()) if publisher_id is None else publisher_id
-        epoch = 1 if epoch_path is None else claim_epoch(epoch_path)
+        if epoch is None:
+            epoch = 1 if epoch_path is None else claim_epoch(epoch_path)
         self.counters = counters or Counters("publisher")
         self._core = Publisher(identity, epoch, config or PublisherConfig(), self.counters)
         self._channel = channel
@@ -93,6 +97,8 @@ class MulticastPublisher:
         self._lock = threading.Lock()
         self._is_closed = threading.Event()  # the core has nothing more to say
         self._is_stopped = False
+        self._own_key = address_key(self._socket.getsockname())
+        self._wakes_ns = 0  # when the thread looks at the core's deadline again
         self._failure: Exception | None = None
         self._service = threading.Thread(target=self._serve, name="penstock-publisher", daemon=True)
         self._service.start()
@@ -113,14 +119,15 @@ class MulticastPublisher:
             if self._lane is not None and (error := self._lane.publish(topic, payload, model_id, model_version)) >= 0:
                 self._note_unsent(1, error)
                 return
-        self._handle(Publish(self._group, (OutgoingMessage(topic, payload, model_id, model_version),)))
-        if self._lane is None:
-            stream = self._core.stream(self._group, time.monotonic_ns())
-            self._lane = PublishingLane(stream, self._outlet, self._key)
+            self._handle(Publish(self._group, (OutgoingMessage(topic, payload, model_id, model_version),)))
+            if self._lane is None:
+                stream = self._core.stream(self._group, time.monotonic_ns())
+                self._lane = PublishingLane(stream, self._outlet, self._key)
 
     def publish_batch(self, batch: OutgoingBatch) -> None:
         """Send many messages now, packed into as few packets as they fit."""
-        self._handle(PublishBatch(self._group, batch))
+        with self._lock:
+            self._handle(PublishBatch(self._group, batch))
 
     def say_goodbye(self) -> None:
         """Publish nothing more; repair requests are answered until close(), or for the configured time."""
@@ -136,6 +143,7 @@ class MulticastPublisher:
             self._is_closed.wait(self._core.config.linger_ms / 1_000 + 1)
         self._is_stopped = True
         self._service.join()
+        self._outlet.close()
         self._socket.close()
 
     def __enter__(self) -> Self:
@@ -146,35 +154,45 @@ class MulticastPublisher:
 
     def _serve(self) -> None:
         """The thread: answer requests, keep alive, until close() is done."""
+        batch = self._inlet.batch
         wait_ns = 0
         try:
             while not self._is_stopped:
                 self._inlet.receive(wait_ns)
+                for index in range(len(batch)):
+                    if batch.source_key(index) != self._own_key:  # that is only us, waking ourselves
+                        with self._lock:
+                            event = DatagramReceived(batch.datagram(index), batch.source(index))
+                            self._carry_out(self._core.handle(event, time.monotonic_ns()))
                 with self._lock:
-                    wait_ns = self._serve_once(time.monotonic_ns())
+                    wait_ns = self._tick(time.monotonic_ns())
         except Exception as error:  # whoever publishes next is told
             log.error("publisher_failed", error=str(error))
-            self._failure = error
+            with self._lock:
+                self._failure = error
+                self._lane = None
             self._is_closed.set()
 
-    def _serve_once(self, now_ns: int) -> int:
-        """Give the core what came, and a Tick when it is due; returns how long the thread may sleep."""
-        batch = self._inlet.batch
-        for index in range(len(batch)):
-            event = DatagramReceived(batch.datagram(index), batch.source(index))
-            self._carry_out(self._core.handle(event, now_ns))
+    def _tick(self, now_ns: int) -> int:
+        """Give the core a Tick when it is due; returns how long the thread may sleep."""
         deadline_ns = self._core.next_deadline_ns()
         if deadline_ns is not None and now_ns >= deadline_ns:
             self._carry_out(self._core.handle(Tick(), now_ns))
             deadline_ns = self._core.next_deadline_ns()
         slice_ns = min(SERVICE_SLICE_NS, self._core.config.keep_alive_first_ms * NS_PER_MS)
-        return slice_ns if deadline_ns is None else max(0, min(slice_ns, deadline_ns - now_ns))
+        wait_ns = slice_ns if deadline_ns is None else max(0, min(slice_ns, deadline_ns - now_ns))
+        self._wakes_ns = now_ns + wait_ns
+        return wait_ns
 
     def _handle(self, event: PublisherEvent) -> None:
-        with self._lock:
-            if self._failure is not None:
-                raise LocalProtocolError(f"the publisher has failed: {self._failure}", hint="make a new one")
-            self._carry_out(self._core.handle(event, time.monotonic_ns()))
+        """With the lock held."""
+        if self._failure is not None:
+            raise LocalProtocolError(f"the publisher has failed: {self._failure}", hint="make a new one")
+        self._carry_out(self._core.handle(event, time.monotonic_ns()))
+        deadline_ns = self._core.next_deadline_ns()
+        if deadline_ns is not None and deadline_ns < self._wakes_ns:
+            self._wakes_ns = deadline_ns
+            self._outlet.send(self._own_key, b"")  # the thread sleeps in its socket: this wakes it
 
     def _carry_out(self, instructions: list[PublisherInstruction]) -> None:
         for instruction in instructions:
@@ -222,13 +240,14 @@ class MulticastReceiver:
         try:
             self._sockets += [group_socket(channel) for channel in channels]
         except ConfigurationError:
-            self.close()
+            self._own.close()
             raise
         self._batch = DatagramBatch(64)
         self._inlet = Inlet([each.fileno() for each in reversed(self._sockets)], self._batch)
         self._lane = ReceivingLane(self._inlet, self._core.in_order)
         self._outlet = Outlet(self._own.fileno())
-        self.counters.watch("datagrams_overflowed", lambda: self._inlet.overflows)
+        inlet = self._inlet
+        self.counters.watch("datagrams_overflowed", lambda: inlet.overflows)
 
     def receive(self, timeout: float | None = None) -> list[Received]:
         """What came, waiting at most `timeout` seconds, or for ever: possibly nothing, when time was up.
@@ -273,16 +292,20 @@ class MulticastReceiver:
                 await is_ready.wait()
                 timer.cancel()
                 is_ready.clear()
-                while self._inlet.receive(0):
+                if self._inlet.receive(0):
+                    is_ready.set()  # look again, after everybody else in this loop had a turn
                     if received := self._take():
                         yield received
                 if received := self._tick(time.monotonic_ns()):
                     yield received
+                await asyncio.sleep(0)
         finally:
             for each in self._sockets:
                 loop.remove_reader(each)
 
     def close(self) -> None:
+        self._inlet.close()
+        self._outlet.close()
         for each in self._sockets:
             each.close()
 
@@ -334,17 +357,21 @@ class MulticastReceiver:
 
 
 def claim_epoch(path: Path) -> int:
-    """The next epoch of a publisher, safely on the disk before it is used."""
+    """The next epoch of a publisher, safely on the disk before it is used. Two that start at once take turns."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            content = os.read(descriptor, 1 << 20)
+        with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            content = file.readall()
             epoch = next_epoch(content)
-            os.pwrite(descriptor, encode_epoch(epoch), slot_offset(content))
-            os.fsync(descriptor)
+            file.seek(slot_offset(content))
+            file.write(encode_epoch(epoch))
+            os.fsync(file)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)  # so that a new file's name is kept too
         finally:
-            os.close(descriptor)
+            os.close(directory)
     except OSError as error:
         raise ConfigurationError(f"the epoch cannot be kept: {error.strerror}", where=str(path)) from None
     return epoch
