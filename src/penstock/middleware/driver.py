@@ -230,7 +230,8 @@ class MulticastReceiver:
         if len({channel.interface for channel in channels}) != 1:
             raise ConfigurationError("a receiver needs channels, all on one interface")
         self.counters = counters or Counters("receiver")
-        self._core = Receiver(config or ReceiverConfig(), SystemRandomness(), self.counters)
+        randomness = SystemRandomness()
+        self._core = Receiver(config or ReceiverConfig(), randomness, self.counters)
         self._spin = spin
         self._loss = loss
         self._keys: dict[int, int] = {channel.group_id: channel.key for channel in channels}
@@ -242,7 +243,7 @@ class MulticastReceiver:
         except ConfigurationError:
             self._own.close()
             raise
-        self._batch = DatagramBatch(64)
+        self._batch = DatagramBatch(64, randomness.below(2**64))
         self._inlet = Inlet([each.fileno() for each in reversed(self._sockets)], self._batch)
         self._lane = ReceivingLane(self._inlet, self._core.in_order)
         self._outlet = Outlet(self._own.fileno())

@@ -20,9 +20,12 @@ cdef uint64_t NAMED = <uint64_t>1 << 63
 
 
 cdef class DatagramBatch:
-    """Room for `capacity` datagrams of any size, with their sources and the times the kernel received them."""
+    """Room for `capacity` datagrams of any size, with their sources and the times the kernel received them.
 
-    def __cinit__(self, Py_ssize_t capacity = 64):
+    `seed` chooses which ones lose() throws away.
+    """
+
+    def __cinit__(self, Py_ssize_t capacity = 64, uint64_t seed = 1):
         if not 1 <= capacity <= 1024:
             raise LocalProtocolError(f"a batch has room for 1 to 1024 datagrams, not {capacity}")
         self.capacity = capacity
@@ -34,7 +37,7 @@ cdef class DatagramBatch:
         self._names = []
         self._keys = {}
         self._addresses = {}
-        self._random_state = 1
+        self._random_state = seed
         self.sizes = <uint32_t *>PyMem_Calloc(capacity, sizeof(uint32_t))
         self.sources = <uint64_t *>PyMem_Calloc(capacity, sizeof(uint64_t))
         self.arrivals_ns = <int64_t *>PyMem_Calloc(capacity, sizeof(int64_t))
