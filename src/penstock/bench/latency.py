@@ -5,13 +5,14 @@ import statistics
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 
 import numpy
 
 from penstock.base.clock import NS_PER_SECOND
+from penstock.bench.harness import Result, result, speedup
 from penstock.bench.transports import TRANSPORTS, Receiver, check, now, other_process, pin
 
 ROUNDS = 25
@@ -69,6 +70,20 @@ def measure(names: Sequence[str], rate: int) -> Latencies:
                 latencies.add(name, receiver.receive(WARM_UP + MESSAGES_PER_ROUND)[WARM_UP:])
         pin(0, is_pinned=False)
     return latencies
+
+
+def beside_peers(
+    bench: str, ours: str, latencies: Latencies, peers: Mapping[str, str], conditions: str
+) -> Iterator[Result]:
+    """Our percentiles, and how many times less our median is than that of each peer (metric name to transport)."""
+    p50, p99 = latencies.p50, latencies.p99
+    best = min((name for name in p50 if name != ours), key=lambda name: p50[name], default="")
+    for metric, values in (("one_way_ns_p50", p50), ("one_way_ns_p99", p99)):
+        value, theirs = values[ours], values.get(best, 0)
+        yield result(bench, metric, value, "ns", against=best, against_value=theirs, conditions=conditions)
+    for peer, name in peers.items():
+        if name in p50:
+            yield speedup(bench, f"speedup_vs_{peer}", p50[name], p50[ours], "median", conditions)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import PenstockError
 from penstock.bench import latency
 from penstock.bench.harness import Result, result, seconds_per_call, speedup
-from penstock.bench.latency import measure
+from penstock.bench.latency import beside_peers, measure
 from penstock.bench.transports import (
     BETWEEN_PROCESSES,
     PAYLOAD_SIZE,
@@ -26,7 +26,11 @@ from penstock.net.handover import Handover
 from penstock.shm import RingReader, RingWriter
 
 RATE = 50_000
-PEERS = {"pyzmq_ipc": ("pyzmq ipc, spinning", "pyzmq ipc, blocking"), "iceoryx2": ("iceoryx2",)}
+PEERS = {
+    "pyzmq_ipc": "pyzmq ipc, blocking",
+    "pyzmq_ipc_spinning": "pyzmq ipc, spinning",
+    "iceoryx2": "iceoryx2",
+}
 
 FLOOD = 1_000_000
 FLOOD_ROUNDS = 5
@@ -47,26 +51,12 @@ def run() -> Iterator[Result]:
 
 
 def _latencies() -> Iterator[Result]:
-    latencies = measure(["ring", *PEERS["pyzmq_ipc"], *PEERS["iceoryx2"]], RATE)
-    p50, p99 = latencies.p50, latencies.p99
+    latencies = measure(["ring", *PEERS.values()], RATE)
     conditions = f"{CONDITIONS}; medians of the least disturbed rounds: {latencies.quietest}"
-    best = min((name for name in p50 if name != "ring"), key=lambda name: p50[name], default="")
-    for metric, values in (("one_way_ns_p50", p50), ("one_way_ns_p99", p99)):
-        yield result(
-            "ring",
-            metric,
-            values["ring"],
-            "ns",
-            against=best,
-            against_value=values.get(best, 0),
-            conditions=conditions,
-        )
-    for peer, names in PEERS.items():
-        if theirs := [p50[name] for name in names if name in p50]:
-            yield speedup("ring", f"speedup_vs_{peer}", min(theirs), p50["ring"], "median", conditions)
-    if best:
-        theirs = [p99[name] for name in p99 if name != "ring"]
-        yield speedup("ring", "p99_speedup_vs_best", min(theirs), p99["ring"], "99th percentile", conditions)
+    yield from beside_peers("ring", "ring", latencies, PEERS, conditions)
+    theirs = [p99 for name, p99 in latencies.p99.items() if name != "ring"]
+    if theirs:
+        yield speedup("ring", "p99_speedup_vs_best", min(theirs), latencies.p99["ring"], "99th percentile", conditions)
 
 
 def _throughput() -> Iterator[Result]:

@@ -12,8 +12,8 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.bench import latency
-from penstock.bench.harness import Result, result, speedup
-from penstock.bench.latency import measure
+from penstock.bench.harness import Result, result
+from penstock.bench.latency import beside_peers, measure
 from penstock.bench.transports import (
     BETWEEN_PROCESSES,
     PAYLOAD_SIZE,
@@ -41,7 +41,7 @@ ROUNDS = 5
 PACKETS_PER_CALL = 64
 PACKETS = 4_096 * PACKETS_PER_CALL
 LATENCY_RATE = 10_000
-ZMQ_TCP = ("pyzmq tcp, spinning", "pyzmq tcp, blocking")
+PEERS = {"pyzmq_tcp": "pyzmq tcp, blocking", "pyzmq_tcp_spinning": "pyzmq tcp, spinning"}
 MESSAGES_PER_BATCH = 512
 MESSAGES = 6_000 * MESSAGES_PER_BATCH
 PEER_MESSAGES = 300_000
@@ -169,27 +169,19 @@ def _bare_socket() -> socket.socket:
 
 
 def _latencies() -> Iterator[Result]:
-    latencies = measure(["udp", *ZMQ_TCP], LATENCY_RATE)
-    p50, p99 = latencies.p50, latencies.p99
+    latencies = measure(["udp", *PEERS.values()], LATENCY_RATE)
     conditions = (
         f"{CONDITIONS}; latencies: {LATENCY_RATE} messages/s {latency.CONDITIONS}; "
         f"medians of the least disturbed rounds: {latencies.quietest}"
     )
-    best = min((name for name in p50 if name != "udp"), key=lambda name: p50[name], default="")
-    for metric, values in (("one_way_ns_p50", p50), ("one_way_ns_p99", p99)):
-        against_value = values.get(best, 0)
-        yield result(
-            "udp", metric, values["udp"], "ns", against=best, against_value=against_value, conditions=conditions
-        )
-    if best:
-        yield speedup("udp", "speedup_vs_pyzmq_tcp", p50[best], p50["udp"], "median", conditions)
+    yield from beside_peers("udp", "udp", latencies, PEERS, conditions)
 
 
 # Many messages
 
 
 def _messages() -> Iterator[Result]:
-    has_peer = TRANSPORTS[ZMQ_TCP[0]].is_available
+    has_peer = TRANSPORTS[PEERS["pyzmq_tcp"]].is_available
     ours, peer, pauses = [], [], []
     for _ in range(ROUNDS):
         rate, pause_us = _best_rate_without_loss()
