@@ -109,7 +109,6 @@ def test_a_wrong_secret_is_refused_and_counted() -> None:
     run(main())
 
 
-@pytest.mark.spec("OPS-4")
 def test_versions_meet_or_are_named() -> None:
     async def main() -> None:
         async with serving() as server:

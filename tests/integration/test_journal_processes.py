@@ -45,7 +45,6 @@ def kill(process: "subprocess.Popen[str]") -> str:
     return output
 
 
-@pytest.mark.spec("REPL-1")
 def test_what_was_acknowledged_survives_kill_9(journal_path: Path) -> None:
     choice = random.Random(20)
     acknowledged = 0

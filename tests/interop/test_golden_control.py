@@ -50,7 +50,6 @@ def test_every_golden_file_has_its_maker() -> None:
     assert {path.stem for path in GOLDEN.glob("*.hex")} == set(MADE)
 
 
-@pytest.mark.spec("OPS-4")
 @pytest.mark.parametrize("name", MADE)
 def test_the_encoder_makes_the_golden_bytes(name: str) -> None:
     assert [data.hex() for data in MADE[name]()] == [data.hex() for data in golden(name)]
@@ -69,7 +68,6 @@ def test_the_golden_handshake_means_what_it_should() -> None:
         assert message == {"type": "proof", "proof": control_decoder.proof(KEY, side, frames[0], frames[1])}
 
 
-@pytest.mark.spec("OPS-4")
 def test_the_golden_handshake_opens_a_session_of_today() -> None:
     """What the previous version sent is understood; replaced only when a major version is."""
     hello, _, proof, _ = golden("control_handshake")

@@ -35,7 +35,6 @@ def test_every_protocol_has_the_sessions_messages() -> None:
     assert ECHO.decode(msgspec.msgpack.encode(Goodbye("done"))) == Goodbye("done")
 
 
-@pytest.mark.spec("OPS-4")
 def test_fields_of_a_later_minor_are_ignored_and_missing_ones_take_their_default() -> None:
     later = {"type": "number", "value": 1, "note": "n", "colour": "red"}
     assert ECHO.decode(msgspec.msgpack.encode(later)) == Number(1, "n")

@@ -124,7 +124,6 @@ def test_nobody_between_can_change_a_hello() -> None:
     assert ended(server.handle(BytesReceived(sent(proof)), 0)).cause == Cause.AUTHENTICATION
 
 
-@pytest.mark.spec("OPS-4")
 def test_neighbouring_minors_speak_the_lower_one() -> None:
     for protocols in ((ECHO, NEWER), (NEWER, ECHO)):
         client_said, server_said = converse(session("client", protocols[0]), session("server", protocols[1]))
@@ -132,7 +131,6 @@ def test_neighbouring_minors_speak_the_lower_one() -> None:
             assert of(Opened, said)[0].peer.version == Version(1, 2)
 
 
-@pytest.mark.spec("OPS-4")
 @pytest.mark.parametrize(
     "other", [ControlProtocol("echo", Version(2, 0), Say), ControlProtocol("other", Version(1, 2), Say)]
 )
@@ -147,7 +145,6 @@ def test_another_major_or_protocol_is_refused_and_both_are_named(other: ControlP
         )
 
 
-@pytest.mark.spec("OPS-4")
 def test_messages_that_only_the_newer_side_knows_are_skipped_and_counted() -> None:
     counters = Counters("control")
     client, server = session("client", NEWER), session("server", ECHO, counters=counters)
