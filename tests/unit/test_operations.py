@@ -33,6 +33,20 @@ def test_counters_sum_over_causes() -> None:
 def test_a_counter_outside_the_catalogue_is_a_mistake() -> None:
     with pytest.raises(LocalProtocolError, match="CATALOGUE"):
         Counters("receiver").add("made_up")
+    with pytest.raises(LocalProtocolError, match="CATALOGUE"):
+        Counters("receiver").watch("made_up", int)
+
+
+def test_what_counts_by_itself_is_asked_when_the_counter_is_read() -> None:
+    counters, seen = Counters("receiver"), [0, 0]
+    counters.watch("packets_received", lambda: seen[0])
+    counters.watch("packets_received", lambda: seen[1])
+    assert list(counters) == []  # nothing has been counted
+    seen[:] = [3, 4]
+    counters.add("packets_received", 10)
+    counters.add("packets_received", 100, cause=Cause.DUPLICATE)
+    assert counters["packets_received"] == 117
+    assert counters.by_cause("packets_received") == {"": 17, "duplicate": 100}
 
 
 @pytest.mark.spec("OPS-1")
