@@ -5,6 +5,7 @@ for too long is cut off), how many connections a server has, how long a handshak
 """
 
 import asyncio
+import contextlib
 import ipaddress
 import ssl
 from collections import deque
@@ -27,6 +28,7 @@ from penstock.net.events import (
     EndOfStream,
     Opened,
     ReadingPaused,
+    ReadingResumed,
     Received,
     Send,
     SendBytes,
@@ -69,6 +71,8 @@ class StreamConnection(Generic[M, P]):
         self._changed = asyncio.Event()  # of _peer, _inbox or _end, for whoever waits in receive()
         self._room = asyncio.Event()
         self._sending = asyncio.Lock()
+        self._written_size = 0
+        self._lost = asyncio.Event()  # the socket is closed, by whomever
         self._end: Disconnect | None = None
         self._over = asyncio.Event()
         self._runner: CoreRunner[SessionEvent, SessionInstruction] = CoreRunner(core, self._carry_out, clock=self.clock)
@@ -157,11 +161,13 @@ class StreamConnection(Generic[M, P]):
         self._runner.handle(Connected())
         reading = asyncio.get_running_loop().create_task(self._read())
         reading.add_done_callback(self._on_reading_done)
+        losing = asyncio.get_running_loop().create_task(self._notice_loss())
         await self._over.wait()
         reading.cancel()
         await asyncio.wait([reading])
         self._runner.stop()
         await self._linger()
+        await losing
 
     async def _read(self) -> None:
         while True:
@@ -177,21 +183,39 @@ class StreamConnection(Generic[M, P]):
                 await self._wait_for_room()
 
     async def _wait_for_room(self) -> None:
-        while len(self._inbox) >= self._config.inbox_messages_max:
-            self._runner.handle(ReadingPaused())
+        self._runner.handle(ReadingPaused())
+        while len(self._inbox) >= self._config.inbox_messages_max and not self._lost.is_set():
             self._room.clear()
             await self._room.wait()
+        self._runner.handle(ReadingResumed())
+
+    async def _notice_loss(self) -> None:
+        """While nothing is read, only what is written (a ping, at the latest) shows that the peer is gone."""
+        try:
+            await self._writer.wait_closed()
+        except OSError as error:
+            log.debug("connection_lost", address=self.address, error=repr(error))
+        self._lost.set()
+        self._room.set()
 
     async def _drain(self) -> None:
+        """Wait until the peer has taken enough; one that takes no bytes at all for write_ms is cut off."""
+        taken_size, taken_size_before = self._taken_size(), -1
         try:
-            async with asyncio.timeout(self._config.write_ms / 1_000):
-                await self._writer.drain()
-        except TimeoutError:
-            what = f"the peer took no bytes for {self._config.write_ms} ms"
-            self._finish(Disconnect(Cause.SLOW, ConnectionLostError(what)))
-            self._writer.transport.abort()
+            while taken_size > taken_size_before:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._config.write_ms / 1_000):
+                        return await self._writer.drain()
+                taken_size, taken_size_before = self._taken_size(), taken_size
         except OSError:
             self._runner.handle(EndOfStream())
+            return
+        what = f"the peer took no bytes for {self._config.write_ms} ms"
+        self._finish(Disconnect(Cause.SLOW, ConnectionLostError(what)))
+        self._writer.transport.abort()
+
+    def _taken_size(self) -> int:
+        return self._written_size - self._writer.transport.get_write_buffer_size()
 
     async def _linger(self) -> None:
         """Let the last words out. Closing while unread bytes lie here would reset the connection and destroy them."""
@@ -202,7 +226,7 @@ class StreamConnection(Generic[M, P]):
                     while await self._reader.read(READ_SIZE):
                         continue
                 self._writer.close()
-                await self._writer.wait_closed()
+                await self._lost.wait()
         except (OSError, TimeoutError) as error:
             log.debug("connection_aborted", address=self.address, error=repr(error))
             self._writer.transport.abort()
@@ -212,6 +236,7 @@ class StreamConnection(Generic[M, P]):
             case SendBytes():
                 if not self._writer.is_closing():  # else reading will find out
                     self._writer.write(instruction.data)
+                    self._written_size += len(instruction.data)
             case Received():
                 self._inbox.append(instruction.message)
                 self._changed.set()
