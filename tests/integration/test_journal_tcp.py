@@ -26,7 +26,16 @@ from penstock.base.errors import (
 )
 from penstock.journal import JournalConfig, JournalReader, JournalWriter, Record
 from penstock.journal.client import follow_remote, follow_remote_batches
-from penstock.journal.messages import CONNECTION, PROTOCOL, CaughtUp, Follow, Records, cut_batch, decode_records, encode_records
+from penstock.journal.messages import (
+    CONNECTION,
+    PROTOCOL,
+    CaughtUp,
+    Follow,
+    Records,
+    cut_batch,
+    decode_records,
+    encode_records,
+)
 from penstock.journal.reader import RecordBatch
 from penstock.journal.server import JournalServer
 from penstock.net.control_driver import ControlServer, connect_control

@@ -36,7 +36,7 @@ class EndOfStream(msgspec.Struct, frozen=True):
 
 
 class ReadingPaused(msgspec.Struct, frozen=True):
-    """The application is behind, so no bytes are taken for now: until ReadingResumed, silence is not the peer's fault."""
+    """The application is behind, so no bytes are taken until ReadingResumed: silence is not the peer's fault."""
 
 
 class ReadingResumed(msgspec.Struct, frozen=True):
@@ -58,9 +58,7 @@ class Close(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-SessionEvent: TypeAlias = (
-    Connected | BytesReceived | EndOfStream | ReadingPaused | ReadingResumed | Send | Close | Tick
-)
+SessionEvent: TypeAlias = Connected | BytesReceived | EndOfStream | ReadingPaused | ReadingResumed | Send | Close | Tick
 
 
 # Instructions

@@ -205,7 +205,8 @@ class StreamConnection(Generic[M, P]):
             while taken_size > taken_size_before:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._config.write_ms / 1_000):
-                        return await self._writer.drain()
+                        await self._writer.drain()
+                        return
                 taken_size, taken_size_before = self._taken_size(), taken_size
         except OSError:
             self._runner.handle(EndOfStream())
