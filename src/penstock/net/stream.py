@@ -1,7 +1,7 @@
 """Runs a session core (net/events.py) on a TCP connection with asyncio: reading, writing, back-pressure, end.
 
 Everything is bounded: what is read ahead (inbox), what is written ahead (a sender waits, and a peer that takes nothing
-for too long is cut off), how many connections a server has, how long a handshake and an end may take.
+for too long is cut off), how long a handshake and an end may take.
 """
 
 import asyncio
@@ -9,13 +9,13 @@ import contextlib
 import ipaddress
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Generic, Self, TypeVar
+from collections.abc import AsyncIterator
+from typing import Generic, Self, TypeVar
 
 from penstock.base.clock import Clock, SystemClock
 from penstock.base.core import Core
 from penstock.base.counters import Cause, Counters
-from penstock.base.errors import ConfigurationError, ConnectionLostError, PenstockError, UnreachableError
+from penstock.base.errors import ConnectionLostError, UnreachableError
 from penstock.base.log import logger
 from penstock.net.agent import CoreRunner
 from penstock.net.config import StreamConfig
@@ -47,7 +47,7 @@ P = TypeVar("P")
 class StreamConnection(Generic[M, P]):
     """One connection: send(), receive() or `async for`, close(). M is what its messages are, P what describes a peer.
 
-    Made by a StreamServer or by connect_stream(), after the handshake.
+    Made by a StreamServer, or on a stream of open_stream(); opened() returns after the handshake.
     """
 
     def __init__(
@@ -271,96 +271,6 @@ class StreamConnection(Generic[M, P]):
 
     def _fail(self) -> None:
         self._finish(Disconnect(Cause.FAILED, ConnectionLostError("this side failed", hint="its log says how")))
-
-
-class StreamServer:
-    """Accepts connections and has `serve(connection)` called for each whose handshake succeeds, until close().
-
-    What `serve` raises ends its connection and is logged. Port 0 takes a free one.
-    """
-
-    def __init__(
-        self,
-        connection: Callable[[asyncio.StreamReader, asyncio.StreamWriter], StreamConnection[Any, Any]],
-        serve: Callable[[Any], Awaitable[None]],
-        *,
-        host: str,
-        port: int,
-        config: StreamConfig,
-        counters: Counters,
-        tls: ssl.SSLContext | None,
-    ) -> None:
-        self._connection = connection
-        self._serve = serve
-        self._host = host
-        self._port = port
-        self._config = config
-        self._counters = counters
-        self._tls = tls
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._connections: set[StreamConnection[Any, Any]] = set()
-
-    @property
-    def port(self) -> int:
-        assert self._server is not None, "known when start() has returned"
-        return int(self._server.sockets[0].getsockname()[1])
-
-    async def start(self) -> None:
-        patience = {} if self._tls is None else {"ssl_handshake_timeout": self._config.handshake_ms / 1_000}
-        try:
-            self._server = await asyncio.start_server(
-                self._accept, self._host, self._port, ssl=self._tls, limit=READ_SIZE, **patience
-            )
-        except OSError as error:
-            raise ConfigurationError(
-                f"cannot listen on {self._host}:{self._port}: {error.strerror}", hint="choose another port, or 0"
-            ) from None
-        log.info("listening", host=self._host, port=self.port)
-
-    async def close(self) -> None:
-        """Accept no more, say goodbye to all, and wait for their `serve` to return, up to linger_ms."""
-        if self._server is None:
-            return
-        self._server.close()
-        tasks = list(self._tasks)
-        await asyncio.gather(*(connection.close() for connection in list(self._connections)))
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=self._config.linger_ms / 1_000)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) >= self._config.connections_max:
-            self._counters.add("connections_refused", cause=Cause.CONNECTION_LIMIT)
-            writer.transport.abort()
-            return
-        task = asyncio.get_running_loop().create_task(self._converse(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = self._connection(reader, writer)
-        self._connections.add(connection)
-        try:
-            await connection.opened()
-            await self._serve(connection)
-        except PenstockError as error:
-            if not connection.is_over:
-                log.error("connection_failed", address=connection.address, code=error.code, error=str(error))
-        except Exception as error:
-            log.error("connection_failed", address=connection.address, error=repr(error))
-        finally:
-            await connection.close()
-            self._connections.discard(connection)
 
 
 async def open_stream(
