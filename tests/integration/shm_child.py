@@ -17,6 +17,7 @@ from penstock.shm import RegionReader, RegionWriter, RingReader, RingWriter
 
 PAYLOAD_SIZE = 128
 PART_SIZES = [48, 32, 48]
+DIE_SIZE = 1 << 15  # takes so long to write that a kill nearly always comes inside
 NS_PER_SECOND = 1_000_000_000
 RING_CAPACITY = 1 << 26
 
@@ -93,6 +94,51 @@ def read_ring(path: str, wait: str) -> None:
             say("interrupted")
 
 
+def write_partly(path: str) -> None:
+    """Number alternate updates of bid and common, and of common and ask, until killed."""
+    bid, common, ask = PART_SIZES
+    with RegionWriter.create(1, PART_SIZES) as region, Handover(path) as handover:
+        region.write(0, payload_of(1))
+        handover.offer("region", region.segment)
+        say("ready")
+        number = 1
+        while True:
+            number += 1
+            region.write(0, payload_of(number)[: bid + common])
+            number += 1
+            region.write(0, payload_of(number)[: common + ask], first_part=1)
+
+
+def read_partly(path: str, reads: str) -> None:
+    """Each part is of one update; the common part of the newest, and so is the side that was written with it."""
+    torn = mixed = last = 0
+    with receive_segment(path, "region") as segment, RegionReader(segment) as region:
+        for _ in range(int(reads)):
+            record = region.read(0, timeout_ns=10 * NS_PER_SECOND)
+            assert record is not None
+            newest = record.update_count
+            sides = (newest, newest, newest - 1) if newest % 2 == 0 else (max(1, newest - 1), newest, newest)
+            torn += record.payload != b"".join(
+                struct.pack("<Q", number) * (size // 8)
+                for number, size in zip(record.part_update_counts, PART_SIZES, strict=True)
+            )
+            mixed += record.part_update_counts != sides
+            mixed += newest < last
+            last = newest
+    say(json.dumps({"torn": torn, "mixed": mixed, "last": last}))
+
+
+def die_inside(path: str) -> None:
+    """Write a region of two records: the first one whole, the second one until this process is killed inside."""
+    with RegionWriter.create(2, [DIE_SIZE]) as region, Handover(path) as handover:
+        region.write(0, bytes(DIE_SIZE))
+        handover.offer("region", region.segment)
+        say("ready")
+        payload = bytes(DIE_SIZE)
+        while True:
+            region.write(1, payload)
+
+
 def repair_region(deaths: str) -> None:
     """Kill writers of one region until so many died inside a write; repair it each time."""
     rounds = inside = torn = 0
@@ -138,7 +184,18 @@ def say(text: str) -> None:
 
 
 ROLES: dict[str, Callable[..., None]] = {
-    role.__name__: role for role in (write_ring, overrun_ring, write_region, read_region, read_ring, repair_region)
+    role.__name__: role
+    for role in (
+        write_ring,
+        overrun_ring,
+        write_region,
+        read_region,
+        write_partly,
+        read_partly,
+        die_inside,
+        read_ring,
+        repair_region,
+    )
 }
 
 if __name__ == "__main__":

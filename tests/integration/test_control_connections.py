@@ -248,6 +248,75 @@ def test_a_slow_application_is_waited_for() -> None:
     run(main())
 
 
+async def never_reads(connection: Any) -> None:
+    await connection._over.wait()
+
+
+def test_the_end_of_a_peer_is_noticed_although_nothing_is_read() -> None:
+    async def main() -> None:
+        config = ControlConfig(inbox_messages_max=1, ping_ms=20, linger_ms=100)
+        async with serving(never_reads, config=config) as server:
+            connection = await connect(server)
+            for number in range(20):
+                await connection.send(Number(number, "x" * 50_000))
+            connection._writer.transport.abort()
+            await until(lambda: server.counters.by_cause("connections_closed") == {"cut": 1})
+            await connection.close()
+
+    run(main())
+
+
+def test_a_dead_peer_is_noticed_after_the_inbox_was_full() -> None:
+    async def main() -> None:
+        config = ControlConfig(inbox_messages_max=1, ping_ms=20, silence_ms=100)
+        async with serving(config=config) as server:
+            connection = await connect(server)
+            data = b"".join(encode_frame(ECHO.encode(Number(number), 1_000)) for number in range(10))
+            connection._writer.write(data)  # in one piece: more than the inbox takes
+            assert [await connection.receive() for _ in range(10)] == [Number(number) for number in range(10)]
+            connection._runner.stop()  # it goes on reading, but its session is dead
+            await until(lambda: server.counters.by_cause("connections_closed") == {"silent": 1})
+            connection._fail()
+            await connection.close()
+
+    run(main())
+
+
+def test_a_peer_that_takes_bytes_slowly_is_waited_for() -> None:
+    """The whole takes several times write_ms, but some bytes go all the time."""
+    size = 1_500_000
+
+    async def send_much(connection: Any) -> None:
+        connection._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
+        await connection.receive()
+        await connection.send(Say("x" * size))
+
+    async def main() -> None:
+        config = ControlConfig(write_ms=400, write_size_max=4_096, message_size_max=2 * size)
+        async with serving(send_much, config=config) as server:
+
+            async def link(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                far_reader, far_writer = await asyncio.open_connection("127.0.0.1", server.port, limit=8_192)
+                await asyncio.gather(carry(reader, far_writer, 0), carry(far_reader, writer, 0.01))
+
+            async with await asyncio.start_server(link, "127.0.0.1", 0) as slow:
+                port = slow.sockets[0].getsockname()[1]
+                connection = await connect_control(ECHO, "127.0.0.1", port, node="client", config=config)
+                async with connection:
+                    await connection.send(Say("go on"))
+                    assert await connection.receive() == Say("x" * size)
+
+    run(main())
+
+
+async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pause_seconds: float) -> None:
+    while data := await reader.read(8_192):
+        writer.write(data)
+        await writer.drain()
+        await asyncio.sleep(pause_seconds)
+    writer.close()
+
+
 def test_connections_beyond_the_limit_are_refused() -> None:
     async def main() -> None:
         async with serving(config=ControlConfig(connections_max=3)) as server:
@@ -346,5 +415,34 @@ def test_tls(certificate: Path) -> None:
             with pytest.raises((ConnectionLostError, RemoteProtocolError)):
                 await connect(server, secret=SECRET)  # plain bytes on a TLS port
             await is_serving(server, tls=client_tls, secret=SECRET)
+
+    run(main())
+
+
+@pytest.mark.spec("OPS-2")
+def test_connections_in_a_tls_handshake_count(certificate: Path) -> None:
+    server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_tls.load_cert_chain(certificate)
+    client_tls = ssl.create_default_context(cafile=str(certificate))
+
+    async def main() -> None:
+        config = ControlConfig(connections_max=2, handshake_ms=60_000, linger_ms=100)
+        async with serving(tls=server_tls, config=config) as server:
+            silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
+            await until(lambda: len(server._tasks) == 2)
+            assert await answer_to(server, b"") == b""
+            assert server.counters.by_cause("connections_refused") == {"connection_limit": 1}
+            silent[0][1].write(b"no TLS at all, but enough of it to be sure")
+            for _, writer in silent:
+                writer.close()
+                await writer.wait_closed()
+            await until(lambda: server.counters.by_cause("connections_refused").get("handshake") == 2)
+            await until(lambda: not server._tasks)
+            await is_serving(server, tls=client_tls)
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            await until(lambda: server._tasks)
+        assert await reader.read() == b""  # a server that stops waits for no handshake
+        writer.close()
+        await writer.wait_closed()
 
     run(main())

@@ -26,7 +26,16 @@ from penstock.base.errors import (
 )
 from penstock.journal import JournalConfig, JournalReader, JournalWriter, Record
 from penstock.journal.client import follow_remote, follow_remote_batches
-from penstock.journal.messages import CONNECTION, PROTOCOL, CaughtUp, Records, cut_batch, decode_records, encode_records
+from penstock.journal.messages import (
+    CONNECTION,
+    PROTOCOL,
+    CaughtUp,
+    Follow,
+    Records,
+    cut_batch,
+    decode_records,
+    encode_records,
+)
 from penstock.journal.reader import RecordBatch
 from penstock.journal.server import JournalServer
 from penstock.net.control_driver import ControlServer, connect_control
@@ -103,6 +112,24 @@ def test_from_a_place_to_the_newest(path: Path, place: dict[str, int], expected:
         async with JournalServer(path) as server:
             found = [each async for each in follow_remote("127.0.0.1", server.port, is_live=False, **place)]
             assert [each.sequence for each in found] == list(range(expected, 401))
+
+    run(test)
+
+
+def test_a_follower_that_talks_on_is_cut_off(path: Path) -> None:
+    fill(path, 1)
+
+    async def test() -> None:
+        async with JournalServer(path) as server:
+            talker = await connect_control(PROTOCOL, "127.0.0.1", server.port, node="talker", config=CONNECTION)
+            await talker.send(Follow(1))
+            await talker.send(Follow(1))
+            while await talker.receive() is not None:  # until the server's goodbye
+                continue
+            await talker.close()
+            while server._connections:
+                await asyncio.sleep(0.002)
+            assert server.counters.by_cause("connections_closed") == {"closed": 1}
 
     run(test)
 

@@ -25,6 +25,7 @@ CHILD = Path(__file__).with_name("shm_child.py")
 PATIENCE_SECONDS = 120
 READERS = 3
 READS, READS_SOAK = 100_000, 10_000_000
+ROUNDS_MAX = 50
 KILLS, KILLS_SOAK = 4, 200
 
 
@@ -86,6 +87,46 @@ def test_no_reader_ever_gets_a_torn_record(path: str) -> None:
 @pytest.mark.spec("ADPT-4")
 def test_no_reader_ever_gets_a_torn_record_for_long(path: str) -> None:
     hunt(path, READS_SOAK)
+
+
+def hunt_partly(path: str, reads: int) -> None:
+    with child("write_partly", path) as writer:
+        ready(writer)
+        with ExitStack() as stack:
+            readers = [stack.enter_context(child("read_partly", path, str(reads))) for _ in range(READERS)]
+            answers = [said(reader) for reader in readers]
+    for answer in answers:
+        assert answer["torn"] == answer["mixed"] == 0
+        assert answer["last"] > 0
+
+
+@pytest.mark.spec("ADPT-1", "ADPT-4")
+def test_a_side_is_always_read_with_the_common_part_it_was_written_with(path: str) -> None:
+    hunt_partly(path, READS)
+
+
+@pytest.mark.soak
+@pytest.mark.spec("ADPT-4")
+def test_a_side_is_always_read_with_the_common_part_it_was_written_with_for_long(path: str) -> None:
+    hunt_partly(path, READS_SOAK)
+
+
+@pytest.mark.spec("ADPT-4")
+def test_a_reader_does_not_wait_for_a_writer_that_died_inside_a_write(path: str) -> None:
+    for _ in range(ROUNDS_MAX):
+        with child("die_inside", path) as writer:
+            ready(writer)
+            with receive_segment(path, "region") as segment, RegionReader(segment) as reader:
+                writer.kill()
+                writer.wait()
+                first = reader.read(0, timeout_ns=None)  # at rest: as ever
+                assert first is not None
+                assert first.update_count == 1
+                try:
+                    reader.read(1, timeout_ns=None)
+                except ProducerGoneError:
+                    return
+    pytest.fail("no writer was killed inside a write")
 
 
 @pytest.mark.spec("CRIT-1", "CRIT-2")
@@ -201,6 +242,6 @@ def is_readable_or_torn(reader: RegionReader) -> bool:
     """The consumer's mapping outlives the producer."""
     try:
         record = reader.read(0)
-    except RecordUnavailableError:
+    except (RecordUnavailableError, ProducerGoneError):
         return True
     return record is not None and is_whole(record.payload)

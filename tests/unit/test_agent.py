@@ -12,6 +12,7 @@ from penstock.base.core import Tick
 from penstock.base.errors import LimitError, LocalProtocolError, TopicError
 from penstock.middleware import Close, Closed, Multicast, OutgoingMessage, Publish, Publisher
 from penstock.net import CoreRunner, run_agent
+from penstock.net.events import SendBytes
 from penstock.wire import PacketFlag, decode
 from unit.middleware_kit import GROUP, publisher
 from unit.net_kit import MS, run, until
@@ -156,22 +157,24 @@ def test_a_refusal_is_the_callers_and_no_failure() -> None:
 
 
 @pytest.mark.parametrize("how", ["handle", "give"])
-def test_a_failure_ends_the_run_and_tells_its_story(how: str, lines: StringIO) -> None:
+def test_a_failure_ends_the_run_and_tells_its_story_without_secrets(how: str, lines: StringIO) -> None:
     log.configure(style="json", stream=lines)
+    handshake = SendBytes(b"Authorization: password")
     done: list[Any] = []
 
     async def main(stop: asyncio.Event) -> None:
         runner = CoreRunner(Toy(), done.append)
-        for event in ("before", "fail", "after"):
+        for event in (handshake, "fail", "after"):
             getattr(runner, how)(event)
         await runner.run(stop)
 
     assert run_agent(main, name="toy") == 1
-    assert done == ["before"]
+    assert done == [handshake]
+    assert "password" not in lines.getvalue()
     said = [json.loads(line) for line in lines.getvalue().splitlines()]
     (failure,) = [each for each in said if each["event"] == "core_failed"]
     assert failure["core"] == "Toy"
-    assert failure["events"] == ["'before'", "'fail'"]
+    assert failure["events"] == ["SendBytes(data: 23)", "str()"]
     assert "the toy broke" in failure["error"]
     assert [each["event"] for each in said] == ["agent_started", "core_failed", "agent_failed", "agent_stopped"]
 

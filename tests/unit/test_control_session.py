@@ -27,6 +27,7 @@ from penstock.net.events import (
     EndOfStream,
     Opened,
     ReadingPaused,
+    ReadingResumed,
     Received,
     Send,
 )
@@ -222,6 +223,15 @@ def test_silence_is_not_the_peers_fault_while_we_do_not_read() -> None:
     client.handle(ReadingPaused(), 0)
     assert not [each for each in client.handle(Tick(), 10_000 * MS) if not sent([each])]
     client.handle(BytesReceived(sent(server.handle(Send(Say("late")), 0))), 10_000 * MS)
+    assert ended(client.handle(Tick(), 10_250 * MS)).cause == Cause.SILENT
+
+
+def test_silence_counts_again_when_we_read_again() -> None:
+    client, _ = pair(config=ControlConfig(ping_ms=100, silence_ms=250))
+    client.handle(ReadingPaused(), 0)
+    client.handle(ReadingResumed(), 10_000 * MS)
+    assert not [each for each in client.handle(Tick(), 10_249 * MS) if not sent([each])]
+    assert client.next_deadline_ns() == 10_250 * MS
     assert ended(client.handle(Tick(), 10_250 * MS)).cause == Cause.SILENT
 
 

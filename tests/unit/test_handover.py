@@ -1,5 +1,6 @@
 """The handover of segments, over real sockets: who gets in, who does not, and what either side learns."""
 
+import errno
 import json
 import os
 import socket
@@ -7,7 +8,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,81 @@ def test_a_socket_that_a_dead_process_left_is_replaced(ring: RingWriter, path: s
     with pytest.raises(HandoverError, match="is no socket"):
         Handover(path)
     assert Path(path).read_text() == "a file"
+
+
+def test_of_many_that_start_at_once_one_listens(path: str) -> None:
+    """None of them takes a socket that is just being made for one that a dead process left."""
+    for _ in range(20):
+        barrier = threading.Barrier(6)
+        outcomes: list[Handover | HandoverError] = []
+
+        def start(barrier: threading.Barrier = barrier, outcomes: list[Handover | HandoverError] = outcomes) -> None:
+            barrier.wait()
+            try:
+                outcomes.append(Handover(path))
+            except HandoverError as error:
+                outcomes.append(error)
+
+        threads = [threading.Thread(target=start) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        handovers = [each for each in outcomes if isinstance(each, Handover)]
+        for handover in handovers:
+            handover.close()
+        assert len(handovers) == 1
+        errors = [each.what for each in outcomes if isinstance(each, HandoverError)]
+        assert errors == ["another process listens there"] * 5
+
+
+def test_a_listener_with_a_full_backlog_is_no_stale_one(path: str) -> None:
+    Path(path).parent.mkdir(mode=0o700)
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        listener.bind(path)
+        listener.listen(0)
+        while True:
+            waiting = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            waiting.setblocking(False)
+            if waiting.connect_ex(path) == errno.EAGAIN:
+                break
+        with pytest.raises(HandoverError, match="another process listens there"):
+            Handover(path)
+
+
+def test_a_forked_child_keeps_no_lifeline(ring: RingWriter, path: str) -> None:
+    """The child lives on, and neither it nor its end disturbs what its parent has."""
+    with Handover(path) as handover:
+        handover.offer("ring", ring.segment)
+        with receive_segment(path, "ring") as segment:
+            wait_until(lambda: len(handover.consumers()) == 1)
+            with child_that_waits(handover) as answer:
+                assert answer == b"closed"
+                assert segment.lifeline is not None
+                assert segment.lifeline.peer_is_alive()
+                handover.close()
+                wait_until(lambda: segment.lifeline is not None and not segment.lifeline.peer_is_alive())
+                with pytest.raises(HandoverError, match="No such file"):
+                    receive_segment(path, "ring")
+
+
+@contextmanager
+def child_that_waits(handover: Handover) -> Iterator[bytes]:
+    """A fork of this process, which says whether it has the listener and lives until the end."""
+    ours, its = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        its.send(b"closed" if handover._listener.fileno() < 0 else b"open")
+        its.recv(1)
+        os._exit(0)
+    its.close()
+    try:
+        yield ours.recv(10)
+    finally:
+        ours.close()
+        os.waitpid(pid, 0)
 
 
 def test_paths_that_cannot_be(tmp_path: Path) -> None:

@@ -315,6 +315,54 @@ def test_the_writer_rings_only_for_a_reader_that_sleeps(writer: RingWriter) -> N
     assert read == [b"asleep"]
 
 
+@pytest.mark.spec("CRIT-4", "CRIT-5")
+def test_a_restart_wakes_a_reader_that_waits_at_the_end(writer: RingWriter) -> None:
+    with mmap.mmap(writer.segment.fds[1], 4) as doorbell, RingReader(writer.segment, wait="block") as reader:
+        writer.write(b"old")
+        assert reader.read() == b"old"
+        found: list[Exception] = []
+
+        def read() -> None:
+            try:
+                reader.read()
+            except OverrunError as error:
+                found.append(error)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        deadline = time.monotonic() + 60
+        while doorbell[:] != b"\1\0\0\0":
+            assert time.monotonic() < deadline, "the reader does not say that it sleeps"
+        writer.restart()
+        assert doorbell[:] == bytes(4)
+        thread.join(60)
+        assert not thread.is_alive()
+        assert len(found) == 1
+        assert reader.restart()
+        writer.write(b"new")
+        assert reader.read(0) == b"new"
+
+
+@pytest.mark.spec("CRIT-4")
+@pytest.mark.parametrize("read_before", [0, 1, 2, 3])
+@pytest.mark.parametrize("written_after", [0, 1, 3])
+def test_a_reader_of_before_a_restart_never_takes_it_for_silence(
+    writer: RingWriter, reader: RingReader, read_before: int, written_after: int
+) -> None:
+    writer.write_many([b"a", b"b", b"c"])
+    for _ in range(read_before):
+        reader.read()
+    writer.restart()
+    for _ in range(written_after):
+        writer.write(b"n")
+    if read_before > written_after:  # what neither the new events nor the blank header behind them has hit
+        assert [reader.read(0) for _ in range(3 - read_before)] == [b"a", b"b", b"c"][read_before:]
+    with pytest.raises(OverrunError):
+        reader.read(0)
+    assert reader.restart()
+    assert [reader.read(0) for _ in range(written_after + 1)] == [b"n"] * written_after + [None]
+
+
 @pytest.mark.parametrize("wait", ["spin", "block"])
 def test_two_rings_back_and_forth(writer: RingWriter, wait: str) -> None:
     rounds = 1_000

@@ -8,7 +8,17 @@ from penstock.base.core import Tick
 from penstock.base.counters import Cause
 from penstock.base.errors import ConnectionLostError, LocalProtocolError, RefusedError, RemoteProtocolError
 from penstock.net.config import WebSocketConfig
-from penstock.net.events import BytesReceived, Close, Connected, EndOfStream, Opened, ReadingPaused, Received, Send
+from penstock.net.events import (
+    BytesReceived,
+    Close,
+    Connected,
+    EndOfStream,
+    Opened,
+    ReadingPaused,
+    ReadingResumed,
+    Received,
+    Send,
+)
 from penstock.net.websocket import WebSocketClientSession, WebSocketPeer, WebSocketServerSession, WebSocketSession
 from unit.net_kit import MS, converse, ended, exchange, of, sent
 
@@ -162,6 +172,10 @@ def test_silence_is_not_the_peers_fault_while_we_do_not_read() -> None:
     a, _ = pair(WebSocketConfig(ping_ms=100, silence_ms=250))
     a.handle(ReadingPaused(), 0)
     assert sent(a.handle(Tick(), 9_000 * MS))
+    a.handle(ReadingResumed(), 9_050 * MS)  # from here on it is
+    assert sent(a.handle(Tick(), 9_299 * MS))
+    assert a.next_deadline_ns() == 9_300 * MS
+    assert ended(a.handle(Tick(), 9_300 * MS)).cause == Cause.SILENT
 
 
 def test_fragments_make_one_message_up_to_their_bounds() -> None:

@@ -7,6 +7,7 @@ A follower that does not keep up is sent to as fast as it takes; what it has not
 """
 
 import asyncio
+import contextlib
 import itertools
 import ssl
 from pathlib import Path
@@ -74,6 +75,7 @@ class JournalServer(ControlServer):
         if not isinstance(wish, Follow) or (wish.from_sequence is not None and wish.from_time_ns is not None):
             raise RemoteProtocolError(f"a follower says where to begin, not {type(wish).__name__}")
         log.info("follower", peer=connection.peer.node, address=connection.address, wish=wish)
+        hearing = asyncio.get_running_loop().create_task(_refuse_more(connection))
         try:
             with JournalReader.open(self._path, self._follow) as reader:
                 await asyncio.to_thread(_seek, reader, wish)
@@ -85,6 +87,9 @@ class JournalServer(ControlServer):
                 raise
             log.error("journal_unavailable", path=str(self._path), code=error.code, error=str(error))
             await connection.send(Unavailable(error.code, str(error)[:TEXT_MAX]))
+        finally:
+            hearing.cancel()
+            await asyncio.wait([hearing])
 
     async def _send_all(self, connection: ControlConnection[JournalMessage], reader: JournalReader) -> None:
         wait_us, is_caught_up = self._follow.poll_min_us, False
@@ -105,6 +110,15 @@ class JournalServer(ControlServer):
         for start, end in itertools.pairwise(cuts):
             await connection.send(encode_records(batch, start, end))
             self.counters.add("records_served", end - start)
+
+
+async def _refuse_more(connection: ControlConnection[JournalMessage]) -> None:
+    """A follower has said where to begin, and that is all. Why its connection ends, whoever sends to it learns too."""
+    with contextlib.suppress(PenstockError):
+        message = await connection.receive()
+        if message is not None:
+            log.warning("follower_refused", address=connection.address, said=type(message).__name__)
+            await connection.close("a follower says where to begin, once")
 
 
 def _seek(reader: JournalReader, wish: Follow) -> None:

@@ -12,7 +12,7 @@ import asyncio
 import signal
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sized
 from typing import Any, Generic, TypeVar
 
 import uvloop
@@ -25,7 +25,6 @@ from penstock.base.log import logger
 EVENTS_PER_TURN = 64
 EVENTS_MAX = 65_536
 STORY_EVENTS = 8
-STORY_TEXT_MAX = 300
 STOP_SECONDS = 10.0
 
 log = logger("agent")
@@ -141,7 +140,7 @@ class CoreRunner(Generic[E, I]):
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        story = [repr(event)[:STORY_TEXT_MAX] for event in self._story]
+        story = [_outline(event) for event in self._story]
         log.error("core_failed", core=type(self._core).__name__, error=repr(error), events=story)
         self.stop()
         if not self.failed.done():
@@ -166,6 +165,16 @@ class CoreRunner(Generic[E, I]):
         if deadline_ns is not None and deadline_ns <= self._clock.now_ns():
             self._step(Tick())
         self._arm()
+
+
+def _outline(event: object) -> str:
+    """An event's type and the sizes of what it holds: its contents may be secrets."""
+    sizes = [
+        f"{name}: {len(value)}"
+        for name in getattr(event, "__struct_fields__", ())
+        if isinstance(value := getattr(event, name), Sized)
+    ]
+    return f"{type(event).__name__}({', '.join(sizes)})"
 
 
 def run_agent(

@@ -19,7 +19,8 @@ from penstock.net.control import NONCE_SIZE, ControlProtocol
 from penstock.net.events import ClockSampled
 from penstock.net.secret import Secret
 from penstock.net.session import ControlSession, Peer, Side
-from penstock.net.stream import StreamConnection, StreamServer, is_loopback, open_stream
+from penstock.net.stream import StreamConnection, is_loopback, open_stream
+from penstock.net.stream_server import StreamServer
 
 M = TypeVar("M")
 

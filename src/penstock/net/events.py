@@ -1,6 +1,7 @@
 """The grammar of connections: what the cores on a byte stream are told (events) and what they answer (instructions).
 
-    ControlSession, WebSocketSession:   Connected, BytesReceived, EndOfStream, ReadingPaused, Send, Close, Tick
+    ControlSession, WebSocketSession:   Connected, BytesReceived, EndOfStream, ReadingPaused, ReadingResumed, Send,
+                                        Close, Tick
                                         -> SendBytes, Opened, Received, ClockSampled, Disconnect
 
 A session answers with Opened at most once, with Received only after it, and with Disconnect exactly once and last.
@@ -35,7 +36,11 @@ class EndOfStream(msgspec.Struct, frozen=True):
 
 
 class ReadingPaused(msgspec.Struct, frozen=True):
-    """The application is behind, so no bytes are taken for now: until some come, silence is not the peer's fault."""
+    """The application is behind, so no bytes are taken until ReadingResumed: silence is not the peer's fault."""
+
+
+class ReadingResumed(msgspec.Struct, frozen=True):
+    """Bytes are taken again: from now on the peer must be heard of."""
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -53,7 +58,7 @@ class Close(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-SessionEvent: TypeAlias = Connected | BytesReceived | EndOfStream | ReadingPaused | Send | Close | Tick
+SessionEvent: TypeAlias = Connected | BytesReceived | EndOfStream | ReadingPaused | ReadingResumed | Send | Close | Tick
 
 
 # Instructions

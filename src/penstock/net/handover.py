@@ -44,7 +44,7 @@ from penstock.net.handshake import (
     decode_answer,
 )
 from penstock.net.secret import Secret
-from penstock.net.unix import Connection, close_all, connect, is_abstract, listen
+from penstock.net.unix import Connection, accept, close_all, connect, is_abstract, listen
 
 TIMEOUT_NS_DEFAULT = 5 * NS_PER_SECOND
 ACCEPT_PAUSE_SECONDS = 0.1
@@ -252,7 +252,7 @@ class Handover:
     def _accept(self, selector: selectors.BaseSelector) -> None:
         deadline_ns = time.monotonic_ns() + self._config.handshake_timeout_ms * NS_PER_MS
         try:
-            peer = _Peer(Connection(self._listener.accept()[0]), deadline_ns)
+            peer = _Peer(accept(self._listener), deadline_ns)
         except OSError as error:  # out of descriptors, or the peer is gone already
             log.warning("accept_failed", error=error.strerror)
             self._is_stopping.wait(ACCEPT_PAUSE_SECONDS)

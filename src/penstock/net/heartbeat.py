@@ -14,11 +14,11 @@ class Heartbeat:
         self._silence_due_ns: int | None = now_ns + self._silence_ns
 
     def heard(self, now_ns: int) -> None:
-        """The peer sent something."""
+        """The peer sent something, or is listened to again."""
         self._silence_due_ns = now_ns + self._silence_ns
 
     def pause(self) -> None:
-        """Nothing is read: silence means nothing until heard() is called again."""
+        """Nothing is read: silence means nothing until heard() is called."""
         self._silence_due_ns = None
 
     def is_silent(self, now_ns: int) -> bool:

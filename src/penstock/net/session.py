@@ -58,6 +58,7 @@ from penstock.net.events import (
     EndOfStream,
     Opened,
     ReadingPaused,
+    ReadingResumed,
     Received,
     Send,
     SendBytes,
@@ -142,6 +143,9 @@ class ControlSession(Generic[M]):
             case ReadingPaused():
                 if self._heartbeat is not None:
                     self._heartbeat.pause()
+            case ReadingResumed():
+                if self._heartbeat is not None:
+                    self._heartbeat.heard(now_ns)
             case Close():
                 if self._state is _State.OPEN:
                     self._send(Goodbye(event.reason[:256]))

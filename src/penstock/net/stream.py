@@ -1,20 +1,21 @@
 """Runs a session core (net/events.py) on a TCP connection with asyncio: reading, writing, back-pressure, end.
 
 Everything is bounded: what is read ahead (inbox), what is written ahead (a sender waits, and a peer that takes nothing
-for too long is cut off), how many connections a server has, how long a handshake and an end may take.
+for too long is cut off), how long a handshake and an end may take.
 """
 
 import asyncio
+import contextlib
 import ipaddress
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Generic, Self, TypeVar
+from collections.abc import AsyncIterator
+from typing import Generic, Self, TypeVar
 
 from penstock.base.clock import Clock, SystemClock
 from penstock.base.core import Core
 from penstock.base.counters import Cause, Counters
-from penstock.base.errors import ConfigurationError, ConnectionLostError, PenstockError, UnreachableError
+from penstock.base.errors import ConnectionLostError, UnreachableError
 from penstock.base.log import logger
 from penstock.net.agent import CoreRunner
 from penstock.net.config import StreamConfig
@@ -27,6 +28,7 @@ from penstock.net.events import (
     EndOfStream,
     Opened,
     ReadingPaused,
+    ReadingResumed,
     Received,
     Send,
     SendBytes,
@@ -45,7 +47,7 @@ P = TypeVar("P")
 class StreamConnection(Generic[M, P]):
     """One connection: send(), receive() or `async for`, close(). M is what its messages are, P what describes a peer.
 
-    Made by a StreamServer or by connect_stream(), after the handshake.
+    Made by a StreamServer, or on a stream of open_stream(); opened() returns after the handshake.
     """
 
     def __init__(
@@ -69,6 +71,8 @@ class StreamConnection(Generic[M, P]):
         self._changed = asyncio.Event()  # of _peer, _inbox or _end, for whoever waits in receive()
         self._room = asyncio.Event()
         self._sending = asyncio.Lock()
+        self._written_size = 0
+        self._lost = asyncio.Event()  # the socket is closed, by whomever
         self._end: Disconnect | None = None
         self._over = asyncio.Event()
         self._runner: CoreRunner[SessionEvent, SessionInstruction] = CoreRunner(core, self._carry_out, clock=self.clock)
@@ -157,11 +161,13 @@ class StreamConnection(Generic[M, P]):
         self._runner.handle(Connected())
         reading = asyncio.get_running_loop().create_task(self._read())
         reading.add_done_callback(self._on_reading_done)
+        losing = asyncio.get_running_loop().create_task(self._notice_loss())
         await self._over.wait()
         reading.cancel()
         await asyncio.wait([reading])
         self._runner.stop()
         await self._linger()
+        await losing
 
     async def _read(self) -> None:
         while True:
@@ -177,21 +183,40 @@ class StreamConnection(Generic[M, P]):
                 await self._wait_for_room()
 
     async def _wait_for_room(self) -> None:
-        while len(self._inbox) >= self._config.inbox_messages_max:
-            self._runner.handle(ReadingPaused())
+        self._runner.handle(ReadingPaused())
+        while len(self._inbox) >= self._config.inbox_messages_max and not self._lost.is_set():
             self._room.clear()
             await self._room.wait()
+        self._runner.handle(ReadingResumed())
+
+    async def _notice_loss(self) -> None:
+        """While nothing is read, only what is written (a ping, at the latest) shows that the peer is gone."""
+        try:
+            await self._writer.wait_closed()
+        except OSError as error:
+            log.debug("connection_lost", address=self.address, error=repr(error))
+        self._lost.set()
+        self._room.set()
 
     async def _drain(self) -> None:
+        """Wait until the peer has taken enough; one that takes no bytes at all for write_ms is cut off."""
+        taken_size, taken_size_before = self._taken_size(), -1
         try:
-            async with asyncio.timeout(self._config.write_ms / 1_000):
-                await self._writer.drain()
-        except TimeoutError:
-            what = f"the peer took no bytes for {self._config.write_ms} ms"
-            self._finish(Disconnect(Cause.SLOW, ConnectionLostError(what)))
-            self._writer.transport.abort()
+            while taken_size > taken_size_before:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._config.write_ms / 1_000):
+                        await self._writer.drain()
+                        return
+                taken_size, taken_size_before = self._taken_size(), taken_size
         except OSError:
             self._runner.handle(EndOfStream())
+            return
+        what = f"the peer took no bytes for {self._config.write_ms} ms"
+        self._finish(Disconnect(Cause.SLOW, ConnectionLostError(what)))
+        self._writer.transport.abort()
+
+    def _taken_size(self) -> int:
+        return self._written_size - self._writer.transport.get_write_buffer_size()
 
     async def _linger(self) -> None:
         """Let the last words out. Closing while unread bytes lie here would reset the connection and destroy them."""
@@ -202,7 +227,7 @@ class StreamConnection(Generic[M, P]):
                     while await self._reader.read(READ_SIZE):
                         continue
                 self._writer.close()
-                await self._writer.wait_closed()
+                await self._lost.wait()
         except (OSError, TimeoutError) as error:
             log.debug("connection_aborted", address=self.address, error=repr(error))
             self._writer.transport.abort()
@@ -212,6 +237,7 @@ class StreamConnection(Generic[M, P]):
             case SendBytes():
                 if not self._writer.is_closing():  # else reading will find out
                     self._writer.write(instruction.data)
+                    self._written_size += len(instruction.data)
             case Received():
                 self._inbox.append(instruction.message)
                 self._changed.set()
@@ -245,96 +271,6 @@ class StreamConnection(Generic[M, P]):
 
     def _fail(self) -> None:
         self._finish(Disconnect(Cause.FAILED, ConnectionLostError("this side failed", hint="its log says how")))
-
-
-class StreamServer:
-    """Accepts connections and has `serve(connection)` called for each whose handshake succeeds, until close().
-
-    What `serve` raises ends its connection and is logged. Port 0 takes a free one.
-    """
-
-    def __init__(
-        self,
-        connection: Callable[[asyncio.StreamReader, asyncio.StreamWriter], StreamConnection[Any, Any]],
-        serve: Callable[[Any], Awaitable[None]],
-        *,
-        host: str,
-        port: int,
-        config: StreamConfig,
-        counters: Counters,
-        tls: ssl.SSLContext | None,
-    ) -> None:
-        self._connection = connection
-        self._serve = serve
-        self._host = host
-        self._port = port
-        self._config = config
-        self._counters = counters
-        self._tls = tls
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._connections: set[StreamConnection[Any, Any]] = set()
-
-    @property
-    def port(self) -> int:
-        assert self._server is not None, "known when start() has returned"
-        return int(self._server.sockets[0].getsockname()[1])
-
-    async def start(self) -> None:
-        patience = {} if self._tls is None else {"ssl_handshake_timeout": self._config.handshake_ms / 1_000}
-        try:
-            self._server = await asyncio.start_server(
-                self._accept, self._host, self._port, ssl=self._tls, limit=READ_SIZE, **patience
-            )
-        except OSError as error:
-            raise ConfigurationError(
-                f"cannot listen on {self._host}:{self._port}: {error.strerror}", hint="choose another port, or 0"
-            ) from None
-        log.info("listening", host=self._host, port=self.port)
-
-    async def close(self) -> None:
-        """Accept no more, say goodbye to all, and wait for their `serve` to return, up to linger_ms."""
-        if self._server is None:
-            return
-        self._server.close()
-        tasks = list(self._tasks)
-        await asyncio.gather(*(connection.close() for connection in list(self._connections)))
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=self._config.linger_ms / 1_000)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) >= self._config.connections_max:
-            self._counters.add("connections_refused", cause=Cause.CONNECTION_LIMIT)
-            writer.transport.abort()
-            return
-        task = asyncio.get_running_loop().create_task(self._converse(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = self._connection(reader, writer)
-        self._connections.add(connection)
-        try:
-            await connection.opened()
-            await self._serve(connection)
-        except PenstockError as error:
-            if not connection.is_over:
-                log.error("connection_failed", address=connection.address, code=error.code, error=str(error))
-        except Exception as error:
-            log.error("connection_failed", address=connection.address, error=repr(error))
-        finally:
-            await connection.close()
-            self._connections.discard(connection)
 
 
 async def open_stream(

@@ -5,17 +5,38 @@ the abstract namespace, of which nothing is left behind however the process ends
 (SOCK_SEQPACKET).
 """
 
+import contextlib
+import errno
+import fcntl
 import os
 import select
 import socket
 import stat
 import struct
+import threading
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import HandoverError
 
 BACKLOG = 16
+
+# A listener's sockets end with its process: a child made by fork would keep them open, and be taken for its parent.
+_unshared: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+_unshared_lock = threading.Lock()
+
+
+def _close_in_child() -> None:
+    for sock in list(_unshared):
+        sock.close()
+    _unshared_lock.release()
+
+
+os.register_at_fork(
+    before=_unshared_lock.acquire, after_in_parent=_unshared_lock.release, after_in_child=_close_in_child
+)
 
 
 class Connection:
@@ -88,16 +109,24 @@ def address(path: str) -> str:
 
 
 def listen(path: str) -> socket.socket:
-    """A socket that listens there; one that a process left behind when it died is replaced."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    """A socket that listens there; one that a process left behind when it died is replaced.
+
+    It and the connections it accept()s are closed in children that this process forks.
+    """
+    with _unshared_lock:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        _unshared.add(listener)
     try:
-        if not is_abstract(path):
+        if is_abstract(path):
+            listener.bind(address(path))
+            listener.listen(BACKLOG)
+        else:
             _check_directory(Path(path).parent)
-            _remove_stale(path)
-        listener.bind(address(path))
-        if not is_abstract(path):
-            os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
-        listener.listen(BACKLOG)
+            with _locked(Path(path).parent):  # a socket that is bound and does not listen yet looks like a stale one
+                _remove_stale(path)
+                listener.bind(path)
+                os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
+                listener.listen(BACKLOG)
         listener.setblocking(False)
     except OSError as error:
         listener.close()
@@ -106,6 +135,25 @@ def listen(path: str) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def accept(listener: socket.socket) -> Connection:
+    """The next connection to a socket of listen(), or an OSError: it does not wait."""
+    with _unshared_lock:
+        sock, _ = listener.accept()
+        _unshared.add(sock)
+    return Connection(sock)
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """One process at a time looks for stale sockets there."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def _check_directory(directory: Path) -> None:
@@ -124,9 +172,10 @@ def _remove_stale(path: str) -> None:
     if not stat.S_ISSOCK(os.lstat(path).st_mode):
         raise HandoverError("is there already and is no socket", where=path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            os.unlink(path)
-            return
-    raise HandoverError("another process listens there", where=path)
+        probe.setblocking(False)
+        error = probe.connect_ex(path)
+    if error in (0, errno.EAGAIN):  # EAGAIN: others wait for it as well
+        raise HandoverError("another process listens there", where=path)
+    if error != errno.ECONNREFUSED:
+        raise OSError(error, os.strerror(error))
+    os.unlink(path)

@@ -38,6 +38,7 @@ from penstock.net.events import (
     EndOfStream,
     Opened,
     ReadingPaused,
+    ReadingResumed,
     Received,
     Send,
     SendBytes,
@@ -99,6 +100,9 @@ class WebSocketSession:
             case ReadingPaused():
                 if self._heartbeat is not None:
                     self._heartbeat.pause()
+            case ReadingResumed():
+                if self._heartbeat is not None:
+                    self._heartbeat.heard(now_ns)
             case Close():
                 self._close(event.reason, now_ns)
             case _:

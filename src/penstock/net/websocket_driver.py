@@ -16,7 +16,8 @@ from websockets.uri import parse_uri
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
 from penstock.net.config import WebSocketConfig
-from penstock.net.stream import StreamConnection, StreamServer, is_loopback, open_stream
+from penstock.net.stream import StreamConnection, is_loopback, open_stream
+from penstock.net.stream_server import StreamServer
 from penstock.net.websocket import WebSocketClientSession, WebSocketMessage, WebSocketPeer, WebSocketServerSession
 
 WebSocketConnection: TypeAlias = StreamConnection[WebSocketMessage, WebSocketPeer]

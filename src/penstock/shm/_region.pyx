@@ -23,7 +23,7 @@ from penstock.shm._memory cimport (
 )
 from penstock.wire._codec cimport load_u16, load_u32, load_u64, store_u16, store_u32, store_u64
 
-from penstock.base.errors import LocalProtocolError, RecordUnavailableError, SharedMemoryError
+from penstock.base.errors import LocalProtocolError, ProducerGoneError, RecordUnavailableError, SharedMemoryError
 from penstock.base.limits import RECORD_SIZE_MAX
 from penstock.base.segment import Segment
 from penstock.shm.memory import SEGMENT_SIZE_MAX, create_memory, open_memory
@@ -33,7 +33,7 @@ crc32c_initialise()
 cdef enum:
     ATTEMPTS = 1_000       # to read a record that is being written, some 50 µs
     NAP_US = 50            # between such series of attempts, while the caller has time
-    NAPS_PER_SLICE = 100   # after which signals are looked at
+    NAPS_PER_SLICE = 100   # after which signals and the producer's life are looked at
 
 assert sizeof(Head) == RECORD_HEADER_SIZE
 assert sizeof(Trailer) == PART_TRAILER_SIZE
@@ -321,10 +321,11 @@ cdef class RegionRecord:
 cdef class RegionReader(Region):
     """A consumer's end. Any number of threads, and of readers, may share a region.
 
-    With a `model`, records have a `message`. The segment stays the caller's to close.
+    With a `model`, records have a `message`. The segment stays the caller's to close, after the reader.
     """
 
     cdef object _model
+    cdef object _lifeline
 
     def __init__(self, segment not None, model = None):
         if segment.kind != "region" or len(segment.fds) != 1:
@@ -339,12 +340,14 @@ cdef class RegionReader(Region):
         mapping.populate()
         self._mapping = mapping
         self._model = model
+        self._lifeline = segment.lifeline
 
     def read(self, index, timeout_ns = 0) -> RegionRecord | None:
         """A coherent copy of a record, None if it was never written.
 
         While it is being written the read is repeated, for some 50 µs or `timeout_ns`, whichever is longer; then it is
-        a RecordUnavailableError. None as time-out waits without end.
+        a RecordUnavailableError, or a ProducerGoneError if nobody is left to end the write. None as time-out waits
+        without end. What a producer wrote before it went is read as ever.
         """
         cdef Mapping mapping = self.mapping()
         cdef RegionRecord record = RegionRecord.__new__(RegionRecord)
@@ -426,6 +429,14 @@ cdef class RegionReader(Region):
                 if state == STATE_COHERENT or state == STATE_NEVER_WRITTEN:
                     break
                 PyErr_CheckSignals()
+                if self._lifeline is not None and not self._lifeline.peer_is_alive():
+                    state = take_record(&self._geometry, place, payload, head, part_generations)
+                    if state == STATE_COHERENT: # it ended the write before it went
+                        break
+                    raise ProducerGoneError(
+                        f"the producer is gone, and left record {place} half written",
+                        hint="connect again: the next one makes a new region",
+                    )
                 if monotonic_ns() >= deadline_ns:
                     raise unavailable(place, state)
         return state == STATE_COHERENT

@@ -161,13 +161,17 @@ cdef class RingWriter:
     def restart(self) -> None:
         """Begin again at sequence 1 and the ring's base with a new token; then the reader's restart() succeeds.
 
-        What the reader has not read is lost to it.
+        A reader finds itself overrun at the latest where this writer was, and does so at once if it waits there.
         """
         self.check_open()
         cdef uint8_t *token_at = self._mapping.start + RING_TOKEN_AT
+        cdef uint8_t *blank_at = self._cursor.events + self._cursor.at
         cursor_begin(&self._cursor, new_token(load_u32(token_at)))
         put_blank(&self._cursor)
         store_release(token_at, self._cursor.token)
+        if blank_at != self._cursor.events: # the old blank header, unless the new one has replaced it
+            store_release(blank_at + EVENT_SEQUENCE_AT, 0)
+        doorbell_ring(<uint32_t *>self._doorbell.start)
 
     def close(self) -> None:
         """Tell the reader that nothing more comes, and give the memory back; a second call does nothing."""

@@ -1,0 +1,140 @@
+"""Accepts TCP connections, with TLS or without, and serves each as a StreamConnection; their number is bounded."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any, Self
+
+from penstock.base.counters import Cause, Counters
+from penstock.base.errors import ConfigurationError, PenstockError
+from penstock.base.log import logger
+from penstock.net.config import StreamConfig
+from penstock.net.stream import READ_SIZE, StreamConnection
+
+BACKLOG = 100
+ACCEPT_PAUSE_SECONDS = 0.1
+
+log = logger("net.stream")
+
+
+class StreamServer:
+    """Accepts connections and has `serve(connection)` called for each whose handshake succeeds, until close().
+
+    What `serve` raises ends its connection and is logged. Port 0 takes a free one.
+    """
+
+    def __init__(
+        self,
+        connection: Callable[[asyncio.StreamReader, asyncio.StreamWriter], StreamConnection[Any, Any]],
+        serve: Callable[[Any], Awaitable[None]],
+        *,
+        host: str,
+        port: int,
+        config: StreamConfig,
+        counters: Counters,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self._connection = connection
+        self._serve = serve
+        self._host = host
+        self._port = port
+        self._config = config
+        self._counters = counters
+        self._tls = tls
+        self._listeners: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections: set[StreamConnection[Any, Any]] = set()
+
+    @property
+    def port(self) -> int:
+        assert self._listeners, "known when start() has returned"
+        return int(self._listeners[0].getsockname()[1])
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            places = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, *_, address in dict.fromkeys(places):
+                listener = socket.create_server(address, family=family, backlog=BACKLOG)
+                listener.setblocking(False)
+                self._listeners.append(listener)
+        except OSError as error:
+            self._stop_listening()
+            raise ConfigurationError(
+                f"cannot listen on {self._host}:{self._port}: {error.strerror}", hint="choose another port, or 0"
+            ) from None
+        self._accepting = [loop.create_task(self._accept(listener)) for listener in self._listeners]
+        log.info("listening", host=self._host, port=self.port)
+
+    async def close(self) -> None:
+        """Accept no more, say goodbye to all, and wait for their `serve` to return, up to linger_ms."""
+        for accepting in self._accepting:
+            accepting.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        self._stop_listening()
+        tasks = list(self._tasks)
+        await asyncio.gather(*(connection.close() for connection in list(self._connections)))
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self._config.linger_ms / 1_000)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        """Connections count from here on, before anything is spent on a TLS handshake."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                sock, _ = await loop.sock_accept(listener)
+            except OSError as error:  # out of descriptors, or the peer is gone already
+                log.warning("accept_failed", error=error.strerror)
+                await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
+                continue
+            if len(self._tasks) >= self._config.connections_max:
+                self._counters.add("connections_refused", cause=Cause.CONNECTION_LIMIT)
+                sock.close()
+                continue
+            task = loop.create_task(self._converse(sock))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _converse(self, sock: socket.socket) -> None:
+        try:
+            connection = self._connection(*await self._streams_of(sock))
+        except OSError as error:
+            self._counters.add("connections_refused", cause=Cause.HANDSHAKE)
+            log.warning("connection_refused", error=f"no TLS handshake: {error}")
+            return
+        self._connections.add(connection)
+        try:
+            await connection.opened()
+            await self._serve(connection)
+        except PenstockError as error:
+            if not connection.is_over:
+                log.error("connection_failed", address=connection.address, code=error.code, error=str(error))
+        except Exception as error:
+            log.error("connection_failed", address=connection.address, error=repr(error))
+        finally:
+            await connection.close()
+            self._connections.discard(connection)
+
+    async def _streams_of(self, sock: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=READ_SIZE)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        patience = {} if self._tls is None else {"ssl_handshake_timeout": self._config.handshake_ms / 1_000}
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, sock, ssl=self._tls, **patience)
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
