@@ -170,13 +170,10 @@ class Journal:
                 refuse(self, event)
 
     def next_deadline_ns(self) -> int | None:
-        if self._phase is _Phase.FULL:
-            return self._retry_ns
-        if self._phase is not _Phase.IDLE:
+        if self._phase not in (_Phase.IDLE, _Phase.FULL):
             return None
-        expiry_ns = self._expiry_ns()
-        deadlines = [each for each in (self._flush_ns, expiry_ns) if each is not None]
-        return min(deadlines, default=None)
+        next_ns = self._retry_ns if self._phase is _Phase.FULL else self._flush_ns
+        return min((each for each in (next_ns, self._expiry_ns()) if each is not None), default=None)
 
     # A batch's way to the disk
 
@@ -250,12 +247,12 @@ class Journal:
         return [Closed()]
 
     def _tick(self, now_ns: int) -> list[JournalInstruction]:
-        if self._phase is _Phase.FULL:
-            return self._place(now_ns) if now_ns >= self._retry_ns else []
-        if self._phase is not _Phase.IDLE:
+        if self._phase not in (_Phase.IDLE, _Phase.FULL):
             return []
         instructions = self._expire(now_ns)
-        if self._flush_ns is not None and now_ns >= self._flush_ns:
+        if self._phase is _Phase.FULL:
+            instructions += self._place(now_ns) if now_ns >= self._retry_ns else []
+        elif self._flush_ns is not None and now_ns >= self._flush_ns:
             instructions += self._begin(now_ns)
         return instructions
 
