@@ -284,11 +284,15 @@ def unreadable(path: Path, error: OSError) -> JournalError:
 
 
 def _make_directory(path: Path) -> None:
-    if path.is_dir():
-        return
+    """Its name, and those of the directories that are made for it, are on the disk afterwards.
+
+    If it is there already, it may be the work of a process that was killed before it could sync the name.
+    """
+    made = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    for each in made or [path]:
+        fd = os.open(each.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
