@@ -271,13 +271,18 @@ class Journal:
         self._failures += 1
         if self._failures <= self._config.failures_max:
             return self._place(now_ns)
+        name = errno.errorcode.get(number, number)
+        return [Failed(self.abandon(f"the disk failed {self._failures} times in a row, at last with {name}", where))]
+
+    def abandon(self, what: str, where: str) -> JournalError:
+        """Write nothing more, for good: nobody knows where things stand."""
         self._phase = _Phase.FAILED
         self.error = JournalFailedError(
-            f"the disk failed {self._failures} times in a row, at last with {errno.errorcode.get(number, number)}",
+            what,
             where=where,
             hint=f"records up to {self.durable_sequence} are safe; see to the disk and open the journal again",
         )
-        return [Failed(self.error)]
+        return self.error
 
     def _forget_new_segment(self) -> None:
         """It could not be made; whether there is something of it on the disk, its name's next owner replaces it."""
