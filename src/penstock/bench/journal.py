@@ -8,7 +8,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from penstock.bench.harness import Result, result
@@ -104,7 +104,7 @@ class _BareFile:
         os.close(self._fd)
 
 
-def _interleaved(calls: list[Callable[[], object]]) -> list[list[float]]:
+def _interleaved(calls: Sequence[Callable[[], object]]) -> list[list[float]]:
     """Calls per second of each, round by round: a disk that slows down slows all of them."""
     rates: list[list[float]] = [[] for _ in calls]
     for call in calls:
