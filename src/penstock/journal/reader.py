@@ -222,8 +222,10 @@ class JournalReader:
         mark = self._source.read_mark()
         if mark is None or mark.journal_id == self._journal_id:
             return mark
-        self.close()  # the segment that is opened now says which journal this is
-        return mark if not self._open_next(mark.durable) or mark.journal_id == self._journal_id else None
+        self.close()
+        has_segment = self._open_next(mark.durable)  # its header says which journal this is
+        self.close()  # as long as nothing in it may be shown, another segment may take its place
+        return mark if not has_segment or mark.journal_id == self._journal_id else None
 
     def _limit(self, mark: Mark | None) -> int:
         """The newest record that may be shown. Of a run of the machine that is over, all good ones: they were read
