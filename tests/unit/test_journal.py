@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import threading
 from concurrent.futures import Future
 from pathlib import Path
@@ -150,6 +151,23 @@ def test_misuse_is_refused(path: Path) -> None:
     with pytest.raises(LocalProtocolError, match="closed"):
         journal.append(b"y")
     assert len(read(path)) == 1
+
+
+def test_the_names_of_all_directories_that_were_made_are_synced(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    original = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")))
+        original(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    deep = path / "made" / "for" / "it"
+    JournalWriter.open(deep).close()
+    assert {path.parent, *deep.parents[:3]} <= set(synced)
+    synced.clear()
+    JournalWriter.open(deep).close()
+    assert deep.parent in synced, "whoever made it may have been killed before it was synced"
 
 
 def test_room_allocated_ahead_is_given_back(path: Path) -> None:

@@ -229,6 +229,22 @@ def test_retention_by_age_counts_from_a_segments_end() -> None:
     assert driven.core.next_deadline_ns() is None
 
 
+def test_retention_goes_on_while_the_disk_is_full() -> None:
+    """It may be what makes the room."""
+    driven = Driven(segment_bytes=4_096, retention_seconds=10, retry_ms=3_600_000)
+    for _ in range(2):
+        driven.append(100)
+        driven.tell(Commit(), SegmentCreated(), WriteDone(), SyncDone())
+    driven.append(100)
+    driven.tell(Commit(), DiskFailed(errno.ENOSPC))
+    assert driven.core.next_deadline_ns() == 10 * NS_PER_SECOND
+    driven.now_ns = 10 * NS_PER_SECOND
+    assert driven.tell(Tick()) == [RemoveSegment(1)]
+    assert driven.core.next_deadline_ns() == 3_600 * NS_PER_SECOND
+    driven.now_ns = 3_600 * NS_PER_SECOND
+    assert isinstance(driven.tell(Tick())[0], CreateSegment)
+
+
 def test_close_waits_for_what_was_appended() -> None:
     driven = Driven()
     driven.append()

@@ -8,7 +8,7 @@ import pytest
 from penstock.base.errors import JournalCorruptError, JournalError, JournalGoneError, PenstockError
 from penstock.journal import JournalReader, JournalWriter
 from penstock.journal._log import SEGMENT_HEADER_SIZE
-from penstock.journal.files import Directory, boot_id
+from penstock.journal.files import Directory, SegmentFile, boot_id
 from penstock.journal.format import MARK_NAME, Mark, decode_mark, encode_mark
 from penstock.journal.verify import inspect
 from unit.journal_kit import SMALL, read, segments, write
@@ -214,6 +214,54 @@ def test_a_damaged_mark_is_done_without(path: Path) -> None:
         assert read(path) == expected
         with JournalWriter.open(path, SMALL) as journal:
             assert journal.next_sequence == len(PAYLOADS) + 1
+
+
+@pytest.mark.parametrize("durable", [0, 1, 99])
+def test_another_journals_mark_says_nothing(path: Path, durable: int) -> None:
+    write(path, PAYLOADS)
+    expected = read(path)
+    foreign = Mark(journal_id=b"another journal.", boot_id=boot_id(), durable=durable)
+    (path / MARK_NAME).write_bytes(encode_mark(foreign))
+    assert read(path) == expected
+    assert problems(path) == []
+
+
+def test_a_reader_notices_that_its_journal_was_replaced(path: Path) -> None:
+    write(path, PAYLOADS)
+    with JournalReader.open(path) as reader:
+        assert len(list(reader.read())) == 4
+        shutil.rmtree(path)
+        write(path, PAYLOADS)
+        with pytest.raises(JournalError, match="belongs to another journal"):
+            list(reader.read())
+
+
+def test_a_segment_that_begins_during_the_inspection_is_no_damage(path: Path) -> None:
+    with JournalWriter.open(path, SMALL) as journal:
+
+        class Busy(Directory):
+            def first_sequences(self) -> list[int]:
+                firsts = super().first_sequences()
+                journal.append(bytes(3_000))
+                journal.commit()
+                return firsts
+
+        for _ in range(5):
+            assert [report.problem for report in inspect(Busy(path)) if report.problem] == []
+
+
+def test_segments_that_vanish_during_the_inspection_are_no_damage(path: Path) -> None:
+    write(path, [bytes(3_000)] * 5)
+
+    class Shrinking(Directory):
+        def open_segment(self, first_sequence: int) -> SegmentFile | None:
+            if first_sequence == 2:
+                for segment in segments(path)[:2]:
+                    segment.unlink()
+            return super().open_segment(first_sequence)
+
+    reports = list(inspect(Shrinking(path)))
+    assert [(report.first_sequence, report.problem) for report in reports] == [(1, ""), (3, ""), (4, ""), (5, "")]
 
 
 def test_a_half_made_segment_is_swept_away(path: Path) -> None:

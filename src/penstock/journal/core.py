@@ -170,13 +170,10 @@ class Journal:
                 refuse(self, event)
 
     def next_deadline_ns(self) -> int | None:
-        if self._phase is _Phase.FULL:
-            return self._retry_ns
-        if self._phase is not _Phase.IDLE:
+        if self._phase not in (_Phase.IDLE, _Phase.FULL):
             return None
-        expiry_ns = self._expiry_ns()
-        deadlines = [each for each in (self._flush_ns, expiry_ns) if each is not None]
-        return min(deadlines, default=None)
+        next_ns = self._retry_ns if self._phase is _Phase.FULL else self._flush_ns
+        return min((each for each in (next_ns, self._expiry_ns()) if each is not None), default=None)
 
     # A batch's way to the disk
 
@@ -250,12 +247,12 @@ class Journal:
         return [Closed()]
 
     def _tick(self, now_ns: int) -> list[JournalInstruction]:
-        if self._phase is _Phase.FULL:
-            return self._place(now_ns) if now_ns >= self._retry_ns else []
-        if self._phase is not _Phase.IDLE:
+        if self._phase not in (_Phase.IDLE, _Phase.FULL):
             return []
         instructions = self._expire(now_ns)
-        if self._flush_ns is not None and now_ns >= self._flush_ns:
+        if self._phase is _Phase.FULL:
+            instructions += self._place(now_ns) if now_ns >= self._retry_ns else []
+        elif self._flush_ns is not None and now_ns >= self._flush_ns:
             instructions += self._begin(now_ns)
         return instructions
 
@@ -274,13 +271,18 @@ class Journal:
         self._failures += 1
         if self._failures <= self._config.failures_max:
             return self._place(now_ns)
+        name = errno.errorcode.get(number, number)
+        return [Failed(self.abandon(f"the disk failed {self._failures} times in a row, at last with {name}", where))]
+
+    def abandon(self, what: str, where: str) -> JournalError:
+        """Write nothing more, for good: nobody knows where things stand."""
         self._phase = _Phase.FAILED
         self.error = JournalFailedError(
-            f"the disk failed {self._failures} times in a row, at last with {errno.errorcode.get(number, number)}",
+            what,
             where=where,
             hint=f"records up to {self.durable_sequence} are safe; see to the disk and open the journal again",
         )
-        return [Failed(self.error)]
+        return self.error
 
     def _forget_new_segment(self) -> None:
         """It could not be made; whether there is something of it on the disk, its name's next owner replaces it."""

@@ -9,14 +9,11 @@ a lone append costs no change of threads; a thread of the writer's own does it f
 """
 
 import errno
-import heapq
-import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -44,15 +41,13 @@ from penstock.journal.events import (
     JournalInstruction,
     Recovered,
     RemoveSegment,
-    SegmentCreated,
     Sync,
-    SyncDone,
     Troubled,
     Write,
-    WriteDone,
 )
 from penstock.journal.files import WritableDirectory, boot_id
 from penstock.journal.format import Mark
+from penstock.journal.promises import Promises, keep
 
 log = logger("journal")
 
@@ -60,6 +55,8 @@ IDLE_ROUNDS = 64
 """Looks without a new record after which the writer's thread sleeps until it is called."""
 
 LOOK_SECONDS_MIN = 0.001
+
+BROKEN_OFF = "the journal was closed before the record was on the disk"
 
 
 class JournalWriter:
@@ -77,10 +74,10 @@ class JournalWriter:
         self._todo: DiskInstruction | None = None
         self._is_working = False
         self._removals: list[int] = []
-        self._waiting: list[tuple[int, int, Future[int]]] = []
-        self._waiting_count = 0
-        self._due: list[tuple[Future[int], int | JournalError]] = []
-        self._is_closing = self._is_closed = self._is_stopping = False
+        self._promises = Promises()
+        self._is_closing = False  # close() has begun
+        self._is_closed = False  # everything appended is on the disk
+        self._is_stopped = False  # nobody begins to work any more
         self._thread = threading.Thread(target=self._run, name="penstock-journal", daemon=True)
 
     @classmethod
@@ -122,9 +119,7 @@ class JournalWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -143,27 +138,31 @@ class JournalWriter:
 
     def append(self, payload: Buffer, timestamp_ns: int | None = None) -> int:
         """Append one record; returns its sequence number. It is on the disk when commit() has returned."""
-        with self._lock:
-            if self._core.is_gathering_full:
-                self._wait_for_room()
-            stamp_ns = time.time_ns() if timestamp_ns is None else timestamp_ns
-            sequence = self._core.append(payload, stamp_ns, time.monotonic_ns())
-            if self._is_asleep:
-                self._wake()
-            return sequence
+        while True:
+            with self._lock:
+                if not self._is_crowded():
+                    stamp_ns = time.time_ns() if timestamp_ns is None else timestamp_ns
+                    sequence = self._core.append(payload, stamp_ns, time.monotonic_ns())
+                    if self._is_asleep:
+                        self._wake()
+                    return sequence
+            self._work_while(self._is_crowded)
 
     def append_batch(self, payloads: Sequence[Buffer], timestamp_ns: int | None = None) -> range:
         """Append one record for each payload; returns their sequence numbers."""
-        with self._lock:
-            first = self._core.next_sequence
-            for payload in payloads:
-                if self._core.is_gathering_full:
-                    self._wait_for_room()
-                stamp_ns = time.time_ns() if timestamp_ns is None else timestamp_ns
-                self._core.append(payload, stamp_ns, time.monotonic_ns())
-            if self._is_asleep:
-                self._wake()
-            return range(first, self._core.next_sequence)
+        first = done = 0
+        while True:
+            with self._lock:
+                first = first or self._core.next_sequence
+                while done < len(payloads) and not self._is_crowded():
+                    stamp_ns = time.time_ns() if timestamp_ns is None else timestamp_ns
+                    self._core.append(payloads[done], stamp_ns, time.monotonic_ns())
+                    done += 1
+                if self._is_asleep:
+                    self._wake()
+                if done == len(payloads):
+                    return range(first, self._core.next_sequence)
+            self._work_while(self._is_crowded)
 
     def append_packed(
         self,
@@ -173,14 +172,15 @@ class JournalWriter:
         timestamps_ns: NDArray[numpy.int64],
     ) -> range:
         """Append one record for each row, its payload at that place of `data`; returns their sequence numbers."""
-        with self._lock:
-            if self._core.is_gathering_full:
-                self._wait_for_room()
-            first = self._core.next_sequence
-            self._core.append_rows(data, offsets, sizes, timestamps_ns, time.monotonic_ns())
-            if self._is_asleep:
-                self._wake()
-            return range(first, self._core.next_sequence)
+        while True:
+            with self._lock:
+                if not self._is_crowded():
+                    first = self._core.next_sequence
+                    self._core.append_rows(data, offsets, sizes, timestamps_ns, time.monotonic_ns())
+                    if self._is_asleep:
+                        self._wake()
+                    return range(first, self._core.next_sequence)
+            self._work_while(self._is_crowded)
 
     def commit(self, through: int | None = None) -> int:
         """Wait until the records up to `through`, or all that were appended, are on the disk; returns how far it is.
@@ -191,100 +191,123 @@ class JournalWriter:
         with self._lock:
             target = self._core.next_sequence - 1 if through is None else through
             self._check_appended(target)
-            self._work_until(target)
-            return self._core.durable_sequence
+        self._work_while(lambda: self._is_pending(target))
+        return self._core.durable_sequence
 
     def when_durable(self, sequence: int) -> "Future[int]":
         """A future that is done when the record is on the disk; with asyncio: await asyncio.wrap_future(...).
 
         It has the error instead, if the disk is full or has failed. Its callbacks run in the writer's own thread.
         """
-        future: Future[int] = Future()
         with self._lock:
             self._check_appended(sequence)
-            self._waiting_count += 1
-            heapq.heappush(self._waiting, (sequence, self._waiting_count, future))
-            self._find_due()
+            future = self._promises.make(sequence)
+            self._promises.find_due(self._core.durable_sequence, self._core.error)
             self._wake()
         return future
 
     def close(self) -> None:
-        """Bring what was appended to the disk, and let go of the journal. Closing again does nothing."""
+        """Bring what was appended to the disk, and let go of the journal. Closing again does nothing.
+
+        Appends are refused from now on; commits that wait end as ever.
+        """
         with self._lock:
             if self._is_closing:
                 return
             self._is_closing = True
         try:
             with self._lock:
-                self._work_until(self._core.next_sequence - 1)
                 self._tell(Close())
+            self._work_while(self._is_unfinished)
         finally:
             self._stop()
 
     def _check_appended(self, sequence: int) -> None:
+        if self._is_stopped:
+            raise LocalProtocolError("the journal is closed", where=str(self.path))
         if sequence >= self._core.next_sequence:
             raise LocalProtocolError(f"record {sequence} was not appended", hint="give what append() returned")
 
-    # The disk's work; all of it with the lock held, except where it says so
+    # What is worth waiting for; with the lock held
 
-    def _work_until(self, target: int) -> None:
-        """Take part in the disk's work until `target` is durable."""
-        while self._core.durable_sequence < target:
-            if self._core.error is not None:
-                raise self._core.error
-            if self._todo is None and not self._is_working:
-                self._tell(Commit())
-            if self._todo is not None:
-                self._work()
-            else:
-                self._progress.wait()
-        if self._todo is not None:
-            self._wake()
+    def _is_crowded(self) -> bool:
+        return self._core.is_gathering_full and self._core.error is None and not self._is_closing
 
-    def _wait_for_room(self) -> None:
-        while self._core.is_gathering_full and self._core.error is None:
-            if self._todo is None and not self._is_working:
-                self._tell(Commit())
-            if self._todo is not None:
+    def _is_pending(self, sequence: int) -> bool:
+        if self._core.durable_sequence >= sequence:
+            return False
+        if self._core.error is not None:
+            raise self._core.error
+        if self._is_stopped:
+            raise JournalError(BROKEN_OFF, where=str(self.path))
+        return True
+
+    def _is_unfinished(self) -> bool:
+        if self._core.error is not None:
+            raise self._core.error
+        return not self._is_closed
+
+    # The disk's work
+
+    def _work_while(self, is_worth_it: Callable[[], bool]) -> None:
+        """Take part in the disk's work; without the lock."""
+        try:
+            while True:
+                with self._lock:
+                    if not is_worth_it():
+                        return
+                    if self._todo is None and not self._is_working:
+                        self._tell(Commit())
+                    if self._todo is None:
+                        self._progress.wait()
                 self._work()
-            else:
-                self._progress.wait()
+        finally:
+            with self._lock:  # what is left to do, now or later, is the writer's thread's
+                if self._todo is not None or (self._is_asleep and self._core.next_deadline_ns() is not None):
+                    self._wake()
 
     def _work(self) -> None:
-        """Carry out the instruction that waits; the lock is free meanwhile."""
-        instruction, self._todo = self._todo, None
-        assert instruction is not None
-        self._is_working = True
-        event: JournalEvent = DiskFailed(errno.EINTR)  # should an interrupt end it: nobody knows what was done
-        self._lock.release()
-        try:
-            event = self._carry_out(instruction)
-        finally:
-            self._lock.acquire()
-            self._is_working = False
-            self._tell(event)
-            self._progress.notify_all()
+        """Carry out the instruction that waits, if there is one; without the lock.
 
-    def _carry_out(self, instruction: DiskInstruction) -> JournalEvent:
-        """Without the lock."""
+        The first thread may be interrupted (Ctrl-C) anywhere. Whatever was begun is reported to the core all the same.
+        """
+        instruction: DiskInstruction | None = None
+        event: JournalEvent = DiskFailed(errno.EINTR)  # should an interrupt end it: nobody knows what was done
         try:
-            match instruction:
-                case Write(first_sequence, offset, data):
-                    self._directory.write(first_sequence, offset, data)
-                    return WriteDone()
-                case Sync(first_sequence):
-                    self._directory.sync(first_sequence)
-                    return SyncDone()
-                case CreateSegment(first_sequence, header):
-                    self._directory.create(first_sequence, header)
-                    return SegmentCreated()
-        except OSError as error:
-            log.warning("disk_failed", path=str(self.path), error=os.strerror(error.errno or errno.EIO))
-            return DiskFailed(error.errno or errno.EIO)
+            with self._lock:
+                if self._todo is not None and not self._is_stopped:
+                    instruction, self._todo, self._is_working = self._todo, None, True
+            if instruction is not None:
+                event = self._directory.carry_out(instruction)
+        finally:
+            if instruction is not None:
+                self._report(event)
+
+    def _report(self, event: JournalEvent) -> None:
+        """End the work that this thread has begun; an interrupt meanwhile is raised afterwards."""
+        interrupt: KeyboardInterrupt | None = None
+        is_reported = False
+        while not is_reported:
+            try:
+                with self._lock:
+                    is_reported, self._is_working = True, False
+                    self._progress.notify_all()
+                    self._tell(event)
+            except KeyboardInterrupt as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
 
     def _tell(self, event: JournalEvent) -> None:
-        for instruction in self._core.handle(event, time.monotonic_ns()):
-            self._follow(instruction)
+        """With the lock held, as all that follows from it."""
+        try:
+            for instruction in self._core.handle(event, time.monotonic_ns()):
+                self._follow(instruction)
+        except BaseException:
+            self._core.abandon("interrupted in the middle of a decision", where=str(self.path))
+            self._find_due()
+            self._progress.notify_all()
+            raise
 
     def _follow(self, instruction: JournalInstruction) -> None:
         match instruction:
@@ -297,6 +320,7 @@ class JournalWriter:
             case Troubled(error) | Failed(error):
                 log.error("journal_refuses", path=str(self.path), code=error.code, error=str(error))
                 self._find_due()
+                self._wake()
             case Recovered():
                 log.info("journal_goes_on", path=str(self.path))
             case Closed():
@@ -305,12 +329,8 @@ class JournalWriter:
                 self._todo = instruction
 
     def _find_due(self) -> None:
-        """Futures whose time has come; they are resolved without the lock, because their callbacks may append."""
-        durable, error = self._core.durable_sequence, self._core.error
-        while self._waiting and (error is not None or self._waiting[0][0] <= durable):
-            sequence, _, future = heapq.heappop(self._waiting)
-            self._due.append((future, durable if sequence <= durable or error is None else error))
-        if self._due:
+        self._promises.find_due(self._core.durable_sequence, self._core.error)
+        if len(self._promises):
             self._wake()
 
     def _renew_mark(self, durable: int) -> None:
@@ -329,71 +349,52 @@ class JournalWriter:
 
     def _run(self) -> None:
         rounds, seen = 0, 0
-        with self._lock:
-            while not self._is_stopping:
+        while not self._is_stopped:
+            with self._lock:
                 now_ns = time.monotonic_ns()
                 deadline_ns = self._core.next_deadline_ns()
-                if self._todo is not None:
-                    self._work()
-                elif self._removals or self._due:
-                    self._do_chores()
-                elif deadline_ns is not None and now_ns >= deadline_ns:
+                if deadline_ns is not None and now_ns >= deadline_ns:
                     self._tell(Tick())
-                else:
+                elif not (self._todo or self._removals or self._promises or self._is_stopped):
                     rounds = 0 if seen != self._core.next_sequence else rounds + 1
                     seen = self._core.next_sequence
                     self._sleep(deadline_ns, now_ns, is_quiet=rounds > IDLE_ROUNDS)
+            self._work()
+            self._do_chores()
 
     def _sleep(self, deadline_ns: int | None, now_ns: int, *, is_quiet: bool) -> None:
         """While records come, look again soon instead of being called by every one of them."""
+        seconds = None if deadline_ns is None else (deadline_ns - now_ns) / NS_PER_SECOND
+        if not is_quiet:
+            seconds = self._look_seconds if seconds is None else min(seconds, self._look_seconds)
         self._is_asleep = is_quiet
-        if deadline_ns is not None:
-            self._call.wait((deadline_ns - now_ns) / NS_PER_SECOND)
-        else:
-            self._call.wait(None if is_quiet else self._look_seconds)
+        self._call.wait(seconds)
         self._is_asleep = False
 
     def _do_chores(self) -> None:
-        """What waits for the disk no longer; the lock is free meanwhile."""
-        removals, self._removals = self._removals, []
-        due, self._due = self._due, []
-        self._lock.release()
-        try:
-            for first_sequence in removals:
-                self._remove(first_sequence)
-            for future, outcome in due:
-                _resolve(future, outcome)
-        finally:
-            self._lock.acquire()
-
-    def _remove(self, first_sequence: int) -> None:
-        try:
+        """What waits for the disk no longer; without the lock."""
+        with self._lock:
+            removals, self._removals = self._removals, []
+            due = self._promises.take_due()
+        for first_sequence in removals:
             self._directory.remove(first_sequence)
-        except OSError as error:
-            log.warning("segment_not_removed", first_sequence=first_sequence, error=error.strerror)
+        keep(due)
 
     def _stop(self) -> None:
-        """Without the lock."""
+        """Let nobody begin to work, wait for those who do, then let go of the files; without the lock."""
         with self._lock:
-            self._is_closing = self._is_stopping = True
+            self._is_closing = self._is_stopped = True
+            self._progress.notify_all()
             self._wake()
         self._thread.join()
         with self._lock:
-            self._do_chores()
-        for _, _, future in self._waiting:
-            _resolve(future, JournalError("the journal was closed before the record was on the disk"))
+            while self._is_working:
+                self._progress.wait()
+            self._promises.find_due(self._core.durable_sequence, JournalError(BROKEN_OFF, where=str(self.path)))
+        self._do_chores()
         try:
             if self._is_closed:
                 self._directory.trim()
                 self._directory.sync_mark()
         finally:
             self._directory.close()
-
-
-def _resolve(future: "Future[int]", outcome: int | JournalError) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    if isinstance(outcome, JournalError):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)

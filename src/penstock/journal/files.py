@@ -13,6 +13,17 @@ from penstock.base.clock import random_bytes
 from penstock.base.errors import JournalError, JournalLockedError
 from penstock.base.log import logger
 from penstock.journal._log import MARK_SIZE, SEGMENT_HEADER_SIZE
+from penstock.journal.events import (
+    CreateSegment,
+    DiskFailed,
+    DiskInstruction,
+    JournalEvent,
+    SegmentCreated,
+    Sync,
+    SyncDone,
+    Write,
+    WriteDone,
+)
 from penstock.journal.format import (
     MARK_NAME,
     NEW_SUFFIX,
@@ -126,7 +137,7 @@ class Directory:
 
 
 class WritableDirectory(Directory):
-    """What the one writer does with them; whatever fails raises OSError, and the core is told."""
+    """What the one writer does with them; what fails raises OSError, unless it is only of use."""
 
     def __init__(self, path: Path, preallocate_bytes: int = 0) -> None:
         """Make the directory if there is none, and lock it against other writers."""
@@ -155,6 +166,23 @@ class WritableDirectory(Directory):
             if fd >= 0:
                 os.close(fd)
         self._mark_fd = self._directory_fd = -1
+
+    def carry_out(self, instruction: DiskInstruction) -> JournalEvent:
+        """Do what the core says; returns the answer."""
+        try:
+            match instruction:
+                case Write(first_sequence, offset, data):
+                    self.write(first_sequence, offset, data)
+                    return WriteDone()
+                case Sync(first_sequence):
+                    self.sync(first_sequence)
+                    return SyncDone()
+                case CreateSegment(first_sequence, header):
+                    self.create(first_sequence, header)
+                    return SegmentCreated()
+        except OSError as error:
+            log.warning("disk_failed", path=str(self.path), error=os.strerror(error.errno or errno.EIO))
+            return DiskFailed(error.errno or errno.EIO)
 
     def recover(self, run_id: bytes) -> Recovery:
         """What is there, made good; see recovery.py."""
@@ -222,8 +250,11 @@ class WritableDirectory(Directory):
 
     def remove(self, first_sequence: int) -> None:
         """The directory is synced each time, so that segments vanish in their order."""
-        (self.path / segment_name(first_sequence)).unlink(missing_ok=True)
-        self._sync_names()
+        try:
+            (self.path / segment_name(first_sequence)).unlink(missing_ok=True)
+            self._sync_names()
+        except OSError as error:
+            log.warning("segment_not_removed", first_sequence=first_sequence, error=error.strerror)
 
     def write_mark(self, mark: Mark) -> None:
         write_all(self._mark_fd, encode_mark(mark), 0)
@@ -235,6 +266,8 @@ class WritableDirectory(Directory):
         os.fsync(self._directory_fd)
 
     def _open(self, first_sequence: int) -> "_ActiveFile":
+        if self._directory_fd < 0:
+            raise OSError(errno.EBADF, "the journal is closed")  # and may be another writer's by now
         if self._active is None or self._active.first_sequence != first_sequence:
             fd = os.open(self.path / segment_name(first_sequence), os.O_RDWR | os.O_CLOEXEC)
             self._use(first_sequence, fd, os.fstat(fd).st_size)
@@ -284,11 +317,15 @@ def unreadable(path: Path, error: OSError) -> JournalError:
 
 
 def _make_directory(path: Path) -> None:
-    if path.is_dir():
-        return
+    """Its name, and those of the directories that are made for it, are on the disk afterwards.
+
+    If it is there already, it may be the work of a process that was killed before it could sync the name.
+    """
+    made = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    for each in made or [path]:
+        fd = os.open(each.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -191,7 +191,7 @@ class JournalReader:
         """The next records that are there, in one buffer; an empty batch when there is none yet."""
         is_reloaded = False
         while True:
-            mark = self._source.read_mark()
+            mark = self._read_mark()
             durable = mark.durable if mark else 0
             limit = self._limit(mark)
             if max(self._wanted, 1) > limit or not self._open_next(durable):
@@ -217,10 +217,21 @@ class JournalReader:
         elif time_ns is not None:
             self.seek_time(time_ns)
 
+    def _read_mark(self) -> Mark | None:
+        """The mark, if it is this journal's: another one's says nothing about these records."""
+        mark = self._source.read_mark()
+        if mark is None or mark.journal_id == self._journal_id:
+            return mark
+        self.close()
+        has_segment = self._open_next(mark.durable)  # its header says which journal this is
+        self.close()  # as long as nothing in it may be shown, another segment may take its place
+        return mark if not has_segment or mark.journal_id == self._journal_id else None
+
     def _limit(self, mark: Mark | None) -> int:
         """The newest record that may be shown. Of a run of the machine that is over, all good ones: they were read
         from the disk."""
-        return mark.durable if mark is not None and mark.boot_id == self._run_id else SEQUENCE_MAX
+        is_known = mark is not None and mark.boot_id == self._run_id and mark.journal_id == self._journal_id
+        return mark.durable if mark is not None and is_known else SEQUENCE_MAX
 
     def _open_next(self, durable: int) -> bool:
         """Have the segment open that has the next record; False when there is none yet.

@@ -28,18 +28,21 @@ class SegmentReport(msgspec.Struct, kw_only=True):
 
 def inspect(directory: Directory, progress: Callable[[int], None] = lambda size: None) -> Iterator[SegmentReport]:
     """Read all records of all segments, and report on each; `progress` is told the bytes that were read."""
+    mark = directory.read_mark()  # before the segments are listed: what it vouches for is in one of them
     firsts = directory.first_sequences()
-    mark = directory.read_mark()
     before: OpenSegment | None = None
     for first, following in itertools.zip_longest(firsts, firsts[1:]):
         report = SegmentReport(name=segment_name(first), first_sequence=first, next_sequence=first)
         try:
             segment = directory.open_segment(first)
             if segment is None:
-                continue  # removed meanwhile
+                before = None
+                continue  # removed meanwhile, as those before it were
             try:
                 before, last = segment, before
                 _inspect_segment(segment, report, following, mark)
+                if report.state == "torn":  # a writer may have begun another segment meanwhile, which ends this one
+                    _inspect_segment(segment, report, _following(directory, first), mark)
                 if last is not None:
                     check_link(last.header, segment.header)
             finally:
@@ -48,6 +51,11 @@ def inspect(directory: Directory, progress: Callable[[int], None] = lambda size:
             report.state, report.problem = "damaged", str(error)
         progress(report.size)
         yield report
+
+
+def _following(directory: Directory, first: int) -> int | None:
+    """The segment that comes after this one by now."""
+    return next((each for each in directory.first_sequences() if each > first), None)
 
 
 def missing_segments(directory: Directory) -> JournalCorruptError | None:
@@ -67,6 +75,7 @@ def _inspect_segment(segment: OpenSegment, report: SegmentReport, following: int
     report.next_sequence = end.next_sequence
     report.first_time_ns, report.last_time_ns = end.first_timestamp_ns, end.last_timestamp_ns
     if following is not None:
+        report.state = "sealed"
         _check_sealed(report, end, following)
     else:
         rest = memoryview(content)[end.offset :]

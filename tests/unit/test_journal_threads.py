@@ -1,0 +1,239 @@
+"""The writer between threads: closing, interrupts, and what the writer's own thread has to see to."""
+
+import errno
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.base.errors import JournalFailedError, JournalFullError, LocalProtocolError
+from penstock.journal import JournalConfig, JournalWriter
+from penstock.journal.core import Journal
+from penstock.journal.events import JournalEvent, JournalInstruction, SyncDone
+from penstock.journal.files import WritableDirectory
+from unit.journal_kit import SMALL, read
+
+PATIENCE_SECONDS = 60
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not is_true():
+        assert time.monotonic() < end, "it did not come true"
+        time.sleep(0.001)
+
+
+def before(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[[], None]) -> None:
+    """Do something each time before the disk does `name`."""
+    original = getattr(WritableDirectory, name)
+
+    def replacement(self: WritableDirectory, *arguments: Any) -> None:
+        action()
+        original(self, *arguments)
+
+    monkeypatch.setattr(WritableDirectory, name, replacement)
+
+
+@pytest.fixture
+def sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer's thread never looks by itself whether there is something to do."""
+    monkeypatch.setattr("penstock.journal.driver.IDLE_ROUNDS", -1)
+
+
+def once(action: Callable[[], None]) -> Callable[[], None]:
+    actions = [action]
+    return lambda: actions.pop()() if actions else None
+
+
+def append_until_refused(journal: JournalWriter) -> int:
+    """Returns the last record that was taken."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end:
+        try:
+            journal.append(b"x")
+        except LocalProtocolError:
+            return journal.next_sequence - 1
+    pytest.fail("appends are taken while the journal closes")
+
+
+def test_closing_refuses_appends_and_brings_the_others_to_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = JournalWriter.open(path)
+    is_syncing, may_sync = threading.Event(), threading.Event()
+
+    def stop_and_wait() -> None:
+        is_syncing.set()
+        assert may_sync.wait(PATIENCE_SECONDS)
+
+    before(monkeypatch, "sync", stop_and_wait)
+    journal.append(b"x")
+    with ThreadPoolExecutor() as threads:
+        committed = threads.submit(journal.commit)
+        assert is_syncing.wait(PATIENCE_SECONDS)
+        closed = threads.submit(journal.close)
+        last = append_until_refused(journal)
+        may_sync.set()
+        assert committed.result(PATIENCE_SECONDS) >= 1
+        closed.result(PATIENCE_SECONDS)
+    assert len(read(path)) == last
+
+
+def test_a_closed_writer_leaves_the_files_to_the_next(path: Path) -> None:
+    old = JournalWriter.open(path, SMALL)
+    old.append(b"one")
+    old.close()
+    with JournalWriter.open(path, SMALL) as journal:
+        journal.append(b"two")
+        journal.commit()
+        for call in (old.commit, lambda: old.commit(1), lambda: old.when_durable(1), lambda: old.append(b"three")):
+            with pytest.raises(LocalProtocolError, match="closed"):
+                call()
+        old.close()
+    assert [record.payload for record in read(path)] == [b"one", b"two"]
+
+
+def test_a_closed_directory_opens_nothing(path: Path) -> None:
+    with JournalWriter.open(path, SMALL) as journal:
+        journal.append(b"one")
+    directory = WritableDirectory(path)
+    directory.close()
+    with pytest.raises(OSError, match="closed"):
+        directory.write(1, 64, b"over it")
+
+
+def test_closing_on_a_full_disk_ends_those_who_wait(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = JournalWriter.open(path, JournalConfig(retry_ms=3_600_000))
+
+    def fail() -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    before(monkeypatch, "create", fail)
+    future = journal.when_durable(journal.append(b"x"))
+    with pytest.raises(JournalFullError):
+        journal.commit()
+    with pytest.raises(JournalFullError):
+        future.result(PATIENCE_SECONDS)
+    with pytest.raises(JournalFullError):
+        journal.close()
+    with pytest.raises(LocalProtocolError, match="closed"):
+        journal.commit()
+    JournalWriter.open(path).close()
+
+
+def test_a_distant_expiry_does_not_keep_records_from_the_disk(path: Path) -> None:
+    config = JournalConfig(segment_bytes=4_096, retention_seconds=3_600)
+    with JournalWriter.open(path, config) as journal:
+        for _ in range(3):
+            journal.append(bytes(3_000))
+            journal.commit()
+        for is_rested in (False, True):
+            if is_rested:
+                wait_until(lambda: journal._is_asleep)
+            sequence = journal.append(b"nobody waits for it")
+            wait_until(lambda: journal.durable_sequence == sequence)  # noqa: B023
+
+
+@pytest.mark.usefixtures("sleepy")
+def test_a_full_disk_that_a_commit_found_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with JournalWriter.open(path, JournalConfig(retry_ms=1)) as journal:
+
+        def fail() -> None:
+            wait_until(lambda: journal._is_asleep)
+            raise OSError(errno.ENOSPC, "full")
+
+        before(monkeypatch, "write", once(fail))
+        journal.append(b"x")
+        with pytest.raises(JournalFullError):
+            journal.commit()
+        wait_until(lambda: journal.durable_sequence == 1)
+        assert journal.append(b"y") == 2
+
+
+@pytest.mark.usefixtures("sleepy")
+def test_an_interrupted_commit_is_finished_by_the_writers_thread(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with JournalWriter.open(path, JournalConfig(linger_us=1_000_000)) as journal:
+
+        def interrupt() -> None:
+            wait_until(lambda: journal._is_asleep)
+            raise KeyboardInterrupt
+
+        before(monkeypatch, "sync", once(interrupt))
+        journal.append(b"x")
+        with pytest.raises(KeyboardInterrupt):
+            journal.commit()
+        wait_until(lambda: journal.durable_sequence == 1)
+
+
+class InterruptedLock:
+    """Whoever waits for it is interrupted, once."""
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+        self.is_armed = False
+
+    def acquire(self) -> bool:
+        if self.is_armed:
+            self.is_armed = False
+            raise KeyboardInterrupt
+        return bool(self._lock.acquire())
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+@pytest.mark.usefixtures("sleepy")
+def test_an_interrupt_while_the_lock_is_taken_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with JournalWriter.open(path, JournalConfig(linger_us=1_000_000)) as journal:
+        lock = journal._lock = InterruptedLock(journal._lock)  # type: ignore[assignment]
+        wait_until(lambda: journal._is_asleep)
+
+        def arm() -> None:
+            wait_until(lambda: journal._is_asleep)
+            lock.is_armed = True
+
+        before(monkeypatch, "sync", once(arm))
+        journal.append(b"x")
+        with pytest.raises(KeyboardInterrupt):
+            journal.commit()
+        assert journal.durable_sequence == 1, "the sync was done, and its end is known"
+        journal.append(b"y")
+        assert journal.commit() == 2
+    assert len(read(path)) == 2
+
+
+def test_an_interrupt_in_the_middle_of_a_decision_ends_the_writer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows what the core has noted and what not: nothing is written on that ground."""
+    journal = JournalWriter.open(path)
+    original = Journal.handle
+
+    def interrupted(self: Journal, event: JournalEvent, now_ns: int) -> list[JournalInstruction]:
+        said = original(self, event, now_ns)
+        if isinstance(event, SyncDone):
+            raise KeyboardInterrupt
+        return said
+
+    journal.append(b"x")
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "handle", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            journal.commit()
+    for call in (lambda: journal.append(b"y"), journal.close):
+        with pytest.raises(JournalFailedError, match="interrupted"):
+            call()
+    with JournalWriter.open(path) as journal:
+        assert journal.append(b"y") == 2
+    assert [record.payload for record in read(path)] == [b"x", b"y"]
