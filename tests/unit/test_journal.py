@@ -218,13 +218,15 @@ def test_an_interrupted_commit_leaves_nothing_in_doubt(path: Path, monkeypatch: 
         original(self, first_sequence)
 
     with JournalWriter.open(path, JournalConfig(linger_us=1_000_000)) as journal:
+        journal.append(b"zero")
+        journal.commit()
         monkeypatch.setattr(WritableDirectory, "sync", interrupted)
         journal.append(b"one")
         with pytest.raises(KeyboardInterrupt):
             journal.commit()
-        assert journal.durable_sequence == 0
-        assert journal.commit() == 1
-    assert [record.payload for record in read(path)] == [b"one"]
+        assert journal.durable_sequence == 1
+        assert journal.commit() == 2
+    assert [record.payload for record in read(path)] == [b"zero", b"one"]
 
 
 def test_a_reader_lives_through_a_change_of_writers(path: Path) -> None:

@@ -61,7 +61,7 @@ class Driven:
     def begin(self) -> None:
         """The first segment is there, with one record in it."""
         self.append()
-        self.tell(Commit(), SegmentCreated(), WriteDone(), SyncDone())
+        self.tell(Commit(), SegmentCreated())
         assert self.core.durable_sequence == 1
 
 
@@ -72,13 +72,17 @@ def test_a_record_becomes_durable_step_by_step() -> None:
     assert isinstance(create, CreateSegment)
     header = decode_header(create.header, where="")
     assert (header.first_sequence, header.previous_first, header.created_ns) == (1, 0, NS_PER_SECOND)
-    (write,) = driven.tell(SegmentCreated())
-    assert isinstance(write, Write)
-    assert (write.first_sequence, write.offset, len(write.data)) == (1, SEGMENT_HEADER_SIZE, 1)
-    assert driven.tell(WriteDone()) == [Sync(1)]
+    assert len(create.data) == 1, "a segment comes with its first records"
     assert driven.core.durable_sequence == 0
-    assert driven.tell(SyncDone()) == [Acknowledged(1)]
+    assert driven.tell(SegmentCreated()) == [Acknowledged(1)]
+    driven.append(2)
+    (write,) = driven.tell(Commit())
+    assert isinstance(write, Write)
+    assert (write.first_sequence, write.offset, len(write.data)) == (1, SEGMENT_HEADER_SIZE + RECORD, 2)
+    assert driven.tell(WriteDone()) == [Sync(1)]
     assert driven.core.durable_sequence == 1
+    assert driven.tell(SyncDone()) == [Acknowledged(3)]
+    assert driven.core.durable_sequence == 3
 
 
 def test_records_that_come_meanwhile_share_the_next_sync() -> None:
@@ -132,18 +136,15 @@ def test_after_an_io_error_the_batch_goes_to_a_new_segment(phase: str) -> None:
     (create,) = driven.tell(DiskFailed(errno.EIO))
     assert isinstance(create, CreateSegment)
     assert create.first_sequence == 2, "there the old segment ends"
-    (write,) = driven.tell(SegmentCreated())
-    assert isinstance(write, Write)
-    assert (write.first_sequence, write.offset, len(write.data)) == (2, SEGMENT_HEADER_SIZE, 3)
-    driven.tell(WriteDone())
-    assert driven.tell(SyncDone()) == [Acknowledged(4)]
+    assert len(create.data) == 3
+    assert driven.tell(SegmentCreated()) == [Acknowledged(4)]
 
 
 def test_a_segment_in_which_nothing_was_acknowledged_is_replaced() -> None:
     driven = Driven()
     driven.begin()
     driven.append()
-    driven.tell(Commit(), DiskFailed(errno.EIO), SegmentCreated(), WriteDone())
+    driven.tell(Commit(), DiskFailed(errno.EIO))
     (create,) = driven.tell(DiskFailed(errno.EIO))
     assert isinstance(create, CreateSegment)
     assert create.first_sequence == 2
@@ -212,7 +213,7 @@ def test_retention_by_size_keeps_the_segment_in_use() -> None:
         driven.append(90)
         (said,) = driven.tell(Commit())
         assert isinstance(said, CreateSegment)
-        removed += driven.tell(SegmentCreated(), WriteDone(), SyncDone())[1:]
+        removed += driven.tell(SegmentCreated())[1:]
     assert removed == [RemoveSegment(first) for first in (1, 91, 181, 271)]
     assert [segment.first_sequence for segment in driven.core.segments] == [361, 451]
 
@@ -222,7 +223,7 @@ def test_retention_by_age_counts_from_a_segments_end() -> None:
     for second in (0, 5):
         driven.now_ns = second * NS_PER_SECOND
         driven.append(100)
-        driven.tell(Commit(), SegmentCreated(), WriteDone(), SyncDone())
+        driven.tell(Commit(), SegmentCreated())
     assert driven.core.next_deadline_ns() == 15 * NS_PER_SECOND
     driven.now_ns = 15 * NS_PER_SECOND
     assert driven.tell(Tick()) == [RemoveSegment(1)]
@@ -234,7 +235,7 @@ def test_retention_goes_on_while_the_disk_is_full() -> None:
     driven = Driven(segment_bytes=4_096, retention_seconds=10, retry_ms=3_600_000)
     for _ in range(2):
         driven.append(100)
-        driven.tell(Commit(), SegmentCreated(), WriteDone(), SyncDone())
+        driven.tell(Commit(), SegmentCreated())
     driven.append(100)
     driven.tell(Commit(), DiskFailed(errno.ENOSPC))
     assert driven.core.next_deadline_ns() == 10 * NS_PER_SECOND
@@ -251,7 +252,7 @@ def test_close_waits_for_what_was_appended() -> None:
     assert isinstance(driven.tell(Close())[0], CreateSegment)
     with pytest.raises(LocalProtocolError, match="closed"):
         driven.append()
-    assert driven.tell(SegmentCreated(), WriteDone(), SyncDone()) == [Acknowledged(1), Closed()]
+    assert driven.tell(SegmentCreated()) == [Acknowledged(1), Closed()]
     assert Driven().tell(Close()) == [Closed()]
 
 

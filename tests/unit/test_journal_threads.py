@@ -49,6 +49,20 @@ def sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.journal.driver.IDLE_ROUNDS", -1)
 
 
+def begun(path: Path, config: JournalConfig | None = None) -> JournalWriter:
+    """A journal whose first segment is made, so that the next record is written into it and synced."""
+    journal = JournalWriter.open(path, config)
+    journal.append(b"first")
+    journal.commit()
+    return journal
+
+
+def append_asleep(journal: JournalWriter) -> None:
+    """Append a record and let the writer's thread go to sleep again: what follows is the caller's to do."""
+    journal.append(b"x")
+    wait_until(lambda: journal._is_asleep)
+
+
 def once(action: Callable[[], None]) -> Callable[[], None]:
     actions = [action]
     return lambda: actions.pop()() if actions else None
@@ -66,7 +80,7 @@ def append_until_refused(journal: JournalWriter) -> int:
 
 
 def test_closing_refuses_appends_and_brings_the_others_to_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = JournalWriter.open(path)
+    journal = begun(path)
     is_syncing, may_sync = threading.Event(), threading.Event()
 
     def stop_and_wait() -> None:
@@ -143,33 +157,33 @@ def test_a_distant_expiry_does_not_keep_records_from_the_disk(path: Path) -> Non
 
 @pytest.mark.usefixtures("sleepy")
 def test_a_full_disk_that_a_commit_found_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with JournalWriter.open(path, JournalConfig(retry_ms=1)) as journal:
+    with begun(path, JournalConfig(retry_ms=1, linger_us=1_000_000)) as journal:
 
         def fail() -> None:
             wait_until(lambda: journal._is_asleep)
             raise OSError(errno.ENOSPC, "full")
 
         before(monkeypatch, "write", once(fail))
-        journal.append(b"x")
+        append_asleep(journal)
         with pytest.raises(JournalFullError):
             journal.commit()
-        wait_until(lambda: journal.durable_sequence == 1)
-        assert journal.append(b"y") == 2
+        wait_until(lambda: journal.durable_sequence == 2)
+        assert journal.append(b"y") == 3
 
 
 @pytest.mark.usefixtures("sleepy")
 def test_an_interrupted_commit_is_finished_by_the_writers_thread(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with JournalWriter.open(path, JournalConfig(linger_us=1_000_000)) as journal:
+    with begun(path, JournalConfig(linger_us=1_000_000)) as journal:
 
         def interrupt() -> None:
             wait_until(lambda: journal._is_asleep)
             raise KeyboardInterrupt
 
         before(monkeypatch, "sync", once(interrupt))
-        journal.append(b"x")
+        append_asleep(journal)
         with pytest.raises(KeyboardInterrupt):
             journal.commit()
-        wait_until(lambda: journal.durable_sequence == 1)
+        wait_until(lambda: journal.durable_sequence == 2)
 
 
 class InterruptedLock:
@@ -197,7 +211,7 @@ class InterruptedLock:
 
 @pytest.mark.usefixtures("sleepy")
 def test_an_interrupt_while_the_lock_is_taken_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with JournalWriter.open(path, JournalConfig(linger_us=1_000_000)) as journal:
+    with begun(path, JournalConfig(linger_us=1_000_000)) as journal:
         lock = journal._lock = InterruptedLock(journal._lock)  # type: ignore[assignment]
         wait_until(lambda: journal._is_asleep)
 
@@ -206,18 +220,18 @@ def test_an_interrupt_while_the_lock_is_taken_again(path: Path, monkeypatch: pyt
             lock.is_armed = True
 
         before(monkeypatch, "sync", once(arm))
-        journal.append(b"x")
+        append_asleep(journal)
         with pytest.raises(KeyboardInterrupt):
             journal.commit()
-        assert journal.durable_sequence == 1, "the sync was done, and its end is known"
+        assert journal.durable_sequence == 2, "the sync was done, and its end is known"
         journal.append(b"y")
-        assert journal.commit() == 2
-    assert len(read(path)) == 2
+        assert journal.commit() == 3
+    assert len(read(path)) == 3
 
 
 def test_an_interrupt_in_the_middle_of_a_decision_ends_the_writer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody knows what the core has noted and what not: nothing is written on that ground."""
-    journal = JournalWriter.open(path)
+    journal = begun(path)
     original = Journal.handle
 
     def interrupted(self: Journal, event: JournalEvent, now_ns: int) -> list[JournalInstruction]:
@@ -235,5 +249,5 @@ def test_an_interrupt_in_the_middle_of_a_decision_ends_the_writer(path: Path, mo
         with pytest.raises(JournalFailedError, match="interrupted"):
             call()
     with JournalWriter.open(path) as journal:
-        assert journal.append(b"y") == 2
-    assert [record.payload for record in read(path)] == [b"x", b"y"]
+        assert journal.append(b"y") == 3
+    assert [record.payload for record in read(path)] == [b"first", b"x", b"y"]

@@ -153,7 +153,9 @@ class Journal:
             case Commit():
                 return self._begin(now_ns)
             case SegmentCreated():
-                return self._write()
+                self._counters.add("segments_created")
+                self._is_trusted = True
+                return self._acknowledge(now_ns)
             case WriteDone():
                 self._phase = _Phase.SYNCING
                 return [Sync(self._segments[-1].first_sequence)]
@@ -211,13 +213,11 @@ class Journal:
         self._segments.append(Segment(header, SEGMENT_HEADER_SIZE))
         self._is_trusted = False
         self._phase = _Phase.CREATING
-        return [CreateSegment(first, encode_header(header))]
+        self._batch.seal(header.nonce, self.durable_sequence)
+        return [CreateSegment(first, encode_header(header), self._batch)]
 
     def _write(self) -> list[JournalInstruction]:
         segment = self._segments[-1]
-        if self._phase is _Phase.CREATING:
-            self._counters.add("segments_created")
-            self._is_trusted = True
         self._batch.seal(segment.header.nonce, self.durable_sequence)
         self._phase = _Phase.WRITING
         return [Write(segment.first_sequence, segment.size, self._batch)]

@@ -60,10 +60,13 @@ class DiskFailed(msgspec.Struct, frozen=True):
 
 
 class CreateSegment(msgspec.Struct, frozen=True):
-    """Make the segment with this header durable under its name, in place of one that may have the same name."""
+    """Make the segment with this header and its first records durable under its name, in place of one that may have
+    the same name. A segment ends the one before it, so it must not appear without the records that count from then on.
+    """
 
     first_sequence: int
     header: bytes
+    data: RecordBuffer
 
 
 class Write(msgspec.Struct, frozen=True):

@@ -177,8 +177,8 @@ class WritableDirectory(Directory):
                 case Sync(first_sequence):
                     self.sync(first_sequence)
                     return SyncDone()
-                case CreateSegment(first_sequence, header):
-                    self.create(first_sequence, header)
+                case CreateSegment(first_sequence, header, data):
+                    self.create(first_sequence, header, data)
                     return SegmentCreated()
         except OSError as error:
             log.warning("disk_failed", path=str(self.path), error=os.strerror(error.errno or errno.EIO))
@@ -210,13 +210,14 @@ class WritableDirectory(Directory):
         os.fsync(file.fd)
         file.allocated = file.end = size
 
-    def create(self, first_sequence: int, header: bytes) -> None:
-        """The header first, then the name, then the directory: no crash leaves a segment without its header."""
+    def create(self, first_sequence: int, header: bytes, data: Buffer) -> None:
+        """The content first, then the name, then the directory: no crash leaves a segment without its records."""
         path = self.path / segment_name(first_sequence)
         new = path.with_name(path.name + NEW_SUFFIX)
         fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             write_all(fd, header, 0)
+            write_all(fd, data, len(header))
             os.fsync(fd)
             os.rename(new, path)
             self._sync_names()
@@ -224,7 +225,7 @@ class WritableDirectory(Directory):
             os.close(fd)
             raise
         self.trim()
-        self._use(first_sequence, fd, len(header))
+        self._use(first_sequence, fd, len(header) + memoryview(data).nbytes)
 
     def write(self, first_sequence: int, offset: int, data: Buffer) -> None:
         file = self._open(first_sequence)

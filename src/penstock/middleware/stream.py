@@ -137,7 +137,10 @@ class IncomingStream(StreamCursor):
         first = max(packet.sequence - packet.gap, self.next_sequence)
         if first > self.newest_sequence + 1:
             self.gaps.open(self.newest_sequence + 1, first - 1, now_ns + self._first_nack_delay_ns())
-        elif not self.gaps.fill(first, packet.sequence) and packet.sequence <= self.newest_sequence:
+        elif (
+            not self.gaps.fill(first, packet.sequence, now_ns + self._config.nack_retry_ms * NS_PER_MS)
+            and packet.sequence <= self.newest_sequence
+        ):
             self._counters.add("packets_dropped", cause=Cause.DUPLICATE)
             return []
         self.newest_sequence = max(self.newest_sequence, packet.sequence)
@@ -149,6 +152,9 @@ class IncomingStream(StreamCursor):
         while (overflow := self._overflow()) is not None:
             instructions += self.give_up(*overflow, Cause.WINDOW)
         return instructions
+
+    def _fill(self, first: int, last: int, now_ns: int) -> bool:
+        return self.gaps.fill(first, last, now_ns + self._config.nack_retry_ms * NS_PER_MS)
 
     def _overflow(self) -> tuple[int, int] | None:
         """The missing packets that must be given up, because the window cannot hold all that came after them."""

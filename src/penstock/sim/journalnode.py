@@ -194,8 +194,8 @@ class JournalNode(Node):
 
     def carry_out(self, instruction: JournalInstruction) -> None:
         match instruction:
-            case CreateSegment(first_sequence, header):
-                self._create(segment_name(first_sequence), header)
+            case CreateSegment(first_sequence, header, data):
+                self._create(segment_name(first_sequence), header + bytes(data))
             case Write(first_sequence, offset, data):
                 name, content = segment_name(first_sequence), bytes(data)
                 delay_ns = self._randomness.below(WRITE_DELAY_NS_MAX)
@@ -217,12 +217,12 @@ class JournalNode(Node):
             case _:
                 self.log(f"{instruction}")
 
-    def _create(self, name: str, header: bytes) -> None:
-        self.log(f"create {name}")
+    def _create(self, name: str, content: bytes) -> None:
+        self.log(f"create {name}: {len(content)} bytes")
         new = name + NEW_SUFFIX
         try:
             self.disk.create(new)
-            self.disk.write(new, 0, header)
+            self.disk.write(new, 0, content)
         except OSError as error:
             self._later(DiskFailed(error.errno or errno.EIO))
             return
