@@ -51,7 +51,7 @@ def extension(pyx: Path) -> Extension:
         [str(pyx)],
         include_dirs=[str(SOURCE)],
         depends=sorted(headers(pyx, set())),
-        extra_compile_args=["-Wall", "-Wno-unused-function", "-Wno-unreachable-code-fallthrough", *COMPILE_ARGS],
+        extra_compile_args=["-Wall", "-Wno-unused-function", "-Wno-sign-compare", *COMPILE_ARGS],
         extra_link_args=LINK_ARGS,
     )
 

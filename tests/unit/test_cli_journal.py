@@ -197,3 +197,12 @@ def test_nothing_in_a_record_reaches_the_terminal_as_a_control_sequence(tmp_path
         result = run("cat", tmp_path / "journal", *options)
         assert result.returncode == 0, result.stderr
         assert not [each for each in result.stdout if not each.isprintable() and each != "\n"]
+
+
+@pytest.mark.parametrize("command", ["ls", "cat", "verify"])
+def test_a_directory_without_a_journal_is_not_an_empty_one(tmp_path: Path, command: str) -> None:
+    result = run(command, tmp_path)
+    assert result.returncode == 1
+    assert "holds no journal" in result.stderr
+    JournalWriter.open(tmp_path / "new").close()
+    assert run(command, tmp_path / "new").returncode == 0

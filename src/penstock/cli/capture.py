@@ -55,8 +55,10 @@ def capture(
             kept = journal.durable_sequence - first + 1
             error.hint = f"{kept:,} records of this run are on the disk; {error.hint}".rstrip("; ")
             raise
+    last = journal.durable_sequence
+    records = f"records {first} to {last}" if last >= first else "no records"
     sys.stderr.write(
-        f"{taken.messages:,} messages in {taken.packets:,} packets captured into {to}, records {first} to "
-        f"{journal.durable_sequence}; {taken.packets_lost:,} packets lost, "
+        f"{taken.messages:,} messages in {taken.packets:,} packets captured into {to}, {records}; "
+        f"{taken.packets_lost:,} packets lost, "
         f"{receiver.counters['repairs_received']:,} repaired\n"
     )

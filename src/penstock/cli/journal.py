@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from penstock.base.clock import NS_PER_SECOND
-from penstock.base.errors import ConfigurationError, JournalCorruptError
+from penstock.base.errors import ConfigurationError, JournalCorruptError, JournalError
 from penstock.cli.records import json_line, text_lines
 from penstock.journal import JournalReader, Record
 from penstock.journal.client import follow_remote
@@ -110,6 +110,8 @@ def cat(
         )
         asyncio.run(_show_remote(records, count, show))
         return
+    if not follow:
+        _require_journal(Path(place))
     with JournalReader.open(place) as reader:
         source = reader.follow if follow else reader.read
         _show_local(source(from_sequence=from_, from_time_ns=time_ns), count, show)
@@ -143,8 +145,16 @@ def _row(report: SegmentReport) -> tuple[str, ...]:
     return f"{report.first_sequence:,}", last, f"{report.size:,}", *times, report.state
 
 
+def _require_journal(path: Path) -> None:
+    """A wrong path is no empty journal."""
+    directory = Directory(path)
+    if not directory.first_sequences() and directory.read_mark() is None:
+        raise JournalError("holds no journal", where=str(path), hint="a journal's directory has *.journal files")
+
+
 def _inspected(path: Path) -> Iterator[SegmentReport]:
     """Report on every segment, with a progress bar on a terminal."""
+    _require_journal(path)
     directory = Directory(path)
     names = directory.first_sequences()
     console = Console(stderr=True)

@@ -37,15 +37,17 @@ class LatencyMeter:
 
     def summary(self) -> str:
         """The percentiles, and by how much the clocks may make all of them wrong."""
+        figures = "  ".join(f"p{q:g} {self._latency.percentile(q) / NS_PER_US:,.1f}" for q in (50, 99, 99.9))
+        early = f"; {self._latency.negative_count:,} came before their time" if self._latency.negative_count else ""
+        return f"latency from {FIELD} in µs, {self._latency.count:,} messages: {figures}{self._uncertainty()}{early}"
+
+    def _uncertainty(self) -> str:
+        if self._clock is None:
+            return ""
         after = _estimate(self._clock)
         drifted_ns = abs(after.offset_ns - self._before.offset_ns)
         error_ns = max(self._before.error_ns, after.error_ns) + drifted_ns
-        figures = "  ".join(f"p{q:g} {self._latency.percentile(q) / NS_PER_US:,.1f}" for q in (50, 99, 99.9))
-        early = f"; {self._latency.negative_count:,} came before their time" if self._latency.negative_count else ""
-        return (
-            f"latency from {FIELD} in µs, {self._latency.count:,} messages: {figures}, "
-            f"± {error_ns / NS_PER_US:,.1f} by the clocks{early}"
-        )
+        return f", ± {error_ns / NS_PER_US:,.1f} by the clocks"
 
 
 def _estimate(clock: str | None) -> ClockEstimate:

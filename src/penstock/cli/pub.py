@@ -33,7 +33,12 @@ def pub(
         int, typer.Option(min=0, metavar="N", help="Publish N made-up quotes instead of reading lines.")
     ] = 0,
     rate: Annotated[
-        float | None, typer.Option(min=0.001, max=50_000_000, help="Messages per second; lines: as fast as they come.")
+        float | None,
+        typer.Option(
+            min=0.001,
+            max=50_000_000,
+            help="Messages per second; unless given: --generate 1,000, lines at once.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of --generate: another seed, other quotes.")] = 1,
     symbols: Annotated[int, typer.Option(min=1, max=100_000, help="Of --generate: how many instruments.")] = 500,

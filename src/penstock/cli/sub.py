@@ -23,7 +23,8 @@ from penstock.net.udp import Channel
 log = logger("sub")
 
 LOOK_SECONDS = 0.2
-CHANNEL_LIKE = re.compile(r"[0-9.]+:[0-9]+")
+CHANNEL_LIKE = re.compile(r"[0-9]+(\.[0-9]+){3}(:.*)?|[^*>!/]+:[0-9]+")
+"""An address, right or wrong; Channel.parse() says what is wrong with it."""
 
 
 def sub(
@@ -68,7 +69,7 @@ def sub(
     config = ReceiverConfig(join="start" if from_start else "live")
     started = time.monotonic()
     with interruptible() as interrupt, MulticastReceiver([channel], config=config, spin=spin, loss=loss) as receiver:
-        log.info("listening", channel=str(channel))
+        log.info("listening", channel=str(channel), patterns=" ".join(words or [EVERYTHING]))
         _show(receiver, selection, view, meter, interrupt, count, started + seconds)
     _conclude(receiver, selection, view, channel, time.monotonic() - started)
     if meter is not None:

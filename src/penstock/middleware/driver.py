@@ -60,6 +60,8 @@ log = logger("middleware.driver")
 SERVICE_SLICE_NS = 50 * NS_PER_MS
 """How long the publisher's thread sleeps at most before it looks whether it is still wanted."""
 
+DELIVERIES = (Deliver, DeliverBatch)  # not a union, which would be made and taken apart for every message
+
 Received: TypeAlias = Deliver | DeliverBatch | LossReceipt | StreamStarted | StreamEnded | Collision
 """What a receiver tells the application, in its order."""
 
@@ -278,7 +280,7 @@ class MulticastReceiver:
         """Messages for ever; losses are in the counters. receive() tells everything."""
         while True:
             for each in self.receive():
-                if isinstance(each, Deliver | DeliverBatch):
+                if isinstance(each, DELIVERIES):
                     yield from each.messages
 
     async def stream(self) -> AsyncIterator[list[Received]]:
