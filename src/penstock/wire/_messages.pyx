@@ -138,8 +138,7 @@ cdef class MessageBatch:
 
     def __iter__(self):
         cdef Py_ssize_t index
-        for index in range(self.message_count_):
-            yield self.read_message(index)
+        return iter([self.read_message(index) for index in range(self.message_count_)])
 
     cdef int check_current(self) except -1:
         if self._generation != self._datagrams.generation:
