@@ -420,19 +420,3 @@ def test_what_is_held_back_survives_the_reuse_of_the_datagrams_buffer() -> None:
         answers += contents(take(core, [memoryview(buffer)[: len(packet)]]))
         buffer[:] = bytes(2_000)
     assert answers == ["1", "2", "3"]
-
-
-def test_what_is_being_repaired_is_not_asked_for_again_until_the_repairs_stop() -> None:
-    """A long repair takes longer than a request waits for its answer; asking again meanwhile would double the load."""
-    core, sent = receiver(join="start", nack_retry_ms=10), packets(100)
-    take(core, [sent[99]])
-    (request,) = core.handle(Tick(), 0)
-    assert decode(request.data).ranges == [(1, 99)]
-    now_ns = 0
-    for packet in sent[:50]:  # a repair every 5 ms
-        now_ns += 5 * MS
-        take(core, [packet], now_ns)
-        assert not of(Unicast, core.handle(Tick(), now_ns))
-    now_ns += 10 * MS
-    (request,) = of(Unicast, core.handle(Tick(), now_ns))
-    assert decode(request.data).ranges == [(51, 99)]

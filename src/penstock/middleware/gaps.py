@@ -38,19 +38,17 @@ class Gaps:
         if self._next_nack_ns is None or nack_at_ns < self._next_nack_ns:
             self._next_nack_ns = nack_at_ns
 
-    def fill(self, first: int, last: int, nack_at_ns: int = 0) -> bool:
+    def fill(self, first: int, last: int) -> bool:
         """The packets `first` to `last` are accounted for; whether any of them had been missing.
 
-        A range that shrinks has shown that somebody answers: its attempts start anew, and what is left of one that was
-        asked for is probably on its way, so it is not asked for before `nack_at_ns`.
+        A range that shrinks has shown that somebody answers, so its attempts start anew.
         """
         low, high = self._span(first, last)
         rest = []
         for gap in self._gaps[low:high]:
             for rest_first, rest_last in ((gap.first, first - 1), (last + 1, gap.last)):
                 if max(rest_first, gap.first) <= min(rest_last, gap.last):
-                    again_ns = max(gap.nack_at_ns, nack_at_ns) if gap.attempts else gap.nack_at_ns
-                    rest.append(Gap(rest_first, rest_last, again_ns, min(gap.attempts, 1), given_up=gap.given_up))
+                    rest.append(Gap(rest_first, rest_last, gap.nack_at_ns, given_up=gap.given_up))
         self._gaps[low:high] = rest
         return low < high
 

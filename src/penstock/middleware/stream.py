@@ -137,10 +137,7 @@ class IncomingStream(StreamCursor):
         first = max(packet.sequence - packet.gap, self.next_sequence)
         if first > self.newest_sequence + 1:
             self.gaps.open(self.newest_sequence + 1, first - 1, now_ns + self._first_nack_delay_ns())
-        elif (
-            not self.gaps.fill(first, packet.sequence, now_ns + self._config.nack_retry_ms * NS_PER_MS)
-            and packet.sequence <= self.newest_sequence
-        ):
+        elif not self.gaps.fill(first, packet.sequence) and packet.sequence <= self.newest_sequence:
             self._counters.add("packets_dropped", cause=Cause.DUPLICATE)
             return []
         self.newest_sequence = max(self.newest_sequence, packet.sequence)
