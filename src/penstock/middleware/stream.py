@@ -150,9 +150,6 @@ class IncomingStream(StreamCursor):
             instructions += self.give_up(*overflow, Cause.WINDOW)
         return instructions
 
-    def _fill(self, first: int, last: int, now_ns: int) -> bool:
-        return self.gaps.fill(first, last, now_ns + self._config.nack_retry_ms * NS_PER_MS)
-
     def _overflow(self) -> tuple[int, int] | None:
         """The missing packets that must be given up, because the window cannot hold all that came after them."""
         oldest = self.gaps.oldest
