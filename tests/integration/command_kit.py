@@ -5,21 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from waiting import PATIENCE_SECONDS, wait_until
+
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
-PATIENCE_SECONDS = 60.0
-
-
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    """Return as soon as the condition holds; fail when it does not in time."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
-        time.sleep(0.02)
 
 
 class Running:
@@ -50,7 +42,7 @@ class Running:
         self.process.stdin.flush()
 
     def wait_for_output(self, text: str) -> None:
-        wait_for(lambda: text in self.out + self.err or self.process.poll() is not None, text)
+        wait_until(lambda: text in self.out + self.err or self.process.poll() is not None, text)
         assert text in self.out + self.err, self.out + self.err
 
     def interrupt(self) -> int:

@@ -3,13 +3,14 @@
 import subprocess
 from pathlib import Path
 
-from integration.command_kit import COMMAND, PATIENCE_SECONDS, kill, running, wait_for
+from integration.command_kit import COMMAND, PATIENCE_SECONDS, kill, running
 from penstock.base.errors import JournalError
 from penstock.capture import replay
-from penstock.demo import random_channel
 from penstock.journal import JournalReader, JournalWriter
 from penstock.middleware import Deliver
+from penstock.net.udp import free_channel
 from penstock.wire import PacketFlag
+from waiting import wait_until
 
 
 def payloads(path: Path) -> list[bytes]:
@@ -28,7 +29,7 @@ def pub(channel: str, lines: list[bytes], *options: str) -> None:
 
 
 def test_everything_published_is_captured(tmp_path: Path) -> None:
-    channel = str(random_channel())
+    channel = str(free_channel())
     lines = [b"%d" % number if number % 50 else b"%d " % number * 2_000 for number in range(1, 500)]
     with running("capture", channel, "--to", str(tmp_path / "j")) as capture:
         capture.wait_for_output("listening")
@@ -51,7 +52,7 @@ def test_everything_published_is_captured(tmp_path: Path) -> None:
 
 
 def test_a_second_capture_goes_on_in_the_same_journal(tmp_path: Path) -> None:
-    channel = str(random_channel())
+    channel = str(free_channel())
     for number in (b"1", b"2"):
         with running("capture", channel, "--to", str(tmp_path / "j")) as capture:
             capture.wait_for_output("listening")
@@ -62,14 +63,14 @@ def test_a_second_capture_goes_on_in_the_same_journal(tmp_path: Path) -> None:
 
 
 def test_a_capture_that_is_killed_leaves_a_good_journal(tmp_path: Path) -> None:
-    channel, path = str(random_channel()), tmp_path / "j"
+    channel, path = str(free_channel()), tmp_path / "j"
     with (
         running("capture", channel, "--to", str(path)) as capture,
         running("pub", channel, "--raw", "--topic", "a.b", "--rate", "500") as publisher,
     ):
         capture.wait_for_output("listening")
         publisher.write(b"".join(b"%d\n" % number for number in range(5_000)))
-        wait_for(lambda: len(payloads(path)) >= 100, "a hundred captured messages")
+        wait_until(lambda: len(payloads(path)) >= 100, "a hundred captured messages")
         before = payloads(path)
         kill(capture.pid)
         capture.end()
@@ -80,7 +81,7 @@ def test_a_capture_that_is_killed_leaves_a_good_journal(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_ends_it_and_nothing_is_claimed(tmp_path: Path) -> None:
-    channel, path = str(random_channel()), tmp_path / "j"
+    channel, path = str(free_channel()), tmp_path / "j"
     limit = ("sh", "-c", 'ulimit -f 64; exec "$@"', "sh")  # files of 32 KiB
     with running("capture", channel, "--to", str(path), prefix=limit) as capture:
         capture.wait_for_output("listening")

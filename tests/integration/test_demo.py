@@ -10,10 +10,11 @@ import urllib.request
 
 import pytest
 
-from integration.command_kit import COMMAND, PATIENCE_SECONDS, Running, is_alive, kill, running, wait_for
-from penstock.demo import random_channel
+from integration.command_kit import COMMAND, PATIENCE_SECONDS, Running, is_alive, kill, running
 from penstock.middleware import PublisherConfig
 from penstock.middleware.driver import MulticastPublisher
+from penstock.net.udp import free_channel
+from waiting import wait_until
 
 RATE = ("--rate", "3000")
 
@@ -51,13 +52,13 @@ def test_discarded_datagrams_are_repaired() -> None:
 
 
 def test_a_stranger_on_the_channel_does_not_end_it() -> None:
-    channel = random_channel()
+    channel = free_channel()
     with running("demo", "--channel", str(channel), *RATE) as demo:
-        wait_for(lambda: re.search(r"subscriber-1 +[1-9]|subscriber-1: [1-9]|delivered", demo.out), "the first line")
+        wait_until(lambda: re.search(r"subscriber-1 +[1-9]|subscriber-1: [1-9]|delivered", demo.out), "the first line")
         with MulticastPublisher(channel, config=PublisherConfig(linger_ms=1)) as stranger:
             stranger.publish("a.stranger", b"says hello, and goodbye")
         seen = len(demo.out.splitlines())
-        wait_for(lambda: len(demo.out.splitlines()) >= seen + 2, "two more lines")
+        wait_until(lambda: len(demo.out.splitlines()) >= seen + 2, "two more lines")
         assert demo.interrupt() == 0, demo.err
         assert published(demo) > 0
         assert all(each >= published(demo) for each in delivered(demo))
@@ -69,7 +70,7 @@ def test_ctrl_c_ends_it_cleanly_and_metrics_are_served_meanwhile() -> None:
         found = re.search(r"url=(http://127\.0\.0\.1:\d+)", demo.err)
         assert found
         url = found[1]
-        wait_for(lambda: re.search(r"\npenstock_packets_sent_total{.*} [1-9]", fetch(f"{url}/metrics")), "metrics")
+        wait_until(lambda: re.search(r"\npenstock_packets_sent_total{.*} [1-9]", fetch(f"{url}/metrics")), "metrics")
         assert '"is_healthy":true' in fetch(f"{url}/health")
         children = demo.children()
         assert len(children) == 3
@@ -86,10 +87,10 @@ def fetch(url: str) -> str:
 
 def test_ctrl_c_while_it_starts_leaves_nothing() -> None:
     with running("demo") as demo:
-        wait_for(lambda: len(demo.children()) == 3, "the processes")
+        wait_until(lambda: len(demo.children()) == 3, "the processes")
         children = demo.children()
         assert demo.interrupt() == 0, demo.err
-        wait_for(lambda: not any(map(is_alive, children)), "the end of all processes")
+        wait_until(lambda: not any(map(is_alive, children)), "the end of all processes")
         assert "Traceback" not in demo.err
 
 
@@ -112,7 +113,7 @@ def test_nothing_outlives_a_supervisor_that_is_killed() -> None:
         children = demo.children()
         assert len(children) == 3
         kill(demo.pid)
-        wait_for(lambda: not any(map(is_alive, children)), "the end of all processes")
+        wait_until(lambda: not any(map(is_alive, children)), "the end of all processes")
 
 
 def test_two_demos_do_not_hear_each_other() -> None:
@@ -124,7 +125,7 @@ def test_two_demos_do_not_hear_each_other() -> None:
 
 
 def test_others_can_listen_to_the_channel() -> None:
-    channel = str(random_channel())
+    channel = str(free_channel())
     with running("sub", channel, "md.demo.>", "--json") as sub:
         sub.wait_for_output("listening")
         with running("demo", "--seconds", "1", "--subscribers", "1", "--channel", channel, *RATE) as demo:

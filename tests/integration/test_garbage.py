@@ -7,10 +7,9 @@ import struct
 import subprocess
 
 from integration.command_kit import COMMAND, PATIENCE_SECONDS, running
-from penstock.demo import random_channel
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt, ReceiverConfig, StreamEnded
 from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
-from penstock.net.udp import Channel
+from penstock.net.udp import Channel, free_channel
 from penstock.wire import Packer, encode_gone, encode_nack
 
 
@@ -33,7 +32,7 @@ def sender() -> socket.socket:
 
 
 def test_every_port_of_the_middleware() -> None:
-    channel = random_channel()
+    channel = free_channel()
     config = ReceiverConfig(join="start")
     randomness = random.Random(5)
     wanted = [b"%d" % number for number in range(600)]
@@ -74,7 +73,7 @@ def taken(receiver: MulticastReceiver, timeout: float) -> list[bytes]:
 
 
 def test_sub_shows_the_messages_and_counts_the_rest() -> None:
-    channel = random_channel()
+    channel = free_channel()
     with running("sub", str(channel), "--json") as sub, sender() as intruder:
         sub.wait_for_output("listening")
         for data in [*thrown(channel.group_id, random.Random(6)), *hostile_messages(channel)]:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from penstock.base.errors import JournalGoneError, JournalLockedError
 from penstock.journal import JournalConfig, JournalReader, JournalWriter, Record
 from penstock.journal.files import Directory
 from penstock.journal.verify import inspect
+from waiting import wait_until
 
 WRITER = Path(__file__).with_name("journal_writer.py")
 ENDLESS = 10**9
@@ -128,13 +128,6 @@ def test_a_follower_that_falls_behind_retention_is_told_where_to_go_on(journal_p
             list(zip(range(500), records, strict=False))
         reader.seek(caught.value.first_sequence)
         assert next(reader.read()).sequence == caught.value.first_sequence > 1
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 FULL_DISK = """

@@ -15,7 +15,6 @@ from typing import Any
 import numpy
 import pytest
 
-from integration.network_kit import free_channel, wait_until
 from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError, LimitError, LocalProtocolError
 from penstock.middleware import (
@@ -30,8 +29,9 @@ from penstock.middleware import (
     TopicList,
 )
 from penstock.middleware.driver import MulticastPublisher, MulticastReceiver, claim_epoch
-from penstock.net.udp import Channel
+from penstock.net.udp import Channel, free_channel
 from penstock.wire import encode_gone, encode_nack
+from waiting import wait_until
 
 QUICK = PublisherConfig(linger_ms=1)
 FROM_START = ReceiverConfig(join="start")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from integration.command_kit import COMMAND, PATIENCE_SECONDS, Running, kill, running
-from penstock.demo import random_channel
+from penstock.net.udp import free_channel
 
 
 def pub(channel: str, lines: str | bytes, *options: str) -> subprocess.CompletedProcess[bytes]:
@@ -35,7 +35,7 @@ def quote(symbol: str, bid: str, **more: object) -> str:
 
 
 def test_json_goes_in_and_comes_out() -> None:
-    channel = str(random_channel())
+    channel = str(free_channel())
     with running("sub", channel, "--json", "--count", "3") as sub:
         sub.wait_for_output("listening")
         lines = quote("A", "12.34567891") + "\n" + quote("B", "90071992547.40993") + quote("C", "1e-8", bid_size=7)
@@ -57,7 +57,7 @@ def test_json_goes_in_and_comes_out() -> None:
 
 @pytest.mark.spec("OPS-3")
 def test_latencies_are_told_with_what_the_clocks_may_make_wrong() -> None:
-    channel = str(random_channel())
+    channel = str(free_channel())
     with running("clock", "serve", "--port", "0") as clock:
         clock.wait_for_output("answering on")
         address = clock.out.split("answering on ")[1].split(",")[0]
@@ -95,7 +95,7 @@ def test_an_address_that_is_no_channel_is_not_taken_for_a_pattern(wrong: str) ->
 
 
 def test_patterns_and_conditions_choose() -> None:
-    channel = str(random_channel())
+    channel = str(free_channel())
     patterns = ("md.*.quote", "!md.Z*.>")
     with (
         running("sub", channel, *patterns, "--json", "--where", "bid_price > 10 and symbol <> 'D'") as chosen,
@@ -123,7 +123,7 @@ def test_patterns_and_conditions_choose() -> None:
 
 
 def test_any_bytes_go_through_also_long_ones() -> None:
-    channel = str(random_channel())
+    channel = str(free_channel())
     lines = [b"plain", bytes(range(1, 10)) + b"\x1b[2J\xff", b"x" * 100_000, b"last"]
     with running("sub", channel, "--json", "--count", "4") as sub, running("sub", channel) as pretty:
         sub.wait_for_output("listening")
@@ -151,14 +151,14 @@ def test_any_bytes_go_through_also_long_ones() -> None:
     ],
 )
 def test_a_bad_line_is_named(line: str, expected: str) -> None:
-    done = pub(str(random_channel()), quote("A", "1") + line + "\n" + quote("B", "1"))
+    done = pub(str(free_channel()), quote("A", "1") + line + "\n" + quote("B", "1"))
     assert done.returncode == 1
     assert expected in done.stderr.decode()
     assert b"1 messages published" in done.stderr
 
 
 def test_bad_lines_can_be_skipped() -> None:
-    done = pub(str(random_channel()), quote("A", "1") + "{\n" + quote("B", "1"), "--skip-bad")
+    done = pub(str(free_channel()), quote("A", "1") + "{\n" + quote("B", "1"), "--skip-bad")
     assert done.returncode == 0
     assert b"skipped line 2: " in done.stderr
     assert b"2 messages published" in done.stderr
@@ -185,7 +185,7 @@ def test_wrong_arguments_are_refused(arguments: tuple[str, ...], expected: str) 
 
 
 def test_made_up_quotes_survive_loss_and_quiet_counts_them() -> None:
-    channel = str(random_channel())
+    channel = str(free_channel())
     with running("sub", channel, "--quiet", "--from-start", "--loss", "0.1", "--count", "2000") as sub:
         sub.wait_for_output("listening")
         done = pub(channel, "", "--generate", "2000", "--rate", "4000")
@@ -197,7 +197,7 @@ def test_made_up_quotes_survive_loss_and_quiet_counts_them() -> None:
 
 
 def test_a_publisher_that_is_killed_is_reported_and_the_other_goes_on() -> None:
-    channel = str(random_channel())
+    channel = str(free_channel())
     with running("sub", channel, "--json") as sub, running("pub", channel) as first, running("pub", channel) as second:
         sub.wait_for_output("listening")
         first.write(quote("A", "1"))
@@ -218,7 +218,7 @@ def test_a_publisher_that_is_killed_is_reported_and_the_other_goes_on() -> None:
 
 
 def test_a_late_subscriber_can_ask_for_the_beginning() -> None:
-    channel = str(random_channel())
+    channel = str(free_channel())
     with running("pub", channel) as publisher, running("sub", channel, "--json") as early:
         early.wait_for_output("listening")
         publisher.write(quote("A", "1"))
@@ -231,7 +231,7 @@ def test_a_late_subscriber_can_ask_for_the_beginning() -> None:
 
 
 def test_output_that_nobody_reads_any_more_ends_it(tmp_path: Path) -> None:
-    channel = str(random_channel())
+    channel = str(free_channel())
     command = " ".join(f"'{word}'" for word in [*COMMAND, "sub", channel, "--json"])
     errors = tmp_path / "errors"
     with errors.open("wb") as stream:
@@ -250,7 +250,7 @@ def test_output_that_nobody_reads_any_more_ends_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_whoever_asks_politely_gets_a_clean_end(number: signal.Signals) -> None:
-    channel = str(random_channel())
+    channel = str(free_channel())
     with running("sub", channel) as sub, running("pub", channel) as publisher:
         sub.wait_for_output("listening")
         publisher.write(quote("A", "1"))

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from penstock.base.errors import HandoverError, OverrunError, ProducerGoneError,
 from penstock.base.segment import Lifeline
 from penstock.net.handover import Handover, receive_segment
 from penstock.shm import RegionReader, RingReader, RingWriter
+from waiting import wait_until
 
 CHILD = Path(__file__).with_name("shm_child.py")
 PATIENCE_SECONDS = 120
@@ -53,13 +54,6 @@ def said(process: subprocess.Popen[str]) -> dict[str, int]:
     assert process.returncode == 0, errors
     answer: dict[str, int] = json.loads(output)
     return answer
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never came true"
-        time.sleep(0.001)
 
 
 @pytest.fixture

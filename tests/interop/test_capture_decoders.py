@@ -4,17 +4,17 @@ from pathlib import Path
 
 from interop import journal_decoder, packet_decoder
 from penstock.capture import Capture
-from penstock.demo import random_channel
 from penstock.journal import JournalWriter
 from penstock.middleware import PublisherConfig, ReceiverConfig
 from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
+from penstock.net.udp import free_channel
 
 KIND_DATA, KIND_GONE = 1, 3
 
 
 def test_a_capture_with_losses_is_complete_by_its_own_account(tmp_path: Path) -> None:
     """The publisher keeps few packets and the capture misses many: some are repaired, some are gone."""
-    channel = random_channel()
+    channel = free_channel()
     sent = [b"%d" % number for number in range(400)]
     with (
         JournalWriter.open(tmp_path) as journal,

@@ -13,7 +13,6 @@ from typing import Any
 import numpy
 import pytest
 
-from integration.network_kit import free_channel
 from penstock.base.core import Tick
 from penstock.base.ids import parse_group
 from penstock.demo.generator import QUOTE, TickGenerator
@@ -32,6 +31,7 @@ from penstock.middleware import (
     Unicast,
 )
 from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
+from penstock.net.udp import free_channel
 from penstock.sim import LinkFaults, World
 from penstock.sim.network import Network
 from penstock.topics import InterestTable, Predicate

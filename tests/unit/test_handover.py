@@ -6,7 +6,6 @@ import os
 import socket
 import stat
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from penstock.base.errors import ConfigurationError, HandoverError, LocalProtoco
 from penstock.net.handover import Handover, HandoverConfig, receive_segment
 from penstock.net.secret import Secret
 from penstock.shm import RegionReader, RegionWriter, RingReader, RingWriter
+from waiting import wait_until
 
 SECRET, OTHER_SECRET = Secret(b"0123456789abcdef"), Secret(b"fedcba9876543210")
 NOBODY = 65_534
@@ -32,13 +32,6 @@ def ring() -> Iterator[RingWriter]:
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     return str(tmp_path / "private" / "handover")
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never came true"
-        time.sleep(0.001)
 
 
 def refused(handover: Handover, cause: Cause) -> Callable[[], bool]:

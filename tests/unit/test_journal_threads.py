@@ -16,6 +16,7 @@ from penstock.journal.core import Journal
 from penstock.journal.events import JournalEvent, JournalInstruction, SyncDone
 from penstock.journal.files import WritableDirectory
 from unit.journal_kit import SMALL, read
+from waiting import wait_until
 
 PATIENCE_SECONDS = 60
 
@@ -23,13 +24,6 @@ PATIENCE_SECONDS = 60
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "journal"
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not is_true():
-        assert time.monotonic() < end, "it did not come true"
-        time.sleep(0.001)
 
 
 def before(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[[], None]) -> None:

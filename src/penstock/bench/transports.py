@@ -9,7 +9,6 @@ import ctypes
 import importlib.util
 import multiprocessing
 import os
-import secrets
 import socket
 import struct
 import time
@@ -23,7 +22,7 @@ from penstock.base.segment import Segment
 from penstock.middleware import ReceiverConfig
 from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
 from penstock.net.handover import Handover, receive_segment
-from penstock.net.udp import Channel
+from penstock.net.udp import Channel, free_channel
 from penstock.shm import RingReader, RingWriter
 
 PAYLOAD_SIZE = 128
@@ -234,19 +233,6 @@ class Transport:
         self.is_pinned = is_pinned
 
 
-def free_port(kind: socket.SocketKind) -> int:
-    with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def free_channel() -> Channel:
-    """A group and port on loopback that nobody else uses."""
-    group = f"239.255.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}"
-    return Channel(group=group, port=free_port(socket.SOCK_DGRAM))
-
-
 def _zmq(address: Callable[[str], str], *, is_spinning: bool) -> Transport:
     return Transport(
         ZmqSender,
@@ -262,7 +248,9 @@ def _ipc(path: str) -> str:
 
 
 def tcp_endpoint(path: str = "") -> str:
-    return f"tcp://127.0.0.1:{free_port(socket.SOCK_STREAM)}"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
 
 
 TRANSPORTS = {

@@ -19,7 +19,6 @@ from penstock.bench.transports import (
     PAYLOAD_SIZE,
     TRANSPORTS,
     check,
-    free_channel,
     other_process,
     pin,
     tcp_endpoint,
@@ -34,7 +33,7 @@ from penstock.middleware import (
     TopicList,
 )
 from penstock.middleware.driver import MulticastPublisher, MulticastReceiver, Received
-from penstock.net.udp import Channel, Inlet, Outlet
+from penstock.net.udp import Channel, Inlet, Outlet, free_channel
 from penstock.wire import PACKET_SIZE_MIN, DatagramBatch, PacketStore
 
 ROUNDS = 5

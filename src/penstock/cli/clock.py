@@ -42,17 +42,22 @@ def check(
     json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
 ) -> None:
     """Say how far the clock of another host is from this one's, and how sure that is."""
-    host, port = parse_address(address)
+    estimate = compare_clocks(address, exchanges)
+    typer.echo(msgspec.json.encode(estimate) if json else _text(address, estimate))
+
+
+def compare_clocks(address: str, exchanges: int) -> ClockEstimate:
+    """Ask the clock at an address so many times."""
+    host, port = _parse(address)
 
     async def measure() -> ClockEstimate:
         async with ClockClient(host, port) as client:
             return await client.measure(exchanges)
 
-    estimate = asyncio.run(measure())
-    typer.echo(msgspec.json.encode(estimate) if json else _text(address, estimate))
+    return asyncio.run(measure())
 
 
-def parse_address(address: str) -> tuple[str, int]:
+def _parse(address: str) -> tuple[str, int]:
     """HOST:PORT, also with an IPv6 address in brackets."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

@@ -13,8 +13,8 @@ from penstock.base.clock import NS_PER_US
 from penstock.base.endpoint import Endpoint, Health
 from penstock.base.metrics import Metrics
 from penstock.cli.interrupt import Interrupt, interruptible
-from penstock.demo import DemoOptions, DemoPlant, Member, random_channel
-from penstock.net.udp import Channel
+from penstock.demo import DemoOptions, DemoPlant, Member
+from penstock.net.udp import Channel, free_channel
 
 FRAME_SECONDS = 0.25
 LINE_SECONDS = 1.0
@@ -43,7 +43,7 @@ def demo(
     """Publish made-up quotes by multicast on this machine, and show how fast and how completely they arrive."""
     console = Console(highlight=False)
     options = DemoOptions(
-        channel=random_channel() if channel is None else Channel.parse(channel),
+        channel=free_channel() if channel is None else Channel.parse(channel),
         rate=rate,
         subscribers=subscribers,
         symbols=symbols,

@@ -1,16 +1,14 @@
 """How old messages are when they come, from the times they carry; across hosts, with how sure that is."""
 
-import asyncio
 import time
 
 from penstock.base.clock import NS_PER_US
 from penstock.base.errors import ConfigurationError
 from penstock.base.histogram import LatencyHistogram
-from penstock.cli.clock import parse_address
+from penstock.cli.clock import compare_clocks
 from penstock.middleware import Deliver, DeliverBatch, records_of
 from penstock.model import MessageModel
 from penstock.net.clock import ClockEstimate
-from penstock.net.clock_driver import ClockClient
 
 FIELD = "event_time"
 EXCHANGES = 16
@@ -53,10 +51,4 @@ class LatencyMeter:
 def _estimate(clock: str | None) -> ClockEstimate:
     if clock is None:
         return ClockEstimate(offset_ns=0, error_ns=0, round_trip_ns=0, samples=0, age_ns=0)
-    host, port = parse_address(clock)
-
-    async def measure() -> ClockEstimate:
-        async with ClockClient(host, port) as client:
-            return await client.measure(EXCHANGES)
-
-    return asyncio.run(measure())
+    return compare_clocks(clock, EXCHANGES)

@@ -9,7 +9,7 @@ Read plant.py first. Nothing here is needed to use Penstock; it shows how it is 
 """
 
 from penstock.demo.generator import TickGenerator
-from penstock.demo.plant import DemoPlant, Member, random_channel
+from penstock.demo.plant import DemoPlant, Member
 from penstock.demo.reports import DemoOptions, PublisherReport, Report, SubscriberReport
 from penstock.demo.schedule import Schedule
 
@@ -22,5 +22,4 @@ __all__ = [
     "Schedule",
     "SubscriberReport",
     "TickGenerator",
-    "random_channel",
 ]

@@ -1,6 +1,6 @@
 """The process that watches the others: starts them, gathers what they report, ends them, and notices when one dies.
 
-    with DemoPlant(DemoOptions(channel=random_channel())) as plant:
+    with DemoPlant(DemoOptions(channel=free_channel())) as plant:
         plant.start()
         while ...: plant.poll(0.25)
         plant.finish()
@@ -9,10 +9,8 @@ However it ends, no process is left: the others end by themselves when this one 
 """
 
 import os
-import random
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -28,7 +26,6 @@ from penstock.base.counters import Counters
 from penstock.base.histogram import LatencyHistogram
 from penstock.base.ids import random_publisher_id
 from penstock.demo.reports import GO, LEAVE, STOP, DemoOptions, Line, Ready, SubscriberReport, Task
-from penstock.net.udp import Channel
 
 START_SECONDS = 60.0
 """How long the processes may take to come up."""
@@ -233,12 +230,3 @@ class DemoPlant:
                 self._selector.unregister(member)
                 member.close()
                 member.fault = f"{member.name} {why} and was killed"
-
-
-def random_channel() -> Channel:
-    """A channel on this machine that nobody else is likely to use: a group at random, a port that is free."""
-    source = random.SystemRandom()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return Channel(group=f"239.255.{source.randrange(1, 255)}.{source.randrange(1, 255)}", port=port)

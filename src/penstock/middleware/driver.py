@@ -89,7 +89,6 @@ class MulticastPublisher:
             epoch = 1 if epoch_path is None else claim_epoch(epoch_path)
         self.counters = counters or Counters("publisher")
         self._core = Publisher(identity, epoch, config or PublisherConfig(), self.counters)
-        self._channel = channel
         self._group = channel.group_id
         self._key = channel.key
         self._socket = host_socket(channel.interface, multicast_hops=channel.hops)
@@ -201,8 +200,8 @@ class MulticastPublisher:
             if isinstance(instruction, Multicast):
                 self._note_unsent(1, self._outlet.send(self._key, instruction.data))
             elif isinstance(instruction, MulticastStored):
-                stored = instruction
-                self._note_unsent(*self._outlet.send_stored(self._key, stored.store, stored.first, stored.last))
+                store, first, last = instruction.store, instruction.first, instruction.last
+                self._note_unsent(*self._outlet.send_stored(self._key, store, first, last))
             elif isinstance(instruction, Unicast):
                 self._note_unsent(1, self._outlet.send(address_key(instruction.destination), instruction.data))
             else:

@@ -5,6 +5,7 @@
 
 import errno
 import ipaddress
+import secrets
 import socket
 from typing import Annotated, TypeAlias
 
@@ -102,6 +103,14 @@ def host_socket(interface: str, *, multicast_hops: int = 1) -> socket.socket:
     return made
 
 
+def free_channel() -> Channel:
+    """A channel on this machine that nobody else is likely to use: a group at random, a port that is free."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return Channel(group=f"239.255.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}", port=port)
+
+
 def address_key(address: Address) -> int:
     """The number that stands for an IPv4 address and port in Inlet and Outlet."""
     return int(ipaddress.IPv4Address(address[0])) << 16 | address[1]
@@ -137,4 +146,14 @@ def _explained(error: OSError, what: str) -> ConfigurationError:
     return ConfigurationError(f"{what}: {error.strerror or error}", hint=hints.get(error.errno or 0, ""))
 
 
-__all__ = ["SOCKETS_MAX", "Address", "Channel", "Inlet", "Outlet", "address_key", "group_socket", "host_socket"]
+__all__ = [
+    "SOCKETS_MAX",
+    "Address",
+    "Channel",
+    "Inlet",
+    "Outlet",
+    "address_key",
+    "free_channel",
+    "group_socket",
+    "host_socket",
+]

@@ -18,6 +18,7 @@ from penstock.journal.config import FollowConfig, JournalConfig
 from penstock.journal.reader import JournalReader
 from penstock.sim.disk import DiskFaults
 from penstock.sim.journalnode import RESTART_DELAY_NS_MAX, JournalNode
+from penstock.sim.judge import run_and_judge
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.world import World
 
@@ -166,6 +167,9 @@ class JournalPlant:
         self._wait()
         self._follow()
 
+    def run(self, duration_ns: int) -> None:
+        self.world.run_until(self.world.now_ns() + duration_ns)
+
     def finish(self) -> None:
         """End the faults, let the journal settle, and judge."""
         self._is_faulty = False
@@ -273,19 +277,7 @@ def run_journal_seed(
 ) -> JournalSummary:
     """Run the journal of one seed for `seconds` of virtual time and judge it."""
     world = World(seed, trace)
-    end_ns = round(seconds * NS_PER_SECOND)
-    try:
-        plant = JournalPlant(world, JournalOptions.draw(world.randomness.fork("options")))
-        plant.start()
-        while world.now_ns() < end_ns:
-            world.run_until(min(end_ns, world.now_ns() + NS_PER_SECOND))
-            if progress is not None:
-                progress(world.now_ns() / NS_PER_SECOND)
-        plant.finish()
-    except Exception as error:
-        story = "\n".join(world.log.tail())
-        raise SimulationError(
-            f"seed {seed} at {world.now_ns() / NS_PER_SECOND:.9f} s: {error}\n{story}",
-            hint=f"replay it with: penstock sim --scenario journal --seed {seed} --minutes {seconds / 60!r}",
-        ) from error
+    plant = JournalPlant(world, JournalOptions.draw(world.randomness.fork("options")))
+    replay = f"penstock sim --scenario journal --seed {seed} --minutes {seconds / 60!r}"
+    run_and_judge(world, plant, seconds, progress, replay=replay)
     return plant.summary()

@@ -6,7 +6,6 @@ from typing import TextIO
 import msgspec
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
-from penstock.base.errors import SimulationError
 from penstock.base.ids import parse_group
 from penstock.middleware import OutgoingMessage, PublisherConfig, ReceiverConfig, StreamKey
 from penstock.middleware.events import ReceiverInstruction
@@ -21,6 +20,7 @@ from penstock.sim.conduct import (
 )
 from penstock.sim.disk import DiskFaults
 from penstock.sim.faults import FaultSchedule
+from penstock.sim.judge import run_and_judge
 from penstock.sim.network import LinkFaults, Network
 from penstock.sim.node import Node
 from penstock.sim.nodes import PublisherNode, ReceiverNode
@@ -215,19 +215,7 @@ def run_seed(
 ) -> Summary:
     """Run the plant of one seed for `seconds` of virtual time and judge it."""
     world = World(seed, trace)
-    end_ns = round(seconds * NS_PER_SECOND)
     plant = MiddlewarePlant(world, PlantOptions.draw(world.randomness.fork("options")))
-    try:
-        plant.start()
-        while world.now_ns() < end_ns:
-            plant.run(min(NS_PER_SECOND, end_ns - world.now_ns()))
-            if progress is not None:
-                progress(world.now_ns() / NS_PER_SECOND)
-        plant.finish()
-    except Exception as error:
-        story = "\n".join(world.log.tail())
-        raise SimulationError(
-            f"seed {seed} at {world.now_ns() / NS_PER_SECOND:.9f} s: {error}\n{story}",
-            hint=f"replay it with: penstock sim --seed {seed} --minutes {seconds / 60!r} --trace trace.txt",
-        ) from error
+    replay = f"penstock sim --seed {seed} --minutes {seconds / 60!r} --trace trace.txt"
+    run_and_judge(world, plant, seconds, progress, replay=replay)
     return plant.summary()

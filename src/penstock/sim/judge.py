@@ -1,0 +1,40 @@
+"""Running a plant to the end of its time, and turning whatever goes wrong into a story that can be replayed."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.errors import SimulationError
+from penstock.sim.world import World
+
+
+class Plant(Protocol):
+    def start(self) -> None: ...
+
+    def run(self, duration_ns: int) -> None:
+        """Let it work for a while."""
+        ...
+
+    def finish(self) -> None:
+        """Let it settle, and judge it."""
+        ...
+
+
+def run_and_judge(
+    world: World, plant: Plant, seconds: float, progress: Callable[[float], None] | None, *, replay: str
+) -> None:
+    """SimulationError has the last events before the fault; `replay` is the command that shows it again."""
+    end_ns = round(seconds * NS_PER_SECOND)
+    try:
+        plant.start()
+        while world.now_ns() < end_ns:
+            plant.run(min(NS_PER_SECOND, end_ns - world.now_ns()))
+            if progress is not None:
+                progress(world.now_ns() / NS_PER_SECOND)
+        plant.finish()
+    except Exception as error:
+        story = "\n".join(world.log.tail())
+        raise SimulationError(
+            f"seed {world.seed} at {world.now_ns() / NS_PER_SECOND:.9f} s: {error}\n{story}",
+            hint=f"replay it with: {replay}",
+        ) from error

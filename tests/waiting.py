@@ -1,0 +1,14 @@
+"""Waiting for a condition, with a bound, instead of hoping."""
+
+import time
+from collections.abc import Callable
+
+PATIENCE_SECONDS = 60.0
+
+
+def wait_until(condition: Callable[[], object], what: str = "the condition") -> None:
+    """Return as soon as the condition holds; fail when it does not in time."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.002)
