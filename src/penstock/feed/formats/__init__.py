@@ -1,0 +1,1 @@
+"""How feeds frame and number their messages: MoldUDP64, SoupBinTCP, IEX-TP, files, captures, text."""

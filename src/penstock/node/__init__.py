@@ -1,0 +1,1 @@
+"""One file describes a plant: plant.toml into running processes."""
