@@ -6,7 +6,7 @@ interests and sockets are not its business. Read events.py first, then receiver.
 """
 
 from penstock.base.core import Tick
-from penstock.middleware.batch import OutgoingBatch, TopicList
+from penstock.middleware.batch import OutgoingBatch, Packable, TopicList
 from penstock.middleware.config import PublisherConfig, ReceiverConfig
 from penstock.middleware.events import (
     Address,
@@ -46,6 +46,7 @@ __all__ = [
     "MulticastStored",
     "OutgoingBatch",
     "OutgoingMessage",
+    "Packable",
     "Publish",
     "PublishBatch",
     "Publisher",
