@@ -6,6 +6,7 @@ interests and sockets are not its business. Read events.py first, then receiver.
 """
 
 from penstock.base.core import Tick
+from penstock.middleware import unicast
 from penstock.middleware.batch import OutgoingBatch, Packable, TopicList
 from penstock.middleware.config import PublisherConfig, ReceiverConfig
 from penstock.middleware.events import (
@@ -60,4 +61,5 @@ __all__ = [
     "TopicList",
     "Unicast",
     "records_of",
+    "unicast",
 ]
