@@ -1,0 +1,164 @@
+"""What one feed adapter is told: its sources, where it publishes, its peers, its journal and its stream service."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from penstock.base.config import Config
+from penstock.base.errors import ConfigurationError
+from penstock.base.limits import PACKET_SIZE_DEFAULT, PACKET_SIZE_MAX
+from penstock.feed.config import SynchroniserConfig
+from penstock.journal import JournalConfig
+from penstock.middleware import PublisherConfig
+from penstock.net.control import Name
+from penstock.net.udp import Channel
+from penstock.wire import PACKET_SIZE_MIN
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+U32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+
+
+class ServiceConfig(Config, frozen=True):
+    """The stream service: streams over TCP for each subscriber."""
+
+    host: str = "127.0.0.1"
+    port: Port = 0
+    """0 takes a free one."""
+
+    open: bool = False
+    """Whether everybody gets and sends everything without a token; only for a plant on one machine."""
+
+    subscribers_max: Count = 1_024
+    queue_bytes_max: Count = 16 * 1024 * 1024
+    """Bytes that wait for one subscriber; one that has more is cut off."""
+
+    packet_size_max: Annotated[int, msgspec.Meta(ge=PACKET_SIZE_MIN, le=PACKET_SIZE_MAX)] = 16_384
+    """Bytes of a packet on TCP."""
+
+    contribution_size_max: Count = PACKET_SIZE_DEFAULT - 128
+    """Bytes of a contributed message with its topic: it must fit one packet of the adapter's."""
+
+
+class LineConfig(Config, frozen=True):
+    """One line of a source stream: a multicast group, or a unicast port of this machine."""
+
+    group: str = ""
+    """Empty: datagrams that are addressed to this machine."""
+
+    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+    interface: str = "127.0.0.1"
+
+
+class AddressConfig(Config, frozen=True):
+    host: str
+    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+
+
+class SourceStreamConfig(Config, frozen=True):
+    """One source stream, and how it comes: over lines, from a SoupBinTCP server, or from a file."""
+
+    id: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)]
+    name: Name
+    framing: Literal["mold", "iextp", "soup", "file", "contribution"] = "mold"
+    lines: tuple[LineConfig, ...] = ()
+    request: AddressConfig | None = None
+    """Where lost messages are asked for."""
+
+    server: AddressConfig | None = None
+    """Of framing `soup`."""
+
+    username: str = ""
+    password_file: str = ""
+    session: str = ""
+    url: str = ""
+    """Of framing `file`: what is replayed, see docs/feeds.md."""
+
+
+class PublishConfig(Config, frozen=True):
+    """How application messages leave the adapter; over TCP they can be had in either case."""
+
+    transport: Literal["multicast", "tcp"] = "multicast"
+    channel: Channel = Channel()
+    publisher_id: int = 0
+    """0: made from the feed's name and the adapter's index, so that it is the same at every start."""
+
+    publisher: PublisherConfig = PublisherConfig()
+
+
+class PeerConfig(Config, frozen=True):
+    """Another adapter of the feed."""
+
+    index: Annotated[int, msgspec.Meta(ge=0, le=255)]
+    host: str = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+
+
+class PeersConfig(Config, frozen=True):
+    """The channels between the adapters of a feed."""
+
+    host: str = "127.0.0.1"
+    port: Port = 0
+    """Where others connect to this adapter."""
+
+    others: tuple[PeerConfig, ...] = ()
+    secret_file: str = ""
+    """Shared by the adapters of a feed; needed beyond this machine."""
+
+    retry_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 50
+
+
+class AdminConfig(Config, frozen=True):
+    """The administration servers; without them the adapter serves by the tokens it can check."""
+
+    urls: tuple[str, ...] = ()
+    credentials: str = ""
+    """Path of this adapter's credentials."""
+
+    ca_file: str = ""
+    public_keys: tuple[str, ...] = ()
+    """Of the servers, as text; asked for at the first start when there are none."""
+
+
+class JournalCaptureConfig(Config, frozen=True):
+    """The adapter's own capture of what it publishes; delayed streams are served from it."""
+
+    path: str = ""
+    """A directory; empty keeps none."""
+
+    journal: JournalConfig = JournalConfig()
+
+
+class AdapterConfig(Config, frozen=True):
+    """One adapter."""
+
+    name: Name
+    feed: Name
+    index: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
+    table: str
+    """A shipped converter table by name, or the path of one."""
+
+    streams: tuple[SourceStreamConfig, ...]
+    publish: PublishConfig = PublishConfig()
+    peers: PeersConfig = PeersConfig()
+    sync: SynchroniserConfig = SynchroniserConfig()
+    journal: JournalCaptureConfig = JournalCaptureConfig()
+    service: ServiceConfig = ServiceConfig()
+    admin: AdminConfig = AdminConfig()
+    state_directory: str
+    """Where terms and epochs are kept, so that none is used twice."""
+
+    metrics_host: str = "127.0.0.1"
+    metrics_port: Port = 0
+    spin: bool = False
+    """Whether the data thread looks for datagrams all the time instead of being woken: quicker, and takes a core."""
+
+    cpu: Annotated[int, msgspec.Meta(ge=-1, le=4_095)] = -1
+    """The processor the data thread is bound to; -1 for none."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ids = [stream.id for stream in self.streams]
+        names = [stream.name for stream in self.streams]
+        if len(set(ids)) != len(ids) or len(set(names)) != len(names):
+            raise ConfigurationError("two source streams have the same id or name", where=f"adapter {self.name}")
