@@ -6,7 +6,8 @@ interests and sockets are not its business. Read events.py first, then receiver.
 """
 
 from penstock.base.core import Tick
-from penstock.middleware.batch import OutgoingBatch, TopicList
+from penstock.middleware import unicast
+from penstock.middleware.batch import OutgoingBatch, Packable, TopicList
 from penstock.middleware.config import PublisherConfig, ReceiverConfig
 from penstock.middleware.events import (
     Address,
@@ -46,6 +47,7 @@ __all__ = [
     "MulticastStored",
     "OutgoingBatch",
     "OutgoingMessage",
+    "Packable",
     "Publish",
     "PublishBatch",
     "Publisher",
@@ -59,4 +61,5 @@ __all__ = [
     "TopicList",
     "Unicast",
     "records_of",
+    "unicast",
 ]

@@ -22,7 +22,7 @@ from typing_extensions import Buffer
 
 from penstock.base.core import Tick
 from penstock.base.counters import Cause
-from penstock.middleware.batch import OutgoingBatch
+from penstock.middleware.batch import Packable
 from penstock.model import MessageModel
 from penstock.wire import DatagramBatch, MessageBatch, Packet, PacketMessage, PacketStore
 
@@ -62,7 +62,7 @@ class PublishBatch(msgspec.Struct, frozen=True):
     """The application publishes many messages at once; none is so large that it must be cut."""
 
     group: int
-    batch: OutgoingBatch
+    batch: Packable
 
 
 class Close(msgspec.Struct, frozen=True):
