@@ -18,7 +18,9 @@ NET_CORES = (
 )  # fmt: skip
 """Files of penstock.net that hold to the same rule; its other files are drivers."""
 
-DRIVERS = {"driver.py", "files.py", "server.py", "client.py", "promises.py"}
+DRIVERS = {
+    "app.py", "client.py", "driver.py", "files.py", "http.py", "promises.py", "server.py", "standby.py", "store.py"
+}  # fmt: skip
 """The files of such a package that do its I/O, and nothing else."""
 
 FORBIDDEN_IN_CORES = {

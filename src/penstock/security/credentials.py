@@ -1,8 +1,8 @@
 """What a client knows that nobody else does, read from a file that only its owner can use.
 
-    client = "alice"
-    secret = "…"                    # or secret_file = "…", or key_file = "alice.pem"
-    ca_file = "ca.pem"              # certificates that the administration server is checked with
+client = "alice"
+secret = "…"                    # or secret_file = "…", or key_file = "alice.pem"
+ca_file = "ca.pem"              # certificates that the administration server is checked with
 """
 
 from pathlib import Path
@@ -27,7 +27,7 @@ class CredentialsDocument(Config, frozen=True):
 class Credentials:
     """A client's name and how it proves it; never shown. Give either a secret or a key."""
 
-    __slots__ = ("client", "ca_file", "_secret", "_key")
+    __slots__ = ("_key", "_secret", "ca_file", "client")
 
     def __init__(
         self, client: str, *, secret: bytes | None = None, key: PrivateKey | None = None, ca_file: Path | None = None

@@ -52,7 +52,8 @@ class Entitlement:
         mask = numpy.zeros(len(offsets), dtype=numpy.bool_)
         if self.delays_s[:1] == [0]:
             ends, classes = self._receive.match_batch(data, offsets, sizes)
-            rows = numpy.repeat(numpy.arange(len(offsets)), numpy.diff(ends.astype(numpy.int64)))
+            counts = (ends[1:] - ends[:-1]).astype(numpy.int64)
+            rows = numpy.repeat(numpy.arange(len(offsets)), counts)
             mask[rows[classes == 0]] = True
         return mask
 

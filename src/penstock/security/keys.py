@@ -1,8 +1,8 @@
 """Ed25519 keys: a private one in a PEM file that only its owner can use, a public one as a short text.
 
-    key = PrivateKey(random_bytes(32))
-    key.write(Path("alice.pem"))             # mode 600
-    key.public.text                          # "ed25519:" and 43 characters, for the policy document
+key = PrivateKey(random_bytes(32))
+key.write(Path("alice.pem"))             # mode 600
+key.public.text                          # "ed25519:" and 43 characters, for the policy document
 """
 
 import base64

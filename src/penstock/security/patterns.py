@@ -15,9 +15,7 @@ def parse_pattern(text: str) -> Interest:
     """An interest whose extent is known from its levels, possibly negative."""
     interest = Interest.parse(text)
     if not is_comparable(interest):
-        raise TopicError(
-            f"{text!r} is no topic pattern", where="policy", hint="only levels, *, PREFIX*, [low..high] and > can be used"
-        )
+        raise TopicError(f"{text!r} is no topic pattern", hint="only levels, *, PREFIX*, [low..high] and > can be used")
     return interest
 
 

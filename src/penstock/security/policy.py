@@ -1,20 +1,20 @@
 """The policy document: who exists, who may receive and send what, and how old it must be.
 
-    [groups]
-    desk = ["alice", "bob"]
+[groups]
+desk = ["alice", "bob"]
 
-    [clients.alice]
-    secret = "scrypt:16384:8:1:…"                 # made by `penstock admin client secret alice`
-    [clients.bob]
-    key = "ed25519:…"                             # made by `penstock admin client key bob`
-    roles = ["administrator"]
-    expires = 2027-01-31T00:00:00Z
+[clients.alice]
+secret = "scrypt:16384:8:1:…"                 # made by `penstock admin client secret alice`
+[clients.bob]
+key = "ed25519:…"                             # made by `penstock admin client key bob`
+roles = ["administrator"]
+expires = 2027-01-31T00:00:00Z
 
-    [[rule]]
-    who = ["@desk", "carol"]                      # clients, @groups, or * for every client
-    receive = ["md.us.eq.>", "!md.us.eq.ZZ*.>"]   # ! takes away, whatever any other rule gives
-    send = ["derived.desk.>"]
-    delay_minutes = 15                            # of what is received; 0 is live
+[[rule]]
+who = ["@desk", "carol"]                      # clients, @groups, or * for every client
+receive = ["md.us.eq.>", "!md.us.eq.ZZ*.>"]   # ! takes away, whatever any other rule gives
+send = ["derived.desk.>"]
+delay_minutes = 15                            # of what is received; 0 is live
 """
 
 import datetime
@@ -43,21 +43,21 @@ DELAY_MINUTES_MAX = 60 * 24 * 366
 class ClientEntry(Config, frozen=True):
     secret: str | None = None
     key: str | None = None
-    roles: list[Role] = []
+    roles: tuple[Role, ...] = ()
     expires: datetime.datetime | None = None
 
 
 class RuleEntry(Config, frozen=True):
     who: Annotated[list[str], msgspec.Meta(min_length=1)]
-    receive: list[str] = []
-    send: list[str] = []
+    receive: tuple[str, ...] = ()
+    send: tuple[str, ...] = ()
     delay_minutes: Annotated[int, msgspec.Meta(ge=0, le=DELAY_MINUTES_MAX)] = 0
 
 
 class PolicyDocument(Config, frozen=True):
     clients: dict[str, ClientEntry]
-    groups: dict[str, list[str]] = {}
-    rule: list[RuleEntry] = []
+    groups: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    rule: tuple[RuleEntry, ...] = ()
 
 
 class PolicyClient(msgspec.Struct, frozen=True):
@@ -114,7 +114,9 @@ def granted(grants: list[Grant], wanted: list[str], action: str) -> list[Grant]:
             narrowed = parse_pattern(common)
             if not any(covers(denial, narrowed) for denial, _ in denials):
                 found[msgspec.structs.replace(grant, pattern=common)] = None
-    touching = [each for pattern, each in denials if any(intersection(pattern, parse_pattern(g.pattern)) for g in found)]
+    touching = [
+        each for pattern, each in denials if any(intersection(pattern, parse_pattern(g.pattern)) for g in found)
+    ]
     return [*found, *dict.fromkeys(touching)]
 
 
@@ -169,9 +171,7 @@ def _checked_groups(document: PolicyDocument, where: str) -> dict[str, list[str]
     return document.groups
 
 
-def _members(
-    rule: RuleEntry, groups: dict[str, list[str]], clients: dict[str, PolicyClient], place: str
-) -> set[str]:
+def _members(rule: RuleEntry, groups: dict[str, list[str]], clients: dict[str, PolicyClient], place: str) -> set[str]:
     members: set[str] = set()
     for number, name in enumerate(rule.who):
         if name == EVERYBODY:
@@ -184,9 +184,7 @@ def _members(
             members.add(name)
         else:
             hint = f"a group is written @{name[:80]}" if name in groups else "every name stands under [clients]"
-            raise ConfigurationError(
-                f"there is no client {name[:80]!r}", where=f"{place}.who[{number}]", hint=hint
-            )
+            raise ConfigurationError(f"there is no client {name[:80]!r}", where=f"{place}.who[{number}]", hint=hint)
     return members
 
 
