@@ -7,20 +7,14 @@ computed in floating point, so a seed means the same bytes everywhere.
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memcpy, memmove
+
+from penstock.feed._itch cimport (
+    DEPTH, HALTS, MATCHES, POPULARITY, STEP_SIZE_MAX, TICK, Book, Flow, LiveOrder, about, begin, below, bits, directory,
+    imbalance, levels, participant, position, put_u32, put_u64, short_sale, system_event, trading_action,
+)
 
 from penstock.base.errors import LocalProtocolError
-
-cdef extern from *:
-    """
-    static inline void put_u16(unsigned char *p, unsigned v) { p[0] = v >> 8; p[1] = v; }
-    static inline void put_u32(unsigned char *p, unsigned v) { v = __builtin_bswap32(v); __builtin_memcpy(p, &v, 4); }
-    static inline void put_u64(unsigned char *p, unsigned long long v)
-    { v = __builtin_bswap64(v); __builtin_memcpy(p, &v, 8); }
-    """
-    void put_u16(uint8_t *at, uint32_t value) noexcept nogil
-    void put_u32(uint8_t *at, uint32_t value) noexcept nogil
-    void put_u64(uint8_t *at, uint64_t value) noexcept nogil
 
 cdef enum:
     BUY = 0
@@ -56,133 +50,8 @@ cdef int64_t CLOSE_AT = 57_600 * SECOND         # 16:00
 cdef int64_t CLEAN_AT = 70_200 * SECOND         # 19:30
 cdef int64_t SYSTEM_END_AT = 72_000 * SECOND    # 20:00
 cdef int64_t MESSAGES_END_AT = 72_300 * SECOND  # 20:05
-cdef uint32_t TICK = 100                        # a cent
 cdef const char *INTERESTS = b"BSAN"
 cdef const char *STATES = b"AEWS"
-
-
-# Random numbers (splitmix64)
-
-cdef inline uint64_t bits(Flow *flow) noexcept nogil:
-    flow.random += <uint64_t>0x9E3779B97F4A7C15
-    cdef uint64_t mixed = flow.random
-    mixed = (mixed ^ (mixed >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
-    mixed = (mixed ^ (mixed >> 27)) * <uint64_t>0x94D049BB133111EB
-    return mixed ^ (mixed >> 31)
-
-
-cdef inline uint32_t below(Flow *flow, uint32_t bound) noexcept nogil:
-    return <uint32_t>(((bits(flow) >> 32) * bound) >> 32)
-
-
-# Messages: `begin` writes the frame's length and the head, `end` counts it
-
-cdef inline uint8_t *begin(Flow *flow, char kind, uint32_t size, uint32_t locate) noexcept nogil:
-    cdef uint8_t *message = flow.out + 2
-    put_u16(flow.out, size)
-    message[0] = <uint8_t>kind
-    put_u16(message + 1, locate)
-    put_u16(message + 3, <uint32_t>(flow.messages & 0xFFFF) if locate else 0)
-    put_u16(message + 5, <uint32_t>(flow.time_ns >> 32))
-    put_u32(message + 7, <uint32_t>flow.time_ns)
-    flow.out += 2 + size
-    flow.messages += 1
-    return message
-
-
-cdef void system_event(Flow *flow, char event, int64_t at_ns) noexcept nogil:
-    flow.time_ns = max(at_ns, flow.time_ns)
-    begin(flow, c'S', 12, 0)[11] = <uint8_t>event
-
-
-cdef uint8_t *about(Flow *flow, char kind, uint32_t size, uint32_t index) noexcept nogil:
-    """A message with the stock at 11, the rest zero."""
-    cdef uint8_t *message = begin(flow, kind, size, index + 1)
-    memset(message + 19, 0, size - 19)
-    memcpy(message + 11, flow.books[index].symbol, 8)
-    return message
-
-
-cdef void trading_action(Flow *flow, uint32_t index, char state, const char *reason) noexcept nogil:
-    cdef uint8_t *message = about(flow, c'H', 25, index)
-    message[19] = <uint8_t>state
-    message[20] = 32
-    memcpy(message + 21, reason, 4)
-
-
-cdef void directory(Flow *flow, uint32_t index) noexcept nogil:
-    cdef uint8_t *message = about(flow, c'R', 39, index)
-    cdef uint32_t which
-    memcpy(message + 19, b"QN", 2)
-    put_u32(message + 21, 100 if flow.books[index].base < 2_500_000 else 10)
-    memcpy(message + 25, b"NCZ PN 1N", 9)
-    message[38] = c'N'
-    trading_action(flow, index, c'T', b"    ")
-    short_sale(flow, index, c'0')
-    for which in range(1 + index % 2):
-        position(flow, index, which, c'A')
-    if index == flow.symbols // 2:
-        ipo_quoting(flow, index)
-    if index == flow.symbols - 1:
-        direct_listing(flow, index)
-
-
-cdef void short_sale(Flow *flow, uint32_t index, char action) noexcept nogil:
-    about(flow, c'Y', 20, index)[19] = <uint8_t>action
-
-
-cdef void position(Flow *flow, uint32_t index, uint32_t which, char state) noexcept nogil:
-    cdef uint8_t *message = begin(flow, c'L', 26, index + 1)
-    participant(message + 11, which)
-    memcpy(message + 15, flow.books[index].symbol, 8)
-    memcpy(message + 23, b"YN", 2)
-    message[25] = <uint8_t>state
-
-
-cdef void participant(uint8_t *at, uint32_t which) noexcept nogil:
-    memcpy(at, b"MMK", 3)
-    at[3] = <uint8_t>(65 + which % 26)
-
-
-cdef void ipo_quoting(Flow *flow, uint32_t index) noexcept nogil:
-    cdef uint8_t *message = about(flow, c'K', 28, index)
-    put_u32(message + 19, 36_000)
-    message[23] = c'A'
-    put_u32(message + 24, flow.books[index].base)
-
-
-cdef void direct_listing(Flow *flow, uint32_t index) noexcept nogil:
-    cdef uint8_t *message = about(flow, c'O', 48, index)
-    cdef uint32_t base = flow.books[index].base
-    message[19] = c'Y'
-    put_u32(message + 20, base // 2)
-    put_u32(message + 24, base * 2)
-    put_u32(message + 28, base)
-    put_u64(message + 32, <uint64_t>OPEN_AT)
-    put_u32(message + 40, base - base // 10)
-    put_u32(message + 44, base + base // 10)
-
-
-cdef void levels(Flow *flow) noexcept nogil:
-    cdef uint8_t *message = begin(flow, c'V', 35, 0)
-    put_u64(message + 11, <uint64_t>465_000_000_000)
-    put_u64(message + 19, <uint64_t>435_000_000_000)
-    put_u64(message + 27, <uint64_t>400_000_000_000)
-
-
-cdef void imbalance(Flow *flow, uint32_t index, char cross) noexcept nogil:
-    cdef uint8_t *message = begin(flow, c'I', 50, index + 1)
-    cdef uint32_t anchor = flow.books[index].anchor
-    cdef uint32_t unpaired = below(flow, 50) * 100
-    put_u64(message + 11, below(flow, 100_000))
-    put_u64(message + 19, unpaired)
-    message[27] = c'N' if unpaired == 0 else (c'B' if anchor & 128 else c'S')
-    memcpy(message + 28, flow.books[index].symbol, 8)
-    put_u32(message + 36, anchor + TICK * below(flow, 5))
-    put_u32(message + 40, anchor + TICK * below(flow, 3))
-    put_u32(message + 44, anchor)
-    message[48] = <uint8_t>cross
-    message[49] = c'L'
 
 
 # Orders
