@@ -3,3 +3,7 @@
 A table is compiled to a plan; the same compiled code runs it for one message and for a batch. It knows nothing of
 sockets, lines or subscribers (that is penstock.feed).
 """
+
+from penstock.convert.state import ConversionState, StateImage, StateLimits
+
+__all__ = ["ConversionState", "StateImage", "StateLimits"]
