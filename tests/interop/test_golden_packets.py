@@ -36,7 +36,7 @@ GOLDEN = Path(__file__).parent / "golden"
 PUBLISHER_ID, GROUP, EPOCH = 0x0123456789ABCDEF, 0xEF010203, 7
 STREAM = (PUBLISHER_ID, GROUP, EPOCH)
 
-ORIGIN = Origin(stream_id=9, message_index=2, source_sequence=1_000_000, message_sequence=77)
+ORIGIN = Origin(stream_id=9, term=515, message_index=2, flags=1, source_sequence=1_000_000, message_sequence=77)
 HOPS = [Hop(stage=1, time_ns=1_700_000_000_000_000_000), Hop(stage=2, time_ns=-1)]
 SEAL = Seal(key_id=5, nonce=bytes(range(12)))
 MASK = 1 << 64 | 0b101

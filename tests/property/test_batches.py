@@ -124,7 +124,7 @@ def test_a_store_keeps_the_newest_packets(
             batch = OutgoingBatch(TopicList(TOPICS), 0, records.reshape(count, size + 1))
             try:
                 made = store.pack(
-                    batch.topics.data, batch.payloads, batch.rows, publisher_id=7, group=GROUP, epoch=1,
+                    batch.topic_data, batch.payloads, batch.rows, publisher_id=7, group=GROUP, epoch=1,
                     packet_size_max=328, keep_alive_packets=4,
                 )  # fmt: skip
             except LimitError:

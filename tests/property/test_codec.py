@@ -151,7 +151,7 @@ def test_ranges_come_out_as_they_went_in(
 
 
 @given(
-    st.builds(Origin, U32, U32, U64, U64),
+    st.builds(Origin, U32, U32, U16, U16, U64, U64),
     st.lists(st.builds(Hop, U64, st.integers(-(2**63), 2**63 - 1))),
     st.builds(Seal, U32, st.binary(min_size=12, max_size=12)),
     st.integers(0, 2**200),

@@ -16,6 +16,7 @@ from penstock.wire import (
     decode,
     decode_batch,
     encode_batch,
+    encode_extensions,
     encode_nack,
 )
 
@@ -132,6 +133,20 @@ class TestEncode:
         packer.add("md.a", self.payloads, model_id=3, model_version=4, flags=4)
         packer.add("md.bc", self.payloads[7:10], model_id=3, model_version=4, flags=4)
         assert self.encode(messages) == [2, packer.flush()]
+
+    def test_extensions_lie_beside_the_payloads(self) -> None:
+        extensions = encode_extensions({1: b"origin", 77: bytes(9)})
+        messages = self.messages((0, 4, len(extensions), 20), (4, 5, 30, 3))
+        messages["extensions_size"] = [len(extensions), 0]
+        self.payloads = extensions + bytes(range(60))
+        packer = Packer(**STREAM)
+        packer.add("md.a", self.payloads[len(extensions) : len(extensions) + 20], extensions=extensions)
+        packer.add("md.bc", self.payloads[30:33])
+        assert self.encode(messages) == [2, packer.flush()]
+        for offset, size in ((8, len(extensions)), (0, len(extensions) - 1), (90, 8), (0, 2**16 - 8)):
+            messages["extensions_offset"][0], messages["extensions_size"][0] = offset, size
+            with pytest.raises(LocalProtocolError):
+                self.encode(messages)
 
     def test_stops_when_the_output_is_full(self) -> None:
         messages = self.messages(*[(0, 4, 0, 8)] * 4)

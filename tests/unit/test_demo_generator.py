@@ -19,7 +19,7 @@ def taken(seed: int, sizes: list[int], symbols: int = 20) -> tuple[bytes, list[s
 
 def topics(batch: OutgoingBatch) -> list[str]:
     rows = zip(batch.rows["topic_offset"].tolist(), batch.rows["topic_size"].tolist(), strict=True)
-    return [batch.topics.data[at : at + size].decode() for at, size in rows]
+    return [batch.topic_data[at : at + size].decode() for at, size in rows]
 
 
 def records(count: int, symbols: int = 20) -> "numpy.ndarray[tuple[int], numpy.dtype[numpy.void]]":

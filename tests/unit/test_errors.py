@@ -33,6 +33,18 @@ CODES = {
     "state-image": "StateImageError",
     "topic": "TopicError",
     "unreachable": "UnreachableError",
+    "credentials-expired": "CredentialsExpiredError",
+    "rate-limited": "RateLimitedError",
+    "token": "TokenError",
+    "token-expired": "TokenExpiredError",
+    "revoked": "RevokedError",
+    "not-entitled": "NotEntitledError",
+    "forbidden": "ForbiddenError",
+    "seal": "SealError",
+    "seal-key": "SealKeyError",
+    "request": "RequestError",
+    "not-found": "NotFoundError",
+    "standby": "StandbyError",
     "version": "VersionError",
 }
 

@@ -13,8 +13,8 @@ from penstock.wire import extensions as ext
 @pytest.mark.parametrize(
     ("decode", "body"),
     [
-        (ext.decode_origin, bytes(23)),
-        (ext.decode_origin, bytes(25)),
+        (ext.decode_origin, bytes(27)),
+        (ext.decode_origin, bytes(29)),
         (ext.decode_hops, bytes(15)),
         (ext.decode_seal, bytes(17)),
         (ext.decode_interest_mask, bytes(9)),
@@ -35,7 +35,7 @@ def test_bodies_that_cannot_be(decode: Callable[[bytes], Any], body: bytes) -> N
 @pytest.mark.parametrize(
     "encode",
     [
-        lambda: ext.encode_origin(ext.Origin(2**32, 0, 0, 0)),
+        lambda: ext.encode_origin(ext.Origin(2**32, 0, 0, 0, 0, 0)),
         lambda: ext.encode_hops([ext.Hop(1, 2**63)]),
         lambda: ext.encode_seal(ext.Seal(1, bytes(11))),
         lambda: ext.encode_seal(ext.Seal(2**32, bytes(12))),

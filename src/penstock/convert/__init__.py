@@ -4,6 +4,7 @@ A table is compiled to a plan; the same compiled code runs it for one message an
 sockets, lines or subscribers (that is penstock.feed).
 """
 
+from penstock.convert._source import SourceBatch
 from penstock.convert.state import ConversionState, StateImage, StateLimits
 
-__all__ = ["ConversionState", "StateImage", "StateLimits"]
+__all__ = ["ConversionState", "SourceBatch", "StateImage", "StateLimits"]

@@ -1,7 +1,7 @@
 """Many messages to publish at once, as arrays: what a feed or a replay has at hand."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy
 from numpy.typing import ArrayLike, NDArray
@@ -10,6 +10,21 @@ from penstock.base.errors import LocalProtocolError
 from penstock.model import MessageModel
 from penstock.topics import check_topic
 from penstock.wire import MESSAGE_DTYPE
+
+
+class Packable(Protocol):
+    """Messages to be packed: what `rows` point at lies in `topic_data` and, payloads and extensions, in `payloads`."""
+
+    @property
+    def topic_data(self) -> bytes | NDArray[numpy.uint8]: ...
+
+    @property
+    def payloads(self) -> NDArray[numpy.uint8]: ...
+
+    @property
+    def rows(self) -> NDArray[Any]: ...
+
+    def __len__(self) -> int: ...
 
 
 class TopicList:
@@ -38,7 +53,7 @@ class OutgoingBatch:
         if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(topics)):
             raise LocalProtocolError(f"a message names a topic beyond the {len(topics)} of the list")
         size = records.dtype.itemsize * (records[0].size if records.ndim > 1 and len(records) else 1)
-        self.topics = topics
+        self.topic_data = topics.data
         self.payloads = numpy.ascontiguousarray(records).view(numpy.uint8).reshape(-1)
         self.rows = numpy.zeros(len(records), MESSAGE_DTYPE)
         self.rows["topic_offset"] = topics.offsets[numbers]

@@ -27,7 +27,7 @@ from penstock.base.errors import ConfigurationError, LocalProtocolError
 from penstock.base.ids import random_publisher_id
 from penstock.base.log import logger
 from penstock.middleware._lanes import PublishingLane, ReceivingLane
-from penstock.middleware.batch import OutgoingBatch
+from penstock.middleware.batch import Packable
 from penstock.middleware.config import PublisherConfig, ReceiverConfig
 from penstock.middleware.epoch import encode_epoch, next_epoch, slot_offset
 from penstock.middleware.events import (
@@ -125,7 +125,7 @@ class MulticastPublisher:
                 stream = self._core.stream(self._group, time.monotonic_ns())
                 self._lane = PublishingLane(stream, self._outlet, self._key)
 
-    def publish_batch(self, batch: OutgoingBatch) -> None:
+    def publish_batch(self, batch: Packable) -> None:
         """Send many messages now, packed into as few packets as they fit."""
         with self._lock:
             self._handle(PublishBatch(self._group, batch))

@@ -216,7 +216,7 @@ class _OutgoingStream(OutgoingCursor):
         self._unsent = self._send(now_ns)
         try:
             count = self.kept.pack(
-                batch.topics.data,
+                batch.topic_data,
                 batch.payloads,
                 batch.rows,
                 publisher_id=self._publisher.publisher_id,

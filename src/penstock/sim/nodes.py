@@ -20,6 +20,7 @@ from penstock.middleware import (
     MulticastStored,
     OutgoingBatch,
     OutgoingMessage,
+    Packable,
     Publish,
     PublishBatch,
     Publisher,
@@ -221,13 +222,13 @@ class PublisherNode(Node):
         return OutgoingBatch(TOPIC_LIST, which, records)
 
 
-def _one_by_one(batch: OutgoingBatch) -> list[OutgoingMessage]:
+def _one_by_one(batch: Packable) -> list[OutgoingMessage]:
     """What the checkers are told of a batch."""
     messages = []
     for offset, size, topic_offset, topic_size in batch.rows[
         ["payload_offset", "payload_size", "topic_offset", "topic_size"]
     ].tolist():
-        topic = batch.topics.data[topic_offset : topic_offset + topic_size].decode()
+        topic = bytes(batch.topic_data[topic_offset : topic_offset + topic_size]).decode()
         messages.append(OutgoingMessage(topic, batch.payloads[offset : offset + size].tobytes()))
     return messages
 

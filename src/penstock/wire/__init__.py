@@ -31,7 +31,7 @@ from penstock.wire.extensions import (
     encode_seal,
     encode_tags,
 )
-from penstock.wire.packet import Extension, Kind, MessageFlag, PacketFlag
+from penstock.wire.packet import Extension, Kind, MessageFlag, OriginFlag, PacketFlag
 
 __all__ = [
     "decode",
@@ -58,6 +58,7 @@ __all__ = [
     "Extension",
     "encode_extensions",
     "Origin",
+    "OriginFlag",
     "encode_origin",
     "decode_origin",
     "Hop",

@@ -35,5 +35,11 @@ cdef inline void write_packet(
     cdef const MessageView *message
     for index in range(packet.count):
         message = &messages[index]
-        at += write_message(at, message, NULL, topics + message.topic_offset, payloads + message.payload_offset)
+        at += write_message(
+            at,
+            message,
+            payloads + message.extensions_offset,
+            topics + message.topic_offset,
+            payloads + message.payload_offset,
+        )
     finish_packet(out, packet)

@@ -22,6 +22,7 @@ from penstock.wire._codec cimport (
     PACKET_HEADER_SIZE,
     PacketView,
     finish_packet,
+    is_extensions,
     is_utf8,
     message_space,
     parse_contents,
@@ -149,7 +150,7 @@ def encode_batch(
 
     A row's topic is in `topics`, its payload in `payloads`. Returns how many messages were packed into how many
     packets; packets_out has the place of each. Fewer messages than given are packed when `out` or packets_out is
-    full. A message that needs fragments or extensions is refused: those go through Packer.
+    full. Extensions lie in `payloads` too. A message that needs fragments is refused: it goes through Packer.
     """
     cdef PacketView packet
     cdef Py_ssize_t message_count = messages.shape[0]
@@ -216,7 +217,7 @@ cdef int check_messages(
                 raise LocalProtocolError(
                     f"message {index} cannot be packed",
                     hint="a row names a UTF-8 topic and a payload within their buffers that fit one packet together; "
-                    "fragments and extensions go through a Packer",
+                    "fragments go through a Packer",
                 )
     return 0
 
@@ -229,7 +230,12 @@ cdef inline bint is_packable(
         and <uint64_t>message.payload_offset + message.payload_size <= <uint64_t>payloads.shape[0]
         and 0 < message.topic_size <= topic_size_max
         and message_space(message) <= capacity
-        and message.extensions_size == 0
+        and message.extensions_size % ALIGNMENT == 0
+        and <uint64_t>message.extensions_offset + message.extensions_size <= <uint64_t>payloads.shape[0]
+        and (
+            message.extensions_size == 0
+            or is_extensions(&payloads[message.extensions_offset], message.extensions_size)
+        )
         and not message.flags & (MESSAGE_CONTINUATION | MESSAGE_MORE | MESSAGE_DIRECT)
         and is_utf8(&topics[message.topic_offset], message.topic_size)
     )

@@ -52,7 +52,6 @@ cpdef enum:
 
     PACKET_KEEP_ALIVE = 1
     PACKET_REPAIR = 2
-    PACKET_SYNCHRONISED = 4
     PACKET_REPLAY = 8
     PACKET_GOODBYE = 16
 
@@ -67,6 +66,19 @@ cpdef enum:
     EXTENSION_INTEREST_MASK = 4
     EXTENSION_DESTINATION = 5
     EXTENSION_TAGS = 6
+
+    # from the start of an ORIGIN extension, its header included; all of it is aligned as the record is
+    ORIGIN_STREAM_ID_AT = 4
+    ORIGIN_TERM_AT = 8
+    ORIGIN_INDEX_AT = 12
+    ORIGIN_FLAGS_AT = 14
+    ORIGIN_SOURCE_SEQUENCE_AT = 16
+    ORIGIN_MESSAGE_SEQUENCE_AT = 24
+    ORIGIN_SIZE = 32
+
+    ORIGIN_SYNCHRONISED = 1
+    ORIGIN_DISCONTINUITY = 2
+    ORIGIN_IMAGE = 4
 
 
 cpdef enum:

@@ -18,7 +18,7 @@ from penstock.wire._codec import ALIGNMENT
 from penstock.wire.packet import Extension
 
 _HEADER = struct.Struct("<HH")
-_ORIGIN = struct.Struct("<IIQQ")
+_ORIGIN = struct.Struct("<IIHHQQ")
 _HOP = struct.Struct("<Qq")
 _SEAL = struct.Struct("<I12s")
 _WORD = struct.Struct("<Q")
@@ -27,11 +27,15 @@ NONCE_SIZE = 12
 
 
 class Origin(NamedTuple):
-    """Where a message came from before it was published here."""
+    """Where a message came from before it was published here, and who says so."""
 
     stream_id: int
+    term: int
+    """Of the feed's active adapter; the higher one counts."""
     message_index: int
     """Among the messages made from one source message."""
+    flags: int
+    """OriginFlag."""
     source_sequence: int
     message_sequence: int
 

@@ -14,7 +14,6 @@ class Kind(IntEnum):
 class PacketFlag(IntFlag):
     KEEP_ALIVE = _codec.PACKET_KEEP_ALIVE
     REPAIR = _codec.PACKET_REPAIR
-    SYNCHRONISED = _codec.PACKET_SYNCHRONISED
     REPLAY = _codec.PACKET_REPLAY
     GOODBYE = _codec.PACKET_GOODBYE
 
@@ -24,6 +23,12 @@ class MessageFlag(IntFlag):
     MORE = _codec.MESSAGE_MORE
     SEALED = _codec.MESSAGE_SEALED
     DIRECT = _codec.MESSAGE_DIRECT
+
+
+class OriginFlag(IntFlag):
+    SYNCHRONISED = _codec.ORIGIN_SYNCHRONISED
+    DISCONTINUITY = _codec.ORIGIN_DISCONTINUITY
+    IMAGE = _codec.ORIGIN_IMAGE
 
 
 class Extension(IntEnum):
