@@ -6,41 +6,17 @@ import msgspec
 
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
-from penstock.base.limits import PACKET_SIZE_DEFAULT, PACKET_SIZE_MAX
 from penstock.feed.config import SynchroniserConfig
+from penstock.feed.service_config import ServiceConfig
 from penstock.journal import JournalConfig
 from penstock.middleware import PublisherConfig
 from penstock.net.control import Name
 from penstock.net.udp import Channel
-from penstock.wire import PACKET_SIZE_MIN
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
-Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
-U32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 
 
-class ServiceConfig(Config, frozen=True):
-    """The stream service: streams over TCP for each subscriber."""
-
-    host: str = "127.0.0.1"
-    port: Port = 0
-    """0 takes a free one."""
-
-    open: bool = False
-    """Whether everybody gets and sends everything without a token; only for a plant on one machine."""
-
-    subscribers_max: Count = 1_024
-    queue_bytes_max: Count = 16 * 1024 * 1024
-    """Bytes that wait for one subscriber; one that has more is cut off."""
-
-    packet_size_max: Annotated[int, msgspec.Meta(ge=PACKET_SIZE_MIN, le=PACKET_SIZE_MAX)] = 16_384
-    """Bytes of a packet on TCP."""
-
-    contribution_size_max: Count = PACKET_SIZE_DEFAULT - 128
-    """Bytes of a contributed message with its topic: it must fit one packet of the adapter's."""
-
-
-class LineConfig(Config, frozen=True):
+class LineAddress(Config, frozen=True):
     """One line of a source stream: a multicast group, or a unicast port of this machine."""
 
     group: str = ""
@@ -61,7 +37,7 @@ class SourceStreamConfig(Config, frozen=True):
     id: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)]
     name: Name
     framing: Literal["mold", "iextp", "soup", "file", "contribution"] = "mold"
-    lines: tuple[LineConfig, ...] = ()
+    lines: tuple[LineAddress, ...] = ()
     request: AddressConfig | None = None
     """Where lost messages are asked for."""
 

@@ -1,5 +1,6 @@
 """Which subscriber gets which message: what it asks for, and what it is granted, both at once."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -52,11 +53,8 @@ class Selector:
         granted = _pairs(*self._granted.match_batch(data.data, offsets, sizes))
         both = numpy.intersect1d(wanted, granted, assume_unique=True)  # sorted: by subscriber, then by row
         numbers, indices = both >> 32, (both & 0xFFFF_FFFF).astype(numpy.intp)
-        starts = numpy.flatnonzero(numpy.diff(numbers, prepend=numpy.uint64(2**63)))
-        ends = [*starts[1:].tolist(), len(both)]
-        return {
-            int(numbers[start]): indices[start:end] for start, end in zip(starts.tolist(), ends, strict=True)
-        }
+        edges = [0, *(numpy.flatnonzero(numpy.diff(numbers)) + 1).tolist(), len(both)]
+        return {int(numbers[start]): indices[start:end] for start, end in itertools.pairwise(edges) if start < end}
 
 
 def _pairs(starts: NDArray[numpy.uint64], subscribers: NDArray[numpy.uint32]) -> NDArray[numpy.uint64]:

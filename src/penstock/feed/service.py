@@ -17,9 +17,10 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PenstockError, RevokedError, TokenExpiredError, TopicError
 from penstock.base.log import logger
 from penstock.feed.accounts import Accounts, SubscriberAccount
-from penstock.feed.adapter_config import ServiceConfig
+
 from penstock.feed.published import PublishedBatch, StreamPacker
 from penstock.feed.selection import Selector
+from penstock.feed.service_config import ServiceConfig
 from penstock.feed.service_events import (
     Close,
     ContributionTaken,
