@@ -22,7 +22,7 @@ from penstock.middleware.driver import note_unsent
 from penstock.middleware.events import Address, OutgoingMessage, PublisherInstruction, Unicast
 from penstock.net.udp import Channel, Outlet, address_key
 from penstock.security import Sealer
-from penstock.wire import PacketStore
+from penstock.wire import MESSAGE_DTYPE, PacketStore
 
 ROWS_MAX = 4_096
 """Messages packed at once, so that what is kept for repairs holds all their packets."""
@@ -53,12 +53,9 @@ class Outbound:
         self.is_sealed = is_sealed
         self._sealer: Sealer | None = None
         config = publisher.config
-        is_twofold = is_sealed
-        self.open_store = (
-            PacketStore(config.retransmission_packets_max, config.retransmission_bytes_max)
-            if is_twofold
-            else self.cursor.kept
-        )
+        self.open_store = self.cursor.kept
+        if is_sealed:
+            self.open_store = PacketStore(config.retransmission_packets_max, config.retransmission_bytes_max)
         self.taps: list[Tap] = []
         self.messages_unsent = 0
 
@@ -153,8 +150,6 @@ def _parts(batch: Packable) -> Iterator[Packable]:
 
 
 def _rows_of(message: OutgoingMessage) -> Rows:
-    from penstock.wire import MESSAGE_DTYPE
-
     topic, payload = message.topic.encode(), bytes(message.payload)
     rows = numpy.zeros(1, MESSAGE_DTYPE)
     rows["topic_size"] = len(topic)
