@@ -32,6 +32,18 @@ CODES = {
     "simulation": "SimulationError",
     "topic": "TopicError",
     "unreachable": "UnreachableError",
+    "credentials-expired": "CredentialsExpiredError",
+    "rate-limited": "RateLimitedError",
+    "token": "TokenError",
+    "token-expired": "TokenExpiredError",
+    "revoked": "RevokedError",
+    "not-entitled": "NotEntitledError",
+    "forbidden": "ForbiddenError",
+    "seal": "SealError",
+    "seal-key": "SealKeyError",
+    "request": "RequestError",
+    "not-found": "NotFoundError",
+    "standby": "StandbyError",
     "version": "VersionError",
 }
 
