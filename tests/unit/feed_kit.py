@@ -21,7 +21,7 @@ from penstock.feed.events import (
     TermPersisted,
 )
 from penstock.feed.sync import Synchroniser
-from penstock.wire import Extension, Origin, OriginFlag, decode_origin
+from penstock.wire import Origin, OriginFlag, decode_origin
 from sim.toy_conversion import ToyConversion
 
 STREAM = 1

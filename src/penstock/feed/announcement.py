@@ -2,19 +2,16 @@
 
 import msgspec
 
-from penstock.feed.events import DISCONTINUITY_TOPIC, Discontinuity
 from penstock.feed.messages import ANNOUNCEMENT_SIZE_MAX, Announced
 from penstock.middleware.events import OutgoingMessage
+from penstock.middleware.sourcestream import DISCONTINUITY_TOPIC, DiscontinuityNote
 from penstock.wire import Extension, Origin, OriginFlag, encode_extensions, encode_origin
 
 
-def announcement_body(discontinuity: Discontinuity) -> bytes:
+def announcement_body(note: DiscontinuityNote) -> bytes:
     """As JSON; of very many lost ranges the oldest are left out."""
-    body = msgspec.json.encode(discontinuity)
-    while len(body) > ANNOUNCEMENT_SIZE_MAX:
-        lost = discontinuity.lost[len(discontinuity.lost) // 2 :]
-        discontinuity = msgspec.structs.replace(discontinuity, lost=lost)
-        body = msgspec.json.encode(discontinuity)
+    while len(body := note.encode()) > ANNOUNCEMENT_SIZE_MAX:
+        note = msgspec.structs.replace(note, lost=note.lost[len(note.lost) // 2 + 1 :])
     return body
 
 

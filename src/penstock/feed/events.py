@@ -27,18 +27,6 @@ Role: TypeAlias = Literal["active", "backup"]
 Reason: TypeAlias = Literal["start", "source_gap", "session", "promotion"]
 """Why a stream does not go on seamlessly."""
 
-DISCONTINUITY_TOPIC = "penstock.discontinuity"
-
-
-class Discontinuity(msgspec.Struct, frozen=True):
-    """The payload of a message on DISCONTINUITY_TOPIC, as JSON."""
-
-    reason: Reason
-    lost: list[tuple[int, int]]
-    """Source sequence numbers that are missing, first and last; empty when they are not known or none is missing."""
-
-    session: str
-
 
 # Events
 

@@ -15,7 +15,6 @@ from penstock.feed.config import SynchroniserConfig
 from penstock.feed.election import Peers, claim_delay_ns, goes_offline
 from penstock.feed.events import (
     Announce,
-    Discontinuity,
     PersistTerm,
     Reason,
     Role,
@@ -27,6 +26,7 @@ from penstock.feed.flow import Mode
 from penstock.feed.follower import StreamFollower
 from penstock.feed.health import Health
 from penstock.feed.messages import AdapterState, Announced, TakeOver
+from penstock.middleware.sourcestream import DiscontinuityNote
 from penstock.wire.term import Term, lineage, term_after_break, term_after_takeover
 
 
@@ -141,7 +141,7 @@ class Membership:
         flow.forget_checkpoints()
         flow.lost.clear()
         flow.is_damaged = False
-        body = announcement_body(Discontinuity(reason, lost, flow.session or ""))
+        body = announcement_body(DiscontinuityNote(reason, lost, flow.session or ""))
         number = flow.converter.next_message_sequence - 1
         follower.announced = Announced(self.term, flow.stream_id, number, flow.position, body)
         follower.announced_lineage = lineage(self.term)
