@@ -1,7 +1,10 @@
 """What a feed adapter needs of a converter, so that its cores can be run with a simpler one in tests."""
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Protocol
+
+import numpy
+from numpy.typing import NDArray
 
 from penstock.convert import SourceBatch
 from penstock.middleware.batch import Packable
@@ -27,8 +30,8 @@ class Image(Protocol):
 class State(Protocol):
     @property
     def digest(self) -> int: ...
-    def unit_digests(self) -> Any: ...
-    def begin_image(self, known: Any = None) -> Image: ...
+    def unit_digests(self) -> NDArray[numpy.uint64]: ...
+    def begin_image(self, known: NDArray[numpy.uint64] | None = None) -> Image: ...
     def install(self, chunks: Iterable[bytes]) -> None: ...
 
 

@@ -203,7 +203,7 @@ class StreamFollower:
     def _request(self, now_ns: int) -> SyncInstruction:
         self._requests += 1
         self._image = ImageReceiver(self._config, self._requests, now_ns)
-        known = bytes(self.flow.converter.state.unit_digests()) if self._trusts_units else b""
+        known = self.flow.converter.state.unit_digests().tobytes() if self._trusts_units else b""
         at_least = max(self.flow.position, self.flow.held_from)
         request = ImageRequest(self.term, self.flow.stream_id, self._requests, at_least, known)
         return SendPeer(Term.of(self.term).claimant, request)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import msgspec
+import numpy
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.feed.config import SynchroniserConfig
@@ -10,6 +11,8 @@ from penstock.feed.conversion import Image
 from penstock.feed.events import SendPeer
 from penstock.feed.flow import Mode, StreamFlow
 from penstock.feed.messages import ImageBegin, ImageChunk, ImageRefused, ImageRequest
+
+DIGEST_SIZE = 8
 
 
 class _Sending(msgspec.Struct):
@@ -32,6 +35,8 @@ class ImageSender:
         """A backup wants an image; it forgets what it asked for before."""
         if self._flow_of(request.stream_id) is None:
             return [SendPeer(peer, ImageRefused(request.stream_id, request.request, "no such source stream"))]
+        if len(request.known) % DIGEST_SIZE:
+            return [SendPeer(peer, ImageRefused(request.stream_id, request.request, "no list of digests"))]
         queue = self._sendings.setdefault(request.stream_id, [])
         queue[:] = [each for each in queue if each.peer != peer]
         queue.append(_Sending(peer, request, due_ns=now_ns))
@@ -65,7 +70,8 @@ class ImageSender:
         """A chunk, with the position before the first; whether there are more."""
         request = sending.request
         if sending.image is None:
-            sending.image = flow.converter.state.begin_image(request.known or None)
+            known = numpy.frombuffer(request.known, numpy.uint64) if request.known else None
+            sending.image = flow.converter.state.begin_image(known)
             now = flow.converter.checkpoint_now()
             begin = ImageBegin(
                 request.term,
