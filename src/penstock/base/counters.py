@@ -24,6 +24,7 @@ class Cause(StrEnum):
     DUPLICATE = "duplicate"
     BEFORE_JOIN = "before_join"
     STALE_EPOCH = "stale_epoch"
+    STALE_TERM = "stale_term"
     ID_COLLISION = "id_collision"
     UNKNOWN_STREAM = "unknown_stream"
     UNEXPECTED = "unexpected"
@@ -102,6 +103,7 @@ CATALOGUE = {
     "messages_contributed": "Messages taken from subscribers that contribute",
     "packets_unrecorded": "Published packets that are missing in the adapter's journal, by cause",
     "packets_overrun": "Published packets that were overwritten before the stream service took them",
+    "terms_claimed": "Times that an adapter became the active one of its feed, by reason",
     "source_messages": "Messages of a source stream, each counted once",
     "source_duplicates": "Messages of a source stream that another line had brought before",
     "source_messages_lost": "Messages of a source stream that no line and no request brought, by cause",
