@@ -6,7 +6,7 @@ import msgspec
 
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
-from penstock.feed.config import SynchroniserConfig
+from penstock.feed.config import LineConfig, SynchroniserConfig
 from penstock.feed.service_config import ServiceConfig
 from penstock.journal import JournalConfig
 from penstock.middleware import PublisherConfig
@@ -36,13 +36,16 @@ class SourceStreamConfig(Config, frozen=True):
 
     id: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)]
     name: Name
-    framing: Literal["mold", "iextp", "soup", "file", "contribution"] = "mold"
+    framing: Literal["moldudp64", "iextp", "soupbintcp", "file", "contribution"] = "moldudp64"
     lines: tuple[LineAddress, ...] = ()
     request: AddressConfig | None = None
     """Where lost messages are asked for."""
 
+    arbitration: LineConfig = LineConfig()
+    """How the lines are made into one."""
+
     server: AddressConfig | None = None
-    """Of framing `soup`."""
+    """Of framing `soupbintcp`."""
 
     username: str = ""
     password_file: str = ""
