@@ -30,6 +30,7 @@ CODES = {
     "ring-closed": "RingClosedError",
     "shared-memory": "SharedMemoryError",
     "simulation": "SimulationError",
+    "state-image": "StateImageError",
     "topic": "TopicError",
     "unreachable": "UnreachableError",
     "credentials-expired": "CredentialsExpiredError",

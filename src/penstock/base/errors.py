@@ -122,6 +122,12 @@ class JournalGoneError(JournalError):
         self.first_sequence = first_sequence
 
 
+class StateImageError(RemoteProtocolError):
+    """An image of a conversion state cannot be read, does not fit, or could not be finished; nothing was changed."""
+
+    code = "state-image"
+
+
 class FrameError(RemoteProtocolError):
     """A byte stream cannot be cut into frames; `frames` has the whole ones of the same call, which came before."""
 
