@@ -17,7 +17,8 @@ from penstock.middleware import (
     StreamKey,
 )
 from penstock.wire import DatagramBatch, Packer, PacketMessage, encode_extensions
-from unit.merge_kit import A, B, C, announcement, deliver, end, lose, message, messages_of, numbers_of
+from penstock.wire.term import Term
+from unit.merge_kit import NEXT, A, B, C, announcement, deliver, end, lose, message, messages_of, numbers_of
 from unit.middleware_kit import receiver
 
 COUNT = 30
@@ -114,7 +115,7 @@ def test_a_kill_at_any_point_loses_nothing_and_repeats_nothing(
     """A dies somewhere. B is continuous and takes over with a new term, C follows it and loses what it likes."""
     merger = Merger()
     numbers = [number for number in range(1, COUNT + 1) if number not in filtered]
-    terms = {number: 1 if number <= killed_at + promoted_after else 2 << 8 | 1 for number in numbers}
+    terms = {number: 1 if number <= killed_at + promoted_after else int(Term(0, 0, 1, 1)) for number in numbers}
     answers = [answer for key in KEYS for answer in send(merger, key, 1, 1)]
     streams = {
         A: list(steps([number for number in numbers[1:] if number < killed_at], set(), dict.fromkeys(numbers, 1))),
@@ -133,7 +134,7 @@ steps_of_anything = st.one_of(
         st.sampled_from(KEYS),
         st.just("message"),
         st.integers(0, 12),  # number
-        st.integers(1, 4),  # term
+        st.sampled_from([1, 2, NEXT, NEXT + 1, 2 * NEXT]),  # term
         st.sampled_from([1, 1, 1, 0, 3]),  # flags
     ),
     st.tuples(st.sampled_from(KEYS), st.sampled_from(["lose", "end", "tick"])),
@@ -230,7 +231,7 @@ def test_the_fast_path_says_what_the_core_says(sent: list[tuple], sizes: list[in
         if what == "plain":
             return PacketMessage("t", b"plain")
         if what == "announcement":
-            terms[key] += 1
+            terms[key] = terms[key] // NEXT * NEXT + NEXT
             numbers[key] = number
             return announcement(number, terms[key])
         terms[key] += what == "term"

@@ -32,8 +32,12 @@ from penstock.wire._codec cimport (
 )
 from penstock.wire._messages cimport MessageBatch
 
+from penstock.wire.term import LINEAGE_SHIFT
+
 cdef enum:
     SLOTS_MIN = 64
+
+cdef uint32_t lineage_shift = LINEAGE_SHIFT
 
 cdef uint64_t UNMERGED_STREAM = <uint64_t>1 << 32 # no source stream's id has so many bits
 
@@ -188,14 +192,16 @@ cdef inline int judge(BranchCursor branch, SourceCursor source, const uint8_t *o
     cdef uint64_t source_sequence
     cdef uint16_t message_index
     cdef uint32_t term = load_u32(origin + ORIGIN_TERM_AT)
-    if not source.is_smooth or term != source.term or term != branch.term or number == 0:
+    if not source.is_smooth or not is_kin(term, source.term) or not is_kin(term, branch.term) or number == 0:
         return UNCLEAR
     if load_u16(origin + ORIGIN_FLAGS_AT) != ORIGIN_SYNCHRONISED or not branch.is_continuous:
         return UNCLEAR
+    if number > source.number and number - 1 > source.number and branch.number > source.number:
+        return UNCLEAR
+    branch.number = number
+    branch.term = term
+    source.term = max(source.term, term)
     if number > source.number:
-        if number - 1 > source.number and branch.number > source.number:
-            return UNCLEAR
-        branch.number = number
         source.number = number
         source_sequence = load_u64(origin + ORIGIN_SOURCE_SEQUENCE_AT)
         message_index = load_u16(origin + ORIGIN_INDEX_AT)
@@ -206,9 +212,12 @@ cdef inline int judge(BranchCursor branch, SourceCursor source, const uint8_t *o
             source.message_index = message_index
             source.has_position = True
             return CHOSEN
-        return DUPLICATE
-    branch.number = number
     return DUPLICATE
+
+
+cdef inline bint is_kin(uint32_t term, uint32_t other) noexcept nogil:
+    """Whether two terms have the same lineage, and so the same numbers (penstock/wire/term.py)."""
+    return term >> lineage_shift == other >> lineage_shift
 
 
 cdef inline bint find_origin(const uint8_t *extensions, uint32_t size, const uint8_t **origin) noexcept nogil:

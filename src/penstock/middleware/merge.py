@@ -132,7 +132,7 @@ class Merger:
             except PacketError as error:
                 self.counters.add("messages_suppressed", cause=error.cause)
                 continue
-            if origin.flags & IMAGE:
+            if origin.flags & IMAGE and not origin.flags & DISCONTINUITY:
                 _append(out, message)
             else:
                 self._merge(key, origin, message, now_ns, out)

@@ -7,9 +7,11 @@ for us between two messages that follow each other in it, whatever their numbers
     a message whose number follows the last one's, or whose branch is continuous from there      goes out
     one whose number has been out already                                                        is a duplicate
     another one                                              is held until other branches bring what is before it
-    one of a lower term                                                                          is fenced
-    one of a higher term      waits until it is known how that term's numbers follow: a branch that is continuous from
-                              the one to the other says that they go on, a DISCONTINUITY says from where
+    one of an older lineage (wire/term.py)                                                       is fenced
+    one of a newer lineage    waits until nothing of the one before is missing, and for the DISCONTINUITY; another term
+                              of the same lineage has the same numbers
+    a DISCONTINUITY that is repeated (IMAGE)       tells of a lineage begun earlier; its branch is continuous from the
+                                                   next message on
 """
 
 import heapq
@@ -24,16 +26,17 @@ from penstock.middleware._merge import BranchCursor, SourceCursor
 from penstock.middleware.config import MergerConfig
 from penstock.middleware.events import Discontinuity, MergeGap, StreamKey
 from penstock.wire import Origin, OriginFlag, PacketMessage
+from penstock.wire.term import lineage
 
 SYNCHRONISED = int(OriginFlag.SYNCHRONISED)
 DISCONTINUITY = int(OriginFlag.DISCONTINUITY)
+IMAGE = int(OriginFlag.IMAGE)
 
 DISCONTINUITY_TOPIC = "penstock.discontinuity"
 REASONS = ("start", "source_gap", "session", "promotion", "state")
 UNSEEN = "unseen"
 """The reason when the announcement itself was lost."""
 
-LINEAGE_MAX = 16
 BRANCHES_MAX = 256
 """Adapters of one feed."""
 
@@ -87,7 +90,6 @@ class SourceStream(SourceCursor):
         self.is_started = False
         self.branches: dict[StreamKey, BranchCursor] = {}
         self._session = ""
-        self._lineage: set[int] = set()  # terms whose numbers are those of `term`
         self._held: dict[int, Early] = {}
         self._order: list[int] = []  # the held numbers as a heap
         self._waiting: list[Early] = []  # of higher terms, in the order they came
@@ -102,7 +104,7 @@ class SourceStream(SourceCursor):
             after = branch.number if branch.is_continuous else None
             early = Early(origin, message, branch.term, after, now_ns)
             branch.number = origin.message_sequence
-            branch.is_synchronised = branch.is_continuous = True
+            branch.is_synchronised, branch.is_continuous = True, not origin.flags & IMAGE
             branch.term = origin.term
             yield from self._consider(early)
         else:
@@ -141,23 +143,23 @@ class SourceStream(SourceCursor):
     def _consider(self, early: Early) -> Iterator[Outcome]:
         origin = early.origin
         if not self.is_started:
+            if origin.flags & IMAGE:
+                self._session = DiscontinuityNote.decode(early.message.payload).session
+                return
             if early.is_discontinuity:
                 yield self._adopt_announced(early)
                 return
             self._begin(origin.term, origin.message_sequence - 1)
-        if origin.term < self.term:
-            self._drop(Cause.FENCED)
-        elif origin.term > self.term and (early.is_discontinuity or not self._is_sequel(early)):
-            self._keep(early)
-            self._waiting.append(early)
+        if not self._is_kin(origin.term):
+            if origin.term < self.term:
+                self._drop(Cause.FENCED)
+            else:
+                self._keep(early)
+                self._waiting.append(early)
         elif early.is_discontinuity:
             self._drop(Cause.DUPLICATE)
         else:
-            if origin.term > self.term:
-                self.term = origin.term
-                self._lineage.add(origin.term)
-                if len(self._lineage) > LINEAGE_MAX:
-                    self._lineage.remove(min(self._lineage))
+            self.term = max(self.term, origin.term)
             yield from self._place(early)
 
     def _place(self, early: Early) -> Iterator[Outcome]:
@@ -176,14 +178,18 @@ class SourceStream(SourceCursor):
             if self._is_sequel(early) and (not self._is_sequel(known) or (early.after or 0) < (known.after or 0)):
                 known.after_term, known.after = early.after_term, early.after
 
+    def _is_kin(self, term: int) -> bool:
+        """Whether the numbers of a term are those of ours."""
+        return lineage(term) == lineage(self.term)
+
     def _is_sequel(self, early: Early) -> bool:
         """Whether its branch is continuous from a term whose numbers are those of ours."""
-        return early.after is not None and early.after_term in self._lineage
+        return early.after is not None and self._is_kin(early.after_term)
 
     def _is_next(self, early: Early) -> bool:
         if early.origin.message_sequence == self.number + 1:
             return True
-        return early.after is not None and early.after_term in self._lineage and early.after <= self.number
+        return early.after is not None and self._is_kin(early.after_term) and early.after <= self.number
 
     def _release(self, early: Early) -> Iterator[Outcome]:
         origin = early.origin
@@ -238,18 +244,17 @@ class SourceStream(SourceCursor):
                 self._drop(Cause.DUPLICATE)
 
     def _can_be_filled(self, number: int) -> bool:
-        """Whether a branch may still bring what is missing before the message of this number."""
+        """Whether a branch may still bring what is missing before the message of this number: it is not there yet, or
+        has yet to come to this lineage."""
         return any(
-            branch.is_synchronised and branch.term in self._lineage and branch.number < number
+            branch.is_synchronised
+            and (branch.number < number if self._is_kin(branch.term) else branch.term < self.term)
             for branch in self.branches.values()
         )
 
     def _take_up_waiting(self) -> Iterator[Outcome]:
         """What waits, where it is known by now how its term follows ours."""
-        is_known = [
-            early.origin.term <= self.term or (self._is_sequel(early) and not early.is_discontinuity)
-            for early in self._waiting
-        ]
+        is_known = [early.origin.term <= self.term or self._is_kin(early.origin.term) for early in self._waiting]
         if any(is_known):
             known = [early for early, yes in zip(self._waiting, is_known, strict=True) if yes]
             self._waiting = [early for early, yes in zip(self._waiting, is_known, strict=True) if not yes]
@@ -300,7 +305,6 @@ class SourceStream(SourceCursor):
 
     def _begin(self, term: int, number: int) -> None:
         self.term, self.number = term, number
-        self._lineage = {term}
         self.is_started = True
 
     def _keep(self, early: Early) -> None:
