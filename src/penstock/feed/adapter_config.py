@@ -49,9 +49,8 @@ class SourceStreamConfig(Config, frozen=True):
 
     username: str = ""
     password_file: str = ""
-    session: str = ""
     url: str = ""
-    """Of framing `file`: what is replayed, see docs/feeds.md."""
+    """Of framing `file`: what is replayed."""
 
 
 class PublishConfig(Config, frozen=True):
@@ -59,7 +58,10 @@ class PublishConfig(Config, frozen=True):
 
     transport: Literal["multicast", "tcp"] = "multicast"
     channel: Channel = Channel()
-    publisher_id: int = 0
+    sealed: bool = False
+    """Whether payloads are encrypted with the administration server's stream keys."""
+
+    publisher_id: Annotated[int, msgspec.Meta(ge=0)] = 0
     """0: made from the feed's name and the adapter's index, so that it is the same at every start."""
 
     publisher: PublisherConfig = PublisherConfig()
@@ -88,15 +90,22 @@ class PeersConfig(Config, frozen=True):
 
 
 class AdminConfig(Config, frozen=True):
-    """The administration servers; without them the adapter serves by the tokens it can check."""
+    """The administration servers, without which subscribers need no token if the service is open."""
 
-    urls: tuple[str, ...] = ()
+    url: str = ""
+    """penstock://host:port,host:port, or penstocks:// with TLS; empty for none."""
+
     credentials: str = ""
     """Path of this adapter's credentials."""
 
-    ca_file: str = ""
-    public_keys: tuple[str, ...] = ()
-    """Of the servers, as text; asked for at the first start when there are none."""
+    service_host: str = ""
+    """What subscribers are told to connect to; empty: where the service listens."""
+
+    topics: tuple[str, ...] = (">",)
+    """Patterns of what this feed publishes."""
+
+    contributions: tuple[str, ...] = ()
+    """Patterns of what subscribers may contribute."""
 
 
 class JournalCaptureConfig(Config, frozen=True):
@@ -141,3 +150,11 @@ class AdapterConfig(Config, frozen=True):
         names = [stream.name for stream in self.streams]
         if len(set(ids)) != len(ids) or len(set(names)) != len(names):
             raise ConfigurationError("two source streams have the same id or name", where=f"adapter {self.name}")
+        if not self.admin.url and not self.service.open:
+            raise ConfigurationError(
+                "nobody could be served: there is no administration server, and the service is not open",
+                where=f"adapter {self.name}",
+                hint="set admin.url and admin.credentials, or service.open = true on a machine of your own",
+            )
+        if self.publish.sealed and not self.admin.url:
+            raise ConfigurationError("a sealed feed needs an administration server", where=f"adapter {self.name}")

@@ -52,6 +52,7 @@ class Outbound:
         self.cursor = publisher.stream(self.group, now_ns)
         self.is_sealed = is_sealed
         self._sealer: Sealer | None = None
+        self._sealers: dict[int, Sealer] = {}
         config = publisher.config
         self.open_store = self.cursor.kept
         if is_sealed:
@@ -65,9 +66,15 @@ class Outbound:
         self.taps.append(tap)
         return tap
 
+    @property
+    def key_id(self) -> int:
+        """Of the key that is sealed with; 0 for none."""
+        return 0 if self._sealer is None else self._sealer.key_id
+
     def seal_with(self, sealer: Sealer) -> None:
-        """From the next message on."""
-        self._sealer = sealer
+        """From the next message on. One key has one sealer as long as the process lives, because it counts."""
+        if sealer.key_id != self.key_id:
+            self._sealer = self._sealers.setdefault(sealer.key_id, sealer)
 
     def publish(self, batch: Packable, now_ns: int) -> None:
         for part in _parts(batch):
