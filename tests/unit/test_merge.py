@@ -1,24 +1,31 @@
 """Which copy of a message counts, when several adapters send it."""
 
+import numpy
 import pytest
 
 from penstock.base.core import Tick
 from penstock.base.counters import Cause
+from penstock.base.errors import LocalProtocolError
 from penstock.middleware import (
+    DatagramsReceived,
+    DeliverBatch,
     Discontinuity,
     LossReceipt,
     Merged,
+    MergedBatch,
     MergeGap,
     Merger,
     MergerConfig,
     StartAfter,
     StreamKey,
 )
-from penstock.wire import Extension, OriginFlag, PacketMessage
+from penstock.wire import DatagramBatch, Extension, OriginFlag, Packer, PacketMessage, encode_extensions
+from penstock.wire._codec import PACKET_PUBLISHER_ID_AT
 from unit.merge_kit import (
     NEXT,
     A,
     B,
+    C,
     announcement,
     deliver,
     end,
@@ -29,7 +36,7 @@ from unit.merge_kit import (
     numbers_of,
     origin,
 )
-from unit.middleware_kit import MS, of
+from unit.middleware_kit import MS, of, receiver
 
 
 def suppressed(merger: Merger) -> dict[str, int]:
@@ -312,6 +319,54 @@ def test_what_is_held_is_a_copy() -> None:
     merger.handle(deliver(A, [PacketMessage("t", memory, extensions=message(3).extensions)]), 0)
     memory[:] = b"XXXXX"
     assert [bytes(each.payload) for each in messages_of(give(merger, B, 2))] == [b"2", b"three"]
+
+
+def batches(count: int, keys: tuple[StreamKey, ...], *, per_packet: int = 10) -> list[bytes]:
+    """Packets of several publishers in turn, which all say the same."""
+    packers = {key: Packer(key.publisher_id, key.group, 1) for key in keys}
+    made = []
+    for first in range(1, count, per_packet):
+        for packer in packers.values():
+            for number in range(first, first + per_packet):
+                packer.add("t", b"content!", model_id=3, extensions=encode_extensions(message(number).extensions))
+            made.append(packer.flush())
+    return made
+
+
+def test_whole_batches_are_merged_without_a_message_being_made() -> None:
+    core, merger, batch = receiver(join="start"), Merger(), DatagramBatch(64)
+    told: list = []
+    for turn in (batches(40, (A, B)), batches(40, (C,))):
+        batch.clear()
+        for data in turn:
+            batch.append(data, ("host", data[PACKET_PUBLISHER_ID_AT]))
+        answers = [each for answer in core.handle(DatagramsReceived(batch), 0) for each in merger.handle(answer, 0)]
+        told += numbers_of(answers)
+        chosen = [each.messages for each in of(MergedBatch, answers)]
+        assert all(len(each.records("V8", 3)) == len(each) == sum(each.packets["count"]) for each in chosen)
+        assert [len(each.of_packet(n)) for each in chosen for n in range(each.packet_count)] == [
+            count for each in chosen for count in each.packets["count"].tolist()
+        ]
+    assert told == list(range(1, 41))
+    assert merger.counters["messages_merged"] == 40
+    assert suppressed(merger) == {Cause.DUPLICATE: 80}
+
+
+def test_a_batch_of_what_is_chosen_is_good_as_long_as_the_whole_one() -> None:
+    core, batch = receiver(join="start"), DatagramBatch(64)
+    for data in batches(30, (A,)):
+        batch.append(data, ("host", 1))
+    whole = of(DeliverBatch, core.handle(DatagramsReceived(batch), 0))[-1].messages
+    marks = numpy.arange(len(whole)) % 3 == 0
+    chosen = whole.select(marks)
+    assert [each.extensions for each in chosen] == [each.extensions for each in whole][::3]
+    assert whole.select(numpy.ones(len(whole), bool)) is whole
+    assert len(whole.select(~marks).select(numpy.zeros(len(whole) - len(chosen), bool))) == 0
+    with pytest.raises(LocalProtocolError):
+        whole.select(marks[1:])
+    batch.clear()
+    with pytest.raises(LocalProtocolError):
+        list(chosen)
 
 
 def test_bad_origins_are_counted() -> None:

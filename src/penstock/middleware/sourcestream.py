@@ -22,6 +22,7 @@ import msgspec
 
 from penstock.base.clock import NS_PER_MS
 from penstock.base.counters import Cause, Counters
+from penstock.middleware._merge import BranchCursor, SourceCursor
 from penstock.middleware.config import MergerConfig
 from penstock.middleware.events import Discontinuity, MergeGap, StreamKey
 from penstock.wire import Origin, OriginFlag, PacketMessage
@@ -65,19 +66,6 @@ class DiscontinuityNote(msgspec.Struct, frozen=True):
 _note = msgspec.json.Decoder(DiscontinuityNote)
 
 
-class Branch:
-    """How far one publisher's stream has come in the source stream."""
-
-    __slots__ = ("is_continuous", "is_synchronised", "number", "term")
-
-    def __init__(self) -> None:
-        self.term = 0
-        self.number = 0
-        """Of its last synchronised message."""
-        self.is_continuous = False
-        self.is_synchronised = False
-
-
 class Early(msgspec.Struct):
     """A message and what its branch says about it: there it follows `after` of term `after_term`, if that is known."""
 
@@ -93,19 +81,14 @@ class Early(msgspec.Struct):
         return bool(self.origin.flags & DISCONTINUITY)
 
 
-class SourceStream:
+class SourceStream(SourceCursor):
+    """The cursor says how far it has come, and is moved by the fast path, too."""
+
     def __init__(self, stream_id: int, config: MergerConfig, counters: Counters) -> None:
         self.stream_id = stream_id
-        self.term = 0
-        self.number = 0
-        """Of the last message that went out, or was given up."""
-        self.source_sequence = 0
-        self.message_index = 0
-        self.has_position = False
-        self.is_started = False
         self.is_smooth = True
-        """Nothing is held or waits."""
-        self.branches: dict[StreamKey, Branch] = {}
+        self.is_started = False
+        self.branches: dict[StreamKey, BranchCursor] = {}
         self._session = ""
         self._held: dict[int, Early] = {}
         self._order: list[int] = []  # the held numbers as a heap
@@ -115,7 +98,7 @@ class SourceStream:
         self._config = config
         self._counters = counters
 
-    def take(self, branch: Branch, origin: Origin, message: PacketMessage, now_ns: int) -> Iterator[Outcome]:
+    def take(self, branch: BranchCursor, origin: Origin, message: PacketMessage, now_ns: int) -> Iterator[Outcome]:
         """The next message of a branch; what goes out because of it."""
         if origin.flags & SYNCHRONISED:
             after = branch.number if branch.is_continuous else None
@@ -326,7 +309,7 @@ class SourceStream:
 
     def _keep(self, early: Early) -> None:
         if not early.is_kept:
-            early.message = _copy(early.message)
+            early.message = early.message.with_payload(bytes(early.message.payload))  # the datagram is used again
             early.is_kept = True
             self._counters.add("messages_held")
         self._kept_bytes += len(early.message.payload)
@@ -338,17 +321,3 @@ class SourceStream:
 
 def _number_of(origin: Origin) -> int:
     return origin.message_sequence
-
-
-def _copy(message: PacketMessage) -> PacketMessage:
-    """To keep, when the datagram that it lies in is used again."""
-    return PacketMessage(
-        message.topic,
-        bytes(message.payload),
-        message.model_id,
-        message.model_version,
-        message.flags,
-        message.extensions,
-        message.publisher_id,
-        message.sequence,
-    )
