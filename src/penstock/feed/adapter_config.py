@@ -1,5 +1,6 @@
 """What one feed adapter is told: its sources, where it publishes, its peers, its journal and its stream service."""
 
+from datetime import date
 from typing import Annotated, Literal
 
 import msgspec
@@ -124,7 +125,10 @@ class AdapterConfig(Config, frozen=True):
     feed: Name
     index: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
     table: str
-    """A shipped converter table by name, or the path of one."""
+    """A shipped converter table by name, or the path of one (it ends in .toml)."""
+
+    trading_date: str = ""
+    """The day, as 2026-01-30, for feeds whose messages tell no date. Empty: today, by the clock at the start."""
 
     streams: tuple[SourceStreamConfig, ...]
     publish: PublishConfig = PublishConfig()
@@ -146,6 +150,7 @@ class AdapterConfig(Config, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.trading_day()
         ids = [stream.id for stream in self.streams]
         names = [stream.name for stream in self.streams]
         if len(set(ids)) != len(ids) or len(set(names)) != len(names):
@@ -158,3 +163,18 @@ class AdapterConfig(Config, frozen=True):
             )
         if self.publish.sealed and not self.admin.url:
             raise ConfigurationError("a sealed feed needs an administration server", where=f"adapter {self.name}")
+
+    def sync_config(self) -> SynchroniserConfig:
+        """With this adapter's index."""
+        return msgspec.structs.replace(self.sync, index=self.index)
+
+    def trading_day(self) -> date | None:
+        """None: today."""
+        if not self.trading_date:
+            return None
+        try:
+            return date.fromisoformat(self.trading_date)
+        except ValueError:
+            raise ConfigurationError(
+                f"{self.trading_date!r} is no date", where=f"adapter {self.name}: trading_date", hint="like 2026-01-30"
+            ) from None

@@ -2,20 +2,26 @@
 
 import socket
 from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
 
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
-from penstock.convert import Converter
-from penstock.feed.adapter_config import AddressConfig, LineAddress, SourceStreamConfig
+from penstock.base.metrics import Metrics
+from penstock.convert import Converter, ConverterTable
+from penstock.feed.adapter_config import AdapterConfig, AddressConfig, LineAddress, SourceStreamConfig
+from penstock.feed.contribution import TABLE as CONTRIBUTION_TABLE
 from penstock.feed.events import RequestSource
 from penstock.feed.formats import datagram_format
 from penstock.feed.lines import LineArbiter
 from penstock.middleware.driver import note_unsent
 from penstock.middleware.events import Address
 from penstock.net.udp import Channel, Inlet, Outlet, address_key, group_socket, host_socket
+from penstock.security.brokering import ModelReference
 from penstock.wire import DatagramBatch
 
 BATCH_DATAGRAMS = 64
+ERROR_COUNTERS = ("source_messages_malformed", "source_messages_lost", "packets_dropped", "datagrams_overflowed")
 
 
 class LinedSource:
@@ -57,6 +63,52 @@ class LinedSource:
     def _close_sockets(self) -> None:
         for each in self._sockets:
             each.close()
+
+
+class Sources:
+    """All source streams of an adapter."""
+
+    def __init__(self, config: AdapterConfig, metrics: Metrics) -> None:
+        self.lined: list[LinedSource] = []
+        self.converters: dict[int, Converter] = {}
+        self._counters: list[Counters] = []
+        plan = load_table(config.table).compile()
+        day = config.trading_day() or date.today()
+        interval = config.sync.checkpoint_interval
+        try:
+            for stream in config.streams:
+                counters = Counters("feed.source", adapter=config.name, stream=stream.name)
+                used = plan if stream.framing != "contribution" else load_table(CONTRIBUTION_TABLE).compile()
+                converter = Converter(used, stream.id, trading_date=day, checkpoint_interval=interval)
+                self.converters[stream.id] = converter
+                for each in (counters, converter.counters):
+                    self._counters.append(each)
+                    metrics.register(each)
+                if stream.lines:
+                    self.lined.append(LinedSource(stream, converter, counters))
+        except BaseException:
+            self.close()
+            raise
+        self._models = [(model.id, model.version, model.name) for model in plan.models]
+
+    @property
+    def arbiters(self) -> dict[int, LineArbiter]:
+        return {source.stream_id: source.arbiter for source in self.lined}
+
+    def models(self) -> list[ModelReference]:
+        return [ModelReference(id=number, version=version, name=name) for number, version, name in self._models]
+
+    def errors(self) -> int:
+        """Everything that went wrong with what came in."""
+        return sum(counters[name] for counters in self._counters for name in ERROR_COUNTERS)
+
+    def close(self) -> None:
+        for source in self.lined:
+            source.close()
+
+
+def load_table(name: str) -> ConverterTable:
+    return ConverterTable.read(Path(name)) if name.endswith(".toml") else ConverterTable.load(name)
 
 
 class RepairSocket:
