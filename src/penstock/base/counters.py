@@ -28,6 +28,9 @@ class Cause(StrEnum):
     UNKNOWN_STREAM = "unknown_stream"
     UNEXPECTED = "unexpected"
     STREAM_LIMIT = "stream_limit"
+    # messages of redundant streams that are not to be used
+    FENCED = "fenced"
+    UNSYNCHRONISED = "unsynchronised"
     # what a receiver had to give up
     GONE = "gone"
     NO_ANSWER = "no_answer"
@@ -60,6 +63,10 @@ CATALOGUE = {
     "messages_published": "Messages accepted from the application",
     "messages_delivered": "Messages handed to the application",
     "messages_lost": "Messages known to be lost, by cause",
+    "messages_merged": "Messages of redundant streams that were the first of their number",
+    "messages_suppressed": "Messages of redundant streams that were not used, by cause",
+    "messages_held": "Messages held back until what was missing before them came from another stream",
+    "discontinuities": "Times that the numbers of a source stream did not go on, by reason",
     "packets_lost": "Packets reported lost, by cause",
     "keep_alives_sent": "Empty packets sent to show that the publisher lives",
     "nacks_sent": "Repair requests sent",

@@ -122,6 +122,12 @@ class JournalGoneError(JournalError):
         self.first_sequence = first_sequence
 
 
+class StateImageError(RemoteProtocolError):
+    """An image of a conversion state cannot be read, does not fit, or could not be finished; nothing was changed."""
+
+    code = "state-image"
+
+
 class FrameError(RemoteProtocolError):
     """A byte stream cannot be cut into frames; `frames` has the whole ones of the same call, which came before."""
 
@@ -142,6 +148,86 @@ class AuthenticationError(RemoteProtocolError):
     """The other side did not show that it knows the secret, or does not want to."""
 
     code = "authentication"
+
+
+class CredentialsExpiredError(AuthenticationError):
+    """The credentials were right, but their time is over."""
+
+    code = "credentials-expired"
+
+
+class RateLimitedError(PenstockError):
+    """Too many attempts; one more may be made after `retry_after_s`."""
+
+    code = "rate-limited"
+
+    def __init__(self, what: str, *, retry_after_s: int = 1, where: str = "", hint: str = "") -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.retry_after_s = retry_after_s
+
+
+class TokenError(RemoteProtocolError):
+    """A token is not one of ours, was changed, or is for something else."""
+
+    code = "token"
+
+
+class TokenExpiredError(TokenError):
+    """A token was good, but its time is over."""
+
+    code = "token-expired"
+
+
+class RevokedError(PenstockError):
+    """An entitlement was taken back; the text says why."""
+
+    code = "revoked"
+
+
+class NotEntitledError(PenstockError):
+    """No rule of the policy gives this client what it asks for."""
+
+    code = "not-entitled"
+
+
+class ForbiddenError(PenstockError):
+    """The request needs a role that this client does not have."""
+
+    code = "forbidden"
+
+
+class SealError(RemoteProtocolError):
+    """A sealed message was changed on the way, or is not what it says it is."""
+
+    code = "seal"
+
+
+class SealKeyError(SealError):
+    """A sealed message needs a key that is not held here (yet); `key_id` says which."""
+
+    code = "seal-key"
+
+    def __init__(self, what: str, *, key_id: int, where: str = "", hint: str = "") -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.key_id = key_id
+
+
+class RequestError(RemoteProtocolError):
+    """A request to a server is not well formed."""
+
+    code = "request"
+
+
+class NotFoundError(PenstockError):
+    """A server has nothing of that name."""
+
+    code = "not-found"
+
+
+class StandbyError(PenstockError):
+    """This server only follows another one, which has to be asked instead."""
+
+    code = "standby"
 
 
 class RefusedError(PenstockError):

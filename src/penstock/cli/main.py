@@ -9,7 +9,7 @@ from rich.console import Console
 
 import penstock
 from penstock.base import PenstockError, log
-from penstock.cli import bench, capture, clock, demo, journal, model, pub, sim, sub
+from penstock.cli import admin, bench, capture, clock, demo, feed, journal, model, pub, sim, sub
 
 LogStyle: TypeAlias = Literal["text", "json"]
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
@@ -24,6 +24,7 @@ Start here:
   penstock sim --seed 7 --minutes 1     torture the protocols; the seed replays exactly
   penstock bench --list                 what can be measured here
   penstock journal ls PATH              what a journal holds; also cat, verify, serve
+  penstock feed play --generate         an exchange of our own: lines A and B; also generate, info
   penstock clock check HOST:PORT        how far another host's clock is from this one
 """
 
@@ -41,9 +42,11 @@ app.command("sub")(sub.sub)
 app.command("capture")(capture.capture)
 app.command("sim")(sim.sim)
 app.command("bench")(bench.bench)
+app.add_typer(admin.app, name="admin")
 app.add_typer(model.app, name="model")
 app.add_typer(clock.app, name="clock")
 app.add_typer(journal.app, name="journal")
+app.add_typer(feed.app, name="feed")
 
 
 def _show_version(is_wanted: bool) -> None:

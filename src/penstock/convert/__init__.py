@@ -5,5 +5,6 @@ sockets, lines or subscribers (that is penstock.feed).
 """
 
 from penstock.convert._source import SourceBatch
+from penstock.convert.state import ConversionState, StateImage, StateLimits
 
-__all__ = ["SourceBatch"]
+__all__ = ["ConversionState", "SourceBatch", "StateImage", "StateLimits"]

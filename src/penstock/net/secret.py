@@ -41,6 +41,15 @@ class Secret:
 
 def read_secret(path: Path) -> Secret:
     """The secret in a file that only its owner can read; white space around it does not count."""
+    data = read_private(path, SECRET_SIZE_MAX + 1)
+    try:
+        return Secret(data.strip())
+    except ConfigurationError as error:
+        raise ConfigurationError(error.what, where=str(path), hint=error.hint) from None
+
+
+def read_private(path: Path, size_max: int) -> bytes:
+    """The first `size_max` bytes of a file, refused unless it is its owner's (or root's) alone to read and write."""
     where = str(path)
     try:
         with path.open("rb") as file:
@@ -53,10 +62,18 @@ def read_secret(path: Path) -> Secret:
                 )
             if status.st_uid not in (0, os.geteuid()):
                 raise ConfigurationError("belongs to somebody else", where=where, hint="the owner could change it")
-            data = file.read(SECRET_SIZE_MAX + 1)
+            return file.read(size_max)
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror}", where=where) from None
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """A new file that only its owner can use; one that is there already is not touched."""
     try:
-        return Secret(data.strip())
-    except ConfigurationError as error:
-        raise ConfigurationError(error.what, where=where, hint=error.hint) from None
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise ConfigurationError(f"cannot be written: {error.strerror}", where=str(path)) from None

@@ -1,0 +1,172 @@
+"""Cuts datagrams and files into source messages, without copying them."""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from penstock.convert._source cimport SourceBatch
+
+from penstock.base.counters import Cause
+from penstock.base.errors import LocalProtocolError, PacketError
+
+cdef uint64_t SEQUENCE_MAX = (<uint64_t>1 << 63) - 1
+
+CAUSES = {TRUNCATED: Cause.TRUNCATED, LENGTH: Cause.LENGTH, FOREIGN: Cause.FOREIGN, VERSION: Cause.VERSION}
+WORDS = {
+    TRUNCATED: "it ends before the messages that it says it has",
+    LENGTH: "its sizes contradict each other",
+    FOREIGN: "it is of another format",
+    VERSION: "it is of another version",
+}
+
+
+cdef inline uint64_t big_u64(const uint8_t *at) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef int index
+    for index in range(8):
+        value = value << 8 | at[index]
+    return value
+
+
+cdef inline uint64_t little_u64(const uint8_t *at) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef int index
+    for index in range(8):
+        value |= <uint64_t>at[index] << (8 * index)
+    return value
+
+
+cdef Fault walk(int kind, const uint8_t *data, Py_ssize_t size, const Segment *segment) noexcept nogil:
+    """Whether the messages fill the datagram exactly."""
+    cdef Py_ssize_t at = segment.offset
+    cdef uint32_t index
+    for index in range(segment.count):
+        if at + SIZE_SIZE > size:
+            return TRUNCATED
+        at += SIZE_SIZE + block_size(kind, data + at)
+    return SOUND if at == size else (TRUNCATED if at > size else LENGTH)
+
+
+cdef Fault open_mold(const uint8_t *data, Py_ssize_t size, Segment *segment) noexcept nogil:
+    cdef int index
+    if size < MOLD_HEADER_SIZE:
+        return TRUNCATED
+    for index in range(MOLD_SESSION_SIZE):
+        if data[index] < 32 and data[index] != 0 or data[index] > 126:
+            return FOREIGN
+    memset(segment.session, 0, sizeof(segment.session))
+    memcpy(segment.session, data, MOLD_SESSION_SIZE)
+    segment.first_sequence = big_u64(data + MOLD_SEQUENCE_AT)
+    segment.count = big_u16(data + MOLD_COUNT_AT)
+    segment.offset = MOLD_HEADER_SIZE
+    segment.is_end = segment.count == MOLD_COUNT_END
+    if segment.is_end:
+        segment.count = 0
+    return SOUND
+
+
+cdef Fault open_iextp(const uint8_t *data, Py_ssize_t size, Segment *segment) noexcept nogil:
+    if size < IEXTP_HEADER_SIZE:
+        return TRUNCATED
+    if data[IEXTP_VERSION_AT] != IEXTP_VERSION:
+        return VERSION
+    memset(segment.session, 0, sizeof(segment.session))
+    memcpy(segment.session, data + IEXTP_PROTOCOL_AT, IEXTP_PAYLOAD_SIZE_AT - IEXTP_PROTOCOL_AT)
+    segment.first_sequence = little_u64(data + IEXTP_SEQUENCE_AT)
+    segment.count = little_u16(data + IEXTP_COUNT_AT)
+    segment.offset = IEXTP_HEADER_SIZE
+    segment.is_end = False
+    cdef Py_ssize_t payload = little_u16(data + IEXTP_PAYLOAD_SIZE_AT)
+    if payload != size - IEXTP_HEADER_SIZE:
+        return TRUNCATED if payload > size - IEXTP_HEADER_SIZE else LENGTH
+    return SOUND
+
+
+cdef Fault open_datagram(int kind, const uint8_t *data, Py_ssize_t size, Segment *segment) noexcept nogil:
+    cdef Fault fault = open_iextp(data, size, segment) if kind == IEXTP else open_mold(data, size, segment)
+    if fault == SOUND:
+        fault = walk(kind, data, size, segment)
+    if fault == SOUND and segment.first_sequence > SEQUENCE_MAX:
+        fault = LENGTH
+    return fault
+
+
+def decode_datagram(int kind, const uint8_t[::1] data not None) -> tuple:
+    """(session, first sequence, messages, whether the session ends); PacketError when it is not sound."""
+    cdef Segment segment
+    cdef const uint8_t *start = &data[0] if data.shape[0] else NULL
+    cdef Fault fault = open_datagram(kind, start, data.shape[0], &segment)
+    if fault != SOUND:
+        raise PacketError(WORDS[fault], cause=CAUSES[fault])
+    messages = []
+    cdef Py_ssize_t at = segment.offset
+    cdef uint32_t index, size
+    for index in range(segment.count):
+        size = block_size(kind, start + at)
+        at += SIZE_SIZE
+        messages.append(bytes(data[at : at + size]))
+        at += size
+    return segment.session[:16], segment.first_sequence, messages, bool(segment.is_end)
+
+
+def cut(const uint8_t[::1] blocks not None, Py_ssize_t size_max) -> list:
+    """Messages with their big-endian sizes before them, cut into pieces of at most `size_max` bytes (or one message):
+    [(offset, size, count)]. What is no whole message at the end is left out."""
+    cdef Py_ssize_t size = blocks.shape[0]
+    cdef Py_ssize_t start = 0
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t next_at
+    cdef Py_ssize_t count = 0
+    pieces = []
+    while at + SIZE_SIZE <= size:
+        next_at = at + SIZE_SIZE + big_u16(&blocks[at])
+        if next_at > size:
+            break
+        if count and (next_at - start > size_max or count == MOLD_COUNT_END - 1):
+            pieces.append((start, at - start, count))
+            start = at
+            count = 0
+        count += 1
+        at = next_at
+    if count:
+        pieces.append((start, at - start, count))
+    return pieces
+
+
+def skip(const uint8_t[::1] blocks not None, Py_ssize_t count) -> int:
+    """The offset after the first `count` messages, or the end."""
+    cdef Py_ssize_t at = 0
+    while count > 0 and at + SIZE_SIZE <= blocks.shape[0]:
+        at += SIZE_SIZE + big_u16(&blocks[at])
+        count -= 1
+    return min(at, blocks.shape[0])
+
+
+cdef Py_ssize_t split(SourceBatch batch, const uint8_t *data, Py_ssize_t size, uint64_t sequence, int64_t receive_ns,
+                      Py_ssize_t count_max) except -1 nogil:
+    """Add a row for every whole message; returns where they end."""
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t next_at
+    while at + SIZE_SIZE <= size and batch.count < count_max:
+        next_at = at + SIZE_SIZE + big_u16(data + at)
+        if next_at > size:
+            break
+        batch.append_row(sequence, receive_ns, at + SIZE_SIZE, next_at - at - SIZE_SIZE)
+        sequence += 1
+        at = next_at
+    return at
+
+
+cdef class Blocks:
+    """Messages with their sizes (two bytes, big-endian) before them, as rows of one SourceBatch that is used again."""
+
+    def __cinit__(self):
+        self._batch = SourceBatch()
+
+    def batch(self, data not None, first_sequence: int, int64_t receive_ns = 0, Py_ssize_t count_max = 1 << 30):
+        """The whole messages in `data`; `consumed` says how many bytes they are. Good until the next call."""
+        cdef SourceBatch batch = self._batch
+        cdef uint64_t sequence = first_sequence
+        batch.point_at(data)
+        with nogil:
+            self.consumed = split(batch, batch.data, <Py_ssize_t>batch.data_size, sequence, receive_ns, count_max)
+        return batch

@@ -1,0 +1,307 @@
+"""The documents that clients, adapters and the administration server exchange, as JSON; bytes are base64 in them.
+
+docs/protocol/administration.md says which request takes and gives which; the server's /openapi.json is made from these
+same classes. Times are nanoseconds since 1970 in UTC.
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from penstock.security.proof import CHALLENGE_SIZE, PROOF_SIZE_MAX, SALT_SIZE, ScryptCost
+from penstock.security.sealing import StreamKey
+from penstock.security.token import Grant
+
+TOPICS_MAX = 4_096
+MODELS_MAX = 1_024
+
+Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")]
+Topic = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
+Topics = Annotated[list[Topic], msgspec.Meta(max_length=TOPICS_MAX)]
+SubscriptionId = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
+Text = Annotated[str, msgspec.Meta(max_length=1_024)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+U16 = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+U32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+U63 = Annotated[int, msgspec.Meta(ge=0)]
+AdapterRole: TypeAlias = Literal["active", "backup"]
+Transport: TypeAlias = Literal["multicast", "unicast"]
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a client sends: an unknown field is a mistake."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server sends: a newer one may say more."""
+
+
+# Logging in
+
+
+class ChallengeRequest(Document, frozen=True, kw_only=True):
+    client: Name
+
+
+class Challenge(Answer, frozen=True, kw_only=True):
+    """To be answered once, soon. A client with a key has no use for salt and cost; everybody gets them alike, so that
+    nobody learns which clients there are."""
+
+    challenge: Annotated[bytes, msgspec.Meta(min_length=CHALLENGE_SIZE, max_length=CHALLENGE_SIZE)]
+    salt: Annotated[bytes, msgspec.Meta(min_length=SALT_SIZE, max_length=SALT_SIZE)]
+    cost: ScryptCost
+    expires_ns: int
+
+
+class LoginRequest(Document, frozen=True, kw_only=True):
+    client: Name
+    challenge: Annotated[bytes, msgspec.Meta(min_length=CHALLENGE_SIZE, max_length=CHALLENGE_SIZE)]
+    proof: Annotated[bytes, msgspec.Meta(max_length=PROOF_SIZE_MAX)]
+
+
+class Session(Answer, frozen=True, kw_only=True):
+    """`token` goes into the header "Authorization: Bearer" of every other request."""
+
+    client: str
+    token: str
+    expires_ns: int
+    roles: list[str]
+
+
+# Subscriptions
+
+
+class SubscribeRequest(Document, frozen=True, kw_only=True):
+    """The client chooses the id (random), so that a request may be repeated when its answer was lost."""
+
+    subscription_id: SubscriptionId
+    topics: Topics = []
+    """Interests in what is to be received."""
+    send: Topics = []
+    """Topics on which derived messages are to be contributed."""
+
+
+class ModifyRequest(Document, frozen=True, kw_only=True):
+    topics: Topics = []
+    send: Topics = []
+
+
+class StreamAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one adapter's stream is. Without `group` there is no multicast, or not for this client; the service
+    address (penstock.middleware.unicast) is always there."""
+
+    adapter: str
+    role: AdapterRole
+    publisher_id: int
+    transport: Transport
+    group: str = ""
+    port: Port = 0
+    interface: str = ""
+    service_host: str
+    service_port: Port
+
+
+class SourceStreamName(msgspec.Struct, frozen=True, kw_only=True):
+    stream_id: U32
+    name: Name
+
+
+class ModelReference(msgspec.Struct, frozen=True, kw_only=True):
+    id: U16
+    version: U16
+    name: str = ""
+
+
+class BrokeredStream(msgspec.Struct, frozen=True, kw_only=True):
+    """What one feed gives to a subscription at one delay.
+
+    `sealed` concerns the multicast groups: what comes through an adapter's service is filtered for its one subscriber
+    and comes open. `keys` open sealed messages; the newest is last.
+    """
+
+    feed: str
+    source_streams: list[SourceStreamName]
+    topics: list[str]
+    """Patterns of what the subscription receives from this feed."""
+    delay_s: int
+    sealed: bool
+    keys: list[StreamKey]
+    models: list[ModelReference]
+    addresses: list[StreamAddress]
+    """The active adapter's first."""
+    send: list[str] = []
+    """Patterns of what may be contributed to this feed."""
+
+
+class Brokered(Answer, frozen=True, kw_only=True):
+    """The answer to a subscription. After it the data flows without the server, until `expires_ns`."""
+
+    subscription_id: str
+    token: str
+    expires_ns: int
+    grants: list[Grant]
+    """What the token allows: the policy's grants narrowed to what was asked for."""
+    streams: list[BrokeredStream]
+    """None while no adapter of a feed with such topics is there; a `moved` event says when that changes."""
+    generation: int
+    events_after: int
+    """Events with higher numbers happened after this answer."""
+
+
+# Events
+
+
+class Revoked(msgspec.Struct, frozen=True, kw_only=True, tag="revoked"):
+    """To the client and the adapters: a subscription is over, and why. Its tokens are refused until they expire."""
+
+    subscription_id: str
+    client: str
+    reason: str
+    until_ns: int
+
+
+class KeysChanged(msgspec.Struct, frozen=True, kw_only=True, tag="keys"):
+    """To adapters and entitled clients: keys to hold. Adapters seal with `active_key_id`, clients open with any."""
+
+    feed: str
+    keys: list[StreamKey]
+    active_key_id: int
+
+
+class SubscriptionChanged(msgspec.Struct, frozen=True, kw_only=True, tag="changed"):
+    """To the client: somebody else with its credentials, or the policy, changed the subscription; ask for it anew."""
+
+    subscription_id: str
+
+
+class StreamMoved(msgspec.Struct, frozen=True, kw_only=True, tag="moved"):
+    """To the client: adapters of the feed came, went or changed roles; the subscription's streams as they are now."""
+
+    subscription_id: str
+    streams: list[BrokeredStream]
+
+
+class SubscriptionBrokered(msgspec.Struct, frozen=True, kw_only=True, tag="brokered"):
+    """To adapters: a subscription concerns their feed (again, after it was modified)."""
+
+    subscription_id: str
+    client: str
+    topics: list[str]
+    send: list[str]
+    delays_s: list[int]
+    expires_ns: int
+
+
+class SubscriptionCancelled(msgspec.Struct, frozen=True, kw_only=True, tag="cancelled"):
+    """To adapters: the client ended it, or did not renew it."""
+
+    subscription_id: str
+    client: str
+
+
+class GenerationChanged(msgspec.Struct, frozen=True, kw_only=True, tag="generation"):
+    """To adapters: another server took over; what older ones issued since then does not count."""
+
+    generation: int
+    since_ns: int
+
+
+EventBody: TypeAlias = (
+    Revoked | KeysChanged | SubscriptionChanged | StreamMoved | SubscriptionBrokered | SubscriptionCancelled
+    | GenerationChanged
+)  # fmt: skip
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+    time_ns: int
+    body: EventBody
+
+
+class Events(Answer, frozen=True, kw_only=True):
+    events: list[Event]
+    next_after: int
+    """For the next request."""
+    is_complete: bool
+    """False when events before these are no longer kept: then ask for the whole state again."""
+
+
+# Adapters
+
+
+class AdapterRegistration(Document, frozen=True, kw_only=True):
+    """What an adapter says when it starts. It needs the role `adapter`, and grants to send on all its topics."""
+
+    feed: Name
+    adapter: Name
+    index: Annotated[int, msgspec.Meta(ge=0, le=255)]
+    publisher_id: Annotated[int, msgspec.Meta(ge=1)]
+    transport: Transport
+    service_host: Text
+    service_port: Port
+    topics: Topics
+    source_streams: Annotated[list[SourceStreamName], msgspec.Meta(max_length=4_096)] = []
+    contributions: Topics = []
+    """Patterns of what subscribers may contribute through this feed."""
+    models: Annotated[list[ModelReference], msgspec.Meta(max_length=MODELS_MAX)] = []
+    sealed: bool = False
+    group: Text = ""
+    port: Port = 0
+    interface: Text = ""
+    term: U32 = 0
+
+
+class AdapterHeartbeat(Document, frozen=True, kw_only=True):
+    feed: Name
+    adapter: Name
+    term: U32
+    """The highest the adapter knows of: its last eight bits are the index of the active adapter."""
+    key_ids: Annotated[list[U32], msgspec.Meta(max_length=64)] = []
+    """The stream keys it holds."""
+
+
+class HeartbeatAnswer(Answer, frozen=True, kw_only=True):
+    generation: int
+    active_key_id: int
+    heartbeat_s: float
+
+
+class Registered(Answer, frozen=True, kw_only=True):
+    generation: int
+    generation_since_ns: int
+    token_keys: list[str]
+    """Public keys of stream tokens, for TokenVerifier."""
+    keys: list[StreamKey]
+    active_key_id: int
+    """The stream key to seal with; 0 if the feed is not sealed."""
+    heartbeat_s: float
+    events_after: int
+    revoked: list[Revoked]
+    """Revocations whose tokens have not yet expired."""
+    subscriptions: list[SubscriptionBrokered]
+
+
+# Models and errors
+
+
+class ModelDocument(Answer, frozen=True, kw_only=True):
+    """A message model: `text` is its TOML document."""
+
+    id: int
+    version: int
+    name: str
+    text: str
+
+
+class ModelList(Answer, frozen=True, kw_only=True):
+    models: list[ModelReference]
+
+
+class ErrorDocument(Answer, frozen=True, kw_only=True):
+    """Every refusal."""
+
+    code: str
+    what: str
+    where: str = ""
+    hint: str = ""
+    retry_after_s: int = 0

@@ -1,0 +1,157 @@
+"""Sealed streams: payloads encrypted so that only who was given the stream key can read or make them.
+
+    subkey     HKDF-SHA256(stream key, info = "penstock seal 1" + u64 publisher id + u32 epoch), 32 bytes
+    nonce      4 zero bytes and a u64 that counts the sealed messages of that publisher, epoch and key
+    content    AES-256-GCM of the payload with the 16-byte tag behind it
+    bound to   u16 size of the topic + topic + u16 model id + u16 model version + u8 1 + ORIGIN without its flags
+               (u32 stream id, u32 term, u16 index, u64 source sequence, u64 message sequence), or u8 0 without ORIGIN
+
+Numbers are little-endian. Every publisher has a subkey of its own in each epoch, and counts: no nonce repeats as long
+as a publisher never uses an epoch twice. Flags are left out because a backup's copy may be stamped anew on its way.
+"""
+
+import struct
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from penstock.base.errors import LimitError, LocalProtocolError, SealError, SealKeyError
+from penstock.wire import Origin, Seal
+
+KEY_SIZE = 32
+TAG_SIZE = 16
+KEYS_MAX = 16
+"""Keys that a ring holds; the oldest are dropped."""
+SUBKEYS_MAX = 1_024
+COUNT_MAX = 2**48
+"""Messages that one sealer seals at most; long before that, somebody's keys are rotated."""
+
+_NONCE = struct.Struct("<4xQ")
+_HEAD = struct.Struct("<HHB")
+_ORIGIN = struct.Struct("<IIHQQ")
+_INFO = struct.Struct("<QI")
+
+
+class StreamKey(msgspec.Struct, frozen=True):
+    """A key of a sealed feed, as the administration server hands it out."""
+
+    feed: str
+    key_id: int
+    key: bytes
+
+    def __repr__(self) -> str:
+        return f"StreamKey({self.feed!r}, {self.key_id}, hidden)"
+
+
+class StreamKeyRing:
+    """The keys that somebody holds, by id; the ids are unique among all feeds of one administration server."""
+
+    def __init__(self, keys: Iterable[StreamKey] = ()) -> None:
+        self._keys: OrderedDict[int, StreamKey] = OrderedDict()
+        for key in keys:
+            self.add(key)
+
+    def add(self, key: StreamKey) -> None:
+        if len(key.key) != KEY_SIZE:
+            raise SealError(f"a stream key has {KEY_SIZE} bytes, not {len(key.key)}", where=f"key {key.key_id}")
+        held = self._keys.get(key.key_id)
+        if held is not None and held != key:
+            raise SealError("two different keys have one id", where=f"key {key.key_id}")
+        self._keys[key.key_id] = key
+        while len(self._keys) > KEYS_MAX:
+            self._keys.popitem(last=False)
+
+    def get(self, key_id: int) -> StreamKey | None:
+        return self._keys.get(key_id)
+
+    def remove(self, key_id: int) -> None:
+        self._keys.pop(key_id, None)
+
+    def __contains__(self, key_id: int) -> bool:
+        return key_id in self._keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+class Sealed(NamedTuple):
+    seal: Seal
+    """For the SEAL extension."""
+    payload: bytes
+
+
+class Sealer:
+    """Seals what one publisher sends in one epoch with one key. Make it once for these three: it counts the nonces."""
+
+    def __init__(self, key: StreamKey, publisher_id: int, epoch: int) -> None:
+        self.key_id = key.key_id
+        self._cipher = _cipher(key, publisher_id, epoch)
+        self._count = 0
+
+    def seal(
+        self, payload: bytes, *, topic: bytes, model_id: int = 0, model_version: int = 0, origin: Origin | None = None
+    ) -> Sealed:
+        if self._count >= COUNT_MAX:
+            raise LimitError(f"{COUNT_MAX} messages were sealed with key {self.key_id}", hint="rotate the feed's keys")
+        nonce = _NONCE.pack(self._count)
+        self._count += 1
+        sealed = self._cipher.encrypt(nonce, payload, bound(topic, model_id, model_version, origin))
+        return Sealed(Seal(self.key_id, nonce), sealed)
+
+
+class Opener:
+    """Opens what any publisher sealed with a key of the ring."""
+
+    def __init__(self, ring: StreamKeyRing) -> None:
+        self.ring = ring
+        self._ciphers: OrderedDict[tuple[int, int, int], AESGCM] = OrderedDict()
+
+    def open(
+        self,
+        payload: bytes,
+        seal: Seal,
+        *,
+        publisher_id: int,
+        epoch: int,
+        topic: bytes,
+        model_id: int = 0,
+        model_version: int = 0,
+        origin: Origin | None = None,
+    ) -> bytes:
+        """The payload as it was, or a SealError; a SealKeyError if the key is not in the ring (yet)."""
+        key = self.ring.get(seal.key_id)
+        if key is None:
+            raise SealKeyError("the key is not held here", key_id=seal.key_id, where=f"key {seal.key_id}")
+        place = (seal.key_id, publisher_id, epoch)
+        cipher = self._ciphers.get(place)
+        if cipher is None:
+            cipher = self._ciphers[place] = _cipher(key, publisher_id, epoch)
+            if len(self._ciphers) > SUBKEYS_MAX:
+                self._ciphers.popitem(last=False)
+        try:
+            return cipher.decrypt(seal.nonce, payload, bound(topic, model_id, model_version, origin))
+        except (InvalidTag, ValueError):
+            raise SealError("the content was changed, or was sealed for another message") from None
+
+
+def bound(topic: bytes, model_id: int, model_version: int, origin: Origin | None) -> bytes:
+    """What the seal covers besides the payload."""
+    head = len(topic).to_bytes(2, "little") + topic
+    if origin is None:
+        return head + _HEAD.pack(model_id, model_version, 0)
+    numbers = (origin.stream_id, origin.term, origin.message_index, origin.source_sequence, origin.message_sequence)
+    return head + _HEAD.pack(model_id, model_version, 1) + _ORIGIN.pack(*numbers)
+
+
+def _cipher(key: StreamKey, publisher_id: int, epoch: int) -> AESGCM:
+    try:
+        info = b"penstock seal 1" + _INFO.pack(publisher_id, epoch)
+    except struct.error:
+        raise LocalProtocolError(f"publisher {publisher_id}, epoch {epoch} cannot be") from None
+    return AESGCM(HKDF(SHA256(), KEY_SIZE, salt=None, info=info).derive(key.key))

@@ -1,0 +1,217 @@
+"""Keys, proofs, credentials and tokens: what is right is taken, everything else is refused and nothing is shown."""
+
+import pickle
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.errors import ConfigurationError, RevokedError, TokenError, TokenExpiredError
+from penstock.security import Credentials, Grant, PrivateKey, PublicKey, Token, TokenSigner, TokenVerifier
+from penstock.security.brokering import Challenge
+from penstock.security.keys import decode_text, encode_text
+from penstock.security.proof import ScryptCost, SecretVerifier, login_statement
+
+KEY = PrivateKey(bytes(range(32)))
+NOW_NS = 1_700_000_000 * NS_PER_SECOND
+TOKEN = Token("stream", "alice", "s1", (Grant("md.us.>", "receive", 900),), NOW_NS, NOW_NS + 600 * NS_PER_SECOND, 2)
+SECRET = b"correct horse battery staple"
+COST = ScryptCost(n=16)
+
+
+def test_a_key_in_a_file_and_as_text(tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    KEY.write(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert PrivateKey.read(path).public == KEY.public
+    assert PublicKey.parse(KEY.public.text).is_signature(KEY.sign(b"x"), b"x")
+    assert not KEY.public.is_signature(KEY.sign(b"x"), b"y")
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        KEY.write(path)  # a key is never written over
+    path.chmod(0o640)
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        PrivateKey.read(path)
+    with pytest.raises(TypeError):
+        pickle.dumps(KEY)
+    assert "hidden" in repr(KEY)
+
+
+@pytest.mark.parametrize("text", ["", "-----BEGIN", "x" * 5_000])
+def test_what_is_no_key(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "key.pem"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(ConfigurationError, match="no private key"):
+        PrivateKey.read(path)
+
+
+def test_a_key_of_another_kind(tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    path = tmp_path / "key.pem"
+    pem = X25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path.write_bytes(pem)
+    path.chmod(0o600)
+    with pytest.raises(ConfigurationError, match="another kind"):
+        PrivateKey.read(path)
+
+
+def test_text_has_one_form_only() -> None:
+    assert decode_text(encode_text(b"\xff\xfe")) == b"\xff\xfe"
+    for text in ["__", "_/4", "//4=", "a", "_-4\n", "ä", "__4="]:
+        with pytest.raises(ConfigurationError):
+            decode_text(text[:-1] + "5" if text == "__" else text)
+
+
+@pytest.mark.spec("ADM-1")
+def test_a_secret_is_proved_without_being_sent_or_kept() -> None:
+    verifier = SecretVerifier.parse(SecretVerifier.make(SECRET, b"s" * 16, COST).text)
+    challenge = Challenge(challenge=b"c" * 32, salt=b"s" * 16, cost=COST, expires_ns=0)
+    statement = login_statement("alice", b"c" * 32)
+    proof = Credentials("alice", secret=SECRET).prove(challenge)
+    assert verifier.is_proof(proof, statement)
+    assert SECRET not in verifier.text.encode()
+    assert not verifier.is_proof(proof, login_statement("alice", b"d" * 32))  # another challenge
+    assert not verifier.is_proof(proof, login_statement("bob", b"c" * 32))  # another client
+    assert not verifier.is_proof(Credentials("alice", secret=SECRET + b"!").prove(challenge), statement)
+    assert not verifier.is_proof(verifier.stored, statement)  # what the policy document holds does not log in
+    assert not verifier.is_proof(b"", statement)
+    for number in range(32):
+        changed = proof[:number] + bytes([proof[number] ^ 1]) + proof[number + 1 :]
+        assert not verifier.is_proof(changed, statement)
+
+
+def test_a_hostile_cost_is_refused() -> None:
+    document = msgspec.json.encode(
+        {"challenge": "A" * 43 + "=", "salt": "A" * 22 + "==", "cost": {"n": 2**30}, "expires_ns": 0}
+    )
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(document, type=Challenge)
+    odd = Challenge(challenge=b"c" * 32, salt=b"s" * 16, cost=ScryptCost(n=3), expires_ns=0)
+    with pytest.raises(ConfigurationError, match="cost"):
+        Credentials("alice", secret=SECRET).prove(odd)
+
+
+def test_credentials_from_files(tmp_path: Path) -> None:
+    KEY.write(tmp_path / "alice.pem")
+    by_key = written(tmp_path / "a.toml", 'client = "alice"\nkey_file = "alice.pem"\nca_file = "ca.pem"\n')
+    credentials = Credentials.load(by_key)
+    challenge = Challenge(challenge=b"c" * 32, salt=bytes(16), cost=COST, expires_ns=0)
+    assert KEY.public.is_signature(credentials.prove(challenge), login_statement("alice", b"c" * 32))
+    assert credentials.ca_file == tmp_path / "ca.pem"
+    written(tmp_path / "secret", f"{SECRET.decode()}\n")
+    one = Credentials.load(written(tmp_path / "b.toml", 'client = "alice"\nsecret_file = "secret"\n'))
+    two = Credentials.load(written(tmp_path / "c.toml", f'client = "alice"\nsecret = "{SECRET.decode()}"\n'))
+    assert one.prove(challenge) == two.prove(challenge)
+    assert SECRET.decode() not in repr(two)
+    with pytest.raises(TypeError):
+        pickle.dumps(two)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('client = "a"\n', "has 0 of"),
+        ('client = "a"\nsecret = "0123456789abcdef"\nkey_file = "x"\n', "has 2 of"),
+        ('client = "a"\nsecret = "short"\n', "a secret of 5 bytes"),
+        ('client = "a"\npassword = "0123456789abcdef"\n', "password"),
+        ('secret = "0123456789abcdef"\n', "client"),
+    ],
+)
+def test_credentials_with_mistakes(tmp_path: Path, text: str, what: str) -> None:
+    with pytest.raises(ConfigurationError, match=what) as caught:
+        Credentials.load(written(tmp_path / "a.toml", text))
+    assert "0123456789abcdef" not in str(caught.value)
+
+
+def test_credentials_that_others_can_read(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.toml", 'client = "a"\nsecret = "0123456789abcdef"\n')
+    path.chmod(0o644)
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        Credentials.load(path)
+
+
+def verifier(**options: object) -> TokenVerifier:
+    return TokenVerifier([KEY.public], **options)  # type: ignore[arg-type]
+
+
+def test_a_token_goes_there_and_back() -> None:
+    text = TokenSigner(KEY).sign(TOKEN)
+    assert text.startswith(f"ps1.{KEY.public.id}.")
+    assert verifier().verify(text, NOW_NS) == TOKEN
+
+
+@pytest.mark.spec("ADM-1")
+def test_every_change_of_a_token_is_seen() -> None:
+    text = TokenSigner(KEY).sign(TOKEN)
+    for position, character in enumerate(text):
+        for other in ("A", "B", "."):
+            changed = text[:position] + other + text[position + 1 :]
+            if other != character:
+                with pytest.raises(TokenError):
+                    verifier().verify(changed, NOW_NS)
+    for end in range(len(text)):
+        with pytest.raises(TokenError):
+            verifier().verify(text[:end], NOW_NS)
+    for garbage in ("ä" * 40, text + ".", "x" * 70_000, text + "\n"):
+        with pytest.raises(TokenError):
+            verifier().verify(garbage, NOW_NS)
+
+
+@pytest.mark.spec("ADM-1")
+def test_time_purpose_and_signer() -> None:
+    text = TokenSigner(KEY).sign(TOKEN)
+    with pytest.raises(TokenExpiredError, match="0 s ago"):
+        verifier().verify(text, TOKEN.expires_ns)
+    assert verifier().verify(text, NOW_NS - 29 * NS_PER_SECOND)  # clocks differ a little
+    with pytest.raises(TokenError, match="clocks"):
+        verifier().verify(text, NOW_NS - 31 * NS_PER_SECOND)
+    with pytest.raises(TokenError, match="stream token"):
+        verifier(purpose="session").verify(text, NOW_NS)
+    with pytest.raises(TokenError, match="somebody else"):
+        TokenVerifier([PrivateKey(bytes(32)).public]).verify(text, NOW_NS)
+
+
+def test_signed_nonsense_is_refused() -> None:
+    """Also by the right key: the payload of another version, say."""
+    for payload in (b"", b"\x90", msgspec.msgpack.encode(["stream"]), msgspec.msgpack.encode({"a": 1})):
+        signed = f"ps1.{KEY.public.id}.{encode_text(payload)}"
+        text = f"{signed}.{encode_text(KEY.sign(b'penstock token 1' + bytes(1) + signed.encode()))}"
+        with pytest.raises(TokenError, match="not understood"):
+            verifier().verify(text, NOW_NS)
+
+
+@pytest.mark.spec("ADM-5")
+def test_a_revoked_token_is_refused_with_the_reason() -> None:
+    text = TokenSigner(KEY).sign(TOKEN)
+    checker = verifier()
+    checker.revoke("s1", "left the firm", TOKEN.expires_ns)
+    with pytest.raises(RevokedError, match="left the firm"):
+        checker.verify(text, NOW_NS)
+    checker.forget_expired(TOKEN.expires_ns)
+    assert checker.revoked_count == 1
+    checker.forget_expired(TOKEN.expires_ns + 31 * NS_PER_SECOND)
+    assert checker.revoked_count == 0
+
+
+@pytest.mark.spec("ADM-8")
+def test_what_a_replaced_server_issues_does_not_count() -> None:
+    checker = verifier()
+    text = TokenSigner(KEY).sign(TOKEN)
+    checker.note_generation(3, NOW_NS)
+    assert checker.verify(text, NOW_NS) == TOKEN  # issued before the other took over
+    late = msgspec.structs.replace(TOKEN, issued_ns=NOW_NS + 1)
+    with pytest.raises(TokenError, match="generation 3 has replaced"):
+        checker.verify(TokenSigner(KEY).sign(late), NOW_NS + 1)
+    checker.note_generation(2, NOW_NS + 5)
+    assert checker.generation == 3
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
