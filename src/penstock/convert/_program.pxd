@@ -6,7 +6,7 @@ The compiler (plan.py) reads the same names from penstock.convert._program; _val
 from libc.stdint cimport INT64_MIN, int16_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 
-cpdef enum Code:
+cpdef enum: # Code
     # values of the source message, and what becomes of them; these change nothing but registers
     CODE_LOAD_BIG = 1       # to = unsigned number of `size` bytes at `offset`
     CODE_LOAD_LITTLE
@@ -75,12 +75,13 @@ cpdef enum Code:
     CODE_FORWARD            # topic text a, model id b, version c, payload text d
 
 
-cpdef enum Register:
+cpdef enum: # Register
     REGISTER_SEQUENCE
     REGISTER_RECEIVE
     REGISTER_CHANGED        # 1: the best bid or offer is not what was last emitted or looked at
     REGISTER_ORDER_PRICE
-    REGISTER_ORDER_QUANTITY
+    REGISTER_ORDER_QUANTITY # what is left of it
+    REGISTER_ORDER_TAKEN    # what was taken from it
     REGISTER_ORDER_SIDE
     REGISTER_ORDER_PARTICIPANT
     REGISTER_TRADE_PRICE
@@ -117,7 +118,7 @@ cpdef enum:
     TYPES = 256             # message types of a format, and outputs of a table
 
 
-cpdef enum Kind:
+cpdef enum: # Kind
     """What a register holds."""
     KIND_NUMBER
     KIND_UNSIGNED           # 64 bits of them
@@ -126,7 +127,7 @@ cpdef enum Kind:
     KIND_TEXT               # in a text register
 
 
-cpdef enum Fault:
+cpdef enum: # Fault
     """Why a source message was not converted, or not to the end; FAULT_CAUSES names the Cause of each."""
     FAULT_NONE = 0
     FAULT_TYPE              # no message of the format has this type
@@ -211,6 +212,7 @@ cdef class Program:
     cdef uint32_t image_end
     cdef uint32_t emitted_size_max # bytes of outputs, and outputs, that one source message can give
     cdef uint32_t emitted_max
+    cdef bint forwards      # some message brings its topic itself
     cdef readonly tuple functions
     cdef list _kept
 

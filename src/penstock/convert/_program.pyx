@@ -46,11 +46,11 @@ cdef class Program:
         self.separator = ord(separator)
         self.type_at, self.type_size = type_place
         self.image_start, self.image_end = image
-        self.put_ops(ops)
-        self.put_routes(routes)
-        self.put_outputs(outputs)
-        self.put_maps(maps)
-        self.measure()
+        put_ops(self, ops)
+        put_routes(self, routes)
+        put_outputs(self, outputs)
+        put_maps(self, maps)
+        measure(self)
 
     def __dealloc__(self):
         cdef int index
@@ -60,77 +60,6 @@ cdef class Program:
                 free(self.maps[index].keys)
                 free(self.maps[index].numbers)
             free(self.maps)
-
-    cdef int put_ops(self, list ops) except -1:
-        cdef Op *op
-        cdef Py_ssize_t index
-        self.ops = <Op *>calloc(len(ops) + 1, sizeof(Op))
-        if self.ops is NULL:
-            raise MemoryError
-        for index in range(len(ops)):
-            op = &self.ops[index]
-            op.code, op.to, registers, op.offset, op.size, op.x, op.y = ops[index]
-            op.a, op.b, op.c, op.d, op.e, op.f = registers
-        return 0
-
-    cdef int put_routes(self, list routes) except -1:
-        cdef Route *route
-        cdef int index
-        for index in range(256):
-            self.route_by_byte[index] = -1
-        self.route_count = len(routes)
-        for index in range(self.route_count):
-            route = &self.routes[index]
-            key, route.values, route.steps, route.end, route.size_min, route.size_max, route.columns = routes[index]
-            if key is not None:
-                self.type_keys[index] = int.from_bytes(key, "little")
-                if len(key) == 1:
-                    self.route_by_byte[<uint8_t>key[0]] = <int16_t>index
-        return 0
-
-    cdef int put_outputs(self, list outputs) except -1:
-        cdef Output *output
-        cdef int index
-        cdef bytes blank
-        self.output_count = len(outputs)
-        for index in range(self.output_count):
-            output = &self.outputs[index]
-            blank, output.model_id, output.model_version, output.topic_kind, output.is_about_instrument = outputs[index]
-            output.record_size = <uint32_t>len(blank)
-            output.blank = blank
-            self._kept.append(blank)
-        return 0
-
-    cdef int put_maps(self, list maps) except -1:
-        cdef Map *into
-        cdef int index
-        self.maps = <Map *>calloc(len(maps) + 1, sizeof(Map))
-        if self.maps is NULL:
-            raise MemoryError
-        self.map_count = len(maps)
-        for index in range(self.map_count):
-            put_map(&self.maps[index], *maps[index])
-        return 0
-
-    cdef int measure(self) except -1:
-        """How much one source message can give; what is forwarded is measured by the message itself."""
-        cdef uint32_t at, size, count
-        cdef int index
-        for index in range(self.route_count):
-            size = count = 0
-            for at in range(self.routes[index].steps, self.routes[index].end):
-                if self.ops[at].code == CODE_EMIT:
-                    size += EMITTED_OVERHEAD + self.outputs[self.ops[at].x].record_size
-                    count += 1
-                elif self.ops[at].code == CODE_FORWARD:
-                    size += EMITTED_OVERHEAD + FORWARDED_SIZE_MAX
-                    count += 1
-            self.emitted_size_max = max(self.emitted_size_max, size)
-            self.emitted_max = max(self.emitted_max, count)
-        for index in range(self.output_count):
-            self.emitted_size_max = max(self.emitted_size_max, EMITTED_OVERHEAD + self.outputs[index].record_size)
-        self.emitted_max = max(self.emitted_max, 1)
-        return 0
 
     cdef int route_of(self, const uint8_t *data, uint32_t size) noexcept nogil:
         """The message's type, or -1; for lines, `data` and `size` are the column that tells it."""
@@ -152,6 +81,89 @@ cdef class Program:
             if self.type_keys[index] == key:
                 return index
         return -1
+
+
+cdef int put_ops(Program self, list ops) except -1:
+    cdef Op *op
+    cdef Py_ssize_t index
+    self.ops = <Op *>calloc(len(ops) + 1, sizeof(Op))
+    if self.ops is NULL:
+        raise MemoryError
+    for index in range(len(ops)):
+        op = &self.ops[index]
+        op.code, op.to, registers, op.offset, op.size, op.x, op.y = ops[index]
+        op.a, op.b, op.c, op.d, op.e, op.f = registers
+    return 0
+
+
+cdef int put_routes(Program self, list routes) except -1:
+    cdef Route *route
+    cdef int index
+    for index in range(256):
+        self.route_by_byte[index] = -1
+    self.route_count = len(routes)
+    for index in range(self.route_count):
+        route = &self.routes[index]
+        key, route.values, route.steps, route.end, route.size_min, route.size_max, route.columns = routes[index]
+        if key is not None:
+            self.type_keys[index] = int.from_bytes(key, "little")
+            if len(key) == 1:
+                self.route_by_byte[<uint8_t>key[0]] = <int16_t>index
+    return 0
+
+
+cdef int put_outputs(Program self, list outputs) except -1:
+    cdef Output *output
+    cdef int index
+    cdef bytes blank
+    self.output_count = len(outputs)
+    for index in range(self.output_count):
+        output = &self.outputs[index]
+        blank, output.model_id, output.model_version, output.topic_kind, output.is_about_instrument = outputs[index]
+        output.record_size = <uint32_t>len(blank)
+        output.blank = blank
+        self._kept.append(blank)
+    return 0
+
+
+cdef int put_maps(Program self, list maps) except -1:
+    cdef Map *into
+    cdef int index
+    self.maps = <Map *>calloc(len(maps) + 1, sizeof(Map))
+    if self.maps is NULL:
+        raise MemoryError
+    self.map_count = len(maps)
+    for index in range(self.map_count):
+        numbers, otherwise = maps[index]
+        put_map(&self.maps[index], numbers, otherwise)
+    return 0
+
+
+cdef int measure(Program self) except -1:
+    """How much one source message can give; what is forwarded is measured by the message itself."""
+    cdef uint32_t at, size, count
+    cdef int index
+    for index in range(self.route_count):
+        size = count = 0
+        for at in range(self.routes[index].steps, self.routes[index].end):
+            if self.ops[at].code == CODE_EMIT:
+                size += EMITTED_OVERHEAD + self.outputs[self.ops[at].x].record_size
+                count += 1
+            elif self.ops[at].code == CODE_FORWARD:
+                self.forwards = True
+                size += EMITTED_OVERHEAD + FORWARDED_SIZE_MAX
+                count += 1
+        self.emitted_size_max = max(self.emitted_size_max, size)
+        self.emitted_max = max(self.emitted_max, count)
+    size = count = 0
+    for at in range(self.image_start, self.image_end):
+        if self.ops[at].code == CODE_EMIT:
+            size += EMITTED_OVERHEAD + self.outputs[self.ops[at].x].record_size
+            count += 1
+    self.emitted_size_max = max(self.emitted_size_max, size)
+    self.emitted_max = max(self.emitted_max, count)
+    self.emitted_max = max(self.emitted_max, 1)
+    return 0
 
 
 cdef int put_map(Map *into, dict numbers, otherwise) except -1:

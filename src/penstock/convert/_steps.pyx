@@ -237,6 +237,7 @@ cdef int run_order(Frame *frame, const Op *op) noexcept nogil:
     frame.registers[REGISTER_CHANGED] = change.depth == 0
     frame.registers[REGISTER_ORDER_PRICE] = change.price
     frame.registers[REGISTER_ORDER_QUANTITY] = <int64_t>change.remaining
+    frame.registers[REGISTER_ORDER_TAKEN] = <int64_t>change.shares
     frame.registers[REGISTER_ORDER_SIDE] = change.side + 1
     frame.registers[REGISTER_ORDER_PARTICIPANT] = change.participant
     return FAULT_NONE

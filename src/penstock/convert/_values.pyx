@@ -84,7 +84,7 @@ cdef inline int run_number(Frame *frame, const Op *op, int64_t a, int64_t *to) n
     elif code == CODE_BIT:
         to[0] = a >> op.x & 1
     elif code == CODE_ADD_DAY:
-        return FAULT_RANGE if plus_overflows(a, frame.day_ns, to) else FAULT_NONE
+        return FAULT_RANGE if plus_overflows(a, frame.state.session.day_ns, to) else FAULT_NONE
     elif code == CODE_LOOKUP_KEY:
         to[0] = look_up(&frame.maps[op.x], <uint64_t>a)
         return FAULT_ENUMERATION if to[0] == MISSING() else FAULT_NONE
@@ -319,13 +319,12 @@ cdef int call_function(Frame *frame, const Op *op) noexcept with gil:
 
 
 cdef int keep_result(Frame *frame, const Op *op, result) except -1:
-    cdef const uint8_t[::1] view
+    cdef bytes encoded
     if op.c == KIND_TEXT:
         encoded = bytes(result, "utf-8")
         (<list><PyObject *>frame.kept).append(encoded)
-        view = encoded
-        frame.texts[op.to].at = &view[0] if view.shape[0] else b""
-        frame.texts[op.to].size = view.shape[0]
+        frame.texts[op.to].at = <const uint8_t *>encoded
+        frame.texts[op.to].size = len(encoded)
     elif op.c == KIND_FLOAT:
         put_float(&frame.registers[op.to], MISSING_FLOAT() if result is None else result)
     elif result is None:

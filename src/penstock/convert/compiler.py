@@ -74,6 +74,8 @@ class MessageCompiler:
         return self._code
 
     def _step(self, kind: str, step: Step, where: str) -> None:
+        if self._is_about_instrument(kind, step):
+            self._need_instrument(where)
         jumps = [self._jump(each, where) for each in self._conditions(step, where)]
         given = {key: value for key, value in step.items() if key not in (kind, "when")}
         if kind == "do":
@@ -87,6 +89,14 @@ class MessageCompiler:
         if jumps:
             self._loaded.clear()  # it may not have run
 
+    def _is_about_instrument(self, kind: str, step: Step) -> bool:
+        """Known before the step's condition, because what is found within it is not known after it."""
+        if kind == "do" and step["do"] in VERBS:
+            verb = VERBS[step["do"]]
+            return verb.needs_instrument and not verb.finds_instrument
+        declared = self._shared.document.output
+        return kind == "emit" and step["emit"] in declared and "{symbol}" in declared[step["emit"]].topic
+
     # Conditions
 
     def _conditions(self, step: Step, where: str) -> tuple[Comparison, ...]:
@@ -99,9 +109,8 @@ class MessageCompiler:
             value = packed(site, value)
         if value.kind == c.KIND_FLOAT:
             raise site.refuse("a float cannot be compared")
-        if value.kind != c.KIND_NUMBER and comparison.operator in "<=>=":
-            if comparison.operator != "=":
-                raise site.refuse(f"{comparison.value.text} can be compared with = and != only")
+        if value.kind != c.KIND_NUMBER and comparison.operator not in ("=", "!=", "&"):
+            raise site.refuse(f"{comparison.value.text} can be compared with = and != only")
         literal = self._literal(comparison, value, site)
         self._code.steps.append(op(JUMPS[comparison.operator], value.register, x=signed(literal)))
         return len(self._code.steps) - 1
@@ -136,8 +145,6 @@ class MessageCompiler:
             site = self._site(f"{where}.{argument}", target.names)
             value = fit(site, self._value(parse_value(given[argument], site.where), site, target), target)
             registers.append(value.register)
-        if verb.needs_instrument and not verb.finds_instrument:
-            self._need_instrument(where)
         if verb.has_event_time:
             registers = [*registers, *(c.NONE,) * (4 - len(registers)), self._event_time(where).register]
         self._code.steps.append(op(verb.code, *registers))
@@ -184,8 +191,6 @@ class MessageCompiler:
         if not isinstance(name, str) or name not in declared:
             raise TableError(f"there is no output {name!r}", where=f"{where}.emit", hint=guess(str(name), declared))
         output = OutputPlan.begin(name, declared[name], self._shared.topic_kind, where)
-        if output.is_about_instrument:
-            self._need_instrument(where)
         stores: list[Op] = []
         places = {key: f"output.{name}.fields.{key}" for key in declared[name].fields}
         places |= {key: f"{where}.{key}" for key in given}
@@ -211,7 +216,8 @@ class MessageCompiler:
             output.put_text(into, self._shared.document.venue, where)
             return []
         if expression.text == "instrument.symbol":
-            self._need_instrument(where)
+            if not self._has_instrument:
+                raise TableError("the step is about no instrument", where=where)
             return [op(c.CODE_STORE_SYMBOL, offset=into.offset, size=min(into.size, 16))]
         site = self._site(where, target.names)
         if expression.head.name == "constant" and not expression.functions:
@@ -302,7 +308,8 @@ class MessageCompiler:
             raise site.refuse(f"{name} is not known here", hint=f"it is after a step that finds the {group}")
         code = load_code(name)
         if code is not None:
-            self._need_instrument(site.where)
+            if not self._has_instrument:
+                raise site.refuse(f"{name} is not known here", hint="the step is about no instrument")
             if code not in self._loaded:
                 self._code.steps.append(op(code))
                 self._loaded.add(code)

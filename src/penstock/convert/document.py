@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 from penstock.base.config import Config
@@ -25,9 +26,9 @@ class SymbolsDocument(Config, frozen=True):
     `suffixes` exchange the end of a symbol, the longest first. `topic` exchanges characters in topics only.
     """
 
-    suffixes: dict[str, str] = {}
-    same_as: dict[str, str] = {}
-    topic: dict[Annotated[str, Meta(min_length=1, max_length=1)], str] = {}
+    suffixes: dict[str, str] = msgspec.field(default_factory=dict)
+    same_as: dict[str, str] = msgspec.field(default_factory=dict)
+    topic: dict[Annotated[str, Meta(min_length=1, max_length=1)], str] = msgspec.field(default_factory=dict)
     file: str = ""
 
 
@@ -36,7 +37,7 @@ class OutputDocument(Config, frozen=True):
 
     model: Name
     topic: Annotated[str, Meta(min_length=1)]
-    fields: dict[str, str | int | float] = {}
+    fields: dict[str, str | int | float] = msgspec.field(default_factory=dict)
 
 
 class TableDocument(Config, frozen=True):
@@ -49,7 +50,7 @@ class TableDocument(Config, frozen=True):
     event_time: str = "constant(0)"
     instrument: InstrumentDocument | None = None
     symbols: SymbolsDocument = SymbolsDocument()
-    map: dict[Name, dict[str, MapValue]] = {}
-    bits: dict[Name, dict[str, MapValue]] = {}
-    output: dict[Name, OutputDocument] = {}
-    image: list[Step] = []
+    map: dict[Name, dict[str, MapValue]] = msgspec.field(default_factory=dict)
+    bits: dict[Name, dict[str, MapValue]] = msgspec.field(default_factory=dict)
+    output: dict[Name, OutputDocument] = msgspec.field(default_factory=dict)
+    image: list[Step] = msgspec.field(default_factory=list)

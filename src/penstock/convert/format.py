@@ -50,7 +50,7 @@ class MessageDocument(Config, frozen=True):
     size: Size | None = None
     size_min: Size | None = None
     columns: Annotated[int, Meta(ge=1, le=COLUMNS_MAX)] | None = None
-    fields: dict[str, FieldDocument] = {}
+    fields: dict[str, FieldDocument] = msgspec.field(default_factory=dict)
 
 
 class FormatDocument(Config, frozen=True):
@@ -61,7 +61,7 @@ class FormatDocument(Config, frozen=True):
     byte_order: Literal["big", "little"] = "big"
     separator: Annotated[str, Meta(min_length=1, max_length=1)] = ","
     type: FieldDocument | None = None
-    common: dict[str, FieldDocument] = {}
+    common: dict[str, FieldDocument] = msgspec.field(default_factory=dict)
 
 
 class SourceField(msgspec.Struct, frozen=True, kw_only=True):

@@ -112,20 +112,20 @@ def rescale(site: Site, value: Value, decimals: int) -> Value:
     return site.code.derive(value, c.CODE_DIVIDE, x=power, decimals=decimals)
 
 
-def resolve(site: Site, given: str | int | list[str]) -> int:
-    """The number that a map gives: a number, a name of the target, or several names of flags together."""
+def resolve(names: dict[str, int] | None, given: str | int | list[str], where: str) -> int:
+    """The number meant: a number, a name of the target's, or several names of flags together."""
     total = 0
     for each in given if isinstance(given, list) else [given]:
-        if isinstance(each, str) and each.lstrip("-").isdigit():
-            each = int(each)
         if isinstance(each, int):
             total |= each
-        elif site.names is None:
-            raise site.refuse(f"{each!r} means nothing here", hint="where it goes has no names, expected a number")
-        elif each not in site.names:
-            raise site.refuse(f"{each!r} is none of its values", hint=guess(each, site.names))
+        elif names is not None and each in names:
+            total |= names[each]
+        elif each.lstrip("-").isdigit():
+            total |= int(each)
+        elif names is None:
+            raise TableError(f"{each!r} means nothing here", where=where, hint="a number is expected")
         else:
-            total |= site.names[each]
+            raise TableError(f"{each!r} is none of its values", where=where, hint=guess(each, names))
     return total
 
 
@@ -226,8 +226,10 @@ def _map(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
     given = _table_of(site, "map", arguments, site.maps)
     if value.kind == c.KIND_TEXT:
         value = packed(site, value)
-    numbers = {_key(site, key, value): resolve(site, to) for key, to in given.items() if key != "otherwise"}
-    otherwise = resolve(site, given["otherwise"]) if "otherwise" in given else None
+    numbers = {
+        _key(site, key, value): resolve(site.names, to, site.where) for key, to in given.items() if key != "otherwise"
+    }
+    otherwise = resolve(site.names, given["otherwise"], site.where) if "otherwise" in given else None
     return _look_up(site, value, numbers, otherwise)
 
 
@@ -237,7 +239,7 @@ def _bits(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
     value = as_number(site, value)
     if value.high > 255 or value.low < 0:
         raise site.refuse("bits() needs a field of one byte")
-    flags = {_mask(site, key): resolve(site, to) for key, to in given.items()}
+    flags = {_mask(site, key): resolve(site.names, to, site.where) for key, to in given.items()}
     numbers = {}
     for byte in range(256):
         numbers[byte] = 0

@@ -13,7 +13,7 @@ from penstock.base.limits import TOPIC_SIZE_MAX
 from penstock.convert.document import OutputDocument
 from penstock.convert.functions import Site, resolve
 from penstock.convert.targets import Target, field_target
-from penstock.model import Field, Message, MessageModel, shipped
+from penstock.model import Field, MessageModel, shipped
 from penstock.topics import check_topic
 
 SYMBOL_SIZE_IN_TOPIC_MAX = 48
@@ -31,7 +31,7 @@ class OutputPlan:
     topic: str
     topic_kind: int
     is_about_instrument: bool
-    blank: Message
+    blank: bytearray
 
     @staticmethod
     def begin(name: str, document: OutputDocument, topic_kind: Callable[[str], int], where: str) -> OutputPlan:
@@ -49,7 +49,9 @@ class OutputPlan:
             hint = f"at most {TOPIC_SIZE_MAX} bytes, with a symbol of {SYMBOL_SIZE_IN_TOPIC_MAX}"
             raise TableError(str(error), where=f"{here}.topic", hint=hint) from None
         is_about = "{symbol}" in document.topic
-        return OutputPlan(name, model, document.topic, topic_kind(document.topic), is_about, model.new())
+        return OutputPlan(
+            name, model, document.topic, topic_kind(document.topic), is_about, bytearray(bytes(model.new()))
+        )
 
     def put_text(self, into: Field, text: str, where: str) -> None:
         self._set(into, text, where)
@@ -63,12 +65,15 @@ class OutputPlan:
         elif into.type == "price":
             self._set(into, _decimal(arguments, where), where)
         else:
-            site = Site(None, where, field_target(into).names, {}, {}, [], [])  # type: ignore[arg-type]
-            self._set(into, resolve(site, list(arguments)), where)
+            target = field_target(into)
+            number = resolve(target.names, list(arguments), where)
+            if not target.low <= number <= target.high:
+                raise TableError(f"{number} is not within {target.low} to {target.high}", where=where)
+            self.blank[into.offset : into.end] = (number % (1 << 8 * into.size)).to_bytes(into.size, "little")
 
     def _set(self, into: Field, value: object, where: str) -> None:
         try:
-            setattr(self.blank, into.name, value)
+            setattr(self.model.view(self.blank), into.name, value)
         except PenstockError as error:
             raise TableError(error.what, where=where, hint=error.hint) from None
 
@@ -77,7 +82,7 @@ class OutputPlan:
         """A constant that goes through functions or into a verb."""
         if target is not None and target.decimals is not None:
             return int(_decimal(arguments, site.where).scaleb(target.decimals))
-        return resolve(site, list(arguments))
+        return resolve(site.names, list(arguments), site.where)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OutputPlan) and (self.name, self.topic, bytes(self.blank)) == (

@@ -17,11 +17,15 @@ class Op(NamedTuple):
 
     code: int
     to: int = 0
-    registers: tuple[int, int, int, int, int, int] = (c.NONE,) * 6
+    registers: tuple[int, ...] = (c.NONE,) * 6
     offset: int = 0
     size: int = 0
     x: int = 0
     y: int = 0
+
+    @property
+    def is_jump(self) -> bool:
+        return c.CODE_UNLESS_EQUAL <= self.code <= c.CODE_UNLESS_BITS
 
 
 def op(code: int, *registers: int, to: int = 0, offset: int = 0, size: int = 0, x: int = 0, y: int = 0) -> Op:

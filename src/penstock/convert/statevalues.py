@@ -24,6 +24,7 @@ STATE_VALUES: dict[str, Value] = {
     "book.changed": _number(c.REGISTER_CHANGED, 0, 1),
     "order.price": _price(c.REGISTER_ORDER_PRICE, optional=False),
     "order.quantity": _number(c.REGISTER_ORDER_QUANTITY),
+    "order.taken": _number(c.REGISTER_ORDER_TAKEN),
     "order.side": _number(c.REGISTER_ORDER_SIDE, 1, 2, names=_SIDES),
     "order.participant": Value(c.KIND_PACKED, c.REGISTER_ORDER_PARTICIPANT, size_max=4, is_pure=False),
     "trade.price": _price(c.REGISTER_TRADE_PRICE, optional=False),

@@ -165,7 +165,13 @@ VERBS = {
     "level_set": Verb(
         c.CODE_LEVEL_SET,
         "a price level as it is from now on; a quantity of 0 takes it away",
-        {"side": _SIDE, "price": _PRICE, "quantity": _QUANTITY, "orders": Target(low=0, high=2**32 - 1), "complete": _BIT},
+        {
+            "side": _SIDE,
+            "price": _PRICE,
+            "quantity": _QUANTITY,
+            "orders": Target(low=0, high=2**32 - 1),
+            "complete": _BIT,
+        },
         frozenset({"orders", "complete"}),
     ),
     "side_set": Verb(
