@@ -12,11 +12,10 @@ cpdef enum Why:
     WHY_NOTHING = 0
     WHY_RUNG = 1        # another thread has rung
     WHY_DEADLINE = 2    # the time has come
-    WHY_DATAGRAMS = 3   # the stream's batch has datagrams that do not simply go on in order, from take_rest() on
+    WHY_DATAGRAMS = 3   # the stream's batch has datagrams that do not simply go on in order, from `rest` on
     WHY_CHECKPOINT = 4  # the stream's converter has passed a checkpoint
-    WHY_UNSENT = 5      # what was converted cannot be published without the core; datagrams may be left as well
-    WHY_REPAIR = 6      # somebody asks for packets again
-    WHY_ERROR = 7       # a socket failed
+    WHY_REPAIR = 5      # somebody asks for packets again
+    WHY_ERROR = 6       # a socket failed
 
 
 cdef class Histogram:
@@ -38,7 +37,8 @@ cdef class Exit:
     cdef readonly uint64_t unsent
     cdef readonly int last_error
 
-    cdef bint send(self, ConverterKernel converter, int64_t now_ns) noexcept nogil
+    cdef bint is_ready(self) noexcept nogil
+    cdef void send(self, ConverterKernel converter, int64_t now_ns) noexcept nogil
 
 
 cdef class StreamLane:

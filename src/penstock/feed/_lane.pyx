@@ -4,7 +4,7 @@ Whatever is not of that kind (a gap, another session, a repair request, a checkp
 thread, a deadline) is for Python: run() returns and says which.
 """
 
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 import numpy
 
@@ -67,17 +67,18 @@ cdef class Exit:
         self._first_tap = taps[0] if taps else None
         self._second_tap = taps[1] if len(taps) > 1 else None
 
-    cdef bint send(self, ConverterKernel converter, int64_t now_ns) noexcept nogil:
-        """Whether what was converted could be published here."""
+    cdef bint is_ready(self) noexcept nogil:
+        """Whether messages go out at once, and nothing waits to go out before them."""
+        return self._cursor.is_prompt and self._cursor.packer._packet.count == 0
+
+    cdef void send(self, ConverterKernel converter, int64_t now_ns) noexcept nogil:
         cdef uint64_t first
         cdef int unsent = 0
         if converter.frame.row_count == 0:
-            return True
+            return
         first = self._cursor.publish_rows(
-            converter.topic_data(), converter.frame.payloads, converter.frame.rows, converter.frame.row_count, now_ns
+            converter.directory.data_at, converter.frame.payloads, converter.frame.rows, converter.frame.row_count, now_ns
         )
-        if first == 0:
-            return False
         if self._is_sending:
             self.last_error = self._outlet.send_range(
                 self._destination, self._cursor.kept, first, self._cursor.kept.next_sequence - 1, &unsent
@@ -87,7 +88,6 @@ cdef class Exit:
             self._first_tap.advance(self._cursor.kept.next_sequence)
         if self._tap_count > 1:
             self._second_tap.advance(self._cursor.kept.next_sequence)
-        return True
 
 
 cdef class StreamLane:
@@ -122,16 +122,14 @@ cdef class StreamLane:
             self.error = -received
             return WHY_ERROR
         received_ns = udp_monotonic_ns()
-        if not (self.is_flowing and self._cursor.is_smooth):
+        if not (self.is_flowing and self._cursor.is_smooth and self._exit.is_ready()):
             return WHY_DATAGRAMS
         self._source.count = 0
         while index < received and self._cursor.take_one(self._source, self._inlet.batch, index, received_ns):
             index += 1
         if self._source.count:
             self._converter.convert_rows(self._source)
-            if not self._exit.send(self._converter, received_ns):
-                self.rest = index
-                return WHY_UNSENT
+            self._exit.send(self._converter, received_ns)
             now_ns = udp_monotonic_ns()
             self.latency_ns = now_ns - received_ns
             self._latencies.record(self.latency_ns, self._source.count)
@@ -152,10 +150,6 @@ cdef class StreamLane:
         if self._has_next:
             return self._next.step_all(spin, number)
         return WHY_NOTHING
-
-    def take_rest(self) -> int:
-        """The first datagram of the batch that is for Python; those after it are as well."""
-        return self.rest
 
 
 cdef class Lane:

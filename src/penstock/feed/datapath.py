@@ -165,8 +165,6 @@ class DataPath:
         """What the lane left to Python."""
         if why == Why.WHY_ERROR:
             raise OSError(lane.error, os.strerror(lane.error), f"source stream {source.stream_id}")
-        if why == Why.WHY_UNSENT:
-            self.outbound.publish(source.converter.newest(), time.monotonic_ns())
         batch = source.inlet.batch
         if why == Why.WHY_CHECKPOINT:
             return
