@@ -124,7 +124,6 @@ class LiveAdapter:
         await self._peering.start()
         self._pump.start()
         self._data.start()
-        self._sources.start(self._data, self._loop)
         if self._administration is not None:
             self._administration.start(self._server.port)
         self._endpoint.start()
@@ -149,7 +148,6 @@ class LiveAdapter:
         if self._administration is not None:
             await self._administration.stop()
         await self._peering.close()
-        await self._sources.stop()
         await asyncio.to_thread(self._data.stop)
         self._pump.stop()
         await self._server.close()

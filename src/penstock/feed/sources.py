@@ -89,14 +89,14 @@ class Sources:
         except BaseException:
             self.close()
             raise
-        self._models = [(model.id, model.version, model.name) for model in plan.models]
+        self._models = {output.model.id: output.model for output in plan.outputs}
 
     @property
     def arbiters(self) -> dict[int, LineArbiter]:
         return {source.stream_id: source.arbiter for source in self.lined}
 
     def models(self) -> list[ModelReference]:
-        return [ModelReference(id=number, version=version, name=name) for number, version, name in self._models]
+        return [ModelReference(id=each.id, version=each.version, name=each.name) for each in self._models.values()]
 
     def errors(self) -> int:
         """Everything that went wrong with what came in."""
