@@ -24,6 +24,7 @@ class Cause(StrEnum):
     DUPLICATE = "duplicate"
     BEFORE_JOIN = "before_join"
     STALE_EPOCH = "stale_epoch"
+    STALE_TERM = "stale_term"
     ID_COLLISION = "id_collision"
     UNKNOWN_STREAM = "unknown_stream"
     UNEXPECTED = "unexpected"
@@ -93,6 +94,13 @@ CATALOGUE = {
     "messages_skipped": "Control messages passed over, by cause",
     "clock_samples": "Exchanges of timestamps that went into an estimate",
     "clock_jumps": "Times that a clock was seen to have been set, here or at the peer",
+    "terms_claimed": "Times that an adapter became the active one of its feed, by reason",
+    "source_messages": "Messages of a source stream, each counted once",
+    "source_duplicates": "Messages of a source stream that another line had brought before",
+    "source_messages_lost": "Messages of a source stream that no line and no request brought, by cause",
+    "source_resets": "Times that a source was seen to count anew without having said so",
+    "retransmissions_requested": "Requests for messages of a source stream to be sent again",
+    "lines_silent": "Times that a line of a source stream fell silent",
     "handovers_granted": "Segments of shared memory handed to a consumer",
     "handovers_refused": "Consumers that were given no segment, by cause",
 }
