@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.base.errors import PacketError
 from penstock.bench.adapters import AdapterProcess, is_synchronised_pair, wait_for
+from penstock.bench.merging import MergingSubscriber
 from penstock.feed.adapter_config import (
     AdapterConfig,
     AddressConfig,
@@ -24,8 +25,7 @@ from penstock.feed.formats.mold import decode_request, encode_packet
 from penstock.feed.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.service_config import ServiceConfig
 from penstock.middleware import ReceiverConfig
-from penstock.bench.merging import MergingSubscriber
-from penstock.net.udp import Channel, free_channel, host_socket
+from penstock.net.udp import free_channel, host_socket
 
 SESSION = "TEST000001"
 PER_PACKET = 20

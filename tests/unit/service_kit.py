@@ -74,7 +74,10 @@ class ServiceBench:
     def __init__(self, config: ServiceConfig | None = None, contributions: tuple[str, ...] = ()) -> None:
         self.verifier = TokenVerifier([KEY.public])
         self.service = StreamService(
-            ServiceIdentity("a-1", 7, (1,), contributions), self.verifier.verify, config or ServiceConfig(), Counters("x")
+            ServiceIdentity("a-1", 7, (1,), contributions),
+            self.verifier.verify,
+            config or ServiceConfig(),
+            Counters("x"),
         )
         self.now_ns = START_NS
         self.said: dict[int, list[Say | End]] = {}

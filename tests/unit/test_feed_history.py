@@ -112,9 +112,7 @@ def test_a_tap_wakes_whoever_waits_for_it() -> None:
 
 
 def recorder(tap: Tap, path: Path, counters: Counters) -> Recorder:
-    return Recorder(
-        tap, path, JournalConfig(retry_ms=1), publisher_id=7, group=0xEF010101, epoch=1, counters=counters
-    )
+    return Recorder(tap, path, JournalConfig(retry_ms=1), publisher_id=7, group=0xEF010101, epoch=1, counters=counters)
 
 
 def test_what_is_published_is_recorded(tmp_path: Path) -> None:

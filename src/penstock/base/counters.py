@@ -124,7 +124,6 @@ CATALOGUE = {
     "packets_unrecorded": "Published packets that are missing in the adapter's journal, by cause",
     "packets_overrun": "Published packets that were overwritten before the stream service took them",
     "terms_claimed": "Times that an adapter became the active one of its feed, by reason",
-    "source_messages": "Messages of a source stream, each counted once",
     "source_duplicates": "Messages of a source stream that another line had brought before",
     "source_messages_lost": "Messages of a source stream that no line and no request brought, by cause",
     "source_resets": "Times that a source was seen to count anew without having said so",

@@ -45,5 +45,5 @@ class Metrics(Collector):
                     )
                 families[name].add_metric([counters.component, cause, *labels], value)
         yield from families.values()
-        for name, value in (self._gauges() if self._gauges is not None else {}).items():
-            yield GaugeMetricFamily(f"penstock_{name}", name.replace("_", " "), value)
+        for name, level in (self._gauges() if self._gauges is not None else {}).items():
+            yield GaugeMetricFamily(f"penstock_{name}", name.replace("_", " "), level)

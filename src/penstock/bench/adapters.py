@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.base.errors import PenstockError
+from penstock.base.errors import ProcessError
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
 
@@ -22,12 +22,6 @@ COMMAND = (sys.executable, "-c", "from penstock.cli.main import main; main()")
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
 PR_SET_PDEATHSIG = 1
-
-
-class ProcessError(PenstockError):
-    """A process of a plant did not do what it was started for."""
-
-    code = "process"
 
 
 class AdapterProcess:

@@ -38,7 +38,7 @@ class StreamLane:
         inlet: Inlet,
         cursor: LineCursor,
         converter: ConverterKernel,
-        exit: Exit,
+        way_out: Exit,
         latencies: Histogram,
         following: StreamLane | None,
     ) -> None: ...

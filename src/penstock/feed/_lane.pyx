@@ -95,13 +95,13 @@ cdef class StreamLane:
 
     def __init__(
         self, int number, Inlet inlet not None, LineCursor cursor not None, ConverterKernel converter not None,
-        Exit exit not None, Histogram latencies not None, StreamLane following,
+        Exit way_out not None, Histogram latencies not None, StreamLane following,
     ):
         self.number = number
         self._inlet = inlet
         self._cursor = cursor
         self._converter = converter
-        self._exit = exit
+        self._exit = way_out
         self._latencies = latencies
         self._next = following
         self._has_next = following is not None

@@ -20,10 +20,10 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 class LineAddress(Config, frozen=True):
     """One line of a source stream: a multicast group, or a unicast port of this machine."""
 
+    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
     group: str = ""
     """Empty: datagrams that are addressed to this machine."""
 
-    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
     interface: str = "127.0.0.1"
 
 
@@ -72,8 +72,8 @@ class PeerConfig(Config, frozen=True):
     """Another adapter of the feed."""
 
     index: Annotated[int, msgspec.Meta(ge=0, le=255)]
-    host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+    host: str = "127.0.0.1"
 
 
 class PeersConfig(Config, frozen=True):
@@ -123,23 +123,23 @@ class AdapterConfig(Config, frozen=True):
 
     name: Name
     feed: Name
-    index: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
     table: str
     """A shipped converter table by name, or the path of one (it ends in .toml)."""
 
+    streams: tuple[SourceStreamConfig, ...]
+    state_directory: str
+    """Where terms and epochs are kept, so that none is used twice."""
+
+    index: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
     trading_date: str = ""
     """The day, as 2026-01-30, for feeds whose messages tell no date. Empty: today, by the clock at the start."""
 
-    streams: tuple[SourceStreamConfig, ...]
     publish: PublishConfig = PublishConfig()
     peers: PeersConfig = PeersConfig()
     sync: SynchroniserConfig = SynchroniserConfig()
     journal: JournalCaptureConfig = JournalCaptureConfig()
     service: ServiceConfig = ServiceConfig()
     admin: AdminConfig = AdminConfig()
-    state_directory: str
-    """Where terms and epochs are kept, so that none is used twice."""
-
     metrics_host: str = "127.0.0.1"
     metrics_port: Port = 0
     spin: bool = False

@@ -57,9 +57,7 @@ class Administration:
         self.gate = TokenGate(Path(config.state_directory) / "token-keys")
         self.term = 0
         client = AdminClient.connect(config.admin.url, config.admin.credentials)
-        self._registration = Registration(
-            client, self._describe, self._heartbeat, self._on_registered, self._on_events
-        )
+        self._registration = Registration(client, self._describe, self._heartbeat, self._on_registered, self._on_events)
 
     def start(self, service_port: int) -> None:
         self._service_port = service_port

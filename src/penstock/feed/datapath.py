@@ -149,8 +149,8 @@ class DataPath:
         why, number = self._lane.run(self._wake_ns(now_ns), self._spin)
         self._note_advances()
         if why == Why.WHY_REPAIR:
-            for data, source in self._repairs.receive():
-                self.outbound.receive(data, source, time.monotonic_ns())
+            for data, address in self._repairs.receive():
+                self.outbound.receive(data, address, time.monotonic_ns())
         elif number >= 0:
             self._see_to(why, self._sources[number], self._lanes[number])
 

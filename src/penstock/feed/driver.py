@@ -4,15 +4,17 @@
     await adapter.start()
     await adapter.run(stop)
 
-The data thread (datapath.py) receives, converts and publishes. The loop's thread has the rest: the channels to the other
-adapters (peering.py), the stream service (service_driver.py), the administration server (administration.py), health and
-metrics. Control reaches the data thread as mail, between two batches.
+The data thread (datapath.py) receives, converts and publishes. The loop's thread has the rest: the channels to other
+adapters (peering.py), the stream service (service_driver.py), the administration server (administration.py), health
+and metrics. Control reaches the data thread as mail, between two batches.
 """
 
 import asyncio
 import hashlib
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any, TypeVar
 
 from penstock.base.counters import Counters
 from penstock.base.endpoint import Endpoint
@@ -54,6 +56,8 @@ from penstock.security.brokering import Revoked
 
 HEALTH_SECONDS = 0.5
 PERSIST_AGAIN_SECONDS = 0.5
+
+T = TypeVar("T")
 
 log = logger("feed.adapter")
 
@@ -134,7 +138,8 @@ class LiveAdapter:
         """Until `stop` is set or something fails; then everything ends in order."""
         waiting = asyncio.ensure_future(stop.wait())
         try:
-            await asyncio.wait([waiting, self._failed], return_when=asyncio.FIRST_COMPLETED)
+            either: list[asyncio.Future[Any]] = [waiting, self._failed]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiting.cancel()
             await self.close()
@@ -257,10 +262,10 @@ class LiveAdapter:
 
     # What the core wants done
 
-    def _call(self, function: object, argument: object) -> None:
+    def _call(self, function: Callable[[T], None], argument: T) -> None:
         """From the data thread into the loop's."""
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(function, argument)  # type: ignore[arg-type]
+            self._loop.call_soon_threadsafe(function, argument)
 
     def _carry_out(self, instructions: list[AdapterInstruction]) -> None:
         for instruction in instructions:
@@ -320,8 +325,8 @@ class LiveAdapter:
         if not self._failed.done():
             self._failed.set_exception(error)
 
-    def _start_task(self, work: object) -> None:
-        task: asyncio.Task[None] = asyncio.ensure_future(work)  # type: ignore[arg-type]
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from penstock.base.limits import PACKET_SIZE_DEFAULT
 from penstock.wire import MESSAGE_DTYPE, MESSAGES_MAX, PACKET_DTYPE, decode_batch, encode_batch
-from penstock.wire._codec import PACKET_HEADER_SIZE, MESSAGE_HEADER_SIZE
+from penstock.wire._codec import MESSAGE_HEADER_SIZE, PACKET_HEADER_SIZE
 
 DISCONTINUITY_TOPIC = "penstock.discontinuity"
 """Of the message that says where a source stream could not go on seamlessly; every subscriber gets it."""
@@ -26,10 +26,6 @@ class PublishedBatch(msgspec.Struct, frozen=True):
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    def since(self, sequence: int) -> NDArray[Any]:
-        """The rows of the messages in packets from `sequence` on."""
-        return self.rows[self.packets["sequence"][self.rows["packet_index"]] >= sequence]
 
 
 class Unpacker:
@@ -49,7 +45,6 @@ class Unpacker:
             count, rows, _ = decode_batch(data, offsets[done:end], sizes[done:end], self._packets, self._rows)
             yield PublishedBatch(data, self._packets[:count], self._rows[:rows])
             done += count
-
 
     def unpack_taken(
         self, first: int, data: NDArray[numpy.uint8], offsets: NDArray[numpy.uint32], sizes: NDArray[numpy.uint32]
@@ -78,7 +73,9 @@ class StreamPacker:
         self.next_sequence = 1
         self._packet_size_max = packet_size_max
 
-    def pack(self, topics: NDArray[numpy.uint8] | bytes, payloads: NDArray[numpy.uint8], rows: NDArray[Any]) -> list[bytes]:
+    def pack(
+        self, topics: NDArray[numpy.uint8] | bytes, payloads: NDArray[numpy.uint8], rows: NDArray[Any]
+    ) -> list[bytes]:
         """The packets of these messages, in order; none of them is so large that it must be cut."""
         if not len(rows):
             return []

@@ -99,7 +99,7 @@ class Recorder:
                 self._missing = None
             packets = batch.packets
             times = numpy.full(len(packets), self._now_ns(), numpy.int64)
-            journal.append_packed(batch.data, packets["offset"].copy(), packets["size"].copy(), times)
+            journal.append_packed(batch.data.data, packets["offset"].copy(), packets["size"].copy(), times)
         except JournalError as error:
             first, last = int(batch.packets[0]["sequence"]), int(batch.packets[-1]["sequence"])
             self._note_missing(first, last, error.code)

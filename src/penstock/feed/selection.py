@@ -26,7 +26,8 @@ class Selector:
         granted = [Interest.parse(text) for text in patterns]
         self.remove(number)
         for table, interests in ((self._wanted, wanted), (self._granted, granted)):
-            for interest in (*interests, DISCONTINUITY_TOPIC):
+            table.add(DISCONTINUITY_TOPIC, number)
+            for interest in interests:
                 table.add(interest, number)
         self._numbers.add(number)
 

@@ -17,7 +17,6 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PenstockError, RevokedError, TokenExpiredError, TopicError
 from penstock.base.log import logger
 from penstock.feed.accounts import Accounts, SubscriberAccount
-
 from penstock.feed.published import PublishedBatch, StreamPacker
 from penstock.feed.selection import Selector
 from penstock.feed.service_config import ServiceConfig
@@ -25,7 +24,7 @@ from penstock.feed.service_events import (
     Close,
     ContributionTaken,
     End,
-    HistoryFailed,
+    CannotServe,
     ImageTaken,
     Left,
     Overrun,
@@ -133,7 +132,7 @@ class StreamService:
                 self._send_image(event)
             case Recorded():
                 self._send_recorded(event)
-            case HistoryFailed():
+            case CannotServe():
                 self._refuse(event.subscriber, RefusalCode(event.refusal.code), event.refusal.reason)
             case ContributionTaken():
                 self._confirm(event)
@@ -153,7 +152,7 @@ class StreamService:
 
     def next_deadline_ns(self) -> int | None:
         """By the wall clock: when the next token expires."""
-        ends = [each.token.expires_ns for each in self._subscribers.values() ]
+        ends = [each.token.expires_ns for each in self._subscribers.values()]
         return min(ends, default=None)
 
     def __len__(self) -> int:

@@ -21,7 +21,7 @@ from penstock.feed.service_events import (
     Close,
     ContributionTaken,
     End,
-    HistoryFailed,
+    CannotServe,
     Image,
     ImageTaken,
     Left,
@@ -243,7 +243,7 @@ class SubscriberServer(ControlServer):
             self._fail_history(wish, RefusalCode.UNAVAILABLE, str(error))
 
     def _fail_history(self, wish: StartHistory, code: RefusalCode, reason: str) -> None:
-        self.handle(HistoryFailed(wish.subscriber, StreamRefused(code, reason[:256])))
+        self.handle(CannotServe(wish.subscriber, StreamRefused(code, reason[:256])))
 
     # Tokens expire by the wall clock
 

@@ -3,7 +3,7 @@
 Said, Left, Sent                 a subscriber's connection: a message came, it is gone, so many bytes went out
 Published, Overrun               what the adapter has published, in order; some of it could not be taken in time
 ImageTaken                       answers TakeImage
-Recorded, HistoryFailed          answer StartHistory, again and again
+Recorded, CannotServe          answer StartHistory, again and again
 ContributionTaken                answers TakeContribution
 Revoke, Close, Tick
 
@@ -77,7 +77,7 @@ class Recorded(msgspec.Struct, frozen=True):
     batch: PublishedBatch
 
 
-class HistoryFailed(msgspec.Struct, frozen=True):
+class CannotServe(msgspec.Struct, frozen=True):
     subscriber: int
     refusal: StreamRefused
 
@@ -110,7 +110,7 @@ ServiceEvent: TypeAlias = (
     | Overrun
     | ImageTaken
     | Recorded
-    | HistoryFailed
+    | CannotServe
     | ContributionTaken
     | Revoke
     | Close

@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from penstock.base.errors import PenstockError
+from penstock.base.errors import NotSynchronisedError
 from penstock.convert import SourceBatch
 from penstock.feed.contribution import encode_contribution
 from penstock.feed.conversion import Conversion
@@ -19,12 +19,6 @@ from penstock.feed.service_events import Image
 from penstock.middleware.batch import Packable
 from penstock.middleware.unicast import Contribution, Position
 from penstock.wire import MESSAGE_DTYPE
-
-
-class NotSynchronisedError(PenstockError):
-    """This adapter's numbers may not be used now."""
-
-    code = "not-synchronised"
 
 
 class ServiceSide:
