@@ -4,7 +4,7 @@ from penstock.admin.state import State
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import NotEntitledError, RequestError, RevokedError
 from penstock.security import Policy
-from penstock.security.patterns import overlaps, parse_pattern
+from penstock.security.patterns import covers, overlaps, parse_pattern
 from penstock.security.policy import granted
 from penstock.security.token import Action, Grant
 from penstock.topics import Interest
@@ -68,8 +68,22 @@ class Rights:
 
 def has_lost(before: tuple[Grant, ...], now: list[Grant]) -> bool:
     """Whether a token with the grants from before gives more than the client may now."""
-    grants = {each for each in now if not each.pattern.startswith("!")}
-    denials = {each for each in now if each.pattern.startswith("!")}
-    return any(not each.pattern.startswith("!") and each not in grants for each in before) or bool(
-        denials - set(before)
+    return any(not _is_kept(each, now) for each in before if not _is_denial(each)) or any(
+        not _is_kept(each, list(before)) for each in now if _is_denial(each)
     )
+
+
+def _is_kept(grant: Grant, others: list[Grant]) -> bool:
+    """Whether another grant (or denial, of a denial) says as much."""
+    pattern = parse_pattern(grant.pattern)
+    return any(
+        _is_denial(each) == pattern.negative
+        and each.action == grant.action
+        and each.delay_s <= grant.delay_s
+        and covers(parse_pattern(each.pattern), pattern)
+        for each in others
+    )
+
+
+def _is_denial(grant: Grant) -> bool:
+    return grant.pattern.startswith("!")

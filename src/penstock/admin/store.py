@@ -160,7 +160,8 @@ class Store:
         try:
             yield
         except BaseException:
-            self._database.execute("ROLLBACK")
+            if self._database.in_transaction:  # after some errors SQLite has done it already
+                self._database.execute("ROLLBACK")
             raise
         self._database.execute("COMMIT")
 
