@@ -30,6 +30,8 @@ CODES = {
     "ring-closed": "RingClosedError",
     "shared-memory": "SharedMemoryError",
     "simulation": "SimulationError",
+    "state-image": "StateImageError",
+    "table": "TableError",
     "topic": "TopicError",
     "unreachable": "UnreachableError",
     "credentials-expired": "CredentialsExpiredError",

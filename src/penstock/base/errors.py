@@ -42,6 +42,12 @@ class ModelError(PenstockError):
     code = "model"
 
 
+class TableError(ConfigurationError):
+    """A converter table or a source format cannot be used."""
+
+    code = "table"
+
+
 class TopicError(PenstockError):
     """A topic or an interest is not well formed."""
 
@@ -120,6 +126,12 @@ class JournalGoneError(JournalError):
     def __init__(self, what: str, *, first_sequence: int, where: str = "", hint: str = "") -> None:
         super().__init__(what, where=where, hint=hint)
         self.first_sequence = first_sequence
+
+
+class StateImageError(RemoteProtocolError):
+    """An image of a conversion state cannot be read, does not fit, or could not be finished; nothing was changed."""
+
+    code = "state-image"
 
 
 class FrameError(RemoteProtocolError):

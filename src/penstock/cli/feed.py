@@ -45,11 +45,14 @@ def generate(
 
 
 @contextlib.contextmanager
-def _created(file: Path) -> Iterator[IO[bytes]]:
+def _created(file: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
     try:
-        opened: IO[bytes] = gzip.open(file, "wb", compresslevel=4) if file.suffix == ".gz" else file.open("wb")  # type: ignore[assignment]
-        with opened as stream:
-            yield stream
+        with file.open("wb") as plain:
+            if file.suffix != ".gz":
+                yield plain
+            else:
+                with gzip.GzipFile("", "wb", 4, plain, mtime=0) as packed:
+                    yield packed
     except OSError as error:
         raise ConfigurationError(f"cannot be written: {error.strerror}", where=str(file)) from None
 

@@ -1,14 +1,15 @@
 """What publishers, filters and receivers share: numbering, loss detection, repair, keep-alive, duplicates, fragments.
 
-Two cores without I/O. `Publisher` turns messages into numbered packets and answers repair requests; `Receiver` turns
-packets from any number of publishers into each stream's messages, once and in order, or says what was lost. Topics,
-interests and sockets are not its business. Read events.py first, then receiver.py and stream.py.
+Three cores without I/O. `Publisher` turns messages into numbered packets and answers repair requests; `Receiver` turns
+packets from any number of publishers into each stream's messages, once and in order, or says what was lost;
+`Merger` puts together what redundant publishers send alike. Topics, interests and sockets are not their business. Read
+events.py first, then receiver.py and stream.py, then merge.py and sourcestream.py.
 """
 
 from penstock.base.core import Tick
 from penstock.middleware import unicast
 from penstock.middleware.batch import OutgoingBatch, Packable, TopicList
-from penstock.middleware.config import PublisherConfig, ReceiverConfig
+from penstock.middleware.config import MergerConfig, PublisherConfig, ReceiverConfig
 from penstock.middleware.events import (
     Address,
     Close,
@@ -18,18 +19,24 @@ from penstock.middleware.events import (
     DatagramsReceived,
     Deliver,
     DeliverBatch,
+    Discontinuity,
     LossReceipt,
+    Merged,
+    MergedBatch,
+    MergeGap,
     Multicast,
     MulticastStored,
     OutgoingMessage,
     Publish,
     PublishBatch,
+    StartAfter,
     StreamEnded,
     StreamKey,
     StreamStarted,
     Unicast,
     records_of,
 )
+from penstock.middleware.merge import Merger
 from penstock.middleware.publisher import Publisher
 from penstock.middleware.receiver import Receiver
 
@@ -42,7 +49,13 @@ __all__ = [
     "DatagramsReceived",
     "Deliver",
     "DeliverBatch",
+    "Discontinuity",
     "LossReceipt",
+    "MergeGap",
+    "Merged",
+    "MergedBatch",
+    "Merger",
+    "MergerConfig",
     "Multicast",
     "MulticastStored",
     "OutgoingBatch",
@@ -54,6 +67,7 @@ __all__ = [
     "PublisherConfig",
     "Receiver",
     "ReceiverConfig",
+    "StartAfter",
     "StreamEnded",
     "StreamKey",
     "StreamStarted",

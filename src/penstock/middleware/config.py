@@ -78,3 +78,18 @@ class ReceiverConfig(Config, frozen=True):
 
     streams_max: Count = 65_536
     """Streams known at a time; packets of further ones are dropped and counted."""
+
+
+class MergerConfig(Config, frozen=True):
+    held_messages_max: Count = 8_192
+    """Messages of a source stream held back until another stream brings what is missing before them."""
+
+    held_bytes_max: Count = 16 * 1024 * 1024
+    """Bytes of them."""
+
+    wait_ms: Milliseconds = 2_000
+    """How long a message is held back at most while a stream that could bring what is missing says nothing. It ends
+    by itself, without this, when each of them has gone past it or has ended."""
+
+    source_streams_max: Count = 65_536
+    """Source streams known at a time; messages of further ones are dropped and counted."""

@@ -7,6 +7,8 @@ that starts again takes a higher epoch.
                      ->  Multicast, MulticastStored, Unicast, Closed
     Receiver:    DatagramReceived, DatagramsReceived, Tick
                      ->  Deliver, DeliverBatch, LossReceipt, StreamStarted, StreamEnded, Collision, Multicast, Unicast
+    Merger:      the receiver's instructions, StartAfter, Tick
+                     ->  Merged, MergedBatch, MergeGap, Discontinuity, and what of its events is not to be merged
 
 For every stream the receiver's answers tell the whole story in order: StreamStarted, then Delivers and LossReceipts
 whose sequence numbers follow each other without a hole, then StreamEnded.
@@ -84,6 +86,14 @@ class DatagramsReceived(msgspec.Struct, frozen=True):
     """The network brought many datagrams; the same is true of them as of one."""
 
     batch: DatagramBatch
+
+
+class StartAfter(msgspec.Struct, frozen=True):
+    """What a source stream brought up to this number is known from elsewhere (an image): begin with the next one."""
+
+    stream_id: int
+    term: int
+    message_sequence: int
 
 
 PublisherEvent: TypeAlias = Publish | PublishBatch | Close | DatagramReceived | Tick
@@ -210,9 +220,55 @@ ReceiverInstruction: TypeAlias = (
 )
 
 
-def records_of(delivered: Deliver | DeliverBatch, model: MessageModel) -> NDArray[Any]:
+class Merged(msgspec.Struct, frozen=True):
+    """Hand these messages to the application: each source stream's next ones. They may be kept as long as the Deliver
+    that they came with."""
+
+    messages: list[PacketMessage]
+
+
+class MergedBatch(msgspec.Struct, frozen=True):
+    """The same for many; they are good until the receiver is given its next event."""
+
+    messages: MessageBatch
+
+
+class MergeGap(msgspec.Struct, frozen=True):
+    """Proof of what the application does not see: no stream brought the messages `first` to `last` of a source stream.
+
+    Where the streams are filtered, some of these may not have been meant for this subscriber.
+    """
+
+    stream_id: int
+    term: int
+    first: int
+    last: int
+    cause: Cause
+
+
+class Discontinuity(msgspec.Struct, frozen=True):
+    """The numbers of a source stream go on with `message_sequence` + 1, its content from `source_sequence` on.
+
+    `reason` is what the adapter says (docs/protocol/merging.md), or "unseen" when its announcement was lost; `lost` has
+    the ranges of source messages, first and last, that the adapter never had.
+    """
+
+    stream_id: int
+    term: int
+    message_sequence: int
+    source_sequence: int
+    reason: str
+    lost: list[tuple[int, int]] = []
+    session: str = ""
+
+
+MergerEvent: TypeAlias = ReceiverInstruction | StartAfter | Tick
+MergerInstruction: TypeAlias = Merged | MergedBatch | MergeGap | Discontinuity | ReceiverInstruction
+
+
+def records_of(delivered: Deliver | DeliverBatch | Merged | MergedBatch, model: MessageModel) -> NDArray[Any]:
     """The messages of one model, as an array to keep; those whose size is not the model's are left out."""
-    if isinstance(delivered, DeliverBatch):
+    if isinstance(delivered, DeliverBatch | MergedBatch):
         return delivered.messages.records(model.dtype, model.id)
     payloads = (message.payload for message in delivered.messages if message.model_id == model.id)
     return numpy.frombuffer(b"".join(each for each in payloads if len(each) == model.record_size), model.dtype)

@@ -4,6 +4,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
 
 import os
 
@@ -111,6 +112,7 @@ cdef class Inlet:
                 &self._overflows[index],
             )
             if received > 0:
+                memset(self.batch.sockets + used, index, received)
                 used += received
             elif received != -EAGAIN and received != -EINTR and used == 0:
                 return received

@@ -9,6 +9,7 @@ cdef class DatagramBatch:
     cdef uint8_t *data          # datagram n begins at n * stride
     cdef uint32_t *sizes
     cdef uint64_t *sources      # see source()
+    cdef uint8_t *sockets       # see socket()
     cdef int64_t *arrivals_ns
     cdef object _array          # owns data
     cdef object _view

@@ -41,13 +41,15 @@ cdef class DatagramBatch:
         self.sizes = <uint32_t *>PyMem_Calloc(capacity, sizeof(uint32_t))
         self.sources = <uint64_t *>PyMem_Calloc(capacity, sizeof(uint64_t))
         self.arrivals_ns = <int64_t *>PyMem_Calloc(capacity, sizeof(int64_t))
-        if self.sizes is NULL or self.sources is NULL or self.arrivals_ns is NULL:
+        self.sockets = <uint8_t *>PyMem_Calloc(capacity, sizeof(uint8_t))
+        if self.sizes is NULL or self.sources is NULL or self.arrivals_ns is NULL or self.sockets is NULL:
             raise MemoryError
 
     def __dealloc__(self):
         PyMem_Free(self.sizes)
         PyMem_Free(self.sources)
         PyMem_Free(self.arrivals_ns)
+        PyMem_Free(self.sockets)
 
     def __len__(self) -> int:
         return self.count
@@ -56,7 +58,7 @@ cdef class DatagramBatch:
         self.count = 0
         self.generation += 1
 
-    def append(self, data not None, source not None, int64_t arrival_ns = 0) -> None:
+    def append(self, data not None, source not None, int64_t arrival_ns = 0, uint8_t socket = 0) -> None:
         """Add a datagram that did not come from a socket; `source` is a host's name and a port."""
         cdef const uint8_t[::1] content = memoryview(data).cast("B")
         if self.count == self.capacity or content.shape[0] > self.stride:
@@ -66,6 +68,7 @@ cdef class DatagramBatch:
         self.sizes[self.count] = <uint32_t>content.shape[0]
         self.sources[self.count] = self.key_of(source)
         self.arrivals_ns[self.count] = arrival_ns
+        self.sockets[self.count] = socket
         self.count += 1
 
     def datagram(self, Py_ssize_t index) -> memoryview:
@@ -93,6 +96,11 @@ cdef class DatagramBatch:
         self.check(index)
         return self.sources[index]
 
+    def socket(self, Py_ssize_t index) -> int:
+        """Which one of an inlet's sockets it came in by, counted from 0."""
+        self.check(index)
+        return self.sockets[index]
+
     def arrival_ns(self, Py_ssize_t index) -> int:
         """When the kernel received it by the wall clock; 0 where that is not known."""
         self.check(index)
@@ -112,6 +120,7 @@ cdef class DatagramBatch:
                 self.sizes[kept] = self.sizes[index]
                 self.sources[kept] = self.sources[index]
                 self.arrivals_ns[kept] = self.arrivals_ns[index]
+                self.sockets[kept] = self.sockets[index]
             kept += 1
         cdef Py_ssize_t lost = self.count - kept
         self.count = kept

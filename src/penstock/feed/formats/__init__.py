@@ -1,1 +1,24 @@
-"""How feeds frame and number their messages: MoldUDP64, SoupBinTCP, IEX-TP, files, captures, text."""
+"""How feeds frame and number their messages: MoldUDP64, SoupBinTCP, IEX-TP, files, captures, text.
+
+What is inside a message is the converter table's business, not theirs. datagram.py says what a format of datagrams
+has to know; docs/write-your-own-feed.md makes one.
+"""
+
+from penstock.base.errors import ConfigurationError
+from penstock.feed.formats.datagram import DatagramFormat, Segment
+from penstock.feed.formats.iextp import IexTp
+from penstock.feed.formats.mold import MoldUDP64
+
+DATAGRAM_FORMATS: dict[str, DatagramFormat] = {each.name: each for each in (MoldUDP64(), IexTp())}
+
+
+def datagram_format(name: str) -> DatagramFormat:
+    """A format by the name that configurations use."""
+    try:
+        return DATAGRAM_FORMATS[name]
+    except KeyError:
+        known = ", ".join(DATAGRAM_FORMATS)
+        raise ConfigurationError(f"no format of datagrams is called {name!r}", hint=f"there are: {known}") from None
+
+
+__all__ = ["DATAGRAM_FORMATS", "DatagramFormat", "IexTp", "MoldUDP64", "Segment", "datagram_format"]

@@ -1,0 +1,32 @@
+"""The day's trades of an instrument, and what follows from them: open, high, low, last, volume, turnover, count.
+
+A trade that is broken or corrected is taken back exactly: all values are computed again from the day's log, as if it
+had never been. Marks in `conditions` (TradeMark) say which of the values a trade leaves alone.
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from penstock.convert._units cimport Answer, State, StatisticsRow, TradeRow
+
+cdef Answer trade_add(
+    State *state, uint32_t instrument, uint64_t trade_id, int64_t price, uint64_t size, int64_t event_ns,
+    uint32_t conditions
+) noexcept nogil
+# `was`, when not NULL, is given the trade as it was before.
+cdef Answer trade_break(State *state, uint32_t instrument, uint64_t trade_id, TradeRow *was) noexcept nogil
+cdef Answer trade_correct(
+    State *state, uint32_t instrument, uint64_t trade_id, int64_t price, uint64_t size, uint32_t conditions,
+    TradeRow *was
+) noexcept nogil
+# The newest trade of this id that was not broken, or NULL; valid until the next change.
+cdef const TradeRow *trade_find(const State *state, uint32_t instrument, uint64_t trade_id) noexcept nogil
+# What trades from `from_ns` to before `until_ns` come to (a bar); exact after breaks as well. The log is read from
+# its end back to the first trade before `from_ns`.
+cdef void trades_between(
+    const State *state, uint32_t instrument, int64_t from_ns, int64_t until_ns, StatisticsRow *result
+) noexcept nogil
+# The turnover with so many decimals (0 to 8), or the nearest number of 64 bits.
+cdef int64_t statistics_turnover(const StatisticsRow *row, uint32_t decimals) noexcept nogil
+# A new day: `last` becomes `previous_close`, everything else of the statistics and the log begins anew. Ends the
+# images under way.
+cdef void trades_roll_over(State *state) noexcept nogil

@@ -1,0 +1,175 @@
+"""The conversion state: instruments, their books, the day's trades, and the orders behind them.
+
+It is what a converter remembers between messages, and what a backup must have exactly like the active adapter. It
+has a digest that follows every change, and images that another state becomes equal by, while this one goes on.
+Prices are integers with 8 decimals. One thread at a time.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Annotated, NamedTuple
+
+import msgspec
+import numpy
+
+from penstock.base.config import Config
+from penstock.base.errors import LocalProtocolError
+from penstock.convert import _units as units
+from penstock.convert._state import CHUNK_SIZE_MIN, StateImage, StateKernel
+from penstock.convert.rows import Level, OrderChanged, Statistics
+
+__all__ = [
+    "CHUNK_SIZE_MIN", "Answer", "Book", "ConversionState", "InstrumentReference", "Level", "OrderChanged", "Side",
+    "StateImage", "StateLimits", "Statistics",
+]  # fmt: skip
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+
+PRICE_NONE = -(2**63)
+LOCATE_NONE = 2**64 - 1
+
+ORDER_DTYPE = numpy.dtype(
+    [("reference", "<u8"), ("price", "<i8"), ("shares", "<u8"), ("place", "<u4"), ("participant", "<u4")]
+)
+LEVEL_DTYPE = numpy.dtype([("price", "<i8"), ("size", "<u8"), ("count", "<u4"), ("reserved", "<u4")])
+TRADE_DTYPE = numpy.dtype(
+    [
+        ("trade_id", "<u8"), ("price", "<i8"), ("size", "<u8"), ("event_ns", "<i8"), ("conditions", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)  # fmt: skip
+SESSION_DTYPE = numpy.dtype([("name", "S16"), ("day_ns", "<i8"), ("phase", "<u8")])
+INSTRUMENT_DTYPE = numpy.dtype(
+    [
+        ("symbol", "S16"), ("venue", "S4"), ("round_lot", "<u4"), ("locate", "<u8"), ("flags", "<u4"),
+        ("status", "u1"), ("restrictions", "u1"), ("reserved", "<u2"), ("reason", "S8"), ("upper_limit", "<i8"),
+        ("lower_limit", "<i8"),
+        ("open", "<i8"), ("high", "<i8"), ("low", "<i8"), ("last", "<i8"), ("previous_close", "<i8"),
+        ("last_size", "<u8"), ("volume", "<u8"), ("turnover_low", "<u8"), ("turnover_high", "<i8"),
+        ("trade_count", "<u8"),
+        ("event_ns", "<i8"), ("source_sequence", "<u8"),
+        ("bid_count", "<u4"), ("ask_count", "<u4"),
+    ]
+)  # fmt: skip
+"""The rows of a unit; docs/protocol/state-image.md draws them."""
+
+
+class Answer(IntEnum):
+    """What became of a change."""
+
+    OK = units.STATE_OK
+    UNKNOWN = units.STATE_UNKNOWN
+    DUPLICATE = units.STATE_DUPLICATE
+    SHORT = units.STATE_SHORT
+    REFUSED = units.STATE_REFUSED
+    INVALID = units.STATE_INVALID
+
+
+class Side(IntEnum):
+    BID = units.SIDE_BID
+    ASK = units.SIDE_ASK
+
+
+class StateLimits(Config, frozen=True):
+    """How much a state may hold; what would be more is refused and counted."""
+
+    instruments: Count = 65_536
+    orders: Count = 50_000_000
+    levels: Count = 10_000_000
+    trades: Count = 50_000_000
+
+
+class InstrumentReference(NamedTuple):
+    """What is known of an instrument besides its book and its trades."""
+
+    number: int
+    symbol: str
+    venue: str
+    round_lot: int
+    locate: int | None
+    flags: int
+    status: int
+    restrictions: int
+    reason: str
+    upper_limit: int | None
+    lower_limit: int | None
+    event_ns: int
+    source_sequence: int
+
+
+class Book(NamedTuple):
+    """The best levels of both sides, best first."""
+
+    bids: list[Level]
+    asks: list[Level]
+
+
+class ConversionState(StateKernel):
+    """Instruments, books, trades and orders of one source stream.
+
+    `seed` only decides where orders lie in memory; it should be unknown to whoever chooses order references.
+    """
+
+    def __new__(cls, limits: StateLimits | None = None, seed: int = 0) -> "ConversionState":
+        bounds = limits or StateLimits()
+        return super().__new__(cls, bounds.instruments, bounds.orders, bounds.levels, bounds.trades, seed)
+
+    def instruments(self) -> list[InstrumentReference]:
+        """All instruments, in the order of their numbers."""
+        return [self.reference(number) for number in range(self.instrument_count)]
+
+    def reference(self, number: int) -> InstrumentReference:
+        row = self.instrument_rows(number)[0]
+        locate = int(row["locate"])
+        return InstrumentReference(
+            number,
+            row["symbol"].decode("utf-8", "replace"),
+            row["venue"].decode("utf-8", "replace"),
+            int(row["round_lot"]),
+            None if locate == LOCATE_NONE else locate,
+            int(row["flags"]),
+            int(row["status"]),
+            int(row["restrictions"]),
+            row["reason"].decode("utf-8", "replace"),
+            price_or_none(int(row["upper_limit"])),
+            price_or_none(int(row["lower_limit"])),
+            int(row["event_ns"]),
+            int(row["source_sequence"]),
+        )
+
+    def number_of(self, symbol: str) -> int:
+        number = self.find(symbol)
+        if number < 0:
+            raise LocalProtocolError(f"no instrument is called {symbol!r}", hint="instruments() lists them")
+        return number
+
+    def book(self, symbol: str, depth: int = 10) -> Book:
+        number = self.number_of(symbol)
+        return Book(self.levels(number, Side.BID, depth), self.levels(number, Side.ASK, depth))
+
+    def statistics(self, symbol: str) -> Statistics:
+        return self.day_statistics(self.number_of(symbol))
+
+    def session(self) -> tuple[str, int, int]:
+        """Name, midnight in nanoseconds, and the feed's code of where the day is."""
+        row = numpy.frombuffer(self.unit_bytes(units.UNIT_SESSION), SESSION_DTYPE)[0]
+        return row["name"].decode("utf-8", "replace"), int(row["day_ns"]), int(row["phase"])
+
+    # Rows, as an image has them
+
+    def instrument_rows(self, number: int) -> numpy.ndarray:
+        data = self.unit_bytes(units.UNIT_INSTRUMENTS + 2 * number)
+        return numpy.frombuffer(data[: INSTRUMENT_DTYPE.itemsize], INSTRUMENT_DTYPE)
+
+    def trade_rows(self, number: int) -> numpy.ndarray:
+        """The day's trades of an instrument, in the order in which they came."""
+        return numpy.frombuffer(self.unit_bytes(units.UNIT_INSTRUMENTS + 2 * number + 1), TRADE_DTYPE)
+
+    def order_rows(self) -> Iterator[numpy.ndarray]:
+        """All orders, shard by shard, in no order."""
+        for shard in range(units.SHARDS):
+            yield numpy.frombuffer(self.unit_bytes(units.UNIT_SHARDS + shard), ORDER_DTYPE)
+
+
+def price_or_none(price: int) -> int | None:
+    return None if price == PRICE_NONE else price

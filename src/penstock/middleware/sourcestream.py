@@ -1,0 +1,323 @@
+"""One source stream as several adapters send it: which copy of a message counts, and what must wait for another.
+
+Its messages are numbered alike by every adapter that is synchronised with the same term. A *branch* is what one
+publisher's stream brings of it. A branch is continuous while its publisher's stream lost nothing: then there is nothing
+for us between two messages that follow each other in it, whatever their numbers are.
+
+    a message whose number follows the last one's, or whose branch is continuous from there      goes out
+    one whose number has been out already                                                        is a duplicate
+    another one                                              is held until other branches bring what is before it
+    one of an older lineage (wire/term.py)                                                       is fenced
+    one of a newer lineage    waits until nothing of the one before is missing, and for the DISCONTINUITY; another term
+                              of the same lineage has the same numbers
+    a DISCONTINUITY that is repeated (IMAGE)       tells of a lineage begun earlier; its branch is continuous from the
+                                                   next message on
+"""
+
+import heapq
+from collections.abc import Iterator
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from penstock.base.clock import NS_PER_MS
+from penstock.base.counters import Cause, Counters
+from penstock.middleware._merge import BranchCursor, SourceCursor
+from penstock.middleware.config import MergerConfig
+from penstock.middleware.events import Discontinuity, MergeGap, StreamKey
+from penstock.wire import Origin, OriginFlag, PacketMessage
+from penstock.wire.term import lineage
+
+SYNCHRONISED = int(OriginFlag.SYNCHRONISED)
+DISCONTINUITY = int(OriginFlag.DISCONTINUITY)
+IMAGE = int(OriginFlag.IMAGE)
+
+DISCONTINUITY_TOPIC = "penstock.discontinuity"
+REASONS = ("start", "source_gap", "session", "promotion", "state")
+UNSEEN = "unseen"
+"""The reason when the announcement itself was lost."""
+
+BRANCHES_MAX = 256
+"""Adapters of one feed."""
+
+Outcome: TypeAlias = PacketMessage | MergeGap | Discontinuity
+Number = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class DiscontinuityNote(msgspec.Struct, frozen=True):
+    """The content of a DISCONTINUITY message, as JSON."""
+
+    reason: Annotated[str, msgspec.Meta(max_length=64)]
+    lost: Annotated[list[tuple[Number, Number]], msgspec.Meta(max_length=4_096)] = []
+    session: Annotated[str, msgspec.Meta(max_length=256)] = ""
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @staticmethod
+    def decode(content: bytes | memoryview) -> "DiscontinuityNote":
+        """What it says; a content that cannot be read is a discontinuity all the same, for a reason unknown."""
+        try:
+            return _note.decode(content)
+        except msgspec.MsgspecError:
+            return DiscontinuityNote("unknown")
+
+
+_note = msgspec.json.Decoder(DiscontinuityNote)
+
+
+class Early(msgspec.Struct):
+    """A message and what its branch says about it: there it follows `after` of term `after_term`, if that is known."""
+
+    origin: Origin
+    message: PacketMessage
+    after_term: int
+    after: int | None
+    since_ns: int
+    is_kept: bool = False
+
+    @property
+    def is_discontinuity(self) -> bool:
+        return bool(self.origin.flags & DISCONTINUITY)
+
+
+class SourceStream(SourceCursor):
+    """The cursor says how far it has come, and is moved by the fast path, too."""
+
+    def __init__(self, stream_id: int, config: MergerConfig, counters: Counters) -> None:
+        self.stream_id = stream_id
+        self.is_smooth = True
+        self.is_started = False
+        self.branches: dict[StreamKey, BranchCursor] = {}
+        self._session = ""
+        self._held: dict[int, Early] = {}
+        self._order: list[int] = []  # the held numbers as a heap
+        self._waiting: list[Early] = []  # of higher terms, in the order they came
+        self._kept_bytes = 0
+        self._stalled_ns: int | None = None  # since when nothing held has gone out
+        self._config = config
+        self._counters = counters
+
+    def take(self, branch: BranchCursor, origin: Origin, message: PacketMessage, now_ns: int) -> Iterator[Outcome]:
+        """The next message of a branch; what goes out because of it."""
+        if origin.flags & SYNCHRONISED:
+            after = branch.number if branch.is_continuous else None
+            early = Early(origin, message, branch.term, after, now_ns)
+            branch.number = origin.message_sequence
+            branch.is_synchronised, branch.is_continuous = True, not origin.flags & IMAGE
+            branch.term = origin.term
+            yield from self._consider(early)
+        else:
+            self._drop(Cause.UNSYNCHRONISED)
+            branch.is_synchronised = branch.is_continuous = False
+            branch.term = origin.term
+        if not self.is_smooth:
+            yield from self._settle(now_ns)
+
+    def lose(self, key: StreamKey) -> None:
+        """The publisher's stream lost something."""
+        if (branch := self.branches.get(key)) is not None:
+            branch.is_continuous = False
+
+    def end(self, key: StreamKey, now_ns: int) -> Iterator[Outcome]:
+        """The publisher's stream is over."""
+        if self.branches.pop(key, None) is not None and not self.is_smooth:
+            yield from self._settle(now_ns)
+
+    def start_after(self, term: int, number: int) -> None:
+        """Begin with the message after this one, unless it has begun already."""
+        if not self.is_started:
+            self._begin(term, number)
+
+    def next_deadline_ns(self) -> int | None:
+        since_ns = [] if self._stalled_ns is None else [self._stalled_ns]
+        if self._waiting:
+            since_ns.append(self._waiting[0].since_ns)
+        return min(since_ns) + self._config.wait_ms * NS_PER_MS if since_ns else None
+
+    def give_up(self, now_ns: int, cause: Cause = Cause.NO_ANSWER) -> Iterator[Outcome]:
+        """Wait no longer for what is missing now."""
+        yield from self._go_on_without(cause)
+        yield from self._settle(now_ns)
+
+    def _consider(self, early: Early) -> Iterator[Outcome]:
+        origin = early.origin
+        if not self.is_started:
+            if origin.flags & IMAGE:
+                self._session = DiscontinuityNote.decode(early.message.payload).session
+                return
+            if early.is_discontinuity:
+                yield self._adopt_announced(early)
+                return
+            self._begin(origin.term, origin.message_sequence - 1)
+        if not self._is_kin(origin.term):
+            if origin.term < self.term:
+                self._drop(Cause.FENCED)
+            else:
+                self._keep(early)
+                self._waiting.append(early)
+        elif early.is_discontinuity:
+            self._drop(Cause.DUPLICATE)
+        else:
+            self.term = max(self.term, origin.term)
+            yield from self._place(early)
+
+    def _place(self, early: Early) -> Iterator[Outcome]:
+        number = early.origin.message_sequence
+        known = self._held.get(number)
+        if number <= self.number:
+            self._drop(Cause.DUPLICATE)
+        elif self._is_next(early):
+            yield from self._release(early)
+        elif known is None:
+            self._keep(early)
+            self._held[number] = early
+            heapq.heappush(self._order, number)
+        else:
+            self._drop(Cause.DUPLICATE)
+            if self._is_sequel(early) and (not self._is_sequel(known) or (early.after or 0) < (known.after or 0)):
+                known.after_term, known.after = early.after_term, early.after
+
+    def _is_kin(self, term: int) -> bool:
+        """Whether the numbers of a term are those of ours."""
+        return lineage(term) == lineage(self.term)
+
+    def _is_sequel(self, early: Early) -> bool:
+        """Whether its branch is continuous from a term whose numbers are those of ours."""
+        return early.after is not None and self._is_kin(early.after_term)
+
+    def _is_next(self, early: Early) -> bool:
+        if early.origin.message_sequence == self.number + 1:
+            return True
+        return early.after is not None and self._is_kin(early.after_term) and early.after <= self.number
+
+    def _release(self, early: Early) -> Iterator[Outcome]:
+        origin = early.origin
+        self.number = origin.message_sequence
+        position = (origin.source_sequence, origin.message_index)
+        if self.has_position and position <= (self.source_sequence, self.message_index):
+            self._drop(Cause.DUPLICATE)  # it went out under another number
+            return
+        self.source_sequence, self.message_index = position
+        self.has_position = True
+        self._counters.add("messages_merged")
+        yield early.message
+
+    def _settle(self, now_ns: int) -> Iterator[Outcome]:
+        """Go on for as long as it is known what comes next."""
+        begun_at = self.number
+        while True:
+            before = self._progress()
+            yield from self._release_held()
+            yield from self._take_up_waiting()
+            if self._progress() == before:
+                if not self._is_overfull():
+                    break
+                yield from self._go_on_without(Cause.WINDOW)
+        if not self._held:
+            self._stalled_ns = None
+        elif self._stalled_ns is None or self.number != begun_at:
+            self._stalled_ns = now_ns
+        self.is_smooth = not self._held and not self._waiting
+
+    def _progress(self) -> tuple[int, int, int, int]:
+        return self.term, self.number, len(self._held), len(self._waiting)
+
+    def _is_overfull(self) -> bool:
+        count = len(self._held) + len(self._waiting)
+        return count > self._config.held_messages_max or self._kept_bytes > self._config.held_bytes_max
+
+    def _release_held(self) -> Iterator[Outcome]:
+        while self._order:
+            number = self._order[0]
+            early = self._held[number]
+            if number > self.number and not self._is_next(early):
+                if self._can_be_filled(number):
+                    return
+                yield self._skip_to(number, Cause.GONE)
+            heapq.heappop(self._order)
+            del self._held[number]
+            self._kept_bytes -= len(early.message.payload)
+            if number > self.number:
+                yield from self._release(early)
+            else:
+                self._drop(Cause.DUPLICATE)
+
+    def _can_be_filled(self, number: int) -> bool:
+        """Whether a branch may still bring what is missing before the message of this number: it is not there yet, or
+        has yet to come to this lineage."""
+        return any(
+            branch.is_synchronised
+            and (branch.number < number if self._is_kin(branch.term) else branch.term < self.term)
+            for branch in self.branches.values()
+        )
+
+    def _take_up_waiting(self) -> Iterator[Outcome]:
+        """What waits, where it is known by now how its term follows ours."""
+        is_known = [early.origin.term <= self.term or self._is_kin(early.origin.term) for early in self._waiting]
+        if any(is_known):
+            known = [early for early, yes in zip(self._waiting, is_known, strict=True) if yes]
+            self._waiting = [early for early, yes in zip(self._waiting, is_known, strict=True) if not yes]
+            for early in known:
+                self._kept_bytes -= len(early.message.payload)
+                yield from self._consider(early)
+        elif self._waiting and not self._held:
+            term = min(early.origin.term for early in self._waiting)
+            for early in self._waiting:
+                if early.origin.term == term and early.is_discontinuity:
+                    self._waiting.remove(early)
+                    self._kept_bytes -= len(early.message.payload)
+                    yield self._adopt_announced(early)
+                    return
+            if all(branch.term >= term for branch in self.branches.values()):
+                yield self._adopt_unseen(term)
+
+    def _go_on_without(self, cause: Cause) -> Iterator[Outcome]:
+        if self._order:
+            yield self._skip_to(self._order[0], cause)
+        elif self._waiting:
+            yield self._adopt_unseen(min(early.origin.term for early in self._waiting))
+
+    def _skip_to(self, number: int, cause: Cause) -> MergeGap:
+        gap = MergeGap(self.stream_id, self.term, self.number + 1, number - 1, cause)
+        self._counters.add("messages_lost", gap.last - gap.first + 1, cause=cause)
+        self.number = gap.last
+        return gap
+
+    def _adopt_announced(self, early: Early) -> Discontinuity:
+        origin = early.origin
+        note = DiscontinuityNote.decode(early.message.payload)
+        is_same_session = note.session == self._session if self._session else note.reason != "start"
+        if note.reason == "session" or not is_same_session:
+            self.has_position = False
+        self._session = note.session or self._session
+        self._begin(origin.term, origin.message_sequence)
+        self._counters.add("discontinuities", cause=note.reason if note.reason in REASONS else "unknown")
+        return Discontinuity(
+            self.stream_id, origin.term, self.number, origin.source_sequence, note.reason, note.lost, note.session
+        )
+
+    def _adopt_unseen(self, term: int) -> Discontinuity:
+        first = min((early.origin for early in self._waiting if early.origin.term == term), key=_number_of)
+        self._begin(term, first.message_sequence - 1)
+        self._counters.add("discontinuities", cause=UNSEEN)
+        return Discontinuity(self.stream_id, term, self.number, first.source_sequence, UNSEEN)
+
+    def _begin(self, term: int, number: int) -> None:
+        self.term, self.number = term, number
+        self.is_started = True
+
+    def _keep(self, early: Early) -> None:
+        if not early.is_kept:
+            early.message = early.message.with_payload(bytes(early.message.payload))  # the datagram is used again
+            early.is_kept = True
+            self._counters.add("messages_held")
+        self._kept_bytes += len(early.message.payload)
+        self.is_smooth = False
+
+    def _drop(self, cause: Cause) -> None:
+        self._counters.add("messages_suppressed", cause=cause)
+
+
+def _number_of(origin: Origin) -> int:
+    return origin.message_sequence
