@@ -29,8 +29,8 @@ from penstock.feed.events import (
     SourceDatagram,
     SourceDatagrams,
 )
+from penstock.feed.inputs import LinedSource, RepairSocket
 from penstock.feed.outbound import Outbound
-from penstock.feed.sources import LinedSource, RepairSocket
 
 WAKE_NS = 50 * NS_PER_MS
 """How long the thread sleeps at most."""

@@ -39,6 +39,7 @@ from penstock.feed.events import (
     TermPersisted,
 )
 from penstock.feed.health import Health
+from penstock.feed.inputs import RepairSocket, Sources
 from penstock.feed.measure import HealthMeter, Totals
 from penstock.feed.outbound import Outbound
 from penstock.feed.peering import Peering
@@ -47,7 +48,6 @@ from penstock.feed.recorder import Recorder
 from penstock.feed.service import ServiceIdentity, StreamService
 from penstock.feed.service_driver import SubscriberServer
 from penstock.feed.serviceside import ServiceSide
-from penstock.feed.sources import RepairSocket, Sources
 from penstock.feed.terms import TermFile
 from penstock.middleware import Publisher
 from penstock.middleware.driver import claim_epoch

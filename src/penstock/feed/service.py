@@ -21,10 +21,10 @@ from penstock.feed.published import PublishedBatch, StreamPacker
 from penstock.feed.selection import Selector
 from penstock.feed.service_config import ServiceConfig
 from penstock.feed.service_events import (
+    CannotServe,
     Close,
     ContributionTaken,
     End,
-    CannotServe,
     ImageTaken,
     Left,
     Overrun,

@@ -14,14 +14,14 @@ from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalGoneError, PenstockError
 from penstock.base.log import logger
-from penstock.feed.history import History
+from penstock.feed.delayed import History
 from penstock.feed.published import PublishedBatch
 from penstock.feed.service import StreamService
 from penstock.feed.service_events import (
+    CannotServe,
     Close,
     ContributionTaken,
     End,
-    CannotServe,
     Image,
     ImageTaken,
     Left,
@@ -211,18 +211,24 @@ class SubscriberServer(ControlServer):
         task.add_done_callback(self._tasks_running.discard)
 
     async def _image(self, wish: TakeImage) -> None:
-        self.handle(ImageTaken(wish.subscriber, await self._side.take_image(wish.wants)))
+        try:
+            self.handle(ImageTaken(wish.subscriber, await self._side.take_image(wish.wants)))
+        except PenstockError as error:
+            self._fail(wish.subscriber, RefusalCode.UNAVAILABLE, str(error))
 
     async def _contribution(self, wish: TakeContribution) -> None:
-        next_sequence, count = await self._side.take_contribution(wish.stream, wish.first_sequence, wish.messages)
-        self.handle(ContributionTaken(wish.subscriber, wish.stream, next_sequence, count))
+        try:
+            taken = await self._side.take_contribution(wish.stream, wish.first_sequence, wish.messages)
+            self.handle(ContributionTaken(wish.subscriber, wish.stream, *taken))
+        except PenstockError as error:
+            self._fail(wish.subscriber, RefusalCode.CONTRIBUTION, str(error))
 
     async def _follow(self, wish: StartHistory, outbox: _Outbox) -> None:
         """Give a delayed subscriber what becomes old enough, as fast as it takes it."""
         path = self._side.journal_path
         try:
             if path is None:
-                self._fail_history(wish, RefusalCode.UNAVAILABLE, "this adapter keeps no journal")
+                self._fail(wish.subscriber, RefusalCode.UNAVAILABLE, "this adapter keeps no journal")
                 return
             history = await asyncio.to_thread(History.open, path, wish.delay_s, wish.from_ns, time.time_ns())
             try:
@@ -237,13 +243,13 @@ class SubscriberServer(ControlServer):
             finally:
                 history.close()
         except JournalGoneError as error:
-            self._fail_history(wish, RefusalCode.GONE, str(error))
+            self._fail(wish.subscriber, RefusalCode.GONE, str(error))
         except PenstockError as error:
             log.error("history_failed", code=error.code, error=str(error))
-            self._fail_history(wish, RefusalCode.UNAVAILABLE, str(error))
+            self._fail(wish.subscriber, RefusalCode.UNAVAILABLE, str(error))
 
-    def _fail_history(self, wish: StartHistory, code: RefusalCode, reason: str) -> None:
-        self.handle(CannotServe(wish.subscriber, StreamRefused(code, reason[:256])))
+    def _fail(self, subscriber: int, code: RefusalCode, reason: str) -> None:
+        self.handle(CannotServe(subscriber, StreamRefused(code, reason[:256])))
 
     # Tokens expire by the wall clock
 

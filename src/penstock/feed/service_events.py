@@ -3,7 +3,8 @@
 Said, Left, Sent                 a subscriber's connection: a message came, it is gone, so many bytes went out
 Published, Overrun               what the adapter has published, in order; some of it could not be taken in time
 ImageTaken                       answers TakeImage
-Recorded, CannotServe          answer StartHistory, again and again
+Recorded                         answers StartHistory, again and again
+CannotServe                      answers any of these instead
 ContributionTaken                answers TakeContribution
 Revoke, Close, Tick
 
@@ -78,6 +79,8 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class CannotServe(msgspec.Struct, frozen=True):
+    """What a subscriber asked for cannot be had now."""
+
     subscriber: int
     refusal: StreamRefused
 

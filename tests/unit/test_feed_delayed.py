@@ -9,7 +9,7 @@ import pytest
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import Counters
 from penstock.feed._tap import Tap
-from penstock.feed.history import History
+from penstock.feed.delayed import History
 from penstock.feed.published import Unpacker
 from penstock.feed.recorder import Recorder
 from penstock.journal import JournalConfig, JournalReader, JournalWriter
