@@ -32,9 +32,7 @@ class PlayerConfig(Config, frozen=True):
     lines: Annotated[tuple[Channel, ...], msgspec.Meta(max_length=LINES_MAX)] = ()
     """Where each datagram goes, once to each line."""
 
-    loss: Annotated[
-        tuple[Annotated[float, msgspec.Meta(ge=0, le=1)], ...], msgspec.Meta(max_length=LINES_MAX)
-    ] = ()
+    loss: Annotated[tuple[Annotated[float, msgspec.Meta(ge=0, le=1)], ...], msgspec.Meta(max_length=LINES_MAX)] = ()
     """Share of the datagrams that are left out on each line, to see what adapters do about it."""
 
     seed: int = 1

@@ -51,7 +51,7 @@ class Script:
 
     def take_until(self, time_ns: int, messages_max: int) -> bytes:
         """The messages up to this time of day."""
-        parts = []
+        parts: list[bytes] = []
         while len(parts) < messages_max:
             next_ns = self.next_time_ns()
             if next_ns is None or next_ns > time_ns:
