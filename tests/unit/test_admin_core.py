@@ -229,9 +229,10 @@ def test_brokering_names_the_active_and_every_backup() -> None:
 
 
 @pytest.mark.spec("ADM-2")
-def test_a_delayed_grant_gets_neither_multicast_nor_keys() -> None:
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_delayed_grant_gets_neither_multicast_nor_keys(sealed: bool) -> None:
     plant = Plant()
-    plant.register(sealed=True)
+    plant.register(sealed=sealed)
     answer = plant.subscribe("dora", "md.us.>")
     (stream,) = answer.streams
     (address,) = stream.addresses
@@ -537,7 +538,7 @@ def test_everything_is_as_before_when_made_again_from_its_records() -> None:
     again = Plant(records=[each for each in records.values() if each.record is not None])
     for name in ("alice", "bob", "feed"):
         assert again.events(name) == plant.events(name)
-    for table in ("subscriptions", "revoked", "denials", "adapters", "keys", "meta"):
+    for table in ("subscriptions", "revoked", "denials", "adapters", "keys", "meta", "policy_text"):
         assert getattr(again.core.state, table) == getattr(plant.core.state, table)
     with pytest.raises(RevokedError):
         again.core.renew(again.caller("alice"), "s1", NOW_NS)
