@@ -15,6 +15,7 @@ from penstock.admin.config import AdminConfig
 from penstock.admin.core import ITSELF, Caller, StreamAdministration
 from penstock.admin.logins import LoginDesk
 from penstock.admin.models import ModelCatalogue
+from penstock.admin.records import PolicyText
 from penstock.admin.state import Stored
 from penstock.admin.store import Store
 from penstock.base.clock import Clock, random_bytes
@@ -234,7 +235,7 @@ class AdminService:
 
     def _restored(self) -> StreamAdministration:
         records: list[Stored] = self._store.records()
-        text = next((each.record.policy_text for each in records if each.kind == "meta"), "")  # type: ignore[union-attr]
+        text = next((each.record.text for each in records if isinstance(each.record, PolicyText)), "")
         policy = Policy.parse(text) if text else self._policy_file()
         return StreamAdministration(policy, self._key, self.config.limits, random_bytes, records, self.now_ns)
 
