@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import resource
 import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -12,6 +14,7 @@ from integration.feed_kit import running_feed
 from penstock.base.errors import PenstockError
 from penstock.bench.adapters import AdapterProcess, wait_for
 from penstock.feed.adapter_config import JournalCaptureConfig, SourceStreamConfig
+from penstock.feed.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.service_config import ServiceConfig
 from penstock.middleware.unicast import (
     CONNECTION,
@@ -28,20 +31,23 @@ from penstock.middleware.unicast import (
     UnicastMessage,
 )
 from penstock.net.control_driver import ControlConnection, connect_control
+from penstock.net.udp import host_socket
 from penstock.wire import Extension, Origin, OriginFlag, decode, decode_origin
 
 PATIENCE_SECONDS = 20
 
+Connection: TypeAlias = ControlConnection[UnicastMessage]
+
 
 @contextlib.asynccontextmanager
-async def opened(adapter: AdapterProcess, *topics: str, **options: object) -> AsyncIterator[ControlConnection[UnicastMessage]]:
+async def opened(adapter: AdapterProcess, *topics: str, **options: object) -> AsyncIterator[Connection]:
     port = adapter.facts["service_port"]
     async with await connect_control(PROTOCOL, "127.0.0.1", port, node="test", config=CONNECTION) as connection:
         await connection.send(OpenStream("", list(topics), **options))  # type: ignore[arg-type]
         yield connection
 
 
-async def until(connection: ControlConnection[UnicastMessage], is_last: Callable[[UnicastMessage], bool]) -> list[UnicastMessage]:
+async def until(connection: Connection, is_last: Callable[[UnicastMessage], bool]) -> list[UnicastMessage]:
     """Everything that comes, up to the message that it is about."""
     found: list[UnicastMessage] = []
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -55,7 +61,9 @@ async def until(connection: ControlConnection[UnicastMessage], is_last: Callable
 def contents(said: list[UnicastMessage]) -> list[tuple[str, Origin]]:
     packets = [packet for each in said if isinstance(each, Packets) for packet in each.packets]
     return [
-        (message.topic, decode_origin(message.extensions[Extension.ORIGIN])) for packet in packets for message in decode(packet)
+        (message.topic, decode_origin(message.extensions[Extension.ORIGIN]))
+        for packet in packets
+        for message in decode(packet)
     ]
 
 
@@ -155,7 +163,7 @@ def test_garbage_on_every_port_changes_nothing(tmp_path: Path) -> None:
         (adapter,) = feed.adapters
         wait_for(lambda: adapter.status().streams[0].next_message_sequence > 1_000, "messages flow")
         garbage = bytes(range(256)) * 4
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
+        with host_socket("127.0.0.1") as datagrams:
             for line in feed.exchange.lines:
                 for size in (0, 1, 19, 20, 21, 300, 1_024):
                     datagrams.sendto(garbage[:size], (line.group, line.port))
@@ -194,6 +202,22 @@ def test_a_delayed_stream_comes_from_the_journal_exactly_as_late(tmp_path: Path)
         assert live[0][1].message_sequence > numbers[-1]
 
 
+def test_an_adapter_whose_disk_takes_nothing_more_goes_on_and_says_so(tmp_path: Path) -> None:
+    journal = JournalCaptureConfig(path=str(tmp_path / "journal"))
+    with running_feed(tmp_path, 1, journal=journal) as feed:
+        (adapter,) = feed.adapters
+        wait_for(lambda: adapter.status().streams[0].next_message_sequence > 1_000, "messages flow")
+        assert adapter.status().journal_trouble == ""
+        _, hard = resource.prlimit(adapter.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(adapter.pid, resource.RLIMIT_FSIZE, (65_536, hard))
+        wait_for(lambda: adapter.status().journal_trouble != "", "the trouble is told")
+        before = adapter.status().streams[0].next_message_sequence
+        wait_for(lambda: adapter.status().streams[0].next_message_sequence > before + 1_000, "messages go on")
+        assert b"not recording" in adapter.page("/health")
+        resource.prlimit(adapter.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        wait_for(lambda: adapter.status().journal_trouble == "", "it records again")
+
+
 @pytest.mark.spec("FEED-5")
 def test_health_is_readable_as_status_and_as_metrics(tmp_path: Path) -> None:
     with running_feed(tmp_path, 1) as feed:
@@ -208,6 +232,21 @@ def test_health_is_readable_as_status_and_as_metrics(tmp_path: Path) -> None:
         assert b"active" in adapter.page("/health")
 
 
+def test_a_file_is_replayed_like_any_other_source(tmp_path: Path) -> None:
+    generator = ItchGenerator(GeneratorConfig(symbols=5, messages=3_000))
+    day = tmp_path / "day.itch"
+    with day.open("wb") as file:
+        while blocks := bytes(generator.blocks()):
+            file.write(blocks)
+    replay = SourceStreamConfig(id=2, name="replay", framing="file", url=str(day))
+    with running_feed(tmp_path, 1, streams=(replay,)) as feed:
+        (adapter,) = feed.adapters
+        wait_for(
+            lambda: adapter.status().streams[1].next_source_sequence == generator.next_sequence, "all is converted"
+        )
+        assert adapter.status().streams[1].next_message_sequence > 1_000
+
+
 def test_sigterm_ends_it_in_order(tmp_path: Path) -> None:
     with running_feed(tmp_path, 1) as feed:
         assert feed.adapters[0].stop() == 0
@@ -215,5 +254,8 @@ def test_sigterm_ends_it_in_order(tmp_path: Path) -> None:
 
 
 def test_a_configuration_that_serves_nobody_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PenstockError, match="nobody could be served"), running_feed(tmp_path, 1, service=ServiceConfig()):
+    with (
+        pytest.raises(PenstockError, match="nobody could be served"),
+        running_feed(tmp_path, 1, service=ServiceConfig()),
+    ):
         raise AssertionError("it was started")

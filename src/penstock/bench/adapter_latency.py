@@ -45,9 +45,9 @@ def run() -> Iterator[Result]:
         against="sending one such packet alone, median",
         against_value=bare_ns,
         conditions=(
-            f"one adapter process, its data thread spinning on a core of its own{'' if len(cores) > 1 else ' (shared)'}; "
-            f"{MESSAGES} ITCH messages in MoldUDP64 packets of one, {RATE} a second on lines A and B, loopback multicast; "
-            "from the datagram's arrival in the process to after the send"
+            f"one adapter process, its data thread spinning on one of {len(cores)} cores; {MESSAGES} ITCH messages in "
+            f"MoldUDP64 packets of one, {RATE} a second on lines A and B, loopback multicast; from the datagram's "
+            "arrival in the process to after the send"
         ),
     )
 
