@@ -188,8 +188,11 @@ def test_the_operator_promotes_and_a_primary_that_is_alive_steps_down(tmp_path: 
         assert (status, "standby is primary of generation 2" in said) == (0, True)
         wait_until(lambda: is_at(pair.urls[0], "standby", 2), "the old primary to step down")
         assert is_at(pair.urls[1], "primary", 2)
+        options = ("--connect", pair.urls[1], "--credentials", root, "--reason", "once more")
+        assert "standby is primary of generation 3" in command("admin", "promote", *options)[1]
+        wait_until(lambda: is_at(pair.urls[0], "standby", 3), "the other to follow")
         said = command("admin", "status", "--connect", pair.urls[0], "--credentials", root)[1]
-        assert "primary: standby of generation 2" in said
+        assert "primary: standby of generation 3" in said
 
 
 @pytest.mark.spec("ADM-8")
