@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "penstock"
 
-CORES = ("admin", "security", "middleware", "journal", "topics", "wire", "model")
+CORES = ("admin", "feed", "security", "middleware", "journal", "topics", "wire", "model")
 """Packages whose Python code must be deterministic: what they need of the world is passed in."""
 
 NET_CORES = (
@@ -19,7 +19,8 @@ NET_CORES = (
 """Files of penstock.net that hold to the same rule; its other files are drivers."""
 
 DRIVERS = {
-    "app.py", "client.py", "driver.py", "files.py", "http.py", "promises.py", "server.py", "standby.py", "store.py"
+    "app.py", "client.py", "driver.py", "files.py", "http.py", "line_driver.py", "mold_player.py", "promises.py",
+    "server.py", "soup_client.py", "soup_player.py", "standby.py", "store.py"
 }  # fmt: skip
 """The files of such a package that do its I/O, and nothing else."""
 

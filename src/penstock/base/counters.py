@@ -98,6 +98,8 @@ CATALOGUE = {
     "source_messages_lost": "Messages of a source stream that no line and no request brought, by cause",
     "source_resets": "Times that a source was seen to count anew without having said so",
     "retransmissions_requested": "Requests for messages of a source stream to be sent again",
+    "retransmissions_served": "Requests for messages of a source stream that were answered",
+    "retransmissions_unavailable": "Requests for messages of a source stream that are not kept, or of another session",
     "lines_silent": "Times that a line of a source stream fell silent",
     "handovers_granted": "Segments of shared memory handed to a consumer",
     "handovers_refused": "Consumers that were given no segment, by cause",
