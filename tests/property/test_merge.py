@@ -7,8 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.core import Tick
-from penstock.middleware import Discontinuity, MergeGap, Merger, MergerConfig
-from unit.merge_kit import A, B, C, deliver, end, lose, message, numbers_of
+from penstock.middleware import (
+    DatagramsReceived,
+    DeliverBatch,
+    Discontinuity,
+    MergeGap,
+    Merger,
+    MergerConfig,
+    StreamKey,
+)
+from penstock.wire import DatagramBatch, Packer, PacketMessage, encode_extensions
+from penstock.wire.term import Term
+from unit.merge_kit import NEXT, A, B, C, announcement, deliver, end, lose, message, messages_of, numbers_of
+from unit.middleware_kit import receiver
 
 COUNT = 30
 KEYS = (A, B, C)
@@ -104,7 +115,7 @@ def test_a_kill_at_any_point_loses_nothing_and_repeats_nothing(
     """A dies somewhere. B is continuous and takes over with a new term, C follows it and loses what it likes."""
     merger = Merger()
     numbers = [number for number in range(1, COUNT + 1) if number not in filtered]
-    terms = {number: 1 if number <= killed_at + promoted_after else 2 << 8 | 1 for number in numbers}
+    terms = {number: 1 if number <= killed_at + promoted_after else int(Term(0, 0, 1, 1)) for number in numbers}
     answers = [answer for key in KEYS for answer in send(merger, key, 1, 1)]
     streams = {
         A: list(steps([number for number in numbers[1:] if number < killed_at], set(), dict.fromkeys(numbers, 1))),
@@ -123,7 +134,7 @@ steps_of_anything = st.one_of(
         st.sampled_from(KEYS),
         st.just("message"),
         st.integers(0, 12),  # number
-        st.integers(1, 4),  # term
+        st.sampled_from([1, 2, NEXT, NEXT + 1, 2 * NEXT]),  # term
         st.sampled_from([1, 1, 1, 0, 3]),  # flags
     ),
     st.tuples(st.sampled_from(KEYS), st.sampled_from(["lose", "end", "tick"])),
@@ -161,3 +172,80 @@ def test_whatever_is_said_numbers_rise_within_a_term_and_what_is_held_is_bounded
                 last = number
     given_count = sum(what == "message" for _, what, *_ in said)
     assert given_count == announced + merger.counters["messages_merged"] + merger.counters["messages_suppressed"]
+
+
+def packet(packer: Packer, messages: list[PacketMessage]) -> bytes:
+    for each in messages:
+        packer.add(each.topic, each.payload, extensions=encode_extensions(each.extensions))
+    made = packer.flush()
+    assert made is not None
+    return made
+
+
+def plain(answers: list) -> list:
+    """What the application was told, message by message."""
+    told: list = []
+    for answer in answers:
+        messages = messages_of([answer])
+        told += [(each.topic, bytes(each.payload), each.extensions, each.sequence) for each in messages]
+        told += [] if messages else [answer]
+    return told
+
+
+packets = st.lists(
+    st.tuples(
+        st.sampled_from(KEYS),
+        st.lists(
+            st.one_of(
+                st.tuples(st.just("next"), st.integers(0, 2), st.just(1)),
+                st.tuples(st.just("any"), st.integers(0, 30), st.sampled_from([1, 1, 1, 0, 5])),
+                st.tuples(st.sampled_from(["announcement", "plain", "term"]), st.integers(0, 30), st.just(1)),
+            ),
+            min_size=1,
+            max_size=6,
+        ),
+        st.sampled_from(["", "", "", "", "lose", "end"]),
+    ),
+    max_size=40,
+)
+
+
+@given(packets, st.lists(st.integers(1, 8), min_size=1))
+def test_the_fast_path_says_what_the_core_says(sent: list[tuple], sizes: list[int]) -> None:
+    fast, slow = Merger(), Merger()
+    source = receiver(join="start")
+    packers = {key: Packer(key.publisher_id, key.group, 1) for key in KEYS}
+    numbers = dict.fromkeys(KEYS, 0)
+    terms = dict.fromkeys(KEYS, 1)
+    batch = DatagramBatch(64)
+    said: tuple[list, list] = ([], [])
+
+    def flush() -> None:
+        for answer in source.handle(DatagramsReceived(batch), 0):
+            said[0].extend(plain(fast.handle(answer, 0)))
+            for each in answer.one_by_one() if isinstance(answer, DeliverBatch) else [answer]:
+                said[1].extend(plain(slow.handle(each, 0)))
+        batch.clear()
+
+    def make(key: StreamKey, what: str, number: int, flags: int) -> PacketMessage:
+        if what == "plain":
+            return PacketMessage("t", b"plain")
+        if what == "announcement":
+            terms[key] = terms[key] // NEXT * NEXT + NEXT
+            numbers[key] = number
+            return announcement(number, terms[key])
+        terms[key] += what == "term"
+        numbers[key] = numbers[key] + 1 + number if what == "next" else number
+        return message(numbers[key], term=terms[key], flags=flags)
+
+    for index, (key, messages, then) in enumerate(sent):
+        batch.append(packet(packers[key], [make(key, *each) for each in messages]), ("host", key.publisher_id))
+        if then or len(batch) >= sizes[index % len(sizes)]:
+            flush()
+        if then:
+            for merger, told in zip((fast, slow), said, strict=True):
+                told.extend(plain({"lose": lose, "end": end}[then](merger, key)))
+    flush()
+    assert said[0] == said[1]
+    for name in ("messages_merged", "messages_suppressed", "messages_held", "messages_lost", "discontinuities"):
+        assert fast.counters.by_cause(name) == slow.counters.by_cause(name)

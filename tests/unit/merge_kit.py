@@ -7,6 +7,10 @@ from penstock.base.counters import Cause
 from penstock.middleware import Deliver, LossReceipt, Merged, MergedBatch, Merger, StreamEnded, StreamKey
 from penstock.middleware.sourcestream import DISCONTINUITY_TOPIC, DiscontinuityNote
 from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, decode_origin, encode_origin
+from penstock.wire.term import Term
+
+NEXT = int(Term(1, 0, 0, 0))
+"""A term of another lineage than the small ones."""
 
 A, B, C = (StreamKey(publisher_id, 1) for publisher_id in (1, 2, 3))
 SYNCHRONISED = int(OriginFlag.SYNCHRONISED)
@@ -27,9 +31,15 @@ def message(number: int, content: bytes | None = None, **options: Any) -> Packet
 
 
 def announcement(
-    number: int, term: int, reason: str = "source_gap", session: str = "", source: int = 0
+    number: int,
+    term: int,
+    reason: str = "source_gap",
+    session: str = "",
+    source: int = 0,
+    *,
+    is_repeated: bool = False,
 ) -> PacketMessage:
-    flags = int(OriginFlag.SYNCHRONISED | OriginFlag.DISCONTINUITY)
+    flags = int(OriginFlag.SYNCHRONISED | OriginFlag.DISCONTINUITY | (OriginFlag.IMAGE if is_repeated else 0))
     body = encode_origin(origin(number, term=term, source=source, flags=flags))
     note = DiscontinuityNote(reason, [], session)
     return PacketMessage(DISCONTINUITY_TOPIC, note.encode(), extensions={Extension.ORIGIN: body})

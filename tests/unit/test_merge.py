@@ -1,21 +1,42 @@
 """Which copy of a message counts, when several adapters send it."""
 
+import numpy
 import pytest
 
 from penstock.base.core import Tick
 from penstock.base.counters import Cause
+from penstock.base.errors import LocalProtocolError
 from penstock.middleware import (
+    DatagramsReceived,
+    DeliverBatch,
     Discontinuity,
     LossReceipt,
+    Merged,
+    MergedBatch,
     MergeGap,
     Merger,
     MergerConfig,
     StartAfter,
     StreamKey,
 )
-from penstock.wire import Extension, OriginFlag, PacketMessage
-from unit.merge_kit import A, B, C, announcement, deliver, end, give, lose, message, messages_of, numbers_of, origin
-from unit.middleware_kit import MS, of
+from penstock.wire import DatagramBatch, Extension, OriginFlag, Packer, PacketMessage, encode_extensions
+from penstock.wire._codec import PACKET_PUBLISHER_ID_AT
+from unit.merge_kit import (
+    NEXT,
+    A,
+    B,
+    C,
+    announcement,
+    deliver,
+    end,
+    give,
+    lose,
+    message,
+    messages_of,
+    numbers_of,
+    origin,
+)
+from unit.middleware_kit import MS, of, receiver
 
 
 def suppressed(merger: Merger) -> dict[str, int]:
@@ -133,12 +154,20 @@ def test_an_unsynchronised_stream_is_not_waited_for() -> None:
 
 
 @pytest.mark.spec("SYNC-7", "SYNC-8")
-def test_a_promoted_backup_goes_on_under_a_new_term_and_the_old_active_is_fenced() -> None:
+def test_a_promoted_backup_goes_on_under_a_new_term_of_the_same_lineage() -> None:
     merger = Merger()
     answers = give(merger, A, 1, 2) + give(merger, B, 1, 2) + give(merger, B, 3, 4, term=2) + give(merger, A, 3, 4, 5)
-    assert numbers_of(answers) == [1, 2, 3, 4]
-    assert suppressed(merger)[Cause.FENCED] == 3
+    assert numbers_of(answers) == [1, 2, 3, 4, 5]
     assert not of(Discontinuity, answers)
+
+
+@pytest.mark.spec("SYNC-8")
+def test_an_old_active_is_fenced_by_an_announced_discontinuity() -> None:
+    merger = Merger()
+    give(merger, A, 1, 2)
+    merger.handle(deliver(B, [announcement(2, NEXT), message(3, term=NEXT, content=b"new")]), 0)
+    assert give(merger, A, 3, 4, 5) == []
+    assert suppressed(merger)[Cause.FENCED] == 3
 
 
 def test_a_backup_that_is_ahead_when_it_is_promoted_is_continuous_all_the_same() -> None:
@@ -156,8 +185,8 @@ def test_a_backup_that_is_ahead_when_it_is_promoted_is_continuous_all_the_same()
 def test_a_discontinuity_says_where_the_numbers_go_on() -> None:
     merger = Merger()
     give(merger, A, 1, 2, 3)
-    told, merged = merger.handle(deliver(A, [announcement(1, 2), message(2, term=2, source=10)]), 0)
-    assert told == Discontinuity(7, 2, 1, 0, "source_gap")
+    told, merged = merger.handle(deliver(A, [announcement(1, NEXT), message(2, term=NEXT, source=10)]), 0)
+    assert told == Discontinuity(7, NEXT, 1, 0, "source_gap")
     assert numbers_of([merged]) == [2]
     assert give(merger, B, 4) == []
     assert merger.counters.by_cause("discontinuities") == {"source_gap": 1}
@@ -169,29 +198,35 @@ def test_what_is_held_goes_out_before_a_discontinuity_is_told() -> None:
     give(merger, B, 1)
     lose(merger, A)
     give(merger, A, 3)
-    assert merger.handle(deliver(A, [announcement(8, 2), message(9, term=2)]), 0) == []
+    assert merger.handle(deliver(A, [announcement(8, NEXT), message(9, term=NEXT)]), 0) == []
     first, told, last = give(merger, B, 2)
     assert numbers_of([first]) == [2, 3]
-    assert told == Discontinuity(7, 2, 8, 0, "source_gap")
+    assert told == Discontinuity(7, NEXT, 8, 0, "source_gap")
     assert numbers_of([last]) == [9]
 
 
-def test_a_higher_term_waits_until_somebody_says_how_it_follows() -> None:
+def test_a_repeated_announcement_tells_of_the_lineage_but_skips_nothing() -> None:
     merger = Merger()
     give(merger, A, 1, 2)
     give(merger, B, 1, 2)
-    assert give(merger, C, 4, term=2) == []
-    assert numbers_of(give(merger, A, 3)) == [3]
-    assert numbers_of(give(merger, B, 3, term=2)) == [4]
-    assert merger.next_deadline_ns() is None
+    merger.handle(deliver(B, [announcement(2, NEXT, is_repeated=True), message(5, term=NEXT)]), 0)
+    answers = merger.handle(deliver(A, [announcement(2, NEXT), *(message(n, term=NEXT) for n in (3, 4, 5))]), 0)
+    assert numbers_of(answers) == [3, 4, 5]
+
+
+def test_a_repeated_announcement_does_not_begin_a_stream() -> None:
+    merger = Merger()
+    answers = merger.handle(deliver(B, [announcement(2, NEXT, is_repeated=True), message(50, term=NEXT)]), 0)
+    assert numbers_of(answers) == [50]
+    assert [type(answer) for answer in answers] == [Merged]
 
 
 def test_a_higher_term_that_nobody_explains_is_a_discontinuity() -> None:
     merger = Merger(MergerConfig(wait_ms=10))
     give(merger, A, 1, 2)
-    give(merger, B, 7, 8, term=2)
+    give(merger, B, 7, 8, term=NEXT)
     told, merged = merger.handle(Tick(), 10 * MS)
-    assert told == Discontinuity(7, 2, 6, 7, "unseen")
+    assert told == Discontinuity(7, NEXT, 6, 7, "unseen")
     assert numbers_of([merged]) == [7, 8]
 
 
@@ -199,7 +234,10 @@ def test_a_message_that_went_out_under_another_number_is_a_duplicate() -> None:
     merger = Merger()
     give(merger, A, 1, 2, 3)
     told, merged = merger.handle(
-        deliver(B, [announcement(10, 2, "promotion"), message(11, term=2, source=3), message(12, term=2, source=4)]), 0
+        deliver(
+            B, [announcement(10, NEXT, "promotion"), message(11, term=NEXT, source=3), message(12, term=NEXT, source=4)]
+        ),
+        0,
     )
     assert told.reason == "promotion"
     assert numbers_of([merged]) == [12]
@@ -222,16 +260,16 @@ def test_a_new_session_counts_its_source_messages_anew(
     merger = Merger()
     first = [announcement(0, 1, "start", known)] if known else []
     merger.handle(deliver(A, [*first, message(1, source=5)]), 0)
-    answers = merger.handle(deliver(A, [announcement(0, 2, reason, session), message(1, term=2, source=1)]), 0)
+    answers = merger.handle(deliver(A, [announcement(0, NEXT, reason, session), message(1, term=NEXT, source=1)]), 0)
     assert numbers_of(answers) == delivered
 
 
 def test_a_discontinuity_with_an_unreadable_content_is_one_all_the_same() -> None:
     merger = Merger()
     give(merger, A, 1)
-    bad = PacketMessage("penstock.discontinuity", b"{]", extensions=announcement(4, 2).extensions)
+    bad = PacketMessage("penstock.discontinuity", b"{]", extensions=announcement(4, NEXT).extensions)
     (told,) = merger.handle(deliver(A, [bad]), 0)
-    assert told == Discontinuity(7, 2, 4, 0, "unknown")
+    assert told == Discontinuity(7, NEXT, 4, 0, "unknown")
 
 
 def test_messages_without_an_origin_and_their_losses_pass() -> None:
@@ -281,6 +319,54 @@ def test_what_is_held_is_a_copy() -> None:
     merger.handle(deliver(A, [PacketMessage("t", memory, extensions=message(3).extensions)]), 0)
     memory[:] = b"XXXXX"
     assert [bytes(each.payload) for each in messages_of(give(merger, B, 2))] == [b"2", b"three"]
+
+
+def batches(count: int, keys: tuple[StreamKey, ...], *, per_packet: int = 10) -> list[bytes]:
+    """Packets of several publishers in turn, which all say the same."""
+    packers = {key: Packer(key.publisher_id, key.group, 1) for key in keys}
+    made = []
+    for first in range(1, count, per_packet):
+        for packer in packers.values():
+            for number in range(first, first + per_packet):
+                packer.add("t", b"content!", model_id=3, extensions=encode_extensions(message(number).extensions))
+            made.append(packer.flush())
+    return made
+
+
+def test_whole_batches_are_merged_without_a_message_being_made() -> None:
+    core, merger, batch = receiver(join="start"), Merger(), DatagramBatch(64)
+    told: list = []
+    for turn in (batches(40, (A, B)), batches(40, (C,))):
+        batch.clear()
+        for data in turn:
+            batch.append(data, ("host", data[PACKET_PUBLISHER_ID_AT]))
+        answers = [each for answer in core.handle(DatagramsReceived(batch), 0) for each in merger.handle(answer, 0)]
+        told += numbers_of(answers)
+        chosen = [each.messages for each in of(MergedBatch, answers)]
+        assert all(len(each.records("V8", 3)) == len(each) == sum(each.packets["count"]) for each in chosen)
+        assert [len(each.of_packet(n)) for each in chosen for n in range(each.packet_count)] == [
+            count for each in chosen for count in each.packets["count"].tolist()
+        ]
+    assert told == list(range(1, 41))
+    assert merger.counters["messages_merged"] == 40
+    assert suppressed(merger) == {Cause.DUPLICATE: 80}
+
+
+def test_a_batch_of_what_is_chosen_is_good_as_long_as_the_whole_one() -> None:
+    core, batch = receiver(join="start"), DatagramBatch(64)
+    for data in batches(30, (A,)):
+        batch.append(data, ("host", 1))
+    whole = of(DeliverBatch, core.handle(DatagramsReceived(batch), 0))[-1].messages
+    marks = numpy.arange(len(whole)) % 3 == 0
+    chosen = whole.select(marks)
+    assert [each.extensions for each in chosen] == [each.extensions for each in whole][::3]
+    assert whole.select(numpy.ones(len(whole), bool)) is whole
+    assert len(whole.select(~marks).select(numpy.zeros(len(whole) - len(chosen), bool))) == 0
+    with pytest.raises(LocalProtocolError):
+        whole.select(marks[1:])
+    batch.clear()
+    with pytest.raises(LocalProtocolError):
+        list(chosen)
 
 
 def test_bad_origins_are_counted() -> None:

@@ -5,8 +5,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from penstock.base.config import Config
+from penstock.wire.term import ADAPTERS_MAX
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**24)]
+Size = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
 Micros = Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]
 Millis = Annotated[int, msgspec.Meta(ge=1, le=3_600_000)]
 
@@ -37,3 +39,65 @@ class LineConfig(Config, frozen=True):
 
     silent_ms: Millis = 3_000
     """A line that brings nothing for so long, not even heartbeats, is reported."""
+
+
+class SynchroniserConfig(Config, frozen=True):
+    """How the adapters of a feed keep together."""
+
+    index: Annotated[int, msgspec.Meta(ge=0, lt=ADAPTERS_MAX)] = 0
+    """Which of the feed's adapters this is; each has its own."""
+
+    state_interval_ms: Millis = 100
+    """How often adapters tell each other their state, at least."""
+
+    checkpoint_interval: Count = 1_024
+    """Source messages between two checkpoints; the same at all adapters of a feed."""
+
+    checkpoints_max: Count = 64
+    """Own checkpoints remembered per source stream, to be compared with the active adapter's."""
+
+    active_lost_ms: Millis = 500
+    """Silence after which the active adapter is taken for lost; a cut connection says so at once."""
+
+    claim_ms: Millis = 100
+    """How long the next in line waits for the one before it to take over."""
+
+    startup_ms: Millis = 1_000
+    """How long a starting adapter listens before it may take a role nobody has."""
+
+    handover_ms: Millis = 200
+    """How long an active adapter that lost source messages waits for a backup that has them."""
+
+    without_synchronised: Literal["wait", "promote"] = "promote"
+    """What happens when the active adapter is lost and no backup is synchronised: wait for an operator, or promote the
+    healthiest and announce the discontinuity."""
+
+    pause_ms: Millis = 5
+    """Length of a backup's pause while it lets the active adapter get ahead."""
+
+    pause_every: Count = 1
+    """Source messages between two such pauses."""
+
+    unsynchronised_max: Count = 16
+    """Comparisons that fail in a row, after which a backup asks itself whether to go off-line."""
+
+    offline: Literal["lowest", "lower-than-any"] = "lowest"
+    """It does so when its health is the lowest of all backups, or lower than that of at least one other."""
+
+    held_messages_max: Count = 1_000_000
+    """Source messages kept per source stream while conversion waits."""
+
+    held_bytes_max: Size = 64 * 1024 * 1024
+    """Their bytes."""
+
+    image_chunk_size: Annotated[int, msgspec.Meta(ge=256, le=1024 * 1024)] = 65_536
+    """Bytes of a conversion state sent at a time."""
+
+    image_bytes_per_s: Size = 50_000_000
+    """How fast a conversion state is sent to one backup, so that the active adapter is not disturbed."""
+
+    image_size_max: Size = 1024 * 1024 * 1024
+    """Bytes of a conversion state that a backup takes."""
+
+    image_timeout_ms: Millis = 2_000
+    """Silence after which a backup asks for the conversion state again."""

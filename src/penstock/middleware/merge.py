@@ -10,15 +10,18 @@ dies its copies stop coming and the others' go on: nothing has to be found out f
 
 from collections.abc import Iterable
 
+from penstock.base.clock import Randomness
 from penstock.base.core import Tick
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PacketError
+from penstock.middleware._merge import UNMERGED, BranchCursor, BranchTable
 from penstock.middleware.config import MergerConfig
 from penstock.middleware.events import (
     Deliver,
     DeliverBatch,
     LossReceipt,
     Merged,
+    MergedBatch,
     MergerEvent,
     MergerInstruction,
     StartAfter,
@@ -26,8 +29,8 @@ from penstock.middleware.events import (
     StreamKey,
     StreamStarted,
 )
-from penstock.middleware.sourcestream import BRANCHES_MAX, DISCONTINUITY, Branch, Outcome, SourceStream
-from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, decode_origin
+from penstock.middleware.sourcestream import BRANCHES_MAX, DISCONTINUITY, Outcome, SourceStream
+from penstock.wire import Extension, MessageBatch, Origin, OriginFlag, PacketMessage, decode_origin
 
 ORIGIN = int(Extension.ORIGIN)
 IMAGE = int(OriginFlag.IMAGE)
@@ -36,12 +39,20 @@ IMAGE = int(OriginFlag.IMAGE)
 class Merger:
     """The core of one merger, for the instructions of any number of receivers."""
 
-    def __init__(self, config: MergerConfig | None = None, counters: Counters | None = None) -> None:
+    def __init__(
+        self,
+        config: MergerConfig | None = None,
+        counters: Counters | None = None,
+        randomness: Randomness | None = None,
+    ) -> None:
+        """`randomness` keeps others from choosing publisher ids that slow it down."""
         self.config = config or MergerConfig()
         self.counters = counters or Counters("merger")
+        table = self._table = BranchTable(randomness.below(2**64) if randomness is not None else 0)
+        self.counters.watch("messages_merged", lambda: table.merged_count)
         self._sources: dict[int, SourceStream] = {}
         self._sources_of: dict[StreamKey, set[int]] = {}
-        self._mixed: set[StreamKey] = set()  # streams that bring messages without ORIGIN, too
+        self._mixed: dict[StreamKey, BranchCursor] = {}  # streams that bring messages without ORIGIN, too
         self._stalled: dict[int, SourceStream] = {}
 
     def handle(self, event: MergerEvent, now_ns: int) -> list[MergerInstruction]:
@@ -51,8 +62,7 @@ class Merger:
             case Deliver():
                 self._take(event.stream, event.messages, now_ns, out)
             case DeliverBatch():
-                for each in event.one_by_one():
-                    self._take(each.stream, each.messages, now_ns, out)
+                self._take_batch(event.messages, now_ns, out)
             case LossReceipt():
                 for source in self._of(event.stream):
                     source.lose(event.stream)
@@ -63,10 +73,7 @@ class Merger:
                     source.lose(event.stream)
                 out.append(event)
             case StreamEnded():
-                for source in self._of(event.stream):
-                    self._emit(source, source.end(event.stream, now_ns), out)
-                self._sources_of.pop(event.stream, None)
-                self._mixed.discard(event.stream)
+                self._end(event.stream, now_ns, out)
                 out.append(event)
             case StartAfter():
                 if (known := self._source(event.stream_id)) is not None:
@@ -85,13 +92,39 @@ class Merger:
         """The source streams met so far."""
         return list(self._sources.values())
 
+    def _take_batch(self, batch: MessageBatch, now_ns: int, out: list[MergerInstruction]) -> None:
+        """What is plain takes the fast path, the rest goes one by one; the order of all is kept."""
+        duplicates_before = self._table.duplicate_count
+        index, count = 0, len(batch)
+        while index < count:
+            chosen, index = self._table.take(batch, index)
+            if chosen is not None:
+                out.append(MergedBatch(chosen))
+            if index < count:
+                message = batch[index]
+                key = StreamKey(message.publisher_id, batch.group_of(index))
+                self._take(key, (message,), now_ns, out)
+                index += 1
+        if (duplicates := self._table.duplicate_count - duplicates_before) > 0:
+            self.counters.add("messages_suppressed", duplicates, cause=Cause.DUPLICATE)
+
+    def _end(self, key: StreamKey, now_ns: int, out: list[MergerInstruction]) -> None:
+        for source in self._of(key):
+            self._table.remove(source.branches[key])
+            self._emit(source, source.end(key, now_ns), out)
+        self._sources_of.pop(key, None)
+        if (unmerged := self._mixed.pop(key, None)) is not None:
+            self._table.remove(unmerged)
+
     def _take(
         self, key: StreamKey, messages: Iterable[PacketMessage], now_ns: int, out: list[MergerInstruction]
     ) -> None:
         for message in messages:
             body = message.extensions.get(ORIGIN)
             if body is None:
-                self._mixed.add(key)
+                if key not in self._mixed:
+                    self._mixed[key] = BranchCursor(key.publisher_id, key.group, UNMERGED)
+                    self._table.add(self._mixed[key])
                 _append(out, message)
                 continue
             try:
@@ -99,7 +132,7 @@ class Merger:
             except PacketError as error:
                 self.counters.add("messages_suppressed", cause=error.cause)
                 continue
-            if origin.flags & IMAGE:
+            if origin.flags & IMAGE and not origin.flags & DISCONTINUITY:
                 _append(out, message)
             else:
                 self._merge(key, origin, message, now_ns, out)
@@ -123,10 +156,12 @@ class Merger:
             source = self._sources[stream_id] = SourceStream(stream_id, self.config, self.counters)
         return source
 
-    def _branch(self, source: SourceStream, key: StreamKey) -> Branch | None:
+    def _branch(self, source: SourceStream, key: StreamKey) -> BranchCursor | None:
         branch = source.branches.get(key)
         if branch is None and len(source.branches) < BRANCHES_MAX:
-            branch = source.branches[key] = Branch()
+            branch = BranchCursor(key.publisher_id, key.group, source.stream_id, source)
+            source.branches[key] = branch
+            self._table.add(branch)
             self._sources_of.setdefault(key, set()).add(source.stream_id)
         return branch
 

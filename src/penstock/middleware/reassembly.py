@@ -48,7 +48,8 @@ class Reassembler:
                 if not message.flags & MORE:
                     yield message
                     continue
-                self._head, self._first = _without_payload(message), packet.sequence
+                # independent of the packet's buffer
+                self._head, self._first = message.with_payload(b"", message.flags & ~MORE), packet.sequence
             elif self._is_skipping:
                 self._is_skipping = bool(message.flags & MORE)
                 continue
@@ -81,28 +82,9 @@ class Reassembler:
         elif not message.flags & MORE and self._head is not None:
             head, payload = self._head, b"".join(self._pieces)
             self._reset()
-            yield PacketMessage(
-                head.topic,
-                payload,
-                model_id=head.model_id,
-                model_version=head.model_version,
-                flags=head.flags,
-                extensions=head.extensions,
-            )
+            yield head.with_payload(payload)
 
     def _reset(self) -> None:
         self._head = None
         self._pieces = []
         self._size = 0
-
-
-def _without_payload(message: PacketMessage) -> PacketMessage:
-    """What must be remembered of a first fragment, independent of the packet's buffer."""
-    return PacketMessage(
-        message.topic,
-        b"",
-        model_id=message.model_id,
-        model_version=message.model_version,
-        flags=message.flags & ~MORE,
-        extensions=message.extensions,
-    )

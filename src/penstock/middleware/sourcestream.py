@@ -7,9 +7,11 @@ for us between two messages that follow each other in it, whatever their numbers
     a message whose number follows the last one's, or whose branch is continuous from there      goes out
     one whose number has been out already                                                        is a duplicate
     another one                                              is held until other branches bring what is before it
-    one of a lower term                                                                          is fenced
-    one of a higher term      waits until it is known how that term's numbers follow: a branch that is continuous from
-                              the one to the other says that they go on, a DISCONTINUITY says from where
+    one of an older lineage (wire/term.py)                                                       is fenced
+    one of a newer lineage    waits until nothing of the one before is missing, and for the DISCONTINUITY; another term
+                              of the same lineage has the same numbers
+    a DISCONTINUITY that is repeated (IMAGE)       tells of a lineage begun earlier; its branch is continuous from the
+                                                   next message on
 """
 
 import heapq
@@ -20,19 +22,21 @@ import msgspec
 
 from penstock.base.clock import NS_PER_MS
 from penstock.base.counters import Cause, Counters
+from penstock.middleware._merge import BranchCursor, SourceCursor
 from penstock.middleware.config import MergerConfig
 from penstock.middleware.events import Discontinuity, MergeGap, StreamKey
 from penstock.wire import Origin, OriginFlag, PacketMessage
+from penstock.wire.term import lineage
 
 SYNCHRONISED = int(OriginFlag.SYNCHRONISED)
 DISCONTINUITY = int(OriginFlag.DISCONTINUITY)
+IMAGE = int(OriginFlag.IMAGE)
 
 DISCONTINUITY_TOPIC = "penstock.discontinuity"
 REASONS = ("start", "source_gap", "session", "promotion", "state")
 UNSEEN = "unseen"
 """The reason when the announcement itself was lost."""
 
-LINEAGE_MAX = 16
 BRANCHES_MAX = 256
 """Adapters of one feed."""
 
@@ -62,19 +66,6 @@ class DiscontinuityNote(msgspec.Struct, frozen=True):
 _note = msgspec.json.Decoder(DiscontinuityNote)
 
 
-class Branch:
-    """How far one publisher's stream has come in the source stream."""
-
-    __slots__ = ("is_continuous", "is_synchronised", "number", "term")
-
-    def __init__(self) -> None:
-        self.term = 0
-        self.number = 0
-        """Of its last synchronised message."""
-        self.is_continuous = False
-        self.is_synchronised = False
-
-
 class Early(msgspec.Struct):
     """A message and what its branch says about it: there it follows `after` of term `after_term`, if that is known."""
 
@@ -90,21 +81,15 @@ class Early(msgspec.Struct):
         return bool(self.origin.flags & DISCONTINUITY)
 
 
-class SourceStream:
+class SourceStream(SourceCursor):
+    """The cursor says how far it has come, and is moved by the fast path, too."""
+
     def __init__(self, stream_id: int, config: MergerConfig, counters: Counters) -> None:
         self.stream_id = stream_id
-        self.term = 0
-        self.number = 0
-        """Of the last message that went out, or was given up."""
-        self.source_sequence = 0
-        self.message_index = 0
-        self.has_position = False
-        self.is_started = False
         self.is_smooth = True
-        """Nothing is held or waits."""
-        self.branches: dict[StreamKey, Branch] = {}
+        self.is_started = False
+        self.branches: dict[StreamKey, BranchCursor] = {}
         self._session = ""
-        self._lineage: set[int] = set()  # terms whose numbers are those of `term`
         self._held: dict[int, Early] = {}
         self._order: list[int] = []  # the held numbers as a heap
         self._waiting: list[Early] = []  # of higher terms, in the order they came
@@ -113,13 +98,13 @@ class SourceStream:
         self._config = config
         self._counters = counters
 
-    def take(self, branch: Branch, origin: Origin, message: PacketMessage, now_ns: int) -> Iterator[Outcome]:
+    def take(self, branch: BranchCursor, origin: Origin, message: PacketMessage, now_ns: int) -> Iterator[Outcome]:
         """The next message of a branch; what goes out because of it."""
         if origin.flags & SYNCHRONISED:
             after = branch.number if branch.is_continuous else None
             early = Early(origin, message, branch.term, after, now_ns)
             branch.number = origin.message_sequence
-            branch.is_synchronised = branch.is_continuous = True
+            branch.is_synchronised, branch.is_continuous = True, not origin.flags & IMAGE
             branch.term = origin.term
             yield from self._consider(early)
         else:
@@ -158,23 +143,23 @@ class SourceStream:
     def _consider(self, early: Early) -> Iterator[Outcome]:
         origin = early.origin
         if not self.is_started:
+            if origin.flags & IMAGE:
+                self._session = DiscontinuityNote.decode(early.message.payload).session
+                return
             if early.is_discontinuity:
                 yield self._adopt_announced(early)
                 return
             self._begin(origin.term, origin.message_sequence - 1)
-        if origin.term < self.term:
-            self._drop(Cause.FENCED)
-        elif origin.term > self.term and (early.is_discontinuity or not self._is_sequel(early)):
-            self._keep(early)
-            self._waiting.append(early)
+        if not self._is_kin(origin.term):
+            if origin.term < self.term:
+                self._drop(Cause.FENCED)
+            else:
+                self._keep(early)
+                self._waiting.append(early)
         elif early.is_discontinuity:
             self._drop(Cause.DUPLICATE)
         else:
-            if origin.term > self.term:
-                self.term = origin.term
-                self._lineage.add(origin.term)
-                if len(self._lineage) > LINEAGE_MAX:
-                    self._lineage.remove(min(self._lineage))
+            self.term = max(self.term, origin.term)
             yield from self._place(early)
 
     def _place(self, early: Early) -> Iterator[Outcome]:
@@ -193,14 +178,18 @@ class SourceStream:
             if self._is_sequel(early) and (not self._is_sequel(known) or (early.after or 0) < (known.after or 0)):
                 known.after_term, known.after = early.after_term, early.after
 
+    def _is_kin(self, term: int) -> bool:
+        """Whether the numbers of a term are those of ours."""
+        return lineage(term) == lineage(self.term)
+
     def _is_sequel(self, early: Early) -> bool:
         """Whether its branch is continuous from a term whose numbers are those of ours."""
-        return early.after is not None and early.after_term in self._lineage
+        return early.after is not None and self._is_kin(early.after_term)
 
     def _is_next(self, early: Early) -> bool:
         if early.origin.message_sequence == self.number + 1:
             return True
-        return early.after is not None and early.after_term in self._lineage and early.after <= self.number
+        return early.after is not None and self._is_kin(early.after_term) and early.after <= self.number
 
     def _release(self, early: Early) -> Iterator[Outcome]:
         origin = early.origin
@@ -255,18 +244,17 @@ class SourceStream:
                 self._drop(Cause.DUPLICATE)
 
     def _can_be_filled(self, number: int) -> bool:
-        """Whether a branch may still bring what is missing before the message of this number."""
+        """Whether a branch may still bring what is missing before the message of this number: it is not there yet, or
+        has yet to come to this lineage."""
         return any(
-            branch.is_synchronised and branch.term in self._lineage and branch.number < number
+            branch.is_synchronised
+            and (branch.number < number if self._is_kin(branch.term) else branch.term < self.term)
             for branch in self.branches.values()
         )
 
     def _take_up_waiting(self) -> Iterator[Outcome]:
         """What waits, where it is known by now how its term follows ours."""
-        is_known = [
-            early.origin.term <= self.term or (self._is_sequel(early) and not early.is_discontinuity)
-            for early in self._waiting
-        ]
+        is_known = [early.origin.term <= self.term or self._is_kin(early.origin.term) for early in self._waiting]
         if any(is_known):
             known = [early for early, yes in zip(self._waiting, is_known, strict=True) if yes]
             self._waiting = [early for early, yes in zip(self._waiting, is_known, strict=True) if not yes]
@@ -317,12 +305,11 @@ class SourceStream:
 
     def _begin(self, term: int, number: int) -> None:
         self.term, self.number = term, number
-        self._lineage = {term}
         self.is_started = True
 
     def _keep(self, early: Early) -> None:
         if not early.is_kept:
-            early.message = _copy(early.message)
+            early.message = early.message.with_payload(bytes(early.message.payload))  # the datagram is used again
             early.is_kept = True
             self._counters.add("messages_held")
         self._kept_bytes += len(early.message.payload)
@@ -334,17 +321,3 @@ class SourceStream:
 
 def _number_of(origin: Origin) -> int:
     return origin.message_sequence
-
-
-def _copy(message: PacketMessage) -> PacketMessage:
-    """To keep, when the datagram that it lies in is used again."""
-    return PacketMessage(
-        message.topic,
-        bytes(message.payload),
-        message.model_id,
-        message.model_version,
-        message.flags,
-        message.extensions,
-        message.publisher_id,
-        message.sequence,
-    )

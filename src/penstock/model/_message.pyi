@@ -13,6 +13,7 @@ class RecordLayout:
 class Record:
     topic: str
     seq: int | None
+    source: Any
     @property
     def version(self) -> int: ...
     def __init__(self, layout: RecordLayout, data: Buffer, version: int | None = None) -> None: ...

@@ -97,6 +97,8 @@ cdef class Record:
     """The topic it came on; empty until a transport sets it."""
     cdef public object seq
     """Its sequence number on that stream; None until a transport sets it."""
+    cdef public object source
+    """Where in which source it came from, as a transport says; None until then."""
 
     def __cinit__(self, RecordLayout layout not None, data, version=None):
         PyObject_GetBuffer(data, &self.buffer, PyBUF_SIMPLE)

@@ -36,9 +36,9 @@ class Message(Record):
         return encode(self)
 
     def copy(self) -> "Message":
-        """A writable message of its own with the same bytes and the same topic and seq."""
+        """A writable message of its own with the same bytes and the same topic, seq and source."""
         copied = self.model.view(bytearray(self), self.version)
-        copied.topic, copied.seq = self.topic, self.seq
+        copied.topic, copied.seq, copied.source = self.topic, self.seq, self.source
         return copied
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint8_t, uint64_t
 
 from penstock.wire._codec cimport MessageView, PacketView
 from penstock.wire._datagrams cimport DatagramBatch
@@ -17,6 +17,9 @@ cdef class MessageBatch:
 
     cdef int check_current(self) except -1
     cdef PacketMessage read_message(self, Py_ssize_t index)
+
+    # Those of the messages from `first` to before `end` that are marked; `count` is how many.
+    cdef MessageBatch choose(self, const uint8_t *is_chosen, Py_ssize_t first, Py_ssize_t end, Py_ssize_t count)
 
 
 # The messages of some packets of a batch; both kinds of rows are numpy arrays, and `packet` and `message` their data.

@@ -2,16 +2,26 @@
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy
 
 import numpy
 
-from penstock.wire._codec cimport MessageView, PACKET_PUBLISHER_ID_AT, PACKET_SEQUENCE_AT, PacketView, load_u64
+from penstock.wire._codec cimport (
+    MessageView,
+    PACKET_EPOCH_AT,
+    PACKET_GROUP_AT,
+    PACKET_PUBLISHER_ID_AT,
+    PACKET_SEQUENCE_AT,
+    PacketView,
+    load_u32,
+    load_u64,
+)
 from penstock.wire._datagrams cimport DatagramBatch
 from penstock.wire._packet cimport PacketMessage, read_extensions
 
 from penstock.base.errors import LocalProtocolError
+from penstock.wire._batch import MESSAGE_DTYPE, PACKET_DTYPE
 
 
 cdef MessageBatch message_batch(
@@ -120,6 +130,24 @@ cdef class MessageBatch:
                     taken += 1
         return records if taken == self.message_count_ else records[:taken]
 
+    def select(self, is_chosen not None) -> MessageBatch:
+        """Those of the messages whose place in the array is true, in a batch that is good as long as this one."""
+        marks = numpy.ascontiguousarray(is_chosen, numpy.bool_).view(numpy.uint8)
+        if marks.shape != (self.message_count_,):
+            raise LocalProtocolError(f"{marks.shape} marks for {self.message_count_} messages")
+        cdef const uint8_t[::1] chosen = marks
+        if self.message_count_ == 0:
+            return self
+        return self.choose(&chosen[0], 0, self.message_count_, numpy.count_nonzero(marks))
+
+    def group_of(self, Py_ssize_t index) -> int:
+        """The group of the packet that brought a message."""
+        self.check_current()
+        if not 0 <= index < self.message_count_:
+            raise IndexError(f"the batch has no message {index}")
+        cdef const uint8_t *packet = self._datagrams.data + self.message[index].packet_index * self._datagrams.stride
+        return load_u32(packet + PACKET_GROUP_AT)
+
     def of_packet(self, Py_ssize_t index) -> list:
         """The messages of one packet, to keep."""
         self.check_current()
@@ -158,9 +186,54 @@ cdef class MessageBatch:
         message.payload = PyBytes_FromStringAndSize(<const char *>data + view.payload_offset, view.payload_size)
         message.publisher_id = load_u64(packet + PACKET_PUBLISHER_ID_AT)
         message.sequence = load_u64(packet + PACKET_SEQUENCE_AT)
+        message.epoch = load_u32(packet + PACKET_EPOCH_AT)
         message.flags = view.flags
         message.model_id = view.model_id
         message.model_version = view.model_version
         if view.extensions_size:
             message._extensions = read_extensions(data + view.extensions_offset, view.extensions_size)
         return message
+
+    cdef MessageBatch choose(self, const uint8_t *is_chosen, Py_ssize_t first, Py_ssize_t end, Py_ssize_t count):
+        self.check_current()
+        if count == self.message_count_:
+            return self
+        packet_rows = numpy.empty(max(self.packet_count_, 1), PACKET_DTYPE)
+        message_rows = numpy.empty(max(count, 1), MESSAGE_DTYPE)
+        cdef PacketView[::1] packets = packet_rows
+        cdef MessageView[::1] messages = message_rows
+        cdef Py_ssize_t packet_count = choose_rows(
+            self.packet, self.packet_count_, self.message, is_chosen, first, end, &packets[0], &messages[0]
+        )
+        return message_batch(
+            self._datagrams, packet_rows, message_rows, &packets[0], &messages[0], 0, packet_count, 0, count
+        )
+
+
+cdef Py_ssize_t choose_rows(
+    const PacketView *packets,
+    Py_ssize_t packet_count,
+    const MessageView *messages,
+    const uint8_t *is_chosen,
+    Py_ssize_t first,
+    Py_ssize_t end,
+    PacketView *packets_out,
+    MessageView *messages_out,
+) noexcept nogil:
+    """Copy the rows of the chosen messages, and of the packets that have some; returns how many packets."""
+    cdef Py_ssize_t index, each
+    cdef Py_ssize_t taken = 0
+    cdef Py_ssize_t packets_taken = 0
+    cdef Py_ssize_t before
+    for index in range(packet_count):
+        before = taken
+        for each in range(packets[index].message_start, packets[index].message_start + packets[index].count):
+            if first <= each < end and is_chosen[each]:
+                messages_out[taken] = messages[each]
+                taken += 1
+        if taken > before:
+            packets_out[packets_taken] = packets[index]
+            packets_out[packets_taken].message_start = <uint32_t>before
+            packets_out[packets_taken].count = <uint16_t>(taken - before)
+            packets_taken += 1
+    return packets_taken

@@ -6,6 +6,7 @@ cdef class PacketMessage:
     cdef readonly object payload
     cdef readonly uint64_t publisher_id
     cdef readonly uint64_t sequence # of the packet that brought it
+    cdef readonly uint32_t epoch    # of that packet
     cdef readonly int flags
     cdef readonly int model_id
     cdef readonly int model_version

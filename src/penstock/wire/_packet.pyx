@@ -51,6 +51,7 @@ cdef class PacketMessage:
         extensions = None,
         publisher_id = 0,
         sequence = 0,
+        epoch = 0,
     ):
         self.topic = topic
         self.payload = memoryview(payload).cast("B").toreadonly()
@@ -59,12 +60,27 @@ cdef class PacketMessage:
         self.flags = flags
         self.publisher_id = publisher_id
         self.sequence = sequence
+        self.epoch = epoch
         self._extensions = dict(extensions) if extensions else None
 
     @property
     def extensions(self) -> dict:
         """The bodies by type; of several of one type the last."""
         return {} if self._extensions is None else dict(self._extensions)
+
+    def with_payload(self, payload not None, flags = None) -> PacketMessage:
+        """The same message with this payload, and with these flags if any are given."""
+        cdef PacketMessage message = PacketMessage.__new__(PacketMessage)
+        message.topic = self.topic
+        message.payload = memoryview(payload).cast("B").toreadonly()
+        message.publisher_id = self.publisher_id
+        message.sequence = self.sequence
+        message.epoch = self.epoch
+        message.flags = self.flags if flags is None else flags
+        message.model_id = self.model_id
+        message.model_version = self.model_version
+        message._extensions = self._extensions
+        return message
 
     def __repr__(self) -> str:
         return f"PacketMessage({self.topic!r}, <{len(self.payload)} bytes>, flags={self.flags})"
@@ -203,6 +219,7 @@ cdef class Packet:
         message.model_version = view.model_version
         message.publisher_id = self._packet.publisher_id
         message.sequence = self._packet.sequence
+        message.epoch = self._packet.epoch
         if view.extensions_size:
             message._extensions = self.read_extensions(view.extensions_offset, view.extensions_size)
         return message

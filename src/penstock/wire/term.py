@@ -1,0 +1,73 @@
+"""Terms: who was the active adapter of a feed when a message got its number; the higher term counts.
+
+     31                   14 13       10 9          4 3         0
+    ┌───────────────────────┬───────────┬────────────┬───────────┐
+    │ generation            │ breaker   │ takeover   │ claimant  │
+    └───────────────────────┴───────────┴────────────┴───────────┘
+
+Every discontinuity begins a new generation, named after the adapter that announced it (the breaker). A backup that goes
+on seamlessly keeps both and counts the takeover. No term is claimed twice, because the claimant is part of it, and
+
+- generation and breaker together are the *lineage*: all synchronised messages of a lineage, whoever sent them, agree on
+  what a number stands for;
+- an announced discontinuity is higher than any seamless takeover that did not know of it, so a change of lineage never
+  goes unannounced.
+
+0 is no term.
+"""
+
+from typing import NamedTuple
+
+from penstock.base.errors import LimitError
+
+ADAPTERS_MAX = 16
+"""Adapters of one feed."""
+
+TAKEOVERS_MAX = 64
+"""Takeovers in a row without a discontinuity."""
+
+GENERATION_MAX = 2**18 - 1
+LINEAGE_SHIFT = 10
+
+
+class Term(NamedTuple):
+    """The parts of a term."""
+
+    generation: int
+    breaker: int
+    takeover: int
+    claimant: int
+
+    @staticmethod
+    def of(term: int) -> "Term":
+        return Term(term >> 14, term >> 10 & 0xF, term >> 4 & 0x3F, term & 0xF)
+
+    def __int__(self) -> int:
+        return self.generation << 14 | self.breaker << 10 | self.takeover << 4 | self.claimant
+
+    def __str__(self) -> str:
+        return f"{self.generation}.{self.breaker}.{self.takeover}.{self.claimant}"
+
+
+def lineage(term: int) -> int:
+    """Equal for terms whose numbers mean the same."""
+    return term >> LINEAGE_SHIFT
+
+
+def term_after_break(term: int, index: int) -> int:
+    """The term in which adapter `index` announces a discontinuity."""
+    generation = Term.of(term).generation + 1
+    if generation > GENERATION_MAX:
+        raise LimitError(
+            f"the feed has had {GENERATION_MAX} discontinuities: there is no higher term",
+            hint="stop all adapters, remove their term files and start again; subscribers must start again too",
+        )
+    return int(Term(generation, index, 0, index))
+
+
+def term_after_takeover(term: int, index: int) -> int | None:
+    """The term in which adapter `index` goes on seamlessly; None when only a discontinuity gives a higher one."""
+    known = Term.of(term)
+    if not known.generation or known.takeover + 1 >= TAKEOVERS_MAX:
+        return None
+    return int(Term(known.generation, known.breaker, known.takeover + 1, index))
