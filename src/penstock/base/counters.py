@@ -115,7 +115,6 @@ CATALOGUE = {
     "clock_samples": "Exchanges of timestamps that went into an estimate",
     "clock_jumps": "Times that a clock was seen to have been set, here or at the peer",
     "terms_claimed": "Times that an adapter became the active one of its feed, by reason",
-    "source_messages": "Messages of a source stream, each counted once",
     "source_duplicates": "Messages of a source stream that another line had brought before",
     "source_messages_lost": "Messages of a source stream that no line and no request brought, by cause",
     "source_resets": "Times that a source was seen to count anew without having said so",
