@@ -2,10 +2,11 @@
 
 import contextlib
 import gzip
+import threading
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
-from typing import IO, Annotated, Literal
+from typing import IO, Annotated
 
 import msgspec
 import typer
@@ -14,25 +15,21 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from penstock.base.errors import ConfigurationError
 from penstock.cli.channel import INTERFACE, FromStartOption, InterfaceOption
+from penstock.cli.clock import parse_address
 from penstock.cli.feedlisten import listen_mold, listen_soup
-from penstock.cli.feedplay import play_mold, play_soup
 from penstock.cli.feedreport import report_text
+from penstock.cli.feedsoup import play_soup
 from penstock.cli.interrupt import interruptible
 from penstock.feed.config import LineConfig
 from penstock.feed.formats import MoldUDP64
 from penstock.feed.formats.stream import ByteStream
 from penstock.feed.generator import GeneratorConfig, ItchGenerator
-from penstock.feed.history import Pace
 from penstock.feed.inspect import inspect
-from penstock.feed.mold_player import MoldPlayerConfig
+from penstock.feed.play_config import PlayerConfig
+from penstock.feed.player import MoldPlayer
 from penstock.feed.soup_client import SoupClientConfig
-from penstock.feed.soup_player import SoupPlayerConfig
 from penstock.feed.sources import guess_format, open_file
 from penstock.net.udp import Channel
-
-LINE_B = str(MoldPlayerConfig().line_b)
-
-Protocol = Literal["mold", "soup"]
 
 app = typer.Typer(no_args_is_help=True, help="Make, look into and play what an exchange would send.")
 
@@ -83,6 +80,71 @@ def _progress() -> Progress:
     return Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal)
 
 
+@app.command("play")
+def play(
+    lines: Annotated[
+        list[str] | None, typer.Argument(help="Where to send: GROUP:PORT of each line, like 239.255.10.1:26400.")
+    ] = None,
+    soup: Annotated[bool, typer.Option("--soup", help="Serve SoupBinTCP instead of sending MoldUDP64.")] = False,
+    file: Annotated[str, typer.Option(help="An ITCH file, plain or .gz; without it the day is made up.")] = "",
+    messages: MessagesOption = 1_000_000,
+    symbols: SymbolsOption = 1_000,
+    seed: SeedOption = 1,
+    speed: Annotated[float, typer.Option(min=0, help="Times the day's own speed; 0 as fast as possible.")] = 1.0,
+    rate: Annotated[float, typer.Option(min=0, help="Messages per second instead; 0 goes by --speed.")] = 0.0,
+    loss: Annotated[list[float] | None, typer.Option(min=0, max=1, help="Share lost on each line, in order.")] = None,
+    session: Annotated[str, typer.Option(help="The session's name, at most 10 letters.")] = "PENSTOCK",
+    interface: Annotated[str, typer.Option(help="Address of the interface to send on.")] = "127.0.0.1",
+    request_port: Annotated[
+        int, typer.Option("--port", "--request-port", min=0, max=65_535, help="Of requests, or of SoupBinTCP.")
+    ] = 0,
+    user: Annotated[str, typer.Option(help="Who may log in over SoupBinTCP; empty for anybody here.")] = "",
+    password_file: Annotated[str, typer.Option(help="A file with the password.")] = "",
+) -> None:
+    """Play a day as MoldUDP64 on one or more lines, and send again what somebody asks for; or over SoupBinTCP.
+
+    At the end of the day it says so and goes on answering requests; Ctrl-C ends it.
+    """
+    config = PlayerConfig(
+        protocol="soupbintcp" if soup else "moldudp64",
+        file=file,
+        generate=GeneratorConfig(seed=seed, symbols=symbols, messages=messages),
+        speed=speed,
+        rate=rate,
+        session=session,
+        lines=tuple(Channel.parse(line, interface=interface) for line in lines or ()),
+        loss=tuple(loss or ()),
+        seed=seed,
+        host=interface,
+        port=request_port,
+        username=user,
+        password_file=password_file,
+    )
+    if soup:
+        play_soup(config)
+        return
+    with interruptible() as interrupt, MoldPlayer(config) as player, _sent() as progress:
+        typer.echo(f"requests are taken at {interface}:{player.request_port}", err=True)
+        task = progress.add_task("sent", total=None)
+        stop = threading.Event()
+        thread = threading.Thread(target=player.run, args=(stop,), name="penstock-player")
+        thread.start()
+        while not interrupt.is_wanted and thread.is_alive():
+            thread.join(0.2)
+            progress.update(task, completed=player.next_sequence - 1)
+        stop.set()
+        thread.join()
+        sent, discarded = player.next_sequence - 1, player.counters["datagrams_discarded"]
+        answered = player.counters["source_requests_answered"]
+    typer.echo(f"{sent:,} messages sent, {discarded:,} datagrams left out on purpose, {answered:,} requests answered")
+
+
+def _sent() -> Progress:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.completed:,} messages sent"),)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
 @app.command("info")
 def info(
     file: Annotated[Path, typer.Argument(help="ITCH messages, text, or a capture (pcap, pcapng); compressed or not.")],
@@ -101,91 +163,30 @@ def info(
         raise typer.Exit(1)
 
 
-@app.command("play")
-def play(
-    file: Annotated[
-        Path | None, typer.Argument(help="ITCH messages, compressed or not; without it --generate.")
-    ] = None,
-    generated: Annotated[bool, typer.Option("--generate", help="Play a made-up day instead of a file.")] = False,
-    protocol: Annotated[
-        Protocol, typer.Option("--as", help="MoldUDP64 on lines A and B with a request server, or SoupBinTCP.")
-    ] = "mold",
-    speed: Annotated[float, typer.Option(min=0.0, help="So many times as fast as it happened.")] = 0.0,
-    rate: Annotated[float, typer.Option(min=0.0, help="So many messages per second.")] = 0.0,
-    flat_out: Annotated[bool, typer.Option("--flat-out", help="As fast as possible.")] = False,
-    session: Annotated[str, typer.Option(help="The session's name, at most ten letters.")] = "PENSTOCK",
-    line_a: Annotated[str, typer.Option(help="Group and port of line A.")] = str(MoldPlayerConfig().line_a),
-    line_b: Annotated[str, typer.Option(help="Group and port of line B; empty for none.")] = LINE_B,
-    interface: InterfaceOption = INTERFACE,
-    port: Annotated[int, typer.Option(min=-1, help="Of the request server or SoupBinTCP; 0 takes a free one.")] = -1,
-    user: Annotated[str, typer.Option(help="Who may log in, over SoupBinTCP.")] = SoupPlayerConfig().user,
-    password: Annotated[
-        str, typer.Option(envvar="PENSTOCK_FEED_PASSWORD", help="The password; better in the environment.")
-    ] = SoupPlayerConfig().password,
-    loss_a: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of line A's packets not to send.")] = 0.0,
-    loss_b: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of line B's packets not to send.")] = 0.0,
-    messages: MessagesOption = 1_000_000,
-    symbols: SymbolsOption = 1_000,
-    seed: SeedOption = 1,
-    linger: Annotated[float, typer.Option(min=0.0, help="Seconds to answer requests after the end.")] = 5.0,
-) -> None:
-    """Be the exchange: play a file or a made-up day to whoever listens. Nothing leaves this machine unless told.
-
-    A file is played at the speed at which it happened, a made-up day at 20,000 messages per second, unless told.
-    """
-    if (file is None) != generated:
-        raise ConfigurationError("play needs a file, or --generate, and not both")
-    if sum(map(bool, (speed, rate, flat_out))) > 1:
-        raise ConfigurationError("--speed, --rate and --flat-out exclude each other")
-    if not speed and not rate and not flat_out:
-        speed, rate = (0.0, 20_000.0) if generated else (1.0, 0.0)
-    pace = Pace(speed=speed, rate=rate)
-    made = GeneratorConfig(seed=seed, symbols=symbols, messages=messages) if generated else None
-    if protocol == "mold":
-        mold = MoldPlayerConfig(
-            session=session,
-            line_a=Channel.parse(line_a, interface=interface),
-            line_b=Channel.parse(line_b, interface=interface) if line_b else None,
-            request_host=interface,
-            request_port=MoldPlayerConfig().request_port if port < 0 else port,
-            loss_a=loss_a,
-            loss_b=loss_b,
-            seed=seed,
-        )
-        play_mold(mold, file, made, pace, linger)
-    else:
-        soup = SoupPlayerConfig(
-            session=session,
-            host=interface,
-            port=SoupPlayerConfig().port if port < 0 else port,
-            user=user,
-            password=password,
-        )
-        play_soup(soup, file, made, pace, linger)
-
-
 @app.command("listen")
 def listen(
-    protocol: Annotated[Protocol, typer.Option("--as", help="What is played: MoldUDP64 or SoupBinTCP.")] = "mold",
-    line_a: Annotated[str, typer.Option(help="Group and port of line A.")] = str(MoldPlayerConfig().line_a),
-    line_b: Annotated[str, typer.Option(help="Group and port of line B; empty for none.")] = LINE_B,
+    lines: Annotated[
+        list[str] | None, typer.Argument(help="GROUP:PORT of each line of MoldUDP64; none for SoupBinTCP.")
+    ] = None,
     interface: InterfaceOption = INTERFACE,
-    host: Annotated[str, typer.Option(help="Where requests are answered, or logins.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=-1, help="Its port.")] = -1,
-    user: Annotated[str, typer.Option(help="Who logs in, over SoupBinTCP.")] = SoupPlayerConfig().user,
+    server: Annotated[str, typer.Option(help="HOST:PORT where requests are answered, or logins.")] = "",
+    user: Annotated[str, typer.Option(help="Who logs in, over SoupBinTCP.")] = "",
     password: Annotated[
         str, typer.Option(envvar="PENSTOCK_FEED_PASSWORD", help="The password; better in the environment.")
-    ] = SoupPlayerConfig().password,
+    ] = "",
     from_start: FromStartOption = False,
     seconds: Annotated[float, typer.Option(min=0.0, help="End after so long; without it, with the session.")] = inf,
 ) -> None:
     """Take in what a player or an exchange sends, and say what came, what was lost and what was asked for."""
-    if protocol == "mold":
-        channels = [Channel.parse(text, interface=interface) for text in (line_a, line_b) if text]
-        requests = (host, MoldPlayerConfig().request_port if port < 0 else port)
+    address = parse_address(server) if server else None
+    if lines:
+        channels = [Channel.parse(line, interface=interface) for line in lines]
         config = LineConfig(join="start" if from_start else "live")
-        listen_mold(channels, MoldUDP64(), requests, config, seconds)
+        listen_mold(channels, MoldUDP64(), address, config, seconds)
+    elif address is None:
+        raise ConfigurationError("nothing to listen to", hint="name the lines, or a SoupBinTCP server by --server")
     else:
-        chosen = SoupPlayerConfig().port if port < 0 else port
+        host, port = address
         sequence = 1 if from_start else 0
-        listen_soup(SoupClientConfig(host=host, port=chosen, user=user, password=password, sequence=sequence), seconds)
+        login = SoupClientConfig(host=host, port=port, user=user, password=password, sequence=sequence)
+        listen_soup(login, seconds)

@@ -67,7 +67,7 @@ class Listened:
 
 
 def listen_mold(
-    channels: list[Channel], framing: DatagramFormat, requests: Address, config: LineConfig, seconds: float
+    channels: list[Channel], framing: DatagramFormat, requests: Address | None, config: LineConfig, seconds: float
 ) -> None:
     listened = Listened()
     start = time.monotonic()

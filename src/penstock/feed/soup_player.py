@@ -5,64 +5,47 @@ A driver: it has the sockets.
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from typing import Annotated, TypeAlias
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from typing import TypeAlias
 
-import msgspec
-
-from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, SystemClock
-from penstock.base.config import Config
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, ConnectionLostError
 from penstock.base.log import logger
-from penstock.feed.formats._framing import soup_data
+from penstock.feed.formats._framing import cut, soup_data
 from penstock.feed.formats.soup import NOT_AUTHORISED, NOT_AVAILABLE, SoupAccepted, SoupLogin
-from penstock.feed.history import History, Pace, Piece
+from penstock.feed.history import History
+from penstock.feed.pace import Pace
+from penstock.feed.play_config import PlayerConfig
+from penstock.feed.player import open_script
 from penstock.feed.soup import SOUP_CONFIG, SoupServerSession
 from penstock.net.config import StreamConfig
 from penstock.net.stream import StreamConnection, is_loopback
 from penstock.net.stream_server import StreamServer
 
 TURN_NS = 20 * NS_PER_MS
-PIECE_SIZE = 16 * 1024
+SEND_MESSAGES_MAX = 1_024
 
 log = logger("feed.soup_player")
 
 SoupConnection: TypeAlias = StreamConnection[bytes, SoupLogin]
 
 
-class SoupPlayerConfig(Config, frozen=True):
-    """Who may log in and what is kept. SoupBinTCP hides nothing on its way: use it on networks that are yours."""
-
-    session: Annotated[str, msgspec.Meta(min_length=1, max_length=10)] = "PENSTOCK"
-    host: str = "127.0.0.1"
-    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 7414
-    user: Annotated[str, msgspec.Meta(max_length=6)] = "demo"
-    password: Annotated[str, msgspec.Meta(max_length=10)] = "demo"
-    history_size_max: Annotated[int, msgspec.Meta(ge=0, le=2**36)] = 256 * 1024 * 1024
-    """Bytes of messages that are kept for replay; a client that falls behind farther is cut off."""
-
-    def __repr__(self) -> str:
-        return f"SoupPlayerConfig(session={self.session!r}, host={self.host!r}, port={self.port}, user={self.user!r})"
-
-
 class SoupPlayer(StreamServer):
-    """A server of one session: `async with`, then play()."""
+    """A server of one session: `async with`, then run(). Beyond this machine nobody gets in without a password.
+
+    SoupBinTCP hides nothing on its way: use it on networks that are yours.
+    """
 
     def __init__(
-        self,
-        config: SoupPlayerConfig | None = None,
-        *,
-        stream: StreamConfig = SOUP_CONFIG,
-        counters: Counters | None = None,
+        self, config: PlayerConfig, *, stream: StreamConfig = SOUP_CONFIG, counters: Counters | None = None
     ) -> None:
-        self.config = config or SoupPlayerConfig()
-        if not is_loopback(self.config.host) and self.config.password == SoupPlayerConfig().password:
-            raise ConfigurationError(
-                "choose a password", where=self.config.host, hint="everybody knows the default one"
-            )
-        self.counters = counters or Counters("soup_player")
-        self.history = History(self.config.history_size_max)
+        self.config = config
+        self.counters = counters or Counters("feed.player", node=config.name)
+        self.history = History(config.kept_bytes_max)
+        self._credentials = _credentials(config)
         self._news = asyncio.Event()
         self._is_ended = False
 
@@ -73,33 +56,38 @@ class SoupPlayer(StreamServer):
         super().__init__(
             connection,
             self._serve_one,
-            host=self.config.host,
-            port=self.config.port,
+            host=config.host,
+            port=config.port,
             config=stream,
             counters=self.counters,
             tls=None,
         )
 
-    async def play(
-        self, pieces: Iterable[Piece], pace: Pace, *, should_stop: Callable[[], bool] = lambda: False
-    ) -> int:
-        """Make messages available as they are due; returns how many."""
-        before = self.history.next_sequence
-        clock = SystemClock()
-        turn_ns = clock.now_ns() + TURN_NS
-        for piece in pieces:
-            now_ns = clock.now_ns()
-            due_ns = pace.due_ns(piece, now_ns)
-            while due_ns > clock.now_ns() and not should_stop():
-                await asyncio.sleep(min(due_ns - clock.now_ns(), TURN_NS) / NS_PER_SECOND)
-            if should_stop():
-                break
-            self.history.add(piece)
-            self._tell()
-            if now_ns >= turn_ns:
-                await asyncio.sleep(0)  # the clients' turn
-                turn_ns = clock.now_ns() + TURN_NS
-        return self.history.next_sequence - before
+    @property
+    def next_sequence(self) -> int:
+        """Of the next message."""
+        return self.history.next_sequence
+
+    async def run(self, should_stop: Callable[[], bool]) -> None:
+        """Play; at the end of the day tell whoever has everything, and go on serving until told to stop."""
+        with ExitStack() as files:
+            script = open_script(self.config, files)
+            pace = Pace(script, speed=self.config.speed, rate=self.config.rate, now_ns=time.monotonic_ns())
+            while not should_stop() and not pace.is_over:
+                now_ns = time.monotonic_ns()
+                if blocks := pace.due(now_ns):
+                    self.add(blocks)
+                await asyncio.sleep(min(pace.wait_ns(now_ns), TURN_NS) / NS_PER_SECOND)
+        self.end()
+        while not should_stop():
+            await asyncio.sleep(TURN_NS / NS_PER_SECOND)
+
+    def add(self, blocks: bytes) -> None:
+        """Make these messages available."""
+        count = sum(count for _, _, count in cut(blocks, len(blocks)))
+        self.history.add(blocks, count)
+        self.counters.add("source_messages_sent", count)
+        self._tell()
 
     def end(self) -> None:
         """Nothing more comes: clients that have everything are told that the session is over."""
@@ -112,7 +100,7 @@ class SoupPlayer(StreamServer):
 
     def _admit(self, login: SoupLogin) -> SoupAccepted | str:
         given = f"{login.user}\0{login.password}".encode()
-        if not hmac.compare_digest(given, f"{self.config.user}\0{self.config.password}".encode()):
+        if self._credentials is not None and not hmac.compare_digest(given, self._credentials):
             return NOT_AUTHORISED
         if login.session not in ("", self.config.session):
             return NOT_AVAILABLE
@@ -123,22 +111,34 @@ class SoupPlayer(StreamServer):
         return SoupAccepted(self.config.session, sequence)
 
     async def _serve_one(self, connection: SoupConnection) -> None:
-        async for piece in self._pieces_from(connection.peer.sequence, connection):
-            await connection.send(soup_data(piece.blocks))
-
-    async def _pieces_from(self, sequence: int, connection: SoupConnection) -> AsyncIterator[Piece]:
+        sequence = connection.peer.sequence
         while not connection.is_over:
             news = self._news
-            piece = self.history.find(sequence)
-            if piece is not None:
-                yield piece
-                sequence = piece.first_sequence + piece.count
+            blocks, next_sequence = self.history.find(sequence, SEND_MESSAGES_MAX)
+            if blocks:
+                await connection.send(soup_data(blocks))
+                sequence = next_sequence
             elif sequence < self.history.first_sequence:
                 raise ConnectionLostError(f"message {sequence} is no longer kept: the client is too slow")
             elif self._is_ended:
                 return
             else:
                 await _first_of(news.wait(), connection.receive())
+
+
+def _credentials(config: PlayerConfig) -> bytes | None:
+    """What a login has to say; None lets everybody on this machine in."""
+    if not config.username:
+        if not is_loopback(config.host):
+            what = "beyond this machine clients must have a password"
+            raise ConfigurationError(what, where=config.host, hint="give username and password_file")
+        return None
+    try:
+        with open(config.password_file, encoding="ascii") as file:
+            password = file.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"the password cannot be read: {error}", where=config.password_file) from None
+    return f"{config.username}\0{password}".encode()
 
 
 async def _first_of(*waits: Coroutine[None, None, object]) -> None:

@@ -26,7 +26,7 @@ from penstock.wire import Origin, Seal
 
 KEY_SIZE = 32
 TAG_SIZE = 16
-KEYS_MAX = 16
+KEYS_MAX = 256
 """Keys that a ring holds; the oldest are dropped."""
 SUBKEYS_MAX = 1_024
 COUNT_MAX = 2**48

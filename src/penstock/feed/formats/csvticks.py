@@ -10,7 +10,7 @@ LINE_SIZE_MAX = 16 * 1024
 
 
 class CsvTicks:
-    """The lines of a file in batches, numbered from 1; empty ones do not count. `damages` says what was wrong.
+    """The lines of a file in batches, numbered from 1; empty ones do not count. `damages` says what is wrong.
 
     With `has_header` the first line names the columns (`columns`) and is no message. A line that is too long is left
     out, told of, and has its number all the same.
