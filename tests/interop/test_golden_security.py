@@ -21,7 +21,7 @@ TOKEN = (
     "CDn0L8dNcPCQ"
 )
 PUBLIC_KEY = "A6EHv_POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg"
-SEALED = "4e370aee655b78942dc0bc8ae277ffbf6477862cfdb6b3"
+SEALED = "3038817821b777551b0ae4b45a3d4e07215c5cdf48fcfb"
 SECRET = b"an example, never to be used"
 VERIFIER = "scrypt:16384:8:1:AAECAwQFBgcICQoLDA0ODw:dtQED5P5ZWJ_JgfnwqLMix37wXbcOXSKtVmAh9MwP_o"
 PROOF = "2c5113f4cd95c76beb2605b2b99fcd8de8a1a55764477d1aaee10fa170031854"
@@ -84,9 +84,9 @@ def test_the_sealed_payload() -> None:
     subkey = hmac.digest(extracted, info + b"\1", "sha256")
     topic = b"md.us.eq.AAPL.quote"
     bound = struct.pack("<H", len(topic)) + topic + struct.pack("<HHBIIHQQ", 1, 2, 1, 9, 0x0102, 3, 100, 200)
-    nonce = struct.pack("<4xQ", 1)
+    nonce = bytes.fromhex("a1a2a3a4a5a6 010000000000")
     assert AESGCM(subkey).decrypt(nonce, bytes.fromhex(SEALED), bound) == b"payload"
-    sealer = Sealer(StreamKey("itch", 7, stream_key), 0x1122334455667788, 5)
+    sealer = Sealer(StreamKey("itch", 7, stream_key), 0x1122334455667788, 5, salt=nonce[:6])
     sealer.seal(b"first", topic=b"x")
     origin = Origin(9, 0x0102, 3, 1, 100, 200)
     sealed = sealer.seal(b"payload", topic=topic, model_id=1, model_version=2, origin=origin)
