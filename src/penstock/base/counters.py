@@ -66,6 +66,7 @@ CATALOGUE = {
     "messages_lost": "Messages known to be lost, by cause",
     "messages_merged": "Messages of redundant streams that were the first of their number",
     "messages_suppressed": "Messages of redundant streams that were not used, by cause",
+    "messages_dropped": "Messages that a client did not show to its application, by cause",
     "messages_held": "Messages held back until what was missing before them came from another stream",
     "discontinuities": "Times that the numbers of a source stream did not go on, by reason",
     "packets_lost": "Packets reported lost, by cause",
