@@ -4,8 +4,8 @@
                    TermPersisted, HealthMeasured, Promote, ReturnToService, Tick
                        ->  PublishConverted, Announce, SendPeer, PersistTerm, RoleChanged, SynchronisationChanged,
                            Paused, ServiceChanged
-    FeedAdapter:   SourceDatagram and all of the above but the first three
-                       ->  all of the above, RequestSource
+    FeedAdapter:   SourceDatagram, SourceDatagrams and all of the above
+                       ->  all of the above, RequestSource, LineChanged
 
 Instructions are carried out in their order. A PublishConverted must have been carried out before the next event is
 handled, because its memory is used again.
@@ -14,7 +14,6 @@ handled, because its memory is used again.
 from typing import Literal, TypeAlias
 
 import msgspec
-from typing_extensions import Buffer
 
 from penstock.base.core import Tick
 from penstock.convert import SourceBatch
@@ -22,6 +21,7 @@ from penstock.feed.health import Health
 from penstock.feed.messages import SyncMessage
 from penstock.middleware.batch import Packable
 from penstock.middleware.events import OutgoingMessage
+from penstock.wire import DatagramBatch
 
 Role: TypeAlias = Literal["active", "backup"]
 Reason: TypeAlias = Literal["start", "source_gap", "session", "promotion"]
@@ -36,8 +36,15 @@ class SourceDatagram(msgspec.Struct, frozen=True):
 
     stream_id: int
     line: int
-    data: Buffer
+    data: bytes
     receive_ns: int
+
+
+class SourceDatagrams(msgspec.Struct, frozen=True):
+    """The lines of a source stream brought many; `batch.socket(n)` is the line of each."""
+
+    stream_id: int
+    batch: DatagramBatch
 
 
 class SourceMessages(msgspec.Struct, frozen=True):
@@ -118,7 +125,7 @@ SyncEvent: TypeAlias = (
     | ReturnToService
     | Tick
 )
-AdapterEvent: TypeAlias = SourceDatagram | SyncEvent
+AdapterEvent: TypeAlias = SourceDatagram | SourceDatagrams | SyncEvent
 
 
 # Instructions
@@ -145,6 +152,14 @@ class RequestSource(msgspec.Struct, frozen=True):
     session: str
     first: int
     count: int
+
+
+class LineChanged(msgspec.Struct, frozen=True):
+    """A line of a source stream fell silent, or is back; said to the operator."""
+
+    stream_id: int
+    line: int
+    is_silent: bool
 
 
 class SendPeer(msgspec.Struct, frozen=True):
@@ -198,4 +213,4 @@ SyncInstruction: TypeAlias = (
     | Paused
     | ServiceChanged
 )
-AdapterInstruction: TypeAlias = SyncInstruction | RequestSource
+AdapterInstruction: TypeAlias = SyncInstruction | RequestSource | LineChanged

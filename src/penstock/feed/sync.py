@@ -15,7 +15,7 @@ a source stream stands for one content in all synchronised messages of a lineage
 Read follower.py for the comparison, membership.py and election.py for roles, repair.py for conversion states.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -118,10 +118,16 @@ class Synchroniser:
     # The core
 
     def handle(self, event: SyncEvent, now_ns: int) -> list[SyncInstruction]:
+        return self.handle_all([event], now_ns)
+
+    def handle_all(self, events: Iterable[SyncEvent], now_ns: int) -> list[SyncInstruction]:
+        """Several at once, whose instructions are carried out together."""
         for follower in self._streams.values():
             follower.flow.begin_event()
         role, term = self.role, self.term
-        instructions = self._take(event, now_ns)
+        instructions: list[SyncInstruction] = []
+        for event in events:
+            instructions += self._take(event, now_ns)
         instructions += self._work(now_ns)
         instructions += self._membership.elect(now_ns)
         if (self.role, self.term) != (role, term):

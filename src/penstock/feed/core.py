@@ -1,0 +1,119 @@
+"""The feed adapter's core: lines into source streams, source streams into application messages, in step with others.
+
+    adapter = FeedAdapter({1: arbiter}, {1: converter}, config, term=term_on_disk, now_ns=now_ns)
+    instructions = adapter.handle(SourceDatagrams(1, batch), now_ns)
+
+A source stream with lines has a LineArbiter; one without (a file, a TCP session, a contribution) comes as
+SourceMessages.
+
+While is_flowing(stream_id) a driver may do the work of most datagrams itself, without events:
+
+    ready = adapter.arbiters[1].cursor.take(batch, index, now_ns)
+    converted = adapter.converters[1].convert(ready)
+    ... publish it, and then, before anything else is handled:
+    adapter.handle(LaneAdvanced(1), now_ns)
+"""
+
+from collections.abc import Iterable, Mapping
+
+from penstock.base.core import Tick
+from penstock.base.counters import Counters
+from penstock.feed.config import SynchroniserConfig
+from penstock.feed.conversion import Conversion
+from penstock.feed.events import (
+    AdapterEvent,
+    AdapterInstruction,
+    LineChanged,
+    RequestSource,
+    SessionBegan,
+    SourceBroken,
+    SourceDatagram,
+    SourceDatagrams,
+    SourceMessages,
+    SyncEvent,
+)
+from penstock.feed.line_events import (
+    LineDatagram,
+    LineDatagrams,
+    LineHeard,
+    LineInstruction,
+    LineSilent,
+    RequestRetransmission,
+    SessionStarted,
+    SourceLost,
+    SourceReady,
+)
+from penstock.feed.lines import LineArbiter
+from penstock.feed.sync import Synchroniser
+
+
+class FeedAdapter:
+    """The core of one adapter; `converters` has all of its source streams, `arbiters` those that come over lines."""
+
+    def __init__(
+        self,
+        arbiters: Mapping[int, LineArbiter],
+        converters: Mapping[int, Conversion],
+        config: SynchroniserConfig,
+        *,
+        term: int,
+        now_ns: int,
+        counters: Counters | None = None,
+    ) -> None:
+        self.arbiters = arbiters
+        self.converters = converters
+        self.synchroniser = Synchroniser(config, converters, term=term, now_ns=now_ns, counters=counters)
+
+    def is_flowing(self, stream_id: int) -> bool:
+        """Whether the driver may convert and publish by itself what comes in order, and tell LaneAdvanced afterwards.
+
+        The answer may change with every event that is handled.
+        """
+        return self.synchroniser.is_flowing(stream_id)
+
+    def handle(self, event: AdapterEvent, now_ns: int) -> list[AdapterInstruction]:
+        instructions: list[AdapterInstruction] = []
+        events: list[SyncEvent] = []
+        match event:
+            case SourceDatagram(stream_id, line, data, receive_ns):
+                said = self.arbiters[stream_id].handle(LineDatagram(line, data, receive_ns), now_ns)
+                self._sort(stream_id, said, events, instructions)
+            case SourceDatagrams(stream_id, batch):
+                said = self.arbiters[stream_id].handle(LineDatagrams(batch), now_ns)
+                self._sort(stream_id, said, events, instructions)
+            case Tick():
+                for stream_id, arbiter in self.arbiters.items():
+                    self._sort(stream_id, arbiter.handle(event, now_ns), events, instructions)
+                events.append(event)
+            case _:
+                events.append(event)
+        if events:
+            instructions += self.synchroniser.handle_all(events, now_ns)
+        return instructions
+
+    def next_deadline_ns(self) -> int | None:
+        deadlines = [arbiter.next_deadline_ns() for arbiter in self.arbiters.values()]
+        deadlines.append(self.synchroniser.next_deadline_ns())
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def _sort(
+        self,
+        stream_id: int,
+        said: Iterable[LineInstruction],
+        events: list[SyncEvent],
+        instructions: list[AdapterInstruction],
+    ) -> None:
+        """What an arbiter says: some is for the synchroniser, some for the driver. That a session ended is known from
+        the next one's beginning."""
+        for each in said:
+            match each:
+                case SourceReady(batch):
+                    events.append(SourceMessages(stream_id, batch))
+                case SourceLost(first, last):
+                    events.append(SourceBroken(stream_id, first, last))
+                case SessionStarted(name, first):
+                    events.append(SessionBegan(stream_id, name, first))
+                case RequestRetransmission(session, first, count):
+                    instructions.append(RequestSource(stream_id, session, first, count))
+                case LineSilent(line) | LineHeard(line):
+                    instructions.append(LineChanged(stream_id, line, isinstance(each, LineSilent)))
