@@ -31,6 +31,7 @@ CODES = {
     "shared-memory": "SharedMemoryError",
     "simulation": "SimulationError",
     "state-image": "StateImageError",
+    "table": "TableError",
     "topic": "TopicError",
     "unreachable": "UnreachableError",
     "credentials-expired": "CredentialsExpiredError",

@@ -39,6 +39,21 @@ class Cause(StrEnum):
     RESTARTED = "restarted"
     EXPIRED = "expired"
     FRAGMENT = "fragment"
+    # what is wrong with a source message
+    NUMBER = "number"
+    RANGE = "range"
+    MISSING = "missing"
+    ENUMERATION = "enumeration"
+    TEXT = "text"
+    FUNCTION = "function"
+    VALUE = "value"
+    STATE_LIMIT = "state_limit"
+    # source messages about what was never received
+    UNKNOWN_ORDER = "unknown_order"
+    UNKNOWN_TRADE = "unknown_trade"
+    UNKNOWN_INSTRUMENT = "unknown_instrument"
+    DUPLICATE_ORDER = "duplicate_order"
+    EXCESS = "excess"
     # a clean end
     GOODBYE = "goodbye"
     # why a connection was refused or ended
@@ -64,6 +79,11 @@ CATALOGUE = {
     "messages_published": "Messages accepted from the application",
     "messages_delivered": "Messages handed to the application",
     "messages_lost": "Messages known to be lost, by cause",
+    "source_messages": "Source messages taken by a converter, by type",
+    "source_messages_malformed": "Source messages that could not be converted, by cause",
+    "source_messages_unmatched": "Source messages about what the converter does not know, by cause",
+    "source_messages_repeated": "Source messages that had been converted before",
+    "messages_converted": "Application messages made from source messages, by output",
     "messages_merged": "Messages of redundant streams that were the first of their number",
     "messages_suppressed": "Messages of redundant streams that were not used, by cause",
     "messages_held": "Messages held back until what was missing before them came from another stream",
@@ -119,7 +139,7 @@ class Counters:
         self.component = component
         self.labels = labels
         self._values: dict[tuple[str, str], int] = {}
-        self._watched: list[tuple[str, Callable[[], int]]] = []
+        self._watched: list[tuple[str, str, Callable[[], int]]] = []
 
     def add(self, name: str, amount: int = 1, cause: str = "") -> None:
         key = (name, cause)
@@ -129,11 +149,11 @@ class Counters:
             _check_name(name)
             self._values[key] = amount
 
-    def watch(self, name: str, value: Callable[[], int]) -> None:
+    def watch(self, name: str, value: Callable[[], int], cause: str = "") -> None:
         """Something on the hot path counts by itself: ask it whenever the counter is read. What it says comes on top
         of what was added, and of what others say."""
         _check_name(name)
-        self._watched.append((name, value))
+        self._watched.append((name, cause, value))
 
     def __getitem__(self, name: str) -> int:
         """The counter's value, summed over its causes."""
@@ -146,9 +166,9 @@ class Counters:
         """For readers in other threads. A list of the items would not do: making it allocates, which may start a
         garbage collection and let another thread in; copying a dictionary does not."""
         values = self._values.copy()
-        for name, value in self._watched:
+        for name, cause, value in self._watched:
             if counted := value():
-                values[name, ""] = values.get((name, ""), 0) + counted
+                values[name, cause] = values.get((name, cause), 0) + counted
         return values.items()
 
     def __iter__(self) -> Iterator[tuple[str, str, int]]:

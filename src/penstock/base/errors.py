@@ -42,6 +42,12 @@ class ModelError(PenstockError):
     code = "model"
 
 
+class TableError(ConfigurationError):
+    """A converter table or a source format cannot be used."""
+
+    code = "table"
+
+
 class TopicError(PenstockError):
     """A topic or an interest is not well formed."""
 

@@ -1,10 +1,31 @@
 """Conversion: source messages of any feed into application messages, as a converter table says.
 
 A table is compiled to a plan; the same compiled code runs it for one message and for a batch. It knows nothing of
-sockets, lines or subscribers (that is penstock.feed).
+sockets, lines or subscribers (that is penstock.feed). Read table.py first, then converter.py; docs/converting.md is
+the tables' language.
 """
 
+from penstock.convert._converted import Converted
 from penstock.convert._source import SourceBatch
+from penstock.convert.checkpoint import Checkpoint
+from penstock.convert.converter import Converter
+from penstock.convert.format import SourceFormat
+from penstock.convert.functions import converter_function
+from penstock.convert.plan import Plan
 from penstock.convert.state import ConversionState, StateImage, StateLimits
+from penstock.convert.table import ConverterTable, shipped_tables
 
-__all__ = ["ConversionState", "SourceBatch", "StateImage", "StateLimits"]
+__all__ = [
+    "Checkpoint",
+    "ConversionState",
+    "Converted",
+    "Converter",
+    "ConverterTable",
+    "Plan",
+    "SourceBatch",
+    "SourceFormat",
+    "StateImage",
+    "StateLimits",
+    "converter_function",
+    "shipped_tables",
+]

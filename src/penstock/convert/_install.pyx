@@ -409,6 +409,7 @@ cdef int image_install(State *state, object chunks) except -1:
     move_kept(fresh, state, has)
     free(has)
     fresh.images_begun = state.images_begun
+    fresh.installs = state.installs + 1
     memcpy(fresh.images, state.images, sizeof(state.images))
     memcpy(fresh.refused, state.refused, sizeof(state.refused))
     state_empty(state)

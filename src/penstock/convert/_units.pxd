@@ -205,6 +205,7 @@ cdef struct Limits:
 cdef struct State:
     uint64_t digest
     uint64_t images_begun
+    uint64_t installs # how often an image became this state: what was derived from instruments is void then
     uint64_t seed
     uint64_t counts[4] # instruments, orders, levels, trades: in the order of Limit
     uint64_t refused[4]

@@ -1,0 +1,1 @@
+"""Compiled only: see _values.pxd."""

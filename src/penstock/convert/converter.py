@@ -1,0 +1,126 @@
+"""Converter: the conversion of one source stream, deterministic from its first message on.
+
+    converter = Converter(ConverterTable.load("itch").compile(), stream_id=1, trading_date=date(2019, 1, 30))
+    converted = converter.convert(batch)
+
+The same source messages from the same state give the same messages with the same numbers, however they are cut into
+batches. Nothing here reads a clock; when a message was received goes into receive_time and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from functools import partial
+from typing import Any
+
+from penstock.base import log
+from penstock.base.counters import Counters
+from penstock.base.errors import LocalProtocolError
+from penstock.convert import _program as c
+from penstock.convert._converted import Converted
+from penstock.convert._converter import ConverterKernel
+from penstock.convert._program import FAULT_CAUSES
+from penstock.convert.plan import Plan
+from penstock.convert.state import ConversionState, StateLimits
+
+CHECKPOINT_INTERVAL = 1_024
+"""Source messages from one checkpoint to the next."""
+
+SESSION_SIZE = 16
+"""Bytes of a session's name."""
+
+_log = log.logger("convert")
+
+
+class Converter(ConverterKernel):
+    """Owns a ConversionState and the numbering of one source stream. One thread at a time.
+
+    `trading_date` is the day whose midnight the feed's times count from, for feeds that send no dates. `seed` is the
+    state's. What was malformed, unknown or repeated is in `counters`.
+    """
+
+    plan: Plan
+    state: ConversionState
+    counters: Counters
+
+    def __new__(
+        cls,
+        plan: Plan,
+        stream_id: int,
+        *,
+        trading_date: date | None = None,
+        limits: StateLimits | None = None,
+        seed: int = 0,
+        checkpoint_interval: int = CHECKPOINT_INTERVAL,
+    ) -> Converter:
+        state = ConversionState(limits, seed)
+        report = partial(_report, plan, stream_id)
+        made: Converter = super().__new__(cls, plan, stream_id, state, checkpoint_interval, report)
+        made.plan = plan
+        made.state = state
+        made.counters = _counters(made)
+        if trading_date is not None:
+            state.set_session("", plan.midnight_ns(trading_date))
+        made._enter_references()
+        return made
+
+    def image(self, wanted: Callable[[str], bool] | None = None) -> Converted:
+        """What a late subscriber needs of every instrument, as the table's [[image]] says, for the topics `wanted`.
+
+        Its numbers are that of the last message it includes; it is its own, unlike what convert() returns.
+        """
+        return self.image_of(wanted)
+
+    def new_session(self, name: str, trading_date: date | None = None) -> None:
+        """The day rolls over: books and statistics begin anew, source sequence numbers as well; message numbers go on.
+
+        Without a trading date, times go on counting from the midnight there was.
+        """
+        if len(name.encode()) > SESSION_SIZE:
+            raise LocalProtocolError(f"the session {name!r} has more than {SESSION_SIZE} bytes")
+        _, day_ns, _ = self.state.session()
+        self.state.new_day()
+        self.state.set_session(name, day_ns if trading_date is None else self.plan.midnight_ns(trading_date))
+        self.skip_to(0)
+
+    def _enter_references(self) -> None:
+        """Instruments whose keys the reference file knows."""
+        for reference in self.plan.symbology.references.values():
+            if reference.key is not None:
+                symbol, round_lot = self.plan.symbology.describe(reference.symbol.encode())
+                number = self.state.instrument(symbol.rstrip(b"\0").decode(), reference.key)
+                self.state.refer(number, venue=self.plan.venue, round_lot=round_lot)
+
+
+def _counters(converter: Converter) -> Counters:
+    counters = Counters("converter", stream=str(converter.stream_id), table=converter.plan.name)
+    for number, name in enumerate(converter.plan.messages):
+        counters.watch("source_messages", partial(converter.taken_of, number), name)
+    for number, output in enumerate(converter.plan.outputs):
+        counters.watch("messages_converted", partial(converter.emitted_of, number), output.name)
+    for fault, cause in FAULT_CAUSES.items():
+        name = "source_messages_malformed" if fault <= c.FAULT_LIMIT else "source_messages_unmatched"
+        counters.watch(name, partial(converter.faults_of, fault), cause)
+    counters.watch("source_messages_repeated", converter.repeated_count)
+    return counters
+
+
+def _report(
+    plan: Plan,
+    stream_id: int,
+    cause: str,
+    count: int,
+    route: int,
+    sequence: int,
+    offset: int,
+    size: int,
+    excerpt: bytes,
+    reason: Any,
+) -> None:
+    fields = {"stream": stream_id, "cause": str(cause), "count": count, "source_sequence": sequence}
+    if route >= 0:
+        fields["message"] = plan.messages[route]
+    if reason is not None:
+        fields["error"] = repr(reason)
+    _log.warning("malformed", **fields, offset=offset, size=size, excerpt=excerpt.hex())

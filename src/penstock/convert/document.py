@@ -1,0 +1,56 @@
+"""What a converter table's TOML document may say; plan.py gives it its meaning and refuses what contradicts itself."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from penstock.base.config import Config
+
+Name = Annotated[str, Meta(min_length=1, max_length=64)]
+Step = dict[str, Any]
+MapValue = str | int | list[str]
+
+
+class InstrumentDocument(Config, frozen=True):
+    """How a source message tells its instrument: `key` is a field (a locate code, or the symbol itself), `symbol` the
+    field with the symbol. A message that has both makes an unknown instrument known."""
+
+    key: Name
+    symbol: Name
+
+
+class SymbolsDocument(Config, frozen=True):
+    """From the venue's symbol to the venue-independent one: first `same_as` and the reference file, then the suffixes.
+
+    `suffixes` exchange the end of a symbol, the longest first. `topic` exchanges characters in topics only.
+    """
+
+    suffixes: dict[str, str] = msgspec.field(default_factory=dict)
+    same_as: dict[str, str] = msgspec.field(default_factory=dict)
+    topic: dict[Annotated[str, Meta(min_length=1, max_length=1)], str] = msgspec.field(default_factory=dict)
+    file: str = ""
+
+
+class OutputDocument(Config, frozen=True):
+    """An application message: its model, where it goes, and the fields that are the same wherever it is emitted."""
+
+    model: Name
+    topic: Annotated[str, Meta(min_length=1)]
+    fields: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+
+
+class TableDocument(Config, frozen=True):
+    name: Name
+    format: Name
+    message: dict[str, list[Step]]
+    description: str = ""
+    venue: Annotated[str, Meta(max_length=4)] = ""
+    timezone: str = "UTC"
+    event_time: str = "constant(0)"
+    instrument: InstrumentDocument | None = None
+    symbols: SymbolsDocument = SymbolsDocument()
+    map: dict[Name, dict[str, MapValue]] = msgspec.field(default_factory=dict)
+    bits: dict[Name, dict[str, MapValue]] = msgspec.field(default_factory=dict)
+    output: dict[Name, OutputDocument] = msgspec.field(default_factory=dict)
+    image: list[Step] = msgspec.field(default_factory=list)

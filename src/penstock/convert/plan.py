@@ -1,0 +1,138 @@
+"""A plan: a converter table, compiled. Immutable, and shared by as many converters as there are source streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from penstock.base.errors import TableError
+from penstock.convert._program import Program
+from penstock.convert.compiler import MessageCompiler, Shared
+from penstock.convert.document import Step, TableDocument
+from penstock.convert.format import SourceFormat
+from penstock.convert.names import guess
+from penstock.convert.output import OutputPlan
+from penstock.convert.registers import Code, Op
+from penstock.convert.symbols import Symbology
+from penstock.convert.targets import VERBS
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a Converter runs. `messages` and `outputs` are in the order of the program's numbers for them."""
+
+    name: str
+    venue: str
+    program: Program
+    messages: tuple[str, ...]
+    outputs: tuple[OutputPlan, ...]
+    topics: tuple[str, ...]
+    symbology: Symbology
+    timezone: ZoneInfo
+
+    def midnight_ns(self, trading_date: date) -> int:
+        """Midnight of the trading date where the venue is, in nanoseconds since 1970 UTC."""
+        midnight = datetime(trading_date.year, trading_date.month, trading_date.day, tzinfo=self.timezone)
+        return round(midnight.timestamp()) * 1_000_000_000
+
+    def topics_of(self, symbol: bytes) -> list[bytes]:
+        """One topic per pattern, for an instrument; `symbol` is the state's."""
+        level = self.symbology.topic_level(symbol)
+        venue = self.venue.encode()
+        return [pattern.encode().replace(b"{symbol}", level).replace(b"{venue}", venue) for pattern in self.topics]
+
+
+def compile_plan(document: TableDocument, source: SourceFormat, where: str, directory: Path) -> Plan:
+    """`directory` is where the table's own files are."""
+    shared = Shared(document, source)
+    steps = steps_by_message(document, source, where)
+    ops: list[Op] = []
+    routes = []
+    for message in source.messages.values():
+        code = MessageCompiler(shared, message).compile(steps[message.name]) if steps[message.name] else Code()
+        start = len(ops)
+        middle = start + len(code.values)
+        ops += code.values
+        ops += _moved(code.steps, middle)
+        routes.append((message.key, start, middle, len(ops), message.size_min, message.size_max, message.columns))
+    image_start = len(ops)
+    if document.image:
+        image = [(f"{where}: image[{index}]", step) for index, step in enumerate(document.image)]
+        code = _image(shared, image)
+        ops += _moved(code.steps, image_start)
+    place = source.type_field
+    at = -1 if place is None else (place.at if place.column is None else place.column) or 0
+    program = Program(
+        ops=ops,
+        routes=routes,
+        outputs=[
+            (bytes(each.blank), each.model.id, each.model.version, each.topic_kind, each.is_about_instrument)
+            for each in shared.outputs
+        ],
+        maps=shared.maps,
+        functions=tuple(shared.functions),
+        image=(image_start, len(ops)),
+        layout=source.layout,
+        separator=source.separator,
+        type_place=(at, (place.size or 0) if place is not None else 0),
+    )
+    return Plan(
+        name=document.name,
+        venue=document.venue,
+        program=program,
+        messages=tuple(source.messages),
+        outputs=tuple(shared.outputs),
+        topics=tuple(shared.topics),
+        symbology=Symbology.of(document.symbols, directory, where),
+        timezone=_timezone(document.timezone, where),
+    )
+
+
+def steps_by_message(document: TableDocument, source: SourceFormat, where: str) -> dict[str, list[tuple[str, Step]]]:
+    """Each message's steps with the place of each; a key of the table may name several messages."""
+    found: dict[str, list[tuple[str, Step]]] = {name: [] for name in source.messages}
+    named: set[str] = set()
+    for key, steps in document.message.items():
+        for name in (each.strip() for each in key.split(",")):
+            here = f"{where}: message.{name}"
+            if name not in found:
+                hint = guess(name, found)
+                raise TableError(f"format {source.name!r} has no message {name!r}", where=here, hint=hint)
+            if name in named:
+                raise TableError("is there twice", where=here)
+            named.add(name)
+            found[name] = [(f"{here}[{index}]", step) for index, step in enumerate(steps)]
+    return found
+
+
+def _image(shared: Shared, steps: list[tuple[str, Step]]) -> Code:
+    for where, step in steps:
+        if "emit" not in step:
+            what = "do" if step.get("do") in VERBS else "this"
+            raise TableError(f"an image only emits, {what} is not for it", where=where)
+    code = MessageCompiler(shared, None).compile(steps)
+    if code.values:
+        # constants that go through functions: before the steps, as in a message
+        code.steps[:0] = code.values
+        code.steps = [_shifted(each, len(code.values)) for each in code.steps]
+    return code
+
+
+def _moved(steps: list[Op], by: int) -> list[Op]:
+    """Steps that jump know their target from the first of them; in the program it counts from its start."""
+    return [_shifted(each, by) for each in steps]
+
+
+def _shifted(step: Op, by: int) -> Op:
+    return step._replace(offset=step.offset + by) if step.is_jump else step
+
+
+def _timezone(name: str, where: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise TableError(
+            f"there is no time zone {name!r}", where=f"{where}: timezone", hint="like America/New_York"
+        ) from None
