@@ -252,6 +252,8 @@ def test_a_message_that_went_out_under_another_number_is_a_duplicate() -> None:
         ("", "start", "tuesday", [1]),
         ("monday", "promotion", "monday", []),
         ("", "promotion", "monday", []),
+        ("monday", "session", "monday", []),
+        ("monday", "promotion", "", []),
     ],
 )
 def test_a_new_session_counts_its_source_messages_anew(

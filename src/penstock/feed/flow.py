@@ -93,10 +93,13 @@ class StreamFlow:
     def take(self, batch: SourceBatch) -> list[SyncInstruction]:
         if self.is_straight():
             return self._convert(batch)
-        gone = self.held.add(batch)
+        self.held.add(batch)
+        if self.mode is Mode.FLOWING:
+            return self.drain()
+        gone = self.held.shrink()
         if gone is not None:
             self._overflow(*gone)
-        return self.drain()
+        return []
 
     def drain(self) -> list[SyncInstruction]:
         """Convert what is held, as far as that is allowed."""

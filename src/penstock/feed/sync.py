@@ -163,7 +163,7 @@ class Synchroniser:
             case TermPersisted(term):
                 return self._membership.persist_done(term, now_ns)
             case HealthMeasured(health):
-                self._membership.health = health
+                self._membership.score = health.score()
                 return []
             case Promote():
                 return self._membership.promote(now_ns)
@@ -221,7 +221,7 @@ class Synchroniser:
 
     def _begin_session(self, event: SessionBegan) -> list[SyncInstruction]:
         follower = self._streams[event.stream_id]
-        if self.role == "backup" or follower.flow.session is None:
+        if self.role == "backup":
             return follower.begin_session(event.name, event.first)
         if follower.flow.session == event.name:
             return []

@@ -287,8 +287,8 @@ class SourceStream(SourceCursor):
     def _adopt_announced(self, early: Early) -> Discontinuity:
         origin = early.origin
         note = DiscontinuityNote.decode(early.message.payload)
-        is_same_session = note.session == self._session if self._session else note.reason != "start"
-        if note.reason == "session" or not is_same_session:
+        are_known = note.session and self._session  # two adapters may announce one session
+        if note.session != self._session if are_known else note.reason in ("start", "session"):
             self.has_position = False
         self._session = note.session or self._session
         self._begin(origin.term, origin.message_sequence)

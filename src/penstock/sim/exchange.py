@@ -108,10 +108,14 @@ class Exchange:
         self.faults = [msgspec.structs.replace(plant.options.lines) for _ in plant.adapters]
         self._is_resting = False
 
+    def open(self) -> None:
+        """Heartbeats, so that everybody knows where the day begins."""
+        for stream_id in self.logs:
+            self._beat(stream_id)
+
     def start(self) -> None:
         for stream_id in self.logs:
             self._work(stream_id)
-            self._beat(stream_id)
 
     def rest(self) -> None:
         """Say nothing more; heartbeats go on."""

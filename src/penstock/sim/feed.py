@@ -34,6 +34,7 @@ from penstock.sim.randomness import SeededRandomness
 from penstock.sim.world import World
 
 STEP_NS = 20 * NS_PER_MS
+SETTLE_NS = 400 * NS_PER_MS
 
 
 class FeedPlantOptions(msgspec.Struct, kw_only=True):
@@ -67,9 +68,9 @@ class FeedPlantOptions(msgspec.Struct, kw_only=True):
             adapters=pick.between(2, 4),
             subscribers=pick.between(1, 2),
             streams=pick.choose([1, 1, 2]),
-            messages_per_s=pick.choose([60, 200, 500]),
+            messages_per_s=pick.choose([50, 150, 400]),
             sync=SynchroniserConfig(
-                state_interval_ms=pick.choose([5, 20]),
+                state_interval_ms=pick.choose([15, 40]),
                 checkpoint_interval=pick.choose([8, 32, 1_024]),
                 checkpoints_max=pick.choose([2, 64]),
                 active_lost_ms=100,
@@ -87,7 +88,7 @@ class FeedPlantOptions(msgspec.Struct, kw_only=True):
                 image_timeout_ms=100,
             ),
             line=LineConfig(
-                join="start",
+                join=pick.choose(["live", "start"]),
                 gap_wait_us=1_000,
                 request_retry_ms=5,
                 request_attempts_max=6 if is_mild else pick.choose([0, 2, 6]),
@@ -183,6 +184,7 @@ class FeedPlant:
             subscriber.start()
         for adapter in self.adapters:
             adapter.start()
+        self.exchange.open()
         self.run(2 * self.options.sync.startup_ms * NS_PER_MS)
         self.exchange.start()
         self.faults.start()
@@ -197,14 +199,14 @@ class FeedPlant:
     def finish(self) -> None:
         """End the faults, let an operator help where that is the policy, work on, let it settle, and judge."""
         self.faults.stop()
-        self.run(NS_PER_SECOND // 2)
+        self.run(SETTLE_NS)
         for adapter in self.adapters:
             adapter.handle(ReturnToService())
         if not any(self._is_active(adapter) for adapter in self.adapters):
             self.adapters[-1].handle(Promote())
-        self.run(NS_PER_SECOND)
+        self.run(SETTLE_NS)
         self.exchange.rest()
-        self.run(NS_PER_SECOND)
+        self.run(2 * SETTLE_NS)
         for checker in self.checkers:
             checker.finish()
 

@@ -2,8 +2,8 @@
 
 NumberChecker        in a lineage one number stands for one content, whoever sends it (SYNC-2); what a converter that
                      missed nothing made, where nothing was announced to be missing
-TermChecker          no two adapters are active in one term, terms are on the disk before they are used, and who hears of
-                     a higher term steps down
+TermChecker          no two adapters are active in one term, terms are on the disk before they are used, and who hears
+                     of a higher term steps down
 PromotionChecker     nobody goes on seamlessly with another conversion state
 StoryChecker         each subscriber gets every message once and in order, or is told
 LosslessChecker      where nothing worse happens than the death of active adapters with synchronised backups, nothing is
@@ -117,7 +117,7 @@ class TermChecker(FeedChecker):
     def __init__(self, plant: "FeedPlant") -> None:
         super().__init__(plant)
         self._actives: dict[int, tuple[str, int]] = {}
-        self._heard: dict[str, tuple[int, int]] = {}
+        self._heard: dict[tuple[str, int], tuple[int, int]] = {}
 
     def role_changed(self, adapter: "AdapterNode", change: RoleChanged) -> None:
         if change.role != "active":
@@ -136,16 +136,16 @@ class TermChecker(FeedChecker):
 
     def heard(self, adapter: "AdapterNode", message: SyncMessage) -> None:
         term = getattr(message, "term", 0)
-        if term > self._heard.get(adapter.name, (0, 0))[0]:
-            self._heard[adapter.name] = (term, self.plant.world.now_ns())
+        who = (adapter.name, adapter.incarnation)
+        if term > self._heard.get(who, (0, 0))[0]:
+            self._heard[who] = (term, self.plant.world.now_ns())
 
     def step(self) -> None:
         now_ns = self.plant.world.now_ns()
         for adapter in self.plant.adapters:
             process = adapter.process()
-            term, heard_ns = self._heard.get(adapter.name, (0, 0))
+            term, heard_ns = self._heard.get((adapter.name, adapter.incarnation), (0, 0))
             if process is None:
-                self._heard.pop(adapter.name, None)
                 continue
             synchroniser = process.feed.synchroniser
             since_ns = now_ns - max(heard_ns, adapter.stalled_until_ns)

@@ -1,5 +1,6 @@
 """When and how a feed is hurt, all from the seed."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -130,7 +131,12 @@ class FeedFaultSchedule:
         self._log(f"adapter {one} is alone")
         for other in others:
             self._plant.peers.cut(one, other)
-        self._after_a_while(lambda: [self._plant.peers.mend(one, other) for other in others])
+
+        def mend() -> None:
+            for other in others:
+                self._plant.peers.mend(one, other)
+
+        self._after_a_while(mend)
 
     def _cut_output(self) -> None:
         adapter = self._randomness.choose(self._plant.adapters)
@@ -158,13 +164,18 @@ class FeedFaultSchedule:
         for index in indexes:
             faults = self._plant.exchange.faults[index]
             faults.loss, faults.answers = 0.8, False
-        self._world.after(
-            self._randomness.below(OUTAGE_NS_MAX // 2), lambda: [self._calm_lines(index) for index in indexes]
-        )
+
+        def calm() -> None:
+            for index in indexes:
+                self._calm_lines(index)
+
+        self._world.after(self._randomness.below(OUTAGE_NS_MAX // 2), calm)
 
     def _calm_lines(self, index: int) -> None:
-        before = self._plant.options.lines if self._is_running else msgspec.structs.replace(
-            self._plant.options.lines, loss=0.0
+        before = (
+            self._plant.options.lines
+            if self._is_running
+            else msgspec.structs.replace(self._plant.options.lines, loss=0.0)
         )
         faults = self._plant.exchange.faults[index]
         faults.loss, faults.answers = before.loss, before.answers
@@ -174,8 +185,7 @@ class FeedFaultSchedule:
         one = self._randomness.below(count)
         return one, (one + 1 + self._randomness.below(count - 1)) % count
 
-    def _after_a_while(self, action: object) -> None:
-        assert callable(action)
+    def _after_a_while(self, action: Callable[[], None]) -> None:
         self._world.after(self._randomness.below(OUTAGE_NS_MAX), action)
 
     def _log(self, what: str) -> None:

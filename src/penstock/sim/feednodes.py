@@ -77,7 +77,7 @@ class AdapterProcess:
                 return [*self.publisher.handle(event, now_ns)]
             case Tick():
                 out = self._publish(self.feed.handle(event, now_ns), now_ns)
-                return out + [*self.publisher.handle(event, now_ns)]
+                return [*out, *self.publisher.handle(event, now_ns)]
             case SourceDatagram(stream_id, line, data, receive_ns):
                 said = self.feed.arbiters[stream_id].handle(LineDatagram(line, data, receive_ns), now_ns)
                 return self._take_lines(stream_id, said, now_ns)
@@ -171,9 +171,7 @@ class AdapterNode(Node):
         converters = {
             each: self.plant.market.converter(each, config.checkpoint_interval) for each in self.plant.stream_ids
         }
-        feed = FeedAdapter(
-            arbiters, converters, config, term=self.persisted, now_ns=now_ns, counters=self.counters
-        )
+        feed = FeedAdapter(arbiters, converters, config, term=self.persisted, now_ns=now_ns, counters=self.counters)
         publisher = Publisher(self.index + 1, self.incarnation, options.publisher, self.counters)
         self.run(AdapterProcess(self, feed, publisher))
         network, incarnation = self.plant.network, self.incarnation

@@ -63,7 +63,7 @@ class PeerLinks:
         self._try_later(_ends(one, other))
 
     def heal(self) -> None:
-        for one, other in list(self._cut):
+        for one, other in sorted(self._cut):
             self.mend(one, other)
 
     def started(self, index: int) -> None:
@@ -84,10 +84,13 @@ class PeerLinks:
             return
         channel.is_broken = True
         channel.open_ends.discard(-1 if gone is None else gone)
-        for end in list(channel.open_ends):
-            self._world.after(self._randomness.below(notice_ns), lambda end=end: self._notice(ends, channel, end))
+        for end in sorted(channel.open_ends):
+            self._notice_later(ends, channel, end, self._randomness.below(notice_ns))
         if not channel.open_ends:
             self._close(ends, channel)
+
+    def _notice_later(self, ends: Ends, channel: _Channel, end: int, delay_ns: int) -> None:
+        self._world.after(delay_ns, lambda: self._notice(ends, channel, end))
 
     def _notice(self, ends: Ends, channel: _Channel, end: int) -> None:
         if end not in channel.open_ends:
