@@ -44,3 +44,12 @@ def soak() -> bool:
 def project() -> Path:
     """The root of the checkout."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def samples(project: Path) -> Path:
+    """Real market data, which is not part of the checkout but may lie beside it."""
+    found = project.parent / "shared" / "data"
+    if not found.is_dir():
+        pytest.skip("the real samples are not here: they would be in ../shared/data")
+    return found

@@ -1,18 +1,32 @@
 """`penstock admin`: run the stream administration server, make credentials, check policies, and operate it."""
 
+import signal
+import sys
+import threading
+from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
+import msgspec
 import typer
 
-from penstock.base.clock import random_bytes
-from penstock.base.errors import ConfigurationError
+from penstock.admin import AdminConfig
+from penstock.admin.driver import AdminServer
+from penstock.base.clock import NS_PER_SECOND, random_bytes
+from penstock.base.errors import ConfigurationError, ConnectionLostError, PenstockError
+from penstock.base.log import logger
+from penstock.cli.interrupt import interruptible
 from penstock.net.secret import write_private
 from penstock.security import Policy, PrivateKey
 from penstock.security.client import AdminClient
+from penstock.security.operating import AuditEntry
 from penstock.security.policy import NAME
 from penstock.security.proof import SALT_SIZE, SecretVerifier
 
+POLL_SECONDS = 0.1
+
+log = logger("admin")
 app = typer.Typer(help="Who may see what: run the administration server and operate it.", no_args_is_help=True)
 client_app = typer.Typer(help="Make credentials for clients.", no_args_is_help=True)
 policy_app = typer.Typer(help="Check and exchange the policy.", no_args_is_help=True)
@@ -59,6 +73,100 @@ def policy_check(path: Annotated[Path, typer.Argument(metavar="FILE", help="The 
             typer.echo(f"  {grant.action} {grant.pattern}{delay}")
 
 
+@policy_app.command("set")
+def policy_set(
+    connect: Url,
+    credentials: CredentialsFile,
+    path: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Without it the server reads its own.")] = None,
+) -> None:
+    """Exchange the policy of a running server; subscriptions that it does not allow end at once."""
+    text = None if path is None else read_policy(path).text
+    with AdminClient.connect(connect, credentials) as client:
+        answer = client.set_policy(text)
+    typer.echo(f"{answer.clients} clients, {len(answer.revoked)} subscriptions ended")
+
+
+@app.command("serve")
+def serve(
+    config: Annotated[Path | None, typer.Option("--config", help="The server's configuration (TOML).")] = None,
+    policy: Annotated[Path | None, typer.Option("--policy", help="The policy, without a configuration.")] = None,
+    directory: Annotated[Path, typer.Option(help="Where the state is kept, without a configuration.")] = Path("admin"),
+    port: Annotated[int | None, typer.Option(min=0, max=65_535, help="TCP port; 0 takes a free one.")] = None,
+) -> None:
+    """Run the administration server until Ctrl-C; SIGHUP has it read its policy file again."""
+    if (config is None) == (policy is None):
+        raise ConfigurationError("give either --config or --policy", hint="docs/administration.md has an example")
+    settings = AdminConfig(directory=str(directory), policy=str(policy)) if config is None else AdminConfig.load(config)
+    if port is not None:
+        settings = msgspec.structs.replace(settings, port=port)
+    wakened = threading.Event()
+    hangups: list[int] = []
+
+    def on_hangup(number: int, frame: FrameType | None) -> None:
+        hangups.append(number)
+
+    before = signal.signal(signal.SIGHUP, on_hangup)
+    try:
+        with AdminServer(settings) as server, interruptible() as interrupt:
+            typer.echo(f"{server.role} on {server.url}, Ctrl-C stops it")
+            sys.stdout.flush()
+            while not interrupt.is_wanted and server.is_running:
+                wakened.wait(POLL_SECONDS)
+                if hangups:
+                    hangups.clear()
+                    _reload(server)
+            if not interrupt.is_wanted:
+                raise ConnectionLostError("the server ended by itself", hint="its log says why")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@app.command("revoke")
+def revoke(
+    name: ClientName,
+    reason: Annotated[str, typer.Option(help="Told to the client and written down.")],
+    connect: Url,
+    credentials: CredentialsFile,
+    topic: Annotated[list[str] | None, typer.Option(help="Only these topics; can be given several times.")] = None,
+) -> None:
+    """Take topics away from a client, everything unless told; it stops receiving and hears why."""
+    with AdminClient.connect(connect, credentials) as client:
+        answer = client.revoke(name, reason, topic or [">"])
+    typer.echo(f"{len(answer.subscriptions)} subscriptions ended")
+
+
+@app.command("restore")
+def restore(name: ClientName, connect: Url, credentials: CredentialsFile) -> None:
+    """Take back every revocation of a client."""
+    with AdminClient.connect(connect, credentials) as client:
+        client.restore(name)
+
+
+@app.command("audit")
+def audit(
+    connect: Url,
+    credentials: CredentialsFile,
+    after: Annotated[int, typer.Option(min=0, help="Only lines with higher numbers.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")] = False,
+) -> None:
+    """Show the audit log: who asked for what, and what was refused."""
+    with AdminClient.connect(connect, credentials) as client:
+        while entries := (page := client.audit(after)).entries:
+            for entry in entries:
+                typer.echo(msgspec.json.encode(entry) if json else _audit_line(entry))
+            after = page.next_after
+
+
+@app.command("promote")
+def promote(
+    connect: Url, credentials: CredentialsFile, reason: Annotated[str, typer.Option(help="Written down.")]
+) -> None:
+    """Make a standby the primary; the old primary follows it when it comes back."""
+    with AdminClient.connect(connect, credentials) as client:
+        answer = client.promote(reason)
+    typer.echo(f"{answer.node} is {answer.role} of generation {answer.generation}")
+
+
 @app.command("status")
 def status(connect: Url, credentials: CredentialsFile) -> None:
     """Show the server's role and generation, its adapters and how many subscriptions there are."""
@@ -78,6 +186,21 @@ def read_policy(path: Path) -> Policy:
         raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError:
         raise ConfigurationError("is not UTF-8 text", where=str(path)) from None
+
+
+def _reload(server: AdminServer) -> None:
+    try:
+        server.reload_policy()
+    except PenstockError as error:
+        log.error("policy_refused", reason=str(error))
+
+
+def _audit_line(entry: AuditEntry) -> str:
+    time = datetime.fromtimestamp(entry.time_ns // NS_PER_SECOND, UTC)
+    code = f" [{entry.code}]" if entry.code else ""
+    who = entry.client or "somebody"
+    did = f"{who} {entry.address} {entry.action} {entry.outcome}{code}"
+    return f"{entry.number:6} {time:%Y-%m-%d %H:%M:%S} {did} {entry.detail}"
 
 
 def _check_name(name: str) -> None:

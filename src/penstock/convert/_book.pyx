@@ -1,7 +1,6 @@
 """Price levels come, change and go; _book.pxd describes them."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport realloc
 from libc.string cimport memmove
 
 from penstock.convert._image cimport unit_touch
@@ -18,6 +17,7 @@ from penstock.convert._units cimport (
     digest_add,
     is_size,
     level_mix,
+    pool_grow,
     unit_of_instrument,
 )
 
@@ -63,7 +63,10 @@ cdef Answer ladder_insert(State *state, Ladder *ladder, uint32_t index, int64_t 
         return STATE_REFUSED
     if ladder.count == ladder.room:
         room = 2 * ladder.room if ladder.room else ROOM_FIRST
-        levels = <LevelRow *>realloc(ladder.levels, room * sizeof(LevelRow))
+        levels = <LevelRow *>pool_grow(
+            state.pool, ladder.levels, ladder.room * sizeof(LevelRow), ladder.count * sizeof(LevelRow),
+            room * sizeof(LevelRow),
+        )
         if levels is NULL:
             state.refused[LIMIT_LEVELS] += 1
             return STATE_REFUSED

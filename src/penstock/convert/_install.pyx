@@ -58,6 +58,7 @@ from penstock.convert._units cimport (
     UNIT_SHARDS,
     is_size,
     level_mix,
+    pool_take,
     position_mix,
     reference_mix,
     session_mix,
@@ -274,12 +275,12 @@ cdef int read_ladder(
     cdef uint64_t index
     if count == 0:
         return 0
-    ladder.levels = <LevelRow *>malloc(count * LEVEL_SIZE)
+    ladder.levels = <LevelRow *>pool_take(fresh.pool, count * LEVEL_SIZE)
     if ladder.levels is NULL:
         raise MemoryError
-    memcpy(ladder.levels, data, count * LEVEL_SIZE)
-    ladder.count = <uint32_t>count
     ladder.room = <uint32_t>count
+    ladder.count = <uint32_t>count
+    memcpy(ladder.levels, data, count * LEVEL_SIZE)
     fresh.counts[LIMIT_LEVELS] += count
     for index in range(count):
         level = &ladder.levels[index]
@@ -303,7 +304,7 @@ cdef int read_log(State *fresh, uint32_t number, const uint8_t *data, uint64_t s
     owner.is_log_ascending = True
     if count == 0:
         return 0
-    owner.trades = <TradeRow *>malloc(size)
+    owner.trades = <TradeRow *>pool_take(fresh.pool, size)
     if owner.trades is NULL:
         raise MemoryError
     memcpy(owner.trades, data, size)
@@ -392,7 +393,7 @@ cdef int image_install(State *state, object chunks) except -1:
     cdef uint8_t *has
     if body.instrument_count > state.limits.counts[LIMIT_INSTRUMENTS]:
         raise wrong(f"there is no room for {body.instrument_count} instruments", "image")
-    fresh = state_open(&state.limits, state.seed)
+    fresh = state_open(&state.limits, state.seed, state.pool)
     fresh.counts[LIMIT_INSTRUMENTS] = body.instrument_count
     has = <uint8_t *>malloc(unit_count(fresh))
     try:
@@ -403,7 +404,7 @@ cdef int image_install(State *state, object chunks) except -1:
         check_whole(fresh, state, body, has)
     except BaseException:
         free(has)
-        state_close(fresh)
+        state_close(fresh, True)
         raise
     images_end(state)
     move_kept(fresh, state, has)

@@ -1,15 +1,17 @@
 """Orders come, shrink, move and go; _orders.pxd describes them."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from penstock.convert._book cimport DEPTH_NONE, level_add, level_take
 from penstock.convert._image cimport unit_touch
 from penstock.convert._units cimport (
     LIMIT_ORDERS,
+    Ladder,
     PRICE_NONE,
     SHARDS,
+    SIDE_ASK,
+    SIDE_BID,
     STATE_DUPLICATE,
     STATE_INVALID,
     STATE_OK,
@@ -19,11 +21,15 @@ from penstock.convert._units cimport (
     digest_add,
     is_size,
     order_mix,
+    pool_give,
+    pool_take,
+    prefetch,
     unit_of_shard,
 )
 
 cdef enum:
     SLOTS_FIRST = 16
+    PREFETCH_MAX = 64
 
 
 # Shards
@@ -51,24 +57,24 @@ cdef OrderRow *shard_free_slot(const State *state, const Shard *shard, uint64_t 
 cdef bint shard_make_room(State *state, Shard *shard) noexcept nogil:
     """One more order would fit; False without memory."""
     cdef OrderRow *before = shard.slots
-    cdef uint64_t slots = <uint64_t>shard.mask + 1, slot
+    cdef uint64_t slots = <uint64_t>shard.mask + 1, slots_wanted = 2 * slots, slot
     if before is NULL:
-        shard.slots = <OrderRow *>calloc(SLOTS_FIRST, sizeof(OrderRow))
-        shard.mask = SLOTS_FIRST - 1 if shard.slots is not NULL else 0
-        return shard.slots is not NULL
-    if 4 * (<uint64_t>shard.count + 1) <= 3 * slots:
+        slots_wanted = SLOTS_FIRST
+    elif 4 * (<uint64_t>shard.count + 1) <= 3 * slots:
         return True
-    if slots >= <uint64_t>1 << 31:
+    if slots_wanted >> 31:
         return False
-    shard.slots = <OrderRow *>calloc(2 * slots, sizeof(OrderRow))
+    shard.slots = <OrderRow *>pool_take(state.pool, slots_wanted * sizeof(OrderRow))
     if shard.slots is NULL:
         shard.slots = before
         return False
-    shard.mask = <uint32_t>(2 * slots - 1)
-    for slot in range(slots):
-        if before[slot].shares:
-            shard_free_slot(state, shard, before[slot].reference)[0] = before[slot]
-    free(before)
+    memset(shard.slots, 0, slots_wanted * sizeof(OrderRow))
+    shard.mask = <uint32_t>(slots_wanted - 1)
+    if before is not NULL:
+        for slot in range(slots):
+            if before[slot].shares:
+                shard_free_slot(state, shard, before[slot].reference)[0] = before[slot]
+        pool_give(state.pool, before, slots * sizeof(OrderRow))
     return True
 
 
@@ -218,6 +224,45 @@ cdef Answer order_replace(
     return answer
 
 
+# Ahead of time: each step needs what the step before has fetched, so the steps go over all orders one after another
+
+
+cdef void orders_prefetch(const State *state, const uint64_t *references, uint32_t count) noexcept nogil:
+    cdef const Shard *shard
+    cdef const OrderRow *row
+    cdef uint32_t index, each, found = 0
+    cdef uint32_t places[PREFETCH_MAX]
+    count = min(count, PREFETCH_MAX)
+    for index in range(count):
+        shard = &state.shards[shard_of(references[index])]
+        if shard.slots is not NULL:
+            prefetch(&shard.slots[slot_of(state, shard, references[index])])
+    for index in range(count):
+        row = order_find(state, references[index])
+        if row is not NULL:
+            prefetch(&state.instruments[row.place >> 1])
+            places[found] = row.place
+            found += 1
+    for each in range(found):
+        ladder_prefetch(&state.instruments[places[each] >> 1].sides[places[each] & 1])
+
+
+cdef void books_prefetch(const State *state, const uint32_t *instruments, uint32_t count) noexcept nogil:
+    cdef uint32_t index
+    for index in range(count):
+        prefetch(&state.instruments[instruments[index]])
+    for index in range(count):
+        ladder_prefetch(&state.instruments[instruments[index]].sides[SIDE_BID])
+        ladder_prefetch(&state.instruments[instruments[index]].sides[SIDE_ASK])
+
+
+cdef inline void ladder_prefetch(const Ladder *ladder) noexcept nogil:
+    """The best levels: the last two cache lines of the ladder."""
+    if ladder.count:
+        prefetch(&ladder.levels[ladder.count - 1])
+        prefetch(&ladder.levels[ladder.count - min(ladder.count, <uint32_t>4)])
+
+
 # All at once
 
 
@@ -227,7 +272,7 @@ cdef void orders_clear(State *state) noexcept nogil:
     cdef uint32_t number
     for number in range(SHARDS):
         shard = &state.shards[number]
-        free(shard.slots)
+        pool_give(state.pool, shard.slots, (<uint64_t>shard.mask + 1) * sizeof(OrderRow))
         state.digest -= shard.unit.digest
         shard.slots = NULL
         shard.mask = 0

@@ -136,11 +136,11 @@ cdef class StateKernel:
         limits.counts[LIMIT_ORDERS] = orders
         limits.counts[LIMIT_LEVELS] = levels
         limits.counts[LIMIT_TRADES] = trades
-        self.state = state_open(&limits, seed)
+        self.state = state_open(&limits, seed, NULL)
 
     def __dealloc__(self):
         if self.state is not NULL:
-            state_close(self.state)
+            state_close(self.state, False)
 
     # What there is
 

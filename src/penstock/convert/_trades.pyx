@@ -1,7 +1,6 @@
 """Trades are counted, taken back and corrected; _trades.pxd describes them."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 from penstock.convert._image cimport images_end, unit_touch
@@ -20,6 +19,8 @@ from penstock.convert._units cimport (
     TRADE_NOT_VOLUME,
     digest_add,
     is_size,
+    pool_give,
+    pool_grow,
     statistics_mix,
     trade_mix,
     unit_of_instrument,
@@ -87,14 +88,17 @@ cdef int64_t statistics_turnover(const StatisticsRow *row, uint32_t decimals) no
 # The log
 
 
-cdef bint log_make_room(Instrument *owner) noexcept nogil:
+cdef bint log_make_room(State *state, Instrument *owner) noexcept nogil:
     cdef uint32_t room = 2 * owner.trade_room if owner.trade_room else ROOM_FIRST
     cdef TradeRow *trades
     if owner.trade_count < owner.trade_room:
         return True
     if owner.trade_room >> 30:
         return False
-    trades = <TradeRow *>realloc(owner.trades, room * sizeof(TradeRow))
+    trades = <TradeRow *>pool_grow(
+        state.pool, owner.trades, owner.trade_room * sizeof(TradeRow), owner.trade_count * sizeof(TradeRow),
+        room * sizeof(TradeRow),
+    )
     if trades is NULL:
         return False
     owner.trades = trades
@@ -111,7 +115,7 @@ cdef Answer trade_add(
     cdef uint64_t before
     if not is_size(size) or price == PRICE_NONE() or conditions & TRADE_BROKEN:
         return STATE_INVALID
-    if state.counts[LIMIT_TRADES] >= state.limits.counts[LIMIT_TRADES] or not log_make_room(owner):
+    if state.counts[LIMIT_TRADES] >= state.limits.counts[LIMIT_TRADES] or not log_make_room(state, owner):
         state.refused[LIMIT_TRADES] += 1
         return STATE_REFUSED
     # the log is not touched: an image knows how long it was, and what was in it stays
@@ -224,7 +228,7 @@ cdef void trades_roll_over(State *state) noexcept nogil:
     images_end(state)
     for instrument in range(<uint32_t>state.counts[LIMIT_INSTRUMENTS]):
         owner = &state.instruments[instrument]
-        free(owner.trades)
+        pool_give(state.pool, owner.trades, owner.trade_room * sizeof(TradeRow))
         owner.trades = NULL
         owner.trade_count = 0
         owner.trade_room = 0

@@ -12,8 +12,21 @@ cdef extern from "penstock/convert/mix.h" nogil:
     uint64_t MIX_SHARD
     uint64_t mix_fold(uint64_t a, uint64_t b)
     uint64_t mix_row(uint64_t key, const void *row, size_t words)
+    void prefetch(const void *address)
     void wide_add(uint64_t *low, uint64_t *high, int64_t price, uint64_t size)
     int64_t wide_divide(uint64_t low, uint64_t high, int64_t divisor)
+
+
+cdef extern from "penstock/convert/pool.h" nogil:
+    ctypedef struct Pool:
+        pass
+    void *pool_map(size_t size)
+    void pool_unmap(void *memory, size_t size)
+    size_t pool_size(size_t size)
+    void *pool_take(Pool *pool, size_t size)
+    void pool_give(Pool *pool, void *block, size_t size)
+    void *pool_grow(Pool *pool, void *block, size_t size, size_t used, size_t size_wanted)
+    void pool_close(Pool *pool)
 
 
 cpdef enum:
@@ -153,17 +166,18 @@ cdef struct Ladder: # one side of a book, the best level last
     uint32_t room
 
 
-cdef struct Instrument:
+cdef struct Instrument: # four cache lines; what changes with every order is in the first
     Unit unit
     Unit log_unit
     Ladder sides[2]
-    StatisticsRow statistics
     PositionRow position
+    StatisticsRow statistics
     ReferenceRow reference
     TradeRow *trades
     uint32_t trade_count
     uint32_t trade_room
-    bint is_log_ascending # each trade id is above the one before, so it can be found by halving
+    uint64_t is_log_ascending # each trade id is above the one before, so it can be found by halving
+    uint64_t reserved
 
 
 cdef struct Shard:
@@ -210,6 +224,7 @@ cdef struct State:
     uint64_t counts[4] # instruments, orders, levels, trades: in the order of Limit
     uint64_t refused[4]
     Limits limits
+    Pool *pool # of rows; shared while an image is being installed
     Instrument *instruments
     uint32_t *by_symbol # open addressing; a number + 1, 0 is free
     uint32_t *by_locate
@@ -289,7 +304,8 @@ cdef inline uint32_t unit_count(const State *state) noexcept nogil:
     return UNIT_INSTRUMENTS + 2 * <uint32_t>state.counts[LIMIT_INSTRUMENTS]
 
 
-cdef State *state_open(const Limits *limits, uint64_t seed) except NULL
+# Without a pool the state gets its own, which state_close() closes.
+cdef State *state_open(const Limits *limits, uint64_t seed, Pool *pool) except NULL
 cdef void state_empty(State *state) noexcept nogil
-cdef void state_close(State *state) noexcept nogil
+cdef void state_close(State *state, bint is_pool_shared) noexcept nogil
 cdef Unit *unit_at(State *state, uint32_t number) noexcept nogil

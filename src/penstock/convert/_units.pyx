@@ -6,9 +6,10 @@ from libc.stdlib cimport calloc, free
 assert sizeof(SessionRow) == SESSION_SIZE and sizeof(OrderRow) == ORDER_SIZE and sizeof(LevelRow) == LEVEL_SIZE
 assert sizeof(TradeRow) == TRADE_SIZE and sizeof(ReferenceRow) == REFERENCE_SIZE
 assert sizeof(StatisticsRow) == STATISTICS_SIZE and sizeof(PositionRow) == POSITION_SIZE
+assert sizeof(Instrument) == 256
 
 
-cdef State *state_open(const Limits *limits, uint64_t seed) except NULL:
+cdef State *state_open(const Limits *limits, uint64_t seed, Pool *pool) except NULL:
     """An empty state; close it with state_close(). Room for all instruments is reserved at once, so they never move."""
     cdef State *state = <State *>calloc(1, sizeof(State))
     cdef uint64_t slots = 64
@@ -19,11 +20,12 @@ cdef State *state_open(const Limits *limits, uint64_t seed) except NULL:
     state.limits = limits[0]
     state.seed = seed
     state.lookup_mask = slots - 1
-    state.instruments = <Instrument *>calloc(limits.counts[LIMIT_INSTRUMENTS], sizeof(Instrument))
+    state.pool = pool if pool is not NULL else <Pool *>calloc(1, sizeof(Pool))
+    state.instruments = <Instrument *>pool_map(limits.counts[LIMIT_INSTRUMENTS] * sizeof(Instrument))
     state.by_symbol = <uint32_t *>calloc(slots, sizeof(uint32_t))
     state.by_locate = <uint32_t *>calloc(slots, sizeof(uint32_t))
-    if state.instruments is NULL or state.by_symbol is NULL or state.by_locate is NULL:
-        state_close(state)
+    if state.pool is NULL or state.instruments is NULL or state.by_symbol is NULL or state.by_locate is NULL:
+        state_close(state, pool is not NULL)
         raise MemoryError
     state.session_unit.digest = session_mix(&state.session)
     state.digest = state.session_unit.digest
@@ -31,21 +33,29 @@ cdef State *state_open(const Limits *limits, uint64_t seed) except NULL:
 
 
 cdef void state_empty(State *state) noexcept nogil:
-    """Give back everything but the state itself; images must have been closed before."""
-    cdef uint64_t index
+    """Give back everything but the state itself and its pool; images must have been closed or moved before."""
+    cdef Instrument *instrument
+    cdef Shard *shard
+    cdef uint64_t index, side
     for index in range(state.counts[LIMIT_INSTRUMENTS]):
-        free(state.instruments[index].sides[SIDE_BID].levels)
-        free(state.instruments[index].sides[SIDE_ASK].levels)
-        free(state.instruments[index].trades)
+        instrument = &state.instruments[index]
+        for side in range(2):
+            pool_give(state.pool, instrument.sides[side].levels, instrument.sides[side].room * sizeof(LevelRow))
+        pool_give(state.pool, instrument.trades, instrument.trade_room * sizeof(TradeRow))
     for index in range(SHARDS):
-        free(state.shards[index].slots)
-    free(state.instruments)
+        shard = &state.shards[index]
+        pool_give(state.pool, shard.slots, (<uint64_t>shard.mask + 1) * sizeof(OrderRow))
+    pool_unmap(state.instruments, state.limits.counts[LIMIT_INSTRUMENTS] * sizeof(Instrument))
     free(state.by_symbol)
     free(state.by_locate)
 
 
-cdef void state_close(State *state) noexcept nogil:
-    state_empty(state)
+cdef void state_close(State *state, bint is_pool_shared) noexcept nogil:
+    if state.pool is not NULL:
+        state_empty(state)
+        if not is_pool_shared:
+            pool_close(state.pool)
+            free(state.pool)
     free(state)
 
 

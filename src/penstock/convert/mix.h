@@ -1,4 +1,4 @@
-/* What a digest is made of, and sums wider than 64 bits.
+/* What a digest is made of, sums wider than 64 bits, and other things that C has and Cython has not.
  *
  * A row of the conversion state is mixed to 64 bits; the digest is the sum of its rows' mixes, so that a row can be
  * taken out again by subtraction and the order in which rows came does not matter. docs/protocol/state-image.md has
@@ -37,6 +37,8 @@ static inline uint64_t mix_row(uint64_t key, const void *row, size_t words) {
     if (index < words) mixed = mix_fold(mix_word(bytes, index) ^ MIX_FIRST, mixed);
     return mix_fold(mixed ^ MIX_SECOND, MIX_LAST);
 }
+
+static inline void prefetch(const void *address) { __builtin_prefetch(address); }
 
 /* Adds price × size to the 128-bit sum. */
 static inline void wide_add(uint64_t *low, uint64_t *high, int64_t price, uint64_t size) {

@@ -2,6 +2,36 @@
 
 from typing import NamedTuple
 
+import numpy
+
+PRICE_NONE = -(2**63)
+LOCATE_NONE = 2**64 - 1
+
+ORDER_DTYPE = numpy.dtype(
+    [("reference", "<u8"), ("price", "<i8"), ("shares", "<u8"), ("place", "<u4"), ("participant", "<u4")]
+)
+LEVEL_DTYPE = numpy.dtype([("price", "<i8"), ("size", "<u8"), ("count", "<u4"), ("reserved", "<u4")])
+TRADE_DTYPE = numpy.dtype(
+    [
+        ("trade_id", "<u8"), ("price", "<i8"), ("size", "<u8"), ("event_ns", "<i8"), ("conditions", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)  # fmt: skip
+SESSION_DTYPE = numpy.dtype([("name", "S16"), ("day_ns", "<i8"), ("phase", "<u8")])
+INSTRUMENT_DTYPE = numpy.dtype(
+    [
+        ("symbol", "S16"), ("venue", "S4"), ("round_lot", "<u4"), ("locate", "<u8"), ("flags", "<u4"),
+        ("status", "u1"), ("restrictions", "u1"), ("reserved", "<u2"), ("reason", "S8"), ("upper_limit", "<i8"),
+        ("lower_limit", "<i8"),
+        ("open", "<i8"), ("high", "<i8"), ("low", "<i8"), ("last", "<i8"), ("previous_close", "<i8"),
+        ("last_size", "<u8"), ("volume", "<u8"), ("turnover_low", "<u8"), ("turnover_high", "<i8"),
+        ("trade_count", "<u8"),
+        ("event_ns", "<i8"), ("source_sequence", "<u8"),
+        ("bid_count", "<u4"), ("ask_count", "<u4"),
+    ]
+)  # fmt: skip
+"""The rows of a unit; docs/protocol/state-image.md draws them."""
+
 
 class Level(NamedTuple):
     price: int
@@ -37,3 +67,32 @@ class OrderChanged(NamedTuple):
     participant: int = 0
     depth: int | None = None
     """How many better levels the changed one has; None when no level changed."""
+
+
+class InstrumentReference(NamedTuple):
+    """What is known of an instrument besides its book and its trades."""
+
+    number: int
+    symbol: str
+    venue: str
+    round_lot: int
+    locate: int | None
+    flags: int
+    status: int
+    restrictions: int
+    reason: str
+    upper_limit: int | None
+    lower_limit: int | None
+    event_ns: int
+    source_sequence: int
+
+
+class Book(NamedTuple):
+    """The best levels of both sides, best first."""
+
+    bids: list[Level]
+    asks: list[Level]
+
+
+def price_or_none(price: int) -> int | None:
+    return None if price == PRICE_NONE else price

@@ -7,7 +7,7 @@ Prices are integers with 8 decimals. One thread at a time.
 
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 import numpy
@@ -16,42 +16,27 @@ from penstock.base.config import Config
 from penstock.base.errors import LocalProtocolError
 from penstock.convert import _units as units
 from penstock.convert._state import CHUNK_SIZE_MIN, StateImage, StateKernel
-from penstock.convert.rows import Level, OrderChanged, Statistics
+from penstock.convert.differences import Difference, differences
+from penstock.convert.rows import (
+    INSTRUMENT_DTYPE,
+    LOCATE_NONE,
+    ORDER_DTYPE,
+    SESSION_DTYPE,
+    TRADE_DTYPE,
+    Book,
+    InstrumentReference,
+    Level,
+    OrderChanged,
+    Statistics,
+    price_or_none,
+)
 
 __all__ = [
-    "CHUNK_SIZE_MIN", "Answer", "Book", "ConversionState", "InstrumentReference", "Level", "OrderChanged", "Side",
-    "StateImage", "StateLimits", "Statistics",
+    "CHUNK_SIZE_MIN", "Answer", "Book", "ConversionState", "Difference", "InstrumentReference", "Level", "OrderChanged",
+    "Side", "StateImage", "StateLimits", "Statistics",
 ]  # fmt: skip
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
-
-PRICE_NONE = -(2**63)
-LOCATE_NONE = 2**64 - 1
-
-ORDER_DTYPE = numpy.dtype(
-    [("reference", "<u8"), ("price", "<i8"), ("shares", "<u8"), ("place", "<u4"), ("participant", "<u4")]
-)
-LEVEL_DTYPE = numpy.dtype([("price", "<i8"), ("size", "<u8"), ("count", "<u4"), ("reserved", "<u4")])
-TRADE_DTYPE = numpy.dtype(
-    [
-        ("trade_id", "<u8"), ("price", "<i8"), ("size", "<u8"), ("event_ns", "<i8"), ("conditions", "<u4"),
-        ("reserved", "<u4"),
-    ]
-)  # fmt: skip
-SESSION_DTYPE = numpy.dtype([("name", "S16"), ("day_ns", "<i8"), ("phase", "<u8")])
-INSTRUMENT_DTYPE = numpy.dtype(
-    [
-        ("symbol", "S16"), ("venue", "S4"), ("round_lot", "<u4"), ("locate", "<u8"), ("flags", "<u4"),
-        ("status", "u1"), ("restrictions", "u1"), ("reserved", "<u2"), ("reason", "S8"), ("upper_limit", "<i8"),
-        ("lower_limit", "<i8"),
-        ("open", "<i8"), ("high", "<i8"), ("low", "<i8"), ("last", "<i8"), ("previous_close", "<i8"),
-        ("last_size", "<u8"), ("volume", "<u8"), ("turnover_low", "<u8"), ("turnover_high", "<i8"),
-        ("trade_count", "<u8"),
-        ("event_ns", "<i8"), ("source_sequence", "<u8"),
-        ("bid_count", "<u4"), ("ask_count", "<u4"),
-    ]
-)  # fmt: skip
-"""The rows of a unit; docs/protocol/state-image.md draws them."""
 
 
 class Answer(IntEnum):
@@ -77,31 +62,6 @@ class StateLimits(Config, frozen=True):
     orders: Count = 50_000_000
     levels: Count = 10_000_000
     trades: Count = 50_000_000
-
-
-class InstrumentReference(NamedTuple):
-    """What is known of an instrument besides its book and its trades."""
-
-    number: int
-    symbol: str
-    venue: str
-    round_lot: int
-    locate: int | None
-    flags: int
-    status: int
-    restrictions: int
-    reason: str
-    upper_limit: int | None
-    lower_limit: int | None
-    event_ns: int
-    source_sequence: int
-
-
-class Book(NamedTuple):
-    """The best levels of both sides, best first."""
-
-    bids: list[Level]
-    asks: list[Level]
 
 
 class ConversionState(StateKernel):
@@ -155,6 +115,10 @@ class ConversionState(StateKernel):
         row = numpy.frombuffer(self.unit_bytes(units.UNIT_SESSION), SESSION_DTYPE)[0]
         return row["name"].decode("utf-8", "replace"), int(row["day_ns"]), int(row["phase"])
 
+    def differences(self, other: "ConversionState", count_max: int = 100) -> list[Difference]:
+        """What is not the same in another state, value by value; at most so many."""
+        return differences(self, other, count_max)
+
     # Rows, as an image has them
 
     def instrument_rows(self, number: int) -> numpy.ndarray:
@@ -169,7 +133,3 @@ class ConversionState(StateKernel):
         """All orders, shard by shard, in no order."""
         for shard in range(units.SHARDS):
             yield numpy.frombuffer(self.unit_bytes(units.UNIT_SHARDS + shard), ORDER_DTYPE)
-
-
-def price_or_none(price: int) -> int | None:
-    return None if price == PRICE_NONE else price

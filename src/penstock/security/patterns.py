@@ -3,6 +3,7 @@
 Only topics and patterns of levels can be compared. Regular expressions and tags cannot, so a policy has none.
 """
 
+import functools
 import re
 
 from penstock.base.errors import TopicError
@@ -11,6 +12,7 @@ from penstock.topics.interest import AnyLevel, Interest, InterestKind, Level, Li
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,19}")
 
 
+@functools.lru_cache(maxsize=4_096)
 def parse_pattern(text: str) -> Interest:
     """An interest whose extent is known from its levels, possibly negative."""
     interest = Interest.parse(text)

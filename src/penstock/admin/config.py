@@ -1,0 +1,143 @@
+"""How an administration server runs, and every bound that it keeps."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from penstock.base.config import Config, load_toml
+from penstock.base.errors import ConfigurationError
+from penstock.security.http import is_loopback, parse_addresses
+
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
+
+
+class AdminLimits(Config, frozen=True):
+    token_s: Annotated[int, msgspec.Meta(ge=5, le=86_400)] = 600
+    """How long a stream token is good; a client renews it in time."""
+
+    session_s: Annotated[int, msgspec.Meta(ge=5, le=86_400)] = 600
+    """How long a login is good."""
+
+    challenge_s: Seconds = 30.0
+    """How long a challenge can be answered."""
+
+    challenges_max: Count = 10_000
+    """Challenges that wait for their answers; the oldest are dropped."""
+
+    failures_max: Count = 10
+    """Failed logins of one client from one address within `failure_s`; further ones are refused unseen."""
+
+    address_failures_max: Count = 50
+    """The same for one address, whichever clients it names."""
+
+    failure_s: Seconds = 60.0
+    failure_entries_max: Count = 10_000
+    """Clients and addresses whose failures are remembered."""
+
+    subscriptions_max: Count = 100_000
+    client_subscriptions_max: Count = 1_000
+    linger_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 60
+    """A subscription whose token expired so long ago is over."""
+
+    adapters_max: Count = 4_096
+    heartbeat_s: Seconds = 2.0
+    """How often adapters report."""
+
+    adapter_lost_s: Seconds = 10.0
+    """An adapter that was silent for so long is left out of brokered addresses."""
+
+    key_grace_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 1.0
+    """Time that clients get to fetch a new stream key before adapters seal with it."""
+
+    key_rotation_s: Seconds = 10.0
+    """A new stream key is used after this time even if an adapter has not said that it has it."""
+
+    keys_kept: Annotated[int, msgspec.Meta(ge=2, le=16)] = 4
+    """Stream keys of a feed that are handed out, old ones included."""
+
+    events_kept: Count = 256
+    """Events kept for each client."""
+
+    changes_kept: Count = 100_000
+    """Changes that a standby may be behind; one that is further gets everything anew."""
+
+    connections_max: Count = 4_096
+    body_size_max: Annotated[int, msgspec.Meta(ge=1_024, le=64 * 1024 * 1024)] = 2 * 1024 * 1024
+    body_s: Seconds = 10.0
+    """How long a request's body may take to come."""
+
+
+class PeerConfig(Config, frozen=True):
+    """The other server of the pair."""
+
+    address: str
+    """penstocks://HOST:PORT"""
+
+    credentials: str
+    """Of a client with the role `standby`."""
+
+    check_s: Seconds = 2.0
+    """How often a primary looks whether the other one took over."""
+
+    primary_lost_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
+    """A standby takes over when the primary was silent for so long; 0: only when the operator says so."""
+
+
+class AdminConfig(Config, frozen=True):
+    directory: str
+    """Where the server keeps its state: a directory that only its owner can use."""
+
+    policy: str
+    """The policy document; a standby uses its primary's, and this one when it is told to read it again."""
+
+    node: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] = "admin"
+    signing_key: str = ""
+    """PEM file, signing.pem in the directory unless told; made at the first start. Both servers of a pair have the
+    same."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 7_400
+    certificate: str = ""
+    private_key: str = ""
+    """PEM files for TLS, without which the server listens on this machine only."""
+
+    models: str = ""
+    """A directory of message models (TOML) besides those that come with Penstock."""
+
+    role: Literal["primary", "standby"] = "primary"
+    """At the first start; later the server knows by itself what it is."""
+
+    peer: PeerConfig | None = None
+    limits: AdminLimits = AdminLimits()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.certificate) != bool(self.private_key):
+            raise ConfigurationError("certificate and private_key belong together", where="AdminConfig")
+        if not self.certificate and not is_loopback(self.host):
+            raise ConfigurationError(
+                f"{self.host} is reached from other machines, and there is no TLS",
+                where="AdminConfig: host",
+                hint="give certificate and private_key, or listen on 127.0.0.1",
+            )
+        if self.role == "standby" and self.peer is None:
+            raise ConfigurationError("a standby has nobody to follow", where="AdminConfig: peer")
+        if self.peer is not None:
+            parse_addresses(self.peer.address)
+
+    @staticmethod
+    def load(path: Path) -> "AdminConfig":
+        """From a TOML file; relative paths in it are looked for beside it."""
+        config = load_toml(path, AdminConfig)
+        return config.beside(path.parent)
+
+    def beside(self, directory: Path) -> "AdminConfig":
+        """With relative paths made to begin at `directory`."""
+        names = ("directory", "policy", "signing_key", "certificate", "private_key", "models")
+        paths = {name: str(directory / getattr(self, name)) for name in names if getattr(self, name)}
+        peer = self.peer
+        if peer is not None:
+            peer = msgspec.structs.replace(peer, credentials=str(directory / peer.credentials))
+        return msgspec.structs.replace(self, **paths, peer=peer)

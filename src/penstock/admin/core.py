@@ -1,0 +1,255 @@
+"""StreamAdministration: every decision of the administration server, without I/O.
+
+A decision is a method: who asks, what for, and the time (nanoseconds since 1970) go in; the answer comes out, or a
+refusal is raised before anything was changed. What must not be forgotten collects in `state.take_changes()` and
+`take_audits()`; the driver makes it durable before anybody hears the answer. `tick()` is to be called several times a
+second.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from penstock.admin.config import AdminLimits
+from penstock.admin.feeds import Feeds, adapter_name
+from penstock.admin.records import Denial, Denials
+from penstock.admin.rights import Rights
+from penstock.admin.state import Audit, State, Stored
+from penstock.admin.subscriptions import Subscriptions
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.errors import ForbiddenError, LimitError, NotEntitledError, NotFoundError, PenstockError
+from penstock.base.ids import parse_group
+from penstock.security import Policy, PrivateKey, Token, TokenSigner, TokenVerifier
+from penstock.security import brokering as b
+from penstock.security import operating as o
+from penstock.security.patterns import parse_pattern
+from penstock.security.policy import PolicyClient, Role, is_covered
+
+EVENT_NS_MAX = 24 * 3_600 * NS_PER_SECOND
+"""Events that nobody fetched for so long are dropped."""
+DENIALS_MAX = 256
+DETAIL_SIZE_MAX = 1_024
+SERVER = "(server)"
+
+
+class Caller(NamedTuple):
+    """Who asks: a client that logged in, and from where."""
+
+    client: str
+    roles: frozenset[Role]
+    address: str
+
+
+ITSELF = Caller(SERVER, frozenset(), "")
+
+
+class StreamAdministration:
+    def __init__(
+        self,
+        policy: Policy,
+        key: PrivateKey,
+        limits: AdminLimits,
+        random: Callable[[int], bytes],
+        records: Iterable[Stored],
+        now_ns: int,
+    ) -> None:
+        self.state = State(records, events_kept=limits.events_kept)
+        self.rights = Rights(policy, self.state)
+        self._limits = limits
+        self._signer = TokenSigner(key)
+        self._sessions = TokenVerifier([key.public], purpose="session")
+        self.feeds = Feeds(self.state, limits, random, self.rights.grants, now_ns)
+        self.subscriptions = Subscriptions(self.state, self.feeds, self.rights, limits, self._signer)
+        self._audits: list[Audit] = []
+        self._ticked_ns = now_ns
+
+    @property
+    def policy(self) -> Policy:
+        return self.rights.policy
+
+    def audit(
+        self, caller: Caller, action: str, now_ns: int, *, error: PenstockError | None = None, detail: str = ""
+    ) -> None:
+        """A line of the audit log: what was done, or refused and why."""
+        text = detail if error is None else str(error)
+        code = "" if error is None else error.code
+        outcome = "done" if error is None else "refused"
+        line = Audit(now_ns, caller.client, caller.address, action, outcome, code, text[:DETAIL_SIZE_MAX])  # type: ignore[arg-type]
+        self._audits.append(line)
+
+    def take_audits(self) -> list[Audit]:
+        audits, self._audits = self._audits, []
+        return audits
+
+    # Sessions
+
+    def open_session(self, client: PolicyClient, address: str, now_ns: int) -> b.Session:
+        """For a client that has proved who it is."""
+        expires_ns = self.rights.expiry_ns(client.name, self._limits.session_s, now_ns)
+        token = Token("session", client.name, "", (), now_ns, expires_ns, self.state.meta.generation)
+        self.audit(Caller(client.name, client.roles, address), "login", now_ns)
+        text = self._signer.sign(token)
+        return b.Session(client=client.name, token=text, expires_ns=expires_ns, roles=sorted(client.roles))
+
+    def caller(self, token: str, address: str, now_ns: int) -> Caller:
+        """Who shows this session token; one who is no longer in the policy has no roles left."""
+        subject = self._sessions.verify(token, now_ns).subject
+        client = self.policy.clients.get(subject)
+        return Caller(subject, client.roles if client is not None else frozenset(), address)
+
+    # Clients
+
+    def subscribe(self, caller: Caller, request: b.SubscribeRequest, now_ns: int) -> b.Brokered:
+        answer = self.subscriptions.subscribe(caller.client, request, now_ns)
+        self._audit_brokered(caller, "subscribe", answer, now_ns)
+        return answer
+
+    def modify(self, caller: Caller, subscription_id: str, request: b.ModifyRequest, now_ns: int) -> b.Brokered:
+        answer = self.subscriptions.modify(caller.client, subscription_id, request, now_ns)
+        self._audit_brokered(caller, "modify", answer, now_ns)
+        return answer
+
+    def renew(self, caller: Caller, subscription_id: str, now_ns: int) -> b.Brokered:
+        return self.subscriptions.renew(caller.client, subscription_id, now_ns)
+
+    def cancel(self, caller: Caller, subscription_id: str, now_ns: int) -> None:
+        self.subscriptions.cancel(caller.client, subscription_id, now_ns)
+        self.audit(caller, "cancel", now_ns, detail=subscription_id)
+
+    def events(self, caller: Caller, after: int) -> b.Events:
+        found, is_complete = self.state.events(caller.client, after)
+        next_after = found[-1].number if found else max(after, self.state.meta.event_number)
+        return b.Events(events=found, next_after=next_after, is_complete=is_complete)
+
+    def _audit_brokered(self, caller: Caller, action: str, answer: b.Brokered, now_ns: int) -> None:
+        rights = ", ".join(f"{each.action} {each.pattern} {each.delay_s}" for each in answer.grants)
+        self.audit(caller, action, now_ns, detail=f"{answer.subscription_id}: {rights}")
+
+    # Adapters
+
+    def register(self, caller: Caller, request: b.AdapterRegistration, now_ns: int) -> b.Registered:
+        self._check_adapter(caller, request, now_ns)
+        is_change = self.feeds.register(caller.client, request, now_ns)
+        if is_change:
+            self.subscriptions.tell_moved(request.feed, now_ns)
+            self.audit(caller, "register", now_ns, detail=adapter_name(request))
+        meta = self.state.meta
+        key = self.feeds.active_key(request.feed)
+        return b.Registered(
+            generation=meta.generation,
+            generation_since_ns=meta.generation_since_ns,
+            token_keys=[self._signer.public.text],
+            keys=[each.key for each in self.feeds.keys(request.feed)] if request.sealed else [],
+            active_key_id=key.key_id if key is not None and request.sealed else 0,
+            heartbeat_s=self._limits.heartbeat_s,
+            events_after=meta.event_number,
+            revoked=list(self.state.revoked.values()),
+            subscriptions=self.subscriptions.of_feed(request.feed),
+        )
+
+    def heartbeat(self, caller: Caller, request: b.AdapterHeartbeat, now_ns: int) -> b.HeartbeatAnswer:
+        adapter = self.state.adapters.get(f"{request.feed}/{request.adapter}")
+        if adapter is None or adapter.client != caller.client:
+            raise NotFoundError("this adapter is not registered", hint="register it")
+        if self.feeds.heartbeat(request, now_ns):
+            self.subscriptions.tell_moved(request.feed, now_ns)
+        key = self.feeds.active_key(request.feed)
+        return b.HeartbeatAnswer(
+            generation=self.state.meta.generation,
+            active_key_id=key.key_id if key is not None else 0,
+            heartbeat_s=self._limits.heartbeat_s,
+        )
+
+    def _check_adapter(self, caller: Caller, request: b.AdapterRegistration, now_ns: int) -> None:
+        if request.transport == "multicast":
+            parse_group(request.group)
+        grants = self.rights.grants(caller.client, now_ns)
+        for text in [*request.topics, *request.contributions]:
+            if parse_pattern(text).negative or not is_covered(grants, [text], "send"):
+                raise NotEntitledError(
+                    f"no rule lets {caller.client} send all of {text}", hint="an adapter sends what its feed publishes"
+                )
+        name = adapter_name(request)
+        held = self.state.adapters.get(name)
+        if held is not None and held.client != caller.client:
+            raise ForbiddenError(f"{name} was registered by {held.client}")
+        for other in self.feeds.adapters(request.feed, live=False):
+            if other.registration.adapter != request.adapter and other.registration.index == request.index:
+                raise ForbiddenError(
+                    f"index {request.index} is that of {adapter_name(other.registration)}",
+                    hint="every adapter of a feed has an index of its own",
+                )
+        if held is None and len(self.state.adapters) >= self._limits.adapters_max:
+            raise LimitError(f"there are {len(self.state.adapters)} adapters already", hint="raise adapters_max")
+
+    # Administrators
+
+    def revoke(self, caller: Caller, request: o.RevokeRequest, now_ns: int) -> o.RevokeAnswer:
+        if request.client not in self.policy.clients:
+            raise NotFoundError(f"there is no client {request.client!r}")
+        topics = tuple(parse_pattern(text).subject for text in request.topics)
+        held = self.state.denials.get(request.client)
+        denials = (*(held.denials if held is not None else ()), Denial(topics, request.reason, now_ns))
+        if len(denials) > DENIALS_MAX:
+            raise LimitError(f"{request.client} has {DENIALS_MAX} revocations", hint="change the policy instead")
+        self.state.put("denials", request.client, Denials(request.client, denials))
+        ended = self.subscriptions.recheck(request.reason, now_ns)
+        self.audit(caller, "revoke", now_ns, detail=f"{request.client}: {', '.join(topics)}: {request.reason}")
+        return o.RevokeAnswer(subscriptions=ended)
+
+    def restore(self, caller: Caller, request: o.RestoreRequest, now_ns: int) -> None:
+        if request.client not in self.state.denials:
+            raise NotFoundError(f"nothing was taken away from {request.client!r}")
+        self.state.remove("denials", request.client)
+        self.subscriptions.recheck("", now_ns)
+        self.audit(caller, "restore", now_ns, detail=request.client)
+
+    def set_policy(self, caller: Caller, policy: Policy, now_ns: int) -> o.PolicyAnswer:
+        self.rights.policy = policy
+        self.state.set_meta(policy_text=policy.text)
+        ended = self.subscriptions.recheck("the policy was changed", now_ns)
+        self.audit(caller, "policy", now_ns, detail=f"sha256 {self.policy_sha256}, {len(ended)} subscriptions ended")
+        return o.PolicyAnswer(clients=len(policy.clients), revoked=ended)
+
+    @property
+    def policy_sha256(self) -> str:
+        return hashlib.sha256(self.policy.text.encode()).hexdigest()
+
+    def adapter_statuses(self) -> list[o.AdapterStatus]:
+        return [
+            o.AdapterStatus(
+                feed=each.registration.feed,
+                adapter=each.registration.adapter,
+                role=self.feeds.role(each),
+                term=each.term,
+                is_live=self.feeds.is_live(each),
+                sealed=each.registration.sealed,
+            )
+            for feed in self.feeds.names()
+            for each in self.feeds.adapters(feed, live=False)
+        ]
+
+    # Time
+
+    def promote(self, reason: str, now_ns: int) -> None:
+        """This server is the one that decides from now on."""
+        meta = self.state.meta
+        self.state.set_meta(generation=meta.generation + 1, generation_since_ns=now_ns)
+        event = b.GenerationChanged(generation=self.state.meta.generation, since_ns=now_ns)
+        for client in sorted({each.client for each in self.state.adapters.values()}):
+            self.state.notify(client, event, now_ns)
+        self.audit(ITSELF, "promote", now_ns, detail=f"generation {self.state.meta.generation}: {reason}")
+
+    def tick(self, now_ns: int) -> None:
+        """See to what is due: adapters that fell silent, new keys, subscriptions that nobody renewed."""
+        for feed in sorted(self.feeds.forget_lost(now_ns)):
+            self.subscriptions.tell_moved(feed, now_ns)
+        for key in self.feeds.activate_due(now_ns):
+            self.audit(ITSELF, "key", now_ns, detail=f"{key.feed} is sealed with key {key.key_id}")
+        for name in self.subscriptions.expire(now_ns):
+            self.audit(ITSELF, "expire", now_ns, detail=name)
+        expiries_ns = [each.expires_ns for each in self.policy.clients.values() if each.expires_ns is not None]
+        if any(self._ticked_ns < each <= now_ns for each in expiries_ns):
+            self.subscriptions.recheck("the credentials have expired", now_ns)
+        self.state.forget_events(now_ns - EVENT_NS_MAX)
+        self._ticked_ns = now_ns

@@ -1,0 +1,279 @@
+"""The feeds as adapters registered them: which adapter is active, where a subscription's streams are, and the keys of
+sealed feeds."""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from penstock.admin.config import AdminLimits
+from penstock.admin.records import Adapter, FeedKey, KeyState, Subscription
+from penstock.admin.state import State
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.errors import LocalProtocolError
+from penstock.security.brokering import (
+    AdapterHeartbeat,
+    AdapterRegistration,
+    AdapterRole,
+    BrokeredStream,
+    KeysChanged,
+    ModelReference,
+    SourceStreamName,
+    StreamAddress,
+)
+from penstock.security.patterns import intersection, parse_pattern
+from penstock.security.policy import is_covered
+from penstock.security.sealing import KEY_SIZE, StreamKey
+from penstock.security.token import Grant
+
+INDEX_MASK = 0xFF
+"""The part of a term that is the active adapter's index."""
+
+
+class Feeds:
+    """Changes are made in `state`; `grants_of` tells what a client may now, revocations counted in."""
+
+    def __init__(
+        self,
+        state: State,
+        limits: AdminLimits,
+        random: Callable[[int], bytes],
+        grants_of: Callable[[str, int], list[Grant]],
+        now_ns: int,
+    ) -> None:
+        self._state = state
+        self._limits = limits
+        self._random = random
+        self._grants_of = grants_of
+        self._heard_ns = dict.fromkeys(state.adapters, now_ns)  # after a restart they have time to report
+        self._live = set(state.adapters)
+
+    # Adapters
+
+    def register(self, client: str, registration: AdapterRegistration, now_ns: int) -> bool:
+        """Whether subscribers see a change."""
+        name = adapter_name(registration)
+        before = self._state.adapters.get(name)
+        term = max(registration.term, before.term if before is not None else 0)
+        key_ids = before.key_ids if before is not None else ()
+        adapter = Adapter(client, registration, term, key_ids)
+        was_active = self.active(registration.feed)
+        if adapter != before:
+            self._state.put("adapter", name, adapter)
+        is_new = name not in self._live or before is None or before.registration != registration
+        self._heard_ns[name] = now_ns
+        self._live.add(name)
+        if registration.sealed and self.active_key(registration.feed) is None:
+            self._make_key(registration.feed, "active", (), now_ns)
+        return is_new or self.active(registration.feed) != was_active
+
+    def heartbeat(self, heartbeat: AdapterHeartbeat, now_ns: int) -> bool:
+        """Whether subscribers see a change: another adapter is active, or this one is back."""
+        name = f"{heartbeat.feed}/{heartbeat.adapter}"
+        adapter = self._state.adapters[name]
+        was_active = self.active(heartbeat.feed)
+        term, key_ids = max(adapter.term, heartbeat.term), tuple(sorted(set(heartbeat.key_ids)))
+        if (term, key_ids) != (adapter.term, adapter.key_ids):
+            self._state.put("adapter", name, msgspec.structs.replace(adapter, term=term, key_ids=key_ids))
+        is_back = name not in self._live
+        self._heard_ns[name] = now_ns
+        self._live.add(name)
+        return is_back or self.active(heartbeat.feed) != was_active
+
+    def forget_lost(self, now_ns: int) -> set[str]:
+        """The feeds of adapters that were silent for too long."""
+        lost_ns = int(self._limits.adapter_lost_s * NS_PER_SECOND)
+        lost = {name for name in self._live if now_ns - self._heard_ns[name] > lost_ns}
+        self._live -= lost
+        return {self._state.adapters[name].registration.feed for name in lost}
+
+    def is_live(self, adapter: Adapter) -> bool:
+        return adapter_name(adapter.registration) in self._live
+
+    def adapters(self, feed: str, *, live: bool = True) -> list[Adapter]:
+        found = [each for each in self._state.adapters.values() if each.registration.feed == feed]
+        return sorted((each for each in found if not live or self.is_live(each)), key=lambda a: a.registration.index)
+
+    def names(self) -> list[str]:
+        return sorted({each.registration.feed for each in self._state.adapters.values()})
+
+    def clients(self, feed: str) -> list[str]:
+        """The policy's names of the feed's adapters, live or not."""
+        return sorted({each.client for each in self.adapters(feed, live=False)})
+
+    def active(self, feed: str) -> int | None:
+        """The index of the active adapter: the highest term that anybody of the feed has heard of names it."""
+        term = max((each.term for each in self.adapters(feed, live=False)), default=0)
+        return term & INDEX_MASK if term else None
+
+    def role(self, adapter: Adapter) -> AdapterRole:
+        return "active" if self.active(adapter.registration.feed) == adapter.registration.index else "backup"
+
+    def concerned(self, grants: Iterable[Grant]) -> list[str]:
+        """Feeds with which these grants have a topic in common."""
+        grants = list(grants)
+        return [
+            feed
+            for feed in self.names()
+            if _common(grants, self._topics(feed), "receive") or _common(grants, self._contributions(feed), "send")
+        ]
+
+    # Where the data is
+
+    def streams(self, subscription: Subscription, now_ns: int) -> list[BrokeredStream]:
+        """What the feeds give to a subscription, a stream for each feed and delay."""
+        found: list[BrokeredStream] = []
+        delays_s = sorted({each.delay_s for each in subscription.grants if each.action == "receive"} | {0})
+        for feed in self.names():
+            adapters = self.adapters(feed)
+            if not adapters:
+                continue
+            send = _common(subscription.grants, self._contributions(feed), "send")
+            for delay_s in delays_s:
+                grants = [each for each in subscription.grants if each.delay_s == delay_s]
+                topics = _common(grants, self._topics(feed), "receive")
+                contributes = send if delay_s == 0 else []
+                if topics or contributes:
+                    stream = self._stream(subscription.client, feed, adapters, topics, delay_s, now_ns)
+                    found.append(msgspec.structs.replace(stream, send=contributes))
+        return found
+
+    def _stream(
+        self, client: str, feed: str, adapters: list[Adapter], topics: list[str], delay_s: int, now_ns: int
+    ) -> BrokeredStream:
+        is_sealed = self.is_sealed(feed)
+        has_multicast = bool(topics) and delay_s == 0 and (not is_sealed or self.may_hold(client, feed, now_ns))
+        addresses = [_address(each, self.role(each), has_multicast) for each in adapters]
+        return BrokeredStream(
+            feed=feed,
+            source_streams=_unique(each.registration.source_streams for each in adapters),
+            topics=topics,
+            delay_s=delay_s,
+            sealed=is_sealed,
+            keys=self.hand_out(client, feed) if is_sealed and has_multicast else [],
+            models=_unique(each.registration.models for each in adapters),
+            addresses=sorted(addresses, key=lambda address: address.role != "active"),
+        )
+
+    def _topics(self, feed: str) -> list[str]:
+        return list(
+            dict.fromkeys(text for each in self.adapters(feed, live=False) for text in each.registration.topics)
+        )
+
+    def _contributions(self, feed: str) -> list[str]:
+        patterns = (text for each in self.adapters(feed, live=False) for text in each.registration.contributions)
+        return list(dict.fromkeys(patterns))
+
+    # Keys of sealed feeds
+
+    def is_sealed(self, feed: str) -> bool:
+        return any(each.registration.sealed for each in self.adapters(feed, live=False))
+
+    def may_hold(self, client: str, feed: str, now_ns: int) -> bool:
+        """A key opens the whole feed, so only who may see all of it, live, gets it."""
+        return is_covered(self._grants_of(client, now_ns), self._topics(feed), "receive")
+
+    def keys(self, feed: str) -> list[FeedKey]:
+        found = [each for each in self._state.keys.values() if each.key.feed == feed]
+        return sorted(found, key=lambda each: each.key.key_id)
+
+    def active_key(self, feed: str) -> StreamKey | None:
+        return next((each.key for each in self.keys(feed) if each.state == "active"), None)
+
+    def hand_out(self, client: str, feed: str) -> list[StreamKey]:
+        """The feed's keys, for a client that may hold them; it is written down who has them."""
+        keys = self.keys(feed)
+        for each in keys:
+            if client not in each.holders:
+                self._put_key(msgspec.structs.replace(each, holders=(*each.holders, client)))
+        return [each.key for each in keys]
+
+    def rotate_lost(self, now_ns: int) -> list[str]:
+        """New keys for feeds of which a holder lost the right; returns the feeds."""
+        rotated = []
+        for feed in self.names():
+            holders = {holder for each in self.keys(feed) if each.state != "old" for holder in each.holders}
+            entitled = {holder for holder in holders if self.may_hold(holder, feed, now_ns)}
+            if entitled != holders:
+                self.rotate(feed, sorted(entitled), now_ns)
+                rotated.append(feed)
+        return rotated
+
+    def rotate(self, feed: str, holders: list[str], now_ns: int) -> None:
+        """Make a new key and give it to the adapters and to these holders; it is used when the adapters have it."""
+        for each in self.keys(feed):
+            if each.state == "pending":  # whoever lost the right may have this one, too
+                self._put_key(msgspec.structs.replace(each, state="old"))
+        made = self._make_key(feed, "pending", tuple(holders), now_ns)
+        active = self.active_key(feed)
+        event = KeysChanged(feed=feed, keys=[made.key], active_key_id=active.key_id if active else 0)
+        for client in sorted({*self.clients(feed), *holders}):
+            self._state.notify(client, event, now_ns)
+
+    def activate_due(self, now_ns: int) -> list[StreamKey]:
+        """Have the adapters seal with new keys that all of them hold; returns those keys."""
+        due = [each for each in self._state.keys.values() if each.state == "pending" and self._is_due(each, now_ns)]
+        for each in due:
+            feed = each.key.feed
+            for other in self.keys(feed):
+                if other.state == "active":
+                    self._put_key(msgspec.structs.replace(other, state="old"))
+            self._put_key(msgspec.structs.replace(each, state="active"))
+            for stale in self.keys(feed)[: -self._limits.keys_kept]:
+                self._state.remove("key", str(stale.key.key_id))
+            for client in self.clients(feed):
+                self._state.notify(client, KeysChanged(feed=feed, keys=[], active_key_id=each.key.key_id), now_ns)
+        return [each.key for each in due]
+
+    def _is_due(self, key: FeedKey, now_ns: int) -> bool:
+        age_ns = now_ns - key.created_ns
+        if age_ns >= self._limits.key_rotation_s * NS_PER_SECOND:
+            return True
+        have_all = all(key.key.key_id in each.key_ids for each in self.adapters(key.key.feed))
+        return have_all and age_ns >= self._limits.key_grace_s * NS_PER_SECOND
+
+    def _make_key(self, feed: str, state: KeyState, holders: tuple[str, ...], now_ns: int) -> FeedKey:
+        key_id = self._state.meta.key_number + 1
+        self._state.set_meta(key_number=key_id)
+        data = self._random(KEY_SIZE)
+        if len(data) != KEY_SIZE:
+            raise LocalProtocolError(f"{KEY_SIZE} random bytes were asked for, {len(data)} came")
+        made = FeedKey(StreamKey(feed, key_id, data), state, now_ns, holders)
+        self._put_key(made)
+        return made
+
+    def _put_key(self, key: FeedKey) -> None:
+        self._state.put("key", str(key.key.key_id), key)
+
+
+def adapter_name(registration: AdapterRegistration) -> str:
+    return f"{registration.feed}/{registration.adapter}"
+
+
+def _address(adapter: Adapter, role: AdapterRole, has_multicast: bool) -> StreamAddress:
+    told = adapter.registration
+    is_multicast = has_multicast and told.transport == "multicast"
+    return StreamAddress(
+        adapter=told.adapter,
+        role=role,
+        publisher_id=told.publisher_id,
+        transport="multicast" if is_multicast else "unicast",
+        group=told.group if is_multicast else "",
+        port=told.port if is_multicast else 0,
+        interface=told.interface if is_multicast else "",
+        service_host=told.service_host,
+        service_port=told.service_port,
+    )
+
+
+def _common(grants: Iterable[Grant], topics: list[str], action: str) -> list[str]:
+    """Patterns of what the grants and the topics have in common, and the denials that touch it."""
+    mine = [(parse_pattern(each.pattern), each) for each in grants if each.action == action]
+    theirs = [parse_pattern(text) for text in topics]
+    found = [intersection(ours, topic) for ours, _ in mine if not ours.negative for topic in theirs]
+    patterns = [each for each in dict.fromkeys(found) if each is not None]
+    denials = [f"!{ours.subject}" for ours, _ in mine if ours.negative]
+    return [*patterns, *denials] if patterns else []
+
+
+def _unique(lists: Iterable[list[ModelReference]] | Iterable[list[SourceStreamName]]) -> list:  # type: ignore[type-arg]
+    return list(dict.fromkeys(each for one in lists for each in one))

@@ -1,0 +1,110 @@
+"""The door: challenges that are good once, proofs, and patience that ends after too many failures."""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgspec
+
+from penstock.admin.config import AdminLimits
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.errors import AuthenticationError, CredentialsExpiredError, RateLimitedError
+from penstock.security import Policy, PrivateKey
+from penstock.security.brokering import Challenge, LoginRequest
+from penstock.security.policy import PolicyClient
+from penstock.security.proof import CHALLENGE_SIZE, SALT_SIZE, ScryptCost, SecretVerifier, login_statement
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    client: str
+    expires_ns: int
+
+
+class LoginDesk:
+    """Who comes in. It keeps nothing on disk: after a restart a client asks for a new challenge."""
+
+    def __init__(self, limits: AdminLimits, key: PrivateKey, random: Callable[[int], bytes]) -> None:
+        self._limits = limits
+        self._key = key
+        self._random = random
+        self._waiting: OrderedDict[bytes, _Waiting] = OrderedDict()
+        self._failures = _FailureTable(limits)
+
+    def challenge(self, policy: Policy, client: str, address: str, now_ns: int) -> Challenge:
+        self._failures.check(client, address, now_ns)
+        known = policy.clients.get(client)
+        verifier = known.verifier if known is not None else None
+        if isinstance(verifier, SecretVerifier):
+            salt, cost = verifier.salt, verifier.cost
+        else:
+            # always the same for a name, so that nobody can tell unknown clients from others
+            salt = hashlib.sha256(self._key.sign(b"penstock salt\0" + client.encode())).digest()[:SALT_SIZE]
+            cost = ScryptCost()
+        challenge = self._random(CHALLENGE_SIZE)
+        expires_ns = now_ns + int(self._limits.challenge_s * NS_PER_SECOND)
+        self._waiting[challenge] = _Waiting(client, expires_ns)
+        while len(self._waiting) > self._limits.challenges_max:
+            self._waiting.popitem(last=False)
+        return Challenge(challenge=challenge, salt=salt, cost=cost, expires_ns=expires_ns)
+
+    def login(self, policy: Policy, request: LoginRequest, address: str, now_ns: int) -> PolicyClient:
+        self._failures.check(request.client, address, now_ns)
+        try:
+            return self._checked(policy, request, now_ns)
+        except AuthenticationError:
+            self._failures.note(request.client, address, now_ns)
+            raise
+
+    def _checked(self, policy: Policy, request: LoginRequest, now_ns: int) -> PolicyClient:
+        waiting = self._waiting.pop(request.challenge, None)  # used now, whatever comes out
+        if waiting is None or waiting.client != request.client:
+            raise AuthenticationError("the challenge is unknown or was answered before", hint="ask for a new one")
+        if now_ns >= waiting.expires_ns:
+            raise AuthenticationError("the challenge has expired", hint="ask for a new one and answer it at once")
+        client = policy.clients.get(request.client)
+        statement = login_statement(request.client, request.challenge)
+        if client is None or not _is_proof(client, request.proof, statement):
+            raise AuthenticationError("there is no such client, or its secret or key is another one")
+        if client.expires_ns is not None and now_ns >= client.expires_ns:
+            raise CredentialsExpiredError("these credentials have expired", hint="ask the administrator for new ones")
+        return client
+
+
+def _is_proof(client: PolicyClient, proof: bytes, statement: bytes) -> bool:
+    if isinstance(client.verifier, SecretVerifier):
+        return client.verifier.is_proof(proof, statement)
+    return client.verifier.is_signature(proof, statement)
+
+
+class _FailureTable:
+    """Failed logins by client and address, and by address alone, within the last `failure_s`; bounded."""
+
+    def __init__(self, limits: AdminLimits) -> None:
+        self._limits = limits
+        self._window_ns = int(limits.failure_s * NS_PER_SECOND)
+        self._entries: OrderedDict[tuple[str, str], tuple[int, int]] = OrderedDict()
+
+    def check(self, client: str, address: str, now_ns: int) -> None:
+        for key, failures_max in self._keys(client, address):
+            since_ns, count = self._entries.get(key, (now_ns, 0))
+            left_ns = since_ns + self._window_ns - now_ns
+            if count >= failures_max and left_ns > 0:
+                retry_after_s = -(-left_ns // NS_PER_SECOND)
+                raise RateLimitedError(
+                    f"{count} logins failed", retry_after_s=retry_after_s, hint=f"try again in {retry_after_s} s"
+                )
+
+    def note(self, client: str, address: str, now_ns: int) -> None:
+        for key, _ in self._keys(client, address):
+            since_ns, count = self._entries.pop(key, (now_ns, 0))
+            if since_ns + self._window_ns <= now_ns or since_ns > now_ns:
+                since_ns, count = now_ns, 0
+            self._entries[key] = (since_ns, count + 1)
+        while len(self._entries) > self._limits.failure_entries_max:
+            self._entries.popitem(last=False)
+
+    def _keys(self, client: str, address: str) -> list[tuple[tuple[str, str], int]]:
+        return [
+            ((client, address), self._limits.failures_max),
+            (("", address), self._limits.address_failures_max),
+        ]

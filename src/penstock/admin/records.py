@@ -1,0 +1,87 @@
+"""What an administration server must not forget: records by kind and key, each a plain value."""
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from penstock.security.brokering import AdapterRegistration, Event, Revoked
+from penstock.security.sealing import StreamKey
+from penstock.security.token import Grant
+
+KeyState: TypeAlias = Literal["pending", "active", "old"]
+
+
+class Meta(msgspec.Struct, frozen=True):
+    """The server's own numbers."""
+
+    generation: int = 1
+    generation_since_ns: int = 0
+    event_number: int = 0
+    key_number: int = 0
+    policy_text: str = ""
+
+
+class Subscription(msgspec.Struct, frozen=True):
+    subscription_id: str
+    client: str
+    topics: tuple[str, ...]
+    send: tuple[str, ...]
+    grants: tuple[Grant, ...]
+    expires_ns: int
+    """Of the last token."""
+
+
+class Denial(msgspec.Struct, frozen=True):
+    """What an administrator took away."""
+
+    topics: tuple[str, ...]
+    reason: str
+    time_ns: int
+
+
+class Denials(msgspec.Struct, frozen=True):
+    client: str
+    denials: tuple[Denial, ...]
+
+
+class Adapter(msgspec.Struct, frozen=True):
+    client: str
+    registration: AdapterRegistration
+    term: int
+    key_ids: tuple[int, ...]
+
+
+class FeedKey(msgspec.Struct, frozen=True):
+    key: StreamKey
+    state: KeyState
+    created_ns: int
+    holders: tuple[str, ...]
+    """Clients that were given it."""
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """An event for a client."""
+
+    client: str
+    event: Event
+
+
+KINDS: dict[str, type[Any]] = {
+    "meta": Meta,
+    "subscription": Subscription,
+    "revoked": Revoked,
+    "denials": Denials,
+    "adapter": Adapter,
+    "key": FeedKey,
+    "notice": Notice,
+}
+
+_decoders = {kind: msgspec.msgpack.Decoder(each) for kind, each in KINDS.items()}
+
+
+def encode(record: msgspec.Struct) -> bytes:
+    return msgspec.msgpack.encode(record)
+
+
+def decode(kind: str, data: bytes) -> Any:
+    return _decoders[kind].decode(data)

@@ -1,0 +1,123 @@
+"""The server's state in memory, and the list of what changed in it since the driver last made it durable."""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from penstock.admin.records import Adapter, Denials, FeedKey, Meta, Notice, Subscription
+from penstock.security.brokering import Event, EventBody, Revoked
+
+META = "server"
+
+
+class Stored(NamedTuple):
+    """A record as the driver stores it; without a record it is to be removed."""
+
+    kind: str
+    key: str
+    record: msgspec.Struct | None
+
+
+class Audit(NamedTuple):
+    """One line of the audit log."""
+
+    time_ns: int
+    client: str
+    address: str
+    action: str
+    outcome: Literal["done", "refused"]
+    code: str
+    detail: str
+
+
+class State:
+    """Records by kind and key. put() and remove() are the only ways to change them."""
+
+    def __init__(self, records: Iterable[Stored], *, events_kept: int) -> None:
+        self.subscriptions: dict[str, Subscription] = {}
+        self.revoked: dict[str, Revoked] = {}
+        self.denials: dict[str, Denials] = {}
+        self.adapters: dict[str, Adapter] = {}
+        self.keys: dict[str, FeedKey] = {}
+        self._meta: dict[str, Meta] = {META: Meta()}
+        self._notices: dict[str, Notice] = {}
+        self._tables: dict[str, dict[str, Any]] = {
+            "meta": self._meta,
+            "subscription": self.subscriptions,
+            "revoked": self.revoked,
+            "denials": self.denials,
+            "adapter": self.adapters,
+            "key": self.keys,
+            "notice": self._notices,
+        }
+        self._events: dict[str, deque[Event]] = {}
+        self._dropped: dict[str, int] = {}
+        self._events_kept = events_kept
+        self._changes: list[Stored] = []
+        for kind, key, record in records:
+            self._tables[kind][key] = record
+        for key in sorted(self._notices):
+            notice = self._notices[key]
+            self._queue(notice.client).append(notice.event)
+        # which were dropped before is not remembered: rather one time too often "not complete" than once too seldom
+        self._restored_number = self.meta.event_number
+        for client, queue in self._events.items():
+            self._dropped[client] = queue[0].number - 1
+
+    @property
+    def meta(self) -> Meta:
+        return self._meta[META]
+
+    def set_meta(self, **values: Any) -> None:
+        self.put("meta", META, msgspec.structs.replace(self.meta, **values))
+
+    def put(self, kind: str, key: str, record: msgspec.Struct) -> None:
+        self._tables[kind][key] = record
+        self._changes.append(Stored(kind, key, record))
+
+    def remove(self, kind: str, key: str) -> None:
+        if self._tables[kind].pop(key, None) is not None:
+            self._changes.append(Stored(kind, key, None))
+
+    def take_changes(self) -> list[Stored]:
+        changes, self._changes = self._changes, []
+        return changes
+
+    def notify(self, client: str, body: EventBody, now_ns: int) -> None:
+        """Leave an event for a client; the oldest is dropped when it has too many."""
+        number = self.meta.event_number + 1
+        self.set_meta(event_number=number)
+        event = Event(number=number, time_ns=now_ns, body=body)
+        queue = self._queue(client)
+        queue.append(event)
+        self.put("notice", _notice_key(client, number), Notice(client, event))
+        while len(queue) > self._events_kept:
+            self._drop(client)
+
+    def events(self, client: str, after: int) -> tuple[list[Event], bool]:
+        """The events after number `after`, and whether none between was dropped."""
+        queue = self._events.get(client, ())
+        return [event for event in queue if event.number > after], after >= self._dropped.get(
+            client, self._restored_number
+        )
+
+    def forget_events(self, before_ns: int) -> None:
+        for client in list(self._events):
+            while self._events[client] and self._events[client][0].time_ns < before_ns:
+                self._drop(client)
+            if not self._events[client]:
+                del self._events[client]
+
+    def _drop(self, client: str) -> None:
+        event = self._events[client].popleft()
+        self._dropped[client] = event.number
+        self.remove("notice", _notice_key(client, event.number))
+
+    def _queue(self, client: str) -> deque[Event]:
+        return self._events.setdefault(client, deque())
+
+
+def _notice_key(client: str, number: int) -> str:
+    return f"{number:020}/{client}"

@@ -1,0 +1,101 @@
+"""A policy with one client of every kind, and servers to try it on."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.admin import AdminConfig, AdminLimits
+from penstock.net.secret import write_private
+from penstock.security import Credentials, PrivateKey
+from penstock.security.brokering import AdapterRegistration, ModelReference, SourceStreamName
+from penstock.security.proof import ScryptCost, SecretVerifier
+
+SECRETS = {name: f"the secret of {name}".encode() for name in ("alice", "bob", "dora", "old")}
+KEYS = {name: PrivateKey(number.to_bytes(32, "big")) for number, name in enumerate(("carol", "root", "feed", "pair"))}
+_COST = ScryptCost(n=16)
+
+RULES = """
+[groups]
+desk = ["alice", "bob"]
+
+[[rule]]
+who = ["@desk"]
+receive = ["md.us.>"]
+send = ["derived.desk.>"]
+
+[[rule]]
+who = ["dora"]
+receive = ["md.us.eq.>"]
+delay_minutes = 15
+
+[[rule]]
+who = ["carol"]
+receive = ["md.us.eq.*.quote"]
+
+[[rule]]
+who = ["feed"]
+send = ["md.us.eq.>", "derived.>"]
+"""
+
+
+def policy_text(rules: str = RULES) -> str:
+    clients = [f'[clients.{name}]\nsecret = "{_verifier(name)}"\n' for name in SECRETS]
+    clients += [f'[clients.{name}]\nkey = "{KEYS[name].public.text}"\n{_roles(name)}' for name in KEYS]
+    text = "".join(clients) + rules
+    return text.replace("[clients.old]\n", "[clients.old]\nexpires = 2020-01-01T00:00:00Z\n")
+
+
+def _verifier(name: str) -> str:
+    return SecretVerifier.make(SECRETS[name], name.encode().ljust(16, b"."), _COST).text
+
+
+def _roles(name: str) -> str:
+    roles = {"root": "administrator", "feed": "adapter", "pair": "standby"}
+    return f'roles = ["{roles[name]}"]\n' if name in roles else ""
+
+
+def credentials(name: str) -> Credentials:
+    return Credentials(name, secret=SECRETS.get(name), key=KEYS.get(name))
+
+
+def credentials_file(directory: Path, name: str) -> Path:
+    path = directory / f"{name}.toml"
+    if not path.exists():
+        if name in KEYS:
+            KEYS[name].write(directory / f"{name}.pem")
+            write_private(path, f'client = "{name}"\nkey_file = "{name}.pem"\n'.encode())
+        else:
+            write_private(path, f'client = "{name}"\nsecret = "{SECRETS[name].decode()}"\n'.encode())
+    return path
+
+
+def config(directory: Path, **values: Any) -> AdminConfig:
+    """Of a server with its files in a directory."""
+    policy = directory / "policy.toml"
+    if not policy.exists():
+        policy.write_text(policy_text())
+    values = {"limits": AdminLimits(key_grace_s=0.0), "port": 0, **values}
+    return AdminConfig(directory=str(directory / "state"), policy=str(policy), **values)
+
+
+def registration(**values: Any) -> AdapterRegistration:
+    """Of an adapter on a multicast group."""
+    values = {
+        "feed": "itch",
+        "adapter": "a",
+        "index": 0,
+        "publisher_id": 11,
+        "transport": "multicast",
+        "group": "239.255.1.1",
+        "port": 7_500,
+        "interface": "127.0.0.1",
+        "service_host": "127.0.0.1",
+        "service_port": 7_600,
+        "topics": ["md.us.eq.>"],
+        "contributions": ["derived.>"],
+        "source_streams": [SourceStreamName(stream_id=1, name="itch-am")],
+        "models": [ModelReference(id=1, version=1, name="quote")],
+        **values,
+    }
+    return msgspec.convert(values, AdapterRegistration)

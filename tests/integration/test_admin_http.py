@@ -1,0 +1,472 @@
+"""The administration server over real sockets: good requests, bad ones, and garbage."""
+
+import http.client
+import io
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from admin_kit import KEYS, RULES, SECRETS, config, credentials, policy_text, registration
+from penstock.admin import AdminLimits
+from penstock.admin.driver import AdminServer
+from penstock.base import log
+from penstock.base.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ConnectionLostError,
+    CredentialsExpiredError,
+    NotEntitledError,
+    NotFoundError,
+    PenstockError,
+    RateLimitedError,
+    RevokedError,
+    UnreachableError,
+)
+from penstock.security import Credentials, PublicKey, TokenVerifier
+from penstock.security.brokering import AdapterHeartbeat, KeysChanged, Revoked
+from penstock.security.client import AdminClient
+from penstock.security.http import parse_addresses
+from waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminServer]:
+    """For tests that leave it as it was."""
+    with AdminServer(config(tmp_path_factory.mktemp("admin"))) as server:
+        yield server
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[AdminServer]:
+    """For tests that change something."""
+    with AdminServer(config(tmp_path)) as server:
+        yield server
+
+
+def client(server: AdminServer, name: str) -> AdminClient:
+    return AdminClient.connect(server.url, credentials(name))
+
+
+def raw(server: AdminServer, method: str, path: str, body: bytes = b"", token: str = "") -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    try:
+        connection.request(method, path, body, {"Authorization": f"Bearer {token}"} if token else {})
+        response = connection.getresponse()
+        return response.status, msgspec.json.decode(response.read())
+    finally:
+        connection.close()
+
+
+@pytest.mark.spec("ADM-1", "ADM-3", "ADM-4", "ADM-5")
+def test_a_subscription_from_login_to_cancellation(own: AdminServer) -> None:
+    with client(own, "feed") as adapter, client(own, "alice") as alice:
+        registered = adapter.register(registration())
+        brokered = alice.subscribe(["md.us.eq.AAPL.>"], send=["derived.desk.>"])
+        (stream,) = brokered.streams
+        assert (stream.topics, stream.send) == (["md.us.eq.AAPL.>"], ["derived.desk.>"])
+        assert stream.addresses[0].group == "239.255.1.1"
+        verifier = TokenVerifier([PublicKey.parse(text) for text in registered.token_keys])
+        assert verifier.verify(brokered.token, time.time_ns()).subscription_id == brokered.subscription_id
+        (event,) = adapter.events(registered.events_after).events
+        assert event.body.subscription_id == brokered.subscription_id  # type: ignore[union-attr]
+        changed = alice.modify(brokered.subscription_id, ["md.us.eq.IBM.>"])
+        assert changed.streams[0].topics == ["md.us.eq.IBM.>"]
+        assert alice.renew(brokered.subscription_id).streams == changed.streams
+        again = alice.subscribe(["md.us.eq.IBM.>"], subscription_id=brokered.subscription_id)  # as after a lost answer
+        assert again.subscription_id == brokered.subscription_id
+        alice.cancel(brokered.subscription_id)
+        with pytest.raises(NotFoundError):
+            alice.renew(brokered.subscription_id)
+        kinds = [type(each.body).__name__ for each in adapter.events(event.number).events]
+        assert kinds == ["SubscriptionBrokered", "SubscriptionBrokered", "SubscriptionCancelled"]
+
+
+@pytest.mark.spec("ADM-5", "ADM-7")
+def test_a_waiting_client_hears_of_its_revocation_at_once(own: AdminServer) -> None:
+    with client(own, "feed") as adapter, client(own, "alice") as alice, client(own, "root") as root:
+        registered = adapter.register(registration(sealed=True))
+        brokered = alice.subscribe(["md.us.eq.>"])
+        bob = client(own, "bob")
+        entitled = bob.subscribe(["md.us.eq.>"])
+        found: dict[str, Any] = {}
+
+        def wait() -> None:
+            found["alice"] = alice.events(brokered.events_after, wait_s=30)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        ended = root.revoke("alice", "left the firm").subscriptions
+        waiting.join(20)
+        assert ended == [brokered.subscription_id]
+        revoked = found["alice"].events[0].body
+        assert isinstance(revoked, Revoked)
+        assert revoked.reason == "left the firm"
+        told = [each.body for each in adapter.events(registered.events_after).events]
+        assert revoked in told
+        (keys,) = [each.body for each in bob.events(entitled.events_after).events]
+        assert isinstance(keys, KeysChanged)
+        (new,) = keys.keys
+        adapter.heartbeat(AdapterHeartbeat(feed="itch", adapter="a", term=1, key_ids=[1, new.key_id]))
+
+        def is_active() -> bool:
+            heartbeat = AdapterHeartbeat(feed="itch", adapter="a", term=1, key_ids=[1, new.key_id])
+            return adapter.heartbeat(heartbeat).active_key_id == new.key_id
+
+        wait_until(is_active, "the new key to be used")
+        with pytest.raises(RevokedError, match="left the firm"):
+            alice.subscribe(["md.us.eq.>"])
+        root.restore("alice")
+        assert alice.subscribe(["md.us.eq.>"]).streams[0].keys
+        bob.close()
+
+
+@pytest.mark.spec("ADM-1")
+def test_credentials_that_are_wrong(server: AdminServer) -> None:
+    with pytest.raises(AuthenticationError, match="no such client"):
+        AdminClient.connect(server.url, Credentials("alice", secret=SECRETS["bob"])).login()
+    with pytest.raises(AuthenticationError, match="no such client"):
+        AdminClient.connect(server.url, Credentials("carol", key=KEYS["root"])).login()
+    with pytest.raises(AuthenticationError, match="no such client"):
+        AdminClient.connect(server.url, Credentials("mallory", key=KEYS["root"])).login()
+    with pytest.raises(CredentialsExpiredError):
+        AdminClient.connect(server.url, credentials("old")).login()
+    lines = client(server, "root").audit().entries
+    refused = [each.code for each in lines if each.action == "login" and each.outcome == "refused"]
+    assert {"authentication", "credentials-expired"} <= set(refused)
+
+
+@pytest.mark.spec("ADM-1")
+def test_who_tries_too_often_has_to_wait(tmp_path: Path) -> None:
+    with AdminServer(config(tmp_path, limits=AdminLimits(failures_max=2))) as server:
+        wrong = AdminClient.connect(server.url, Credentials("alice", secret=SECRETS["bob"]))
+        for _ in range(2):
+            with pytest.raises(AuthenticationError):
+                wrong.login()
+        with pytest.raises(RateLimitedError) as caught:
+            wrong.login()
+        assert 0 < caught.value.retry_after_s <= 60
+
+
+@pytest.mark.spec("ADM-1", "ADM-2")
+@pytest.mark.parametrize(
+    ("name", "method", "path", "document", "status", "code"),
+    [
+        ("alice", "POST", "/v1/subscriptions", {"subscription_id": "x", "topics": ["fx.>"]}, 403, "not-entitled"),
+        ("alice", "POST", "/v1/subscriptions", {"subscription_id": "x", "send": ["md.us.x"]}, 403, "not-entitled"),
+        ("alice", "POST", "/v1/subscriptions", {"subscription_id": "x", "topics": ["a..b"]}, 400, "topic"),
+        ("alice", "POST", "/v1/subscriptions", {"subscription_id": "x", "topics": []}, 400, "request"),
+        ("alice", "POST", "/v1/subscriptions", {"subscription_id": "x", "topics": "md.>"}, 400, "request"),
+        ("alice", "POST", "/v1/subscriptions", {"subscription_id": "../x", "topics": ["md.us.>"]}, 400, "request"),
+        ("alice", "POST", "/v1/subscriptions", {"topics": ["md.us.>"]}, 400, "request"),
+        ("alice", "POST", "/v1/subscriptions", {"subscription_id": "x", "topic": []}, 400, "request"),
+        ("alice", "POST", "/v1/subscriptions", [], 400, "request"),
+        ("alice", "GET", "/v1/subscriptions/nothing", None, 404, "not-found"),
+        ("alice", "DELETE", "/v1/subscriptions/..%2F..%2Fetc", None, 404, "not-found"),
+        ("alice", "GET", "/v1/events?after=-1", None, 400, "request"),
+        ("alice", "GET", "/v1/events?after=x", None, 400, "request"),
+        ("alice", "GET", "/v1/events?wait_s=1e9", None, 400, "request"),
+        ("alice", "GET", "/v1/events?bogus=1", None, 400, "request"),
+        ("alice", "GET", "/v1/models/99", None, 404, "not-found"),
+        ("alice", "GET", "/v1/models/..%2f1", None, 404, "not-found"),
+        ("alice", "GET", "/v1/models/x", None, 404, "not-found"),
+        ("alice", "GET", "/v1/models/1?version=7", None, 404, "not-found"),
+        ("alice", "POST", "/v1/revocations", {"client": "bob", "reason": "x"}, 403, "forbidden"),
+        ("alice", "POST", "/v1/restorations", {"client": "bob"}, 403, "forbidden"),
+        ("alice", "PUT", "/v1/policy", {"text": ""}, 403, "forbidden"),
+        ("alice", "POST", "/v1/promote", {"reason": "x"}, 403, "forbidden"),
+        ("alice", "GET", "/v1/audit", None, 403, "forbidden"),
+        ("alice", "GET", "/v1/status", None, 403, "forbidden"),
+        ("alice", "GET", "/v1/changes", None, 403, "forbidden"),
+        ("alice", "POST", "/v1/adapters", {}, 403, "forbidden"),
+        ("feed", "POST", "/v1/adapters", {"feed": "itch"}, 400, "request"),
+        ("root", "POST", "/v1/revocations", {"client": "nobody", "reason": "x"}, 404, "not-found"),
+        ("root", "POST", "/v1/revocations", {"client": "bob", "reason": ""}, 400, "request"),
+        ("root", "PUT", "/v1/policy", {"text": "[clients"}, 400, "config"),
+        ("root", "PUT", "/v1/policy", {"text": "bogus = 1"}, 400, "config-unknown-key"),
+        ("root", "GET", "/v1/changes", None, 403, "forbidden"),
+    ],
+)  # fmt: skip
+def test_refusals_have_a_code_and_are_written_down(
+    server: AdminServer, name: str, method: str, path: str, document: Any, status: int, code: str
+) -> None:
+    token = client(server, name).login().token
+    root = client(server, "root")
+    before = last_number(root)
+    body = b"" if document is None else msgspec.json.encode(document)
+    assert raw(server, method, path, body, token)[0] == status
+    answer = raw(server, method, path, body, token)[1]
+    assert answer["code"] == code
+    assert answer["what"]
+    lines = [each for each in root.audit(before).entries if each.client == name and each.outcome == "refused"]
+    if "%2" not in path:  # which leads nowhere
+        assert [each.code for each in lines] == [code, code]
+
+
+def last_number(root: AdminClient) -> int:
+    number = 0
+    while entries := root.audit(number).entries:
+        number = entries[-1].number
+    return number
+
+
+@pytest.mark.spec("ADM-1")
+@pytest.mark.parametrize("token", ["", "x", "ps1.a.b.c", "ps1." + "A" * 5_000, "ä"])
+def test_without_a_session_nothing_is_answered(server: AdminServer, token: str) -> None:
+    header = token.encode("utf-8").decode("latin-1")
+    for method, path in [("GET", "/v1/events"), ("POST", "/v1/subscriptions"), ("GET", "/v1/status")]:
+        status, answer = raw(server, method, path, b"{}", header)
+        assert (status, answer["code"]) == (401, "token")
+    status, answer = raw(server, "GET", "/v1/events", b"", client(server, "alice").subscribe(["md.us.>"]).token)
+    assert (status, answer["code"]) == (401, "token")  # a stream token is no session
+
+
+def test_paths_and_methods_that_there_are_not(server: AdminServer) -> None:
+    for method, path in [("GET", "/"), ("GET", "/v1/../etc/passwd"), ("PUT", "/v1/login"), ("GET", "//v1/status")]:
+        status, answer = raw(server, method, path)
+        assert status in (404, 405)
+        assert answer["code"] == "not-found"
+
+
+def test_bodies_are_bounded(tmp_path: Path) -> None:
+    with AdminServer(config(tmp_path, limits=AdminLimits(body_size_max=2_000, body_s=0.2))) as server:
+        status, answer = raw(server, "POST", "/v1/challenge", b'{"client": "' + b"a" * 3_000 + b'"}')
+        assert (status, answer["code"]) == (413, "limit")
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as slow:
+            slow.sendall(b"POST /v1/challenge HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+            answer = b""
+            while b"}" not in answer:
+                data = slow.recv(65_536)
+                assert data
+                answer += data
+            assert b"did not come whole" in answer
+
+
+def test_garbage_does_no_harm(server: AdminServer, soak: bool) -> None:
+    """Random bytes, and requests with random bodies, to every path; then a client works as before."""
+    source = random.Random(7)
+    token = client(server, "root").login().token
+    paths = ["/v1/challenge", "/v1/login", "/v1/subscriptions", "/v1/adapters", "/v1/adapters/heartbeat",
+             "/v1/revocations", "/v1/policy", "/v1/restorations"]  # fmt: skip
+    good = [
+        b'{"client":"alice"}',
+        b'{"subscription_id":"a","topics":["md.us.>"]}',
+        b'{"text":null}',
+        b"[[[[",
+        b'{"a":1e999}',
+    ]
+    for number in range(2_000 if soak else 150):
+        if number % 3 == 0:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+                connection.sendall(source.randbytes(source.randrange(1, 400)) + b"\r\n\r\n")
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65_536):
+                    pass
+            continue
+        body = bytearray(source.choice(good))
+        for _ in range(source.randrange(4)):
+            body[source.randrange(len(body))] = source.randrange(256)
+        path = source.choice(paths)
+        method = "PUT" if path == "/v1/policy" else "POST"
+        status, answer = raw(server, method, path, bytes(body), token if source.random() < 0.5 else "")
+        assert status < 500, answer
+        if status >= 400:
+            assert answer["code"]
+    deep = b"[" * 100_000
+    status, answer = raw(server, "POST", "/v1/challenge", deep)
+    assert (status, answer["code"]) == (400, "request")
+    with client(server, "alice") as alice:
+        assert alice.subscribe(["md.us.>"]).token
+
+
+@pytest.mark.spec("ADM-6")
+def test_models_by_id_and_version(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    text = '[[field]]\nname = "a"\ntype = "i64"\n'
+    (models / "one.toml").write_text('id = 900\nname = "mine"\nversion = 1\n' + text)
+    newer = '[[field]]\nname = "b"\ntype = "i64"\nsince = 2\n'
+    (models / "two.toml").write_text('id = 900\nname = "mine"\nversion = 2\n' + text + newer)
+    with AdminServer(config(tmp_path, models=str(models))) as server, client(server, "alice") as alice:
+        assert {"quote", "trade", "mine"} <= {each.name for each in alice.models()}
+        newest, oldest = alice.model(900), alice.model(900, 1)
+        assert (newest.version, oldest.version) == (2, 1)
+        assert alice.model(900) is newest  # 304, from the client's memory
+        record = bytes(newest.new(a=1, b=2))
+        assert oldest.view(record, version=2).a == 1  # an older client reads what a newer server's model wrote
+    (models / "two.toml").write_text('id = 900\nname = "mine"\nversion = 2\n' + newer.replace("since = 2\n", ""))
+    with pytest.raises(ConfigurationError, match="cannot be read by programs that know version 1"):
+        AdminServer(config(tmp_path, models=str(models))).start()
+
+
+def test_the_openapi_document_describes_what_is_served(server: AdminServer) -> None:
+    status, document = raw(server, "GET", "/openapi.json")
+    assert status == 200
+    assert document["openapi"] == "3.1.0"
+    assert document["paths"]["/v1/subscriptions"]["post"]["requestBody"]["content"]["application/json"]["schema"] == {
+        "$ref": "#/components/schemas/SubscribeRequest"
+    }
+    text = msgspec.json.encode(document).decode()
+    names = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
+    assert names <= set(document["components"]["schemas"])
+    assert {"Brokered", "StreamKey", "ErrorDocument", "Revoked"} <= set(document["components"]["schemas"])
+    assert raw(server, "GET", "/health") == (200, {"is_healthy": True, "role": "primary"})
+
+
+@pytest.mark.spec("ADM-2", "ADM-5")
+def test_the_policy_is_exchanged_while_running(own: AdminServer) -> None:
+    with client(own, "alice") as alice, client(own, "root") as root:
+        brokered = alice.subscribe(["md.us.>"])
+        with pytest.raises(ConfigurationError, match=r"rule\[0\]"):
+            root.set_policy(policy_text(RULES.replace("@desk", "@nobody")))
+        alice.renew(brokered.subscription_id)  # nothing has changed
+        path = Path(own.config.policy)
+        path.write_text(policy_text(RULES.replace('"md.us.>"', '"md.us.eq.>"')))
+        assert root.set_policy().revoked == [brokered.subscription_id]
+        with pytest.raises(RevokedError, match="policy"):
+            alice.renew(brokered.subscription_id)
+        with pytest.raises(NotEntitledError):
+            alice.subscribe(["md.us.opt.>"])
+        path.write_text(policy_text())
+        own.reload_policy()
+        alice.subscribe(["md.us.opt.>"])
+
+
+@pytest.mark.spec("ADM-1", "OPS-2")
+def test_no_secret_is_ever_logged(tmp_path: Path, lines: io.StringIO) -> None:
+    log.configure(style="json", level="DEBUG", stream=lines)
+    with AdminServer(config(tmp_path)) as server, client(server, "feed") as adapter, client(server, "alice") as alice:
+        registered = adapter.register(registration(sealed=True))
+        brokered = alice.subscribe(["md.us.eq.>"])
+        session = alice.login()
+        with pytest.raises(NotEntitledError):
+            alice.subscribe(["fx.>"])
+    text = lines.getvalue()
+    assert '"code":"not-entitled"' in text
+    key = msgspec.json.encode(registered.keys[0].key).decode().strip('"')
+    for secret in (SECRETS["alice"].decode(), brokered.token, session.token, key, registered.keys[0].key.hex()):
+        assert secret not in text
+
+
+def test_close_ends_a_waiting_call(server: AdminServer) -> None:
+    alice = client(server, "alice")
+    after = alice.subscribe(["md.us.>"]).events_after
+    outcome: list[PenstockError] = []
+    started = threading.Event()
+
+    def wait() -> None:
+        started.set()
+        try:
+            alice.events(after, wait_s=30)
+        except PenstockError as error:
+            outcome.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    started.wait()
+    wait_until(lambda: alice._caller._open, "the request to be on its way")
+    alice.close()
+    waiting.join(20)
+    assert isinstance(outcome[0], ConnectionLostError)
+    with pytest.raises(ConnectionLostError):
+        alice.status()
+
+
+def test_a_client_goes_on_after_its_session_was_forgotten(own: AdminServer) -> None:
+    with client(own, "alice") as alice:
+        alice.login()
+        stale = alice._session
+        assert stale is not None
+        alice._session = msgspec.structs.replace(stale, token=stale.token[:-4] + "AAAA")
+        assert alice.subscribe(["md.us.>"]).token
+        assert alice._session != stale
+
+
+def test_nobody_is_there(tmp_path: Path) -> None:
+    with AdminServer(config(tmp_path)) as server:
+        url = server.url
+    with pytest.raises(UnreachableError):
+        AdminClient.connect(url, credentials("alice")).login()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:1",
+        "penstock://10.0.0.1:7400",
+        "penstock://",
+        "penstock://a@127.0.0.1",
+        "penstock://127.0.0.1:99999",
+        "penstock://::1:x",
+    ],
+)
+def test_addresses_that_are_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError):
+        parse_addresses(url)
+
+
+def test_addresses() -> None:
+    found = parse_addresses("penstock://127.0.0.1:7401,localhost,[::1]:7402")
+    assert [(each.host, each.port) for each in found] == [("127.0.0.1", 7_401), ("localhost", 7_400), ("::1", 7_402)]
+    assert parse_addresses("penstocks://admin.example.com")[0].is_tls
+
+
+# TLS
+
+
+@pytest.mark.spec("OPS-2")
+def test_tls_and_only_tls_beyond_this_machine(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    with pytest.raises(ConfigurationError, match="no TLS"):
+        config(tmp_path, host="0.0.0.0")
+    tls = config(tmp_path, host="0.0.0.0", certificate=str(certificate), private_key=str(key))
+    with AdminServer(tls) as server:
+        url = f"penstocks://localhost:{server.port}"
+        trusting = Credentials("alice", secret=SECRETS["alice"], ca_file=certificate)
+        assert AdminClient.connect(url, trusting).subscribe(["md.us.>"]).token
+        with pytest.raises(UnreachableError, match="not trusted"):
+            AdminClient.connect(url, credentials("alice")).login()
+        with pytest.raises(ConnectionLostError):
+            AdminClient.connect(f"penstock://127.0.0.1:{server.port}", credentials("alice")).login()
+    key.chmod(0o644)
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        AdminServer(tls).start()
+    key.write_text("garbage")
+    key.chmod(0o600)
+    with pytest.raises(ConfigurationError, match="TLS cannot be used"):
+        AdminServer(tls).start()
+
+
+def make_certificate(directory: Path) -> tuple[Path, Path]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    certificate_path, key_path = directory / "certificate.pem", directory / "key.pem"
+    certificate_path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    key_path.write_bytes(pem)
+    key_path.chmod(0o600)
+    return certificate_path, key_path

@@ -1,0 +1,281 @@
+"""Administration servers as real processes: killed, started again, and taken over by a standby."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from admin_kit import config, credentials, credentials_file, policy_text, registration
+from integration.command_kit import Running, running
+from penstock.admin import AdminConfig, PeerConfig
+from penstock.admin.server import AdminService
+from penstock.base.clock import SystemClock
+from penstock.base.errors import PenstockError, RevokedError, StandbyError
+from penstock.security import PrivateKey, PublicKey, TokenVerifier
+from penstock.security.brokering import AdapterHeartbeat, GenerationChanged
+from penstock.security.client import AdminClient
+from penstock.security.operating import ServerStatus
+from waiting import wait_until
+
+
+def document(path: Path, settings: AdminConfig) -> Path:
+    """The configuration as a TOML file."""
+    lines = [f'{name} = "{getattr(settings, name)}"' for name in ("node", "directory", "policy", "signing_key", "role")]
+    lines.append(f"port = {settings.port}")
+    if settings.peer is not None:
+        values = msgspec.to_builtins(settings.peer)
+        lines += ["[peer]", *(f"{name} = {value!r}".replace("'", '"') for name, value in values.items())]
+    lines += ["[limits]", f"token_s = {settings.limits.token_s}"]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@contextlib.contextmanager
+def serving(path: Path) -> Iterator[tuple[Running, str]]:
+    with running("--log-style", "json", "admin", "serve", "--config", str(path)) as process:
+        process.wait_for_output("Ctrl-C stops it")
+        yield process, process.out.split(" on ")[1].split(",")[0]
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.mark.spec("ADM-8", "ADM-5")
+def test_a_server_that_was_killed_forgets_nothing(tmp_path: Path) -> None:
+    path = document(tmp_path / "admin.toml", config(tmp_path))
+    with serving(path) as (first, url):
+        adapter = AdminClient.connect(url, credentials("feed"))
+        registered = adapter.register(registration(sealed=True))
+        alice, bob = (AdminClient.connect(url, credentials(name)) for name in ("alice", "bob"))
+        lost, kept = alice.subscribe(["md.us.eq.>"]), bob.subscribe(["md.us.eq.>"])
+        root = AdminClient.connect(url, credentials("root"))
+        root.revoke("alice", "left the firm")
+        before = root.status()
+        sessions = bob._session, alice._session
+        first.process.kill()
+        first.end()
+    verifier = TokenVerifier([PublicKey.parse(text) for text in registered.token_keys])
+    assert verifier.verify(kept.token, time.time_ns())  # with nobody there to ask
+    with serving(path) as (_, url):
+        root, bob, alice, adapter = (AdminClient.connect(url, credentials(n)) for n in ("root", "bob", "alice", "feed"))
+        after = root.status()
+        assert (after.subscriptions, after.denials, after.adapters) == (1, 1, before.adapters)
+        assert after.change_number >= before.change_number
+        bob._session, alice._session = sessions  # issued by the one that was killed
+        renewed = bob.renew(kept.subscription_id)
+        assert verifier.verify(renewed.token, time.time_ns())
+        assert renewed.streams[0].keys[0] == registered.keys[0]
+        with pytest.raises(RevokedError, match="left the firm"):
+            alice.renew(lost.subscription_id)
+        assert alice.events(lost.events_after).events[0].body.reason == "left the firm"  # type: ignore[union-attr]
+        actions = [each.action for each in root.audit().entries]
+        assert {"login", "subscribe", "register", "revoke"} <= set(actions)
+        assert adapter.register(registration(sealed=True)).keys[0] == registered.keys[0]
+        assert adapter.register(registration(sealed=True)).revoked[0].subscription_id == lost.subscription_id
+
+
+class Pair:
+    """The configurations of a primary and its standby, both with fixed ports."""
+
+    def __init__(self, directory: Path, *, primary_lost_s: float) -> None:
+        ports = free_port(), free_port()
+        key = directory / "signing.pem"
+        PrivateKey(bytes(32)).write(key)
+        credentials_file(directory, "pair")
+        (directory / "policy.toml").write_text(policy_text())
+        self.paths = []
+        for number, role in enumerate(("primary", "standby")):
+            home = directory / role
+            home.mkdir()
+            peer = PeerConfig(
+                address=f"penstock://127.0.0.1:{ports[1 - number]}",
+                credentials=str(directory / "pair.toml"),
+                check_s=0.1,
+                primary_lost_s=primary_lost_s,
+            )
+            settings = AdminConfig(
+                node=role,
+                role=role,  # type: ignore[arg-type]
+                directory=str(home),
+                policy=str(directory / "policy.toml"),
+                signing_key=str(key),
+                port=ports[number],
+                peer=peer,
+            )
+            self.paths.append(document(directory / f"{role}.toml", settings))
+        self.urls = [f"penstock://127.0.0.1:{port}" for port in ports]
+        self.url = f"penstock://127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}"
+
+
+def status(url: str) -> ServerStatus | None:
+    try:
+        with AdminClient.connect(url, credentials("root")) as root:
+            return root.status()
+    except PenstockError:
+        return None
+
+
+def is_at(url: str, role: str, generation: int) -> bool:
+    found = status(url)
+    return found is not None and (found.role, found.generation) == (role, generation)
+
+
+@pytest.mark.spec("ADM-8")
+def test_a_standby_takes_over_and_the_old_primary_follows_it(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, primary_lost_s=0.5)
+    with contextlib.ExitStack() as stack:
+        first, _ = stack.enter_context(serving(pair.paths[0]))
+        stack.enter_context(serving(pair.paths[1]))
+        alice = AdminClient.connect(pair.url, credentials("alice"))
+        adapter = AdminClient.connect(pair.url, credentials("feed"))
+        root = AdminClient.connect(pair.url, credentials("root"))
+        registered = adapter.register(registration(sealed=True))
+        brokered = alice.subscribe(["md.us.eq.>"])
+        root.revoke("bob", "was never here")
+        number = root.status().change_number
+        wait_until(lambda: getattr(status(pair.urls[1]), "change_number", 0) >= number, "the standby to follow")
+        with pytest.raises(StandbyError):
+            AdminClient.connect(pair.urls[1], credentials("alice")).subscribe(["md.us.eq.>"])
+        verifier = TokenVerifier([PublicKey.parse(text) for text in registered.token_keys])
+
+        first.process.kill()
+        first.end()
+        assert verifier.verify(brokered.token, time.time_ns())  # the data path does not care
+        wait_until(lambda: is_at(pair.urls[1], "primary", 2), "the standby to take over")
+        renewed = alice.renew(brokered.subscription_id)  # the same client, without being told anything
+        assert renewed.generation == 2
+        assert renewed.streams[0].keys == brokered.streams[0].keys
+        assert verifier.verify(renewed.token, time.time_ns())
+        with pytest.raises(RevokedError, match="never here"):
+            AdminClient.connect(pair.url, credentials("bob")).subscribe(["md.us.eq.>"])
+        told = adapter.events(registered.events_after).events
+        (changed,) = [each.body for each in told if isinstance(each.body, GenerationChanged)]
+        assert changed.generation == 2
+        adapter.heartbeat(AdapterHeartbeat(feed="itch", adapter="a", term=1))
+        later = alice.subscribe(["md.us.eq.AAPL.>"])
+
+        stack.enter_context(serving(pair.paths[0]))  # it comes back
+        wait_until(lambda: is_at(pair.urls[0], "standby", 2), "the old primary to follow")
+        with pytest.raises(StandbyError):
+            AdminClient.connect(pair.urls[0], credentials("alice")).subscribe(["md.us.eq.>"])
+        assert alice.renew(later.subscription_id).generation == 2
+        verifier.note_generation(changed.generation, changed.since_ns)
+        assert verifier.verify(alice.renew(later.subscription_id).token, time.time_ns())
+
+
+@pytest.mark.spec("ADM-8")
+def test_the_operator_promotes_and_a_primary_that_is_alive_steps_down(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, primary_lost_s=0.0)
+    root = str(credentials_file(tmp_path, "root"))
+    with serving(pair.paths[0]), serving(pair.paths[1]) as (standby, _):
+        wait_until(lambda: '"copied"' in standby.err, "the standby to have a copy")
+        with running("admin", "promote", "--connect", pair.urls[1], "--credentials", root, "--reason", "drill") as done:
+            assert done.end() == 0
+            assert "standby is primary of generation 2" in done.out
+        wait_until(lambda: is_at(pair.urls[0], "standby", 2), "the old primary to step down")
+        assert is_at(pair.urls[1], "primary", 2)
+        with running("admin", "status", "--connect", pair.urls[0], "--credentials", root) as shown:
+            assert shown.end() == 0
+            assert "primary: standby of generation 2" in shown.out
+
+
+@pytest.mark.spec("ADM-8")
+def test_a_standby_that_never_heard_of_a_primary_does_not_take_over(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, primary_lost_s=0.1)
+    with serving(pair.paths[1]) as (standby, _):
+        wait_until(lambda: '"peer_failed"' in standby.err, "an attempt to reach the primary")
+        with (
+            AdminClient.connect(pair.urls[1], credentials("root")) as root,
+            pytest.raises(PenstockError, match="never"),
+        ):
+            root.promote("in vain")
+        assert is_at(pair.urls[1], "standby", 1)
+
+
+def test_a_standby_needs_the_same_signing_key(tmp_path: Path) -> None:
+    settings = config(tmp_path, role="standby", peer=PeerConfig(address="penstock://127.0.0.1:1", credentials="x"))
+    with pytest.raises(PenstockError, match="signing key"):
+        AdminService(settings, SystemClock())
+
+
+def test_a_server_whose_disk_fails_stops(tmp_path: Path) -> None:
+    """What is in memory could be ahead of the disk, so nothing more is promised."""
+    service = AdminService(config(tmp_path), SystemClock())
+    (pages,) = service._store._database.execute("PRAGMA page_count").fetchone()
+    service._store._database.execute(f"PRAGMA max_page_count = {pages}")
+
+    def decision(now_ns: int) -> Any:
+        for number in range(1_000):
+            service.core.state.notify(f"client {number}", GenerationChanged(generation=1, since_ns=0), now_ns)
+
+    with pytest.raises(PenstockError, match="disk has failed"):
+        service.decide(decision)
+    assert service.failed is not None
+    with pytest.raises(PenstockError, match="disk has failed"):
+        service.decide(lambda now_ns: None)
+    service.close()
+
+
+@pytest.mark.spec("ADM-1")
+def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From nothing to a server with two clients, by the commands alone."""
+    monkeypatch.chdir(tmp_path)
+    entries = []
+    for name, kind, roles in [("alice", "secret", []), ("root", "key", ["administrator"])]:
+        with running("admin", "client", kind, name) as made:
+            assert made.end() == 0
+            entries.append(made.out + (f"roles = {roles!r}\n".replace("'", '"') if roles else ""))
+        assert (tmp_path / f"{name}.toml").stat().st_mode & 0o777 == 0o600
+    rule = '[[rule]]\nwho = ["alice"]\nreceive = ["md.us.>"]\ndelay_minutes = 15\n'
+    (tmp_path / "policy.toml").write_text("\n".join(entries) + rule)
+    with running("admin", "policy", "check", "policy.toml") as checked:
+        assert checked.end() == 0
+        assert "alice\n  receive md.us.>, 15 minutes old\nroot (administrator)" in checked.out
+    (tmp_path / "wrong.toml").write_text("\n".join(entries) + rule.replace("alice", "alcie"))
+    with running("admin", "policy", "check", "wrong.toml") as refused:
+        assert refused.end() == 1
+        assert "rule[0].who[0]: there is no client 'alcie'" in refused.err
+    with running("admin", "client", "secret", "alice") as twice:
+        assert twice.end() == 1  # what is there is not overwritten
+    with running("--log-style", "json", "admin", "serve", "--policy", "policy.toml", "--port", "0") as server:
+        server.wait_for_output("Ctrl-C stops it")
+        url = server.out.split(" on ")[1].split(",")[0]
+        alice = AdminClient.connect(url, "alice.toml")
+        brokered = alice.subscribe(["md.us.eq.>"])
+        assert brokered.grants[0].delay_s == 900
+        options = ("--connect", url, "--credentials", "root.toml")
+        with running("admin", "revoke", "alice", "--reason", "left", *options) as revoked:
+            assert revoked.end() == 0
+            assert "1 subscriptions ended" in revoked.out
+        with running(
+            "admin", "revoke", "root", "--reason", "x", "--connect", url, "--credentials", "alice.toml"
+        ) as bad:
+            assert bad.end() == 1
+            assert "[forbidden]" in bad.err
+        with running("admin", "restore", "alice", *options) as restored:
+            assert restored.end() == 0
+        alice.subscribe(["md.us.eq.>"])
+        (tmp_path / "policy.toml").write_text("\n".join(entries))
+        server.process.send_signal(1)  # SIGHUP
+        wait_until(lambda: "1 subscriptions ended" in server.err, "the policy to be read again")
+        (tmp_path / "policy.toml").write_text("[clients")
+        server.process.send_signal(1)
+        wait_until(lambda: "policy_refused" in server.err, "the mistake to be reported")
+        (tmp_path / "better.toml").write_text("\n".join(entries) + rule)
+        with running("admin", "policy", "set", "better.toml", *options) as changed:
+            assert changed.end() == 0
+        with running("admin", "audit", *options) as audit:
+            assert audit.end() == 0
+            assert "root 127.0.0.1 revoke done alice: >: left" in audit.out
+            assert "alice 127.0.0.1 revoke refused [forbidden]" in audit.out
+        assert server.interrupt() == 0

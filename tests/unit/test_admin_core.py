@@ -1,0 +1,563 @@
+"""The decisions of the administration server, without a network, a disk or a clock."""
+
+import itertools
+
+import pytest
+
+from admin_kit import KEYS, RULES, credentials, policy_text, registration
+from penstock.admin import AdminLimits, Caller, StreamAdministration
+from penstock.admin.logins import LoginDesk
+from penstock.admin.state import Stored
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    CredentialsExpiredError,
+    ForbiddenError,
+    LimitError,
+    NotEntitledError,
+    NotFoundError,
+    RateLimitedError,
+    RequestError,
+    RevokedError,
+    TokenError,
+    TokenExpiredError,
+    TopicError,
+)
+from penstock.security import Entitlement, Policy, PrivateKey, TokenVerifier
+from penstock.security.brokering import (
+    AdapterHeartbeat,
+    Brokered,
+    EventBody,
+    KeysChanged,
+    LoginRequest,
+    ModifyRequest,
+    Revoked,
+    StreamMoved,
+    SubscribeRequest,
+    SubscriptionBrokered,
+    SubscriptionCancelled,
+    SubscriptionChanged,
+)
+from penstock.security.operating import RestoreRequest, RevokeRequest
+
+NOW_NS = 1_700_000_000 * NS_PER_SECOND
+KEY = PrivateKey(bytes(range(32)))
+LIMITS = AdminLimits(key_grace_s=1.0, key_rotation_s=10.0)
+
+
+def random_numbers() -> object:
+    numbers = itertools.count(1)
+    return lambda size: next(numbers).to_bytes(size, "big")
+
+
+class Plant:
+    """A core, and a clock that is set by hand."""
+
+    def __init__(self, limits: AdminLimits = LIMITS, records: list[Stored] | None = None) -> None:
+        self.limits = limits
+        self.now_ns = NOW_NS
+        self.core = StreamAdministration(
+            Policy.parse(policy_text()), KEY, limits, random_numbers(), records or [], NOW_NS
+        )
+
+    def caller(self, name: str) -> Caller:
+        return Caller(name, self.core.policy.clients[name].roles, "127.0.0.1")
+
+    def subscribe(self, client: str, *topics: str, send: tuple[str, ...] = (), name: str = "s1") -> Brokered:
+        request = SubscribeRequest(subscription_id=name, topics=list(topics), send=list(send))
+        return self.core.subscribe(self.caller(client), request, self.now_ns)
+
+    def register(self, **values: object) -> object:
+        return self.core.register(self.caller("feed"), registration(**values), self.now_ns)
+
+    def beat(self, adapter: str = "a", term: int = 0, key_ids: tuple[int, ...] = (1,)) -> object:
+        heartbeat = AdapterHeartbeat(feed="itch", adapter=adapter, term=term, key_ids=list(key_ids))
+        return self.core.heartbeat(self.caller("feed"), heartbeat, self.now_ns)
+
+    def revoke(self, name: str, *topics: str, reason: str = "left the firm") -> list[str]:
+        request = RevokeRequest(client=name, reason=reason, topics=list(topics) or [">"])
+        return self.core.revoke(self.caller("root"), request, self.now_ns).subscriptions
+
+    def events(self, name: str, after: int = 0) -> list[EventBody]:
+        return [each.body for each in self.core.events(self.caller(name), after).events]
+
+    def wait(self, seconds: float) -> None:
+        self.now_ns += int(seconds * NS_PER_SECOND)
+        self.core.tick(self.now_ns)
+
+
+# Logging in
+
+
+def login(desk: LoginDesk, policy: Policy, name: str, *, later_s: float = 0.0, address: str = "a") -> object:
+    challenge = desk.challenge(policy, name, address, NOW_NS)
+    who = credentials(name if name in (*KEYS, "alice", "bob", "dora", "old") else "alice")
+    proof = who.prove(challenge)
+    request = LoginRequest(client=name, challenge=challenge.challenge, proof=proof)
+    return desk.login(policy, request, address, NOW_NS + int(later_s * NS_PER_SECOND))
+
+
+@pytest.mark.spec("ADM-1")
+def test_a_secret_and_a_key_open_the_door() -> None:
+    policy = Policy.parse(policy_text())
+    desk = LoginDesk(LIMITS, KEY, random_numbers())
+    assert login(desk, policy, "alice") == policy.clients["alice"]
+    assert login(desk, policy, "carol") == policy.clients["carol"]
+
+
+@pytest.mark.spec("ADM-1")
+def test_wrong_expired_and_replayed_credentials_are_refused() -> None:
+    policy = Policy.parse(policy_text())
+    desk = LoginDesk(LIMITS, KEY, random_numbers())
+    with pytest.raises(CredentialsExpiredError):
+        login(desk, policy, "old")
+    with pytest.raises(AuthenticationError, match="no such client"):
+        login(desk, policy, "mallory")
+    with pytest.raises(AuthenticationError, match="has expired"):
+        login(desk, policy, "alice", later_s=31)
+    challenge = desk.challenge(policy, "alice", "a", NOW_NS)
+    wrong = LoginRequest(client="alice", challenge=challenge.challenge, proof=credentials("bob").prove(challenge))
+    with pytest.raises(AuthenticationError, match="no such client, or"):
+        desk.login(policy, wrong, "a", NOW_NS)
+    right = LoginRequest(client="alice", challenge=challenge.challenge, proof=credentials("alice").prove(challenge))
+    with pytest.raises(AuthenticationError, match="answered before"):
+        desk.login(policy, right, "a", NOW_NS)  # the wrong answer has used it up
+    challenge = desk.challenge(policy, "alice", "a", NOW_NS)
+    right = LoginRequest(client="alice", challenge=challenge.challenge, proof=credentials("alice").prove(challenge))
+    desk.login(policy, right, "a", NOW_NS)
+    with pytest.raises(AuthenticationError, match="answered before"):
+        desk.login(policy, right, "a", NOW_NS)  # a replayed proof
+    challenge = desk.challenge(policy, "bob", "a", NOW_NS)
+    stolen = LoginRequest(client="alice", challenge=challenge.challenge, proof=credentials("alice").prove(challenge))
+    with pytest.raises(AuthenticationError, match="unknown"):
+        desk.login(policy, stolen, "a", NOW_NS)
+
+
+@pytest.mark.spec("ADM-1")
+def test_strangers_cannot_tell_which_clients_there_are() -> None:
+    policy = Policy.parse(policy_text())
+    desks = [LoginDesk(LIMITS, KEY, random_numbers()) for _ in range(2)]
+    salts = [desk.challenge(policy, "mallory", "a", NOW_NS).salt for desk in desks for _ in range(2)]
+    assert len(set(salts)) == 1  # as that of a client that exists, after a restart too
+    assert desks[0].challenge(policy, "marvin", "a", NOW_NS).salt != salts[0]
+
+
+@pytest.mark.spec("ADM-1")
+def test_patience_ends_and_comes_back() -> None:
+    policy = Policy.parse(policy_text())
+    limits = AdminLimits(failures_max=3, address_failures_max=5)
+    desk = LoginDesk(limits, KEY, random_numbers())
+    for _ in range(3):
+        with pytest.raises(AuthenticationError):
+            login(desk, policy, "mallory")
+    with pytest.raises(RateLimitedError) as caught:
+        login(desk, policy, "mallory")
+    assert caught.value.retry_after_s == 60
+    login(desk, policy, "alice")  # another client
+    for _ in range(2):
+        with pytest.raises(AuthenticationError):
+            login(desk, policy, "marvin")
+    with pytest.raises(RateLimitedError):
+        login(desk, policy, "alice")  # now the address has had enough
+    login(desk, policy, "alice", address="b")
+    desk.challenge(policy, "mallory", "a", NOW_NS + 61 * NS_PER_SECOND)
+
+
+def test_the_tables_of_the_door_are_bounded() -> None:
+    policy = Policy.parse(policy_text())
+    limits = AdminLimits(challenges_max=4, failure_entries_max=4, failures_max=1)
+    desk = LoginDesk(limits, KEY, random_numbers())
+    first = desk.challenge(policy, "alice", "a", NOW_NS)
+    for number in range(4):
+        desk.challenge(policy, "alice", f"{number}", NOW_NS)
+    right = LoginRequest(client="alice", challenge=first.challenge, proof=credentials("alice").prove(first))
+    with pytest.raises(AuthenticationError, match="unknown"):
+        desk.login(policy, right, "a", NOW_NS)
+    for number in range(10):
+        with pytest.raises(AuthenticationError):
+            login(desk, policy, "mallory", address=f"x{number}")
+    login(desk, policy, "alice", address="a")  # its failure was the oldest
+
+
+@pytest.mark.spec("ADM-1")
+def test_a_session_token_and_what_is_none() -> None:
+    plant = Plant()
+    session = plant.core.open_session(plant.core.policy.clients["root"], "127.0.0.1", NOW_NS)
+    assert plant.core.caller(session.token, "::1", NOW_NS) == Caller("root", frozenset({"administrator"}), "::1")
+    with pytest.raises(TokenExpiredError):
+        plant.core.caller(session.token, "", session.expires_ns)
+    with pytest.raises(TokenError, match="stream token"):
+        plant.core.caller(plant.subscribe("alice", "md.us.>").token, "", NOW_NS)
+
+
+# Subscriptions
+
+
+@pytest.mark.spec("ADM-3")
+def test_brokering_names_the_active_and_every_backup() -> None:
+    plant = Plant()
+    plant.register()
+    plant.register(adapter="b", index=1, publisher_id=12, group="239.255.1.2", term=0x101)
+    answer = plant.subscribe("alice", "md.us.eq.AAPL.>")
+    (stream,) = answer.streams
+    assert [(each.adapter, each.role, each.group) for each in stream.addresses] == [
+        ("b", "active", "239.255.1.2"),
+        ("a", "backup", "239.255.1.1"),
+    ]
+    assert stream.topics == ["md.us.eq.AAPL.>"]
+    assert [each.id for each in stream.models] == [1]
+    assert [each.stream_id for each in stream.source_streams] == [1]
+    assert not stream.sealed
+    assert not stream.keys
+    token = TokenVerifier([KEY.public]).verify(answer.token, NOW_NS)  # nobody is asked
+    assert (token.subject, token.subscription_id, list(token.grants)) == ("alice", "s1", answer.grants)
+    assert answer.expires_ns == NOW_NS + 600 * NS_PER_SECOND
+
+
+@pytest.mark.spec("ADM-2")
+def test_a_delayed_grant_gets_neither_multicast_nor_keys() -> None:
+    plant = Plant()
+    plant.register(sealed=True)
+    answer = plant.subscribe("dora", "md.us.>")
+    (stream,) = answer.streams
+    (address,) = stream.addresses
+    assert stream.delay_s == 900
+    assert not stream.keys
+    assert (address.transport, address.group, address.port, address.interface) == ("unicast", "", 0, "")
+    assert (address.service_host, address.service_port) == ("127.0.0.1", 7_600)
+    token = TokenVerifier([KEY.public]).verify(answer.token, NOW_NS)
+    assert Entitlement(token.grants).receive_delay_s("md.us.eq.AAPL.quote") == 900
+
+
+@pytest.mark.spec("ADM-2", "ADM-1")
+def test_topics_without_a_grant_are_refused_by_name() -> None:
+    plant = Plant()
+    with pytest.raises(NotEntitledError, match="lets alice receive fx"):
+        plant.subscribe("alice", "md.us.eq.>", "fx.>")
+    with pytest.raises(NotEntitledError, match="lets carol receive"):
+        plant.subscribe("carol", "md.us.eq.*.trade")
+    with pytest.raises(NotEntitledError, match="lets alice send md"):
+        plant.subscribe("alice", send=("md.us.eq.AAPL.quote",))
+    assert not plant.core.state.subscriptions
+    assert plant.subscribe("alice", send=("derived.desk.vwap",)).grants[0].action == "send"
+
+
+@pytest.mark.parametrize(
+    ("topics", "send", "error"),
+    [
+        ((), (), RequestError),
+        (("!md.us.>",), (), RequestError),
+        (("md..us",), (), TopicError),
+        ((), ("!derived.>",), RequestError),
+        ((), ("/x/",), TopicError),
+    ],
+)
+def test_requests_that_make_no_sense(topics: tuple[str, ...], send: tuple[str, ...], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        Plant().subscribe("alice", *topics, send=send)
+
+
+@pytest.mark.spec("ADM-4")
+def test_adapters_are_told_of_what_was_brokered_changed_and_cancelled() -> None:
+    plant = Plant()
+    plant.register()
+    plant.subscribe("alice", "md.us.eq.AAPL.>", send=("derived.desk.>",))
+    plant.core.modify(plant.caller("alice"), "s1", ModifyRequest(topics=["md.us.eq.IBM.>"]), plant.now_ns)
+    plant.core.cancel(plant.caller("alice"), "s1", plant.now_ns)
+    first, second, third = plant.events("feed")
+    assert isinstance(first, SubscriptionBrokered)
+    assert (first.client, first.topics, first.send) == ("alice", ["md.us.eq.AAPL.>"], ["derived.desk.>"])
+    assert isinstance(second, SubscriptionBrokered)
+    assert second.topics == ["md.us.eq.IBM.>"]
+    assert third == SubscriptionCancelled(subscription_id="s1", client="alice")
+    with pytest.raises(NotFoundError):
+        plant.core.renew(plant.caller("alice"), "s1", plant.now_ns)
+
+
+def test_one_client_cannot_touch_anothers_subscription() -> None:
+    plant = Plant()
+    plant.subscribe("alice", "md.us.>")
+    with pytest.raises(ForbiddenError):
+        plant.subscribe("bob", "md.us.>")
+    for action in (plant.core.renew, plant.core.cancel):
+        with pytest.raises(NotFoundError):
+            action(plant.caller("bob"), "s1", plant.now_ns)
+    with pytest.raises(NotFoundError):
+        plant.core.modify(plant.caller("bob"), "s1", ModifyRequest(topics=["md.us.>"]), plant.now_ns)
+
+
+def test_there_is_an_end_to_subscriptions() -> None:
+    plant = Plant(AdminLimits(client_subscriptions_max=2, subscriptions_max=3))
+    plant.subscribe("alice", "md.us.>", name="1")
+    plant.subscribe("alice", "md.us.>", name="2")
+    plant.subscribe("alice", "md.us.eq.>", name="2")  # again, in place of it
+    with pytest.raises(LimitError, match="alice has 2"):
+        plant.subscribe("alice", "md.us.>", name="3")
+    plant.subscribe("bob", "md.us.>", name="3")
+    with pytest.raises(LimitError, match="3 subscriptions"):
+        plant.subscribe("bob", "md.us.>", name="4")
+
+
+def test_a_subscription_that_nobody_renews_is_over() -> None:
+    plant = Plant()
+    plant.register()
+    plant.subscribe("alice", "md.us.>")
+    plant.wait(500)
+    plant.core.renew(plant.caller("alice"), "s1", plant.now_ns)
+    plant.wait(655)
+    assert "s1" in plant.core.state.subscriptions
+    plant.wait(6)
+    assert "s1" not in plant.core.state.subscriptions
+    assert plant.events("feed")[-1] == SubscriptionCancelled(subscription_id="s1", client="alice")
+
+
+# Taking away
+
+
+@pytest.mark.spec("ADM-5")
+def test_a_revocation_is_told_to_the_client_and_the_adapters() -> None:
+    plant = Plant()
+    plant.register()
+    answer = plant.subscribe("alice", "md.us.>")
+    plant.subscribe("bob", "md.us.>", name="s2")
+    assert plant.revoke("alice") == ["s1"]
+    told = Revoked(subscription_id="s1", client="alice", reason="left the firm", until_ns=answer.expires_ns)
+    assert plant.events("alice") == [told]
+    assert plant.events("feed")[-1] == told
+    for action in (plant.core.renew, plant.core.cancel):
+        with pytest.raises(RevokedError, match="left the firm"):
+            action(plant.caller("alice"), "s1", plant.now_ns)
+    for topics in (("md.us.>",), ("md.us.eq.AAPL.quote",)):
+        with pytest.raises(RevokedError, match="left the firm"):
+            plant.subscribe("alice", *topics, name="s3")
+    with pytest.raises(RevokedError, match="new id"):
+        plant.subscribe("alice", "md.us.>")
+    assert plant.register().revoked == [told]  # type: ignore[attr-defined]  # an adapter that was away
+    assert plant.core.renew(plant.caller("bob"), "s2", plant.now_ns)
+    plant.core.restore(plant.caller("root"), RestoreRequest(client="alice"), plant.now_ns)
+    assert plant.subscribe("alice", "md.us.>", name="s4")
+    plant.wait(700)
+    assert not plant.core.state.revoked  # every token of it has expired
+
+
+@pytest.mark.spec("ADM-5")
+def test_a_part_can_be_taken_away() -> None:
+    plant = Plant()
+    plant.subscribe("alice", "md.us.eq.AAPL.>", name="apple")
+    plant.subscribe("alice", "md.us.eq.>", name="all")
+    assert plant.revoke("alice", "md.us.eq.ZZ*.>") == ["all"]
+    answer = plant.subscribe("alice", "md.us.eq.>", name="again")
+    entitlement = Entitlement(answer.grants)
+    assert entitlement.receive_delay_s("md.us.eq.ZZT.quote") is None
+    assert entitlement.receive_delay_s("md.us.eq.AAPL.quote") == 0
+    with pytest.raises(NotFoundError):
+        plant.revoke("nobody")
+    with pytest.raises(TopicError):
+        plant.revoke("alice", "/regex/")
+
+
+@pytest.mark.spec("ADM-2", "ADM-5")
+def test_a_new_policy_ends_what_it_does_not_give_and_tells_of_more() -> None:
+    plant = Plant()
+    plant.subscribe("alice", "md.us.>", name="less")
+    plant.subscribe("carol", "md.us.eq.AAPL.>", name="more")
+    plant.subscribe("dora", "md.us.eq.>", name="same")
+    rules = RULES.replace('"md.us.>"', '"md.us.eq.>"').replace("md.us.eq.*.quote", "md.us.eq.>")
+    answer = plant.core.set_policy(plant.caller("root"), Policy.parse(policy_text(rules)), plant.now_ns)
+    assert answer.revoked == ["less"]
+    assert isinstance(plant.events("alice")[0], Revoked)
+    assert plant.events("carol") == [SubscriptionChanged(subscription_id="more")]
+    assert plant.events("dora") == []
+    assert plant.core.renew(plant.caller("carol"), "more", plant.now_ns).grants[0].pattern == "md.us.eq.AAPL.>"
+
+
+@pytest.mark.spec("ADM-5")
+def test_credentials_that_expire_end_their_subscriptions() -> None:
+    plant = Plant()
+    text = policy_text().replace("[clients.bob]\n", "[clients.bob]\nexpires = 2023-11-14T22:14:20Z\n")
+    plant.core.set_policy(plant.caller("root"), Policy.parse(text), plant.now_ns)
+    answer = plant.subscribe("bob", "md.us.>")
+    assert answer.expires_ns == NOW_NS + 60 * NS_PER_SECOND  # no longer than the credentials
+    plant.wait(59)
+    assert not plant.events("bob")
+    plant.wait(2)
+    assert isinstance(plant.events("bob")[0], Revoked)
+
+
+# Adapters and keys
+
+
+@pytest.mark.spec("ADM-4")
+def test_who_may_be_an_adapter() -> None:
+    plant = Plant()
+    with pytest.raises(NotEntitledError, match=r"send all of md\.>"):
+        plant.register(topics=["md.>"])
+    with pytest.raises(NotEntitledError):
+        plant.register(topics=["!md.us.eq.>"])
+    with pytest.raises(ConfigurationError, match="multicast"):
+        plant.register(group="10.0.0.1")
+    plant.register()
+    with pytest.raises(ForbiddenError, match="index 0"):
+        plant.register(adapter="b")
+    with pytest.raises(NotFoundError):
+        plant.beat("b")
+    with pytest.raises(NotEntitledError):
+        plant.core.register(plant.caller("root"), registration(adapter="c", index=2), plant.now_ns)
+
+
+@pytest.mark.spec("ADM-3")
+def test_subscribers_hear_of_adapters_that_come_go_and_take_over() -> None:
+    plant = Plant()
+    assert plant.subscribe("alice", "md.us.eq.>").streams == []
+    plant.register()
+    plant.register(adapter="b", index=1, publisher_id=12)
+    plant.beat("a", term=0x100)
+    moved = plant.events("alice")
+    assert all(isinstance(each, StreamMoved) for each in moved)
+    assert [len(each.streams[0].addresses) for each in moved] == [1, 2, 2]  # type: ignore[union-attr]
+    assert roles(moved[-1]) == {"a": "active", "b": "backup"}
+    plant.beat("b", term=0x201)
+    assert roles(plant.events("alice")[-1]) == {"b": "active", "a": "backup"}
+    plant.beat("a", term=0x100)  # an old term changes nothing
+    assert len(plant.events("alice")) == 4
+    plant.wait(6)
+    plant.beat("b", term=0x201)
+    plant.wait(5)
+    assert roles(plant.events("alice")[-1]) == {"b": "active"}
+    plant.beat("a", term=0x201)
+    assert roles(plant.events("alice")[-1]) == {"b": "active", "a": "backup"}
+
+
+def roles(event: EventBody) -> dict[str, str]:
+    assert isinstance(event, StreamMoved)
+    return {each.adapter: each.role for each in event.streams[0].addresses}
+
+
+@pytest.mark.spec("ADM-7")
+def test_keys_go_only_to_who_may_see_the_whole_feed() -> None:
+    plant = Plant()
+    plant.register(sealed=True)
+    (whole,) = plant.subscribe("alice", "md.us.eq.AAPL.>").streams
+    assert [each.key_id for each in whole.keys] == [1]
+    assert whole.addresses[0].group == "239.255.1.1"
+    (part,) = plant.subscribe("carol", "md.us.eq.AAPL.quote", name="s2").streams
+    assert part.sealed
+    assert not part.keys
+    assert (part.addresses[0].transport, part.addresses[0].group) == ("unicast", "")
+
+
+@pytest.mark.spec("ADM-7", "ADM-5")
+def test_a_revocation_changes_the_keys_for_everybody_else() -> None:
+    plant = Plant()
+    plant.register(sealed=True)
+    plant.register(sealed=True, adapter="b", index=1)
+    plant.beat("a")
+    plant.beat("b")
+    plant.subscribe("alice", "md.us.eq.>")
+    plant.subscribe("bob", "md.us.eq.>", name="s2")
+    plant.revoke("alice")
+    (change,) = [each for each in plant.events("bob") if isinstance(each, KeysChanged)]
+    assert ([each.key_id for each in change.keys], change.active_key_id) == ([2], 1)
+    assert change in plant.events("feed")
+    assert not [each for each in plant.events("alice") if isinstance(each, KeysChanged)]
+    plant.beat("a", key_ids=(1, 2))
+    plant.wait(2)
+    assert plant.core.feeds.active_key("itch").key_id == 1  # type: ignore[union-attr]  # the other has it not yet
+    plant.beat("b", key_ids=(1, 2))
+    plant.wait(0.1)
+    assert plant.core.feeds.active_key("itch").key_id == 2  # type: ignore[union-attr]
+    assert plant.events("feed")[-1] == KeysChanged(feed="itch", keys=[], active_key_id=2)
+    assert plant.core.renew(plant.caller("bob"), "s2", plant.now_ns).streams[0].keys[-1].key_id == 2
+
+
+@pytest.mark.spec("ADM-7")
+def test_who_cancelled_and_is_revoked_later_still_costs_a_key() -> None:
+    plant = Plant()
+    plant.register(sealed=True)
+    plant.subscribe("alice", "md.us.eq.>")
+    plant.core.cancel(plant.caller("alice"), "s1", plant.now_ns)
+    plant.revoke("alice")
+    assert [each.state for each in plant.core.feeds.keys("itch")] == ["active", "pending"]
+
+
+@pytest.mark.spec("ADM-7")
+def test_a_silent_adapter_does_not_keep_a_key_from_being_used() -> None:
+    plant = Plant()
+    plant.register(sealed=True)
+    plant.subscribe("alice", "md.us.eq.>")
+    plant.revoke("alice")
+    plant.wait(9.9)
+    assert plant.core.feeds.active_key("itch").key_id == 1  # type: ignore[union-attr]
+    plant.wait(0.1)
+    assert plant.core.feeds.active_key("itch").key_id == 2  # type: ignore[union-attr]
+    for _ in range(6):  # keys are not kept for ever
+        plant.core.feeds.rotate("itch", [], plant.now_ns)
+        plant.wait(11)
+    assert len(plant.core.feeds.keys("itch")) == plant.limits.keys_kept
+
+
+@pytest.mark.spec("ADM-7")
+def test_a_key_that_a_revoked_client_may_have_is_never_used() -> None:
+    plant = Plant()
+    plant.register(sealed=True)
+    plant.subscribe("alice", "md.us.eq.>")
+    plant.subscribe("bob", "md.us.eq.>", name="s2")
+    plant.revoke("alice")
+    plant.revoke("bob")  # who got key 2 meanwhile
+    plant.wait(11)
+    assert plant.core.feeds.active_key("itch").key_id == 3  # type: ignore[union-attr]
+
+
+# Remembering
+
+
+def test_everything_is_as_before_when_made_again_from_its_records() -> None:
+    plant = Plant()
+    plant.register(sealed=True)
+    plant.subscribe("alice", "md.us.eq.>")
+    plant.subscribe("bob", "md.us.eq.>", name="s2")
+    plant.revoke("alice")
+    records: dict[tuple[str, str], Stored] = {}
+    for change in plant.core.state.take_changes():
+        records[change.kind, change.key] = change
+    again = Plant(records=[each for each in records.values() if each.record is not None])
+    for name in ("alice", "bob", "feed"):
+        assert again.events(name) == plant.events(name)
+    for table in ("subscriptions", "revoked", "denials", "adapters", "keys", "meta"):
+        assert getattr(again.core.state, table) == getattr(plant.core.state, table)
+    with pytest.raises(RevokedError):
+        again.core.renew(again.caller("alice"), "s1", NOW_NS)
+    assert again.subscribe("bob", "md.us.eq.>", name="s3").streams  # the adapter is given time to report
+
+
+def test_events_are_bounded_and_one_who_missed_some_is_told() -> None:
+    plant = Plant(AdminLimits(events_kept=3))
+    plant.register()
+    for number in range(5):
+        plant.subscribe("alice", "md.us.eq.>", name=f"s{number}")
+    answer = plant.core.events(plant.caller("feed"), 0)
+    assert [each.number for each in answer.events] == [3, 4, 5]
+    assert not answer.is_complete
+    assert plant.core.events(plant.caller("feed"), 2).is_complete
+    assert plant.core.events(plant.caller("feed"), 5).events == []
+    plant.wait(25 * 3_600)
+    assert not [each for each in plant.core.events(plant.caller("feed"), 0).events if each.number <= 5]
+
+
+def test_every_decision_leaves_a_line() -> None:
+    plant = Plant()
+    plant.register()
+    plant.subscribe("alice", "md.us.>")
+    plant.revoke("alice")
+    error = NotEntitledError("no rule lets alice receive fx")
+    plant.core.audit(plant.caller("alice"), "subscribe", plant.now_ns, error=error)
+    lines = plant.core.take_audits()
+    assert [(each.client, each.action, each.outcome, each.code) for each in lines] == [
+        ("feed", "register", "done", ""),
+        ("alice", "subscribe", "done", ""),
+        ("root", "revoke", "done", ""),
+        ("alice", "subscribe", "refused", "not-entitled"),
+    ]
+    assert "no rule lets alice" in lines[-1].detail
+    assert plant.core.take_audits() == []
