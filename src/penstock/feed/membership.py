@@ -145,7 +145,7 @@ class Membership:
         number = flow.converter.next_message_sequence - 1
         follower.announced = Announced(self.term, flow.stream_id, number, flow.position, body)
         follower.announced_lineage = lineage(self.term)
-        message = announcement_message(follower.announced, self.term, is_repeated=False)
+        message = announcement_message(follower.announced, self.term, flow.flags, is_repeated=False)
         return [Announce(flow.stream_id, message), *flow.drain()]
 
     # Following another

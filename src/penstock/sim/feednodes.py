@@ -147,7 +147,24 @@ class AdapterNode(Node):
         self.persisted = 0
         self.sessions: dict[int, str] = {}
         """What the lines of each source stream say."""
+        self._late: deque[Any] = deque()
         self._randomness = plant.world.randomness.fork(self.name)
+
+    def handle(self, event: Any) -> None:
+        """What comes during a stall waits in its order: channels between adapters keep it."""
+        if self.world.now_ns() >= self.stalled_until_ns and not self._late:
+            super().handle(event)
+            return
+        self._late.append(event)
+        if len(self._late) == 1:
+            self.world.at(self.stalled_until_ns, self._catch_up)
+
+    def _catch_up(self) -> None:
+        if self.world.now_ns() < self.stalled_until_ns:
+            self.world.at(self.stalled_until_ns, self._catch_up)
+            return
+        while self._late:
+            super().handle(self._late.popleft())
 
     def address(self) -> Address:
         return (self.name, 1_000 + self.incarnation)
@@ -181,6 +198,7 @@ class AdapterNode(Node):
         self.plant.peers.started(self.index)
 
     def on_crash(self) -> None:
+        self._late.clear()
         self.plant.network.detach(self.address())
         self.disk.crash()
         self.plant.peers.crashed(self.index)
