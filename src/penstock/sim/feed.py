@@ -146,7 +146,7 @@ class FeedPlant:
             TermChecker(self),
             PromotionChecker(self, numbers),
             self.stories,
-            LivenessChecker(self, self.stories),
+            LivenessChecker(self, numbers, self.stories),
         ]
         if options.is_mild:
             self.checkers.append(LosslessChecker(self))

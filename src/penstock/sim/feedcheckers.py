@@ -78,6 +78,11 @@ class NumberChecker(FeedChecker):
     def content(self, stream_id: int, term: int, number: int) -> Made | None:
         return self._contents.get((lineage(term), stream_id, number))
 
+    def newest(self, stream_id: int) -> Made | None:
+        """What has the highest number of the newest lineage."""
+        keys = [key for key in self._contents if key[1] == stream_id]
+        return self._contents[max(keys)] if keys else None
+
     def is_tainted(self, term: int) -> bool:
         return lineage(term) in self._tainted
 
@@ -250,8 +255,9 @@ class LosslessChecker(FeedChecker):
 class LivenessChecker(FeedChecker):
     """Looks at everybody at the end."""
 
-    def __init__(self, plant: "FeedPlant", stories: StoryChecker) -> None:
+    def __init__(self, plant: "FeedPlant", numbers: NumberChecker, stories: StoryChecker) -> None:
         super().__init__(plant)
+        self._numbers = numbers
         self._stories = stories
 
     def finish(self) -> None:
@@ -270,10 +276,8 @@ class LivenessChecker(FeedChecker):
         for subscriber in self.plant.subscribers:
             for stream_id, log in self.plant.exchange.logs.items():
                 got = self._stories.position(subscriber.viewer(), stream_id)
-                newest = max((made[-1].source_sequence for made in self._newest(stream_id)), default=0)
-                is_there = got is not None and got[:2] >= (len(log.sessions) - 1, newest)
-                self.require(is_there, f"{subscriber.name} is at {got} of {newest} in {stream_id}")
-
-    def _newest(self, stream_id: int) -> list[list[Made]]:
-        log = self.plant.exchange.logs[stream_id]
-        return [made for (session, _), made in log.made.items() if session == log.session and made]
+                newest = self._numbers.newest(stream_id)
+                assert newest is not None
+                end_position = (log.sessions.index(newest.session), newest.source_sequence, newest.message_index)
+                is_there = got is not None and got >= end_position
+                self.require(is_there, f"{subscriber.name} is at {got} of {end_position} in {stream_id}")

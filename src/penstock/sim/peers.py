@@ -110,8 +110,12 @@ class PeerLinks:
 
     def _try(self, ends: Ends) -> None:
         is_possible = ends not in self._cut and all(self._nodes[end].core is not None for end in ends)
-        if not is_possible or ends in self._channels:
+        old = self._channels.get(ends)
+        if not is_possible or (old is not None and not old.is_broken):
             return
+        if old is not None:  # whoever has not noticed yet that it is broken, sees it now
+            for end in sorted(old.open_ends):
+                self._notice(ends, old, end)
         channel = self._channels[ends] = _Channel()
         channel.open_ends.update(ends)
         for end in ends:
