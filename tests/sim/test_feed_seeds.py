@@ -21,7 +21,7 @@ SEEDS_PER_TEST = 10
 SOAK_SEEDS = 4_000
 
 
-def run_seeds(seeds: range, seconds: float = 1.0) -> None:
+def run_seeds(seeds: range, seconds: float = 0.8) -> None:
     for seed in seeds:
         run_feed_seed(seed, seconds=seconds)
 
