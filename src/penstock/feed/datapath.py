@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
@@ -66,10 +66,12 @@ class DataPath:
         self._spin = spin
         self._cpu = cpu
         self._mail: deque[Callable[[], None]] = deque()
+        self._asked: set[Future[Any]] = set()
         self._latencies = Histogram()
         self._lanes: list[StreamLane] = []
         self._lane = self._make_lane()
         self._is_stopped = False
+        self._is_over = False
         self._thread = threading.Thread(target=self._run, name="penstock-data", daemon=True)
 
     def start(self) -> None:
@@ -113,9 +115,11 @@ class DataPath:
             except Exception as error:  # whoever asked is told
                 answer.set_exception(error)
 
-        if self._is_stopped:
-            raise LocalProtocolError("the adapter has stopped")
+        self._asked.add(answer)
+        answer.add_done_callback(self._asked.discard)
         self.post(call)
+        if self._is_over:
+            self._refuse_asked()
         return answer
 
     # The data thread
@@ -133,6 +137,20 @@ class DataPath:
         except Exception as error:  # the process must not look alive without it
             log.error("data_thread_failed", error=repr(error))
             self._on_failure(error)
+        finally:
+            self._is_over = True
+            self._refuse_asked()
+
+    def _refuse_asked(self) -> None:
+        """Nobody answers any more."""
+        self._mail.clear()
+        while self._asked:
+            try:
+                answer = self._asked.pop()  # in one go: two threads may be here
+            except KeyError:
+                return
+            if not answer.done() and answer.set_running_or_notify_cancel():
+                answer.set_exception(LocalProtocolError("the adapter has stopped"))
 
     def _turn(self) -> None:
         while self._mail:
