@@ -13,6 +13,9 @@ from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.driver import LiveAdapter
 from penstock.net.agent import run_agent
 
+SWITCH_SECONDS = 0.0005
+"""How long the data thread and the loop's let each other wait for the interpreter."""
+
 
 def adapter(
     config: Annotated[Path, typer.Option(help="The adapter's configuration, a TOML document.")],
@@ -23,6 +26,8 @@ def adapter(
     When it runs, one line of JSON on standard output says where it listens. Ctrl-C or SIGTERM ends it in order.
     """
     chosen = load_toml(config, AdapterConfig)
+
+    sys.setswitchinterval(SWITCH_SECONDS)
 
     async def main(stop: asyncio.Event) -> None:
         live = LiveAdapter(chosen)
