@@ -36,7 +36,9 @@ MESSAGES = 50_000_000
 UNDISTURBED_SECONDS = 1.5
 AFTER_SECONDS = 1.0
 HALF_NS = NS_PER_SECOND // 2
-PATIENT_PUBLISHER = PublisherConfig(retransmission_packets_max=1 << 17, retransmission_bytes_max=256 << 20)
+PATIENT_PUBLISHER = PublisherConfig(
+    repair_packets_max=64, retransmission_packets_max=1 << 17, retransmission_bytes_max=256 << 20
+)
 PATIENT_RECEIVER = ReceiverConfig(window_packets_max=1 << 17, window_bytes_max=256 << 20)
 PATIENT_PEERS = SynchroniserConfig(active_lost_ms=5_000)
 """So that a machine that is busy with something else for a while loses nothing by it, and takes nobody for dead; a

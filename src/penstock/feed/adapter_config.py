@@ -77,7 +77,8 @@ class PublishConfig(Config, frozen=True):
     publisher_id: Annotated[int, msgspec.Meta(ge=0)] = 0
     """0: made from the feed's name and the adapter's index, so that it is the same at every start."""
 
-    publisher: PublisherConfig = PublisherConfig()
+    publisher: PublisherConfig = PublisherConfig(repair_packets_max=64)
+    """Few packets are sent again at a time, so that new ones do not wait for them; who misses more asks again."""
 
 
 class PeerConfig(Config, frozen=True):

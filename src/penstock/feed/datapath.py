@@ -35,6 +35,9 @@ from penstock.feed.outbound import Outbound
 WAKE_NS = 50 * NS_PER_MS
 """How long the thread sleeps at most."""
 
+REPAIR_PAUSE = 4
+"""Repairs pause for so many times as long as the last ones took."""
+
 T = TypeVar("T")
 
 log = logger("feed.data")
@@ -167,10 +170,17 @@ class DataPath:
         why, number = self._lane.run(self._wake_ns(now_ns), self._spin)
         self._note_advances()
         if why == Why.WHY_REPAIR:
-            for data, address in self._repairs.receive():
-                self.outbound.receive(data, address, time.monotonic_ns())
+            self._repair()
         elif number >= 0:
             self._see_to(why, self._sources[number], self._lanes[number])
+
+    def _repair(self) -> None:
+        """Send packets again, for a share of the time: whoever asks for many must not hold up what is new."""
+        started_ns = time.monotonic_ns()
+        for data, address in self._repairs.receive():
+            self.outbound.receive(data, address, time.monotonic_ns())
+        now_ns = time.monotonic_ns()
+        self._lane.repairs_from_ns = now_ns + REPAIR_PAUSE * (now_ns - started_ns)
 
     def _note_advances(self) -> None:
         """What the lanes did, the core is told before anything else."""
