@@ -293,7 +293,7 @@ class _Run:
         old = self.owner.orders[order]
         self.take(order, old["quantity"])
         side = 0 if old["side"] == "buy" else 1
-        self.do_order_add(new_order, side, quantity, price, old["participant"].encode())
+        self.do_order_add(new_order, side, quantity, price, old["participant"].encode("latin-1"))
 
     def do_level_set(self, side: int, price: int, quantity: int, orders: int = 0, complete: int = 1) -> None:
         assert self.instrument is not None
@@ -350,7 +350,7 @@ class _Run:
         names = _names(field)
         value = self.scaled(text, field.decimals) if field.type == "price" else self.value(text, names)
         if field.type == "text":
-            encoded = value if isinstance(value, bytes) else str(value or "").encode()
+            encoded = value if isinstance(value, bytes) else str(value or "").encode("latin-1")
             record[field.offset : field.end] = encoded.rstrip(b" \0").ljust(field.size, b"\0")
             return
         if value is MISSING:

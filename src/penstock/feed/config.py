@@ -31,7 +31,7 @@ class LineConfig(Config, frozen=True):
     window_messages_max: Annotated[int, msgspec.Meta(ge=16, le=2**22)] = 65_536
     """Messages that may wait for those before them. What is farther ahead is dropped, and asked for later."""
 
-    jump_wait_ms: Millis = 1_000
+    jump_wait_ms: Annotated[int, msgspec.Meta(ge=0, le=3_600_000)] = 1_000
     """When all that comes for so long is too far ahead to wait for, what is between is lost and it goes on there."""
 
     reset_wait_ms: Millis = 5_000

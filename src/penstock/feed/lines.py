@@ -151,6 +151,14 @@ class LineArbiter:
         self._progress = (self.cursor.messages, now_ns)
         return [*instructions, SessionStarted(segment.session, first)]
 
+    def restart(self) -> list[LineInstruction]:
+        """The source is known to begin anew, or to have ended: end the session; the next may have the same name."""
+        if self.session is None:
+            return []
+        instructions = self._end_session()
+        self._past.pop()
+        return instructions
+
     def _end_session(self) -> list[LineInstruction]:
         """Deliver what is here, report what is not."""
         assert self.session is not None
@@ -314,9 +322,7 @@ class LineArbiter:
             self._progress = (self.cursor.messages, now_ns)
         elif now_ns - since_ns >= self.config.reset_wait_ms * NS_PER_MS:
             self.counters.add("source_resets")
-            instructions = self._end_session()
-            self._past.pop()  # it may go on under the same name
-            return instructions
+            return self.restart()
         return []
 
 

@@ -170,3 +170,13 @@ cdef class Blocks:
         with nogil:
             self.consumed = split(batch, batch.data, <Py_ssize_t>batch.data_size, sequence, receive_ns, count_max)
         return batch
+
+
+def count_types(SourceBatch batch not None) -> dict:
+    """How many messages there are of each type, which is the first byte; empty messages count as type 0."""
+    cdef uint64_t counts[256]
+    cdef Py_ssize_t index
+    memset(counts, 0, sizeof(counts))
+    for index in range(batch.count):
+        counts[batch.data[batch.row[index].offset] if batch.row[index].size else 0] += 1
+    return {index: counts[index] for index in range(256) if counts[index]}

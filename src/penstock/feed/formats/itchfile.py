@@ -1,0 +1,38 @@
+"""Files of messages with their sizes before them, as NASDAQ publishes days of ITCH."""
+
+from collections.abc import Iterator
+
+from penstock.convert import SourceBatch
+from penstock.feed.formats._framing import Blocks
+from penstock.feed.formats.stream import ByteStream, Damage, Damages, excerpt
+
+READ_SIZE = 1024 * 1024
+
+
+class ItchFile:
+    """The messages of a file in batches, numbered from 1. Afterwards `damages` says what could not be read.
+
+    A batch is good until the next one.
+    """
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._blocks = Blocks()
+        self.damages = Damages()
+        self.next_sequence = 1
+
+    def __iter__(self) -> Iterator[SourceBatch]:
+        rest = b""
+        while data := self._stream.read(READ_SIZE):
+            data = rest + data
+            batch = self._blocks.batch(data, self.next_sequence)
+            rest = data[self._blocks.consumed :]
+            self.next_sequence += len(batch)
+            if len(batch):
+                yield batch
+        if rest:
+            offset = self._stream.offset - len(rest)
+            wanted = int.from_bytes(rest[:2], "big") if len(rest) > 1 else 0
+            what = f"a message is cut off after {max(len(rest) - 2, 0)} of {wanted} bytes"
+            self.damages.note(Damage(what, offset, excerpt(rest)))
+        self.damages.note(self._stream.damage)

@@ -1,0 +1,124 @@
+"""Bytes of a file, plain or compressed with gzip, and what was wrong with them."""
+
+import zlib
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgspec
+
+CHUNK_SIZE = 256 * 1024
+EXCERPT_SIZE = 24
+DAMAGES_MAX = 100
+GZIP_MAGIC = b"\x1f\x8b"
+GZIP_BITS = 31
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """Something in a file was not as it should be. Whatever was good before it has been given out."""
+
+    what: str
+    offset: int
+    """Where, in bytes from the file's start; after decompression, if it is compressed."""
+
+    excerpt: str = ""
+    """The first bytes there, in hexadecimal."""
+
+    def __str__(self) -> str:
+        bytes_there = f": {self.excerpt}" if self.excerpt else ""
+        return f"at {self.offset:,}: {self.what}{bytes_there}"
+
+
+class Damages:
+    """What was wrong, in its order: the first ones in full, the others only counted."""
+
+    def __init__(self) -> None:
+        self._first: list[Damage] = []
+        self.total = 0
+
+    def note(self, damage: Damage | None) -> None:
+        """None is no damage."""
+        if damage is not None:
+            self.total += 1
+            if len(self._first) < DAMAGES_MAX:
+                self._first.append(damage)
+
+    def __iter__(self) -> Iterator[Damage]:
+        return iter(self._first)
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+
+def excerpt(data: bytes | memoryview) -> str:
+    return bytes(data[:EXCERPT_SIZE]).hex(" ")
+
+
+class Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class ByteStream:
+    """Reads a file from its start; compressed content is recognised and decompressed piece by piece.
+
+    When the file is cut off or damaged, everything before that is given out, then the stream ends and `damage` says
+    what was wrong.
+    """
+
+    def __init__(self, file: Readable) -> None:
+        self._file = file
+        self._buffer = bytearray()
+        self._raw = file.read(CHUNK_SIZE)
+        self._unpacker = zlib.decompressobj(GZIP_BITS) if self._raw.startswith(GZIP_MAGIC) else None
+        self._is_compressed = self._unpacker is not None
+        self.offset = 0
+        """Of the next byte that read() gives."""
+
+        self.damage: Damage | None = None
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, fewer only at the end."""
+        while len(self._buffer) < size and (more := self._more()):
+            self._buffer += more
+        data = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        self.offset += len(data)
+        return data
+
+    def peek(self, size: int) -> bytes:
+        """The next bytes, without taking them."""
+        data = self.read(size)
+        self._buffer[:0] = data
+        self.offset -= len(data)
+        return data
+
+    def _more(self) -> bytes:
+        if not self._is_compressed:
+            raw, self._raw = self._raw, b""
+            return raw or self._file.read(CHUNK_SIZE)
+        while self.damage is None:
+            self._raw = self._raw or self._file.read(CHUNK_SIZE)
+            if self._unpacker is None and self._raw:
+                self._unpacker = zlib.decompressobj(GZIP_BITS)  # another member follows
+            if self._unpacker is None:
+                return b""
+            if not self._raw:
+                self._give_up("the compressed file is cut off")
+                return self._unpacker.flush()
+            if unpacked := self._unpack(self._unpacker):
+                return unpacked
+        return b""
+
+    def _unpack(self, unpacker: "zlib._Decompress") -> bytes:
+        try:
+            unpacked = unpacker.decompress(self._raw, CHUNK_SIZE)
+        except zlib.error as error:
+            self._give_up(f"the compressed file is damaged ({error})")
+            return b""
+        self._raw = unpacker.unconsumed_tail or unpacker.unused_data
+        if unpacker.eof:
+            self._unpacker = None
+            self._raw = self._raw.lstrip(b"\0")  # padding between members, or after the last
+        return unpacked
+
+    def _give_up(self, what: str) -> None:
+        self.damage = Damage(what, self.offset + len(self._buffer))

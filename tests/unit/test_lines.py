@@ -1,0 +1,280 @@
+"""Line arbitration, case by case."""
+
+import pytest
+
+from penstock.base.core import Tick
+from penstock.base.counters import Cause
+from penstock.base.errors import LocalProtocolError
+from penstock.feed import LineArbiter, LineConfig
+from penstock.feed.formats import MoldUDP64
+from penstock.feed.formats.mold import encode_end, encode_packet
+from penstock.feed.lines import (
+    LineDatagram,
+    LineDatagrams,
+    LineHeard,
+    LineInstruction,
+    LineSilent,
+    RequestRetransmission,
+    SessionEnded,
+    SessionStarted,
+    SourceLost,
+    SourceReady,
+)
+from penstock.wire import DatagramBatch
+
+A, B, ANSWER = 0, 1, 2
+MS = 1_000_000
+SECOND = 1_000 * MS
+
+
+def packet(first: int, count: int = 1, session: str = "s1") -> bytes:
+    return encode_packet(session, first, [b"%d" % n for n in range(first, first + count)])
+
+
+def heartbeat(next_sequence: int, session: str = "s1") -> bytes:
+    return encode_packet(session, next_sequence, [])
+
+
+class Plant:
+    """An arbiter and the time."""
+
+    def __init__(self, **values: object) -> None:
+        self.arbiter = LineArbiter(LineConfig(**values), MoldUDP64())  # type: ignore[arg-type]
+        self.now_ns = 10 * SECOND
+
+    def hear(self, line: int, data: bytes) -> list[object]:
+        return told(self.arbiter.handle(LineDatagram(line, data), self.now_ns))
+
+    def wait(self, ms: float) -> list[object]:
+        """Everything that happens until so much time has passed."""
+        end_ns = self.now_ns + round(ms * MS)
+        said: list[object] = []
+        while (deadline_ns := self.arbiter.next_deadline_ns()) is not None and deadline_ns <= end_ns:
+            self.now_ns = max(self.now_ns, deadline_ns)
+            said += told(self.arbiter.handle(Tick(), self.now_ns))
+        self.now_ns = end_ns
+        return said
+
+
+def told(instructions: list[LineInstruction]) -> list[object]:
+    """Instructions that can be compared: ready messages as their numbers."""
+    said: list[object] = []
+    for each in instructions:
+        if isinstance(each, SourceReady):
+            assert all(int(content) == sequence for sequence, content in each.batch)
+            said += [sequence for sequence, _ in each.batch]
+        else:
+            said.append(each)
+    return said
+
+
+@pytest.mark.spec("FEED-7")
+def test_the_first_copy_wins() -> None:
+    plant = Plant()
+    assert plant.hear(A, packet(1, 3)) == [SessionStarted("s1", 1), 1, 2, 3]
+    assert plant.hear(B, packet(1, 3)) == []
+    assert plant.hear(B, packet(3, 3)) == [4, 5]
+    assert plant.hear(A, packet(4, 2)) == []
+    health = plant.arbiter.health()
+    assert [(each.datagrams, each.first_copies, each.duplicates) for each in health] == [(2, 3, 2), (2, 2, 4)]
+    assert plant.arbiter.counters["source_messages"] == 5
+    assert plant.arbiter.counters["source_duplicates"] == 6
+
+
+@pytest.mark.spec("FEED-7")
+def test_a_gap_is_filled_from_the_other_line_and_nobody_is_asked() -> None:
+    plant = Plant()
+    plant.hear(A, packet(1))
+    assert plant.hear(A, packet(4, 2)) == []
+    assert plant.hear(B, packet(2, 2)) == [2, 3, 4, 5]
+    assert plant.wait(100) == []
+
+
+@pytest.mark.spec("FEED-7")
+def test_what_neither_line_brings_is_asked_for_and_the_answer_goes_in_its_place() -> None:
+    plant = Plant()
+    plant.hear(A, packet(1))
+    plant.hear(A, packet(5))
+    assert plant.wait(1.9) == []
+    assert plant.wait(0.2) == [RequestRetransmission("s1", 2, 3)]
+    assert plant.hear(ANSWER, packet(2, 2)) == [2, 3]
+    assert plant.wait(0) == [RequestRetransmission("s1", 4, 1)], "the rest is asked for at once"
+    assert plant.hear(ANSWER, packet(4)) == [4, 5]
+    assert plant.wait(1_000) == []
+
+
+@pytest.mark.spec("FEED-7")
+def test_what_nobody_answers_is_lost_after_bounded_attempts() -> None:
+    plant = Plant(request_attempts_max=3, request_retry_ms=10)
+    plant.hear(A, packet(1))
+    plant.hear(B, packet(4))
+    request = RequestRetransmission("s1", 2, 2)
+    assert plant.wait(2) == [request]
+    assert plant.wait(10) == [request]
+    assert plant.wait(19) == []
+    assert plant.wait(1) == [request]
+    assert plant.wait(40) == [SourceLost(2, 3, Cause.NO_ANSWER), 4]
+    assert plant.hear(B, packet(2, 2)) == [], "too late"
+    assert plant.arbiter.counters.by_cause("source_messages_lost") == {"no_answer": 2}
+    assert plant.arbiter.counters["retransmissions_requested"] == 3
+
+
+def test_a_heartbeat_reveals_that_the_last_messages_were_lost() -> None:
+    plant = Plant()
+    plant.hear(A, packet(1))
+    assert plant.hear(B, heartbeat(4)) == []
+    assert plant.wait(3) == [RequestRetransmission("s1", 2, 2)]
+    assert plant.hear(ANSWER, packet(2, 2)) == [2, 3]
+
+
+def test_joining_live_asks_for_nothing_before_and_joining_at_the_start_does() -> None:
+    assert Plant().hear(A, packet(100)) == [SessionStarted("s1", 100), 100]
+    assert Plant().hear(A, heartbeat(100)) == [SessionStarted("s1", 100)]
+    plant = Plant(join="start")
+    assert plant.hear(A, packet(100)) == [SessionStarted("s1", 1)]
+    assert plant.wait(3) == [RequestRetransmission("s1", 1, 99)]
+
+
+@pytest.mark.spec("FEED-1")
+def test_a_session_ends_when_all_of_it_is_there_and_the_next_begins_at_one() -> None:
+    plant = Plant(request_attempts_max=1, request_retry_ms=10)
+    plant.hear(A, packet(1))
+    assert plant.hear(A, encode_end("s1", 3)) == []
+    assert plant.wait(3) == [RequestRetransmission("s1", 2, 1)]
+    assert plant.hear(B, packet(2)) == [2, SessionEnded("s1", 3)]
+    assert plant.hear(B, encode_end("s1", 3)) == [], "a session that is over stays over"
+    assert plant.arbiter.counters.by_cause("packets_dropped") == {"stale_epoch": 1}
+    assert plant.hear(B, packet(2, session="s2")) == [SessionStarted("s2", 1)]
+    assert plant.hear(A, packet(1, session="s2")) == [1, 2]
+
+
+def test_another_session_ends_the_one_before_and_what_was_missing_is_lost() -> None:
+    plant = Plant()
+    plant.hear(A, packet(1))
+    plant.hear(A, packet(3))
+    started = SessionStarted("s2", 1)
+    lost = SourceLost(2, 2, Cause.RESTARTED)
+    assert plant.hear(A, packet(1, session="s2")) == [lost, 3, SessionEnded("s1", 4), started, 1]
+    assert plant.hear(B, packet(2)) == [], "a straggler of the past"
+
+
+def test_a_single_datagram_from_far_ahead_changes_nothing() -> None:
+    plant = Plant(window_messages_max=16)
+    plant.hear(A, packet(1))
+    assert plant.hear(B, packet(10**15)) == []
+    assert plant.wait(0) == [RequestRetransmission("s1", 2, 16)]
+    assert plant.hear(A, packet(2)) == [2]
+    assert plant.wait(2_500) == []
+    assert plant.hear(B, packet(10**15)) == []
+    assert plant.hear(A, packet(3)) == [3]
+    assert plant.arbiter.counters.by_cause("packets_dropped") == {"window": 2}
+
+
+def test_after_a_long_break_it_goes_on_where_the_source_is_and_says_what_is_lost() -> None:
+    plant = Plant(window_messages_max=16, jump_wait_ms=50)
+    plant.hear(A, packet(1))
+    plant.hear(A, packet(3))
+    assert plant.hear(A, packet(1_000)) == []
+    plant.wait(49)
+    assert plant.hear(A, packet(1_001)) == []
+    plant.wait(1)
+    expected = [SourceLost(2, 2, Cause.WINDOW), 3, SourceLost(4, 1_001, Cause.WINDOW), 1_002, 1_003]
+    assert plant.hear(B, packet(1_002, 2)) == expected
+    assert plant.hear(A, packet(1_004)) == [1_004]
+
+
+def test_after_a_long_break_a_request_server_that_answers_brings_everything() -> None:
+    plant = Plant(window_messages_max=16, jump_wait_ms=1_000)
+    plant.hear(A, packet(1))
+    received: list[object] = []
+    at = 100
+    while at < 400 and plant.arbiter.next_sequence < at:
+        received += plant.hear(A, packet(at))
+        for asked in plant.wait(1):
+            if isinstance(asked, RequestRetransmission):
+                received += plant.hear(ANSWER, packet(asked.first, min(asked.count, 10)))
+            else:
+                received.append(asked)
+        at += 1
+    assert [each for each in received if not isinstance(each, RequestRetransmission)] == list(range(2, at))
+
+
+def test_a_source_that_counts_anew_under_the_same_name_is_noticed() -> None:
+    plant = Plant(reset_wait_ms=2_000)
+    plant.hear(A, packet(1, 20))
+    said: list[object] = []
+    for number in range(1, 6):
+        said += plant.wait(1_000)
+        said += plant.hear(A, packet(number))
+        said += plant.hear(B, packet(number))
+    assert SessionEnded("s1", 21) in said
+    started = said.index(SessionStarted("s1", 1))
+    assert plant.arbiter.counters["source_resets"] == 1
+    after = [each for each in said[started + 1 :] if not isinstance(each, RequestRetransmission)]
+    assert after == [SourceLost(1, 2, Cause.NO_ANSWER), 3, 4, 5]
+
+
+def test_a_quiet_market_is_no_reset() -> None:
+    plant = Plant(reset_wait_ms=2_000)
+    plant.hear(A, packet(1, 20))
+    for _ in range(20):
+        assert plant.hear(A, heartbeat(21)) == []
+        assert plant.hear(B, heartbeat(21)) == []
+        assert plant.wait(900) == []
+
+
+def test_a_line_that_falls_silent_is_reported_once_and_when_it_is_back() -> None:
+    plant = Plant(silent_ms=1_000)
+    plant.arbiter.handle(Tick(), plant.now_ns)
+    plant.hear(A, packet(1))
+    said: list[object] = []
+    for number in range(2, 7):
+        said += plant.wait(500)
+        plant.hear(A, packet(number))
+    assert said == [LineSilent(B)]
+    assert [each.is_silent for each in plant.arbiter.health()] == [False, True]
+    plant.hear(B, heartbeat(7))
+    assert plant.wait(250) == [LineHeard(B)]
+    assert plant.arbiter.counters["lines_silent"] == 1
+
+
+def test_who_did_not_listen_does_not_say_that_others_were_silent() -> None:
+    plant = Plant(silent_ms=1_000)
+    plant.hear(A, packet(1))
+    plant.hear(B, packet(1))
+    plant.now_ns += 30 * SECOND
+    assert told(plant.arbiter.handle(Tick(), plant.now_ns)) == []
+
+
+@pytest.mark.spec("FEED-8")
+def test_hostile_datagrams_are_counted_by_cause_and_dropped() -> None:
+    plant = Plant()
+    plant.hear(A, packet(1))
+    hostile = [b"", b"x" * 19, packet(2)[:-1], packet(2) + b"x", b"\xff" * 22, packet(0), heartbeat(0), packet(2**63)]
+    for data in hostile:
+        assert plant.hear(B, data) == []
+    assert plant.arbiter.counters.by_cause("packets_dropped") == {
+        "truncated": 3, "length": 4, "foreign": 1,
+    }  # fmt: skip
+    assert plant.hear(A, packet(2)) == [2]
+
+
+def test_the_kernels_receive_times_stay_with_the_messages() -> None:
+    arbiter = LineArbiter(LineConfig(), MoldUDP64())
+    batch = DatagramBatch(4)
+    for first, line in ((1, A), (1, B), (3, A), (2, B)):
+        batch.append(packet(first), ("exchange", line), 100 + first, line)
+    times = {}
+    for each in arbiter.handle(LineDatagrams(batch), 0):
+        if isinstance(each, SourceReady):
+            times |= {sequence: each.batch.receive_ns(n) for n, (sequence, _) in enumerate(each.batch)}
+    assert times == {1: 101, 2: 102, 3: 103}
+
+
+def test_a_callers_mistakes_are_refused() -> None:
+    with pytest.raises(LocalProtocolError):
+        LineArbiter(LineConfig(), MoldUDP64(), lines=8)
+    with pytest.raises(LocalProtocolError):
+        LineArbiter(LineConfig(), MoldUDP64()).handle(LineDatagram(-1, packet(1)), 0)
+    with pytest.raises(LocalProtocolError):
+        LineArbiter(LineConfig(), MoldUDP64()).handle("nonsense", 0)  # type: ignore[arg-type]
