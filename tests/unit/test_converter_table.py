@@ -191,9 +191,9 @@ def test_mistakes_outside_steps(tmp_path: Path) -> None:
         ConverterTable.parse('name = "x"\nformt = "itch50"\n[message]')
     with pytest.raises(TableError, match="did you mean 'itch50'"):
         ConverterTable.parse('name = "x"\nformat = "itch5"\n[message]').compile()
-    with pytest.raises(TableError, match="has no message 'ad_order'.*did you mean 'add_order'"):
+    with pytest.raises(TableError, match=r"has no message 'ad_order'.*did you mean 'add_order'"):
         ConverterTable.parse('name = "x"\nformat = "itch50"\n[[message.ad_order]]\ndo = "define"').compile()
-    with pytest.raises(TableError, match="there is no verb 'order_ad'.*did you mean 'order_add'"):
+    with pytest.raises(TableError, match=r"there is no verb 'order_ad'.*did you mean 'order_add'"):
         ConverterTable.parse('name = "x"\nformat = "itch50"\n[[message.add_order]]\ndo = "order_ad"').compile()
     with pytest.raises(TableError, match="no table 'itc' is shipped"):
         ConverterTable.load("itc")
