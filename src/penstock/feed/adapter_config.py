@@ -33,7 +33,7 @@ class AddressConfig(Config, frozen=True):
 
 
 class SourceStreamConfig(Config, frozen=True):
-    """One source stream, and how it comes: over lines, from a SoupBinTCP server, or from a file."""
+    """One source stream, and how it comes: over lines, from a SoupBinTCP server, a file, or contributors."""
 
     id: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)]
     name: Name
@@ -46,12 +46,24 @@ class SourceStreamConfig(Config, frozen=True):
     """How the lines are made into one."""
 
     server: AddressConfig | None = None
-    """Of framing `soupbintcp`."""
+    """Of framing `soupbintcp`, with who logs in and a file that has the password."""
 
-    username: str = ""
+    user: str = ""
     password_file: str = ""
     url: str = ""
-    """Of framing `file`: what is replayed."""
+    """Of framing `file`: the path of what is replayed."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_lined = self.framing in ("moldudp64", "iextp")
+        is_served = self.framing == "soupbintcp"
+        is_given = (bool(self.lines), self.server is not None, bool(self.url))
+        if is_given != (is_lined, is_served, self.framing == "file"):
+            raise ConfigurationError(
+                f"framing {self.framing} does not go with what else is given",
+                where=f"stream {self.name}",
+                hint="moldudp64 and iextp have lines, soupbintcp a server, file a url, contribution none of these",
+            )
 
 
 class PublishConfig(Config, frozen=True):

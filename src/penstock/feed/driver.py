@@ -49,6 +49,7 @@ from penstock.feed.service import ServiceIdentity, StreamService
 from penstock.feed.service_driver import SubscriberServer
 from penstock.feed.serviceside import ServiceSide
 from penstock.feed.terms import TermFile
+from penstock.feed.unlined import ReplayInput, SoupInput
 from penstock.middleware import Publisher
 from penstock.middleware.driver import claim_epoch
 from penstock.net.secret import read_secret
@@ -96,6 +97,11 @@ class LiveAdapter:
             spin=config.spin,
             cpu=config.cpu,
         )
+        self._unlined: list[ReplayInput | SoupInput] = [
+            (SoupInput if each.framing == "soupbintcp" else ReplayInput)(each, self._data)
+            for each in config.streams
+            if each.framing in ("file", "soupbintcp")
+        ]
         self._administration = self._make_administration()
         self._server = self._make_server()
         self._pump = ServicePump(self._service_tap, self._server, self._counters)
@@ -128,6 +134,8 @@ class LiveAdapter:
         await self._peering.start()
         self._pump.start()
         self._data.start()
+        for source in self._unlined:
+            source.start()
         if self._administration is not None:
             self._administration.start(self._server.port)
         self._endpoint.start()
@@ -153,6 +161,8 @@ class LiveAdapter:
         if self._administration is not None:
             await self._administration.stop()
         await self._peering.close()
+        for source in self._unlined:
+            await source.stop()
         await asyncio.to_thread(self._data.stop)
         self._pump.stop()
         await self._server.close()
