@@ -88,3 +88,22 @@ def test_symbols_are_unique_and_the_first_are_well_known() -> None:
 def test_values_that_make_no_market_are_refused(values: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError):
         GeneratorConfig(**values)
+
+
+def test_the_judge_of_these_tests_notices_what_is_wrong() -> None:
+    whole = list(messages_of(day(seed=1, symbols=3, messages=2_000)))
+    for kind in b"AEDUXB":
+        market = Market()
+        with pytest.raises((AssertionError, KeyError)):
+            for message in whole:
+                market.take(message)
+                if message[0] == kind:
+                    market.take(message)
+        market = Market()
+        is_left_out = False
+        with pytest.raises((AssertionError, KeyError)):
+            for message in whole:
+                if message[0] == ord("A") and not is_left_out:
+                    is_left_out = True
+                else:
+                    market.take(message)
