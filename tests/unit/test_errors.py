@@ -29,6 +29,8 @@ CODES = {
     "remote-protocol": "RemoteProtocolError",
     "ring-closed": "RingClosedError",
     "shared-memory": "SharedMemoryError",
+    "not-synchronised": "NotSynchronisedError",
+    "process": "ProcessError",
     "simulation": "SimulationError",
     "state-image": "StateImageError",
     "table": "TableError",

@@ -16,7 +16,7 @@ SIZE_MAX = unicast.CONNECTION.message_size_max
 def test_messages_are_maps_as_documented() -> None:
     opening = unicast.OpenStream("t", ["md.>"], image=True)
     encoded = unicast.PROTOCOL.encode(opening, SIZE_MAX)
-    # written down once from the page: a map of six, in the order of the fields
+    # written down once from the page: a map of seven, in the order of the fields
     golden = (
         "86a474797065a46f70656ea5746f6b656ea174a6746f7069637391a46d642e3ea46c697665c3a5696d616765c3a766726f6d5f6e7300"
     )

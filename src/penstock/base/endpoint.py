@@ -1,4 +1,5 @@
-"""The page every node shows to its operator: /metrics for Prometheus, /health for whoever must know if it lives.
+"""The page every node shows to its operator: /metrics for Prometheus, /health for whoever must know if it lives, and
+/status, in the node's own words, where it has them.
 
 It runs in a thread of its own on the loopback address unless told otherwise, reads nothing but the request line and
 headers (which the standard library bounds), and answers GET only.
@@ -28,10 +29,17 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Endpoint:
-    """Serves from `start()` to `stop()`; `port` 0 takes a free one. `health` is called in the server's thread."""
+    """Serves from `start()` to `stop()`; `port` 0 takes a free one. `health` and `status` are called in the server's
+    thread; what `status` returns is shown as JSON."""
 
     def __init__(
-        self, metrics: Metrics, health: Callable[[], Health], *, host: str = "127.0.0.1", port: int = 0
+        self,
+        metrics: Metrics,
+        health: Callable[[], Health],
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        status: Callable[[], object] | None = None,
     ) -> None:
         class Handler(_Handler):
             endpoint = self
@@ -46,6 +54,7 @@ class Endpoint:
         self._thread = threading.Thread(target=self._server.serve_forever, name="penstock-endpoint", daemon=True)
         self._metrics = metrics
         self._health = health
+        self._status = status
 
     @property
     def url(self) -> str:
@@ -76,7 +85,10 @@ class Endpoint:
         if path == "/health":
             health = self._health()
             return 200 if health.is_healthy else 503, "application/json", msgspec.json.encode(health)
-        return 404, "text/plain; charset=utf-8", b"there are /metrics and /health\n"
+        if path == "/status" and self._status is not None:
+            return 200, "application/json", msgspec.json.encode(self._status())
+        pages = "/metrics and /health" if self._status is None else "/metrics, /health and /status"
+        return 404, "text/plain; charset=utf-8", f"there are {pages}\n".encode()
 
 
 class _Handler(BaseHTTPRequestHandler):

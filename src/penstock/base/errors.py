@@ -305,6 +305,18 @@ class HandoverError(PenstockError):
     code = "handover"
 
 
+class NotSynchronisedError(PenstockError):
+    """A feed adapter's numbers may not be used now."""
+
+    code = "not-synchronised"
+
+
+class ProcessError(PenstockError):
+    """A process of a plant did not do what it was started for."""
+
+    code = "process"
+
+
 class SimulationError(PenstockError):
     """A checker of the simulator found a broken promise; `hint` says how to replay it."""
 

@@ -1,9 +1,9 @@
 """The counters of this process in Prometheus' words."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from penstock.base.counters import CATALOGUE, Counters
@@ -14,6 +14,7 @@ class Metrics(Collector):
 
     def __init__(self) -> None:
         self._counters: list[Counters] = []
+        self._gauges: Callable[[], Mapping[str, float]] | None = None
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -22,6 +23,10 @@ class Metrics(Collector):
 
     def unregister(self, counters: Counters) -> None:
         self._counters.remove(counters)
+
+    def show_gauges(self, values: Callable[[], Mapping[str, float]]) -> None:
+        """Whenever somebody asks, `values` says what these gauges stand at, by name; it is called in any thread."""
+        self._gauges = values
 
     def render(self) -> bytes:
         """The exposition text for a scrape."""
@@ -40,3 +45,5 @@ class Metrics(Collector):
                     )
                 families[name].add_metric([counters.component, cause, *labels], value)
         yield from families.values()
+        for name, level in (self._gauges() if self._gauges is not None else {}).items():
+            yield GaugeMetricFamily(f"penstock_{name}", name.replace("_", " "), level)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 import penstock
 from penstock.base import PenstockError, log
-from penstock.cli import admin, bench, capture, clock, demo, feed, journal, model, pub, sim, sub
+from penstock.cli import adapter, admin, bench, capture, clock, demo, feed, journal, model, pub, sim, sub
 
 LogStyle: TypeAlias = Literal["text", "json"]
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
@@ -40,6 +40,7 @@ app.command("demo")(demo.demo)
 app.command("pub")(pub.pub)
 app.command("sub")(sub.sub)
 app.command("capture")(capture.capture)
+app.command("adapter")(adapter.adapter)
 app.command("sim")(sim.sim)
 app.command("bench")(bench.bench)
 app.add_typer(admin.app, name="admin")

@@ -15,4 +15,4 @@ cdef class Converted:
 
     cdef int lend(self, Frame *frame) except -1
     cdef int grow(self, Frame *frame, uint64_t payloads_more, uint64_t rows_more) except -1
-    cdef void take_back(self, const Frame *frame) noexcept
+    cdef void take_back(self, const Frame *frame) noexcept nogil

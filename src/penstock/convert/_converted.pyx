@@ -86,6 +86,6 @@ cdef class Converted:
         frame.row_count = count
         return 0
 
-    cdef void take_back(self, const Frame *frame) noexcept:
+    cdef void take_back(self, const Frame *frame) noexcept nogil:
         self.count = frame.row_count
         self.payloads_size = frame.payloads_used

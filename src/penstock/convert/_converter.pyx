@@ -40,34 +40,8 @@ cdef enum:
     CHECKPOINTS = 4096
     FORWARDED_TOPIC_SIZE = 256
 
-cdef enum Stop:
-    STOP_NONE
-    STOP_ROOM
-    STOP_JUMP
-
-cdef struct Mark:
-    uint64_t next_source_sequence
-    uint64_t next_message_sequence
-    uint64_t digest
-
-
 cdef class ConverterKernel:
     """See penstock.convert.converter.Converter."""
-
-    cdef Frame frame
-    cdef Program program
-    cdef readonly StateKernel kernel_state
-    cdef readonly Directory directory
-    cdef Converted converted
-    cdef list kept
-    cdef object _on_fault
-    cdef uint64_t next_source
-    cdef uint64_t repeated
-    cdef uint64_t taken[256]
-    cdef uint64_t interval
-    cdef Mark *marks # a ring
-    cdef uint64_t marks_made
-    cdef uint64_t marks_read
 
     def __cinit__(self, plan, uint32_t stream_id, StateKernel state not None, uint64_t checkpoint_interval, on_fault):
         if checkpoint_interval == 0:
@@ -147,28 +121,40 @@ cdef class ConverterKernel:
 
     def convert(self, SourceBatch batch not None) -> Converted:
         """The application messages of these source messages; good until the next call."""
+        with nogil:
+            self.convert_rows(batch)
+        return self.converted
+
+    cdef int convert_rows(self, SourceBatch batch) except -1 nogil:
         cdef Py_ssize_t at = 0
         cdef Stop stop
-        self.begin(self.converted, batch.count)
+        if self.is_own and not self.program.forwards and self.directory._installs == self.frame.state.installs:
+            self.frame.payloads_used = 0
+            self.frame.row_count = 0
+        else:
+            with gil:
+                self.begin(self.converted, batch.count)
         while True:
-            with nogil:
-                stop = run_batch(self, batch, &at)
+            stop = run_batch(self, batch, &at)
             if stop != STOP_ROOM:
                 break
-            self.converted.grow(&self.frame, self.program.emitted_size_max, self.program.emitted_max)
+            with gil:
+                self.converted.grow(&self.frame, self.program.emitted_size_max, self.program.emitted_max)
         self.converted.take_back(&self.frame)
         if stop == STOP_JUMP:
-            raise LocalProtocolError(
-                f"source message {batch.row[at].sequence} came where {self.next_source} was expected",
-                hint="skip_to() says that the messages between are lost",
-            )
-        return self.converted
+            with gil:
+                raise LocalProtocolError(
+                    f"source message {batch.row[at].sequence} came where {self.next_source} was expected",
+                    hint="skip_to() says that the messages between are lost",
+                )
+        return 0
 
     cdef int begin(self, Converted into, Py_ssize_t count) except -1:
         self.directory.refresh()
         if self.program.forwards:
             self.directory.begin_forwarding(<uint64_t>count * FORWARDED_TOPIC_SIZE)
         into.lend(&self.frame)
+        self.is_own = into is self.converted
         return 0
 
     cdef int report(self, const SourceRow *row, int route, int fault) noexcept with gil:

@@ -14,7 +14,7 @@ cdef class Directory:
 
     def __cinit__(self, plan):
         self._plan = plan
-        self._data = numpy.empty(4096, numpy.uint8)
+        self.use_memory(numpy.empty(4096, numpy.uint8))
 
     def __dealloc__(self):
         free(self._places)
@@ -90,4 +90,10 @@ cdef class Directory:
         if self.used + size > <uint64_t>len(self._data):
             grown = numpy.empty(max(self.used + size, 2 * <uint64_t>len(self._data)), numpy.uint8)
             grown[: self.used] = self._data[: self.used]
-            self._data = grown
+            self.use_memory(grown)
+
+    cdef int use_memory(self, data) except -1:
+        cdef const uint8_t[::1] view = data
+        self._data = data
+        self.data_at = &view[0]
+        return 0

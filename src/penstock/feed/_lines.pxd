@@ -27,4 +27,4 @@ cdef class LineCursor:
     cdef Py_ssize_t _used
 
     cdef int check(self, int line) except -1
-    cdef bint take_one(self, SourceBatch batch, DatagramBatch datagrams, Py_ssize_t index, int64_t now_ns) except -1
+    cdef bint take_one(self, SourceBatch batch, DatagramBatch datagrams, Py_ssize_t index, int64_t now_ns) except -1 nogil

@@ -79,7 +79,7 @@ cdef class LineCursor:
         self._used += 1
         return batch
 
-    cdef bint take_one(self, SourceBatch batch, DatagramBatch datagrams, Py_ssize_t index, int64_t now_ns) except -1:
+    cdef bint take_one(self, SourceBatch batch, DatagramBatch datagrams, Py_ssize_t index, int64_t now_ns) except -1 nogil:
         """Whether this datagram needs nothing but to be taken."""
         cdef Segment segment
         cdef Py_ssize_t start = index * datagrams.stride
@@ -114,7 +114,7 @@ cdef class LineCursor:
         return True
 
 
-cdef inline void note(Line *line, int64_t now_ns, uint64_t first_copies, uint64_t duplicates, uint64_t latest) noexcept:
+cdef inline void note(Line *line, int64_t now_ns, uint64_t first_copies, uint64_t duplicates, uint64_t latest) noexcept nogil:
     line.heard_ns = now_ns
     line.datagrams += 1
     line.first_copies += first_copies

@@ -21,3 +21,9 @@ cdef class OutgoingCursor:
     ) except? 0
     cdef void write(self, const PacketView *packet, const MessageView *message, const uint8_t *topic,
                     const uint8_t *payload) noexcept
+
+    # Pack messages that are known to be packable into packets of their own and keep them. Returns the first packet's
+    # number (the last one's is kept.next_sequence - 1), or 0 when that cannot be done here and nothing was done.
+    cdef uint64_t publish_rows(
+        self, const uint8_t *topics, const uint8_t *payloads, const MessageView *rows, Py_ssize_t count, int64_t now_ns
+    ) noexcept nogil

@@ -62,6 +62,24 @@ cdef class OutgoingCursor:
         self.keep_alive_deadline_ns = now_ns + self.silence_first_ns
         return packet.sequence
 
+    cdef uint64_t publish_rows(
+        self, const uint8_t *topics, const uint8_t *payloads, const MessageView *rows, Py_ssize_t count, int64_t now_ns
+    ) noexcept nogil:
+        cdef PacketView packet
+        cdef uint64_t first
+        if not self.is_prompt or self.packer._packet.count:
+            return 0
+        packet = self.packer._packet
+        first = packet.sequence
+        self.packets_sent += self.kept.pack_rows(
+            topics, payloads, rows, count, &packet, self.packer._size_max, self.packer._keep_alive_packets
+        )
+        self.packer._packet.sequence = self.kept.next_sequence
+        self.messages_published += count
+        self.silence_ns = self.silence_first_ns
+        self.keep_alive_deadline_ns = now_ns + self.silence_first_ns
+        return first
+
     cdef void write(self, const PacketView *packet, const MessageView *message, const uint8_t *topic,
                     const uint8_t *payload) noexcept:
         cdef uint8_t *out = self.kept.reserve(packet.size)

@@ -66,6 +66,10 @@ class OpenStream(msgspec.Struct, tag="open", frozen=True):
     """For a delayed grant: begin with messages captured at this time of the wall clock; 0 begins with the newest one
     that is old enough."""
 
+    delay_s: U32 | None = None
+    """Which of the granted data: what is granted with at most this delay, each message at least that old; 0 is live.
+    None takes the smallest delay there is among the grants."""
+
 
 class ModifyStream(msgspec.Struct, tag="modify", frozen=True):
     """Other topics, from the next packet on."""

@@ -42,3 +42,8 @@ cdef class Outlet:
     cdef udp_calls *_calls
 
     cdef int send_one_stored(self, uint64_t destination, PacketStore store, uint64_t sequence) noexcept
+
+    # Send packets that are in the store; one that cannot be sent is passed over and counted. The last error's number.
+    cdef int send_range(
+        self, uint64_t destination, PacketStore store, uint64_t first, uint64_t last, int *unsent
+    ) noexcept nogil

@@ -159,25 +159,32 @@ cdef class Outlet:
 
         One that cannot be sent is passed over; its receivers will ask for it.
         """
-        cdef uint64_t sequence = first
-        cdef int count, sent, error
         cdef int unsent = 0
-        cdef int last_error = 0
-        cdef const Place *place
+        cdef int last_error
         if not store.next_sequence - store.count <= first <= last < store.next_sequence:
             raise LocalProtocolError(f"packets {first} to {last} are not all in the store")
         with nogil:
-            while sequence <= last:
-                count = 0
-                while count < UDP_BATCH and sequence + count <= last:
-                    place = store.place(sequence + count)
-                    self._calls.pieces[count].iov_base = store.data + place.offset
-                    self._calls.pieces[count].iov_len = place.size
-                    count += 1
-                sent = udp_send(self._fd, self._calls, destination, count, &error)
-                if error:
-                    last_error = error
-                    unsent += 1
-                    sent += 1
-                sequence += sent
+            last_error = self.send_range(destination, store, first, last, &unsent)
         return unsent, last_error
+
+    cdef int send_range(
+        self, uint64_t destination, PacketStore store, uint64_t first, uint64_t last, int *unsent
+    ) noexcept nogil:
+        cdef uint64_t sequence = first
+        cdef int count, sent, error
+        cdef int last_error = 0
+        cdef const Place *place
+        while sequence <= last:
+            count = 0
+            while count < UDP_BATCH and sequence + count <= last:
+                place = store.place(sequence + count)
+                self._calls.pieces[count].iov_base = store.data + place.offset
+                self._calls.pieces[count].iov_len = place.size
+                count += 1
+            sent = udp_send(self._fd, self._calls, destination, count, &error)
+            if error:
+                last_error = error
+                unsent[0] += 1
+                sent += 1
+            sequence += sent
+        return last_error

@@ -89,11 +89,11 @@ def group_socket(channel: Channel) -> socket.socket:
     return made
 
 
-def host_socket(interface: str, *, multicast_hops: int = 1) -> socket.socket:
+def host_socket(interface: str, *, multicast_hops: int = 1, port: int = 0) -> socket.socket:
     """A socket of our own on this interface: sends to groups and hosts, receives what is addressed to it."""
     made = _socket()
     try:
-        made.bind((interface, 0))
+        made.bind((interface, port))
         made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
         made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, multicast_hops)
         made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)

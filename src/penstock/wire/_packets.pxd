@@ -1,5 +1,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from penstock.wire._codec cimport MessageView, PacketView
+
 
 cdef struct Place:
     uint64_t offset
@@ -22,3 +24,9 @@ cdef class PacketStore:
     cdef const Place *place(self, uint64_t sequence) noexcept nogil
     cdef uint8_t *reserve(self, uint32_t size) noexcept nogil
     cdef void commit(self, uint32_t size) noexcept nogil
+
+    # Make packets of messages that are known to be packable, and keep them; returns how many. `packet` says whose.
+    cdef uint64_t pack_rows(
+        self, const uint8_t *topics, const uint8_t *payloads, const MessageView *rows, Py_ssize_t count,
+        PacketView *packet, uint32_t size_max, uint64_t keep_alive_every,
+    ) noexcept nogil

@@ -92,7 +92,6 @@ cdef class PacketStore:
         cdef Py_ssize_t packed = 0
         cdef uint64_t packet_count = 0
         cdef uint64_t byte_count = 0
-        cdef uint8_t *out
         if not PACKET_SIZE_MIN <= packet_size_max <= PACKET_SIZE_MAX:
             raise LocalProtocolError(
                 f"packet_size_max {packet_size_max} is not within {PACKET_SIZE_MIN} to {PACKET_SIZE_MAX}"
@@ -113,16 +112,30 @@ cdef class PacketStore:
                 f"fit what is kept for repairs ({self.packets_max} packets of {self.bytes_max} bytes)",
                 hint="publish them in smaller batches",
             )
-        packed = 0
-        with nogil:
-            while packed < messages.shape[0]:
-                packet.sequence = self.next_sequence
-                packet.flags = PACKET_KEEP_ALIVE if packet.sequence % keep_alive_every == 0 else 0
-                measure_packet(&messages[packed], messages.shape[0] - packed, size_max, UINT16_MAX, &packet)
-                out = self.reserve(packet.size)
-                write_packet(out, &packet, &messages[packed], &topics[0], &payloads[0] if payloads.shape[0] else NULL)
-                self.commit(packet.size)
-                packed += packet.count
+        if messages.shape[0]:
+            with nogil:
+                self.pack_rows(
+                    &topics[0], &payloads[0] if payloads.shape[0] else NULL, &messages[0], messages.shape[0], &packet,
+                    size_max, keep_alive_every,
+                )
+        return packet_count
+
+    cdef uint64_t pack_rows(
+        self, const uint8_t *topics, const uint8_t *payloads, const MessageView *rows, Py_ssize_t count,
+        PacketView *packet, uint32_t size_max, uint64_t keep_alive_every,
+    ) noexcept nogil:
+        cdef Py_ssize_t packed = 0
+        cdef uint64_t packet_count = 0
+        cdef uint8_t *out
+        while packed < count:
+            packet.sequence = self.next_sequence
+            packet.flags = PACKET_KEEP_ALIVE if packet.sequence % keep_alive_every == 0 else 0
+            measure_packet(&rows[packed], count - packed, size_max, UINT16_MAX, packet)
+            out = self.reserve(packet.size)
+            write_packet(out, packet, &rows[packed], topics, payloads)
+            self.commit(packet.size)
+            packed += packet.count
+            packet_count += 1
         return packet_count
 
     cdef const Place *place(self, uint64_t sequence) noexcept nogil:

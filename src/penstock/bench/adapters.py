@@ -1,0 +1,141 @@
+"""Feed adapters as real processes, and a subscriber that merges what they send: for benches, demos and tests."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.base.errors import ProcessError
+from penstock.feed.adapter_config import AdapterConfig
+from penstock.feed.adapter_status import AdapterStatus
+
+COMMAND = (sys.executable, "-c", "from penstock.cli.main import main; main()")
+START_SECONDS = 30.0
+STOP_SECONDS = 15.0
+PR_SET_PDEATHSIG = 1
+
+
+class AdapterProcess:
+    """One `penstock adapter`, which can be killed and started again."""
+
+    def __init__(self, config: AdapterConfig, directory: Path) -> None:
+        self.config = config
+        self._file = directory / f"{config.name}.toml"
+        self._file.write_text(to_toml(msgspec.to_builtins(config)))
+        self._log = directory / f"{config.name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.facts: dict[str, Any] = {}
+
+    def start(self) -> None:
+        """Returns when it listens."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*COMMAND, "adapter", "--config", str(self._file)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                preexec_fn=die_with_parent,
+            )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise ProcessError(f"{self.config.name} did not start", where=str(self._log), hint=self.log[-2_000:])
+        self.facts = msgspec.json.decode(line)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def status(self) -> AdapterStatus:
+        return msgspec.json.decode(self.page("/status"), type=AdapterStatus)
+
+    def page(self, path: str) -> bytes:
+        with urllib.request.urlopen(self.facts["url"] + path, timeout=5) as answer:
+            content: bytes = answer.read()
+            return content
+
+    def kill(self) -> int:
+        """kill -9; the time of the monotonic clock just before."""
+        now_ns = time.monotonic_ns()
+        os.kill(self.pid, signal.SIGKILL)
+        self._reap()
+        return now_ns
+
+    def stop(self) -> int:
+        """SIGTERM; its exit status."""
+        if self._process is None:
+            return 0
+        if self.is_running:
+            self._process.send_signal(signal.SIGTERM)
+        return self._reap()
+
+    def _reap(self) -> int:
+        assert self._process is not None
+        try:
+            status = self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            raise ProcessError(f"{self.config.name} did not stop", where=str(self._log)) from None
+        finally:
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+        return status
+
+    def __enter__(self) -> "AdapterProcess":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(ProcessError):
+            self.stop()
+
+
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = START_SECONDS) -> None:
+    """Look again and again until it is true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= deadline:
+            raise ProcessError(f"within {seconds:g} s this did not come true: {what}")
+        time.sleep(0.01)
+
+
+def is_synchronised_pair(active: AdapterProcess, backup: AdapterProcess) -> bool:
+    first, second = active.status(), backup.status()
+    return first.role == "active" and second.role == "backup" and second.term == first.term and second.is_synchronised
+
+
+def die_with_parent() -> None:
+    """So that no process is left when the one that started it is killed."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def to_toml(value: dict[str, Any]) -> str:
+    """A document of nested tables, as configurations are."""
+    return "\n".join(f"{key} = {_literal(each)}" for key, each in value.items() if each is not None) + "\n"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_literal(each)}" for key, each in value.items() if each is not None) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_literal, value)) + "]"
+    return msgspec.json.encode(value).decode()

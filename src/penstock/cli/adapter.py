@@ -1,0 +1,42 @@
+"""`penstock adapter`: run one feed adapter."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from penstock.base.config import load_toml
+from penstock.feed.adapter_config import AdapterConfig
+from penstock.feed.driver import LiveAdapter
+from penstock.net.agent import run_agent
+
+
+def adapter(
+    config: Annotated[Path, typer.Option(help="The adapter's configuration, a TOML document.")],
+) -> None:
+    """Take source streams in, convert them, publish application messages, and keep in step with the feed's other
+    adapters.
+
+    When it runs, one line of JSON on standard output says where it listens. Ctrl-C or SIGTERM ends it in order.
+    """
+    chosen = load_toml(config, AdapterConfig)
+
+    async def main(stop: asyncio.Event) -> None:
+        live = LiveAdapter(chosen)
+        await live.start()
+        status = live.status()
+        facts = {
+            "adapter": status.name,
+            "publisher_id": status.publisher_id,
+            "service_port": status.service_port,
+            "peers_port": status.peers_port,
+            "url": live.endpoint_url,
+        }
+        sys.stdout.write(msgspec.json.encode(facts).decode() + "\n")
+        sys.stdout.flush()
+        await live.run(stop)
+
+    raise typer.Exit(run_agent(main, name=chosen.name))

@@ -1,0 +1,180 @@
+"""What one feed adapter is told: its sources, where it publishes, its peers, its journal and its stream service."""
+
+from datetime import date
+from typing import Annotated, Literal
+
+import msgspec
+
+from penstock.base.config import Config
+from penstock.base.errors import ConfigurationError
+from penstock.feed.config import LineConfig, SynchroniserConfig
+from penstock.feed.service_config import ServiceConfig
+from penstock.journal import JournalConfig
+from penstock.middleware import PublisherConfig
+from penstock.net.control import Name
+from penstock.net.udp import Channel
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+
+
+class LineAddress(Config, frozen=True):
+    """One line of a source stream: a multicast group, or a unicast port of this machine."""
+
+    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+    group: str = ""
+    """Empty: datagrams that are addressed to this machine."""
+
+    interface: str = "127.0.0.1"
+
+
+class AddressConfig(Config, frozen=True):
+    host: str
+    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+
+
+class SourceStreamConfig(Config, frozen=True):
+    """One source stream, and how it comes: over lines, from a SoupBinTCP server, or from a file."""
+
+    id: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)]
+    name: Name
+    framing: Literal["moldudp64", "iextp", "soupbintcp", "file", "contribution"] = "moldudp64"
+    lines: tuple[LineAddress, ...] = ()
+    request: AddressConfig | None = None
+    """Where lost messages are asked for."""
+
+    arbitration: LineConfig = LineConfig()
+    """How the lines are made into one."""
+
+    server: AddressConfig | None = None
+    """Of framing `soupbintcp`."""
+
+    username: str = ""
+    password_file: str = ""
+    url: str = ""
+    """Of framing `file`: what is replayed."""
+
+
+class PublishConfig(Config, frozen=True):
+    """How application messages leave the adapter; over TCP they can be had in either case."""
+
+    transport: Literal["multicast", "tcp"] = "multicast"
+    channel: Channel = Channel()
+    sealed: bool = False
+    """Whether payloads are encrypted with the administration server's stream keys."""
+
+    publisher_id: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """0: made from the feed's name and the adapter's index, so that it is the same at every start."""
+
+    publisher: PublisherConfig = PublisherConfig()
+
+
+class PeerConfig(Config, frozen=True):
+    """Another adapter of the feed."""
+
+    index: Annotated[int, msgspec.Meta(ge=0, le=255)]
+    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+    host: str = "127.0.0.1"
+
+
+class PeersConfig(Config, frozen=True):
+    """The channels between the adapters of a feed."""
+
+    host: str = "127.0.0.1"
+    port: Port = 0
+    """Where others connect to this adapter."""
+
+    others: tuple[PeerConfig, ...] = ()
+    secret_file: str = ""
+    """Shared by the adapters of a feed; needed beyond this machine."""
+
+    retry_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 50
+
+
+class AdminConfig(Config, frozen=True):
+    """The administration servers, without which subscribers need no token if the service is open."""
+
+    url: str = ""
+    """penstock://host:port,host:port, or penstocks:// with TLS; empty for none."""
+
+    credentials: str = ""
+    """Path of this adapter's credentials."""
+
+    service_host: str = ""
+    """What subscribers are told to connect to; empty: where the service listens."""
+
+    topics: tuple[str, ...] = (">",)
+    """Patterns of what this feed publishes."""
+
+    contributions: tuple[str, ...] = ()
+    """Patterns of what subscribers may contribute."""
+
+
+class JournalCaptureConfig(Config, frozen=True):
+    """The adapter's own capture of what it publishes; delayed streams are served from it."""
+
+    path: str = ""
+    """A directory; empty keeps none."""
+
+    journal: JournalConfig = JournalConfig()
+
+
+class AdapterConfig(Config, frozen=True):
+    """One adapter."""
+
+    name: Name
+    feed: Name
+    table: str
+    """A shipped converter table by name, or the path of one (it ends in .toml)."""
+
+    streams: tuple[SourceStreamConfig, ...]
+    state_directory: str
+    """Where terms and epochs are kept, so that none is used twice."""
+
+    index: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
+    trading_date: str = ""
+    """The day, as 2026-01-30, for feeds whose messages tell no date. Empty: today, by the clock at the start."""
+
+    publish: PublishConfig = PublishConfig()
+    peers: PeersConfig = PeersConfig()
+    sync: SynchroniserConfig = SynchroniserConfig()
+    journal: JournalCaptureConfig = JournalCaptureConfig()
+    service: ServiceConfig = ServiceConfig()
+    admin: AdminConfig = AdminConfig()
+    metrics_host: str = "127.0.0.1"
+    metrics_port: Port = 0
+    spin: bool = False
+    """Whether the data thread looks for datagrams all the time instead of being woken: quicker, and takes a core."""
+
+    cpu: Annotated[int, msgspec.Meta(ge=-1, le=4_095)] = -1
+    """The processor the data thread is bound to; -1 for none."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.trading_day()
+        ids = [stream.id for stream in self.streams]
+        names = [stream.name for stream in self.streams]
+        if len(set(ids)) != len(ids) or len(set(names)) != len(names):
+            raise ConfigurationError("two source streams have the same id or name", where=f"adapter {self.name}")
+        if not self.admin.url and not self.service.open:
+            raise ConfigurationError(
+                "nobody could be served: there is no administration server, and the service is not open",
+                where=f"adapter {self.name}",
+                hint="set admin.url and admin.credentials, or service.open = true on a machine of your own",
+            )
+        if self.publish.sealed and not self.admin.url:
+            raise ConfigurationError("a sealed feed needs an administration server", where=f"adapter {self.name}")
+
+    def sync_config(self) -> SynchroniserConfig:
+        """With this adapter's index."""
+        return msgspec.structs.replace(self.sync, index=self.index)
+
+    def trading_day(self) -> date | None:
+        """None: today."""
+        if not self.trading_date:
+            return None
+        try:
+            return date.fromisoformat(self.trading_date)
+        except ValueError:
+            raise ConfigurationError(
+                f"{self.trading_date!r} is no date", where=f"adapter {self.name}: trading_date", hint="like 2026-01-30"
+            ) from None

@@ -1,0 +1,206 @@
+"""The data thread of an adapter: it alone touches the adapter's core, its converters and its publisher.
+
+Other threads send mail: a call that is made here between two batches, so that nothing ever sees half of one. The
+compiled lane does the ordinary work; what it leaves goes through the core, with the same results.
+"""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TypeVar
+
+from penstock.base.clock import NS_PER_MS
+from penstock.base.core import Tick
+from penstock.base.errors import LocalProtocolError
+from penstock.base.histogram import LatencyHistogram
+from penstock.base.log import logger
+from penstock.feed._lane import Exit, Histogram, Lane, StreamLane, Why
+from penstock.feed.core import FeedAdapter
+from penstock.feed.events import (
+    AdapterEvent,
+    AdapterInstruction,
+    Announce,
+    LaneAdvanced,
+    PublishConverted,
+    RequestSource,
+    SourceDatagram,
+    SourceDatagrams,
+)
+from penstock.feed.inputs import LinedSource, RepairSocket
+from penstock.feed.outbound import Outbound
+
+WAKE_NS = 50 * NS_PER_MS
+"""How long the thread sleeps at most."""
+
+T = TypeVar("T")
+
+log = logger("feed.data")
+
+
+class DataPath:
+    """Runs from start() to stop(). `tell` gets those of the core's instructions that are not carried out here; it and
+    `on_failure` are called in the data thread."""
+
+    def __init__(
+        self,
+        core: FeedAdapter,
+        outbound: Outbound,
+        sources: Sequence[LinedSource],
+        repairs: RepairSocket,
+        tell: Callable[[list[AdapterInstruction]], None],
+        on_failure: Callable[[Exception], None],
+        *,
+        spin: bool,
+        cpu: int,
+    ) -> None:
+        self.core = core
+        self.outbound = outbound
+        self._sources = list(sources)
+        self._by_id: Mapping[int, LinedSource] = {source.stream_id: source for source in sources}
+        self._repairs = repairs
+        self._tell = tell
+        self._on_failure = on_failure
+        self._spin = spin
+        self._cpu = cpu
+        self._mail: deque[Callable[[], None]] = deque()
+        self._latencies = Histogram()
+        self._lanes: list[StreamLane] = []
+        self._lane = self._make_lane()
+        self._is_stopped = False
+        self._thread = threading.Thread(target=self._run, name="penstock-data", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish the batch at hand, say goodbye to receivers, and end."""
+        self._is_stopped = True
+        self._lane.ring()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def latencies(self) -> LatencyHistogram:
+        """From a datagram's arrival in this process to the moment its messages were sent, per source message."""
+        return LatencyHistogram(self._latencies.state())
+
+    @property
+    def lag_ns(self) -> int:
+        """Of what was published last."""
+        return max((lane.latency_ns for lane in self._lanes), default=0)
+
+    # Mail, from any thread
+
+    def give(self, event: AdapterEvent) -> None:
+        """Have the core handle an event."""
+        self.post(lambda: self.handle(event))
+
+    def post(self, call: Callable[[], None]) -> None:
+        self._mail.append(call)
+        self._lane.ring()
+
+    def ask(self, question: Callable[[], T]) -> "Future[T]":
+        """What `question` answers in the data thread."""
+        answer: Future[T] = Future()
+
+        def call() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
+            try:
+                answer.set_result(question())
+            except Exception as error:  # whoever asked is told
+                answer.set_exception(error)
+
+        if self._is_stopped:
+            raise LocalProtocolError("the adapter has stopped")
+        self.post(call)
+        return answer
+
+    # The data thread
+
+    def handle(self, event: AdapterEvent) -> None:
+        self._carry_out(self.core.handle(event, time.monotonic_ns()))
+
+    def _run(self) -> None:
+        try:
+            if self._cpu >= 0:
+                os.sched_setaffinity(threading.get_native_id(), {self._cpu})
+            while not self._is_stopped:
+                self._turn()
+            self.outbound.say_goodbye(time.monotonic_ns())
+        except Exception as error:  # the process must not look alive without it
+            log.error("data_thread_failed", error=repr(error))
+            self._on_failure(error)
+
+    def _turn(self) -> None:
+        while self._mail:
+            self._mail.popleft()()
+        now_ns = time.monotonic_ns()
+        deadline_ns = self.core.next_deadline_ns()
+        if deadline_ns is not None and deadline_ns <= now_ns:
+            self._carry_out(self.core.handle(Tick(), now_ns))
+        self.outbound.tick(now_ns)
+        for source, lane in zip(self._sources, self._lanes, strict=True):
+            lane.is_flowing = self.core.is_flowing(source.stream_id) and not self.outbound.is_sealed
+        if self._mail:
+            return
+        why, number = self._lane.run(self._wake_ns(now_ns), self._spin)
+        self._note_advances()
+        if why == Why.WHY_REPAIR:
+            for data, address in self._repairs.receive():
+                self.outbound.receive(data, address, time.monotonic_ns())
+        elif number >= 0:
+            self._see_to(why, self._sources[number], self._lanes[number])
+
+    def _note_advances(self) -> None:
+        """What the lanes did, the core is told before anything else."""
+        for source, lane in zip(self._sources, self._lanes, strict=True):
+            if lane.has_worked:
+                lane.has_worked = False
+                self.handle(LaneAdvanced(source.stream_id))
+
+    def _see_to(self, why: int, source: LinedSource, lane: StreamLane) -> None:
+        """What the lane left to Python."""
+        if why == Why.WHY_ERROR:
+            raise OSError(lane.error, os.strerror(lane.error), f"source stream {source.stream_id}")
+        batch = source.inlet.batch
+        if why == Why.WHY_CHECKPOINT:
+            return
+        if lane.rest == 0:
+            self.handle(SourceDatagrams(source.stream_id, batch))
+            return
+        for index in range(lane.rest, len(batch)):
+            data, line = bytes(batch.datagram(index)), batch.socket(index)
+            self.handle(SourceDatagram(source.stream_id, line, data, batch.arrival_ns(index)))
+
+    def _wake_ns(self, now_ns: int) -> int:
+        deadlines = (self.core.next_deadline_ns(), self.outbound.publisher.next_deadline_ns(), now_ns + WAKE_NS)
+        return min(each for each in deadlines if each is not None)
+
+    def _carry_out(self, instructions: list[AdapterInstruction]) -> None:
+        others: list[AdapterInstruction] = []
+        for instruction in instructions:
+            if isinstance(instruction, PublishConverted):
+                self.outbound.publish(instruction.converted, time.monotonic_ns())
+            elif isinstance(instruction, Announce):
+                self.outbound.publish_message(instruction.message, time.monotonic_ns())
+            elif isinstance(instruction, RequestSource):
+                self._by_id[instruction.stream_id].request(instruction)
+            else:
+                others.append(instruction)
+        if others:
+            self._tell(others)
+
+    def _make_lane(self) -> Lane:
+        outbound = self.outbound
+        way_out = Exit(outbound.cursor, outbound.outlet, outbound.destination, outbound.taps)
+        following: StreamLane | None = None
+        for number in reversed(range(len(self._sources))):
+            source = self._sources[number]
+            following = StreamLane(
+                number, source.inlet, source.arbiter.cursor, source.converter, way_out, self._latencies, following
+            )
+            self._lanes.insert(0, following)
+        return Lane(following, [fd for source in self._sources for fd in source.fds], self._repairs.fd)

@@ -1,0 +1,337 @@
+"""A live adapter: everything of a feed adapter in one process, from its configuration to its end.
+
+    adapter = LiveAdapter(config)
+    await adapter.start()
+    await adapter.run(stop)
+
+The data thread (datapath.py) receives, converts and publishes. The loop's thread has the rest: the channels to other
+adapters (peering.py), the stream service (service_driver.py), the administration server (administration.py), health
+and metrics. Control reaches the data thread as mail, between two batches.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from penstock.base.counters import Counters
+from penstock.base.endpoint import Endpoint
+from penstock.base.endpoint import Health as EndpointHealth
+from penstock.base.errors import ConfigurationError
+from penstock.base.log import logger
+from penstock.base.metrics import Metrics
+from penstock.feed.adapter_config import AdapterConfig
+from penstock.feed.adapter_status import PERCENTILES, AdapterStatus, StreamStatus, gauges_of, shown_latency
+from penstock.feed.administration import Administration, open_to_all
+from penstock.feed.core import FeedAdapter
+from penstock.feed.datapath import DataPath
+from penstock.feed.events import (
+    AdapterInstruction,
+    HealthMeasured,
+    LineChanged,
+    PersistTerm,
+    RoleChanged,
+    SendPeer,
+    ServiceChanged,
+    SynchronisationChanged,
+    TermPersisted,
+)
+from penstock.feed.health import Health
+from penstock.feed.inputs import RepairSocket, Sources
+from penstock.feed.measure import HealthMeter, Totals
+from penstock.feed.outbound import Outbound
+from penstock.feed.peering import Peering
+from penstock.feed.pump import ServicePump
+from penstock.feed.recorder import Recorder
+from penstock.feed.service import ServiceIdentity, StreamService
+from penstock.feed.service_driver import SubscriberServer
+from penstock.feed.serviceside import ServiceSide
+from penstock.feed.terms import TermFile
+from penstock.middleware import Publisher
+from penstock.middleware.driver import claim_epoch
+from penstock.net.secret import read_secret
+from penstock.security.brokering import Revoked
+
+HEALTH_SECONDS = 0.5
+PERSIST_AGAIN_SECONDS = 0.5
+
+T = TypeVar("T")
+
+log = logger("feed.adapter")
+
+
+class LiveAdapter:
+    """One adapter. After start() `status()` says everything; run() ends when it is told to, or raises why it must."""
+
+    def __init__(self, config: AdapterConfig) -> None:
+        self.config = config
+        self._loop = asyncio.get_running_loop()
+        self._state = Path(config.state_directory)
+        self._terms = TermFile(self._state / "terms")
+        self._metrics = Metrics()
+        now_ns = time.monotonic_ns()
+        self._counters = self._counted("feed.adapter")
+        self._sources = Sources(config, self._metrics)
+        self._core = FeedAdapter(
+            self._sources.arbiters,
+            self._sources.converters,
+            config.sync_config(),
+            term=self._terms.highest(),
+            now_ns=now_ns,
+            counters=self._counted("feed"),
+        )
+        self._socket = RepairSocket(config.publish.channel)
+        self._outbound = self._make_outbound(now_ns)
+        self._recorder = self._make_recorder()
+        self._service_tap = self._outbound.tap()
+        self._data = DataPath(
+            self._core,
+            self._outbound,
+            self._sources.lined,
+            self._socket,
+            lambda instructions: self._call(self._carry_out, instructions),
+            lambda error: self._call(self._fail, error),
+            spin=config.spin,
+            cpu=config.cpu,
+        )
+        self._administration = self._make_administration()
+        self._server = self._make_server()
+        self._pump = ServicePump(self._service_tap, self._server, self._counters)
+        self._peering = Peering(
+            config.feed,
+            config.index,
+            config.peers,
+            self._data.give,
+            secret=read_secret(Path(config.peers.secret_file)) if config.peers.secret_file else None,
+            counters=self._counted("feed.peers"),
+        )
+        self._meter = HealthMeter(spins=config.spin)
+        self._health = Health()
+        self._is_online = True
+        self._failed: asyncio.Future[None] = self._loop.create_future()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._endpoint = Endpoint(
+            self._metrics,
+            self._liveness,
+            host=config.metrics_host,
+            port=config.metrics_port,
+            status=self.status,
+        )
+        self._metrics.show_gauges(lambda: gauges_of(self.status()))
+
+    async def start(self) -> None:
+        if self._recorder is not None:
+            self._recorder.start()
+        await self._server.start()
+        await self._peering.start()
+        self._pump.start()
+        self._data.start()
+        if self._administration is not None:
+            self._administration.start(self._server.port)
+        self._endpoint.start()
+        self._start_task(self._measure())
+        log.info("adapter_started", name=self.config.name, feed=self.config.feed, epoch=self._outbound.publisher.epoch)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set or something fails; then everything ends in order."""
+        waiting = asyncio.ensure_future(stop.wait())
+        try:
+            either: list[asyncio.Future[Any]] = [waiting, self._failed]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            await self.close()
+        if self._failed.done():
+            self._failed.result()
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._administration is not None:
+            await self._administration.stop()
+        await self._peering.close()
+        await asyncio.to_thread(self._data.stop)
+        self._pump.stop()
+        await self._server.close()
+        if self._recorder is not None:
+            await asyncio.to_thread(self._recorder.stop)
+        await asyncio.to_thread(self._endpoint.stop)
+        for tap in self._outbound.taps:
+            tap.close()
+        self._sources.close()
+        self._socket.close()
+
+    @property
+    def endpoint_url(self) -> str:
+        return self._endpoint.url
+
+    def status(self) -> AdapterStatus:
+        """May be called in any thread: what it reads is always whole, though not of one moment."""
+        config, synchroniser = self.config, self._core.synchroniser
+        state = synchroniser.state(time.monotonic_ns())
+        latencies = self._data.latencies()
+        return AdapterStatus(
+            name=config.name,
+            feed=config.feed,
+            index=config.index,
+            role=synchroniser.role,
+            term=synchroniser.term,
+            is_online=state.is_online,
+            is_synchronised=state.is_synchronised,
+            publisher_id=self._outbound.publisher.publisher_id,
+            epoch=self._outbound.publisher.epoch,
+            service_port=self._server.port,
+            peers_port=self._peering.port,
+            peers=self._peering.connected,
+            is_registered=self._administration is not None and self._administration.is_registered,
+            streams=[
+                StreamStatus(
+                    each.id,
+                    each.name,
+                    synchroniser.is_synchronised(each.id),
+                    self._core.converters[each.id].next_source_sequence,
+                    self._core.converters[each.id].next_message_sequence,
+                )
+                for each in config.streams
+            ],
+            subscribers=self._server.service.accounts.open_streams(),
+            health=self._health,
+            score=self._health.score(),
+            journal_trouble="" if self._recorder is None else self._recorder.trouble,
+            latency_us=shown_latency({q: latencies.percentile(q) for q in PERCENTILES}),
+        )
+
+    # How it is put together
+
+    def _make_outbound(self, now_ns: int) -> Outbound:
+        config = self.config.publish
+        publisher = Publisher(
+            config.publisher_id or publisher_id_of(self.config.feed, self.config.index),
+            claim_epoch(self._state / "epoch"),
+            config.publisher,
+            self._counted("publisher"),
+        )
+        outlet = self._socket.outlet if config.transport == "multicast" else None
+        return Outbound(publisher, config.channel, outlet, now_ns=now_ns, is_sealed=config.sealed)
+
+    def _make_recorder(self) -> Recorder | None:
+        config = self.config.journal
+        if not config.path:
+            return None
+        publisher = self._outbound.publisher
+        return Recorder(
+            self._outbound.tap(),
+            Path(config.path),
+            config.journal,
+            publisher_id=publisher.publisher_id,
+            group=self._outbound.group,
+            epoch=publisher.epoch,
+            counters=self._counted("journal"),
+        )
+
+    def _make_administration(self) -> Administration | None:
+        if not self.config.admin.url:
+            return None
+        return Administration(
+            self.config, self._outbound, self._sources.models(), post=self._data.post, revoke=self._revoke
+        )
+
+    def _make_server(self) -> SubscriberServer:
+        config = self.config
+        contributions = {each.name: each.id for each in config.streams if each.framing == "contribution"}
+        identity = ServiceIdentity(
+            config.name,
+            self._outbound.publisher.publisher_id,
+            tuple(each.id for each in config.streams),
+            tuple(contributions),
+        )
+        verify = open_to_all if self._administration is None else self._administration.gate.verify
+        service = StreamService(identity, verify, config.service, self._counted("feed.service"))
+        service.accounts.show_in(self._metrics)
+        journal_path = Path(config.journal.path) if config.journal.path else None
+        side = ServiceSide(self._data, contributions, journal_path)
+        return SubscriberServer(service, side, counters=self._counted("feed.service.connections"))
+
+    def _counted(self, component: str) -> Counters:
+        counters = Counters(component, adapter=self.config.name)
+        self._metrics.register(counters)
+        return counters
+
+    # What the core wants done
+
+    def _call(self, function: Callable[[T], None], argument: T) -> None:
+        """From the data thread into the loop's."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, argument)
+
+    def _carry_out(self, instructions: list[AdapterInstruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case SendPeer(index, message):
+                    self._peering.send(index, message)
+                case PersistTerm(term):
+                    self._start_task(self._persist(term))
+                case RoleChanged(role, term, why):
+                    log.warning("role", adapter=self.config.name, role=role, term=term, why=why)
+                    self._server.service.term = term
+                    if self._administration is not None:
+                        self._administration.tell_term(term)
+                case SynchronisationChanged(stream_id, is_synchronised, why):
+                    log.warning("synchronised" if is_synchronised else "unsynchronised", stream=stream_id, why=why)
+                case ServiceChanged(is_online, why):
+                    self._is_online = is_online
+                    log.error("service_changed", adapter=self.config.name, is_online=is_online, why=why)
+                case LineChanged(stream_id, line, is_silent):
+                    log.warning("line_silent" if is_silent else "line_heard", stream=stream_id, line=line)
+                case _:
+                    log.debug("adapter", instruction=type(instruction).__name__)
+
+    async def _persist(self, term: int) -> None:
+        """A term is used only when it is on the disk; until then the adapter waits for it, and says so."""
+        while True:
+            try:
+                await asyncio.to_thread(self._terms.keep, term)
+                break
+            except ConfigurationError as error:
+                log.error("term_not_kept", term=term, error=str(error))
+                await asyncio.sleep(PERSIST_AGAIN_SECONDS)
+        self._data.give(TermPersisted(term))
+
+    async def _measure(self) -> None:
+        while True:
+            counters = self._outbound.counters
+            sent = counters["messages_published"]
+            errors = self._sources.errors() + counters["datagrams_unsent"]
+            due = sent + self._outbound.messages_unsent
+            self._health = self._meter.measure(Totals(errors, sent, due, self._data.lag_ns))
+            self._data.give(HealthMeasured(self._health))
+            await asyncio.sleep(HEALTH_SECONDS)
+
+    def _revoke(self, event: Revoked) -> None:
+        self._server.revoke(event.reason, subscription_id=event.subscription_id)
+
+    def _liveness(self) -> EndpointHealth:
+        status = self.status()
+        troubles = [] if not status.journal_trouble else [f"not recording: {status.journal_trouble}"]
+        if not status.is_online:
+            troubles.append("off-line")
+        detail = "; ".join([f"{status.role}, term {status.term}, score {status.score}", *troubles])
+        return EndpointHealth(not self._failed.done() and status.is_online, detail)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(error)
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def publisher_id_of(feed: str, index: int) -> int:
+    """The same at every start, and another one for every adapter of every feed."""
+    digest = hashlib.blake2b(f"{feed}/{index}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") or 1

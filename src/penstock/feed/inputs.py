@@ -1,0 +1,150 @@
+"""A source stream of a live adapter: its sockets, its arbiter and its converter."""
+
+import socket
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+
+from penstock.base.counters import Counters
+from penstock.base.errors import ConfigurationError
+from penstock.base.metrics import Metrics
+from penstock.convert import Converter, ConverterTable
+from penstock.feed.adapter_config import AdapterConfig, AddressConfig, LineAddress, SourceStreamConfig
+from penstock.feed.contribution import TABLE as CONTRIBUTION_TABLE
+from penstock.feed.events import RequestSource
+from penstock.feed.formats import datagram_format
+from penstock.feed.lines import LineArbiter
+from penstock.middleware.driver import note_unsent
+from penstock.middleware.events import Address
+from penstock.net.udp import Channel, Inlet, Outlet, address_key, group_socket, host_socket
+from penstock.security.brokering import ModelReference
+from penstock.wire import DatagramBatch
+
+BATCH_DATAGRAMS = 64
+ERROR_COUNTERS = ("source_messages_malformed", "source_messages_lost", "packets_dropped", "datagrams_overflowed")
+
+
+class LinedSource:
+    """A source stream that comes over lines. `inlet.batch.socket(n)` is the line of datagram n; the number after the
+    last line is that of the answers to requests."""
+
+    def __init__(self, config: SourceStreamConfig, converter: Converter, counters: Counters) -> None:
+        self.stream_id = config.id
+        self.converter = converter
+        self._format = datagram_format(config.framing)
+        self._counters = counters
+        self.arbiter = LineArbiter(config.arbitration, self._format, lines=len(config.lines), counters=counters)
+        self._server = None if config.request is None else _key_of(config.request)
+        self._sockets: list[socket.socket] = []
+        try:
+            for line in config.lines:
+                self._sockets.append(_line_socket(line))
+            self._sockets.append(host_socket(config.lines[0].interface))
+        except BaseException:
+            self._close_sockets()
+            raise
+        self.fds = [each.fileno() for each in self._sockets]
+        self.inlet = Inlet(self.fds, DatagramBatch(BATCH_DATAGRAMS))
+        self._outlet = Outlet(self.fds[-1])
+        inlet = self.inlet
+        counters.watch("datagrams_overflowed", lambda: inlet.overflows)
+
+    def request(self, wish: RequestSource) -> None:
+        """Ask the request server, if there is one."""
+        data = self._format.encode_request(wish.session, wish.first, wish.count)
+        if self._server is not None and data and (error := self._outlet.send(self._server, data)):
+            note_unsent(self._counters, 1, error)
+
+    def close(self) -> None:
+        self.inlet.close()
+        self._outlet.close()
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        for each in self._sockets:
+            each.close()
+
+
+class Sources:
+    """All source streams of an adapter."""
+
+    def __init__(self, config: AdapterConfig, metrics: Metrics) -> None:
+        self.lined: list[LinedSource] = []
+        self.converters: dict[int, Converter] = {}
+        self._counters: list[Counters] = []
+        plan = load_table(config.table).compile()
+        day = config.trading_day() or date.today()
+        interval = config.sync.checkpoint_interval
+        try:
+            for stream in config.streams:
+                counters = Counters("feed.source", adapter=config.name, stream=stream.name)
+                used = plan if stream.framing != "contribution" else load_table(CONTRIBUTION_TABLE).compile()
+                converter = Converter(used, stream.id, trading_date=day, checkpoint_interval=interval)
+                self.converters[stream.id] = converter
+                for each in (counters, converter.counters):
+                    self._counters.append(each)
+                    metrics.register(each)
+                if stream.lines:
+                    self.lined.append(LinedSource(stream, converter, counters))
+        except BaseException:
+            self.close()
+            raise
+        self._models = {output.model.id: output.model for output in plan.outputs}
+
+    @property
+    def arbiters(self) -> dict[int, LineArbiter]:
+        return {source.stream_id: source.arbiter for source in self.lined}
+
+    def models(self) -> list[ModelReference]:
+        return [ModelReference(id=each.id, version=each.version, name=each.name) for each in self._models.values()]
+
+    def errors(self) -> int:
+        """Everything that went wrong with what came in."""
+        return sum(counters[name] for counters in self._counters for name in ERROR_COUNTERS)
+
+    def close(self) -> None:
+        for source in self.lined:
+            source.close()
+
+
+def load_table(name: str) -> ConverterTable:
+    return ConverterTable.read(Path(name)) if name.endswith(".toml") else ConverterTable.load(name)
+
+
+class RepairSocket:
+    """The publisher's own socket: packets leave by it, and requests to send some again come in."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._socket = host_socket(channel.interface, multicast_hops=channel.hops)
+        self._inlet = Inlet([self._socket.fileno()], DatagramBatch(16))
+        self.outlet = Outlet(self._socket.fileno())
+
+    @property
+    def fd(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self) -> Iterator[tuple[bytes, Address]]:
+        """What is there now."""
+        self._inlet.receive(0)
+        batch = self._inlet.batch
+        for index in range(len(batch)):
+            yield bytes(batch.datagram(index)), batch.source(index)
+
+    def close(self) -> None:
+        self._inlet.close()
+        self.outlet.close()
+        self._socket.close()
+
+
+def _line_socket(line: LineAddress) -> socket.socket:
+    if line.group:
+        return group_socket(Channel(group=line.group, port=line.port, interface=line.interface))
+    return host_socket(line.interface, port=line.port)
+
+
+def _key_of(address: AddressConfig) -> int:
+    try:
+        host = socket.gethostbyname(address.host)
+    except OSError as error:
+        raise ConfigurationError(f"{address.host!r} is not known: {error.strerror}", where="request") from None
+    return address_key((host, address.port))

@@ -1,0 +1,168 @@
+"""The adapter's way out, in the data thread: application messages into numbered packets, sent, kept for repairs, and
+shown to those who take them from there (the stream service, the recorder).
+
+Of a sealed feed two copies are made: the sealed one is sent, the open one is what those get who serve one subscriber
+each. By the transport `tcp` nothing is sent, and everything else is the same.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy
+from numpy.typing import NDArray
+
+from penstock.base.core import Tick
+from penstock.base.counters import Counters
+from penstock.feed._tap import Tap
+from penstock.feed.sealed import seal_batch, seal_message
+from penstock.middleware import Close, DatagramReceived, Multicast, MulticastStored, Publish, PublishBatch, Publisher
+from penstock.middleware.batch import Packable
+from penstock.middleware.driver import note_unsent
+from penstock.middleware.events import Address, OutgoingMessage, PublisherInstruction, Unicast
+from penstock.net.udp import Channel, Outlet, address_key
+from penstock.security import Sealer
+from penstock.wire import MESSAGE_DTYPE, PacketStore
+
+ROWS_MAX = 4_096
+"""Messages packed at once, so that what is kept for repairs holds all their packets."""
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """Some of a batch's messages."""
+
+    topic_data: bytes | NDArray[numpy.uint8]
+    payloads: NDArray[numpy.uint8]
+    rows: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class Outbound:
+    """One publisher on one channel; only the data thread uses it, except for the taps it gives away."""
+
+    def __init__(
+        self, publisher: Publisher, channel: Channel, outlet: Outlet | None, *, now_ns: int, is_sealed: bool = False
+    ) -> None:
+        self.publisher = publisher
+        self.group = channel.group_id
+        self.destination = channel.key
+        self.outlet = outlet
+        self.cursor = publisher.stream(self.group, now_ns)
+        self.is_sealed = is_sealed
+        self._sealer: Sealer | None = None
+        self._sealers: dict[int, Sealer] = {}
+        config = publisher.config
+        self.open_store = self.cursor.kept
+        if is_sealed:
+            self.open_store = PacketStore(config.retransmission_packets_max, config.retransmission_bytes_max)
+        self.taps: list[Tap] = []
+        self.messages_unsent = 0
+
+    def tap(self) -> Tap:
+        """A way to take what is published from now on, in another thread."""
+        tap = Tap(self.open_store)
+        self.taps.append(tap)
+        return tap
+
+    @property
+    def key_id(self) -> int:
+        """Of the key that is sealed with; 0 for none."""
+        return 0 if self._sealer is None else self._sealer.key_id
+
+    def seal_with(self, sealer: Sealer) -> None:
+        """From the next message on. One key has one sealer as long as the process lives, because it counts."""
+        if sealer.key_id != self.key_id:
+            self._sealer = self._sealers.setdefault(sealer.key_id, sealer)
+
+    def publish(self, batch: Packable, now_ns: int) -> None:
+        for part in _parts(batch):
+            if not self.is_sealed:
+                self._carry_out(self.publisher.handle(PublishBatch(self.group, part), now_ns))
+                continue
+            self._keep_open(part)
+            if self._sealer is None:
+                self.messages_unsent += len(part)  # no key yet: nothing leaves open
+            else:
+                sealed = seal_batch(part, self._sealer)
+                self._carry_out(self.publisher.handle(PublishBatch(self.group, sealed), now_ns))
+        self.announce()
+
+    def publish_message(self, message: OutgoingMessage, now_ns: int) -> None:
+        if not self.is_sealed:
+            self._carry_out(self.publisher.handle(Publish(self.group, (message,)), now_ns))
+        else:
+            self._keep_open(_rows_of(message))
+            if self._sealer is not None:
+                sealed = seal_message(message, self._sealer)
+                self._carry_out(self.publisher.handle(Publish(self.group, (sealed,)), now_ns))
+        self.announce()
+
+    def receive(self, data: bytes, source: Address, now_ns: int) -> None:
+        """Somebody asks for packets again."""
+        self._carry_out(self.publisher.handle(DatagramReceived(data, source), now_ns))
+
+    def tick(self, now_ns: int) -> None:
+        deadline_ns = self.publisher.next_deadline_ns()
+        if deadline_ns is not None and deadline_ns <= now_ns:
+            self._carry_out(self.publisher.handle(Tick(), now_ns))
+            self.announce()
+
+    def say_goodbye(self, now_ns: int) -> None:
+        self._carry_out(self.publisher.handle(Close(), now_ns))
+        self.announce()
+
+    def announce(self) -> None:
+        for tap in self.taps:
+            tap.announce(self.open_store.next_sequence)
+
+    @property
+    def counters(self) -> Counters:
+        return self.publisher.counters
+
+    def _keep_open(self, part: Packable) -> None:
+        self.open_store.pack(
+            part.topic_data,
+            part.payloads,
+            part.rows,
+            publisher_id=self.publisher.publisher_id,
+            group=self.group,
+            epoch=self.publisher.epoch,
+            packet_size_max=self.publisher.config.packet_size_max,
+        )
+
+    def _carry_out(self, instructions: list[PublisherInstruction]) -> None:
+        if self.outlet is None:
+            return
+        for instruction in instructions:
+            count, error = 1, 0
+            if isinstance(instruction, MulticastStored):
+                store, first, last = instruction.store, instruction.first, instruction.last
+                count, error = self.outlet.send_stored(self.destination, store, first, last)
+            elif isinstance(instruction, Multicast):
+                error = self.outlet.send(self.destination, instruction.data)
+            elif isinstance(instruction, Unicast):
+                error = self.outlet.send(address_key(instruction.destination), instruction.data)
+            if error:
+                note_unsent(self.counters, count, error)
+
+
+def _parts(batch: Packable) -> Iterator[Packable]:
+    if len(batch) <= ROWS_MAX:
+        yield batch
+        return
+    for start in range(0, len(batch), ROWS_MAX):
+        yield Rows(batch.topic_data, batch.payloads, batch.rows[start : start + ROWS_MAX])
+
+
+def _rows_of(message: OutgoingMessage) -> Rows:
+    topic, payload = message.topic.encode(), bytes(message.payload)
+    rows = numpy.zeros(1, MESSAGE_DTYPE)
+    rows["topic_size"] = len(topic)
+    rows["extensions_size"] = len(message.extensions)
+    rows["payload_offset"] = len(message.extensions)
+    rows["payload_size"] = len(payload)
+    rows["model_id"] = message.model_id
+    rows["model_version"] = message.model_version
+    return Rows(topic, numpy.frombuffer(message.extensions + payload, numpy.uint8), rows)

@@ -1,0 +1,168 @@
+"""A feed for tests: an exchange that plays lines A and B from this process, and adapters as real processes."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock.base.errors import PacketError
+from penstock.bench.adapters import AdapterProcess, is_synchronised_pair, wait_for
+from penstock.bench.merging import MergingSubscriber
+from penstock.feed.adapter_config import (
+    AdapterConfig,
+    AddressConfig,
+    LineAddress,
+    PeerConfig,
+    PeersConfig,
+    PublishConfig,
+    SourceStreamConfig,
+)
+from penstock.feed.config import SynchroniserConfig
+from penstock.feed.formats.mold import decode_request, encode_packet
+from penstock.feed.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.service_config import ServiceConfig
+from penstock.middleware import ReceiverConfig
+from penstock.net.udp import free_channel, host_socket
+
+SESSION = "TEST000001"
+PER_PACKET = 20
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Exchange:
+    """Plays the generator's messages on two lines, and answers requests; in a thread from start() to stop()."""
+
+    def __init__(self, *, rate: int = 5_000, symbols: int = 20, messages: int = 1_000_000) -> None:
+        self.lines = (free_channel(), free_channel())
+        self._rate = rate
+        self._generator = ItchGenerator(GeneratorConfig(symbols=symbols, messages=messages))
+        self._sent: list[bytes] = []
+        self._socket = host_socket("127.0.0.1")
+        self._requests = host_socket("127.0.0.1")
+        self._requests.setblocking(False)
+        self._is_stopped = threading.Event()
+        self.is_paused = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="exchange", daemon=True)
+
+    @property
+    def request_port(self) -> int:
+        port: int = self._requests.getsockname()[1]
+        return port
+
+    @property
+    def next_sequence(self) -> int:
+        return len(self._sent) + 1
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._is_stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._socket.close()
+        self._requests.close()
+
+    def _run(self) -> None:
+        messages = iter(self._generator)
+        period = PER_PACKET / self._rate
+        due = time.monotonic()
+        while not self._is_stopped.is_set():
+            self._answer()
+            if self.is_paused.is_set():
+                self._send(encode_packet(SESSION, self.next_sequence, []))
+                self._is_stopped.wait(0.02)
+                due = time.monotonic()
+                continue
+            batch = [message for message, _ in zip(messages, range(PER_PACKET), strict=False)]
+            packet = encode_packet(SESSION, self.next_sequence, batch)
+            self._sent += batch
+            self._send(packet)
+            due += period
+            if (wait := due - time.monotonic()) > 0:
+                self._is_stopped.wait(wait)
+
+    def _send(self, packet: bytes) -> None:
+        for line in self.lines:
+            self._socket.sendto(packet, (line.group, line.port))
+
+    def _answer(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                data, source = self._requests.recvfrom(2_048)
+                try:
+                    request = decode_request(data)
+                except PacketError:
+                    continue
+                first = request.first_sequence
+                while first < min(request.first_sequence + request.count, self.next_sequence):
+                    last = min(first + PER_PACKET, request.first_sequence + request.count, self.next_sequence)
+                    self._requests.sendto(encode_packet(SESSION, first, self._sent[first - 1 : last - 1]), source)
+                    first = last
+
+
+class Feed:
+    """An exchange and its adapters."""
+
+    def __init__(self, directory: Path, exchange: Exchange, count: int = 2, **options: Any) -> None:
+        self.exchange = exchange
+        self.channels = [free_channel() for _ in range(count)]
+        ports = [free_port() for _ in range(count)]
+        self.adapters = []
+        for index in range(count):
+            others = tuple(PeerConfig(index=each, port=ports[each]) for each in range(count) if each != index)
+            config = AdapterConfig(
+                name=f"a-{index}",
+                feed="itch",
+                index=index,
+                table="itch",
+                trading_date="2026-01-30",
+                streams=(source_of(exchange), *options.get("streams", ())),
+                publish=PublishConfig(channel=self.channels[index], **options.get("publish", {})),
+                peers=PeersConfig(port=ports[index], others=others),
+                sync=SynchroniserConfig(**{"startup_ms": 300, "state_interval_ms": 50, **options.get("sync", {})}),
+                service=options.get("service", ServiceConfig(open=True)),
+                state_directory=str(directory / f"state-{index}"),
+                **{key: each for key, each in options.items() if key in ("journal", "admin", "spin")},
+            )
+            self.adapters.append(AdapterProcess(config, directory))
+
+    def subscriber(self) -> MergingSubscriber:
+        return MergingSubscriber(self.channels, ReceiverConfig())
+
+    def wait_until_synchronised(self) -> tuple[AdapterProcess, AdapterProcess]:
+        """(the active one, the backup) of two."""
+        first, second = self.adapters
+
+        def is_done() -> bool:
+            return is_synchronised_pair(first, second) or is_synchronised_pair(second, first)
+
+        wait_for(is_done, "an active adapter and a synchronised backup")
+        return (first, second) if first.status().role == "active" else (second, first)
+
+
+def source_of(exchange: Exchange) -> SourceStreamConfig:
+    lines = tuple(LineAddress(group=each.group, port=each.port, interface=each.interface) for each in exchange.lines)
+    request = AddressConfig(host="127.0.0.1", port=exchange.request_port)
+    return SourceStreamConfig(id=1, name="itch", lines=lines, request=request)
+
+
+@contextlib.contextmanager
+def running_feed(directory: Path, count: int = 2, rate: int = 5_000, **options: Any) -> Iterator[Feed]:
+    exchange = Exchange(rate=rate)
+    feed = Feed(directory, exchange, count, **options)
+    with contextlib.ExitStack() as stack:
+        stack.callback(exchange.stop)
+        for adapter in feed.adapters:
+            stack.enter_context(adapter)
+        exchange.start()
+        yield feed

@@ -1,0 +1,59 @@
+"""Two adapters, a subscriber that merges both, and kill -9."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from integration.feed_kit import Feed, running_feed
+from penstock.bench.adapters import is_synchronised_pair, wait_for
+from penstock.bench.merging import MergingSubscriber
+
+
+def take_for(subscriber: MergingSubscriber, messages: int) -> None:
+    """Until so many messages more were delivered."""
+    wanted = subscriber.book.messages + messages
+    deadline = time.monotonic() + 20
+    while subscriber.book.messages < wanted:
+        subscriber.take()
+        assert time.monotonic() < deadline, "nothing more is delivered"
+
+
+def take_until(subscriber: MergingSubscriber, feed: Feed) -> None:
+    """Until everything that the exchange has sent so far is converted, sent and delivered."""
+    feed.exchange.is_paused.set()
+    for adapter in feed.adapters:
+        if adapter.is_running:
+            wait_for(
+                lambda adapter=adapter: adapter.status().streams[0].next_source_sequence == feed.exchange.next_sequence,  # type: ignore[misc]
+                "everything is converted",
+            )
+    last = max(each.status().streams[0].next_message_sequence for each in feed.adapters if each.is_running) - 1
+    deadline = time.monotonic() + 20
+    while subscriber.book.last_number < last:
+        subscriber.take()
+        assert time.monotonic() < deadline, f"{subscriber.book.last_number} of {last} were delivered"
+
+
+@pytest.mark.spec("SYNC-7")
+@pytest.mark.spec("SYNC-8")
+@pytest.mark.spec("SYNC-9")
+def test_nothing_is_lost_or_repeated_when_the_active_adapter_is_killed_and_returns(tmp_path: Path) -> None:
+    with running_feed(tmp_path, rate=10_000) as feed:
+        subscriber = feed.subscriber()
+        active, backup = feed.wait_until_synchronised()
+        take_for(subscriber, 2_000)
+        first_term = active.status().term
+        active.kill()
+        take_for(subscriber, 2_000)
+        wait_for(lambda: backup.status().role == "active", "the backup is promoted")
+        assert backup.status().term > first_term
+        active.start()  # in mid-session: it gets the whole state, and is a backup
+        wait_for(lambda: is_synchronised_pair(backup, active), "the returned adapter is a synchronised backup")
+        take_for(subscriber, 2_000)
+        backup.kill()
+        take_for(subscriber, 2_000)
+        take_until(subscriber, feed)
+        book = subscriber.book
+        subscriber.close()
+        assert (book.lost, book.duplicated, len(book.discontinuities)) == (0, 0, 0)
