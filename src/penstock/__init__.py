@@ -1,7 +1,25 @@
 """Penstock: low-latency distribution of market data.
 
+    import penstock
+
+    with penstock.connect("penstock://127.0.0.1:7400", credentials="alice.toml") as client:
+        for message in client.subscribe("md.us.eq.AAPL.>"): ...
+
 Start with docs/ARCHITECTURE.md, which follows one tick through the code. Importing this package starts nothing: it
-opens no socket, no file and no thread.
+opens no socket, no file and no thread, and loads nothing else until connect() is called.
 """
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.client import connect as connect
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "connect":
+        from penstock.client import connect
+
+        return connect
+    raise AttributeError(f"module 'penstock' has no attribute {name!r}")

@@ -19,7 +19,7 @@ NET_CORES = (
 """Files of penstock.net that hold to the same rule; its other files are drivers."""
 
 DRIVERS = {
-    "app.py", "client.py", "driver.py", "files.py", "http.py", "promises.py", "server.py", "standby.py", "store.py"
+    "app.py", "client.py", "driver.py", "files.py", "http.py", "merging_driver.py", "promises.py", "server.py", "standby.py", "store.py",
 }  # fmt: skip
 """The files of such a package that do its I/O, and nothing else."""
 

@@ -1,1 +1,27 @@
-"""What users import: connect, subscribe, publish."""
+"""What applications import: connect to a plant, subscribe, read messages, contribute.
+
+    with penstock.connect("penstock://127.0.0.1:7400", credentials="alice.toml") as client:
+        for message in client.subscribe("md.us.eq.AAPL.>"): ...
+
+The administration server says where streams flow and hands out what opens them; the data comes straight from the feed
+adapters, over multicast or TCP. Read docs/client.md first; then client.py, subscription.py, and line.py, which has what
+becomes of a message before the application sees it.
+"""
+
+from penstock.client.batch import Batch
+from penstock.client.client import Client, connect
+from penstock.client.config import ClientConfig
+from penstock.client.contributor import Contributor
+from penstock.client.reading import UnreadMessage
+from penstock.client.subscription import Statistics, Subscription
+
+__all__ = [
+    "connect",
+    "Client",
+    "ClientConfig",
+    "Subscription",
+    "Statistics",
+    "Batch",
+    "UnreadMessage",
+    "Contributor",
+]

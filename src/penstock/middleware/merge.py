@@ -77,7 +77,7 @@ class Merger:
                 out.append(event)
             case StartAfter():
                 if (known := self._source(event.stream_id)) is not None:
-                    known.start_after(event.term, event.message_sequence)
+                    self._emit(known, known.start_after(event.term, event.message_sequence, now_ns), out)
             case Tick():
                 self._give_up(now_ns, out)
             case _:
@@ -88,9 +88,9 @@ class Merger:
         deadlines = [source.next_deadline_ns() for source in self._stalled.values()]
         return min((each for each in deadlines if each is not None), default=None)
 
-    def source_streams(self) -> list[SourceStream]:
-        """The source streams met so far."""
-        return list(self._sources.values())
+    def source_stream(self, stream_id: int) -> SourceStream | None:
+        """One that was met already."""
+        return self._sources.get(stream_id)
 
     def _take_batch(self, batch: MessageBatch, now_ns: int, out: list[MergerInstruction]) -> None:
         """What is plain takes the fast path, the rest goes one by one; the order of all is kept."""

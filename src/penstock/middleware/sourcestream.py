@@ -88,6 +88,8 @@ class SourceStream(SourceCursor):
         self.stream_id = stream_id
         self.is_smooth = True
         self.is_started = False
+        self.begun_after = 0
+        """Since it was met, or since its last discontinuity, every message after this number was looked for."""
         self.branches: dict[StreamKey, BranchCursor] = {}
         self._session = ""
         self._held: dict[int, Early] = {}
@@ -124,10 +126,13 @@ class SourceStream(SourceCursor):
         if self.branches.pop(key, None) is not None and not self.is_smooth:
             yield from self._settle(now_ns)
 
-    def start_after(self, term: int, number: int) -> None:
-        """Begin with the message after this one, unless it has begun already."""
+    def start_after(self, term: int, number: int, now_ns: int) -> Iterator[Outcome]:
+        """Go on with the message after this one, unless it has come further already or counts otherwise."""
         if not self.is_started:
             self._begin(term, number)
+        elif self.is_kin(term) and number > self.number:
+            self.number = number
+            yield from self._settle(now_ns)
 
     def next_deadline_ns(self) -> int | None:
         since_ns = [] if self._stalled_ns is None else [self._stalled_ns]
@@ -150,7 +155,7 @@ class SourceStream(SourceCursor):
                 yield self._adopt_announced(early)
                 return
             self._begin(origin.term, origin.message_sequence - 1)
-        if not self._is_kin(origin.term):
+        if not self.is_kin(origin.term):
             if origin.term < self.term:
                 self._drop(Cause.FENCED)
             else:
@@ -178,18 +183,18 @@ class SourceStream(SourceCursor):
             if self._is_sequel(early) and (not self._is_sequel(known) or (early.after or 0) < (known.after or 0)):
                 known.after_term, known.after = early.after_term, early.after
 
-    def _is_kin(self, term: int) -> bool:
+    def is_kin(self, term: int) -> bool:
         """Whether the numbers of a term are those of ours."""
         return lineage(term) == lineage(self.term)
 
     def _is_sequel(self, early: Early) -> bool:
         """Whether its branch is continuous from a term whose numbers are those of ours."""
-        return early.after is not None and self._is_kin(early.after_term)
+        return early.after is not None and self.is_kin(early.after_term)
 
     def _is_next(self, early: Early) -> bool:
         if early.origin.message_sequence == self.number + 1:
             return True
-        return early.after is not None and self._is_kin(early.after_term) and early.after <= self.number
+        return early.after is not None and self.is_kin(early.after_term) and early.after <= self.number
 
     def _release(self, early: Early) -> Iterator[Outcome]:
         origin = early.origin
@@ -247,14 +252,13 @@ class SourceStream(SourceCursor):
         """Whether a branch may still bring what is missing before the message of this number: it is not there yet, or
         has yet to come to this lineage."""
         return any(
-            branch.is_synchronised
-            and (branch.number < number if self._is_kin(branch.term) else branch.term < self.term)
+            branch.is_synchronised and (branch.number < number if self.is_kin(branch.term) else branch.term < self.term)
             for branch in self.branches.values()
         )
 
     def _take_up_waiting(self) -> Iterator[Outcome]:
         """What waits, where it is known by now how its term follows ours."""
-        is_known = [early.origin.term <= self.term or self._is_kin(early.origin.term) for early in self._waiting]
+        is_known = [early.origin.term <= self.term or self.is_kin(early.origin.term) for early in self._waiting]
         if any(is_known):
             known = [early for early, yes in zip(self._waiting, is_known, strict=True) if yes]
             self._waiting = [early for early, yes in zip(self._waiting, is_known, strict=True) if not yes]
@@ -305,6 +309,7 @@ class SourceStream(SourceCursor):
 
     def _begin(self, term: int, number: int) -> None:
         self.term, self.number = term, number
+        self.begun_after = number
         self.is_started = True
 
     def _keep(self, early: Early) -> None:

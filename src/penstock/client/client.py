@@ -1,0 +1,334 @@
+"""The way into a plant: connect(), and the client that it gives."""
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.counters import Counters
+from penstock.base.errors import (
+    ConnectionLostError,
+    FilterExpressionError,
+    LocalProtocolError,
+    NotFoundError,
+    PenstockError,
+    RefusedError,
+    RevokedError,
+    TokenExpiredError,
+    UnreachableError,
+)
+from penstock.base.log import logger
+from penstock.client.config import ClientConfig
+from penstock.client.contributor import Contributor
+from penstock.client.line import Surroundings, Transport
+from penstock.client.reading import Models
+from penstock.client.service import Protection, ServiceThread
+from penstock.client.subscription import Subscription
+from penstock.net.secret import Secret
+from penstock.security import Credentials
+from penstock.security.brokering import Brokered, KeysChanged, Revoked, StreamMoved, SubscriptionChanged
+from penstock.security.client import AdminClient
+from penstock.topics import Interest, Predicate
+
+EVENTS_WAIT_SECONDS = 10.0
+RENEW_AFTER = 0.5
+"""Share of the grants' time after which they are renewed."""
+
+log = logger("client")
+
+
+def connect(
+    url: str,
+    *,
+    credentials: Credentials | str | Path,
+    interface: str | None = None,
+    tls: ssl.SSLContext | None = None,
+    secret: Secret | None = None,
+    config: ClientConfig | None = None,
+) -> "Client":
+    """A client of the plant whose administration servers are at "penstock://host:port[,host:port]" (penstocks:// with
+    TLS). It logs in at once, so that wrong credentials are told here.
+
+    `interface` is the address of the interface that multicast comes in on, if it is not what the adapters say. `tls`
+    and `secret` protect connections to adapters on other hosts.
+    """
+    admin = AdminClient.connect(url, credentials)
+    try:
+        admin.login()
+    except BaseException:
+        admin.close()
+        raise
+    if tls is None and admin.credentials.ca_file is not None:
+        tls = ssl.create_default_context(cafile=str(admin.credentials.ca_file))
+    return Client(admin, Protection(tls, secret), interface=interface, config=config)
+
+
+class Client:
+    """Subscriptions and contributions of one connection. A thread renews grants and hears of changes.
+
+    When the administration server is gone, everything that runs goes on until its grants are over.
+    """
+
+    def __init__(
+        self,
+        admin: AdminClient,
+        protection: Protection | None = None,
+        *,
+        interface: str | None = None,
+        config: ClientConfig | None = None,
+    ) -> None:
+        self.admin = admin
+        self.config = config or ClientConfig()
+        self.models = Models(lambda model_id, version: admin.model(model_id))
+        self._protection = protection or Protection()
+        self._interface = interface
+        self._node = f"{admin.credentials.client}@{socket.gethostname()}"[:64]
+        self._lock = threading.Lock()
+        self._service: ServiceThread | None = None
+        self._subscriptions: dict[str, Subscription] = {}
+        self._contributors: dict[str, Contributor] = {}
+        self._renew_at: dict[str, float] = {}  # by the monotonic clock
+        self._events_after: int | None = None
+        self._unheard_since: float | None = None  # since when the administration server does not answer
+        self._wake = threading.Event()
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def subscribe(
+        self,
+        *topics: str,
+        where: str | None = None,
+        image: bool = False,
+        transport: Transport = "auto",
+    ) -> Subscription:
+        """Messages on these topics (docs/topics.md) that meet the condition (docs/filters.md), if there is one.
+
+        With `image` it begins with the current state of what is wanted; the updates that follow, follow it exactly.
+        """
+        if not topics:
+            raise LocalProtocolError("a subscription needs topics", hint="'>' is everything")
+        for topic in topics:
+            Interest.parse(topic)
+        brokered = self.admin.subscribe(topics)
+        counters = Counters("client", subscription=brokered.subscription_id[:8])
+        holder: list[Subscription] = []
+
+        def refused(error: RefusedError) -> None:
+            for each in holder:
+                each.refused(error)
+
+        around = Surroundings(
+            self._service_thread,
+            self._protection,
+            self.config,
+            counters,
+            self.models,
+            self._node,
+            self._interface,
+            transport,
+            where,
+            refused,
+        )
+        try:
+            if where is not None:
+                self._check_condition(where, brokered)
+            subscription = Subscription(around, brokered, topics, self, image=image)
+        except BaseException:
+            self.admin.cancel(brokered.subscription_id)
+            raise
+        holder.append(subscription)
+        self._watch(brokered)
+        with self._lock:
+            self._subscriptions[subscription.id] = subscription
+        return subscription
+
+    def contribute(self, stream: str, *topics: str) -> Contributor:
+        """Messages of one's own on these topics, into a contributed source stream of a feed; needs grants to send."""
+        if not topics:
+            raise LocalProtocolError("a contribution needs topics", hint="name what is to be sent on")
+        brokered = self.admin.subscribe((), send=topics)
+        contributor = Contributor(
+            self._service_thread(), self._protection, self.config, brokered, stream, self._node, self.admin.cancel
+        )
+        with self._lock:
+            self._contributors[contributor.id] = contributor
+        self._watch(brokered)
+        return contributor
+
+    def close(self) -> None:
+        """End everything."""
+        self._is_closed = True
+        self._wake.set()
+        with self._lock:
+            ended: list[Subscription | Contributor] = [*self._subscriptions.values(), *self._contributors.values()]
+        for each in ended:
+            each.close()
+        self.admin.close()
+        if self._thread is not None:
+            self._thread.join()
+        if self._service is not None:
+            self._service.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    # For subscriptions
+
+    def modify(self, subscription: Subscription, topics: Sequence[str]) -> None:
+        for topic in topics:
+            Interest.parse(topic)
+        brokered = self.admin.modify(subscription.id, topics)
+        subscription.want(topics, brokered)
+        self._schedule(brokered)
+
+    def cancel(self, subscription: Subscription) -> None:
+        with self._lock:
+            self._subscriptions.pop(subscription.id, None)
+            self._renew_at.pop(subscription.id, None)
+        try:
+            self.admin.cancel(subscription.id)
+        except (UnreachableError, ConnectionLostError, NotFoundError) as error:
+            log.info("not_cancelled", error=str(error))  # it ends there when its grants are over
+
+    def expire(self, subscription: Subscription) -> None:
+        ago = "" if self._unheard_since is None else f" {time.monotonic() - self._unheard_since:.0f} s ago"
+        subscription.fail(
+            TokenExpiredError(
+                "the grants of the subscription are over and were not renewed",
+                hint=f"the administration server was last heard of{ago}; subscribe again when it is back",
+            )
+        )
+
+    def hurry(self) -> None:
+        with self._lock:
+            self._renew_at = dict.fromkeys(self._renew_at, 0.0)
+        self._wake.set()
+
+    def _service_thread(self) -> ServiceThread:
+        with self._lock:
+            if self._service is None:
+                self._service = ServiceThread()
+            return self._service
+
+    def _check_condition(self, where: str, brokered: Brokered) -> None:
+        """Refuse a condition that none of the streams' models can meet, with what is wrong with it."""
+        known = [self.models.get(each.id, each.version) for stream in brokered.streams for each in stream.models]
+        failure: FilterExpressionError | None = None
+        for model in known:
+            if model is None:
+                return
+            try:
+                Predicate.compile(where, model)
+                return
+            except FilterExpressionError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    # The thread: renewals and events
+
+    def _watch(self, brokered: Brokered) -> None:
+        self._schedule(brokered)
+        with self._lock:
+            if self._events_after is None or brokered.events_after < self._events_after:
+                self._events_after = brokered.events_after
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="penstock-client", daemon=True)
+                self._thread.start()
+
+    def _schedule(self, brokered: Brokered) -> None:
+        left_s = (brokered.expires_ns - time.time_ns()) / NS_PER_SECOND
+        with self._lock:
+            self._renew_at[brokered.subscription_id] = time.monotonic() + max(left_s, 0.0) * RENEW_AFTER
+
+    def _run(self) -> None:
+        pause = self.config.reconnect_s
+        while not self._is_closed:
+            self._wake.clear()
+            try:
+                self._renew_due()
+                self._hear()
+                self._unheard_since = None
+                pause = self.config.reconnect_s
+                continue
+            except (UnreachableError, ConnectionLostError) as error:
+                if self._unheard_since is None and not self._is_closed:
+                    self._unheard_since = time.monotonic()
+                    log.warning("administration_server_lost", error=str(error))
+            except PenstockError as error:
+                log.warning("administration_server_refuses", error=str(error))
+            self._wake.wait(pause)
+            pause = min(2 * pause, self.config.reconnect_max_s)
+
+    def _renew_due(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            due = [key for key, at in self._renew_at.items() if at <= now]
+        for key in due:
+            holder = self._holder(key)
+            if holder is None or holder.is_over:
+                with self._lock:
+                    self._renew_at.pop(key, None)
+                continue
+            try:
+                brokered = self._renewed(holder)
+            except (UnreachableError, ConnectionLostError):
+                raise
+            except PenstockError as error:
+                holder.fail(error)
+                continue
+            holder.renewed(brokered)
+            self._schedule(brokered)
+
+    def _renewed(self, holder: Subscription | Contributor) -> Brokered:
+        try:
+            return self.admin.renew(holder.id)
+        except NotFoundError:  # a server that lost it, or took it for given up
+            if isinstance(holder, Contributor):
+                return self.admin.subscribe((), send=holder.topics, subscription_id=holder.id)
+            return self.admin.subscribe(holder.topics, subscription_id=holder.id)
+
+    def _hear(self) -> None:
+        """Wait for events, but not longer than until the next renewal."""
+        with self._lock:
+            after = self._events_after
+            soonest = min(self._renew_at.values(), default=float("inf"))
+        wait_s = min(EVENTS_WAIT_SECONDS, max(soonest - time.monotonic(), 0.0))
+        events = self.admin.events(after or 0, wait_s=wait_s)
+        for event in events.events:
+            self._take(event.body)
+        with self._lock:
+            self._events_after = events.next_after
+        if not events.is_complete:
+            self.hurry()
+
+    def _take(self, body: object) -> None:
+        match body:
+            case Revoked():
+                if (holder := self._holder(body.subscription_id)) is not None:
+                    log.warning("revoked", subscription=body.subscription_id, reason=body.reason)
+                    holder.fail(RevokedError(f"the subscription was revoked: {body.reason}"))
+            case KeysChanged():
+                for subscription in list(self._subscriptions.values()):
+                    subscription.keyed(body.feed, body.keys)
+            case SubscriptionChanged():
+                with self._lock:
+                    if body.subscription_id in self._renew_at:
+                        self._renew_at[body.subscription_id] = 0.0
+            case StreamMoved():
+                if (holder := self._holder(body.subscription_id)) is not None:
+                    holder.moved(body.streams)
+            case _:
+                log.debug("event_ignored", kind=type(body).__name__)
+
+    def _holder(self, subscription_id: str) -> Subscription | Contributor | None:
+        with self._lock:
+            return self._subscriptions.get(subscription_id) or self._contributors.get(subscription_id)

@@ -1,0 +1,42 @@
+"""The bounds and patience of a client."""
+
+from typing import Annotated
+
+import msgspec
+
+from penstock.base.config import Config
+from penstock.middleware import MergerConfig, ReceiverConfig
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=3_600)]
+
+
+class ClientConfig(Config, frozen=True):
+    receiver: ReceiverConfig = ReceiverConfig()
+    merger: MergerConfig = MergerConfig()
+
+    image_attempts_max: Count = 20
+    """How often an image is asked for until one fits the live stream."""
+
+    image_messages_max: Count = 4_000_000
+    """Messages of one image."""
+
+    early_messages_max: Count = 1_000_000
+    """Live messages kept until the image is there, and messages kept until the key is there that opens them."""
+
+    key_wait_s: Seconds = 10.0
+    """How long a sealed message waits for its key; then it is reported as unreadable."""
+
+    reconnect_s: Seconds = 0.1
+    """Wait before an adapter or the administration server is tried again; it doubles up to reconnect_max_s."""
+
+    reconnect_max_s: Seconds = 2.0
+
+    inbox_messages_max: Count = 256
+    """Control messages of adapters read ahead; an adapter that has to wait longer than it likes cuts us off."""
+
+    losses_max: Count = 10_000
+    """Receipts kept for Subscription.losses; the oldest are dropped, statistics count them all."""
+
+    unconfirmed_max: Count = 65_536
+    """Contributed messages that not every adapter has confirmed."""

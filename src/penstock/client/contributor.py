@@ -1,0 +1,238 @@
+"""Messages of one's own, contributed to a feed: numbered here, sent to each adapter until each has taken them."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from typing_extensions import Buffer
+
+from penstock.base.errors import (
+    LimitError,
+    LocalProtocolError,
+    NotEntitledError,
+    PenstockError,
+    RefusedError,
+    RevokedError,
+)
+from penstock.base.log import logger
+from penstock.client.config import ClientConfig
+from penstock.client.service import Protection, ServiceThread, opened_stream, refusal
+from penstock.middleware.unicast import (
+    CONTRIBUTIONS_MAX,
+    Contribute,
+    Contributed,
+    Contribution,
+    OpenStream,
+    RenewToken,
+    StreamRefused,
+    UnicastMessage,
+)
+from penstock.model import Message
+from penstock.net.control_driver import ControlConnection
+from penstock.security import Entitlement
+from penstock.security.brokering import Brokered, BrokeredStream, StreamAddress
+from penstock.topics import check_topic
+
+log = logger("client.contributor")
+
+
+class Contributor:
+    """send() returns at once; flush() waits until the adapters have taken everything."""
+
+    def __init__(
+        self,
+        thread: ServiceThread,
+        protection: Protection,
+        config: ClientConfig,
+        brokered: Brokered,
+        stream: str,
+        node: str,
+        cancel: Callable[[str], None],
+    ) -> None:
+        self.id = brokered.subscription_id
+        self.stream = stream
+        self.topics = tuple(each.pattern for each in brokered.grants if each.action == "send")
+        self._entitlement = Entitlement(brokered.grants)
+        self._token = brokered.token
+        self._thread = thread
+        self._protection = protection
+        self._config = config
+        self._node = node
+        self._cancel = cancel
+        self._changed = threading.Condition()
+        self._error: PenstockError | None = None
+        self._is_closed = False
+        self._kept: deque[Contribution] = deque()  # what some adapter has not taken
+        self._first = 0  # the number of the oldest of them; 0 until an adapter said how far it is
+        self._taken: dict[StreamAddress, int] = {}  # by adapter, the next number
+        # of the loop's thread
+        self._tasks: dict[StreamAddress, asyncio.Task[None]] = {}
+        self._open: dict[StreamAddress, ControlConnection[UnicastMessage]] = {}
+        self._news: dict[StreamAddress, asyncio.Event] = {}
+        self.moved(brokered.streams)
+
+    def send(self, topic: str, payload: Buffer | Message, *, model_id: int = 0, model_version: int = 0) -> None:
+        """Contribute one message. A Message of a model brings its model's id and version."""
+        check_topic(topic)
+        self._raise_if_over()
+        self._entitlement.check_send(topic)
+        if isinstance(payload, Message):
+            model_id, model_version = payload.model.id, payload.version
+        content = bytes(payload)
+        with self._changed:
+            if len(self._kept) >= self._config.unconfirmed_max:
+                raise LimitError(
+                    f"{len(self._kept)} contributed messages are not confirmed", hint="call flush() now and then"
+                )
+            self._kept.append(Contribution(topic, model_id, model_version, content))
+        self._thread.start(self._tell())
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Whether every connected adapter has taken what was sent, and at least one is; waits for it."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._error is not None or not self._kept, timeout)
+        self._raise_if_over()
+        return not self._kept
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._thread.start(self._follow(())).result()
+
+    def cancel(self) -> None:
+        """End it, here and at the administration server."""
+        if not self._is_closed:
+            self._cancel(self.id)
+            self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.cancel()
+
+    # For the client's own thread
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_closed or self._error is not None
+
+    def renewed(self, brokered: Brokered) -> None:
+        self._token = brokered.token
+        self._entitlement = Entitlement(brokered.grants)
+        self._thread.start(self._renew())
+        self.moved(brokered.streams)
+
+    def moved(self, streams: Sequence[BrokeredStream]) -> None:
+        addresses = [address for stream in streams if stream.send for address in stream.addresses]
+        self._thread.start(self._follow(addresses))
+
+    def fail(self, error: PenstockError) -> None:
+        with self._changed:
+            if self._error is None:
+                self._error = error
+            self._changed.notify_all()
+
+    def _raise_if_over(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._is_closed:
+            raise LocalProtocolError("the contributor is closed")
+
+    # In the loop's thread
+
+    async def _follow(self, addresses: Sequence[StreamAddress]) -> None:
+        for address in [each for each in self._tasks if each not in addresses]:
+            task = self._tasks.pop(address)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            with self._changed:
+                self._taken.pop(address, None)
+            self._forget_taken()
+        for address in addresses:
+            if address not in self._tasks:
+                self._news[address] = asyncio.Event()
+                self._tasks[address] = asyncio.create_task(self._stay_connected(address))
+
+    async def _tell(self) -> None:
+        for event in self._news.values():
+            event.set()
+
+    async def _renew(self) -> None:
+        for connection in list(self._open.values()):
+            try:
+                await connection.send(RenewToken(self._token))
+            except PenstockError as error:
+                log.debug("contribution_connection_lost", error=str(error))
+
+    async def _stay_connected(self, address: StreamAddress) -> None:
+        pause = self._config.reconnect_s
+        while True:
+            try:
+                request = OpenStream(self._token, [], live=True)
+                async with opened_stream(address, self._protection, self._node, request) as (connection, _):
+                    self._open[address] = connection
+                    pause = self._config.reconnect_s
+                    await self._serve(address, connection)
+            except RefusedError as error:
+                log.warning("contribution_refused", adapter=address.adapter, code=error.peer_code, reason=error.what)
+                if error.peer_code == "revoked":
+                    return self.fail(RevokedError(error.what))
+                if error.peer_code in ("entitlement", "contribution"):
+                    return self.fail(NotEntitledError(error.what))
+            except PenstockError as error:
+                log.info("contribution_connection_lost", adapter=address.adapter, error=str(error))
+            finally:
+                self._open.pop(address, None)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, self._config.reconnect_max_s)
+
+    async def _serve(self, address: StreamAddress, connection: ControlConnection[UnicastMessage]) -> None:
+        """Ask how far the adapter is, then send what it lacks, again and again."""
+        await connection.send(Contribute(self.stream, 1, []))
+        writing = asyncio.create_task(self._write(address, connection))
+        try:
+            async for said in connection:
+                if isinstance(said, StreamRefused):
+                    raise refusal(said)
+                if isinstance(said, Contributed) and said.stream == self.stream:
+                    self._note(address, said.next_sequence)
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+
+    async def _write(self, address: StreamAddress, connection: ControlConnection[UnicastMessage]) -> None:
+        sent = 0
+        while True:
+            await self._news[address].wait()
+            self._news[address].clear()
+            if address not in self._taken:
+                continue
+            while True:
+                with self._changed:
+                    first = max(sent, self._taken[address], self._first)
+                    at = first - self._first
+                    messages = [self._kept[n] for n in range(at, min(at + CONTRIBUTIONS_MAX, len(self._kept)))]
+                if not messages:
+                    break
+                await connection.send(Contribute(self.stream, first, messages))
+                sent = first + len(messages)
+
+    def _note(self, address: StreamAddress, next_sequence: int) -> None:
+        with self._changed:
+            if self._first == 0:
+                self._first = next_sequence  # go on where an earlier contributor of this stream ended
+            self._taken[address] = next_sequence
+        self._forget_taken()
+        self._news[address].set()
+
+    def _forget_taken(self) -> None:
+        """Keep what an adapter that is there has not taken yet."""
+        with self._changed:
+            upto = min((self._taken[each] for each in self._open if each in self._taken), default=0)
+            while self._kept and self._first < upto:
+                self._kept.popleft()
+                self._first += 1
+            self._changed.notify_all()

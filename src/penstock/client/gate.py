@@ -1,0 +1,154 @@
+"""What stands between the streams and the application: topics, grants, seals, conditions.
+
+Nothing passes that the subscription did not ask for or its token does not grant, whatever the network brings.
+"""
+
+from collections.abc import Sequence
+
+import numpy
+from numpy.typing import NDArray
+
+from penstock.base.counters import Cause, Counters
+from penstock.base.errors import FilterExpressionError, ModelError, PacketError, SealError, SealKeyError, TopicError
+from penstock.client.reading import MODEL_TOPIC, ORIGIN, Models
+from penstock.security import Entitlement, Opener, StreamKey, StreamKeyRing
+from penstock.topics import InterestTable, Predicate
+from penstock.wire import Extension, MessageBatch, MessageFlag, PacketMessage, decode_origin, decode_seal
+
+SEALED = int(MessageFlag.SEALED)
+SEAL = int(Extension.SEAL)
+OWN_TOPICS = b"penstock."
+
+
+class Gate:
+    """For what one feed gives to one subscription at one delay."""
+
+    def __init__(self, topics: Sequence[str], where: str | None, models: Models, counters: Counters) -> None:
+        self._models = models
+        self._where = where
+        self._predicates: dict[tuple[int, int], Predicate | None] = {}
+        self._counters = counters
+        self._ring = StreamKeyRing()
+        self._opener = Opener(self._ring)
+        self._wanted = InterestTable()
+        self._entitlement = Entitlement(())
+        self._delay_s = 0
+        self.want(topics)
+
+    def want(self, topics: Sequence[str]) -> None:
+        """Other topics from now on."""
+        table = InterestTable()
+        for topic in topics:
+            table.add(topic, 0)
+        if topics and all(topic.startswith("!") for topic in topics):
+            table.add(">", 0)
+        self._wanted = table
+
+    def allow(self, entitlement: Entitlement, delay_s: int) -> None:
+        """Grants as the token has them; what comes here is at least `delay_s` old."""
+        self._entitlement = entitlement
+        self._delay_s = delay_s
+
+    def hold_keys(self, keys: Sequence[StreamKey]) -> None:
+        for key in keys:
+            self._ring.add(key)
+
+    def drop_keys(self) -> None:
+        """Forget everything that opens sealed messages."""
+        self._ring = StreamKeyRing()
+        self._opener = Opener(self._ring)
+
+    def choose(self, batch: MessageBatch) -> MessageBatch | list[PacketMessage]:
+        """Those of a batch that pass, as long as they can be told without looking at one message at a time."""
+        rows = batch.messages
+        if self._delay_s or (rows["flags"] & SEALED).any() or not self._is_plain(rows):
+            return [message for message in batch if self.passes(message)]
+        offsets, sizes = rows["topic_offset"], rows["topic_size"]
+        may = self._entitlement.live_mask(batch.data, offsets, sizes)
+        ends, _ = self._wanted.match_batch(batch.data, offsets, sizes)
+        wants = numpy.diff(ends) > 0
+        refused = int(numpy.count_nonzero(wants & ~may))
+        if refused:
+            self._counters.add("messages_dropped", refused, cause=Cause.REFUSED)
+        chosen = batch.select(wants & may)
+        return chosen if self._where is None else chosen.select(self._meets(chosen))
+
+    def passes(self, message: PacketMessage) -> bool:
+        """Whether a message is for this subscription. A sealed one passes; open() and meets() judge the rest."""
+        if message.topic == MODEL_TOPIC:
+            self._models.learn_text(message.payload)
+            return False
+        try:
+            if not self._wanted.match(message.topic):
+                return False
+            delay_s = self._entitlement.receive_delay_s(message.topic)
+        except TopicError:
+            self._counters.add("messages_dropped", cause=Cause.MESSAGE)
+            return False
+        if delay_s is None or delay_s > self._delay_s:
+            self._counters.add("messages_dropped", cause=Cause.REFUSED)
+            return False
+        return bool(message.flags & SEALED) or self.meets(message)
+
+    def open(self, message: PacketMessage) -> PacketMessage | None:
+        """The message as it was before it was sealed; None if it was tampered with. Without its key, SealKeyError."""
+        extensions = message.extensions
+        try:
+            opened = self._opener.open(
+                bytes(message.payload),
+                decode_seal(extensions.get(SEAL, b"")),
+                publisher_id=message.publisher_id,
+                epoch=message.epoch,
+                topic=message.topic.encode(),
+                model_id=message.model_id,
+                model_version=message.model_version,
+                origin=decode_origin(extensions[ORIGIN]) if ORIGIN in extensions else None,
+            )
+        except SealKeyError:
+            raise
+        except (SealError, PacketError):
+            self._counters.add("messages_dropped", cause=Cause.AUTHENTICATION)
+            return None
+        return message.with_payload(opened, message.flags & ~SEALED)
+
+    def meets(self, message: PacketMessage) -> bool:
+        """Whether the message meets the condition, if there is one."""
+        if self._where is None:
+            return True
+        predicate = self._predicate(message.model_id, message.model_version)
+        if predicate is None:
+            return False
+        try:
+            return predicate(predicate.model.view(message.payload, message.model_version))
+        except ModelError:
+            self._counters.add("messages_dropped", cause=Cause.MESSAGE)
+            return False
+
+    def _is_plain(self, rows: NDArray[numpy.void]) -> bool:
+        """Whether none of the messages is one of our own, whose model would have to be learned."""
+        return not (rows["model_id"] == 0).any()
+
+    def _meets(self, batch: MessageBatch) -> NDArray[numpy.bool_]:
+        rows = batch.messages
+        meets = numpy.zeros(len(batch), numpy.bool_)
+        kinds = rows["model_id"].astype(numpy.uint32) << 16 | rows["model_version"]
+        for kind in numpy.unique(kinds).tolist():
+            if (predicate := self._predicate(kind >> 16, kind & 0xFFFF)) is not None:
+                which = numpy.flatnonzero(kinds == kind)
+                meets[which] = predicate.select_at(
+                    batch.data, rows["payload_offset"][which], rows["payload_size"][which]
+                )
+        return meets
+
+    def _predicate(self, model_id: int, version: int) -> Predicate | None:
+        """The condition for such messages; None if their model does not have its fields, or is not known."""
+        model = self._models.get(model_id, version)
+        if model is None or self._where is None or version < 1:
+            return None
+        key = (model_id, min(version, model.version))
+        if key not in self._predicates:
+            try:
+                self._predicates[key] = Predicate.compile(self._where, model, key[1])
+            except FilterExpressionError:
+                self._predicates[key] = None
+        return self._predicates[key]

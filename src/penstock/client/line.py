@@ -1,0 +1,284 @@
+"""One feed as one subscription gets it: streams of its adapters, merged, joined to the image, judged by the gate."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from penstock.base.counters import Cause, Counters
+from penstock.base.errors import ConfigurationError, PenstockError, RefusedError, SealKeyError
+from penstock.base.log import logger
+from penstock.client.config import ClientConfig
+from penstock.client.gate import SEALED, Gate
+from penstock.client.reading import ORIGIN, Models
+from penstock.client.service import Image, Protection, ServiceThread, fetch_image
+from penstock.client.unicast import UnicastReceiver
+from penstock.middleware import Discontinuity, LossReceipt, Merged, MergedBatch, MergeGap, StartAfter
+from penstock.middleware.driver import MulticastReceiver
+from penstock.middleware.merging_driver import MergingReceiver
+from penstock.net.udp import Channel
+from penstock.security import Entitlement
+from penstock.security.brokering import BrokeredStream, StreamAddress
+from penstock.wire import MessageBatch, PacketMessage, decode_origin
+
+log = logger("client.line")
+
+Transport: TypeAlias = Literal["auto", "multicast", "tcp"]
+Receipt: TypeAlias = MergeGap | Discontinuity | LossReceipt
+Outcome: TypeAlias = MessageBatch | list[PacketMessage] | Receipt
+
+LOOP_BACK = "127.0.0.1"
+
+
+class Surroundings(msgspec.Struct):
+    """What the lines of a subscription share."""
+
+    thread: Callable[[], ServiceThread]
+    protection: Protection
+    config: ClientConfig
+    counters: Counters
+    models: Models
+    node: str
+    interface: str | None
+    transport: Transport
+    where: str | None
+    on_refused: Callable[[RefusedError], None]
+
+
+class Line:
+    """Used by one thread at a time."""
+
+    def __init__(
+        self, around: Surroundings, stream: BrokeredStream, topics: Sequence[str], token: str, *, image: bool
+    ) -> None:
+        self._around = around
+        self._stream = stream
+        self._topics = list(topics)
+        self._token = token
+        self.gate = Gate(topics, around.where, around.models, around.counters)
+        self._multicast: dict[str, tuple[frozenset[Channel], MulticastReceiver]] = {}  # by interface
+        self._unicast: UnicastReceiver | None = None
+        self._merging = MergingReceiver([], config=around.config.merger, counters=around.counters)
+        self._unopened: deque[PacketMessage] = deque()  # a sealed message without a key, and what follows it
+        self._unopened_since = 0.0
+        self._image: Future[Image] | None = None
+        self._image_attempts = 0
+        self._early: list[Outcome] | None = [] if image else None
+        self.update(stream)
+        if image:
+            self._ask_for_image()
+
+    def update(self, stream: BrokeredStream) -> None:
+        """The adapters as they are now. New ones are listened to before others are left, so nothing is missed."""
+        self._stream = stream
+        self.gate.hold_keys(stream.keys)
+        if self._is_multicast(stream):
+            self._listen(stream.addresses)
+        elif self._unicast is None:
+            self._unicast = UnicastReceiver(
+                self._around.thread(),
+                self._around.protection,
+                self._around.config,
+                self._around.counters,
+                node=self._around.node,
+                token=self._token,
+                topics=self._topics,
+                on_refused=self._around.on_refused,
+            )
+            self._unicast.follow(stream.addresses)
+            self._merging.add(self._unicast)
+        else:
+            self._unicast.follow(stream.addresses)
+
+    def allow(self, entitlement: Entitlement, token: str) -> None:
+        """A renewed token."""
+        self.gate.allow(entitlement, self._stream.delay_s)
+        if token != self._token:
+            self._token = token
+            if self._unicast is not None:
+                self._unicast.renew(token)
+
+    def want(self, topics: Sequence[str]) -> None:
+        self._topics = list(topics)
+        self.gate.want(topics)
+        if self._unicast is not None:
+            self._unicast.modify(topics)
+
+    def receive(self, timeout: float) -> list[Outcome]:
+        """What came for the application, in its order, waiting at most so many seconds."""
+        is_waiting = self._image is not None or self._unopened
+        outcomes = self._judged(self._merging.receive(min(timeout, 0.005) if is_waiting else timeout))
+        if self._early is not None:
+            return self._join(outcomes)
+        return outcomes
+
+    def close(self) -> None:
+        self._merging.close()
+        if self._image is not None:
+            self._image.cancel()
+
+    # Where it comes from
+
+    def _is_multicast(self, stream: BrokeredStream) -> bool:
+        wanted = self._around.transport
+        can = stream.delay_s == 0 and bool(stream.addresses) and all(each.group for each in stream.addresses)
+        if wanted == "multicast" and not can:
+            raise ConfigurationError(
+                f"{stream.feed} has no multicast for this client", hint="use transport='auto' or 'tcp'"
+            )
+        return can and wanted != "tcp"
+
+    def _listen(self, addresses: Sequence[StreamAddress]) -> None:
+        by_interface: dict[str, set[Channel]] = {}
+        for each in addresses:
+            interface = self._around.interface or each.interface or LOOP_BACK
+            by_interface.setdefault(interface, set()).add(
+                Channel(group=each.group, port=each.port, interface=interface)
+            )
+        for interface in [*self._multicast, *by_interface]:
+            channels = frozenset(by_interface.get(interface, ()))
+            known, receiver = self._multicast.get(interface, (frozenset(), None))
+            if channels == known:
+                continue
+            if channels:
+                made = MulticastReceiver(
+                    sorted(channels, key=str), config=self._around.config.receiver, counters=self._around.counters
+                )
+                self._multicast[interface] = (channels, made)
+                self._merging.add(made)
+            else:
+                del self._multicast[interface]
+            if receiver is not None:
+                self._merging.retire(receiver)
+
+    # What becomes of it
+
+    def _judged(self, merged: Sequence[object]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for each in merged:
+            if isinstance(each, MergedBatch):
+                chosen = self.gate.choose(each.messages)
+            elif isinstance(each, Merged):
+                chosen = [message for message in each.messages if self.gate.passes(message)]
+            else:
+                if isinstance(each, MergeGap | Discontinuity | LossReceipt):
+                    outcomes.append(each)
+                continue
+            if isinstance(chosen, list):
+                chosen = self._opened(chosen)
+            if len(chosen):
+                outcomes.append(chosen)
+        if self._unopened and (opened := self._opened([])):
+            outcomes.append(opened)
+        return outcomes
+
+    def _opened(self, messages: list[PacketMessage]) -> list[PacketMessage]:
+        """The messages with their seals opened; from one whose key is not here (yet) on, they wait."""
+        if not self._unopened and not any(message.flags & SEALED for message in messages):
+            return messages
+        if not self._unopened:
+            self._unopened_since = time.monotonic()
+        self._unopened.extend(messages)
+        opened: list[PacketMessage] = []
+        while self._unopened:
+            message: PacketMessage | None = self._unopened[0]
+            assert message is not None
+            if message.flags & SEALED:
+                try:
+                    message = self.gate.open(message)
+                except SealKeyError:
+                    if not self._is_wait_over():
+                        break
+                    self._around.counters.add("messages_dropped", cause=Cause.NO_ANSWER)
+                    message = None
+                if message is not None and not self.gate.meets(message):
+                    message = None
+            self._unopened.popleft()
+            if message is not None:
+                opened.append(message)
+                self._unopened_since = time.monotonic()
+        return opened
+
+    def _is_wait_over(self) -> bool:
+        config = self._around.config
+        return (
+            len(self._unopened) > config.early_messages_max
+            or time.monotonic() - self._unopened_since > config.key_wait_s
+        )
+
+    # Late join
+
+    def _ask_for_image(self) -> None:
+        around = self._around
+        self._image_attempts += 1
+        self._image = around.thread().start(
+            fetch_image(
+                self._stream.addresses,
+                around.protection,
+                around.node,
+                self._token,
+                self._topics,
+                around.config.image_messages_max,
+            )
+        )
+
+    def _join(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Keep what comes until there is an image that it follows; then the image, and what came after it."""
+        assert self._early is not None
+        self._early += [list(each) if isinstance(each, MessageBatch) else each for each in outcomes]
+        if sum(len(each) for each in self._early if isinstance(each, list)) > self._around.config.early_messages_max:
+            raise PenstockError("no image came before too many messages were waiting for it")
+        if self._image is None or not self._image.done():
+            return []
+        image = self._image_or_none(self._image)
+        if image is None or not self._fits(image):
+            if self._image_attempts >= self._around.config.image_attempts_max:
+                raise PenstockError("no adapter gave an image that the live stream follows", where=self._stream.feed)
+            self._ask_for_image()
+            return []
+        self._image = None
+        early, self._early = self._early, None
+        current = [message for message in image.messages if self.gate.passes(message)]
+        positions = {each.stream_id: each.message_sequence for each in image.positions}
+        joined: list[Outcome] = [current] if current else []
+        for each in early:
+            if isinstance(each, list):
+                each = [message for message in each if _is_after(message, positions)]
+            if not isinstance(each, list) or each:
+                joined.append(each)
+        for position in image.positions:
+            start = StartAfter(position.stream_id, position.term, position.message_sequence)
+            joined += self._judged(self._merging.handle(start))
+        return joined
+
+    def _image_or_none(self, future: "Future[Image]") -> Image | None:
+        try:
+            return future.result()
+        except PenstockError as error:
+            if isinstance(error, RefusedError):
+                self._around.on_refused(error)
+            log.info("image_failed", feed=self._stream.feed, error=str(error))
+            return None
+
+    def _fits(self, image: Image) -> bool:
+        """Whether nothing is missing between the image and what was received since."""
+        for position in image.positions:
+            if position.message_sequence >= 2**64:
+                return False
+            source = self._merging.merger.source_stream(position.stream_id)
+            if source is None or not source.is_started:
+                continue
+            if not source.is_kin(position.term) or position.message_sequence < source.begun_after:
+                return False
+        return True
+
+
+def _is_after(message: PacketMessage, positions: dict[int, int]) -> bool:
+    body = message.extensions.get(ORIGIN)
+    if body is None:
+        return True
+    origin = decode_origin(body)
+    return origin.message_sequence > positions.get(origin.stream_id, -1)

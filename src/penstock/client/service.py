@@ -1,0 +1,150 @@
+"""The adapters' stream services as a client uses them: connections in a thread of their own, with asyncio."""
+
+import asyncio
+import contextlib
+import ssl
+import threading
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import msgspec
+
+from penstock.base.errors import PenstockError, RefusedError, RemoteProtocolError
+from penstock.middleware.unicast import (
+    CONNECTION,
+    PROTOCOL,
+    AdapterMessage,
+    ImageBegin,
+    ImageEnd,
+    OpenStream,
+    Packets,
+    Position,
+    StreamOpened,
+    StreamRefused,
+    UnicastMessage,
+)
+from penstock.net.control_driver import ControlConnection, connect_control
+from penstock.net.secret import Secret
+from penstock.security.brokering import StreamAddress
+from penstock.wire import Packet, PacketMessage, decode
+
+T = TypeVar("T")
+
+
+class Protection(msgspec.Struct, frozen=True):
+    """What connections beyond this host need."""
+
+    tls: ssl.SSLContext | None = None
+    secret: Secret | None = None
+
+
+class ServiceThread:
+    """An asyncio loop in a daemon thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-client-streams", daemon=True)
+        self._thread.start()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        """Cancel what runs, and end."""
+        self.start(self._cancel_all()).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _cancel_all(self) -> None:
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
+
+
+class Image(msgspec.Struct, frozen=True):
+    """The current state of what was asked for, and how far each source stream had come then."""
+
+    messages: list[PacketMessage]
+    positions: list[Position]
+
+
+@contextlib.asynccontextmanager
+async def opened_stream(
+    address: StreamAddress, protection: Protection, node: str, request: OpenStream
+) -> AsyncIterator[tuple[ControlConnection[UnicastMessage], StreamOpened]]:
+    """A stream of an adapter's service that has begun."""
+    connection = await connect_control(
+        PROTOCOL,
+        address.service_host,
+        address.service_port,
+        node=node,
+        tls=protection.tls,
+        secret=protection.secret,
+        config=CONNECTION,
+    )
+    async with connection:
+        await connection.send(request)
+        opened = await connection.receive()
+        if isinstance(opened, StreamRefused):
+            raise refusal(opened)
+        if not isinstance(opened, StreamOpened):
+            raise RemoteProtocolError("the adapter does not begin the stream", where=address.adapter)
+        yield connection, opened
+
+
+async def fetch_image(
+    addresses: Sequence[StreamAddress],
+    protection: Protection,
+    node: str,
+    token: str,
+    topics: list[str],
+    messages_max: int,
+) -> Image:
+    """From the first of the adapters that gives one."""
+    failure: PenstockError | None = None
+    for address in addresses:
+        try:
+            request = OpenStream(token, topics, live=False, image=True)
+            async with opened_stream(address, protection, node, request) as (connection, _):
+                return await _read_image(connection, messages_max)
+        except PenstockError as error:
+            failure = error
+    raise failure or RemoteProtocolError("no adapter gives an image")
+
+
+async def _read_image(connection: ControlConnection[UnicastMessage], messages_max: int) -> Image:
+    messages: list[PacketMessage] = []
+    async for said in connection:
+        match said:
+            case Packets():
+                for data in said.packets:
+                    messages.extend(_data_packet(data))
+                if len(messages) > messages_max:
+                    raise RemoteProtocolError(f"the image has more than {messages_max} messages")
+            case ImageEnd():
+                return Image(messages, said.positions)
+            case StreamRefused():
+                raise refusal(said)
+            case ImageBegin():
+                messages.clear()
+            case _:
+                raise RemoteProtocolError(f"an image has no {type(said).__name__}")
+    raise RemoteProtocolError("the image ended too early")
+
+
+def _data_packet(data: bytes) -> Packet:
+    packet = decode(data)
+    if packet.is_fragmented:
+        raise RemoteProtocolError("an image's messages are not cut")
+    return packet
+
+
+def refusal(said: StreamRefused) -> RefusedError:
+    return RefusedError(f"the adapter refuses the stream: {said.reason}", peer_code=said.code)
+
+
+__all__ = ["AdapterMessage", "Image", "Protection", "ServiceThread", "fetch_image", "opened_stream", "refusal"]

@@ -1,0 +1,286 @@
+"""A subscription as the application holds it."""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+import msgspec
+
+from penstock.base.counters import Cause
+from penstock.base.errors import ModelError, NotEntitledError, PenstockError, RefusedError, RevokedError
+from penstock.client.batch import Batch
+from penstock.client.line import Line, Outcome, Receipt, Surroundings
+from penstock.client.reading import Readable
+from penstock.middleware import Discontinuity, LossReceipt, MergeGap
+from penstock.security import Entitlement, StreamKey
+from penstock.security.brokering import Brokered, BrokeredStream
+from penstock.wire import MessageBatch, PacketMessage
+
+SLICE_SECONDS = 0.05
+"""How long an idle subscription waits before it looks whether it was changed, revoked or closed."""
+
+TURN_SECONDS = 0.002
+
+
+class Statistics(msgspec.Struct, frozen=True):
+    messages: int
+    """Given to the application."""
+    duplicates: int
+    """Copies of messages that another adapter's stream had brought already."""
+    lost: int
+    """Messages that no stream brought; `losses` says which."""
+    discontinuities: int
+    repairs: int
+    """Packets received again on request."""
+    held: int
+    """Messages that waited for another stream to bring what was missing before them."""
+    refused: int
+    """Messages that the grants do not allow; the application never sees them."""
+    unreadable: int
+    """Sealed messages that could not be opened, and messages too short for their model."""
+
+
+class Manager(Protocol):
+    """What a subscription needs of its client."""
+
+    def modify(self, subscription: "Subscription", topics: Sequence[str]) -> None: ...
+
+    def cancel(self, subscription: "Subscription") -> None: ...
+
+    def expire(self, subscription: "Subscription") -> None:
+        """Its grants are over: fail it, unless newer ones have come in the meantime."""
+
+    def hurry(self) -> None:
+        """Renew now."""
+
+
+class Subscription:
+    """Made by Client.subscribe(). One thread or task reads; any may modify() or cancel()."""
+
+    def __init__(
+        self, around: Surroundings, brokered: Brokered, topics: Sequence[str], manager: Manager, *, image: bool
+    ) -> None:
+        self.id = brokered.subscription_id
+        self.topics = tuple(topics)
+        self._around = around
+        self._manager = manager
+        self._image = image
+        self._lines: dict[tuple[str, int], Line] = {}
+        self._brokered = brokered
+        self._ready: deque[PacketMessage] = deque()
+        self._receipts: deque[Receipt] = deque(maxlen=around.config.losses_max)
+        self._given = 0
+        self._commands: deque[Callable[[], None]] = deque()
+        self._lock = threading.RLock()  # what receives and what changes the lines
+        self._error: PenstockError | None = None
+        self._is_closed = False
+        self._take_over(brokered)
+
+    # For the application
+
+    def next(self, timeout: float | None = None) -> Readable | None:
+        """The next message, or None when none came within `timeout` seconds. Raises when the subscription is over."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._raise_if_over()
+            while self._ready:
+                if (message := self._read(self._ready.popleft())) is not None:
+                    return message
+            left = SLICE_SECONDS if deadline is None else deadline - time.monotonic()
+            if left < 0 or self._is_closed:
+                return None
+            self._fill(min(left, SLICE_SECONDS))
+
+    def __iter__(self) -> Iterator[Readable]:
+        """Messages until the subscription is cancelled."""
+        while not self._is_closed:
+            if (message := self.next(SLICE_SECONDS)) is not None:
+                yield message
+
+    async def __aiter__(self) -> AsyncIterator[Readable]:
+        """The same in an asyncio loop; a thread waits for it."""
+        while not self._is_closed:
+            self._raise_if_over()
+            while self._ready:
+                if (message := self._read(self._ready.popleft())) is not None:
+                    yield message
+                    self._raise_if_over()
+            await asyncio.to_thread(self._fill, SLICE_SECONDS)
+
+    def batches(self, timeout: float | None = None) -> Iterator[Batch]:
+        """What comes, many messages at a time, until nothing came for `timeout` seconds or it is cancelled."""
+        heard = time.monotonic()
+        while not self._is_closed:
+            self._raise_if_over()
+            for content in self._receive(SLICE_SECONDS):
+                heard = time.monotonic()
+                self._given += len(content)
+                yield Batch(content, self._around.models)
+                self._raise_if_over()
+            if timeout is not None and time.monotonic() - heard >= timeout:
+                return
+
+    def modify(self, *topics: str) -> None:
+        """Other topics from now on. What is new begins with its next message."""
+        self._manager.modify(self, topics)
+
+    def cancel(self) -> None:
+        """End it, here and at the administration server."""
+        if not self._is_closed:
+            self._manager.cancel(self)
+            self.close()
+
+    def close(self) -> None:
+        """End it here."""
+        self._is_closed = True
+        with self._lock:
+            for line in self._lines.values():
+                line.gate.drop_keys()
+                line.close()
+            self._lines.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.cancel()
+
+    @property
+    def losses(self) -> list[Receipt]:
+        """Proof of what was not seen, oldest first: gaps, discontinuities, losses of streams that are not merged."""
+        return list(self._receipts)
+
+    @property
+    def expires_ns(self) -> int:
+        """Until when the grants are good that are held now, by the wall clock."""
+        return self._brokered.expires_ns
+
+    def statistics(self) -> Statistics:
+        counters = self._around.counters
+        dropped = counters.by_cause("messages_dropped")
+        refused = dropped.pop(Cause.REFUSED, 0)
+        return Statistics(
+            messages=self._given,
+            duplicates=counters.by_cause("messages_suppressed").get(Cause.DUPLICATE, 0),
+            lost=counters["messages_lost"],
+            discontinuities=counters["discontinuities"],
+            repairs=counters["repairs_received"],
+            held=counters["messages_held"],
+            refused=refused,
+            unreadable=sum(dropped.values()),
+        )
+
+    # For the client's own thread
+
+    def renewed(self, brokered: Brokered) -> None:
+        """The administration server's newest answer."""
+        self._commands.append(lambda: self._take_over(brokered))
+
+    def moved(self, streams: list[BrokeredStream]) -> None:
+        self._commands.append(lambda: self._update_lines(streams))
+
+    def keyed(self, feed: str, keys: list[StreamKey]) -> None:
+        def hold() -> None:
+            for (name, _), line in self._lines.items():
+                if name == feed:
+                    line.gate.hold_keys(keys)
+
+        self._commands.append(hold)
+
+    def fail(self, error: PenstockError) -> None:
+        """End it with this error, before the application sees anything more."""
+        if self._error is None:
+            self._error = error
+        self._ready.clear()
+        for line in list(self._lines.values()):
+            line.gate.drop_keys()
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_closed or self._error is not None
+
+    # The work
+
+    def _raise_if_over(self) -> None:
+        if self._error is None and time.time_ns() >= self._brokered.expires_ns:
+            self._manager.expire(self)
+        if self._error is not None:
+            error = self._error
+            self.close()
+            raise error
+
+    def _fill(self, timeout: float) -> None:
+        for content in self._receive(timeout):
+            self._ready.extend(content)
+
+    def _receive(self, timeout: float) -> list[MessageBatch | list[PacketMessage]]:
+        with self._lock:
+            while self._commands:
+                self._commands.popleft()()
+            lines = list(self._lines.values())
+            received: list[MessageBatch | list[PacketMessage]] = []
+            for number, line in enumerate(lines):
+                wait = (timeout if len(lines) == 1 else TURN_SECONDS) if number == 0 else 0.0
+                received += self._sorted(line.receive(wait))
+        if not lines:
+            time.sleep(timeout)  # no adapter of such a feed is there yet
+        return received
+
+    def _sorted(self, outcomes: list[Outcome]) -> Iterator[MessageBatch | list[PacketMessage]]:
+        for each in outcomes:
+            if isinstance(each, MergeGap | Discontinuity | LossReceipt):
+                self._receipts.append(each)
+            else:
+                yield each
+
+    def _read(self, message: PacketMessage) -> Readable | None:
+        try:
+            read = self._around.models.read(message)
+        except ModelError:
+            self._around.counters.add("messages_dropped", cause=Cause.MESSAGE)
+            return None
+        self._given += 1
+        return read
+
+    def _take_over(self, brokered: Brokered) -> None:
+        self._brokered = brokered
+        self._update_lines(brokered.streams)
+        entitlement = Entitlement(brokered.grants)
+        for line in self._lines.values():
+            line.allow(entitlement, brokered.token)
+
+    def _update_lines(self, streams: list[BrokeredStream]) -> None:
+        now = {(each.feed, each.delay_s): each for each in streams if each.topics}
+        for key in [each for each in self._lines if each not in now]:
+            self._lines.pop(key).close()
+        for key, stream in now.items():
+            if key in self._lines:
+                self._lines[key].update(stream)
+            else:
+                line = Line(self._around, stream, self.topics, self._brokered.token, image=self._image)
+                line.allow(Entitlement(self._brokered.grants), self._brokered.token)
+                self._lines[key] = line
+
+    def want(self, topics: Sequence[str], brokered: Brokered) -> None:
+        """The topics that were granted in place of those before."""
+
+        def change() -> None:
+            self.topics = tuple(topics)
+            for line in self._lines.values():
+                line.want(topics)
+            self._take_over(brokered)
+
+        self._commands.append(change)
+
+    def refused(self, error: RefusedError) -> None:
+        """An adapter does not serve it (any more)."""
+        if error.peer_code == "revoked":
+            self.fail(RevokedError(error.what))
+        elif error.peer_code in ("entitlement", "topics"):
+            self.fail(NotEntitledError(error.what))
+        elif error.peer_code in ("token", "expired"):
+            self._manager.hurry()

@@ -1,0 +1,179 @@
+"""Streams over TCP: the same packets from every adapter's service, into the same merging as multicast."""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from penstock.base.clock import SystemRandomness
+from penstock.base.counters import Cause, Counters
+from penstock.base.errors import PenstockError, RefusedError
+from penstock.base.log import logger
+from penstock.client.config import ClientConfig
+from penstock.client.service import Protection, ServiceThread, opened_stream, refusal
+from penstock.middleware import Receiver, ReceiverConfig, StreamEnded, StreamKey
+from penstock.middleware.driver import Received
+from penstock.middleware.unicast import ModifyStream, OpenStream, Packets, RenewToken, StreamRefused, UnicastMessage
+from penstock.net.control_driver import ControlConnection
+from penstock.security.brokering import StreamAddress
+from penstock.wire import DatagramBatch
+
+log = logger("client.unicast")
+
+BATCH_PACKETS = 64
+FINAL_CODES = {"revoked", "entitlement", "topics", "gone"}
+"""Refusals that another attempt would not change."""
+
+
+class UnicastReceiver:
+    """A source of a MergingReceiver. Connections that end are made again; `on_refused` hears why one was refused."""
+
+    def __init__(
+        self,
+        thread: ServiceThread,
+        protection: Protection,
+        config: ClientConfig,
+        counters: Counters,
+        *,
+        node: str,
+        token: str,
+        topics: Sequence[str],
+        on_refused: Callable[[RefusedError], None],
+    ) -> None:
+        self._thread = thread
+        self._protection = protection
+        self._config = config
+        self._counters = counters
+        self._node = node
+        self._token = token
+        self._topics = list(topics)
+        self._on_refused = on_refused
+        self._inbox: deque[tuple[int, int, Packets | None]] = deque()  # (connection, publisher id, None: it is over)
+        self._arrived = threading.Condition()
+        self._receivers: dict[int, Receiver] = {}
+        self._batch = DatagramBatch(BATCH_PACKETS, SystemRandomness().below(2**64))
+        self._rest: tuple[int, int, list[bytes]] | None = None
+        # of the loop's thread
+        self._tasks: dict[StreamAddress, asyncio.Task[None]] = {}
+        self._open: dict[int, ControlConnection[UnicastMessage]] = {}
+        self._connection_count = 0
+
+    def follow(self, addresses: Sequence[StreamAddress]) -> None:
+        """Be connected to these adapters, and to no others."""
+        self._thread.start(self._follow(addresses)).result()
+
+    def modify(self, topics: Sequence[str]) -> None:
+        self._topics = list(topics)
+        self._thread.start(self._say(ModifyStream(list(topics)))).result()
+
+    def renew(self, token: str) -> None:
+        self._token = token
+        self._thread.start(self._say(RenewToken(token)))
+
+    def receive(self, timeout: float | None = None) -> list[Received]:
+        """As MulticastReceiver.receive()."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self._rest is None:
+                with self._arrived:
+                    while not self._inbox:
+                        left = None if deadline is None else deadline - time.monotonic()
+                        if (left is not None and left <= 0) or not self._arrived.wait(left):
+                            return []
+                    connection, publisher_id, said = self._inbox.popleft()
+                if said is None:
+                    if (ended := self._end(connection, publisher_id)) is not None:
+                        return [ended]
+                    continue
+                self._rest = (connection, publisher_id, list(said.packets))
+            if received := self._take():
+                return received
+
+    def close(self) -> None:
+        self._thread.start(self._follow(())).result()
+
+    def _take(self) -> list[Received]:
+        """The next packets of the message at hand."""
+        assert self._rest is not None
+        connection, publisher_id, packets = self._rest
+        now, later = packets[:BATCH_PACKETS], packets[BATCH_PACKETS:]
+        self._rest = (connection, publisher_id, later) if later else None
+        receiver = self._receivers.get(connection)
+        if receiver is None:
+            receiver = Receiver(ReceiverConfig(join="start"), SystemRandomness(), self._counters)
+            self._receivers[connection] = receiver
+        self._batch.clear()
+        for data in now:
+            self._batch.append(data, ("", connection))
+        received = receiver.receive_batch(self._batch, time.monotonic_ns())
+        return [each for each in received if isinstance(each, Received)]
+
+    def _end(self, connection: int, publisher_id: int) -> StreamEnded | None:
+        receiver = self._receivers.pop(connection, None)
+        if receiver is None:
+            return None
+        return StreamEnded(StreamKey(publisher_id, 0), 0, 0, Cause.CUT)
+
+    # In the loop's thread
+
+    async def _follow(self, addresses: Sequence[StreamAddress]) -> None:
+        for address in [each for each in self._tasks if each not in addresses]:
+            task = self._tasks.pop(address)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        for address in addresses:
+            if address not in self._tasks:
+                self._tasks[address] = asyncio.create_task(self._stay_connected(address))
+
+    async def _say(self, message: UnicastMessage) -> None:
+        for connection in list(self._open.values()):
+            try:
+                await connection.send(message)
+            except PenstockError as error:
+                log.debug("stream_lost", error=str(error))  # its own task sees it, too
+
+    async def _stay_connected(self, address: StreamAddress) -> None:
+        pause = self._config.reconnect_s
+        while True:
+            try:
+                await self._read(address)
+                pause = self._config.reconnect_s
+            except RefusedError as error:
+                log.warning("stream_refused", adapter=address.adapter, code=error.peer_code, reason=error.what)
+                self._on_refused(error)
+                if error.peer_code in FINAL_CODES:
+                    return
+            except PenstockError as error:
+                log.info("stream_lost", adapter=address.adapter, error=str(error))
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, self._config.reconnect_max_s)
+
+    async def _read(self, address: StreamAddress) -> None:
+        request = OpenStream(self._token, self._topics)
+        async with opened_stream(address, self._protection, self._node, request) as (connection, opened):
+            self._connection_count += 1
+            number = self._connection_count
+            self._open[number] = connection
+            if (self._token, self._topics) != (request.token, request.topics):
+                await connection.send(RenewToken(self._token))
+                await connection.send(ModifyStream(self._topics))
+            try:
+                async for said in connection:
+                    if isinstance(said, StreamRefused):
+                        raise refusal(said)
+                    if isinstance(said, Packets):
+                        await self._put(number, opened.publisher_id, said)
+            finally:
+                del self._open[number]
+                self._append(number, opened.publisher_id, None)
+
+    async def _put(self, number: int, publisher_id: int, said: Packets) -> None:
+        while len(self._inbox) >= self._config.inbox_messages_max:
+            await asyncio.sleep(0.001)  # the application is slow: let the adapter wait
+        self._append(number, publisher_id, said)
+
+    def _append(self, number: int, publisher_id: int, said: Packets | None) -> None:
+        with self._arrived:
+            self._inbox.append((number, publisher_id, said))
+            self._arrived.notify()
