@@ -1,8 +1,8 @@
 """The adapter and the administration server: registration, heartbeats, and what the server has to say meanwhile.
 
 Two threads make the blocking calls. Nothing that is running depends on them: when no server answers, the adapter goes
-on with the token keys, revocations and stream keys it knows, and registers again when one does. The keys that tokens are
-checked with are kept in a file, so that this is true after a restart as well.
+on with the token keys, revocations and stream keys it knows, and registers again when one does. The keys that tokens
+are checked with are kept in a file, so that this is true after a restart as well.
 """
 
 import threading

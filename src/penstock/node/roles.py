@@ -57,9 +57,9 @@ def run(config: NodeConfig, tell: Tell, supervised: Supervised | None = None) ->
 
 
 def main() -> None:
-    """What a supervised process runs: its arguments are the plant's document and the node's name."""
-    configure()
-    path, name = Path(sys.argv[1]), sys.argv[2]
+    """What a supervised process runs: its arguments are the plant's document, the node's name and the log level."""
+    path, name, level = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    configure(level=level)
     supervised = Supervised()
     try:
         plant = Plant.load(path)

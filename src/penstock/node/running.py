@@ -64,11 +64,11 @@ class NodeProcess:
 class RunningPlant:
     """A node that dies is started again after a pause; an adapter then returns as a backup."""
 
-    def __init__(self, plant: Plant, *, restarts: bool = True) -> None:
+    def __init__(self, plant: Plant, *, log_level: str = "INFO") -> None:
         self.plant = plant
         self.nodes = {name: NodeProcess(name) for name in plant.nodes}
         self.supervisor = Supervisor(self._ended)
-        self._restarts = restarts
+        self._log_level = log_level
         self._is_stopping = False
 
     def start(self, is_over: Callable[[], bool] = lambda: False, *, players: bool = True) -> bool:
@@ -135,7 +135,7 @@ class RunningPlant:
         node.status = None
         node.starts += 1
         node.started_at = time.monotonic()
-        arguments = [str(self.plant.path), node.name]
+        arguments = [str(self.plant.path.absolute()), node.name, self._log_level]
         node.member = self.supervisor.add(Member(node.name, "penstock.node.roles:main", arguments, node.take))
         log.info("node_started", node=node.name, pid=node.member.pid, starts=node.starts)
 
@@ -150,6 +150,6 @@ class RunningPlant:
         node.fault = member.fault or f"{node.name} ended"
         node.failures = 1 if time.monotonic() - node.started_at >= STEADY_SECONDS else node.failures + 1
         log.warning("node_died", node=node.name, what=node.fault)
-        if self._restarts and node.starts and node.is_ready:
+        if node.is_ready:
             pause = RESTART_SECONDS[min(node.failures, len(RESTART_SECONDS)) - 1]
             node.restart_at = time.monotonic() + pause
