@@ -352,6 +352,7 @@ def test_no_secret_is_ever_logged(tmp_path: Path, lines: io.StringIO) -> None:
         session = alice.login()
         with pytest.raises(NotEntitledError):
             alice.subscribe(["fx.>"])
+        log.logger("test").info("careless", brokered=brokered, registered=registered)
     text = lines.getvalue()
     assert '"code":"not-entitled"' in text
     key = msgspec.json.encode(registered.keys[0].key).decode().strip('"')

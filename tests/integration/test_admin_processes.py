@@ -1,6 +1,9 @@
 """Administration servers as real processes: killed, started again, and taken over by a standby."""
 
 import contextlib
+import io
+import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from admin_kit import config, credentials, credentials_file, policy_text, registration
 from integration.command_kit import Running, running
@@ -15,6 +19,7 @@ from penstock.admin import AdminConfig, PeerConfig
 from penstock.admin.server import AdminService
 from penstock.base.clock import SystemClock
 from penstock.base.errors import PenstockError, RevokedError, StandbyError
+from penstock.cli.main import app
 from penstock.security import PrivateKey, PublicKey, TokenVerifier
 from penstock.security.brokering import AdapterHeartbeat, GenerationChanged
 from penstock.security.client import AdminClient
@@ -42,8 +47,6 @@ def serving(path: Path) -> Iterator[tuple[Running, str]]:
 
 
 def free_port() -> int:
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -117,7 +120,7 @@ class Pair:
         self.url = f"penstock://127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}"
 
 
-def status(url: str) -> ServerStatus | None:
+def status_of(url: str) -> ServerStatus | None:
     try:
         with AdminClient.connect(url, credentials("root")) as root:
             return root.status()
@@ -126,7 +129,7 @@ def status(url: str) -> ServerStatus | None:
 
 
 def is_at(url: str, role: str, generation: int) -> bool:
-    found = status(url)
+    found = status_of(url)
     return found is not None and (found.role, found.generation) == (role, generation)
 
 
@@ -143,7 +146,7 @@ def test_a_standby_takes_over_and_the_old_primary_follows_it(tmp_path: Path) -> 
         brokered = alice.subscribe(["md.us.eq.>"])
         root.revoke("bob", "was never here")
         number = root.status().change_number
-        wait_until(lambda: getattr(status(pair.urls[1]), "change_number", 0) >= number, "the standby to follow")
+        wait_until(lambda: getattr(status_of(pair.urls[1]), "change_number", 0) >= number, "the standby to follow")
         with pytest.raises(StandbyError):
             AdminClient.connect(pair.urls[1], credentials("alice")).subscribe(["md.us.eq.>"])
         verifier = TokenVerifier([PublicKey.parse(text) for text in registered.token_keys])
@@ -174,19 +177,22 @@ def test_a_standby_takes_over_and_the_old_primary_follows_it(tmp_path: Path) -> 
 
 
 @pytest.mark.spec("ADM-8")
-def test_the_operator_promotes_and_a_primary_that_is_alive_steps_down(tmp_path: Path) -> None:
+def test_the_operator_promotes_and_a_primary_that_is_alive_steps_down(tmp_path: Path, lines: io.StringIO) -> None:
     pair = Pair(tmp_path, primary_lost_s=0.0)
     root = str(credentials_file(tmp_path, "root"))
     with serving(pair.paths[0]), serving(pair.paths[1]) as (standby, _):
         wait_until(lambda: '"copied"' in standby.err, "the standby to have a copy")
-        with running("admin", "promote", "--connect", pair.urls[1], "--credentials", root, "--reason", "drill") as done:
-            assert done.end() == 0
-            assert "standby is primary of generation 2" in done.out
+        status, said = command(
+            "admin", "promote", "--connect", pair.urls[1], "--credentials", root, "--reason", "drill"
+        )
+        assert (status, "standby is primary of generation 2" in said) == (0, True)
         wait_until(lambda: is_at(pair.urls[0], "standby", 2), "the old primary to step down")
         assert is_at(pair.urls[1], "primary", 2)
-        with running("admin", "status", "--connect", pair.urls[0], "--credentials", root) as shown:
-            assert shown.end() == 0
-            assert "primary: standby of generation 2" in shown.out
+        options = ("--connect", pair.urls[1], "--credentials", root, "--reason", "once more")
+        assert "standby is primary of generation 3" in command("admin", "promote", *options)[1]
+        wait_until(lambda: is_at(pair.urls[0], "standby", 3), "the other to follow")
+        said = command("admin", "status", "--connect", pair.urls[0], "--credentials", root)[1]
+        assert "primary: standby of generation 3" in said
 
 
 @pytest.mark.spec("ADM-8")
@@ -226,56 +232,57 @@ def test_a_server_whose_disk_fails_stops(tmp_path: Path) -> None:
     service.close()
 
 
+def command(*arguments: str) -> tuple[int, str]:
+    """A short command in this process: its status, and what it said or what was wrong."""
+    result = CliRunner().invoke(app, arguments)
+    said = f"[{result.exception.code}] {result.exception}" if isinstance(result.exception, PenstockError) else ""
+    return result.exit_code, result.output + said
+
+
 @pytest.mark.spec("ADM-1")
-def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands(tmp_path: Path, lines: io.StringIO) -> None:
     """From nothing to a server with two clients, by the commands alone."""
-    monkeypatch.chdir(tmp_path)
+    files = {name: str(tmp_path / f"{name}.toml") for name in ("alice", "root", "policy", "wrong", "better")}
     entries = []
-    for name, kind, roles in [("alice", "secret", []), ("root", "key", ["administrator"])]:
-        with running("admin", "client", kind, name) as made:
-            assert made.end() == 0
-            entries.append(made.out + (f"roles = {roles!r}\n".replace("'", '"') if roles else ""))
-        assert (tmp_path / f"{name}.toml").stat().st_mode & 0o777 == 0o600
+    for name, kind, roles in [("alice", "secret", ""), ("root", "key", 'roles = ["administrator"]\n')]:
+        status, out = command("admin", "client", kind, name, "--out", files[name])
+        assert status == 0
+        entries.append(out.partition("\n#")[0] + "\n" + roles)
+        assert Path(files[name]).stat().st_mode & 0o777 == 0o600
     rule = '[[rule]]\nwho = ["alice"]\nreceive = ["md.us.>"]\ndelay_minutes = 15\n'
-    (tmp_path / "policy.toml").write_text("\n".join(entries) + rule)
-    with running("admin", "policy", "check", "policy.toml") as checked:
-        assert checked.end() == 0
-        assert "alice\n  receive md.us.>, 15 minutes old\nroot (administrator)" in checked.out
-    (tmp_path / "wrong.toml").write_text("\n".join(entries) + rule.replace("alice", "alcie"))
-    with running("admin", "policy", "check", "wrong.toml") as refused:
-        assert refused.end() == 1
-        assert "rule[0].who[0]: there is no client 'alcie'" in refused.err
-    with running("admin", "client", "secret", "alice") as twice:
-        assert twice.end() == 1  # what is there is not overwritten
-    with running("--log-style", "json", "admin", "serve", "--policy", "policy.toml", "--port", "0") as server:
+    Path(files["policy"]).write_text("\n".join(entries) + rule)
+    Path(files["wrong"]).write_text("\n".join(entries) + rule.replace("alice", "alcie"))
+    Path(files["better"]).write_text("\n".join(entries) + rule)
+    assert (
+        "alice\n  receive md.us.>, 15 minutes old\nroot (admin"
+        in command("admin", "policy", "check", files["policy"])[1]
+    )
+    status, said = command("admin", "policy", "check", files["wrong"])
+    assert (status, "rule[0].who[0]: there is no client 'alcie'" in said) == (1, True)
+    assert command("admin", "client", "secret", "alice", "--out", files["alice"])[0] == 1  # it is there already
+    state = str(tmp_path / "state")
+    serve = ("admin", "serve", "--policy", files["policy"], "--directory", state, "--port", "0")
+    with running("--log-style", "json", *serve) as server:
         server.wait_for_output("Ctrl-C stops it")
         url = server.out.split(" on ")[1].split(",")[0]
-        alice = AdminClient.connect(url, "alice.toml")
-        brokered = alice.subscribe(["md.us.eq.>"])
-        assert brokered.grants[0].delay_s == 900
-        options = ("--connect", url, "--credentials", "root.toml")
-        with running("admin", "revoke", "alice", "--reason", "left", *options) as revoked:
-            assert revoked.end() == 0
-            assert "1 subscriptions ended" in revoked.out
-        with running(
-            "admin", "revoke", "root", "--reason", "x", "--connect", url, "--credentials", "alice.toml"
-        ) as bad:
-            assert bad.end() == 1
-            assert "[forbidden]" in bad.err
-        with running("admin", "restore", "alice", *options) as restored:
-            assert restored.end() == 0
+        alice = AdminClient.connect(url, files["alice"])
+        assert alice.subscribe(["md.us.eq.>"]).grants[0].delay_s == 900
+        options = ("--connect", url, "--credentials", files["root"])
+        assert "1 subscriptions ended" in command("admin", "revoke", "alice", "--reason", "left", *options)[1]
+        stranger = ("--connect", url, "--credentials", files["alice"])
+        status, said = command("admin", "revoke", "root", "--reason", "x", *stranger)
+        assert (status, "[forbidden]" in said) == (1, True)
+        assert command("admin", "restore", "alice", *options)[0] == 0
         alice.subscribe(["md.us.eq.>"])
-        (tmp_path / "policy.toml").write_text("\n".join(entries))
-        server.process.send_signal(1)  # SIGHUP
+        Path(files["policy"]).write_text("\n".join(entries))
+        server.process.send_signal(signal.SIGHUP)
         wait_until(lambda: "1 subscriptions ended" in server.err, "the policy to be read again")
-        (tmp_path / "policy.toml").write_text("[clients")
-        server.process.send_signal(1)
+        Path(files["policy"]).write_text("[clients")
+        server.process.send_signal(signal.SIGHUP)
         wait_until(lambda: "policy_refused" in server.err, "the mistake to be reported")
-        (tmp_path / "better.toml").write_text("\n".join(entries) + rule)
-        with running("admin", "policy", "set", "better.toml", *options) as changed:
-            assert changed.end() == 0
-        with running("admin", "audit", *options) as audit:
-            assert audit.end() == 0
-            assert "root 127.0.0.1 revoke done alice: >: left" in audit.out
-            assert "alice 127.0.0.1 revoke refused [forbidden]" in audit.out
+        assert command("admin", "policy", "set", files["better"], *options)[0] == 0
+        assert "primary of generation 1" in command("admin", "status", *options)[1]
+        audit = command("admin", "audit", *options)[1]
+        assert "root 127.0.0.1 revoke done alice: >: left" in audit
+        assert "alice 127.0.0.1 revoke refused [forbidden]" in audit
         assert server.interrupt() == 0

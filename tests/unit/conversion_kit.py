@@ -12,7 +12,11 @@ LIMITS = StateLimits(instruments=64, orders=100_000, levels=10_000, trades=10_00
 INSTRUMENTS = 3
 BY_LEVEL = 2  # this instrument gets whole levels, the others orders
 
-references = st.one_of(st.integers(0, 12), st.sampled_from([2**64 - 1, 2**63, 1 << 54]))
+CROWD = [each for each in range(60_000) if each * 0x9E3779B97F4A7C15 % 2**64 >> 54 == 900]
+"""References of one and the same shard, so that they get into each other's way; it is late in an image."""
+
+crowded = st.sampled_from(CROWD[:16])
+references = st.one_of(crowded, st.integers(0, 12), st.sampled_from([2**64 - 1, 2**63, 1 << 54]))
 prices = st.integers(95, 105).map(lambda price: price * 10**8)
 any_prices = st.one_of(prices, st.sampled_from([0, -(10**8), 2**63 - 1]))
 shares = st.integers(0, 6)
@@ -24,9 +28,9 @@ instruments = st.integers(0, INSTRUMENTS - 1)
 
 order_changes = [
     st.tuples(st.just("add_order"), references, with_orders, sides, any_prices, shares, st.integers(0, 3)),
-    st.tuples(st.just("add_order"), st.integers(0, 400), with_orders, sides, prices, st.integers(1, 9), st.just(0)),
+    st.tuples(st.just("add_order"), crowded, with_orders, sides, prices, st.integers(1, 9), st.just(0)),
     st.tuples(st.just("execute_order"), references, shares),
-    st.tuples(st.just("delete_order"), st.one_of(references, st.integers(0, 400))),
+    st.tuples(st.just("delete_order"), references),
     st.tuples(st.just("replace_order"), references, references, shares, any_prices),
 ]
 other_changes = [
@@ -43,6 +47,13 @@ bulk_changes = [
 ]
 unit_changes = st.one_of(order_changes + other_changes)
 changes = st.one_of(order_changes + order_changes + other_changes + other_changes + bulk_changes)
+
+POPULATION: list[tuple[Any, ...]] = [
+    *(("add_order", each, at % 2, at // 2 % 2, (98 + at) * 10**8, 4, 0) for at, each in enumerate(CROWD[:10])),
+    *(("add_trade", at % INSTRUMENTS, at, (98 + at) * 10**8, 4, at, 0) for at in range(1, 7)),
+    *(("set_level", BY_LEVEL, at % 2, (98 + at) * 10**8, 4, 1) for at in range(6)),
+]
+"""What a state may begin with, so that changes find something."""
 
 
 def new_state(seed: int = 0) -> ConversionState:

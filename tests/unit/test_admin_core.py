@@ -164,6 +164,19 @@ def test_patience_ends_and_comes_back() -> None:
     desk.challenge(policy, "mallory", "a", NOW_NS + 61 * NS_PER_SECOND)
 
 
+def test_who_asks_for_many_challenges_does_not_push_others_out() -> None:
+    policy = Policy.parse(policy_text())
+    desk = LoginDesk(AdminLimits(challenges_max=50, address_challenges_max=5), KEY, random_numbers())
+    challenge = desk.challenge(policy, "alice", "a", NOW_NS)
+    own = [desk.challenge(policy, "alice", "b", NOW_NS) for _ in range(200)]
+    for each, address in ((challenge, "a"), (own[-5], "b")):
+        proof = credentials("alice").prove(each)
+        desk.login(policy, LoginRequest(client="alice", challenge=each.challenge, proof=proof), address, NOW_NS)
+    proof = credentials("alice").prove(own[-6])
+    with pytest.raises(AuthenticationError, match="unknown"):
+        desk.login(policy, LoginRequest(client="alice", challenge=own[-6].challenge, proof=proof), "b", NOW_NS)
+
+
 def test_the_tables_of_the_door_are_bounded() -> None:
     policy = Policy.parse(policy_text())
     limits = AdminLimits(challenges_max=4, failure_entries_max=4, failures_max=1)
@@ -216,9 +229,10 @@ def test_brokering_names_the_active_and_every_backup() -> None:
 
 
 @pytest.mark.spec("ADM-2")
-def test_a_delayed_grant_gets_neither_multicast_nor_keys() -> None:
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_delayed_grant_gets_neither_multicast_nor_keys(sealed: bool) -> None:
     plant = Plant()
-    plant.register(sealed=True)
+    plant.register(sealed=sealed)
     answer = plant.subscribe("dora", "md.us.>")
     (stream,) = answer.streams
     (address,) = stream.addresses
@@ -524,7 +538,7 @@ def test_everything_is_as_before_when_made_again_from_its_records() -> None:
     again = Plant(records=[each for each in records.values() if each.record is not None])
     for name in ("alice", "bob", "feed"):
         assert again.events(name) == plant.events(name)
-    for table in ("subscriptions", "revoked", "denials", "adapters", "keys", "meta"):
+    for table in ("subscriptions", "revoked", "denials", "adapters", "keys", "meta", "policy_text"):
         assert getattr(again.core.state, table) == getattr(plant.core.state, table)
     with pytest.raises(RevokedError):
         again.core.renew(again.caller("alice"), "s1", NOW_NS)

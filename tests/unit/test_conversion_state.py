@@ -1,10 +1,13 @@
 """The conversion state: orders and their books, trades and what they come to, instruments, limits."""
 
+import random
+
 import pytest
 
 from penstock.base.errors import LocalProtocolError
 from penstock.convert._units import TRADE_NOT_HIGH_LOW, TRADE_NOT_LAST, TRADE_NOT_VOLUME
 from penstock.convert.state import Answer, Book, ConversionState, Level, Side, StateLimits, Statistics
+from unit.conversion_kit import CROWD
 
 
 @pytest.fixture
@@ -166,6 +169,25 @@ def test_a_book_is_cleared_with_its_orders(state: ConversionState) -> None:
     assert sum(level.orders for level in state.book("MSFT").bids) == 10
     state.clear_book()
     assert (state.order_count, state.level_count) == (0, 0)
+
+
+def test_orders_that_share_a_shard_do_not_lose_each_other() -> None:
+    source = random.Random(4)
+    state = ConversionState(seed=11)
+    state.instrument("AAPL")
+    orders: dict[int, int] = {}
+    for _ in range(20_000):
+        reference = source.choice(CROWD)
+        if reference in orders and source.random() < 0.6:
+            assert state.delete_order(reference).shares == orders.pop(reference)
+        elif reference not in orders:
+            orders[reference] = source.randint(1, 9)
+            assert state.add_order(reference, 0, Side.BID, 10**8, orders[reference]).answer == Answer.OK
+        else:
+            assert state.add_order(reference, 0, Side.BID, 10**8, 1).answer == Answer.DUPLICATE
+    found = {reference: state.order(reference) for reference in CROWD}
+    assert {reference: order.remaining for reference, order in found.items() if order} == orders
+    assert state.book("AAPL").bids == [Level(10**8, sum(orders.values()), len(orders))]
 
 
 def test_instruments_are_found_by_symbol_and_by_key() -> None:

@@ -77,8 +77,17 @@ def test_without_the_key_nothing_opens_and_the_key_is_named() -> None:
 def test_nonces_never_repeat_and_subkeys_differ() -> None:
     sealer = Sealer(KEY, 42, 5)
     assert len({sealer.seal(b"", topic=b"t").seal.nonce for _ in range(100)}) == 100
-    first = {Sealer(KEY, publisher, epoch).seal(b"x", topic=b"t").payload for publisher in (1, 2) for epoch in (1, 2)}
+    salt = bytes(6)
+    first = {
+        Sealer(KEY, publisher, epoch, salt=salt).seal(b"x", topic=b"t").payload
+        for publisher in (1, 2)
+        for epoch in (1, 2)
+    }
     assert len(first) == 4
+    twins = {Sealer(KEY, 1, 1).seal(b"", topic=b"t").seal.nonce for _ in range(10)}
+    assert len(twins) == 10  # even when somebody makes the sealer of one stream twice
+    with pytest.raises(LocalProtocolError, match="6 bytes"):
+        Sealer(KEY, 1, 1, salt=b"")
     with pytest.raises(LocalProtocolError):
         Sealer(KEY, -1, 0)
 
@@ -99,7 +108,7 @@ def test_a_ring_is_bounded_and_holds_one_key_per_id() -> None:
 
 def test_the_bytes_are_as_documented() -> None:
     """Opened by hand from docs/protocol/administration.md."""
-    sealed = Sealer(KEY, 42, 5).seal(b"payload", **MESSAGE)  # type: ignore[arg-type]
+    sealed = Sealer(KEY, 42, 5, salt=bytes(6)).seal(b"payload", **MESSAGE)  # type: ignore[arg-type]
     subkey = HKDF(SHA256(), 32, salt=None, info=b"penstock seal 1" + struct.pack("<QI", 42, 5)).derive(KEY.key)
     topic = b"md.us.eq.AAPL.quote"
     bound = struct.pack("<H", len(topic)) + topic + struct.pack("<HHBIIHQQ", 1, 2, 1, 1, 0x0102, 3, 100, 200)

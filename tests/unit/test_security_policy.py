@@ -110,7 +110,7 @@ def test_a_feed_is_covered_only_whole_live_and_without_a_denial() -> None:
     assert is_covered([*live, Grant("!md.us.opt.>", "receive")], ["md.us.eq.>"], "receive")
 
 
-@pytest.mark.spec("ADM-2", "SUB-4")
+@pytest.mark.spec("ADM-2")
 def test_entitlement_per_topic() -> None:
     entitlement = Entitlement(Policy.parse(DOCUMENT).grants("alice"))
     assert entitlement.delays_s == [0, 900]

@@ -207,7 +207,7 @@ class AdminApp:
         )
 
     async def _models(self, call: Call) -> Any:
-        return b.ModelList(models=list(self._service.models.list()))
+        return b.ModelList(models=self._service.models.references())
 
     async def _model(self, call: Call) -> Any:
         text = call.path["model_id"]

@@ -26,6 +26,9 @@ class AdminLimits(Config, frozen=True):
     challenges_max: Count = 10_000
     """Challenges that wait for their answers; the oldest are dropped."""
 
+    address_challenges_max: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
+    """The same for one address."""
+
     failures_max: Count = 10
     """Failed logins of one client from one address within `failure_s`; further ones are refused unseen."""
 

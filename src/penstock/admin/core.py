@@ -206,7 +206,7 @@ class StreamAdministration:
 
     def set_policy(self, caller: Caller, policy: Policy, now_ns: int) -> o.PolicyAnswer:
         self.rights.policy = policy
-        self.state.set_meta(policy_text=policy.text)
+        self.state.set_policy_text(policy.text)
         ended = self.subscriptions.recheck("the policy was changed", now_ns)
         self.audit(caller, "policy", now_ns, detail=f"sha256 {self.policy_sha256}, {len(ended)} subscriptions ended")
         return o.PolicyAnswer(clients=len(policy.clients), revoked=ended)

@@ -10,6 +10,8 @@ import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -108,11 +110,28 @@ class AdminServer:
 
     def call(self, decision: Callable[[], A]) -> A:
         """Run something in the server's thread, where the service lives."""
-        if self._loop is None:
-            if self._started.is_set():
-                raise ConnectionLostError("the administration server has ended")
+        loop = self._loop
+        if loop is None and not self._started.is_set():
             return decision()  # it has not yet begun
-        return asyncio.run_coroutine_threadsafe(_awaited(decision), self._loop).result(START_S)
+        outcome: Future[A] = Future()
+
+        def run() -> None:
+            try:
+                outcome.set_result(decision())
+            except Exception as error:
+                outcome.set_exception(error)
+
+        ended = ConnectionLostError("the administration server has ended")
+        if loop is None:
+            raise ended
+        try:
+            loop.call_soon_threadsafe(run)
+        except RuntimeError:  # it was closed meanwhile
+            raise ended from None
+        try:
+            return outcome.result(START_S)
+        except FutureTimeoutError:
+            raise ended from None
 
     def __enter__(self) -> "AdminServer":
         self.start()
@@ -202,10 +221,6 @@ class AdminServer:
             self._socket = None
         if self._service is not None:
             self._service.close()
-
-
-async def _awaited(decision: Callable[[], A]) -> A:
-    return decision()
 
 
 def _listening(host: str, port: int) -> socket.socket:

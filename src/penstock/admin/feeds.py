@@ -9,7 +9,6 @@ from penstock.admin.config import AdminLimits
 from penstock.admin.records import Adapter, FeedKey, KeyState, Subscription
 from penstock.admin.state import State
 from penstock.base.clock import NS_PER_SECOND
-from penstock.base.errors import LocalProtocolError
 from penstock.security.brokering import (
     AdapterHeartbeat,
     AdapterRegistration,
@@ -234,10 +233,7 @@ class Feeds:
     def _make_key(self, feed: str, state: KeyState, holders: tuple[str, ...], now_ns: int) -> FeedKey:
         key_id = self._state.meta.key_number + 1
         self._state.set_meta(key_number=key_id)
-        data = self._random(KEY_SIZE)
-        if len(data) != KEY_SIZE:
-            raise LocalProtocolError(f"{KEY_SIZE} random bytes were asked for, {len(data)} came")
-        made = FeedKey(StreamKey(feed, key_id, data), state, now_ns, holders)
+        made = FeedKey(StreamKey(feed, key_id, self._random(KEY_SIZE)), state, now_ns, holders)
         self._put_key(made)
         return made
 

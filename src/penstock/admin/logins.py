@@ -1,7 +1,7 @@
 """The door: challenges that are good once, proofs, and patience that ends after too many failures."""
 
 import hashlib
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 import msgspec
@@ -17,6 +17,7 @@ from penstock.security.proof import CHALLENGE_SIZE, SALT_SIZE, ScryptCost, Secre
 
 class _Waiting(msgspec.Struct, frozen=True):
     client: str
+    address: str
     expires_ns: int
 
 
@@ -28,6 +29,7 @@ class LoginDesk:
         self._key = key
         self._random = random
         self._waiting: OrderedDict[bytes, _Waiting] = OrderedDict()
+        self._by_address: dict[str, deque[bytes]] = {}
         self._failures = _FailureTable(limits)
 
     def challenge(self, policy: Policy, client: str, address: str, now_ns: int) -> Challenge:
@@ -42,9 +44,7 @@ class LoginDesk:
             cost = ScryptCost()
         challenge = self._random(CHALLENGE_SIZE)
         expires_ns = now_ns + int(self._limits.challenge_s * NS_PER_SECOND)
-        self._waiting[challenge] = _Waiting(client, expires_ns)
-        while len(self._waiting) > self._limits.challenges_max:
-            self._waiting.popitem(last=False)
+        self._keep(challenge, _Waiting(client, address, expires_ns))
         return Challenge(challenge=challenge, salt=salt, cost=cost, expires_ns=expires_ns)
 
     def login(self, policy: Policy, request: LoginRequest, address: str, now_ns: int) -> PolicyClient:
@@ -56,7 +56,7 @@ class LoginDesk:
             raise
 
     def _checked(self, policy: Policy, request: LoginRequest, now_ns: int) -> PolicyClient:
-        waiting = self._waiting.pop(request.challenge, None)  # used now, whatever comes out
+        waiting = self._take(request.challenge)  # used now, whatever comes out
         if waiting is None or waiting.client != request.client:
             raise AuthenticationError("the challenge is unknown or was answered before", hint="ask for a new one")
         if now_ns >= waiting.expires_ns:
@@ -68,6 +68,25 @@ class LoginDesk:
         if client.expires_ns is not None and now_ns >= client.expires_ns:
             raise CredentialsExpiredError("these credentials have expired", hint="ask the administrator for new ones")
         return client
+
+    def _keep(self, challenge: bytes, waiting: _Waiting) -> None:
+        """Who asks for too many loses the oldest of its own, not those of others."""
+        self._waiting[challenge] = waiting
+        own = self._by_address.setdefault(waiting.address, deque())
+        own.append(challenge)
+        if len(own) > self._limits.address_challenges_max:
+            self._take(own[0])
+        if len(self._waiting) > self._limits.challenges_max:
+            self._take(next(iter(self._waiting)))
+
+    def _take(self, challenge: bytes) -> _Waiting | None:
+        waiting = self._waiting.pop(challenge, None)
+        if waiting is not None:
+            own = self._by_address[waiting.address]
+            own.remove(challenge)
+            if not own:
+                del self._by_address[waiting.address]
+        return waiting
 
 
 def _is_proof(client: PolicyClient, proof: bytes, statement: bytes) -> bool:

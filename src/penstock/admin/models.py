@@ -1,7 +1,6 @@
 """The message models that the server hands out: those that come with Penstock and those of a directory."""
 
 import hashlib
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -36,7 +35,7 @@ class ModelCatalogue:
                         f"cannot be read by programs that know version {older.version}: {problems[0]}", where=str(path)
                     )
 
-    def list(self) -> Iterable[ModelReference]:
+    def references(self) -> list[ModelReference]:
         documents = sorted(self._documents.values(), key=lambda each: (each.id, each.version))
         return [ModelReference(id=each.id, version=each.version, name=each.name) for each in documents]
 

@@ -18,7 +18,12 @@ class Meta(msgspec.Struct, frozen=True):
     generation_since_ns: int = 0
     event_number: int = 0
     key_number: int = 0
-    policy_text: str = ""
+
+
+class PolicyText(msgspec.Struct, frozen=True):
+    """The policy document that was last set."""
+
+    text: str = ""
 
 
 class Subscription(msgspec.Struct, frozen=True):
@@ -68,6 +73,7 @@ class Notice(msgspec.Struct, frozen=True):
 
 KINDS: dict[str, type[Any]] = {
     "meta": Meta,
+    "policy": PolicyText,
     "subscription": Subscription,
     "revoked": Revoked,
     "denials": Denials,

@@ -15,10 +15,11 @@ from penstock.admin.config import AdminConfig
 from penstock.admin.core import ITSELF, Caller, StreamAdministration
 from penstock.admin.logins import LoginDesk
 from penstock.admin.models import ModelCatalogue
+from penstock.admin.records import PolicyText
 from penstock.admin.state import Stored
 from penstock.admin.store import Store
 from penstock.base.clock import Clock, random_bytes
-from penstock.base.errors import ConfigurationError, LocalProtocolError, PenstockError, RateLimitedError
+from penstock.base.errors import ConfigurationError, LocalProtocolError, PenstockError, RateLimitedError, StandbyError
 from penstock.base.limits import DOCUMENT_SIZE_MAX
 from penstock.base.log import logger
 from penstock.security import Policy, PrivateKey
@@ -47,7 +48,7 @@ class AdminService:
         try:
             self.role: ServerRole = "standby" if (self._store.local(ROLE) or config.role) == "standby" else "primary"
             self._key = _signing_key(config, self.role)
-            self._desk = LoginDesk(config.limits, self._key, random_bytes)
+            self.desk = LoginDesk(config.limits, self._key, random_bytes)
             self._core = self._restored()
             self._is_stale = False
             self._followed_generation = self._core.state.meta.generation
@@ -98,15 +99,13 @@ class AdminService:
         self._commit()
 
     def login(self, request: LoginRequest, address: str) -> Session:
-        client = self._desk.login(self.core.policy, request, address, self.now_ns)
+        client = self.desk.login(self.core.policy, request, address, self.now_ns)
         return self.decide(lambda now_ns: self.core.open_session(client, address, now_ns))
-
-    @property
-    def desk(self) -> LoginDesk:
-        return self._desk
 
     def set_policy(self, caller: Caller, text: str | None) -> o.PolicyAnswer:
         """A new policy, or the file's; one with mistakes changes nothing."""
+        if self.role == "standby":
+            raise StandbyError("a standby uses its primary's policy")
 
         def decision(now_ns: int) -> o.PolicyAnswer:
             policy = self._policy_file() if text is None else Policy.parse(text)
@@ -209,16 +208,14 @@ class AdminService:
         self._is_stale = self._is_stale or bool(answer.changes)
 
     def promote(self, reason: str) -> o.ServerStatus:
-        """From a standby to the primary, of a new generation and a new history."""
-        if self.role == "standby":
-            if not self.history_id:
-                raise LocalProtocolError("this standby has never heard of a primary", hint="it would know nobody")
-            self._core = self._restored()
-            self._is_stale = False
-            self.role = "primary"
-            self._core.promote(reason, self.now_ns)
-            self._commit({ROLE: "primary", HISTORY: random_bytes(HISTORY_SIZE).hex()})
-            log.warning("promoted", generation=self.generation, reason=reason)
+        """Be the primary of a new generation and history; one that is may be told so, too, which ends a quarrel."""
+        if not self.history_id:
+            raise LocalProtocolError("this standby has never heard of a primary", hint="it would know nobody")
+        self._core, self._is_stale = self._restored(), False
+        self.role = "primary"
+        self._core.promote(reason, self.now_ns)
+        self._commit({ROLE: "primary", HISTORY: random_bytes(HISTORY_SIZE).hex()})
+        log.warning("promoted", generation=self.generation, reason=reason)
         return self.status()
 
     def step_down(self, generation: int) -> None:
@@ -234,7 +231,7 @@ class AdminService:
 
     def _restored(self) -> StreamAdministration:
         records: list[Stored] = self._store.records()
-        text = next((each.record.policy_text for each in records if each.kind == "meta"), "")  # type: ignore[union-attr]
+        text = next((each.record.text for each in records if isinstance(each.record, PolicyText)), "")
         policy = Policy.parse(text) if text else self._policy_file()
         return StreamAdministration(policy, self._key, self.config.limits, random_bytes, records, self.now_ns)
 

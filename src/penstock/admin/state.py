@@ -6,10 +6,11 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from penstock.admin.records import Adapter, Denials, FeedKey, Meta, Notice, Subscription
+from penstock.admin.records import Adapter, Denials, FeedKey, Meta, Notice, PolicyText, Subscription
 from penstock.security.brokering import Event, EventBody, Revoked
 
-META = "server"
+SERVER = "server"
+"""The key of records of which there is one."""
 
 
 class Stored(NamedTuple):
@@ -41,10 +42,12 @@ class State:
         self.denials: dict[str, Denials] = {}
         self.adapters: dict[str, Adapter] = {}
         self.keys: dict[str, FeedKey] = {}
-        self._meta: dict[str, Meta] = {META: Meta()}
+        self._meta: dict[str, Meta] = {SERVER: Meta()}
+        self._policy: dict[str, PolicyText] = {SERVER: PolicyText()}
         self._notices: dict[str, Notice] = {}
         self._tables: dict[str, dict[str, Any]] = {
             "meta": self._meta,
+            "policy": self._policy,
             "subscription": self.subscriptions,
             "revoked": self.revoked,
             "denials": self.denials,
@@ -55,7 +58,7 @@ class State:
         self._events: dict[str, deque[Event]] = {}
         self._dropped: dict[str, int] = {}
         self._events_kept = events_kept
-        self._changes: list[Stored] = []
+        self._changes: dict[tuple[str, str], Stored] = {}
         for kind, key, record in records:
             self._tables[kind][key] = record
         for key in sorted(self._notices):
@@ -68,22 +71,30 @@ class State:
 
     @property
     def meta(self) -> Meta:
-        return self._meta[META]
+        return self._meta[SERVER]
 
     def set_meta(self, **values: Any) -> None:
-        self.put("meta", META, msgspec.structs.replace(self.meta, **values))
+        self.put("meta", SERVER, msgspec.structs.replace(self.meta, **values))
+
+    @property
+    def policy_text(self) -> str:
+        return self._policy[SERVER].text
+
+    def set_policy_text(self, text: str) -> None:
+        self.put("policy", SERVER, PolicyText(text))
 
     def put(self, kind: str, key: str, record: msgspec.Struct) -> None:
         self._tables[kind][key] = record
-        self._changes.append(Stored(kind, key, record))
+        self._changes[kind, key] = Stored(kind, key, record)
 
     def remove(self, kind: str, key: str) -> None:
         if self._tables[kind].pop(key, None) is not None:
-            self._changes.append(Stored(kind, key, None))
+            self._changes[kind, key] = Stored(kind, key, None)
 
     def take_changes(self) -> list[Stored]:
-        changes, self._changes = self._changes, []
-        return changes
+        """What changed since the last call, each record once."""
+        changes, self._changes = self._changes, {}
+        return list(changes.values())
 
     def notify(self, client: str, body: EventBody, now_ns: int) -> None:
         """Leave an event for a client; the oldest is dropped when it has too many."""

@@ -18,6 +18,9 @@ SECRET_WORDS = (
     "secret", "password", "passwd", "pwd", "token", "credential", "auth", "cookie", "session", "private", "api_key",
     "apikey", "key_material",
 )  # fmt: skip
+"""Parts of names."""
+SECRET_NAMES = {"key", "keys", "proof"}
+"""Whole names: a key's id is none."""
 HIDDEN = "(hidden)"
 DEPTH_MAX = 6
 
@@ -80,7 +83,7 @@ def _text(value: Any) -> str:
 
 def _is_secret(key: Any) -> bool:
     name = str(key).lower().replace("-", "_")
-    return any(word in name for word in SECRET_WORDS)
+    return name in SECRET_NAMES or any(word in name for word in SECRET_WORDS)
 
 
 def _quoted(value: Any) -> str:

@@ -8,6 +8,7 @@ from penstock.convert._image cimport unit_touch
 from penstock.convert._units cimport (
     LIMIT_ORDERS,
     Ladder,
+    LevelRow,
     PRICE_NONE,
     SHARDS,
     SIDE_ASK,
@@ -30,6 +31,7 @@ from penstock.convert._units cimport (
 cdef enum:
     SLOTS_FIRST = 16
     PREFETCH_MAX = 64
+    LINES_AHEAD = 8
 
 
 # Shards
@@ -257,10 +259,13 @@ cdef void books_prefetch(const State *state, const uint32_t *instruments, uint32
 
 
 cdef inline void ladder_prefetch(const Ladder *ladder) noexcept nogil:
-    """The best levels: the last two cache lines of the ladder."""
+    """The best levels: up to eight cache lines from the end of the ladder."""
+    cdef const char *line
+    cdef uint32_t index
     if ladder.count:
-        prefetch(&ladder.levels[ladder.count - 1])
-        prefetch(&ladder.levels[ladder.count - min(ladder.count, <uint32_t>4)])
+        line = <const char *>&ladder.levels[ladder.count - 1]
+        for index in range(min(<uint32_t>LINES_AHEAD, (ladder.count * <uint32_t>sizeof(LevelRow) + 63) >> 6)):
+            prefetch(line - 64 * index)
 
 
 # All at once

@@ -256,7 +256,7 @@ class AdapterHeartbeat(Document, frozen=True, kw_only=True):
     adapter: Name
     term: U32
     """The highest the adapter knows of: its last eight bits are the index of the active adapter."""
-    key_ids: Annotated[list[U32], msgspec.Meta(max_length=64)] = []
+    key_ids: Annotated[list[U32], msgspec.Meta(max_length=1_024)] = []
     """The stream keys it holds."""
 
 

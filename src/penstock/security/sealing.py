@@ -1,13 +1,14 @@
 """Sealed streams: payloads encrypted so that only who was given the stream key can read or make them.
 
     subkey     HKDF-SHA256(stream key, info = "penstock seal 1" + u64 publisher id + u32 epoch), 32 bytes
-    nonce      4 zero bytes and a u64 that counts the sealed messages of that publisher, epoch and key
+    nonce      6 bytes that the sealer chose at random when it was made, and a u48 that counts what it sealed
     content    AES-256-GCM of the payload with the 16-byte tag behind it
     bound to   u16 size of the topic + topic + u16 model id + u16 model version + u8 1 + ORIGIN without its flags
                (u32 stream id, u32 term, u16 index, u64 source sequence, u64 message sequence), or u8 0 without ORIGIN
 
-Numbers are little-endian. Every publisher has a subkey of its own in each epoch, and counts: no nonce repeats as long
-as a publisher never uses an epoch twice. Flags are left out because a backup's copy may be stamped anew on its way.
+Numbers are little-endian. Every publisher has a subkey of its own in each epoch, and counts, so no nonce repeats. The
+random part is for the mistake that must not happen: two sealers for one publisher, epoch and key. Flags are left out
+because a backup's copy may be stamped anew on its way.
 """
 
 import struct
@@ -21,18 +22,20 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from penstock.base.clock import random_bytes
 from penstock.base.errors import LimitError, LocalProtocolError, SealError, SealKeyError
 from penstock.wire import Origin, Seal
 
 KEY_SIZE = 32
 TAG_SIZE = 16
-KEYS_MAX = 16
+KEYS_MAX = 256
 """Keys that a ring holds; the oldest are dropped."""
 SUBKEYS_MAX = 1_024
-COUNT_MAX = 2**48
+SALT_SIZE = 6
+COUNT_SIZE = 6
+COUNT_MAX = 2 ** (8 * COUNT_SIZE)
 """Messages that one sealer seals at most; long before that, somebody's keys are rotated."""
 
-_NONCE = struct.Struct("<4xQ")
 _HEAD = struct.Struct("<HHB")
 _ORIGIN = struct.Struct("<IIHQQ")
 _INFO = struct.Struct("<QI")
@@ -87,10 +90,14 @@ class Sealed(NamedTuple):
 
 
 class Sealer:
-    """Seals what one publisher sends in one epoch with one key. Make it once for these three: it counts the nonces."""
+    """Seals what one publisher sends in one epoch with one key. Make it once for these three: it counts the nonces.
+    `salt` (6 bytes) is given only to repeat a run."""
 
-    def __init__(self, key: StreamKey, publisher_id: int, epoch: int) -> None:
+    def __init__(self, key: StreamKey, publisher_id: int, epoch: int, *, salt: bytes | None = None) -> None:
         self.key_id = key.key_id
+        self._salt = random_bytes(SALT_SIZE) if salt is None else salt
+        if len(self._salt) != SALT_SIZE:
+            raise LocalProtocolError(f"a sealer's salt has {SALT_SIZE} bytes, not {len(self._salt)}")
         self._cipher = _cipher(key, publisher_id, epoch)
         self._count = 0
 
@@ -99,7 +106,7 @@ class Sealer:
     ) -> Sealed:
         if self._count >= COUNT_MAX:
             raise LimitError(f"{COUNT_MAX} messages were sealed with key {self.key_id}", hint="rotate the feed's keys")
-        nonce = _NONCE.pack(self._count)
+        nonce = self._salt + self._count.to_bytes(COUNT_SIZE, "little")
         self._count += 1
         sealed = self._cipher.encrypt(nonce, payload, bound(topic, model_id, model_version, origin))
         return Sealed(Seal(self.key_id, nonce), sealed)
