@@ -317,3 +317,17 @@ def test_json_keeps_every_digit() -> None:
 def test_a_message_base_class_is_shared() -> None:
     assert isinstance(MODEL.new(), Message)
     assert memoryview(MODEL.new()).nbytes == MODEL.record_size
+
+
+def test_a_record_over_a_view_that_is_garbage_with_it_is_released_in_the_right_order() -> None:
+    class Holder:
+        pass
+
+    model = shipped("quote")
+    for _ in range(10):
+        holder = Holder()
+        holder.itself = holder  # type: ignore[attr-defined]
+        view = memoryview(bytes(model.record_size))
+        holder.views = [view, model.view(view[:])]  # type: ignore[attr-defined]
+        del holder, view
+        gc.collect()

@@ -1,6 +1,5 @@
 """The way into a plant: connect(), and the client that it gives."""
 
-import socket
 import ssl
 import threading
 import time
@@ -87,7 +86,7 @@ class Client:
         self.models = Models(lambda model_id, version: admin.model(model_id))
         self._protection = protection or Protection()
         self._interface = interface
-        self._node = f"{admin.credentials.client}@{socket.gethostname()}"[:64]
+        self._node = admin.credentials.client
         self._lock = threading.Lock()
         self._service: ServiceThread | None = None
         self._subscriptions: dict[str, Subscription] = {}

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -84,6 +84,8 @@ class Contributor:
         content = bytes(payload)
         with self._changed:
             if len(self._kept) >= self._config.unconfirmed_max:
+                self._forget(self._open)  # one that is away gets the rest from the other adapters when it returns
+            if len(self._kept) >= self._config.unconfirmed_max:
                 raise LimitError(
                     f"{len(self._kept)} contributed messages are not confirmed", hint="call flush() now and then"
                 )
@@ -93,9 +95,9 @@ class Contributor:
     def flush(self, timeout: float | None = None) -> bool:
         """Whether every connected adapter has taken what was sent, and at least one is; waits for it."""
         with self._changed:
-            self._changed.wait_for(lambda: self._error is not None or not self._kept, timeout)
-        self._raise_if_over()
-        return not self._kept
+            self._changed.wait_for(lambda: self._error is not None or self._is_taken(), timeout)
+            self._raise_if_over()
+            return self._is_taken()
 
     def close(self) -> None:
         self._is_closed = True
@@ -150,7 +152,7 @@ class Contributor:
             await asyncio.gather(task, return_exceptions=True)
             with self._changed:
                 self._taken.pop(address, None)
-            self._forget_taken()
+                self._forget(self._tasks)
         for address in addresses:
             if address not in self._tasks:
                 self._news[address] = asyncio.Event()
@@ -180,7 +182,7 @@ class Contributor:
                 log.warning("contribution_refused", adapter=address.adapter, code=error.peer_code, reason=error.what)
                 if error.peer_code == "revoked":
                     return self.fail(RevokedError(error.what))
-                if error.peer_code in ("entitlement", "contribution"):
+                if error.peer_code == "entitlement":
                     return self.fail(NotEntitledError(error.what))
             except PenstockError as error:
                 log.info("contribution_connection_lost", adapter=address.adapter, error=str(error))
@@ -210,6 +212,10 @@ class Contributor:
             self._news[address].clear()
             if address not in self._taken:
                 continue
+            if self._taken[address] < self._first:  # it has to get the rest from the others, before it can take ours
+                await asyncio.sleep(self._config.reconnect_max_s)
+                await connection.send(Contribute(self.stream, self._first, []))
+                continue
             while True:
                 with self._changed:
                     first = max(sent, self._taken[address], self._first)
@@ -225,14 +231,19 @@ class Contributor:
             if self._first == 0:
                 self._first = next_sequence  # go on where an earlier contributor of this stream ended
             self._taken[address] = next_sequence
-        self._forget_taken()
+            self._forget(self._tasks)
         self._news[address].set()
 
-    def _forget_taken(self) -> None:
-        """Keep what an adapter that is there has not taken yet."""
-        with self._changed:
-            upto = min((self._taken[each] for each in self._open if each in self._taken), default=0)
-            while self._kept and self._first < upto:
-                self._kept.popleft()
-                self._first += 1
-            self._changed.notify_all()
+    # With the lock
+
+    def _forget(self, addresses: Iterable[StreamAddress]) -> None:
+        """Keep only what one of these adapters has not taken yet."""
+        upto = min((self._taken.get(each, 0) for each in addresses), default=0)
+        while self._kept and self._first < upto:
+            self._kept.popleft()
+            self._first += 1
+        self._changed.notify_all()
+
+    def _is_taken(self) -> bool:
+        end = self._first + len(self._kept)
+        return bool(self._open) and all(self._taken.get(each, 0) >= end for each in self._open)

@@ -19,6 +19,7 @@ from penstock.middleware.merge import Merger
 from penstock.net.udp import Channel
 from penstock.wire import PacketMessage
 
+RETIREMENT_NS = NS_PER_SECOND
 TURN_SECONDS = 0.002
 """How long one of several sources is waited for before the others are looked at."""
 
@@ -41,7 +42,7 @@ class MergingReceiver:
         self.counters = counters or Counters("merger")
         self.merger = Merger(config, self.counters, SystemRandomness())
         self._sources = list(sources)
-        self._retired: list[Source] = []
+        self._retired: dict[Source, int] = {}  # those that another took the place of, and until when they are read
 
     @staticmethod
     def on(
@@ -61,9 +62,8 @@ class MergingReceiver:
         self._sources.append(source)
 
     def retire(self, source: Source) -> None:
-        """Take what the source has already, then close it."""
-        self._sources.remove(source)
-        self._retired.append(source)
+        """Another one has taken its place: read what it has for a moment, then close it."""
+        self._retired[source] = time.monotonic_ns() + RETIREMENT_NS
 
     def handle(self, event: MergerEvent) -> list[MergerInstruction]:
         """Tell the merger something that comes from elsewhere."""
@@ -76,8 +76,8 @@ class MergingReceiver:
         """
         deadline_ns = None if timeout is None else time.monotonic_ns() + round(timeout * NS_PER_SECOND)
         while True:
-            if self._retired and (out := self._drain(self._retired[0])):
-                return out
+            if self._retired:
+                self._close_retired()
             for index, source in enumerate(self._sources):
                 wait = self._wait_seconds(deadline_ns) if index == 0 else 0.0
                 out = [told for each in source.receive(wait) for told in self.handle(each)]
@@ -99,7 +99,7 @@ class MergingReceiver:
                     yield from each.messages
 
     def close(self) -> None:
-        for source in [*self._sources, *self._retired]:
+        for source in self._sources:
             source.close()
 
     def __enter__(self) -> Self:
@@ -108,12 +108,12 @@ class MergingReceiver:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _drain(self, source: Source) -> list[MergerInstruction]:
-        out = [told for each in source.receive(0.0) for told in self.handle(each)]
-        if not out:
-            self._retired.remove(source)
+    def _close_retired(self) -> None:
+        now_ns = time.monotonic_ns()
+        for source in [source for source, until_ns in self._retired.items() if until_ns <= now_ns]:
+            del self._retired[source]
+            self._sources.remove(source)
             source.close()
-        return out
 
     def _wait_seconds(self, deadline_ns: int | None) -> float:
         """How long nothing need be done unless something comes."""

@@ -80,9 +80,9 @@ cdef class RecordLayout:
         return own
 
 
-# Clearing a cycle would drop the buffer's owner before the buffer is released; a record starts no cycle, so others can
-# break it.
-@cython.no_gc_clear
+# The collector must not see the way to the buffer's owner: it would clear a memoryview that is garbage together with the
+# record before the record releases its buffer. A record starts no cycle.
+@cython.no_gc
 cdef class Record:
     """A record of one model over a buffer, which it holds. Fields are attributes of the model's own subclass."""
 

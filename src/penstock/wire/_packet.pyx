@@ -86,9 +86,9 @@ cdef class PacketMessage:
         return f"PacketMessage({self.topic!r}, <{len(self.payload)} bytes>, flags={self.flags})"
 
 
-# Clearing a cycle would drop the buffer's owner before the buffer is released; a packet starts no cycle, so others can
-# break it.
-@cython.no_gc_clear
+# The collector must not see the way to the buffer's owner: it would clear a memoryview that is garbage together with the
+# packet before the packet releases its buffer. A packet starts no cycle.
+@cython.no_gc
 cdef class Packet:
     """A well-formed packet; a sequence of its messages."""
 
