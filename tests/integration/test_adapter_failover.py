@@ -1,5 +1,7 @@
 """Two adapters, a subscriber that merges both, and kill -9."""
 
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -57,3 +59,23 @@ def test_nothing_is_lost_or_repeated_when_the_active_adapter_is_killed_and_retur
         book = subscriber.book
         subscriber.close()
         assert (book.lost, book.duplicated, len(book.discontinuities)) == (0, 0, 0)
+
+
+def test_a_cut_link_between_adapters_leaves_one_active_and_nothing_lost(tmp_path: Path) -> None:
+    with running_feed(tmp_path, sync={"active_lost_ms": 300}) as feed:
+        subscriber = feed.subscriber()
+        active, backup = feed.wait_until_synchronised()
+        take_for(subscriber, 1_000)
+        backup_pid = backup.pid
+        os.kill(backup_pid, signal.SIGSTOP)  # it neither answers nor reads: its link is as good as cut
+        take_for(subscriber, 5_000)
+        os.kill(backup_pid, signal.SIGCONT)
+        wait_for(
+            lambda: is_synchronised_pair(active, backup) or is_synchronised_pair(backup, active),
+            "one is active, the other in step again",
+        )
+        take_for(subscriber, 1_000)
+        take_until(subscriber, feed)
+        book = subscriber.book
+        subscriber.close()
+        assert (book.lost, book.duplicated) == (0, 0)

@@ -33,11 +33,11 @@ class AddressConfig(Config, frozen=True):
 
 
 class SourceStreamConfig(Config, frozen=True):
-    """One source stream, and how it comes: over lines, from a SoupBinTCP server, or from a file."""
+    """One source stream, and how it comes: over lines, from a file, or from contributors."""
 
     id: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)]
     name: Name
-    framing: Literal["moldudp64", "iextp", "soupbintcp", "file", "contribution"] = "moldudp64"
+    framing: Literal["moldudp64", "iextp", "file", "contribution"] = "moldudp64"
     lines: tuple[LineAddress, ...] = ()
     request: AddressConfig | None = None
     """Where lost messages are asked for."""
@@ -45,13 +45,18 @@ class SourceStreamConfig(Config, frozen=True):
     arbitration: LineConfig = LineConfig()
     """How the lines are made into one."""
 
-    server: AddressConfig | None = None
-    """Of framing `soupbintcp`."""
-
-    username: str = ""
-    password_file: str = ""
     url: str = ""
-    """Of framing `file`: what is replayed."""
+    """Of framing `file`: the path of what is replayed."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_lined = self.framing in ("moldudp64", "iextp")
+        if is_lined != bool(self.lines) or (self.framing == "file") != bool(self.url):
+            raise ConfigurationError(
+                f"framing {self.framing} does not go with what else is given",
+                where=f"stream {self.name}",
+                hint="moldudp64 and iextp have lines, file has a url, contribution has neither",
+            )
 
 
 class PublishConfig(Config, frozen=True):

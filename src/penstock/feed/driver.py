@@ -45,6 +45,7 @@ from penstock.feed.outbound import Outbound
 from penstock.feed.peering import Peering
 from penstock.feed.pump import ServicePump
 from penstock.feed.recorder import Recorder
+from penstock.feed.replay_input import ReplayInput
 from penstock.feed.service import ServiceIdentity, StreamService
 from penstock.feed.service_driver import SubscriberServer
 from penstock.feed.serviceside import ServiceSide
@@ -96,6 +97,7 @@ class LiveAdapter:
             spin=config.spin,
             cpu=config.cpu,
         )
+        self._replays = [ReplayInput(each, self._data) for each in config.streams if each.framing == "file"]
         self._administration = self._make_administration()
         self._server = self._make_server()
         self._pump = ServicePump(self._service_tap, self._server, self._counters)
@@ -128,6 +130,8 @@ class LiveAdapter:
         await self._peering.start()
         self._pump.start()
         self._data.start()
+        for replay in self._replays:
+            replay.start()
         if self._administration is not None:
             self._administration.start(self._server.port)
         self._endpoint.start()
@@ -153,6 +157,8 @@ class LiveAdapter:
         if self._administration is not None:
             await self._administration.stop()
         await self._peering.close()
+        for replay in self._replays:
+            await asyncio.to_thread(replay.stop)
         await asyncio.to_thread(self._data.stop)
         self._pump.stop()
         await self._server.close()

@@ -1,0 +1,80 @@
+"""How long a live adapter takes from a datagram's arrival to the moment its messages are sent."""
+
+import contextlib
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from penstock.base.clock import NS_PER_US
+from penstock.bench.adapters import AdapterProcess, wait_for
+from penstock.bench.failover import adapter_pair
+from penstock.bench.harness import Result, result
+from penstock.bench.transports import ALL_CORES, pin
+from penstock.feed.formats.mold import encode_packet
+from penstock.feed.generator import GeneratorConfig, ItchGenerator
+from penstock.net.udp import Channel, Outlet, free_channel, host_socket
+
+RATE = 10_000
+MESSAGES = 60_000
+SYMBOLS = 100
+SENDS = 20_000
+
+
+def run() -> Iterator[Result]:
+    cores = sorted(ALL_CORES)
+    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
+        lines = (free_channel(), free_channel())
+        config = adapter_pair(Path(directory), lines, 1, [free_channel(), free_channel()])[0].config
+        spinning = msgspec.structs.replace(config, spin=True, cpu=cores[-1])
+        adapter = stack.enter_context(AdapterProcess(spinning, Path(directory)))
+        pin(cores[0])
+        wait_for(lambda: adapter.status().role == "active", "the adapter is active")
+        send_at_rate(lines)
+        wait_for(lambda: adapter.status().streams[0].next_source_sequence > MESSAGES * 9 // 10, "all is converted")
+        p50_ns = adapter.status().latency_us["p50"] * NS_PER_US
+        bare_ns = bare_send_ns(config.publish.channel)
+    yield result(
+        "feed",
+        "adapter_ns_p50",
+        p50_ns,
+        "ns",
+        against="sending one such packet alone, median",
+        against_value=bare_ns,
+        conditions=(
+            f"one adapter process, its data thread spinning on one of {len(cores)} cores; {MESSAGES} ITCH messages in "
+            f"MoldUDP64 packets of one, {RATE} a second on lines A and B, loopback multicast; from the datagram's "
+            "arrival in the process to after the send"
+        ),
+    )
+
+
+def send_at_rate(lines: tuple[Channel, Channel]) -> None:
+    with host_socket("127.0.0.1") as sending:
+        outlet = Outlet(sending.fileno())
+        start = time.perf_counter()
+        messages = ItchGenerator(GeneratorConfig(symbols=SYMBOLS, messages=MESSAGES))
+        for number, message in enumerate(messages):
+            packet = encode_packet("BENCH", number + 1, [message])
+            while time.perf_counter() < start + number / RATE:
+                continue
+            for line in lines:
+                outlet.send(line.key, packet)
+        outlet.close()
+
+
+def bare_send_ns(channel: Channel) -> float:
+    """The floor: what the operating system takes for one datagram of a quote's size."""
+    with host_socket(channel.interface) as sending:
+        outlet = Outlet(sending.fileno())
+        packet = bytes(232)
+        times = []
+        for _ in range(SENDS):
+            started = time.perf_counter_ns()
+            outlet.send(channel.key, packet)
+            times.append(time.perf_counter_ns() - started)
+        outlet.close()
+    return statistics.median(times)

@@ -1,0 +1,261 @@
+"""A real adapter process and what can happen to it: garbage, cut links, full disks, slow and revoked subscribers."""
+
+import asyncio
+import contextlib
+import resource
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from integration.feed_kit import running_feed
+from penstock.base.errors import PenstockError
+from penstock.bench.adapters import AdapterProcess, wait_for
+from penstock.feed.adapter_config import JournalCaptureConfig, SourceStreamConfig
+from penstock.feed.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.service_config import ServiceConfig
+from penstock.middleware.unicast import (
+    CONNECTION,
+    PROTOCOL,
+    Contribute,
+    Contributed,
+    Contribution,
+    ImageBegin,
+    ImageEnd,
+    OpenStream,
+    Packets,
+    StreamOpened,
+    StreamRefused,
+    UnicastMessage,
+)
+from penstock.net.control_driver import ControlConnection, connect_control
+from penstock.net.udp import host_socket
+from penstock.wire import Extension, Origin, OriginFlag, decode, decode_origin
+
+PATIENCE_SECONDS = 20
+
+Connection: TypeAlias = ControlConnection[UnicastMessage]
+
+
+@contextlib.asynccontextmanager
+async def opened(adapter: AdapterProcess, *topics: str, **options: object) -> AsyncIterator[Connection]:
+    port = adapter.facts["service_port"]
+    async with await connect_control(PROTOCOL, "127.0.0.1", port, node="test", config=CONNECTION) as connection:
+        await connection.send(OpenStream("", list(topics), **options))  # type: ignore[arg-type]
+        yield connection
+
+
+async def until(connection: Connection, is_last: Callable[[UnicastMessage], bool]) -> list[UnicastMessage]:
+    """Everything that comes, up to the message that it is about."""
+    found: list[UnicastMessage] = []
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not (found and is_last(found[-1])):
+            message = await connection.receive()
+            assert message is not None, found
+            found.append(message)
+    return found
+
+
+def contents(said: list[UnicastMessage]) -> list[tuple[str, Origin]]:
+    packets = [packet for each in said if isinstance(each, Packets) for packet in each.packets]
+    return [
+        (message.topic, decode_origin(message.extensions[Extension.ORIGIN]))
+        for packet in packets
+        for message in decode(packet)
+    ]
+
+
+def packet_count(said: list[UnicastMessage]) -> int:
+    return sum(len(each.packets) for each in said if isinstance(each, Packets))
+
+
+@pytest.mark.spec("FEED-6")
+@pytest.mark.spec("SUB-5")
+def test_a_stream_over_tcp_begins_with_an_image_and_goes_on_without_a_gap(tmp_path: Path) -> None:
+    with running_feed(tmp_path, 1, publish={"transport": "tcp"}) as feed:
+        (adapter,) = feed.adapters
+        wait_for(lambda: adapter.status().streams[0].next_message_sequence > 3_000, "messages flow")
+
+        async def subscribe() -> tuple[list[UnicastMessage], list[UnicastMessage]]:
+            async with opened(adapter, ">", image=True) as connection:
+                image = await until(connection, lambda said: isinstance(said, ImageEnd))
+                live: list[UnicastMessage] = []
+                while packet_count(live) < 50:
+                    live += await until(connection, lambda said: isinstance(said, Packets))
+                return image, live
+
+        image, live = asyncio.run(subscribe())
+        assert isinstance(image[0], StreamOpened)
+        assert isinstance(image[1], ImageBegin)
+        end = image[-1]
+        assert isinstance(end, ImageEnd)
+        picture, updates = contents(image), contents(live)
+        assert {origin.flags & OriginFlag.IMAGE for _, origin in picture} == {OriginFlag.IMAGE}
+        numbers = [origin.message_sequence for _, origin in updates]
+        assert numbers == list(range(end.positions[0].message_sequence + 1, numbers[-1] + 1))
+        assert {topic.split(".")[0] for topic, _ in updates} == {"md"}
+
+
+def test_only_the_topics_asked_for_come(tmp_path: Path) -> None:
+    with running_feed(tmp_path, 1) as feed:
+
+        async def subscribe() -> list[UnicastMessage]:
+            said: list[UnicastMessage] = []
+            async with opened(feed.adapters[0], "md.us.eq.AAPL.quote", "penstock.nothing") as connection:
+                while len(contents(said)) < 20:
+                    said += await until(connection, lambda each: isinstance(each, Packets))
+            return said
+
+        topics = {topic for topic, _ in contents(asyncio.run(subscribe()))}
+        assert topics <= {"md.us.eq.AAPL.quote", "penstock.discontinuity"}
+
+
+@pytest.mark.spec("SUB-3")
+def test_a_contribution_appears_under_its_topics(tmp_path: Path) -> None:
+    derived = SourceStreamConfig(id=9, name="derived", framing="contribution")
+    with running_feed(tmp_path, 1, streams=(derived,)) as feed:
+
+        async def contribute() -> list[UnicastMessage]:
+            async with (
+                opened(feed.adapters[0], "alpha.>") as reader,
+                opened(feed.adapters[0]) as writer,
+            ):
+                await until(reader, lambda said: isinstance(said, StreamOpened))
+                await until(writer, lambda said: isinstance(said, StreamOpened))
+                messages = [Contribution(f"alpha.{number}", 7, 1, bytes([number])) for number in range(3)]
+                await writer.send(Contribute("derived", 1, messages))
+                await writer.send(Contribute("derived", 2, [*messages[1:], Contribution("alpha.9", 7, 1, b"new")]))
+                confirmed = await until(writer, lambda said: said == Contributed("derived", 5))
+                assert Contributed("derived", 4) in confirmed
+                said: list[UnicastMessage] = []
+                while len(contents(said)) < 5:
+                    said += await until(reader, lambda each: isinstance(each, Packets))
+                return said
+
+        found = contents(asyncio.run(contribute()))
+        numbers = [(topic, origin.source_sequence) for topic, origin in found if origin.stream_id == 9]
+        assert numbers[-4:] == [("alpha.0", 1), ("alpha.1", 2), ("alpha.2", 3), ("alpha.9", 4)]
+
+
+def test_a_slow_subscriber_is_told_and_cut_off(tmp_path: Path) -> None:
+    service = ServiceConfig(open=True, queue_bytes_max=200_000)
+    with running_feed(tmp_path, 1, rate=20_000, service=service) as feed:
+        adapter = feed.adapters[0]
+
+        async def dawdle() -> UnicastMessage:
+            async with opened(adapter, ">") as connection:
+                await until(connection, lambda said: isinstance(said, StreamOpened))
+                await asyncio.to_thread(
+                    wait_for, lambda: "cause=slow" in adapter.log, "the subscriber is cut off", PATIENCE_SECONDS
+                )
+                return (await until(connection, lambda said: isinstance(said, StreamRefused)))[-1]
+
+        refusal = asyncio.run(dawdle())
+        assert isinstance(refusal, StreamRefused)
+        assert refusal.code == "slow"
+        assert adapter.status().subscribers == []
+
+
+def test_garbage_on_every_port_changes_nothing(tmp_path: Path) -> None:
+    with running_feed(tmp_path, 1) as feed:
+        (adapter,) = feed.adapters
+        wait_for(lambda: adapter.status().streams[0].next_message_sequence > 1_000, "messages flow")
+        garbage = bytes(range(256)) * 4
+        with host_socket("127.0.0.1") as datagrams:
+            for line in feed.exchange.lines:
+                for size in (0, 1, 19, 20, 21, 300, 1_024):
+                    datagrams.sendto(garbage[:size], (line.group, line.port))
+        for port in (adapter.facts["service_port"], adapter.facts["peers_port"]):
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+                connection.sendall(garbage)
+                with contextlib.suppress(OSError):
+                    while connection.recv(4_096):
+                        continue
+        before = adapter.status()
+        wait_for(
+            lambda: adapter.status().streams[0].next_message_sequence > before.streams[0].next_message_sequence + 1_000,
+            "messages go on",
+        )
+        assert adapter.status().term == before.term  # no discontinuity
+        assert b"packets_dropped" in adapter.page("/metrics")
+
+
+@pytest.mark.spec("ADM-2")
+def test_a_delayed_stream_comes_from_the_journal_exactly_as_late(tmp_path: Path) -> None:
+    journal = JournalCaptureConfig(path=str(tmp_path / "journal"))
+    with running_feed(tmp_path, 1, journal=journal) as feed:
+        adapter = feed.adapters[0]
+
+        async def subscribe(delay_s: int) -> list[UnicastMessage]:
+            async with opened(adapter, ">", delay_s=delay_s) as connection:
+                said: list[UnicastMessage] = []
+                while len(contents(said)) < 200:
+                    said += await until(connection, lambda each: isinstance(each, Packets))
+                return said
+
+        delayed = contents(asyncio.run(subscribe(1)))
+        numbers = [origin.message_sequence for _, origin in delayed]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        live = contents(asyncio.run(subscribe(0)))
+        assert live[0][1].message_sequence > numbers[-1]
+
+
+def test_an_adapter_whose_disk_takes_nothing_more_goes_on_and_says_so(tmp_path: Path) -> None:
+    journal = JournalCaptureConfig(path=str(tmp_path / "journal"))
+    with running_feed(tmp_path, 1, journal=journal) as feed:
+        (adapter,) = feed.adapters
+        wait_for(lambda: adapter.status().streams[0].next_message_sequence > 1_000, "messages flow")
+        assert adapter.status().journal_trouble == ""
+        _, hard = resource.prlimit(adapter.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(adapter.pid, resource.RLIMIT_FSIZE, (65_536, hard))
+        wait_for(lambda: adapter.status().journal_trouble != "", "the trouble is told")
+        before = adapter.status().streams[0].next_message_sequence
+        wait_for(lambda: adapter.status().streams[0].next_message_sequence > before + 1_000, "messages go on")
+        assert b"not recording" in adapter.page("/health")
+        resource.prlimit(adapter.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        wait_for(lambda: adapter.status().journal_trouble == "", "it records again")
+
+
+@pytest.mark.spec("FEED-5")
+def test_health_is_readable_as_status_and_as_metrics(tmp_path: Path) -> None:
+    with running_feed(tmp_path, 1) as feed:
+        (adapter,) = feed.adapters
+        wait_for(lambda: adapter.status().health.messages_per_s > 0, "messages are measured")
+        status = adapter.status()
+        assert 0 < status.health.memory_free <= 1
+        assert 0 < status.score <= 1_000
+        metrics = adapter.page("/metrics").decode()
+        for name in ("memory_free_ratio", "cpu_free_ratio", "errors_per_second", "messages_per_second", "lag_seconds"):
+            assert f"penstock_adapter_{name} " in metrics
+        assert b"active" in adapter.page("/health")
+
+
+def test_a_file_is_replayed_like_any_other_source(tmp_path: Path) -> None:
+    generator = ItchGenerator(GeneratorConfig(symbols=5, messages=3_000))
+    day = tmp_path / "day.itch"
+    with day.open("wb") as file:
+        while blocks := bytes(generator.blocks()):
+            file.write(blocks)
+    replay = SourceStreamConfig(id=2, name="replay", framing="file", url=str(day))
+    with running_feed(tmp_path, 1, streams=(replay,)) as feed:
+        (adapter,) = feed.adapters
+        wait_for(
+            lambda: adapter.status().streams[1].next_source_sequence == generator.next_sequence, "all is converted"
+        )
+        assert adapter.status().streams[1].next_message_sequence > 1_000
+
+
+def test_sigterm_ends_it_in_order(tmp_path: Path) -> None:
+    with running_feed(tmp_path, 1) as feed:
+        assert feed.adapters[0].stop() == 0
+        assert "Traceback" not in feed.adapters[0].log
+
+
+def test_a_configuration_that_serves_nobody_is_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(PenstockError, match="nobody could be served"),
+        running_feed(tmp_path, 1, service=ServiceConfig()),
+    ):
+        raise AssertionError("it was started")
