@@ -143,9 +143,7 @@ class DemoPlant:
 
     def finish(self) -> None:
         """Let the exchange fall silent and the subscribers get everything; then all processes end."""
-        if self.exchange.member is not None:
-            self.running.supervisor.stop([self.exchange.member])
-            self.exchange.fault = ""
+        self.running.stop_node(PLAYER)
         sent = self.exchange.sent
         deadline = time.monotonic() + DRAIN_SECONDS
         while time.monotonic() < deadline and not self._is_drained(sent):

@@ -43,6 +43,7 @@ class NodeProcess:
         self.status: AdapterStatus | None = None
         self.sent = 0
         self.is_ready = False
+        self.is_wanted = True
         self.starts = 0
         self.failures = 0
         self.started_at = 0.0
@@ -69,7 +70,6 @@ class RunningPlant:
         self.nodes = {name: NodeProcess(name) for name in plant.nodes}
         self.supervisor = Supervisor(self._ended)
         self._log_level = log_level
-        self._is_stopping = False
 
     def start(self, is_over: Callable[[], bool] = lambda: False, *, players: bool = True) -> bool:
         """Start every node when those before it are ready; whether all are. Players are last."""
@@ -95,7 +95,7 @@ class RunningPlant:
         self.supervisor.poll(timeout)
         now = time.monotonic()
         for node in self.nodes.values():
-            if node.restart_at is not None and now >= node.restart_at and not self._is_stopping:
+            if node.restart_at is not None and now >= node.restart_at and node.is_wanted:
                 self._start(node)
 
     def adapters(self, feed: str = "") -> list[NodeProcess]:
@@ -117,10 +117,17 @@ class RunningPlant:
 
     def stop(self) -> None:
         """End every node in good order, those that were started last first."""
-        self._is_stopping = True
-        for node in reversed(self.nodes.values()):
-            if node.member is not None and (late := self.supervisor.stop([node.member])):
-                node.fault = f"{late[0]} did not end and was killed"
+        for node in self.nodes.values():
+            node.is_wanted = False
+        for name in reversed(self.nodes):
+            self.stop_node(name)
+
+    def stop_node(self, name: str) -> None:
+        """End one node in good order; it is not started again."""
+        node = self.nodes[name]
+        node.is_wanted = False
+        if node.member is not None and self.supervisor.stop([node.member]):
+            node.fault = f"{name} did not end and was killed"
 
     def __enter__(self) -> Self:
         self.supervisor.__enter__()
@@ -144,7 +151,7 @@ class RunningPlant:
         if node is None:
             return
         node.member = None
-        if self._is_stopping:
+        if not node.is_wanted:
             node.fault = member.fault
             return
         node.fault = member.fault or f"{node.name} ended"
