@@ -41,6 +41,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("up")(up.up)
+app.command("node")(up.node)
 app.command("pub")(pub.pub)
 app.command("sub")(sub.sub)
 app.command("capture")(capture.capture)

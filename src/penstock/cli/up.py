@@ -1,5 +1,6 @@
 """`penstock up`: every node of a plant on this machine."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,7 @@ from rich.console import Console
 
 from penstock.cli.interrupt import interruptible
 from penstock.node.plant import Plant
+from penstock.node.roles import Ready, Told, run
 from penstock.node.running import NodeProcess, RunningPlant
 
 
@@ -57,3 +59,18 @@ def _state(node: NodeProcess) -> str:
     elif what != "active":
         what += ", synchronised" if node.status.is_synchronised else ", not synchronised"
     return what
+
+
+def node(
+    plant: Annotated[Path, typer.Argument(metavar="PLANT.TOML", help="The document that describes the plant.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which of its nodes.")],
+) -> None:
+    """Run one node of a plant, whatever it is, on this machine; Ctrl-C or SIGTERM ends it in order."""
+    config = Plant.load(plant).node(name)
+    os.chdir(plant.parent)  # a plant's paths begin there
+
+    def tell(told: Told) -> None:
+        if isinstance(told, Ready):
+            typer.echo(f"{name}: {told.where}")
+
+    raise typer.Exit(run(config, tell))

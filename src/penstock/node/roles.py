@@ -42,7 +42,7 @@ class PlayerReport(msgspec.Struct, frozen=True, tag=True):
 
 
 Told: TypeAlias = Ready | AdapterReport | PlayerReport
-Tell: TypeAlias = Callable[[Told], None]
+Tell: TypeAlias = Callable[[Told], object]
 
 
 def run(config: NodeConfig, tell: Tell, supervised: Supervised | None = None) -> int:
