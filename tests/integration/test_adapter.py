@@ -112,10 +112,15 @@ def test_only_the_topics_asked_for_come(tmp_path: Path) -> None:
         assert topics <= {"md.us.eq.AAPL.quote", "penstock.discontinuity"}
 
 
+def derived_in(said: list[UnicastMessage]) -> list[tuple[str, int]]:
+    return [(topic, origin.source_sequence) for topic, origin in contents(said) if topic.startswith("alpha.")]
+
+
 @pytest.mark.spec("SUB-3")
 def test_a_contribution_appears_under_its_topics(tmp_path: Path) -> None:
     derived = SourceStreamConfig(id=9, name="derived", framing="contribution")
     with running_feed(tmp_path, 1, streams=(derived,)) as feed:
+        wait_for(lambda: feed.adapters[0].status().role == "active", "the adapter is active")
 
         async def contribute() -> list[UnicastMessage]:
             async with (
@@ -130,13 +135,11 @@ def test_a_contribution_appears_under_its_topics(tmp_path: Path) -> None:
                 confirmed = await until(writer, lambda said: said == Contributed("derived", 5))
                 assert Contributed("derived", 4) in confirmed
                 said: list[UnicastMessage] = []
-                while len(contents(said)) < 5:
+                while len(derived_in(said)) < 4:
                     said += await until(reader, lambda each: isinstance(each, Packets))
                 return said
 
-        found = contents(asyncio.run(contribute()))
-        numbers = [(topic, origin.source_sequence) for topic, origin in found if origin.stream_id == 9]
-        assert numbers[-4:] == [("alpha.0", 1), ("alpha.1", 2), ("alpha.2", 3), ("alpha.9", 4)]
+        assert derived_in(asyncio.run(contribute())) == [("alpha.0", 1), ("alpha.1", 2), ("alpha.2", 3), ("alpha.9", 4)]
 
 
 def test_a_slow_subscriber_is_told_and_cut_off(tmp_path: Path) -> None:

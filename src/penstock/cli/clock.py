@@ -48,7 +48,7 @@ def check(
 
 def compare_clocks(address: str, exchanges: int) -> ClockEstimate:
     """Ask the clock at an address so many times."""
-    host, port = _parse(address)
+    host, port = parse_address(address)
 
     async def measure() -> ClockEstimate:
         async with ClockClient(host, port) as client:
@@ -57,7 +57,7 @@ def compare_clocks(address: str, exchanges: int) -> ClockEstimate:
     return asyncio.run(measure())
 
 
-def _parse(address: str) -> tuple[str, int]:
+def parse_address(address: str) -> tuple[str, int]:
     """HOST:PORT, also with an IPv6 address in brackets."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

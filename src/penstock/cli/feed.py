@@ -4,18 +4,31 @@ import contextlib
 import gzip
 import threading
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import IO, Annotated
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from penstock.base.errors import ConfigurationError
+from penstock.cli.channel import INTERFACE, FromStartOption, InterfaceOption
+from penstock.cli.clock import parse_address
+from penstock.cli.feedlisten import listen_mold, listen_soup
+from penstock.cli.feedreport import report_text
+from penstock.cli.feedsoup import play_soup
 from penstock.cli.interrupt import interruptible
+from penstock.feed.config import LineConfig
+from penstock.feed.formats import MoldUDP64
+from penstock.feed.formats.stream import ByteStream
 from penstock.feed.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.inspect import inspect
 from penstock.feed.play_config import PlayerConfig
 from penstock.feed.player import MoldPlayer
+from penstock.feed.soup_client import SoupClientConfig
+from penstock.feed.sources import guess_format, open_file
 from penstock.net.udp import Channel
 
 app = typer.Typer(no_args_is_help=True, help="Make, look into and play what an exchange would send.")
@@ -70,8 +83,9 @@ def _progress() -> Progress:
 @app.command("play")
 def play(
     lines: Annotated[
-        list[str], typer.Argument(help="Where to send: GROUP:PORT of each line, like 239.255.10.1:26400.")
-    ],
+        list[str] | None, typer.Argument(help="Where to send: GROUP:PORT of each line, like 239.255.10.1:26400.")
+    ] = None,
+    soup: Annotated[bool, typer.Option("--soup", help="Serve SoupBinTCP instead of sending MoldUDP64.")] = False,
     file: Annotated[str, typer.Option(help="An ITCH file, plain or .gz; without it the day is made up.")] = "",
     messages: MessagesOption = 1_000_000,
     symbols: SymbolsOption = 1_000,
@@ -81,24 +95,34 @@ def play(
     loss: Annotated[list[float] | None, typer.Option(min=0, max=1, help="Share lost on each line, in order.")] = None,
     session: Annotated[str, typer.Option(help="The session's name, at most 10 letters.")] = "PENSTOCK",
     interface: Annotated[str, typer.Option(help="Address of the interface to send on.")] = "127.0.0.1",
-    request_port: Annotated[int, typer.Option(min=0, max=65_535, help="Where lost messages are asked for.")] = 0,
+    request_port: Annotated[
+        int, typer.Option("--port", "--request-port", min=0, max=65_535, help="Of requests, or of SoupBinTCP.")
+    ] = 0,
+    user: Annotated[str, typer.Option(help="Who may log in over SoupBinTCP; empty for anybody here.")] = "",
+    password_file: Annotated[str, typer.Option(help="A file with the password.")] = "",
 ) -> None:
-    """Play a day as MoldUDP64 on one or more lines, and send again what somebody asks for.
+    """Play a day as MoldUDP64 on one or more lines, and send again what somebody asks for; or over SoupBinTCP.
 
     At the end of the day it says so and goes on answering requests; Ctrl-C ends it.
     """
     config = PlayerConfig(
+        protocol="soupbintcp" if soup else "moldudp64",
         file=file,
         generate=GeneratorConfig(seed=seed, symbols=symbols, messages=messages),
         speed=speed,
         rate=rate,
         session=session,
-        lines=tuple(Channel.parse(line, interface=interface) for line in lines),
+        lines=tuple(Channel.parse(line, interface=interface) for line in lines or ()),
         loss=tuple(loss or ()),
         seed=seed,
         host=interface,
         port=request_port,
+        username=user,
+        password_file=password_file,
     )
+    if soup:
+        play_soup(config)
+        return
     with interruptible() as interrupt, MoldPlayer(config) as player, _sent() as progress:
         typer.echo(f"requests are taken at {interface}:{player.request_port}", err=True)
         task = progress.add_task("sent", total=None)
@@ -119,3 +143,50 @@ def _sent() -> Progress:
     console = Console(stderr=True)
     columns = (TextColumn("{task.completed:,} messages sent"),)
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+@app.command("info")
+def info(
+    file: Annotated[Path, typer.Argument(help="ITCH messages, text, or a capture (pcap, pcapng); compressed or not.")],
+    has_header: Annotated[bool, typer.Option("--header", help="The first line of a text names its columns.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+) -> None:
+    """Say what is in a file: messages by type, sessions, gaps, repetitions, and what is damaged and where.
+
+    The exit status is 1 when something is damaged.
+    """
+    with open_file(file) as opened:
+        stream = ByteStream(opened)
+        report = inspect(stream, guess_format(file, stream), has_header=has_header)
+    typer.echo(msgspec.json.encode(report) if json else report_text(report))
+    if report.damages_total:
+        raise typer.Exit(1)
+
+
+@app.command("listen")
+def listen(
+    lines: Annotated[
+        list[str] | None, typer.Argument(help="GROUP:PORT of each line of MoldUDP64; none for SoupBinTCP.")
+    ] = None,
+    interface: InterfaceOption = INTERFACE,
+    server: Annotated[str, typer.Option(help="HOST:PORT where requests are answered, or logins.")] = "",
+    user: Annotated[str, typer.Option(help="Who logs in, over SoupBinTCP.")] = "",
+    password: Annotated[
+        str, typer.Option(envvar="PENSTOCK_FEED_PASSWORD", help="The password; better in the environment.")
+    ] = "",
+    from_start: FromStartOption = False,
+    seconds: Annotated[float, typer.Option(min=0.0, help="End after so long; without it, with the session.")] = inf,
+) -> None:
+    """Take in what a player or an exchange sends, and say what came, what was lost and what was asked for."""
+    address = parse_address(server) if server else None
+    if lines:
+        channels = [Channel.parse(line, interface=interface) for line in lines]
+        config = LineConfig(join="start" if from_start else "live")
+        listen_mold(channels, MoldUDP64(), address, config, seconds)
+    elif address is None:
+        raise ConfigurationError("nothing to listen to", hint="name the lines, or a SoupBinTCP server by --server")
+    else:
+        host, port = address
+        sequence = 1 if from_start else 0
+        login = SoupClientConfig(host=host, port=port, user=user, password=password, sequence=sequence)
+        listen_soup(login, seconds)

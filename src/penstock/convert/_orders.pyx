@@ -31,7 +31,7 @@ from penstock.convert._units cimport (
 cdef enum:
     SLOTS_FIRST = 16
     PREFETCH_MAX = 64
-    LINES_AHEAD = 8
+    LINES_AHEAD = 3
 
 
 # Shards
@@ -259,7 +259,7 @@ cdef void books_prefetch(const State *state, const uint32_t *instruments, uint32
 
 
 cdef inline void ladder_prefetch(const Ladder *ladder) noexcept nogil:
-    """The best levels: up to eight cache lines from the end of the ladder."""
+    """The best levels: up to three cache lines from the end of the ladder."""
     cdef const char *line
     cdef uint32_t index
     if ladder.count:

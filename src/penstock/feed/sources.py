@@ -81,6 +81,7 @@ def open_source(
     For a capture `framing` names the format of the datagrams (the one that fits, unless told), and `destinations`
     (group:port) the lines of the stream that is wanted (all of them, unless told).
     """
+    wanted = datagram_format(framing) if framing else None
     file = open_file(path)
     try:
         stream = ByteStream(file)
@@ -88,7 +89,7 @@ def open_source(
         if chosen == "capture":
             capture = CaptureReader(stream)
             damages = capture.damages
-            return SourceFile(file, capture_events(capture, framing, set(destinations)), damages)
+            return SourceFile(file, _capture_events(capture, wanted, set(destinations)), damages)
         numbered: _Numbered = CsvTicks(stream, has_header=has_header) if chosen == "csv" else ItchFile(stream)
         return SourceFile(file, _file_events(path.name, numbered), numbered.damages)
     except BaseException:
@@ -127,12 +128,13 @@ def _file_events(name: str, file: _Numbered) -> Iterator[LineInstruction]:
     yield SessionEnded(name, file.next_sequence)
 
 
-def capture_events(capture: CaptureReader, framing: str | None, destinations: set[str]) -> Iterator[LineInstruction]:
+def _capture_events(
+    capture: CaptureReader, chosen: DatagramFormat | None, destinations: set[str]
+) -> Iterator[LineInstruction]:
     """Every destination is a line of the same stream; what none of them brought is lost, since nobody can be asked.
 
     Time is the capture's own, so that the same file always gives the same.
     """
-    chosen = datagram_format(framing) if framing else None
     lines: _CapturedLines | None = None
     for captured in capture:
         if destinations and f"{captured.destination[0]}:{captured.destination[1]}" not in destinations:
@@ -169,13 +171,16 @@ class _CapturedLines:
             _note(self._capture, captured, "its messages have no numbers")
             return
         line = self._lines.setdefault(captured.destination, len(self._lines) % CAPTURE_LINES_MAX)
-        if segment.messages and segment.session == self.arbiter.session:
-            if _is_reset(self._latest.get(line, 0), segment.first_sequence):
+        if segment.messages:
+            if segment.session != self.arbiter.session:
+                self._latest.clear()
+            elif _is_reset(self._latest.get(line, 0), segment.first_sequence):
                 _note(self._capture, captured, f"the source counts anew, from {segment.first_sequence}")
+                self._latest.clear()
                 yield from self.arbiter.restart()
             elif segment.first_sequence < self._first_sequence:
                 _note(self._capture, captured, "its messages come before the first that was captured, but later")
-        self._latest[line] = segment.next_sequence - 1
+            self._latest[line] = segment.next_sequence - 1
         while (deadline_ns := self.arbiter.next_deadline_ns()) is not None and deadline_ns <= self._now_ns:
             yield from self.arbiter.handle(Tick(), deadline_ns)
         for event in self.arbiter.handle(LineDatagram(line, captured.data, captured.time_ns), self._now_ns):

@@ -8,6 +8,8 @@ MoldUDP64 (big-endian)             IEX-TP (little-endian)
                                                                  32  send time       i64
                                                                  40  messages
 
+SoupBinTCP (big-endian): 0 size of what follows u16, 2 type, 3 content.
+
 Each message is its size in two bytes of the same order, then so many bytes. A file of ITCH is nothing but that.
 """
 
@@ -32,6 +34,9 @@ cpdef enum:
     IEXTP_SEQUENCE_AT = 24
     IEXTP_TIME_AT = 32
     IEXTP_HEADER_SIZE = 40
+
+    SOUP_TYPE_AT = 2
+    SOUP_HEADER_SIZE = 3
 
     SIZE_SIZE = 2           # bytes of a message's size before it
 
@@ -69,3 +74,8 @@ cdef Fault open_datagram(int kind, const uint8_t *data, Py_ssize_t size, Segment
 cdef class Blocks:
     cdef object _batch
     cdef readonly Py_ssize_t consumed
+
+
+cdef class SoupData:
+    cdef object _batch
+    cdef readonly Py_ssize_t end

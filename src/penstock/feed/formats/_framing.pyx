@@ -180,3 +180,62 @@ def count_types(SourceBatch batch not None) -> dict:
     for index in range(batch.count):
         counts[batch.data[batch.row[index].offset] if batch.row[index].size else 0] += 1
     return {index: counts[index] for index in range(256) if counts[index]}
+
+
+cdef class SoupData:
+    """The sequenced data of SoupBinTCP packets, as rows of one SourceBatch that is used again."""
+
+    def __cinit__(self):
+        self._batch = SourceBatch()
+
+    def batch(self, data not None, Py_ssize_t start, first_sequence: int, int64_t receive_ns = 0) -> SourceBatch:
+        """The packets of type S from `start` on, up to the first that is of another type, or not whole; `end` is
+        where that begins. Good until the next call."""
+        cdef SourceBatch batch = self._batch
+        cdef uint64_t sequence = first_sequence
+        cdef Py_ssize_t at = start
+        cdef Py_ssize_t size, length
+        batch.point_at(data)
+        size = <Py_ssize_t>batch.data_size
+        with nogil:
+            while at + SOUP_HEADER_SIZE <= size and batch.data[at + SIZE_SIZE] == c'S':
+                length = big_u16(batch.data + at)
+                if length == 0 or at + SIZE_SIZE + length > size:
+                    break
+                batch.append_row(sequence, receive_ns, at + SOUP_HEADER_SIZE, length - 1)
+                sequence += 1
+                at += SIZE_SIZE + length
+        self.end = at
+        return batch
+
+
+def soup_data(const uint8_t[::1] blocks not None) -> bytes:
+    """Messages with their sizes before them as SoupBinTCP packets of sequenced data; what is no whole message at the
+    end is left out."""
+    cdef Py_ssize_t size = blocks.shape[0]
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t next_at
+    cdef uint8_t *to
+    while at + SIZE_SIZE <= size:
+        next_at = at + SIZE_SIZE + big_u16(&blocks[at])
+        if next_at > size or next_at - at > 0xFFFF:
+            break
+        at = next_at
+        count += 1
+    packets = bytearray(at + count)
+    if count == 0:
+        return b""
+    cdef uint8_t[::1] view = packets
+    to = &view[0]
+    at = 0
+    while count > 0:
+        next_at = at + SIZE_SIZE + big_u16(&blocks[at])
+        to[0] = <uint8_t>((next_at - at - SIZE_SIZE + 1) >> 8)
+        to[1] = <uint8_t>(next_at - at - SIZE_SIZE + 1)
+        to[2] = c'S'
+        memcpy(to + SOUP_HEADER_SIZE, &blocks[at] + SIZE_SIZE, next_at - at - SIZE_SIZE)
+        to += next_at - at + 1
+        at = next_at
+        count -= 1
+    return bytes(packets)
