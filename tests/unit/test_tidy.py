@@ -19,13 +19,14 @@ NET_CORES = (
 """Files of penstock.net that hold to the same rule; its other files are drivers."""
 
 DRIVERS = {
-    "app.py", "client.py", "driver.py", "files.py", "http.py", "merging_driver.py", "promises.py", "server.py", "standby.py", "store.py",
+    "app.py", "client.py", "driver.py", "files.py", "http.py", "merging_driver.py", "promises.py", "server.py",
+    "standby.py", "store.py",
 }  # fmt: skip
 """The files of such a package that do its I/O, and nothing else."""
 
 FEED_DRIVERS = {
     "administration.py", "datapath.py", "inputs.py", "line_driver.py", "measure.py", "peering.py", "player.py",
-    "pump.py", "recorder.py", "registration.py", "service_driver.py", "serviceside.py", "soup_client.py",
+    "pump.py", "recorder.py", "registration.py", "replay_input.py", "service_driver.py", "serviceside.py", "soup_client.py",
     "soup_player.py", "terms.py",
 }  # fmt: skip
 """Besides, those of penstock.feed, which is a process with many sides."""
@@ -46,7 +47,7 @@ ALLOWED = {
 
 LINES_MAX = {".py": 400, ".pyx": 600}
 
-ENTRY_POINTS = {"penstock.cli.main"}
+ENTRY_POINTS = {"penstock.cli.main", "penstock.demo.subscriber", "penstock.node.roles"}
 
 
 def python_files(package: str = "") -> list[Path]:
