@@ -9,17 +9,13 @@ Start with docs/ARCHITECTURE.md, which follows one tick through the code. Import
 opens no socket, no file and no thread, and loads nothing else until connect() is called.
 """
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from penstock.client import connect as connect
+import importlib
+from typing import Any
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
     if name == "connect":
-        from penstock.client import connect
-
-        return connect
+        return importlib.import_module("penstock.client").connect
     raise AttributeError(f"module 'penstock' has no attribute {name!r}")

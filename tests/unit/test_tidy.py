@@ -19,15 +19,15 @@ NET_CORES = (
 """Files of penstock.net that hold to the same rule; its other files are drivers."""
 
 DRIVERS = {
-    "app.py", "client.py", "driver.py", "files.py", "http.py", "merging_driver.py", "promises.py", "server.py",
-    "standby.py", "store.py",
+    "app.py", "client.py", "driver.py", "files.py", "http.py", "merging_driver.py", "promises.py",
+    "server.py", "standby.py", "store.py",
 }  # fmt: skip
 """The files of such a package that do its I/O, and nothing else."""
 
 FEED_DRIVERS = {
     "administration.py", "datapath.py", "inputs.py", "line_driver.py", "measure.py", "peering.py", "player.py",
-    "pump.py", "recorder.py", "registration.py", "replay_input.py", "service_driver.py", "serviceside.py", "soup_client.py",
-    "soup_player.py", "terms.py",
+    "pump.py", "recorder.py", "registration.py", "service_driver.py", "serviceside.py", "soup_client.py",
+    "soup_player.py", "terms.py", "unlined.py",
 }  # fmt: skip
 """Besides, those of penstock.feed, which is a process with many sides."""
 
