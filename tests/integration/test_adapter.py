@@ -10,10 +10,11 @@ from typing import TypeAlias
 
 import pytest
 
-from integration.feed_kit import running_feed
+from integration.command_kit import running
+from integration.feed_kit import free_port, running_feed
 from penstock.base.errors import PenstockError
 from penstock.bench.adapters import AdapterProcess, wait_for
-from penstock.feed.adapter_config import JournalCaptureConfig, SourceStreamConfig
+from penstock.feed.adapter_config import AddressConfig, JournalCaptureConfig, SourceStreamConfig
 from penstock.feed.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.service_config import ServiceConfig
 from penstock.middleware.unicast import (
@@ -248,6 +249,17 @@ def test_a_file_is_replayed_like_any_other_source(tmp_path: Path) -> None:
             lambda: adapter.status().streams[1].next_source_sequence == generator.next_sequence, "all is converted"
         )
         assert adapter.status().streams[1].next_message_sequence > 1_000
+
+
+def test_a_soupbintcp_server_is_a_source_like_any_other(tmp_path: Path) -> None:
+    port = free_port()
+    soup = SourceStreamConfig(
+        id=3, name="soup", framing="soupbintcp", server=AddressConfig(host="127.0.0.1", port=port), user="demo"
+    )
+    command = ["feed", "play", "--soup", "--port", str(port), "--messages", "2000", "--symbols", "5", "--speed", "0"]
+    with running(*command), running_feed(tmp_path, 1, streams=(soup,)) as feed:
+        (adapter,) = feed.adapters
+        wait_for(lambda: adapter.status().streams[1].next_source_sequence > 2_000, "all is converted")
 
 
 def test_sigterm_ends_it_in_order(tmp_path: Path) -> None:

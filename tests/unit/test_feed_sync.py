@@ -2,18 +2,28 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from penstock.convert import SourceBatch
 from penstock.feed.events import (
     HealthMeasured,
+    LaneAdvanced,
     Paused,
+    PeerSaid,
     PersistTerm,
+    Promote,
+    PublishConverted,
+    ReturnToService,
+    RoleChanged,
     SendPeer,
+    ServiceChanged,
+    SessionBegan,
     SynchronisationChanged,
     TermPersisted,
 )
 from penstock.feed.health import Health
-from penstock.feed.messages import AdapterState, ImageChunk, StreamState
+from penstock.feed.messages import AdapterState, ImageBegin, ImageChunk, ImageRequest, StreamState
 from penstock.wire import OriginFlag
 from penstock.wire.term import Term, lineage
 from unit.feed_kit import STREAM, Adapter, Table, source
@@ -165,17 +175,332 @@ def test_a_differing_state_is_set_to_the_active_adapters() -> None:
     table.wait(5)
     table.feed(25, 40)
     images = [each.message for each in table[0].of_kind(SendPeer) if isinstance(each.message, ImageChunk)]
-    assert set(_json(b"".join(each.data for each in images))) <= {"S3", "X", *_changed(11, 16)}  # not the whole state
+    assert set(msgspec.json.decode(b"".join(each.data for each in images))) <= {
+        "S3",
+        "X",
+        *_changed(11, 16),
+    }  # not the whole state
     assert backup.converter.state.units == table[0].converter.state.units
     verdicts = [each.is_synchronised for each in backup.of_kind(SynchronisationChanged)]
     assert verdicts[-2:] == [False, True]
 
 
-def _json(data: bytes) -> Any:
-    import msgspec
-
-    return msgspec.json.decode(data)
-
-
 def _changed(first: int, last: int) -> set[str]:
     return {source(n).decode().split(":")[0] for n in range(first, last + 1)}
+
+
+# Losses and sessions
+
+
+@pytest.mark.spec("SYNC-2")
+def test_a_backup_that_lost_source_messages_sends_nothing_usable_until_it_is_repaired() -> None:
+    table = started()
+    table.feed(1, 20)
+    active, backup = table[0], table[1]
+    backup.lose(21, 23)
+    assert not backup.core.is_synchronised(STREAM)
+    table.feed(21, 23, only=[0])
+    table.feed(24, 30)
+    assert max(number for _, number in backup.usable()) < active.converter.next_message_sequence - 5
+    table.wait(150)
+    table.feed(31, 60)
+    assert backup.core.is_synchronised(STREAM)
+    assert backup.converter.state.units == active.converter.state.units
+    assert_one_content_per_number(active, backup)
+
+
+@pytest.mark.spec("SYNC-8")
+def test_an_active_adapter_that_lost_source_messages_hands_over_to_a_backup_that_has_them() -> None:
+    table = started()
+    table.feed(1, 20)
+    table.feed(21, 26, only=[1])
+    table[0].lose(21, 23)
+    table.settle()
+    assert (table[0].core.role, table[1].core.role) == ("backup", "active")
+    assert Term.of(table[1].core.term) == Term(1, 0, 1, 1)
+    assert len(announcements(table[1])) == 1  # the start, which it repeated when it joined
+    table[0].take(24, 26)
+    table.wait(200)
+    table.feed(27, 60)
+    assert table[0].core.is_synchronised(STREAM)
+    assert_one_content_per_number(*table.adapters.values())
+
+
+def test_an_active_adapter_that_nobody_can_help_announces_what_is_lost_in_a_new_term() -> None:
+    table = started(1)
+    table.feed(1, 20)
+    table[0].disk_waits = True
+    table[0].lose(21, 23)
+    table.feed(24, 26)
+    assert len(table[0].usable()) == table[0].converter.next_message_sequence - 1  # held until the term is on the disk
+    assert table[0].converter.next_source_sequence == 21
+    table[0].handle(TermPersisted(int(Term(2, 0, 0, 0))))
+    assert announcements(table[0])[-1] == (
+        Term(2, 0, 0, 0),
+        b'{"reason":"source_gap","lost":[[21,23]],"session":"day 1"}',
+    )
+    assert table[0].converter.next_source_sequence == 27
+
+
+def test_a_new_session_is_announced_and_backups_follow_whoever_sees_it_first() -> None:
+    table = started()
+    table.feed(1, 20)
+    table[1].handle(SessionBegan(STREAM, "day 2", 1))
+    assert not table[1].core.is_synchronised(STREAM)
+    table[0].handle(SessionBegan(STREAM, "day 2", 1))
+    table.settle()
+    assert announcements(table[0])[-1] == (
+        Term(2, 0, 0, 0),
+        b'{"reason":"session","lost":[],"session":"day 2"}',
+    )
+    table.feed(1, 20)
+    table.wait(100)
+    assert table[1].core.is_synchronised(STREAM)
+    assert_one_content_per_number(*table.adapters.values())
+
+
+# Taking over
+
+
+@pytest.mark.spec("SYNC-8")
+def test_the_healthiest_synchronised_backup_takes_over_and_the_others_follow() -> None:
+    table = started(4)
+    table[1].handle(HealthMeasured(Health(cpu_free=0.1)))
+    table.wait(150)
+    table.feed(1, 20)
+    table.kill(0)
+    assert Term.of(table[2].core.term) == Term(1, 0, 1, 2)
+    assert [each.core.role for each in table.adapters.values()] == ["backup", "active", "backup"]
+    table.feed(21, 40)
+    assert all(each.core.is_synchronised(STREAM) for each in table.adapters.values())
+    assert not any(len(announcements(each)) > 1 for each in table.adapters.values())
+    assert_one_content_per_number(*table.adapters.values())
+
+
+@pytest.mark.spec("SYNC-8", "SYNC-9")
+def test_a_returning_adapter_joins_as_a_backup_and_gets_the_whole_state() -> None:
+    table = started()
+    table.feed(1, 50)
+    term = table[0].disk
+    table.kill(0)
+    table.feed(51, 60)
+    back = table.start(0, term=term, first=61)
+    assert (back.core.role, back.core.is_synchronised(STREAM)) == ("backup", False)
+    table.feed(61, 70)
+    table.wait(150)
+    table.feed(71, 90)
+    table.wait(150)
+    assert (back.core.role, back.core.is_synchronised(STREAM)) == ("backup", True)
+    assert back.converter.state.units == table[1].converter.state.units
+    assert_one_content_per_number(*table.adapters.values())
+
+
+@pytest.mark.spec("SYNC-8")
+@pytest.mark.parametrize("policy", ["wait", "promote"])
+def test_without_a_synchronised_backup_the_policy_decides_and_nothing_is_silent(policy: str) -> None:
+    table = started(without_synchronised=policy)
+    table.feed(1, 20)
+    table[1].lose(21, 22)
+    table.kill(0)
+    table.wait(3_000)
+    if policy == "wait":
+        assert table[1].core.role == "backup"
+        table[1].handle(Promote())
+        table.settle()
+    assert table[1].core.role == "active"
+    assert announcements(table[1])[-1] == (
+        Term(2, 1, 0, 1),
+        b'{"reason":"promotion","lost":[[21,22]],"session":"day 1"}',
+    )
+
+
+@pytest.mark.spec("SYNC-8")
+def test_a_backup_with_a_differing_state_is_passed_over() -> None:
+    table = started(3)
+    table.feed(1, 20)
+    table[1].lose(21, 21)
+    table[1].handle(HealthMeasured(Health()))
+    table[2].handle(HealthMeasured(Health(cpu_free=0.0)))
+    table.feed(22, 23, only=[1])
+    table.wait(10)
+    table.kill(0)
+    assert table.active().index == 2
+
+
+@pytest.mark.spec("SYNC-8")
+def test_two_active_adapters_after_a_partition_become_one_and_never_disagreed() -> None:
+    table = started(3)
+    table.feed(1, 20)
+    table.cut(0, 1)
+    table.cut(0, 2)
+    table.feed(21, 40)
+    assert sorted(each.core.role for each in table.adapters.values()) == ["active", "active", "backup"]
+    assert_one_content_per_number(*table.adapters.values())
+    table.connect(0, 1)
+    table.connect(0, 2)
+    assert table.active().index == 1
+    assert "steps down" in [each.why for each in table[0].of_kind(RoleChanged)]
+    table.feed(41, 60)
+    table.wait(150)
+    assert all(each.core.is_synchronised(STREAM) for each in table.adapters.values())
+    assert_one_content_per_number(*table.adapters.values())
+
+
+def test_a_backup_that_lost_only_its_channel_does_not_take_over() -> None:
+    table = started(3)
+    table.cut(0, 1)
+    table.wait(2_000)
+    assert table.active().index == 0
+
+
+# Repair
+
+
+@pytest.mark.spec("SYNC-9")
+def test_when_the_active_adapter_dies_during_an_image_the_next_one_sends_it_anew() -> None:
+    table = started(2, image_chunk_size=256, image_bytes_per_s=1_000)
+    table.feed(1, 200)
+    late = table.start(2, first=201)
+    table.feed(201, 210)
+    table.wait(20)
+    assert [each for each in late.of_kind(SendPeer) if isinstance(each.message, ImageRequest)]
+    assert not late.core.is_flowing(STREAM)
+    table.kill(0)
+    assert table.active().index == 1
+    for first in range(211, 311, 10):
+        table.feed(first, first + 9)
+        table.wait(500)
+    assert late.core.is_synchronised(STREAM)
+    assert late.converter.state.units == table[1].converter.state.units
+    assert_one_content_per_number(*table.adapters.values())
+
+
+@pytest.mark.parametrize(
+    ("held", "is_asked_again"), [({"held_messages_max": 5}, True), ({"held_messages_max": 1_000}, False)]
+)
+def test_what_comes_during_an_image_is_kept_or_another_image_is_asked_for(
+    held: dict[str, Any], is_asked_again: bool
+) -> None:
+    table = started(1, image_chunk_size=256, image_bytes_per_s=10_000, image_timeout_ms=60_000, **held)
+    table.feed(1, 200)
+    late = table.start(1, first=201)
+    table.feed(201, 220)
+    table.wait(5)
+    table.feed(221, 260)
+    table.wait(2_000)
+    table.feed(261, 300)
+    table.wait(2_000)
+    requests = [each for each in late.of_kind(SendPeer) if isinstance(each.message, ImageRequest)]
+    assert (len(requests) > 1) == is_asked_again
+    assert late.core.is_synchronised(STREAM)
+    assert_one_content_per_number(*table.adapters.values())
+
+
+# Going off-line
+
+
+@pytest.mark.spec("SYNC-6")
+@pytest.mark.parametrize(
+    ("policy", "others", "is_online"),
+    [
+        ("lowest", [0.5, 0.9], False),
+        ("lowest", [0.1, 0.9], True),
+        ("lower-than-any", [0.1, 0.9], False),
+        ("lower-than-any", [0.1, 0.2], True),
+    ],
+)
+def test_a_backup_that_cannot_synchronise_goes_off_line_if_its_health_is_low(
+    policy: str, others: list[float], is_online: bool
+) -> None:
+    table = started(4, offline=policy, unsynchronised_max=5)
+    for index, cpu_free in zip((1, 2, 3), (0.3, *others), strict=True):
+        table[index].handle(HealthMeasured(Health(cpu_free=cpu_free)))
+    table.wait(150)
+    backup = table[1]
+    backup.core._streams[STREAM].failures = 4
+    backup.converter.state.units["wrong"] = 1
+    table.feed(1, 16)
+    assert backup.core.state(table.now_ns).is_online is is_online
+    assert bool(backup.of_kind(ServiceChanged)) is not is_online
+    if is_online:
+        return
+    backup.sent.clear()
+    table.feed(17, 24)
+    assert not backup.sent
+    for index in (0, 2, 3):
+        table.kill(index)
+    table.wait(3_000)
+    assert backup.core.role == "backup"
+    backup.handle(ReturnToService())
+    table.wait(3_000)
+    assert backup.core.role == "active"
+
+
+# Drivers
+
+
+def test_a_driver_may_convert_by_itself_while_nothing_special_goes_on() -> None:
+    table = started()
+    active, backup = table[0], table[1]
+    assert active.core.is_flowing(STREAM)
+    assert backup.core.is_flowing(STREAM)
+    active.take(1, 30)
+    table.settle()
+    batch = SourceBatch.from_messages([source(n) for n in range(1, 31)], 1)
+    backup.converter.convert(batch)
+    backup.converter.state.units["wrong"] = 1
+    backup.handle(LaneAdvanced(STREAM))
+    table.settle()
+    assert backup.core.is_synchronised(STREAM)  # the checkpoints it passed were right
+    active.take(31, 40)
+    backup.converter.convert(SourceBatch.from_messages([source(n) for n in range(31, 41)], 31))
+    backup.handle(LaneAdvanced(STREAM))
+    table.settle()
+    assert not backup.core.is_synchronised(STREAM)
+    assert not backup.core.is_flowing(STREAM)
+
+
+def test_outputs_of_one_event_do_not_share_memory() -> None:
+    table = started()
+    backup = table[1]
+    backup.core._streams[STREAM].unsynchronise("for the test")
+    table.feed(1, 12, only=[0])
+    backup.take(1, 12)
+    outputs = [each for each in backup.said if isinstance(each, PublishConverted)]
+    assert len(outputs) > 1
+    assert len({payload for _, payload in backup.sent}) == len(backup.sent)
+
+
+def test_words_in_the_name_of_others_or_about_nothing_are_passed_over() -> None:
+    table = started()
+    backup, now_ns = table[1], table.now_ns
+    state = backup.core.state(now_ns)
+    term = backup.core.term
+    for event in (
+        PeerSaid(0, AdapterState(5, 2**31, True, True, True, True, 0)),
+        PeerSaid(7, state),
+        PeerSaid(0, StreamState(term, 99, "day 1", 1, 1, 0)),
+        PeerSaid(0, StreamState(term - 1, STREAM, "day 1", 1, 1, 0)),
+        PeerSaid(0, ImageChunk(STREAM, 77, 0, b"x")),
+        PeerSaid(0, ImageBegin(term, STREAM, 77, "day 1", 1, 1, 0)),
+        PeerSaid(0, ImageRequest(term, STREAM, 1, 0, b"odd")),
+    ):
+        backup.handle(event)
+        table[0].handle(event)
+    assert backup.core.is_synchronised(STREAM)
+    assert backup.core.counters["messages_skipped"] >= 4
+
+
+@pytest.mark.spec("FEED-5")
+def test_health_is_one_number_that_falls_with_every_measurement() -> None:
+    best = Health()
+    assert best.score() == 1_000
+    worse = [
+        Health(memory_free=0.5),
+        Health(cpu_free=0.5),
+        Health(errors_per_s=5),
+        Health(transmission=0.5),
+        Health(lag_ns=5_000_000),
+    ]
+    assert all(800 <= each.score() < 1_000 for each in worse)
+    assert Health(memory_free=-1, cpu_free=-1, errors_per_s=1e9, transmission=-1, lag_ns=10**15).score() == 0

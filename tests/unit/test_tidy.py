@@ -27,7 +27,7 @@ DRIVERS = {
 FEED_DRIVERS = {
     "administration.py", "datapath.py", "inputs.py", "line_driver.py", "measure.py", "peering.py", "player.py",
     "pump.py", "recorder.py", "registration.py", "service_driver.py", "serviceside.py", "soup_client.py",
-    "soup_player.py", "terms.py",
+    "soup_player.py", "terms.py", "unlined.py",
 }  # fmt: skip
 """Besides, those of penstock.feed, which is a process with many sides."""
 
@@ -47,7 +47,7 @@ ALLOWED = {
 
 LINES_MAX = {".py": 400, ".pyx": 600}
 
-ENTRY_POINTS = {"penstock.cli.main"}
+ENTRY_POINTS = {"penstock.cli.main", "penstock.demo.subscriber", "penstock.node.roles"}
 
 
 def python_files(package: str = "") -> list[Path]:

@@ -51,7 +51,8 @@ def run() -> Iterator[Result]:
         book, kills, undisturbed = _measure(Path(directory))
     at_kill = [book.longest_gap_ns(kill - HALF_NS, kill + HALF_NS) for kill in kills]
     at_rest = [book.longest_gap_ns(start, start + NS_PER_SECOND) for start in undisturbed]
-    conditions = f"{CONDITIONS}; {book.messages} messages delivered"
+    announced = len(book.discontinuities)
+    conditions = f"{CONDITIONS}; {book.messages} messages delivered, {announced} discontinuities announced"
     for metric, value in (("lost", book.lost), ("duplicated", book.duplicated)):
         yield result("failover", metric, value, "messages", against="the goal", against_value=0, conditions=conditions)
     killed, rest = statistics.median(at_kill), statistics.median(at_rest)

@@ -10,11 +10,13 @@ from rich.console import Console
 from rich.progress import Progress
 
 from penstock.base.errors import ConfigurationError, SimulationError
-from penstock.sim import JournalSummary, Summary, run_journal_seed, run_seed
+from penstock.sim import FeedSummary, JournalSummary, Summary, run_feed_seed, run_journal_seed, run_seed
 
-Scenario: TypeAlias = Literal["middleware", "journal"]
+Scenario: TypeAlias = Literal["middleware", "journal", "feed"]
+AnySummary: TypeAlias = Summary | JournalSummary | FeedSummary
 
 JOURNAL_KEPT = "every acknowledged record is there, unchanged and in order"
+FEED_KEPT = "every subscriber got each message once and in order, or was told; the adapters are together again"
 KEPT = "every message was delivered once and in order, or reported lost"
 
 COLUMNS = ("seed", "secs", "published", "delivered", "lost", "repairs", "reported", "crashes", "digest")
@@ -24,6 +26,12 @@ LEGEND = (
     "equal runs. --json has more."
 )
 
+RUNS: dict[Scenario, Callable[..., AnySummary]] = {
+    "middleware": run_seed,
+    "journal": run_journal_seed,
+    "feed": run_feed_seed,
+}
+
 
 def sim(
     seed: Annotated[int, typer.Option(help="The first seed; it decides the plant and everything that happens.")] = 1,
@@ -32,21 +40,25 @@ def sim(
     trace: Annotated[Path | None, typer.Option(help="Write every event of the run to this file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per line and seed, for programs.")] = False,
     scenario: Annotated[
-        Scenario, typer.Option(help="Publishers and receivers on a faulty network, or a journal on a faulty disk.")
+        Scenario,
+        typer.Option(
+            help="Publishers and receivers on a faulty network, a journal on a faulty disk, a feed and its adapters."
+        ),
     ] = "middleware",
 ) -> None:
     """Run a simulated plant from a seed: loss, reordering, partitions, crashes, failing disks.
 
     Checkers judge it from outside: every message delivered exactly once and in order, or reported lost; of a journal,
-    every acknowledged record there after any crash. When they object, the command prints the last events, exits with
-    status 1, and the same seed replays the same run.
+    every acknowledged record there after any crash; of a feed, one content for every number, whichever adapter sends
+    it. When they object, the command prints the last events, exits with status 1, and the same seed replays the same
+    run.
     """
     if trace is not None and seeds > 1:
         raise ConfigurationError(
             f"--trace writes the events of one run, but --seeds asks for {seeds}", hint="trace one seed at a time"
         )
     console = Console(stderr=True)
-    summaries: list[Summary | JournalSummary] = []
+    summaries: list[AnySummary] = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("simulating", total=seeds * minutes * 60)
         for number in range(seeds):
@@ -64,8 +76,8 @@ def sim(
 
 def _run(
     scenario: Scenario, seed: int, minutes: float, trace: Path | None, show: Callable[[float], None]
-) -> Summary | JournalSummary:
-    run = run_journal_seed if scenario == "journal" else run_seed
+) -> AnySummary:
+    run = RUNS[scenario]
     if trace is None:
         return run(seed, seconds=minutes * 60, progress=show)
     try:
@@ -78,19 +90,20 @@ def _run(
         raise ConfigurationError(f"cannot be written: {cause.strerror}", where=f"--trace {trace}") from None
 
 
-def _text(summaries: list[Summary | JournalSummary]) -> str:
+def _text(summaries: list[AnySummary]) -> str:
     plants = [each for each in summaries if isinstance(each, Summary)]
     if plants:
         return _one(plants[0]) if len(plants) == 1 else _several(plants)
-    return "\n".join(_journal(each) for each in summaries if isinstance(each, JournalSummary))
+    return "\n".join(_counted(each) for each in summaries if not isinstance(each, Summary))
 
 
-def _journal(summary: JournalSummary) -> str:
+def _counted(summary: JournalSummary | FeedSummary) -> str:
     """A line for everything that was counted."""
     counts = msgspec.structs.asdict(summary) | {"digest": summary.digest[:16]}
     del counts["seed"]
     lines = [f"  {name.replace('_', ' '):30} {value:>16}" for name, value in counts.items()]
-    return "\n".join([f"seed {summary.seed}: {JOURNAL_KEPT}", *lines])
+    kept = JOURNAL_KEPT if isinstance(summary, JournalSummary) else FEED_KEPT
+    return "\n".join([f"seed {summary.seed}: {kept}", *lines])
 
 
 def _one(summary: Summary) -> str:

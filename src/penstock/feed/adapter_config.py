@@ -33,11 +33,11 @@ class AddressConfig(Config, frozen=True):
 
 
 class SourceStreamConfig(Config, frozen=True):
-    """One source stream, and how it comes: over lines, from a file, or from contributors."""
+    """One source stream, and how it comes: over lines, from a SoupBinTCP server, a file, or contributors."""
 
     id: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)]
     name: Name
-    framing: Literal["moldudp64", "iextp", "file", "contribution"] = "moldudp64"
+    framing: Literal["moldudp64", "iextp", "soupbintcp", "file", "contribution"] = "moldudp64"
     lines: tuple[LineAddress, ...] = ()
     request: AddressConfig | None = None
     """Where lost messages are asked for."""
@@ -45,17 +45,24 @@ class SourceStreamConfig(Config, frozen=True):
     arbitration: LineConfig = LineConfig()
     """How the lines are made into one."""
 
+    server: AddressConfig | None = None
+    """Of framing `soupbintcp`, with who logs in and a file that has the password."""
+
+    user: str = ""
+    password_file: str = ""
     url: str = ""
     """Of framing `file`: the path of what is replayed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         is_lined = self.framing in ("moldudp64", "iextp")
-        if is_lined != bool(self.lines) or (self.framing == "file") != bool(self.url):
+        is_served = self.framing == "soupbintcp"
+        is_given = (bool(self.lines), self.server is not None, bool(self.url))
+        if is_given != (is_lined, is_served, self.framing == "file"):
             raise ConfigurationError(
                 f"framing {self.framing} does not go with what else is given",
                 where=f"stream {self.name}",
-                hint="moldudp64 and iextp have lines, file has a url, contribution has neither",
+                hint="moldudp64 and iextp have lines, soupbintcp a server, file a url, contribution none of these",
             )
 
 

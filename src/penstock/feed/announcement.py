@@ -15,9 +15,10 @@ def announcement_body(note: DiscontinuityNote) -> bytes:
     return body
 
 
-def announcement_message(announced: Announced, term: int, *, is_repeated: bool) -> OutgoingMessage:
-    """The announcement itself, or the same said again by an adapter that joined its lineage later."""
-    flags = OriginFlag.SYNCHRONISED | OriginFlag.DISCONTINUITY | (OriginFlag.IMAGE if is_repeated else 0)
+def announcement_message(announced: Announced, term: int, flags: int, *, is_repeated: bool) -> OutgoingMessage:
+    """The announcement itself, or the same said again by an adapter that joined its lineage later; `flags` are those of
+    the messages that follow."""
+    flags |= OriginFlag.DISCONTINUITY | (OriginFlag.IMAGE if is_repeated else 0)
     origin = Origin(announced.stream_id, term, 0, int(flags), announced.source_sequence, announced.message_sequence)
     extensions = encode_extensions({Extension.ORIGIN: encode_origin(origin)})
     return OutgoingMessage(DISCONTINUITY_TOPIC, announced.body, extensions=extensions)

@@ -63,7 +63,7 @@ class SynchroniserConfig(Config, frozen=True):
     """How long the next in line waits for the one before it to take over."""
 
     startup_ms: Millis = 1_000
-    """How long a starting adapter listens before it may take a role nobody has."""
+    """How long a starting adapter listens before it may take a role nobody has; long enough to reach the others."""
 
     handover_ms: Millis = 200
     """How long an active adapter that lost source messages waits for a backup that has them."""

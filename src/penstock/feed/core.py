@@ -72,21 +72,26 @@ class FeedAdapter:
         return self.synchroniser.is_flowing(stream_id)
 
     def handle(self, event: AdapterEvent, now_ns: int) -> list[AdapterInstruction]:
-        instructions: list[AdapterInstruction] = []
-        events: list[SyncEvent] = []
         match event:
             case SourceDatagram(stream_id, line, data, receive_ns):
                 said = self.arbiters[stream_id].handle(LineDatagram(line, data, receive_ns), now_ns)
-                self._sort(stream_id, said, events, instructions)
+                return self.line_said(stream_id, said, now_ns)
             case SourceDatagrams(stream_id, batch):
-                said = self.arbiters[stream_id].handle(LineDatagrams(batch), now_ns)
-                self._sort(stream_id, said, events, instructions)
+                return self.line_said(stream_id, self.arbiters[stream_id].handle(LineDatagrams(batch), now_ns), now_ns)
             case Tick():
+                instructions: list[AdapterInstruction] = []
+                events: list[SyncEvent] = []
                 for stream_id, arbiter in self.arbiters.items():
                     self._sort(stream_id, arbiter.handle(event, now_ns), events, instructions)
-                events.append(event)
+                return [*instructions, *self.synchroniser.handle_all([*events, event], now_ns)]
             case _:
-                events.append(event)
+                return [*self.synchroniser.handle(event, now_ns)]
+
+    def line_said(self, stream_id: int, said: Iterable[LineInstruction], now_ns: int) -> list[AdapterInstruction]:
+        """What a source stream's arbiter answered, where the driver asked it itself."""
+        instructions: list[AdapterInstruction] = []
+        events: list[SyncEvent] = []
+        self._sort(stream_id, said, events, instructions)
         if events:
             instructions += self.synchroniser.handle_all(events, now_ns)
         return instructions

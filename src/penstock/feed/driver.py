@@ -45,11 +45,11 @@ from penstock.feed.outbound import Outbound
 from penstock.feed.peering import Peering
 from penstock.feed.pump import ServicePump
 from penstock.feed.recorder import Recorder
-from penstock.feed.replay_input import ReplayInput
 from penstock.feed.service import ServiceIdentity, StreamService
 from penstock.feed.service_driver import SubscriberServer
 from penstock.feed.serviceside import ServiceSide
 from penstock.feed.terms import TermFile
+from penstock.feed.unlined import ReplayInput, SoupInput
 from penstock.middleware import Publisher
 from penstock.middleware.driver import claim_epoch
 from penstock.net.secret import read_secret
@@ -97,7 +97,11 @@ class LiveAdapter:
             spin=config.spin,
             cpu=config.cpu,
         )
-        self._replays = [ReplayInput(each, self._data) for each in config.streams if each.framing == "file"]
+        self._unlined: list[ReplayInput | SoupInput] = [
+            (SoupInput if each.framing == "soupbintcp" else ReplayInput)(each, self._data)
+            for each in config.streams
+            if each.framing in ("file", "soupbintcp")
+        ]
         self._administration = self._make_administration()
         self._server = self._make_server()
         self._pump = ServicePump(self._service_tap, self._server, self._counters)
@@ -130,8 +134,8 @@ class LiveAdapter:
         await self._peering.start()
         self._pump.start()
         self._data.start()
-        for replay in self._replays:
-            replay.start()
+        for source in self._unlined:
+            source.start()
         if self._administration is not None:
             self._administration.start(self._server.port)
         self._endpoint.start()
@@ -157,8 +161,8 @@ class LiveAdapter:
         if self._administration is not None:
             await self._administration.stop()
         await self._peering.close()
-        for replay in self._replays:
-            await asyncio.to_thread(replay.stop)
+        for source in self._unlined:
+            await source.stop()
         await asyncio.to_thread(self._data.stop)
         self._pump.stop()
         await self._server.close()

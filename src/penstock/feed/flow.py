@@ -14,6 +14,7 @@ from penstock.feed.events import Paused, PublishConverted, SyncInstruction
 from penstock.feed.held import HeldMessages
 from penstock.middleware.batch import Packable
 from penstock.wire import OriginFlag
+from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 
 LOST_MAX = 256
 """Lost ranges that are remembered for an announcement; the newest."""
@@ -62,6 +63,7 @@ class StreamFlow:
         self.resume_ns: int | None = None
         self._config = config
         self._start = 0
+        self._is_synchronised = False
         self._checkpoints: dict[int, Position] = {}
         self._fresh: list[Position] = []
         self._newest: Output | None = None
@@ -86,17 +88,27 @@ class StreamFlow:
 
     def stamp(self, term: int, *, is_synchronised: bool) -> None:
         self.converter.term = term
-        self.converter.flags = int(OriginFlag.SYNCHRONISED) if is_synchronised else 0
+        self._is_synchronised = is_synchronised
+        self.converter.flags = self.flags
+
+    @property
+    def flags(self) -> int:
+        """What the ORIGIN of every message says."""
+        tag = session_tag(self.session or "") << SESSION_TAG_SHIFT
+        return tag | (int(OriginFlag.SYNCHRONISED) if self._is_synchronised else 0)
 
     # Source messages
 
     def take(self, batch: SourceBatch) -> list[SyncInstruction]:
         if self.is_straight():
             return self._convert(batch)
-        gone = self.held.add(batch)
+        self.held.add(batch)
+        if self.mode is Mode.FLOWING:
+            return self.drain()
+        gone = self.held.shrink()
         if gone is not None:
             self._overflow(*gone)
-        return self.drain()
+        return []
 
     def drain(self) -> list[SyncInstruction]:
         """Convert what is held, as far as that is allowed."""
@@ -126,6 +138,7 @@ class StreamFlow:
         if self.mode is Mode.BROKEN and self.held.first is not None:
             self._note_loss(self.held.first, self.held.first + len(self.held) - 1)
         self.held.clear()
+        self.converter.flags = self.flags
         if is_new:
             self.forget_checkpoints()
             self.converter.new_session(name)

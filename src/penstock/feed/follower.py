@@ -156,7 +156,11 @@ class StreamFollower:
         if self.announced_lineage == lineage(self.term) or not self.flow.is_sending:
             return []
         self.announced_lineage = lineage(self.term)
-        return [Announce(self.flow.stream_id, announcement_message(self.announced, self.term, is_repeated=True))]
+        return [
+            Announce(
+                self.flow.stream_id, announcement_message(self.announced, self.term, self.flow.flags, is_repeated=True)
+            )
+        ]
 
     def _fail(self, why: str) -> list[SyncInstruction]:
         self.failures += 1

@@ -6,7 +6,7 @@ from penstock.convert import SourceBatch
 
 
 class HeldMessages:
-    """Bounded, and without a hole: when there is no room, or messages were lost, it begins anew behind them."""
+    """Without a hole: when messages were lost, or had to go because there is no room, it begins anew behind them."""
 
     def __init__(self, messages_max: int, bytes_max: int) -> None:
         self._messages_max = messages_max
@@ -21,12 +21,15 @@ class HeldMessages:
     def first(self) -> int | None:
         return self._messages[0][0] if self._messages else None
 
-    def add(self, batch: SourceBatch) -> tuple[int, int] | None:
-        """Keep copies; the oldest messages that had to go, if any."""
+    def add(self, batch: SourceBatch) -> None:
+        """Keep copies."""
         for index, (sequence, data) in enumerate(batch):
             if not self._messages or sequence > self._messages[-1][0]:
                 self._messages.append((sequence, data, batch.receive_ns(index)))
                 self.size += len(data)
+
+    def shrink(self) -> tuple[int, int] | None:
+        """Keep the bounds; the first and last of the messages that had to go, if any."""
         gone: list[int] = []
         while len(self._messages) > self._messages_max or self.size > self._bytes_max:
             gone.append(self._drop_oldest())

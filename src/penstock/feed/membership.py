@@ -55,7 +55,7 @@ class Membership:
         self.term = term
         self.persisted = term
         self.is_online = True
-        self.health = Health()
+        self.score = Health().score()
         self.due_ns: int | None = now_ns + config.startup_ms * NS_PER_MS
         """When elect() wants to be called."""
         self._config = config
@@ -88,7 +88,7 @@ class Membership:
             is_online=self.is_online,
             is_synchronised=is_active or all(each.is_synchronised for each in self._streams.values()),
             hears_active=is_active or self._peers.hears_active(self.term, now_ns),
-            health=self.health.score(),
+            health=self.score,
         )
 
     # Claiming a term
@@ -145,7 +145,7 @@ class Membership:
         number = flow.converter.next_message_sequence - 1
         follower.announced = Announced(self.term, flow.stream_id, number, flow.position, body)
         follower.announced_lineage = lineage(self.term)
-        message = announcement_message(follower.announced, self.term, is_repeated=False)
+        message = announcement_message(follower.announced, self.term, flow.flags, is_repeated=False)
         return [Announce(flow.stream_id, message), *flow.drain()]
 
     # Following another
@@ -227,7 +227,7 @@ class Membership:
             return []
         self.is_online, self._claim = False, None
         instructions: list[SyncInstruction] = [
-            ServiceChanged(False, f"unsynchronised {failures} times in a row, with a health of {self.health.score()}")
+            ServiceChanged(False, f"unsynchronised {failures} times in a row, with a health of {self.score}")
         ]
         for follower in self._streams.values():
             instructions += follower.abandon_repair()

@@ -128,10 +128,10 @@ class Synchroniser:
         instructions: list[SyncInstruction] = []
         for event in events:
             instructions += self._take(event, now_ns)
+        if (self.role, self.term) != (role, term):
+            instructions += self._begin_role(now_ns)
         instructions += self._work(now_ns)
         instructions += self._membership.elect(now_ns)
-        if (self.role, self.term) != (role, term):
-            instructions += self._begin_role()
         return instructions + self._tell(now_ns)
 
     def next_deadline_ns(self) -> int | None:
@@ -163,7 +163,7 @@ class Synchroniser:
             case TermPersisted(term):
                 return self._membership.persist_done(term, now_ns)
             case HealthMeasured(health):
-                self._membership.health = health
+                self._membership.score = health.score()
                 return []
             case Promote():
                 return self._membership.promote(now_ns)
@@ -189,11 +189,15 @@ class Synchroniser:
             instructions += self._membership.claim_break("source_gap")
         return instructions + self._membership.consider_leaving(now_ns)
 
-    def _begin_role(self) -> list[SyncInstruction]:
-        """Images under way were of another term; others are told all they need."""
+    def _begin_role(self, now_ns: int) -> list[SyncInstruction]:
+        """Images under way were of another term. Others hear first that there is an active adapter, lest they take
+        over, and then all they need to follow it."""
         self._handover_ns = None
         self._images.forget()
-        return self._whole_state(self._peers.indexes())
+        if self.role == "backup":
+            return []
+        state, indexes = self.state(now_ns), self._peers.indexes()
+        return [*(SendPeer(index, state) for index in indexes), *self._whole_state(indexes)]
 
     def _flow(self, stream_id: int) -> StreamFlow | None:
         follower = self._streams.get(stream_id)
@@ -221,7 +225,7 @@ class Synchroniser:
 
     def _begin_session(self, event: SessionBegan) -> list[SyncInstruction]:
         follower = self._streams[event.stream_id]
-        if self.role == "backup" or follower.flow.session is None:
+        if self.role == "backup":
             return follower.begin_session(event.name, event.first)
         if follower.flow.session == event.name:
             return []

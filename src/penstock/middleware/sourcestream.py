@@ -26,7 +26,7 @@ from penstock.middleware._merge import BranchCursor, SourceCursor
 from penstock.middleware.config import MergerConfig
 from penstock.middleware.events import Discontinuity, MergeGap, StreamKey
 from penstock.wire import Origin, OriginFlag, PacketMessage
-from penstock.wire.term import lineage
+from penstock.wire.term import SESSION_TAG_SHIFT, lineage
 
 SYNCHRONISED = int(OriginFlag.SYNCHRONISED)
 DISCONTINUITY = int(OriginFlag.DISCONTINUITY)
@@ -91,7 +91,7 @@ class SourceStream(SourceCursor):
         self.begun_after = 0
         """Since it was met, or since its last discontinuity, every message after this number was looked for."""
         self.branches: dict[StreamKey, BranchCursor] = {}
-        self._session = ""
+        self._session_tag = 0  # the same for all messages of a lineage
         self._held: dict[int, Early] = {}
         self._order: list[int] = []  # the held numbers as a heap
         self._waiting: list[Early] = []  # of higher terms, in the order they came
@@ -149,7 +149,6 @@ class SourceStream(SourceCursor):
         origin = early.origin
         if not self.is_started:
             if origin.flags & IMAGE:
-                self._session = DiscontinuityNote.decode(early.message.payload).session
                 return
             if early.is_discontinuity:
                 yield self._adopt_announced(early)
@@ -200,6 +199,9 @@ class SourceStream(SourceCursor):
         origin = early.origin
         self.number = origin.message_sequence
         position = (origin.source_sequence, origin.message_index)
+        tag = origin.flags >> SESSION_TAG_SHIFT
+        if tag != self._session_tag:
+            self.has_position, self._session_tag = False, tag
         if self.has_position and position <= (self.source_sequence, self.message_index):
             self._drop(Cause.DUPLICATE)  # it went out under another number
             return
@@ -291,10 +293,6 @@ class SourceStream(SourceCursor):
     def _adopt_announced(self, early: Early) -> Discontinuity:
         origin = early.origin
         note = DiscontinuityNote.decode(early.message.payload)
-        is_same_session = note.session == self._session if self._session else note.reason != "start"
-        if note.reason == "session" or not is_same_session:
-            self.has_position = False
-        self._session = note.session or self._session
         self._begin(origin.term, origin.message_sequence)
         self._counters.add("discontinuities", cause=note.reason if note.reason in REASONS else "unknown")
         return Discontinuity(

@@ -9,6 +9,7 @@ Nothing in production imports this package; tests of yours may. Read world.py fi
 
 from penstock.sim.checkers import Checker
 from penstock.sim.disk import Disk, DiskFaults
+from penstock.sim.feed import FeedPlant, FeedPlantOptions, FeedSummary, run_feed_seed
 from penstock.sim.journal import JournalPlant, JournalSummary, run_journal_seed
 from penstock.sim.network import LinkFaults, Network
 from penstock.sim.node import Node
@@ -20,6 +21,9 @@ __all__ = [
     "Checker",
     "Disk",
     "DiskFaults",
+    "FeedPlant",
+    "FeedPlantOptions",
+    "FeedSummary",
     "JournalPlant",
     "JournalSummary",
     "LinkFaults",
@@ -30,6 +34,7 @@ __all__ = [
     "SeededRandomness",
     "Summary",
     "World",
+    "run_feed_seed",
     "run_journal_seed",
     "run_seed",
 ]

@@ -14,10 +14,14 @@ on seamlessly keeps both and counts the takeover. No term is claimed twice, beca
   goes unannounced.
 
 0 is no term.
+
+Besides its term, every message carries a tag of its source's session in the higher bits of its ORIGIN flags: places in
+the source are compared within a session only.
 """
 
 from typing import NamedTuple
 
+from penstock.base.crc32c import crc32c
 from penstock.base.errors import LimitError
 
 ADAPTERS_MAX = 16
@@ -28,6 +32,11 @@ TAKEOVERS_MAX = 64
 
 GENERATION_MAX = 2**18 - 1
 LINEAGE_SHIFT = 10
+
+SESSION_TAG_SHIFT = 3
+"""The ORIGIN flags from this bit on are the session's tag."""
+
+SESSION_TAG_MAX = 2**13 - 1
 
 
 class Term(NamedTuple):
@@ -71,3 +80,8 @@ def term_after_takeover(term: int, index: int) -> int | None:
     if not known.generation or known.takeover + 1 >= TAKEOVERS_MAX:
         return None
     return int(Term(known.generation, known.breaker, known.takeover + 1, index))
+
+
+def session_tag(session: str) -> int:
+    """From 1; different names have different tags, as far as 13 bits can tell. 0 is no session."""
+    return 1 + crc32c(session.encode()) % SESSION_TAG_MAX if session else 0

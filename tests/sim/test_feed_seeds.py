@@ -1,0 +1,185 @@
+"""A feed under every fault of adapters, disks, lines and networks, and checkers that do notice."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.base.errors import SimulationError
+from penstock.feed.follower import StreamFollower
+from penstock.feed.membership import Membership
+from penstock.feed.repair import ImageSender
+from penstock.feed.sync import Synchroniser
+from penstock.middleware.sourcestream import SourceStream
+from penstock.sim import FeedPlant, FeedPlantOptions, World, run_feed_seed
+from penstock.sim.feednodes import AdapterNode
+from penstock.wire.term import Term
+from sim.toy_market import ToyMarket
+
+SEEDS = 200
+SEEDS_PER_TEST = 10
+SOAK_SEEDS = 4_000
+
+
+def run_seeds(seeds: range, seconds: float = 0.8) -> None:
+    for seed in seeds:
+        run_feed_seed(seed, seconds=seconds)
+
+
+@pytest.mark.spec("SYNC-2", "SYNC-7", "SYNC-8", "SYNC-9")
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
+def test_one_content_per_number_each_message_once_and_never_two_unfenced_actives(first: int) -> None:
+    run_seeds(range(first, first + SEEDS_PER_TEST))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(SEEDS, SOAK_SEEDS, 50))
+def test_many_more_seeds(first: int) -> None:
+    run_seeds(range(first, first + 50), seconds=4)
+
+
+def test_a_seed_replays_exactly() -> None:
+    assert run_feed_seed(5, seconds=0.5) == run_feed_seed(5, seconds=0.5)
+    assert run_feed_seed(5, seconds=0.5).digest != run_feed_seed(6, seconds=0.5).digest
+
+
+def test_the_seeds_reach_every_kind_of_trouble() -> None:
+    summaries = [run_feed_seed(seed, seconds=1.0) for seed in range(12)]
+    for name in ("crashes", "takeovers", "discontinuities"):
+        assert sum(getattr(each, name) for each in summaries) > len(summaries), name
+    assert {each.is_mild for each in summaries} == {True, False}
+
+
+def test_a_quiet_feed_has_one_active_adapter_and_loses_nothing() -> None:
+    plant = FeedPlant(World(7), FeedPlantOptions())
+    plant.start()
+    plant.run(1_000_000_000)
+    plant.finish()
+    summary = plant.summary()
+    assert (summary.takeovers, summary.gaps_reported) == (1, 0)
+    assert summary.messages_delivered > 500
+
+
+# Each of these breaks one promise in the product; a checker must see it from outside.
+
+
+def believe_any_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backup compares numbers only."""
+    original = StreamFollower._judge
+
+    def broken(self: StreamFollower, state: Any, mine: Any, now_ns: int) -> list[Any]:
+        return original(self, msgspec.structs.replace(state, digest=mine.digest), mine, now_ns)
+
+    monkeypatch.setattr(StreamFollower, "_judge", broken)
+
+
+def stay_synchronised_over_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StreamFollower, "lose", lambda self, first, last: self.flow.lose(first, last) or [])
+
+
+def go_on_over_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An active adapter keeps its term when source messages are missing."""
+
+    def broken(self: Synchroniser, event: Any, now_ns: int) -> list[Any]:
+        return self._streams[event.stream_id].flow.lose(event.first, event.last) or []
+
+    monkeypatch.setattr(Synchroniser, "_break", broken)
+
+
+def use_a_term_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Membership.claim_break
+
+    def broken(self: Membership, reason: Any) -> list[Any]:
+        said = original(self, reason)
+        return said + (self.persist_done(self._claim.term, 0) if self._claim else [])
+
+    monkeypatch.setattr(Membership, "claim_break", broken)
+
+
+def never_step_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Membership.follow
+    monkeypatch.setattr(Membership, "follow", lambda self, term: [] if self.role == "active" else original(self, term))
+
+
+def share_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every adapter claims terms in the name of the first."""
+    import penstock.feed.membership as membership
+
+    for name in ("term_after_break", "term_after_takeover"):
+        original = getattr(membership, name)
+        monkeypatch.setattr(membership, name, lambda term, index, original=original: original(term, 0))
+
+
+def forget_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that keeps nothing."""
+    monkeypatch.setattr(AdapterNode, "durable_term", lambda self: 0)
+
+
+def announce_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Breaks are taken for seamless takeovers."""
+    import penstock.feed.membership as membership
+
+    def broken(term: int, index: int) -> int:
+        known = Term.of(term)
+        return int(Term(max(1, known.generation), known.breaker, known.takeover + 1, index))
+
+    monkeypatch.setattr(membership, "term_after_break", broken)
+
+
+def send_no_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ImageSender, "ask", lambda self, peer, request, now_ns: [])
+
+
+def never_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Membership, "_claim_in_turn", lambda self, others, now_ns: [])
+
+
+def deliver_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = SourceStream._release
+
+    def broken(self: SourceStream, early: Any) -> Any:
+        for outcome in original(self, early):
+            yield outcome
+            if early.origin.message_sequence % 20 == 0:
+                yield outcome
+
+    monkeypatch.setattr(SourceStream, "_release", broken)
+
+
+def skip_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = SourceStream._release
+
+    def broken(self: SourceStream, early: Any) -> Any:
+        outcomes = list(original(self, early))
+        yield from outcomes if early.origin.message_sequence % 20 else []
+
+    monkeypatch.setattr(SourceStream, "_release", broken)
+
+
+@pytest.mark.parametrize(
+    "sabotage",
+    [
+        believe_any_state,
+        stay_synchronised_over_a_loss,
+        go_on_over_a_loss,
+        use_a_term_at_once,
+        never_step_down,
+        share_terms,
+        forget_terms,
+        announce_nothing,
+        send_no_images,
+        never_take_over,
+        deliver_twice,
+        skip_silently,
+    ],
+)
+def test_the_checkers_notice(sabotage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sabotage(monkeypatch)
+    with pytest.raises(SimulationError) as caught:
+        run_seeds(range(40))
+    assert "Checker" in caught.value.what
+    assert "penstock sim --scenario feed --seed" in caught.value.hint
+
+
+def test_the_simulator_takes_other_markets() -> None:
+    assert run_feed_seed(3, seconds=0.5, market=ToyMarket(3)).messages_delivered > 0

@@ -1,0 +1,60 @@
+"""Terms: their order is what keeps two numberings apart."""
+
+import itertools
+
+import pytest
+
+from penstock.base.errors import LimitError
+from penstock.wire.term import (
+    GENERATION_MAX,
+    SESSION_TAG_MAX,
+    SESSION_TAG_SHIFT,
+    TAKEOVERS_MAX,
+    Term,
+    lineage,
+    session_tag,
+    term_after_break,
+    term_after_takeover,
+)
+
+
+def test_the_parts_lie_where_the_drawing_says() -> None:
+    assert int(Term(1, 0, 0, 0)) == 0x4000
+    assert int(Term(0, 1, 0, 0)) == 0x400
+    assert int(Term(0, 0, 1, 0)) == 0x10
+    assert int(Term(GENERATION_MAX, 15, TAKEOVERS_MAX - 1, 15)) == 2**32 - 1
+    assert Term.of(0x12345678) == Term(0x48D1, 5, 0x27, 8)
+    assert int(Term.of(0x12345678)) == 0x12345678
+    assert str(Term(3, 0, 2, 1)) == "3.0.2.1"
+
+
+def test_every_claim_is_higher_and_no_two_adapters_claim_the_same() -> None:
+    known = int(Term(5, 2, 7, 3))
+    claims = [claim(known, index) for claim in (term_after_break, term_after_takeover) for index in range(16)]
+    assert len(set(claims)) == len(claims)
+    assert min(claims) > known
+
+
+def test_a_discontinuity_is_higher_than_any_takeover_that_does_not_know_of_it() -> None:
+    known = int(Term(5, 2, 7, 3))
+    taken = known
+    for index in itertools.islice(itertools.cycle(range(16)), 50):
+        taken = term_after_takeover(taken, index) or 0
+        assert lineage(taken) == lineage(known)
+        assert taken < term_after_break(known, 0)
+    assert lineage(term_after_break(known, 0)) != lineage(term_after_break(known, 1))
+
+
+def test_there_is_an_end_to_takeovers_and_to_terms() -> None:
+    assert term_after_takeover(int(Term(5, 2, TAKEOVERS_MAX - 1, 3)), 1) is None
+    assert term_after_takeover(0, 1) is None
+    with pytest.raises(LimitError):
+        term_after_break(int(Term(GENERATION_MAX, 0, 0, 0)), 1)
+
+
+def test_a_session_tag_fits_the_flags() -> None:
+    tags = [session_tag(f"2024010{n}") for n in range(9)]
+    assert len(set(tags)) == len(tags)
+    assert all(1 <= tag <= SESSION_TAG_MAX for tag in tags)
+    assert SESSION_TAG_MAX << SESSION_TAG_SHIFT <= 0xFFFF
+    assert session_tag("") == 0
