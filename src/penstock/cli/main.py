@@ -9,7 +9,7 @@ from rich.console import Console
 
 import penstock
 from penstock.base import PenstockError, log
-from penstock.cli import adapter, admin, bench, capture, clock, demo, feed, journal, model, pub, sim, sub, up
+from penstock.cli import adapter, admin, bench, capture, clock, convert, demo, feed, journal, model, pub, sim, sub, up
 
 LogStyle: TypeAlias = Literal["text", "json"]
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
@@ -50,6 +50,7 @@ app.command("sim")(sim.sim)
 app.command("bench")(bench.bench)
 app.add_typer(admin.app, name="admin")
 app.add_typer(model.app, name="model")
+app.add_typer(convert.app, name="convert")
 app.add_typer(clock.app, name="clock")
 app.add_typer(journal.app, name="journal")
 app.add_typer(feed.app, name="feed")

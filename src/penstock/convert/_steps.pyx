@@ -56,7 +56,9 @@ cdef int run_steps(Frame *frame, const Op *ops, uint32_t start, uint32_t end) no
         op = &ops[at]
         code = op.code
         at += 1
-        if code == CODE_STORE:
+        if code == CODE_STORE_WORD:
+            memcpy(frame.record + op.offset, &frame.registers[op.a], 8)
+        elif code == CODE_STORE:
             store(frame.record + op.offset, frame.registers[op.a], op.size)
         elif code == CODE_STORE_OPTIONAL:
             store(
