@@ -89,9 +89,9 @@ def test_bench_lists_and_refuses_unknown_names() -> None:
     names = [json.loads(line)["name"] for line in run("bench", "--list", "--json").stdout.splitlines()]
     assert names == list(BENCHES)
     assert "error [config]: no bench is called 'modle' (did you mean 'model'?" in run("bench", "modle").stderr
-    wrong = run("bench", "speed")
+    wrong = run("bench", "zzz")
     assert wrong.returncode == 1
-    assert f"no bench is called 'speed' (there are: {', '.join(BENCHES)})" in wrong.stderr
+    assert f"no bench is called 'zzz' (there are: {', '.join(BENCHES)})" in wrong.stderr
 
 
 def test_bench_writes_one_json_object_per_line() -> None:

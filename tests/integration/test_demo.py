@@ -1,26 +1,27 @@
-"""`penstock demo`: real processes, and their end in every way there is."""
+"""`penstock demo` and `penstock up`: whole plants of real processes, and their end in every way there is."""
 
 import contextlib
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
-import urllib.request
+from pathlib import Path
 
 import pytest
 
 from integration.command_kit import COMMAND, PATIENCE_SECONDS, Running, is_alive, kill, running
-from penstock.middleware import PublisherConfig
-from penstock.middleware.driver import MulticastPublisher
-from penstock.net.udp import free_channel
+from penstock.demo.layout import write_layout
+from penstock.demo.reports import DemoOptions
 from waiting import wait_until
 
-RATE = ("--rate", "3000")
+QUICK = ("--rate", "2000", "--symbols", "50")
+PROCESSES = 6  # an administration server, two adapters, two subscribers, the exchange
 
 
-def published(command: Running) -> int:
-    found = re.search(r"([\d,]+) messages published", command.out)
+def made(command: Running) -> int:
+    found = re.search(r"the adapters made ([\d,]+) application messages", command.out)
     assert found, command.out + command.err
     return number(found[1])
 
@@ -33,107 +34,56 @@ def number(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-def test_every_subscriber_gets_everything() -> None:
-    with running("demo", "--seconds", "2", *RATE) as demo:
-        assert demo.end() == 0, demo.err
-        assert published(demo) > 0
-        assert delivered(demo) == [published(demo)] * 2
-        assert demo.out.count("(every message); 0 packets lost") == 2
-        assert "from the intended send time" in demo.out
-        assert demo.err == ""
+@pytest.mark.spec("SYNC-7", "SYNC-8")
+def test_the_active_adapter_is_killed_and_nobody_misses_anything() -> None:
+    with running("demo", "--seconds", "4", "--kill-active", "--loss", "0.05", *QUICK) as demo:
+        assert demo.end() == 0, demo.out + demo.err
+        assert "kill -9 of the active adapter, adapter-a" in demo.out
+        assert "adapter-b took over" in demo.out
+        assert delivered(demo) == [made(demo)] * 2
+        assert made(demo) > 0
+        assert demo.out.count("(every message, once)") == 2
+        assert len(re.findall(r"[1-9][\d,]* copies from the other adapter suppressed", demo.out)) == 2
+        assert len(re.findall(r"longest gap between two deliveries [\d,.]+ ms around the kill", demo.out)) == 2
 
 
-def test_discarded_datagrams_are_repaired() -> None:
-    with running("demo", "--seconds", "2", "--loss", "0.05", "--rate", "1000") as demo:
-        assert demo.end() == 0, demo.err
-        assert delivered(demo) == [published(demo)] * 2
-        assert len(re.findall(r"[1-9]\d* datagrams discarded on purpose", demo.out)) == 2
-        assert len(re.findall(r"[1-9][\d,]* NACKs sent, [1-9][\d,]* packets repaired; 0 packets lost", demo.out)) == 2
-
-
-def test_a_stranger_on_the_channel_does_not_end_it() -> None:
-    channel = free_channel()
-    with running("demo", "--channel", str(channel), *RATE) as demo:
-        wait_until(lambda: re.search(r"subscriber-1 +[1-9]|subscriber-1: [1-9]|delivered", demo.out), "the first line")
-        with MulticastPublisher(channel, config=PublisherConfig(linger_ms=1)) as stranger:
-            stranger.publish("a.stranger", b"says hello, and goodbye")
-        seen = len(demo.out.splitlines())
-        wait_until(lambda: len(demo.out.splitlines()) >= seen + 2, "two more lines")
-        assert demo.interrupt() == 0, demo.err
-        assert published(demo) > 0
-        assert all(each >= published(demo) for each in delivered(demo))
-
-
-def test_ctrl_c_ends_it_cleanly_and_metrics_are_served_meanwhile() -> None:
-    with running("demo", "--metrics-port", "0", *RATE) as demo:
-        demo.wait_for_output("url=http")
-        found = re.search(r"url=(http://127\.0\.0\.1:\d+)", demo.err)
-        assert found
-        url = found[1]
-        wait_until(lambda: re.search(r"\npenstock_packets_sent_total{.*} [1-9]", fetch(f"{url}/metrics")), "metrics")
-        assert '"is_healthy":true' in fetch(f"{url}/health")
+def test_ctrl_c_ends_it_cleanly_and_leaves_nothing() -> None:
+    before = set(Path("/tmp").glob("penstock-demo-*"))
+    with running("demo", *QUICK) as demo:
+        demo.wait_for_output("exchange 2,")  # it says how far it is every second
         children = demo.children()
-        assert len(children) == 3
+        assert len(children) == PROCESSES
         assert demo.interrupt() == 0, demo.err
-        assert delivered(demo) == [published(demo)] * 2
+        assert delivered(demo) == [made(demo)] * 2
         assert not any(map(is_alive, children))
         assert "Traceback" not in demo.err
-
-
-def fetch(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=30) as answer:
-        return answer.read().decode()
+    assert set(Path("/tmp").glob("penstock-demo-*")) <= before
 
 
 def test_ctrl_c_while_it_starts_leaves_nothing() -> None:
     with running("demo") as demo:
-        wait_until(lambda: len(demo.children()) == 3, "the processes")
+        wait_until(lambda: len(demo.children()) >= 2, "the first processes")
         children = demo.children()
         assert demo.interrupt() == 0, demo.err
         wait_until(lambda: not any(map(is_alive, children)), "the end of all processes")
         assert "Traceback" not in demo.err
 
 
-@pytest.mark.parametrize(("index", "name"), [(0, "subscriber-1"), (2, "publisher")])
-def test_a_process_that_dies_is_noticed(index: int, name: str) -> None:
-    with running("demo", "--seconds", "4", *RATE) as demo:
-        demo.wait_for_output("published")  # the first line about a plant at work
-        children = demo.children()
-        kill(children[index])
+def test_a_subscriber_that_dies_is_noticed() -> None:
+    with running("demo", "--seconds", "5", *QUICK) as demo:
+        demo.wait_for_output("subscriber-2")  # the first line about a plant at work
+        kill(demo.children()[3])
         assert demo.end() == 1
-        assert f"{name} was killed by SIGKILL" in demo.err
-        assert not any(map(is_alive, children))
-        if index == 0:
-            assert delivered(demo)[1] == published(demo)
+        assert "subscriber-1 was killed by SIGKILL" in demo.err
+        assert delivered(demo)[1] == made(demo)
 
 
 def test_nothing_outlives_a_supervisor_that_is_killed() -> None:
-    with running("demo", *RATE) as demo:
-        demo.wait_for_output("published")
+    with running("demo", *QUICK) as demo:
+        wait_until(lambda: len(demo.children()) == PROCESSES, "all processes")
         children = demo.children()
-        assert len(children) == 3
         kill(demo.pid)
         wait_until(lambda: not any(map(is_alive, children)), "the end of all processes")
-
-
-def test_two_demos_do_not_hear_each_other() -> None:
-    options = ("demo", "--seconds", "1", "--subscribers", "1", *RATE)
-    with running(*options) as first, running(*options) as second:
-        for demo in (first, second):
-            assert demo.end() == 0, demo.err
-            assert delivered(demo) == [published(demo)]
-
-
-def test_others_can_listen_to_the_channel() -> None:
-    channel = str(free_channel())
-    with running("sub", channel, "md.demo.>", "--json") as sub:
-        sub.wait_for_output("listening")
-        with running("demo", "--seconds", "1", "--subscribers", "1", "--channel", channel, *RATE) as demo:
-            assert demo.end() == 0, demo.err
-            total = published(demo)
-        sub.wait_for_output('"cause":"goodbye"')
-        assert sub.interrupt() == 0
-        assert f"{total:,} of {total:,} messages shown" in sub.err
 
 
 def test_a_terminal_shows_a_table_and_its_ctrl_c_is_for_the_supervisor() -> None:
@@ -141,7 +91,7 @@ def test_a_terminal_shows_a_table_and_its_ctrl_c_is_for_the_supervisor() -> None
     master, slave = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "140", "LINES": "40"}
     on_terminal = "import os, sys; os.login_tty(int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
-    command = [sys.executable, "-c", on_terminal, str(slave), *COMMAND, "demo", *RATE]
+    command = [sys.executable, "-c", on_terminal, str(slave), *COMMAND, "demo", *QUICK]
     process = subprocess.Popen(command, pass_fds=[slave], env=environment)
     os.close(slave)
     output = b""
@@ -158,7 +108,30 @@ def test_a_terminal_shows_a_table_and_its_ctrl_c_is_for_the_supervisor() -> None
         process.wait()
         os.close(master)
     text = output.decode()
-    for column in ("process", "msgs/s", "p50", "p99.9", "repairs", "lost"):
+    for column in ("process", "role", "msgs/s", "p50", "p99.9", "copies", "lost"):
         assert column in text
-    assert text.count("(every message); 0 packets lost") == 2
+    assert text.count("(every message, once)") == 2
     assert "Traceback" not in text
+
+
+def test_a_plant_runs_from_its_document_and_a_dead_adapter_is_started_again(tmp_path: Path) -> None:
+    layout = write_layout(tmp_path, DemoOptions(rate=1_000, subscribers=1, symbols=20))
+    with running("up", "--check", str(layout.plant)) as check:
+        assert check.end() == 0, check.err
+        assert "adapter-b: adapter" in check.out
+    with running("up", str(layout.plant)) as up:
+        up.wait_for_output("adapter-b: backup, synchronised")
+        (credentials,) = layout.credentials
+        with running("sub", "--connect", layout.url, "--credentials", str(credentials), "md.us.eq.>", "--json") as sub:
+            sub.wait_for_output('"topic":"md.us.eq.')
+            kill(up.children()[1])
+            up.wait_for_output("adapter-b: active")
+            up.wait_for_output("adapter-a: backup, synchronised")
+            seen = sub.out.count("\n")
+            wait_until(lambda: sub.out.count("\n") > seen, "messages after the kill")
+            assert sub.interrupt() == 0, sub.err
+        children = up.children()
+        up.process.send_signal(signal.SIGINT)
+        up.end()
+        assert not any(map(is_alive, children))
+        assert "Traceback" not in up.err

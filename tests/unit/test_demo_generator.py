@@ -4,8 +4,8 @@ import numpy
 import pytest
 
 from penstock.base.errors import LocalProtocolError
-from penstock.demo import Schedule, TickGenerator
-from penstock.demo.generator import BLOCK_SIZE, PRICE_TICKS_MAX, PRICE_TICKS_MIN, QUOTE, TICK
+from penstock.demo.generator import BLOCK_SIZE, PRICE_TICKS_MAX, PRICE_TICKS_MIN, QUOTE, TICK, TickGenerator
+from penstock.demo.schedule import Schedule
 from penstock.middleware import OutgoingBatch
 
 

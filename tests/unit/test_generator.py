@@ -88,3 +88,21 @@ def test_symbols_are_unique_and_the_first_are_well_known() -> None:
 def test_values_that_make_no_market_are_refused(values: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError):
         GeneratorConfig(**values)
+
+
+def judge(messages: list[bytes]) -> None:
+    market = Market()
+    for message in messages:
+        market.take(message)
+
+
+@pytest.mark.parametrize("kind", list("AEDUXB"))
+def test_the_judge_of_these_tests_notices_what_is_wrong(kind: str) -> None:
+    whole = list(messages_of(day(seed=1, symbols=3, messages=2_000)))
+    at = next(number for number, message in enumerate(whole) if message[:1] == kind.encode())
+    judge(whole)
+    with pytest.raises((AssertionError, KeyError)):
+        judge([*whole[: at + 1], *whole[at:]])  # twice
+    if kind in "AU":
+        with pytest.raises((AssertionError, KeyError)):
+            judge([*whole[:at], *whole[at + 1 :]])  # never

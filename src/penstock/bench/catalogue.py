@@ -22,7 +22,7 @@ BENCHES = {
     for bench in (
         Bench("codec", "packets encoded and decoded in batches, beside a bare copy of the same bytes"),
         Bench("failover", "kill -9 of the active of two adapters, beside undisturbed seconds"),
-        Bench("feed", "a feed adapter, from a datagram in to the packets out"),
+        Bench("feed", "source messages converted, and a feed adapter from a datagram in to the packets out"),
         Bench("journal", "records appended and on the disk, beside bare writes and fdatasyncs"),
         Bench("match", "topics matched against a million interests, beside bare random memory accesses"),
         Bench("model", "a field read from Python, beside struct.unpack_from"),

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from penstock.bench import adapter_latency
+from penstock.bench import adapter_latency, conversion
 from penstock.bench.harness import Result
 
 
 def run() -> Iterator[Result]:
+    yield from conversion.run()
     yield from adapter_latency.run()

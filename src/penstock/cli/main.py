@@ -9,7 +9,7 @@ from rich.console import Console
 
 import penstock
 from penstock.base import PenstockError, log
-from penstock.cli import adapter, admin, bench, capture, clock, demo, feed, journal, model, pub, sim, sub
+from penstock.cli import adapter, admin, bench, capture, clock, convert, demo, feed, journal, model, pub, sim, sub, up
 
 LogStyle: TypeAlias = Literal["text", "json"]
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
@@ -18,13 +18,16 @@ HELP = """Penstock distributes market data: fast on a host, without a broker on 
 
 \b
 Start here:
-  penstock demo                         ticks from a publisher to its subscribers, measured
+  penstock demo --kill-active           a whole plant, measured; its active adapter is killed, nobody notices
+  penstock up PLANT.TOML                run the plant that a document describes
   penstock sub                          show what flows on a channel; pub and capture feed and keep it
   penstock model show quote             what a message looks like, byte by byte
   penstock sim --seed 7 --minutes 1     torture the protocols; the seed replays exactly
   penstock bench --list                 what can be measured here
   penstock journal ls PATH              what a journal holds; also cat, verify, serve
-  penstock feed play --generate         an exchange of our own: lines A and B; also generate, info
+  penstock feed play LINE-A LINE-B      an exchange of our own; also generate, info
+  penstock convert check itch           what a converter table does, and where it is wrong
+  penstock admin --help                 who may see what: policy, credentials, the administration server
   penstock clock check HOST:PORT        how far another host's clock is from this one
 """
 
@@ -37,6 +40,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(demo.demo)
+app.command("up")(up.up)
+app.command("node")(up.node)
 app.command("pub")(pub.pub)
 app.command("sub")(sub.sub)
 app.command("capture")(capture.capture)
@@ -45,6 +50,7 @@ app.command("sim")(sim.sim)
 app.command("bench")(bench.bench)
 app.add_typer(admin.app, name="admin")
 app.add_typer(model.app, name="model")
+app.add_typer(convert.app, name="convert")
 app.add_typer(clock.app, name="clock")
 app.add_typer(journal.app, name="journal")
 app.add_typer(feed.app, name="feed")

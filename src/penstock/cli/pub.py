@@ -14,7 +14,8 @@ from penstock.cli.channel import CHANNEL, INTERFACE, ChannelArgument, InterfaceO
 from penstock.cli.interrupt import Interrupt, interruptible
 from penstock.cli.lines import numbered_lines
 from penstock.cli.model import find_model
-from penstock.demo import Schedule, TickGenerator
+from penstock.demo.generator import TickGenerator
+from penstock.demo.schedule import Schedule
 from penstock.middleware.driver import MulticastPublisher
 from penstock.model import MessageModel
 from penstock.net.udp import Channel

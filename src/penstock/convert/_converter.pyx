@@ -5,6 +5,7 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+from penstock.convert._ahead cimport AHEAD, look_ahead
 from penstock.convert._converted cimport Converted
 from penstock.convert._directory cimport Directory
 from penstock.convert._frame cimport Frame
@@ -269,6 +270,8 @@ cdef Stop run_batch(ConverterKernel self, SourceBatch batch, Py_ssize_t *at) noe
             self.repeated += 1
             at[0] += 1
             continue
+        if self.program.looks_ahead and at[0] % AHEAD == 0 and batch.count > 1:
+            look_ahead(self.program, frame.state, batch, at[0])
         convert_message(self, batch.data, row)
         at[0] += 1
         self.next_source = row.sequence + 1

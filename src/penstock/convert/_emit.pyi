@@ -1,1 +1,1 @@
-"""Compiled only: see _emit.pxd."""
+# Everything in it is for compiled callers; _emit.pxd declares it.

@@ -67,7 +67,8 @@ cpdef enum: # Code
     CODE_LIMITS
     CODE_PHASE
     CODE_EMIT               # begin output `x`
-    CODE_STORE              # register a into `size` bytes at `offset` of the record
+    CODE_STORE_WORD         # register a into 8 bytes at `offset` of the record
+    CODE_STORE              # register a into `size` bytes at `offset`
     CODE_STORE_OPTIONAL     # the same, x if it is missing
     CODE_STORE_TEXT         # text a into `size` bytes at `offset`, the rest zeros
     CODE_STORE_SYMBOL       # the instrument's symbol at `offset`
@@ -163,6 +164,12 @@ cdef struct Op:
     int64_t y
 
 
+cdef struct KeyPlace: # where a number that tells an order or an instrument lies; a size of 0: nowhere
+    uint32_t offset
+    uint32_t size
+    bint is_big
+
+
 cdef struct Route: # the program of one message type
     uint32_t values # where its operations are: those on registers, then the steps, which end where the next begins
     uint32_t steps
@@ -170,6 +177,8 @@ cdef struct Route: # the program of one message type
     uint32_t size_min
     uint32_t size_max
     uint32_t columns
+    KeyPlace order          # for looking ahead
+    KeyPlace instrument
 
 
 cdef struct Map: # sorted by key; `bytes` is the same for keys of one byte, with MISSING for what is not in it
@@ -212,6 +221,7 @@ cdef class Program:
     cdef uint32_t image_end
     cdef uint32_t emitted_size_max # bytes of outputs, and outputs, that one source message can give
     cdef uint32_t emitted_max
+    cdef bint looks_ahead   # types are one byte, so that a look at a message is cheap
     cdef bint forwards      # some message brings its topic itself
     cdef readonly tuple functions
     cdef list _kept

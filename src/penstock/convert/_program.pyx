@@ -51,6 +51,7 @@ cdef class Program:
         put_outputs(self, outputs)
         put_maps(self, maps)
         measure(self)
+        find_keys(self)
 
     def __dealloc__(self):
         cdef int index
@@ -163,6 +164,32 @@ cdef int measure(Program self) except -1:
     self.emitted_size_max = max(self.emitted_size_max, size)
     self.emitted_max = max(self.emitted_max, count)
     self.emitted_max = max(self.emitted_max, 1)
+    return 0
+
+
+cdef int find_keys(Program self) except -1:
+    """Where in each message its order and its instrument are told."""
+    cdef uint32_t at
+    cdef uint8_t code
+    cdef int index
+    self.looks_ahead = not self.is_csv and self.type_at >= 0 and self.type_size == 1
+    for index in range(self.route_count):
+        for at in range(self.routes[index].steps, self.routes[index].end):
+            code = self.ops[at].code
+            if code == CODE_INSTRUMENT:
+                put_key_place(self, index, self.ops[at].a, &self.routes[index].instrument)
+            elif CODE_ORDER_ADD <= code <= CODE_ORDER_REPLACE:
+                put_key_place(self, index, self.ops[at].a, &self.routes[index].order)
+    return 0
+
+
+cdef int put_key_place(Program self, int index, uint8_t register, KeyPlace *place) except -1:
+    cdef uint32_t at
+    for at in range(self.routes[index].values, self.routes[index].steps):
+        if self.ops[at].to == register and CODE_LOAD_BIG <= self.ops[at].code <= CODE_LOAD_LITTLE:
+            place.offset = self.ops[at].offset
+            place.size = self.ops[at].size
+            place.is_big = self.ops[at].code == CODE_LOAD_BIG
     return 0
 
 

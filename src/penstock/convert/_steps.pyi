@@ -1,1 +1,1 @@
-"""Compiled only: see _steps.pxd."""
+# Everything in it is for compiled callers; _steps.pxd declares it.

@@ -1,1 +1,1 @@
-"""Compiled only: see _values.pxd."""
+# Everything in it is for compiled callers; _values.pxd declares it.

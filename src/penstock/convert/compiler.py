@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
+from pathlib import Path
 from typing import Any
 
 from penstock.base.errors import TableError
@@ -17,6 +18,7 @@ from penstock.convert.names import guess
 from penstock.convert.output import OutputPlan
 from penstock.convert.registers import Code, Op, Value, op, pack, signed
 from penstock.convert.statevalues import STATE_VALUES, load_code
+from penstock.convert.symbols import SYMBOL_SIZE
 from penstock.convert.targets import VERBS, Target, Verb, field_target, fit
 
 READ_AS_TEXT = {"number", "decimal", "float"}
@@ -39,6 +41,7 @@ class Shared:
 
     document: TableDocument
     format: SourceFormat
+    directory: Path
     outputs: list[OutputPlan] = field(default_factory=list)
     topics: list[str] = field(default_factory=list)
     maps: list[tuple[dict[int, int], int | None]] = field(default_factory=list)
@@ -190,7 +193,7 @@ class MessageCompiler:
         declared = self._shared.document.output
         if not isinstance(name, str) or name not in declared:
             raise TableError(f"there is no output {name!r}", where=f"{where}.emit", hint=guess(str(name), declared))
-        output = OutputPlan.begin(name, declared[name], self._shared.topic_kind, where)
+        output = OutputPlan.begin(name, declared[name], self._shared.topic_kind, self._shared.directory, where)
         stores: list[Op] = []
         places = {key: f"output.{name}.fields.{key}" for key in declared[name].fields}
         places |= {key: f"{where}.{key}" for key in given}
@@ -218,7 +221,9 @@ class MessageCompiler:
         if expression.text == "instrument.symbol":
             if not self._has_instrument:
                 raise TableError("the step is about no instrument", where=where)
-            return [op(c.CODE_STORE_SYMBOL, offset=into.offset, size=min(into.size, 16))]
+            if into.size != SYMBOL_SIZE:
+                raise TableError(f"a symbol has {SYMBOL_SIZE} bytes, the field {into.size}", where=where)
+            return [op(c.CODE_STORE_SYMBOL, offset=into.offset)]
         site = self._site(where, target.names)
         if expression.head.name == "constant" and not expression.functions:
             output.put_constant(into, expression.head.arguments or (), where)
@@ -230,7 +235,8 @@ class MessageCompiler:
         if value.optional and value.kind == c.KIND_NUMBER:
             missing = signed(into.missing or 0)
             return [op(c.CODE_STORE_OPTIONAL, value.register, offset=into.offset, size=size, x=missing)]
-        return [op(c.CODE_STORE, value.register, offset=into.offset, size=size)]
+        code = c.CODE_STORE_WORD if size == 8 else c.CODE_STORE
+        return [op(code, value.register, offset=into.offset, size=size)]
 
     def _forward(self, given: Step, where: str) -> None:
         names = ("topic", "model_id", "model_version", "payload")

@@ -34,14 +34,16 @@ class OutputPlan:
     blank: bytearray
 
     @staticmethod
-    def begin(name: str, document: OutputDocument, topic_kind: Callable[[str], int], where: str) -> OutputPlan:
+    def begin(
+        name: str, document: OutputDocument, topic_kind: Callable[[str], int], directory: Path, where: str
+    ) -> OutputPlan:
         here = f"{where}: output.{name}"
         for placeholder in re.findall(r"\{([^}]*)\}", document.topic):
             if placeholder not in PLACEHOLDERS:
                 raise TableError(
                     f"{{{placeholder}}} means nothing in a topic", where=f"{here}.topic", hint="{symbol} or {venue}"
                 )
-        model = _model(document.model, here)
+        model = _model(document.model, directory, here)
         example = document.topic.replace("{symbol}", "A" * SYMBOL_SIZE_IN_TOPIC_MAX).replace("{venue}", "AAAA")
         try:
             check_topic(example)
@@ -100,8 +102,8 @@ def _decimal(arguments: tuple[str, ...], where: str) -> Decimal:
         raise TableError(f"constant({', '.join(arguments)}) is not one number", where=where) from None
 
 
-def _model(name: str, where: str) -> MessageModel:
+def _model(name: str, directory: Path, where: str) -> MessageModel:
     try:
-        return MessageModel.load(Path(name)) if name.endswith(".toml") else shipped(name)
+        return MessageModel.load(directory / name) if name.endswith(".toml") else shipped(name)
     except PenstockError as error:
         raise TableError(error.what, where=f"{where}.model", hint=error.hint) from None

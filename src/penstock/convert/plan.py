@@ -46,7 +46,7 @@ class Plan:
 
 def compile_plan(document: TableDocument, source: SourceFormat, where: str, directory: Path) -> Plan:
     """`directory` is where the table's own files are."""
-    shared = Shared(document, source)
+    shared = Shared(document, source, directory)
     steps = steps_by_message(document, source, where)
     ops: list[Op] = []
     routes = []

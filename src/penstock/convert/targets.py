@@ -81,10 +81,9 @@ def _fit_number(site: Site, value: Value, target: Target) -> Value:
 def _fit_size(site: Site, value: Value, size: int) -> Value:
     if value.kind == c.KIND_PACKED:
         if value.size_max > size:
-            if value.size_max != 8 or not value.is_pure:
+            if not value.is_pure:
                 raise site.refuse(f"a text of {value.size_max} bytes does not fit {size}")
-            high = (1 << 8 * size) - 1
-            site.code.check(value, c.CODE_CHECK_RANGE, x=0, y=high)
+            site.code.check(value, c.CODE_CHECK_RANGE, x=0, y=(1 << 8 * size) - 1)
         return value
     if value.size_max == 0 or value.size_max > size:
         site.code.check(value, c.CODE_CHECK_SIZE, size=size)

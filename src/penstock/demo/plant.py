@@ -1,232 +1,207 @@
-"""The process that watches the others: starts them, gathers what they report, ends them, and notices when one dies.
+"""The demo's plant: exchange, lines A and B, an active and a backup adapter, an administration server, subscribers.
 
-    with DemoPlant(DemoOptions(channel=free_channel())) as plant:
+    with DemoPlant(DemoOptions()) as plant:
         plant.start()
         while ...: plant.poll(0.25)
         plant.finish()
 
-However it ends, no process is left: the others end by themselves when this one is gone.
+However it ends, no process is left and its directory is removed.
 """
 
-import os
-import selectors
-import signal
-import subprocess
-import sys
+import statistics
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import msgspec
 
-from penstock.base.clock import NS_PER_SECOND, SystemRandomness
-from penstock.base.counters import Counters
+from penstock.base.clock import NS_PER_SECOND
 from penstock.base.histogram import LatencyHistogram
-from penstock.base.ids import random_publisher_id
-from penstock.demo.reports import GO, LEAVE, STOP, DemoOptions, Line, Ready, SubscriberReport, Task
+from penstock.demo.layout import PLAYER, TOPICS, Layout, write_layout
+from penstock.demo.reports import DemoOptions, Subscribed, SubscriberReport, SubscriberTask
+from penstock.node.member import Member
+from penstock.node.plant import Plant
+from penstock.node.running import NodeProcess, RunningPlant
 
 START_SECONDS = 60.0
-"""How long the processes may take to come up."""
-
 DRAIN_SECONDS = 20.0
-"""How long subscribers may take to account for everything after the goodbye."""
+"""How long subscribers may take to get everything after the exchange has fallen silent."""
 
-LINE_SIZE_MAX = 1 << 20
 RATE_REPORTS = 5
 """Reports over which a rate is taken: about a second."""
 
-COMMAND = [sys.executable, "-c", "from penstock.demo.process import main; main()"]
 
+class Rate:
+    """Of something that is counted, lately."""
 
-class Member:
-    """One of the plant's processes, as the supervisor sees it."""
-
-    def __init__(self, name: str, task: Task) -> None:
-        self.name = name
-        self.role = task.role
-        self.counters = Counters(task.role, node=name)
-        self.latency = LatencyHistogram()
-        self.is_ready = False
-        self.is_running = True
-        self.end = ""
-        """Why a subscriber's stream ended."""
-        self.fault = ""
-        """What went wrong with the process."""
+    def __init__(self) -> None:
         self._counts: deque[tuple[int, int]] = deque(maxlen=RATE_REPORTS)
-        self._pending = b""
-        # a process group of its own: Ctrl-C in a terminal is for the supervisor
-        self.process = subprocess.Popen(
-            [*COMMAND, msgspec.json.encode(task).decode()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            process_group=0,
-        )
+
+    def note(self, at_ns: int, count: int) -> None:
+        if not self._counts or count != self._counts[-1][1] or at_ns - self._counts[-1][0] > NS_PER_SECOND:
+            self._counts.append((at_ns, count))
 
     @property
-    def messages(self) -> int:
-        """Messages published or delivered."""
-        return self.counters["messages_published" if self.role == "publisher" else "messages_delivered"]
-
-    @property
-    def rate(self) -> float:
-        """Messages per second lately."""
+    def per_second(self) -> float:
         if len(self._counts) < 2:
             return 0.0
         (first_ns, first), (last_ns, last) = self._counts[0], self._counts[-1]
         return (last - first) * NS_PER_SECOND / max(last_ns - first_ns, 1)
 
-    def fileno(self) -> int:
-        assert self.process.stdout is not None
-        return self.process.stdout.fileno()
 
-    def order(self, order: bytes) -> None:
-        assert self.process.stdin is not None
-        try:
-            os.write(self.process.stdin.fileno(), order)
-        except BrokenPipeError:
-            self.process.poll()  # it is dead or dying: the end of its output will tell
+class Subscriber:
+    """One subscribing process, as the plant sees it."""
 
-    def read(self) -> bool:
-        """Take in what the process has written; whether it may write more."""
-        data = os.read(self.fileno(), 65_536)
-        if not data:
-            return False
-        *lines, self._pending = (self._pending + data).split(b"\n")
-        for line in lines:
-            self._take(msgspec.json.decode(line, type=Line))
-        return len(self._pending) < LINE_SIZE_MAX
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_ready = False
+        self.report: SubscriberReport | None = None
+        self.latency = LatencyHistogram()
+        self.gaps: dict[int, int] = {}
+        self.rate = Rate()
+        self.fault = ""
+        self.member: Member | None = None
 
-    def reap(self) -> None:
-        """The process has closed its output: wait for it, and find out whether all is well."""
-        self.close()
-        status = self.process.returncode
-        is_complete = self.role == "publisher" or self.end
-        if status < 0:
-            self.fault = f"{self.name} was killed by {signal.Signals(-status).name}"
-        elif status > 0 or not is_complete:
-            self.fault = f"{self.name} ended with status {status}"
-        elif self.end not in ("goodbye", "stopped", ""):
-            self.fault = f"{self.name} lost its publisher ({self.end})"
+    @property
+    def messages(self) -> int:
+        return self.report.messages if self.report else 0
 
-    def close(self) -> None:
-        """End the process, if it has not ended."""
-        self.is_running = False
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()  # a process that still waits for orders ends by this
-        self.process.stdout.close()
-        try:
-            self.process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+    def take(self, line: bytes) -> None:
+        told = msgspec.json.decode(line, type=Subscribed | SubscriberReport)
+        if isinstance(told, Subscribed):
+            self.is_ready = True
+            return
+        self.report = told
+        self.latency = LatencyHistogram(told.latency)
+        self.rate.note(told.at_ns, told.messages)
+        self.gaps |= {gap.second: gap.ns for gap in told.gaps}
 
-    def _take(self, line: Line) -> None:
-        match line:
-            case Ready():
-                self.is_ready = True
-                return
-            case SubscriberReport():
-                self.latency = LatencyHistogram(line.latency)
-                self.end = line.end
-        for name, cause, value in line.counts:
-            self.counters.add(name, value - self.counters.by_cause(name).get(cause, 0), cause)
-        self._counts.append((line.at_ns, self.messages))
+
+class Kill(msgspec.Struct, frozen=True):
+    """What was done to the active adapter, and when."""
+
+    adapter: str
+    second: int
 
 
 class DemoPlant:
-    """A publisher and its subscribers."""
-
     def __init__(self, options: DemoOptions) -> None:
         self.options = options
-        self.members: list[Member] = []
-        self._selector = selectors.DefaultSelector()
+        self._open = ExitStack()
+        directory = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="penstock-demo-")))
+        self._layout: Layout = write_layout(directory, options)
+        self.running = self._open.enter_context(RunningPlant(Plant.load(self._layout.plant), log_level="ERROR"))
+        self.subscribers = [Subscriber(path.stem) for path in self._layout.credentials]
+        self.exchange_rate = Rate()
+        self.kill: Kill | None = None
+        self.made = 0
+        """Application messages that an adapter made of everything the exchange sent; known at the end."""
+        self._faults: list[str] = []
 
     @property
-    def publisher(self) -> Member:
-        return self.members[-1]
+    def exchange(self) -> NodeProcess:
+        return self.running.nodes[PLAYER]
 
     @property
-    def subscribers(self) -> list[Member]:
-        return self.members[:-1]
-
-    @property
-    def faults(self) -> list[str]:
-        """What went wrong, a sentence for each process that did not end well."""
-        return [member.fault for member in self.members if member.fault]
+    def url(self) -> str:
+        return self._layout.url
 
     def start(self, is_over: Callable[[], bool] = lambda: False) -> bool:
-        """Start everything; whether the plant is at work. Nothing is published before all subscribers listen."""
-        publisher_id = random_publisher_id(SystemRandomness())
-        for number in range(self.options.subscribers):
-            self._add(Member(f"subscriber-{number + 1}", Task("subscriber", self.options, publisher_id)))
-        self._add(Member("publisher", Task("publisher", self.options, publisher_id)))
-        deadline = time.monotonic() + START_SECONDS
-        while not all(member.is_ready for member in self.members):
-            self.poll(0.1)
-            if self.faults or is_over():
-                return False
-            if time.monotonic() >= deadline:
-                self._give_up("did not come up")
-                return False
-        self.publisher.order(GO)
-        return True
+        """Start everything; whether the plant is at work. Nothing is sent before all subscribers listen."""
+        return (
+            self.running.start(is_over, players=False)
+            and self._wait(lambda: self.running.active() is not None, is_over, "no adapter became the active one")
+            and self._start_subscribers(is_over)
+            and self.running.start_players(is_over)
+        )
 
     def poll(self, timeout: float) -> None:
-        """Take in what the processes have to say, waiting at most so many seconds for the first of them."""
-        for key, _ in self._selector.select(timeout):
-            member: Member = key.data
-            if not member.read():
-                self._selector.unregister(key.fileobj)
-                member.reap()
+        self.running.poll(timeout)
+        self.exchange_rate.note(time.monotonic_ns(), self.exchange.sent)
+        for each in self.subscribers:
+            if each.member is not None and each.member.fault and not each.fault:
+                each.fault = each.member.fault
+
+    def kill_active(self) -> str:
+        """kill -9, while messages flow; the adapter's name, or nothing when none is active just now."""
+        active = self.running.active()
+        if active is None or active.member is None:
+            return ""
+        self.kill = Kill(active.name, time.monotonic_ns() // NS_PER_SECOND)
+        active.member.kill()
+        return active.name
 
     @property
     def is_working(self) -> bool:
-        """Whether there is still somebody to publish, and somebody to listen."""
-        return self.publisher.is_running and any(member.is_running for member in self.subscribers)
+        """Whether there is somebody to send, and somebody to listen."""
+        return self.exchange.member is not None and any(not each.fault for each in self.subscribers)
 
     def finish(self) -> None:
-        """Let the publisher say goodbye and the subscribers account for everything; then all processes end."""
-        self._order(self.publisher, STOP)
-        if not self.publisher.is_running:
-            for member in self.subscribers:
-                self._order(member, STOP)
-        self._wait_for(self.subscribers)
-        self._order(self.publisher, LEAVE)
-        self._wait_for([self.publisher])
+        """Let the exchange fall silent and the subscribers get everything; then all processes end."""
+        self.running.stop_node(PLAYER)
+        sent = self.exchange.sent
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while time.monotonic() < deadline and not self._is_drained(sent):
+            self.poll(0.05)
+        self.running.supervisor.stop([each.member for each in self.subscribers if each.member and not each.fault])
+        self.running.stop()
+
+    @property
+    def faults(self) -> list[str]:
+        """What went wrong, a sentence for each process that did not end well, but for the one killed on purpose."""
+        expected = self.kill.adapter if self.kill else ""
+        nodes = [node.fault for node in self.running.nodes.values() if node.fault and node.name != expected]
+        return [*self._faults, *nodes, *(each.fault for each in self.subscribers if each.fault)]
+
+    def gap_at_kill_ns(self, subscriber: Subscriber) -> int:
+        """The longest time between two deliveries in the seconds around the kill."""
+        if self.kill is None:
+            return 0
+        around = range(self.kill.second, self.kill.second + 3)
+        return max((subscriber.gaps.get(second, 0) for second in around), default=0)
+
+    def gap_otherwise_ns(self, subscriber: Subscriber) -> int:
+        """The same in an ordinary second (the median)."""
+        around = range(self.kill.second - 1, self.kill.second + 4) if self.kill else range(0)
+        others = [ns for second, ns in subscriber.gaps.items() if second not in around]
+        return int(statistics.median(others)) if others else 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for member in self.members:
-            if member.is_running:
-                member.process.kill()
-                member.close()
-        self._selector.close()
+        self._open.close()
 
-    def _add(self, member: Member) -> None:
-        self.members.append(member)
-        self._selector.register(member, selectors.EVENT_READ, member)
+    def _start_subscribers(self, is_over: Callable[[], bool]) -> bool:
+        for each, credentials in zip(self.subscribers, self._layout.credentials, strict=True):
+            task = SubscriberTask(self._layout.url, str(credentials), TOPICS)
+            arguments = [msgspec.json.encode(task).decode()]
+            each.member = self.running.supervisor.add(
+                Member(each.name, "penstock.demo.subscriber:main", arguments, each.take)
+            )
+        return self._wait(
+            lambda: all(each.is_ready for each in self.subscribers), is_over, "a subscriber did not come up"
+        )
 
-    def _order(self, member: Member, order: bytes) -> None:
-        if member.is_running:
-            member.order(order)
+    def _wait(self, condition: Callable[[], bool], is_over: Callable[[], bool], what: str) -> bool:
+        is_met = self.running.supervisor.wait(condition, START_SECONDS, lambda: is_over() or bool(self.faults))
+        if not is_met and not is_over() and not self.faults:
+            self._faults.append(what)
+        return is_met
 
-    def _wait_for(self, members: list[Member]) -> None:
-        deadline = time.monotonic() + DRAIN_SECONDS
-        while any(member.is_running for member in members):
-            if time.monotonic() >= deadline:
-                return self._give_up("did not end")
-            self.poll(0.1)
-        return None
-
-    def _give_up(self, why: str) -> None:
-        for member in self.members:
-            if member.is_running:
-                member.process.kill()
-                self._selector.unregister(member)
-                member.close()
-                member.fault = f"{member.name} {why} and was killed"
+    def _is_drained(self, sent: int) -> bool:
+        """Whether some adapter has converted everything, and every subscriber has got that."""
+        done = [
+            stream.next_message_sequence - 1
+            for node in self.running.adapters()
+            if node.member and node.status
+            for stream in node.status.streams
+            if stream.next_source_sequence == sent + 1
+        ]
+        self.made = max(done, default=0)
+        return bool(done) and all(each.fault or each.messages >= self.made for each in self.subscribers)

@@ -1,44 +1,94 @@
-"""A process that subscribes, and measures."""
+"""A process that subscribes as any client does, and measures."""
 
+import sys
 import time
 
+import msgspec
 import numpy
-from numpy.typing import NDArray
 
+import penstock
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.errors import PenstockError
 from penstock.base.histogram import LatencyHistogram
-from penstock.demo.generator import QUOTE
-from penstock.demo.process import Supervised
-from penstock.demo.reports import REPORT_SECONDS, Ready, SubscriberReport, Task
-from penstock.middleware import Deliver, DeliverBatch, ReceiverConfig, StreamEnded, records_of
-from penstock.middleware.driver import MulticastReceiver, Received
+from penstock.base.log import configure
+from penstock.client import Batch, Subscription
+from penstock.demo.reports import Gap, Subscribed, SubscriberReport, SubscriberTask
+from penstock.node.process import Supervised
 
-NOTHING = numpy.empty(0, numpy.int64)
-
-
-def run(supervised: Supervised, task: Task) -> None:
-    options = task.options
-    latency = LatencyHistogram()
-    config = ReceiverConfig(join="start")  # should the first packets be lost, they are wanted all the same
-    with MulticastReceiver([options.channel], config=config, spin=options.spin, loss=options.loss) as receiver:
-
-        def report(end: str = "") -> None:
-            counts = list(receiver.counters)
-            supervised.tell(SubscriberReport(time.monotonic_ns(), counts, latency.state(), end))
-
-        supervised.tell(Ready())
-        while not supervised.stop.is_set():
-            received = receiver.receive(timeout=REPORT_SECONDS)
-            event_times_ns = _event_times_ns(received)
-            latency.record(time.time_ns() - event_times_ns)
-            for each in received:
-                if isinstance(each, StreamEnded) and each.stream.publisher_id == task.publisher_id:
-                    return report(end=each.cause)
-            if supervised.is_report_due():
-                report()
-        return report(end="stopped")
+WAIT_SECONDS = 0.1
 
 
-def _event_times_ns(received: list[Received]) -> NDArray[numpy.int64]:
-    """When the quotes in what was received were due."""
-    quotes = [records_of(each, QUOTE) for each in received if isinstance(each, Deliver | DeliverBatch)]
-    return numpy.concatenate([NOTHING, *(each["event_time"] for each in quotes)])
+class Gaps:
+    """The longest time between two deliveries, second by second."""
+
+    def __init__(self) -> None:
+        self._last_ns = 0
+        self._longest: dict[int, int] = {}
+
+    def note(self, now_ns: int) -> None:
+        """Something was delivered. A gap counts in every second that it touches."""
+        if self._last_ns:
+            gap_ns = now_ns - self._last_ns
+            for second in range(self._last_ns // NS_PER_SECOND, now_ns // NS_PER_SECOND + 1):
+                self._longest[second] = max(self._longest.get(second, 0), gap_ns)
+        self._last_ns = now_ns
+
+    def take(self, now_ns: int) -> list[Gap]:
+        """The seconds that are over."""
+        over = [second for second in self._longest if second < now_ns // NS_PER_SECOND]
+        return [Gap(second, self._longest.pop(second)) for second in sorted(over)]
+
+
+class Meter:
+    def __init__(self, supervised: Supervised, subscription: Subscription) -> None:
+        self._supervised = supervised
+        self._subscription = subscription
+        self._latency = LatencyHistogram()
+        self._gaps = Gaps()
+
+    def take(self, batch: Batch) -> None:
+        self._gaps.note(time.monotonic_ns())
+        now_ns = time.time_ns()
+        for model, records in batch.records.items():
+            if "receive_time" in (model.dtype.names or ()):
+                received_ns = records["receive_time"].astype(numpy.int64)
+                self._latency.record(now_ns - received_ns[received_ns > 0])
+
+    def report(self) -> None:
+        statistics = self._subscription.statistics()
+        now_ns = time.monotonic_ns()
+        self._supervised.tell(
+            SubscriberReport(
+                now_ns,
+                statistics.messages,
+                statistics.duplicates,
+                statistics.lost,
+                statistics.discontinuities,
+                statistics.repairs,
+                self._latency.state(),
+                self._gaps.take(now_ns),
+            )
+        )
+
+
+def main() -> None:
+    """What the process runs; its task is its only argument."""
+    configure(level="ERROR")
+    task = msgspec.json.decode(sys.argv[1], type=SubscriberTask)
+    supervised = Supervised()
+    try:
+        with penstock.connect(task.url, credentials=task.credentials) as client:
+            subscription = client.subscribe(*task.topics)
+            meter = Meter(supervised, subscription)
+            supervised.tell(Subscribed())
+            while not supervised.stop.is_set():
+                for batch in subscription.batches(WAIT_SECONDS):
+                    meter.take(batch)
+                    if supervised.is_report_due():
+                        meter.report()
+                        if supervised.stop.is_set():
+                            break
+                meter.report()
+    except PenstockError as error:
+        sys.stderr.write(f"error [{error.code}]: {error}\n")
+        sys.exit(1)

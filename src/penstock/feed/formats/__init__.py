@@ -21,4 +21,19 @@ def datagram_format(name: str) -> DatagramFormat:
         raise ConfigurationError(f"no format of datagrams is called {name!r}", hint=f"there are: {known}") from None
 
 
-__all__ = ["DATAGRAM_FORMATS", "DatagramFormat", "IexTp", "MoldUDP64", "Segment", "datagram_format"]
+def register_datagram_format(framing: DatagramFormat) -> None:
+    """Make a format of one's own known by its name."""
+    if framing.name in DATAGRAM_FORMATS:
+        raise ConfigurationError(f"there is a format called {framing.name!r} already")
+    DATAGRAM_FORMATS[framing.name] = framing
+
+
+__all__ = [
+    "DATAGRAM_FORMATS",
+    "DatagramFormat",
+    "IexTp",
+    "MoldUDP64",
+    "Segment",
+    "datagram_format",
+    "register_datagram_format",
+]

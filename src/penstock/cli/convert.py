@@ -1,0 +1,76 @@
+"""`penstock convert`: look at converter tables, and try them on a file."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.convert import Converted, Converter, ConverterTable, shipped_tables
+from penstock.convert.converter import SESSION_SIZE
+from penstock.convert.explain import explain
+from penstock.feed.line_events import LineInstruction, SessionStarted, SourceLost, SourceReady
+from penstock.feed.sources import open_source
+from penstock.model import MessageModel
+
+app = typer.Typer(help="Check converter tables, and try them on a file.", no_args_is_help=True)
+
+TableArgument = Annotated[
+    str, typer.Argument(help="A shipped table (itch, iex-deep, …) or the path of a TOML document.")
+]
+
+
+@app.command()
+def check(table: TableArgument) -> None:
+    """Say what a table does with each source message, or where it is wrong."""
+    for line in explain(find_table(table)):
+        typer.echo(line)
+
+
+@app.command()
+def run(
+    table: TableArgument,
+    file: Annotated[
+        Path, typer.Argument(help="A file of messages, a capture of a network, or text; it may be compressed.")
+    ],
+    trading_date: Annotated[
+        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The day, for feeds that send only times of day.")
+    ] = None,
+) -> None:
+    """Convert the messages of a file and print what comes out, one JSON object per line."""
+    day = trading_date.date() if trading_date is not None else None
+    converter = Converter(find_table(table).compile(), 1, trading_date=day)
+    models = {output.model.id: output.model for output in converter.plan.outputs}
+    with open_source(file) as source:
+        for event in source:
+            follow(converter, event, models)
+    for damage in source.damages:
+        typer.echo(str(damage), err=True)
+    for name, cause, count in sorted(converter.counters):
+        if name in ("source_messages_malformed", "source_messages_unmatched"):
+            typer.echo(f"{name} {cause}: {count}", err=True)
+
+
+def follow(converter: Converter, event: LineInstruction, models: dict[int, MessageModel]) -> None:
+    match event:
+        case SessionStarted(session):
+            converter.new_session(session.encode()[:SESSION_SIZE].decode(errors="ignore"))
+        case SourceLost(_, last):
+            converter.skip_to(last + 1)
+        case SourceReady(batch):
+            print_messages(converter.convert(batch), models)
+
+
+def find_table(name: str) -> ConverterTable:
+    """A shipped table by its name, else the file of that path."""
+    if name in shipped_tables() or not (name.endswith(".toml") or Path(name).exists()):
+        return ConverterTable.load(name)
+    return ConverterTable.read(Path(name))
+
+
+def print_messages(converted: Converted, models: dict[int, MessageModel]) -> None:
+    for topic, origin, model_id, record in converted:
+        head = {"topic": topic, "seq": origin.message_sequence, "source_seq": origin.source_sequence}
+        content = models[model_id].view(record).to_json() if model_id in models else json.dumps(record.hex())
+        typer.echo(json.dumps(head)[:-1] + f', "message": {content}}}')

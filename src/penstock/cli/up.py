@@ -1,0 +1,76 @@
+"""`penstock up`: every node of a plant on this machine."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from penstock.cli.interrupt import interruptible
+from penstock.node.plant import Plant
+from penstock.node.roles import Ready, Told, run
+from penstock.node.running import NodeProcess, RunningPlant
+
+
+def up(
+    plant: Annotated[Path, typer.Argument(metavar="PLANT.TOML", help="The document that describes the plant.")],
+    check: Annotated[bool, typer.Option("--check", help="Read the document, say what would run, and end.")] = False,
+) -> None:
+    """Run every node of a plant on this machine, each in a process of its own; Ctrl-C ends them all.
+
+    A node that dies is started again after a pause; an adapter then joins as a backup.
+    """
+    described = Plant.load(plant)
+    if check:
+        for name, config in described.nodes.items():
+            typer.echo(f"{name}: {type(config).__name__.removesuffix('Config').lower()}")
+        return
+    console = Console(highlight=False)
+    with interruptible() as interrupt, RunningPlant(described) as running:
+        is_started = running.start(lambda: interrupt.is_wanted)
+        for node in running.nodes.values():
+            if node.is_ready:
+                console.print(f"{node.name}: {node.where}")
+        shown: dict[str, str] = {}
+        while is_started and not interrupt.is_wanted:
+            running.poll(0.25)
+            for node in running.nodes.values():
+                if (state := _state(node)) != shown.get(node.name):
+                    shown[node.name] = state
+                    console.print(f"{node.name}: {state}")
+        running.stop()
+        faults = running.faults
+    for fault in faults:
+        Console(stderr=True, highlight=False).print(f"[red]{fault}[/red]")
+    if faults:
+        raise typer.Exit(1)
+
+
+def _state(node: NodeProcess) -> str:
+    """What is worth a line when it changes."""
+    if node.member is None:
+        return node.fault or "ended"
+    if node.status is None:
+        return "running"
+    what = node.status.role
+    if not node.status.is_online:
+        what = "off-line"
+    elif what != "active":
+        what += ", synchronised" if node.status.is_synchronised else ", not synchronised"
+    return what
+
+
+def node(
+    plant: Annotated[Path, typer.Argument(metavar="PLANT.TOML", help="The document that describes the plant.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which of its nodes.")],
+) -> None:
+    """Run one node of a plant, whatever it is, on this machine; Ctrl-C or SIGTERM ends it in order."""
+    config = Plant.load(plant).node(name)
+    os.chdir(plant.parent)  # a plant's paths begin there
+
+    def tell(told: Told) -> None:
+        if isinstance(told, Ready):
+            typer.echo(f"{name}: {told.where}")
+
+    raise typer.Exit(run(config, tell))

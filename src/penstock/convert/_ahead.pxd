@@ -1,0 +1,15 @@
+"""Looking ahead: what the next messages of a batch will need is fetched into the cache before they are converted.
+
+Nothing follows from it but speed.
+"""
+
+from penstock.convert._program cimport Program
+from penstock.convert._source cimport SourceBatch
+from penstock.convert._units cimport State
+
+
+cdef enum:
+    AHEAD = 16 # messages at once
+
+# Look at the next messages from `at` on.
+cdef void look_ahead(Program program, const State *state, SourceBatch batch, Py_ssize_t at) noexcept nogil

@@ -1,0 +1,1 @@
+# Everything in it is for compiled callers; _ahead.pxd declares it.

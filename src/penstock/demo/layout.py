@@ -1,0 +1,136 @@
+"""Writes the documents of the demo's plant into a directory: what an operator would write by hand."""
+
+import socket
+from pathlib import Path
+
+import msgspec
+
+from penstock.base.clock import random_bytes
+from penstock.demo.reports import DemoOptions
+from penstock.net.secret import write_private
+from penstock.net.udp import Channel, free_channel
+from penstock.security.proof import SALT_SIZE, SecretVerifier
+
+FEED = "nasdaq"
+TOPICS = ["md.us.eq.>"]
+ADAPTERS = ("adapter-a", "adapter-b")
+PLAYER = "exchange"
+MESSAGES = 2**40
+"""Of the made-up day: more than anybody waits for."""
+
+
+class Layout(msgspec.Struct, frozen=True):
+    plant: Path
+    url: str
+    """Of the administration server."""
+
+    credentials: list[Path]
+    """Of each subscriber."""
+
+
+def write_layout(directory: Path, options: DemoOptions) -> Layout:
+    subscribers = [f"subscriber-{number + 1}" for number in range(options.subscribers)]
+    entries = [_make_client(directory, name) for name in ("feed", *subscribers)]
+    policy = directory / "policy.toml"
+    policy.write_text(_policy(entries, subscribers))
+    admin_port, request_port, *peer_ports = free_ports(2 + len(ADAPTERS))
+    lines = [free_channel(), free_channel()]
+    adapters = "".join(
+        _ADAPTER.format(name=name, channel=_inline(free_channel()), port=port)
+        for name, port in zip(ADAPTERS, peer_ports, strict=True)
+    )
+    plant = directory / "plant.toml"
+    plant.write_text(
+        _PLANT.format(
+            feed=FEED,
+            topics=TOPICS,
+            admin_port=admin_port,
+            lines=", ".join(map(_inline, lines)),
+            request_port=request_port,
+            adapters=adapters,
+            spin=str(options.spin).lower(),
+            player=PLAYER,
+            rate=options.rate,
+            loss=options.loss,
+            seed=options.seed,
+            symbols=options.symbols,
+            messages=MESSAGES,
+        )
+    )
+    return Layout(plant, f"penstock://127.0.0.1:{admin_port}", [directory / f"{name}.toml" for name in subscribers])
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody uses for TCP or UDP right now."""
+    sockets: list[socket.socket] = []
+    try:
+        while len(sockets) < 2 * count:
+            tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            tcp.bind(("127.0.0.1", 0))
+            try:
+                udp.bind(tcp.getsockname())
+            except OSError:
+                tcp.close()
+                udp.close()
+                continue
+            sockets += [tcp, udp]
+        return [each.getsockname()[1] for each in sockets[::2]]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _make_client(directory: Path, name: str) -> str:
+    """A secret: the client's credentials file, and the policy's entry for it."""
+    secret = random_bytes(32).hex()
+    write_private(directory / f"{name}.toml", f'client = "{name}"\nsecret = "{secret}"\n'.encode())
+    verifier = SecretVerifier.make(secret.encode(), random_bytes(SALT_SIZE))
+    roles = 'roles = ["adapter"]\n' if name == "feed" else ""
+    return f'[clients.{name}]\nsecret = "{verifier.text}"\n{roles}'
+
+
+def _policy(entries: list[str], subscribers: list[str]) -> str:
+    rules = f'[[rule]]\nwho = ["feed"]\nsend = {TOPICS}\n\n[[rule]]\nwho = {subscribers}\nreceive = {TOPICS}\n'
+    return "\n".join([*entries, rules])
+
+
+def _inline(channel: Channel) -> str:
+    return f'{{ group = "{channel.group}", port = {channel.port} }}'
+
+
+_PLANT = """\
+name = "demo"
+
+[[administration]]
+policy = "policy.toml"
+port = {admin_port}
+
+[[feed]]
+name = "{feed}"
+table = "itch"
+spin = {spin}
+admin = {{ credentials = "feed.toml", topics = {topics} }}
+
+[[feed.streams]]
+id = 1
+name = "totalview"
+lines = [{lines}]
+request = {{ host = "127.0.0.1", port = {request_port} }}
+{adapters}
+[[player]]
+name = "{player}"
+lines = [{lines}]
+loss = [{loss}]
+rate = {rate}
+port = {request_port}
+seed = {seed}
+generate = {{ seed = {seed}, symbols = {symbols}, messages = {messages} }}
+"""
+
+_ADAPTER = """
+[[feed.adapter]]
+name = "{name}"
+publish.channel = {channel}
+peers.port = {port}
+"""

@@ -1,0 +1,83 @@
+"""The supervisor's side of a supervised process: starts it, reads what it tells, gives it orders, ends it."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+LINE_SIZE_MAX = 1 << 20
+END_SECONDS = 5.0
+
+
+class Member:
+    """One process of a plant. `take(line)` is called with every line it tells, a JSON document."""
+
+    def __init__(self, name: str, main: str, arguments: Sequence[str], take: Callable[[bytes], None]) -> None:
+        """`main` is what the process runs, as MODULE:FUNCTION."""
+        self.name = name
+        self.is_running = True
+        self.fault = ""
+        """What went wrong with the process."""
+        self._take = take
+        self._pending = b""
+        module, function = main.split(":")
+        # a process group of its own: Ctrl-C in a terminal is for the supervisor
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", f"from {module} import {function}; {function}()", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            process_group=0,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def fileno(self) -> int:
+        assert self.process.stdout is not None
+        return self.process.stdout.fileno()
+
+    def order(self, word: str) -> None:
+        assert self.process.stdin is not None
+        if not self.is_running:
+            return
+        try:
+            os.write(self.process.stdin.fileno(), word.encode() + b"\n")
+        except BrokenPipeError:
+            self.process.poll()  # it is dead or dying: the end of its output will tell
+
+    def read(self) -> bool:
+        """Take in what the process has told; whether it may tell more."""
+        data = os.read(self.fileno(), 65_536)
+        if not data:
+            return False
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        for line in lines:
+            self._take(line)
+        return len(self._pending) < LINE_SIZE_MAX
+
+    def reap(self) -> None:
+        """The process has closed its output: wait for it, and say whether it ended well."""
+        self.close()
+        status = self.process.returncode
+        if status < 0:
+            self.fault = f"{self.name} was killed by {signal.Signals(-status).name}"
+        elif status > 0:
+            self.fault = f"{self.name} ended with status {status}"
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def close(self) -> None:
+        """End the process, if it has not ended."""
+        self.is_running = False
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()  # a process that still waits for orders ends by this
+        self.process.stdout.close()
+        try:
+            self.process.wait(timeout=END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()

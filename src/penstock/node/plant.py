@@ -1,0 +1,155 @@
+"""plant.toml: everything that runs in a plant, in one document.
+
+    name = "example"
+
+    [[administration]]                       # one server, or a primary and its standby
+    name = "admin"
+    policy = "policy.toml"
+
+    [[feed]]
+    name = "nasdaq"
+    table = "itch"                           # what is said here holds for all adapters of the feed ...
+    topics = ["md.us.eq.>"]
+
+        [[feed.streams]]
+        id = 1
+        name = "totalview"
+        lines = [{ group = "239.255.10.1", port = 26400 }, { group = "239.255.10.2", port = 26401 }]
+
+        [[feed.adapter]]                     # ... unless one of them says otherwise
+        name = "nasdaq-a"
+        publish.channel = { group = "239.255.20.1", port = 17401 }
+        peers.port = 17501
+
+    [[player]]                               # plays an exchange, for trials
+    name = "exchange"
+
+Paths in it begin at the document's directory. An adapter's keys are those of feed.adapter_config.AdapterConfig, an
+administration server's those of admin.config.AdminConfig; which adapters belong together, where each keeps its state
+and where the administration servers are is filled in.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from penstock.admin.config import AdminConfig
+from penstock.base.config import Config, convert, load_toml
+from penstock.base.errors import ConfigurationError
+from penstock.feed.adapter_config import AdapterConfig
+from penstock.feed.play_config import PlayerConfig
+from penstock.net.control import Name
+
+NodeConfig: TypeAlias = AdminConfig | AdapterConfig | PlayerConfig
+Table: TypeAlias = dict[str, Any]
+
+
+class PlantDocument(Config, frozen=True):
+    name: Name
+    directory: str = "state"
+    """Where nodes keep what they must not forget: a directory each."""
+
+    administration: tuple[Table, ...] = ()
+    feed: tuple[Table, ...] = ()
+    player: tuple[Table, ...] = ()
+
+
+class Plant:
+    """A checked plant.toml: the configuration of every node, by name, in the order in which they start."""
+
+    def __init__(self, path: Path, name: str, nodes: Mapping[str, NodeConfig]) -> None:
+        self.path = path
+        self.name = name
+        self.nodes = dict(nodes)
+
+    @staticmethod
+    def load(path: Path) -> "Plant":
+        document = load_toml(path, PlantDocument)
+        where, nodes = str(path), _Nodes(str(path))
+        servers = [_admin(document, table, where) for table in document.administration]
+        for config in servers:
+            nodes.add(config.node, config)
+        for number, table in enumerate(document.feed):
+            for adapter in _adapters(document, table, servers, f"{where}: feed[{number}]"):
+                nodes.add(adapter.name, adapter)
+        for number, table in enumerate(document.player):
+            player = convert(table, PlayerConfig, where=f"{where}: player[{number}]")
+            nodes.add(player.name, player)
+        if not nodes.by_name:
+            raise ConfigurationError(
+                "nothing runs in this plant", where=where, hint="add [[feed]] or [[administration]]"
+            )
+        return Plant(path, document.name, nodes.by_name)
+
+    def node(self, name: str) -> NodeConfig:
+        try:
+            return self.nodes[name]
+        except KeyError:
+            raise ConfigurationError(
+                f"has no node {name!r}", where=str(self.path), hint=f"there are: {', '.join(self.nodes)}"
+            ) from None
+
+
+class _Nodes:
+    def __init__(self, where: str) -> None:
+        self.by_name: dict[str, NodeConfig] = {}
+        self._where = where
+
+    def add(self, name: str, config: NodeConfig) -> None:
+        if name in self.by_name:
+            raise ConfigurationError(f"two nodes are called {name!r}", where=self._where)
+        self.by_name[name] = config
+
+
+def _admin(document: PlantDocument, table: Table, where: str) -> AdminConfig:
+    filled = dict(table)
+    name = filled.setdefault("node", filled.pop("name", "admin"))
+    filled.setdefault("directory", f"{document.directory}/{name}")
+    return convert(filled, AdminConfig, where=f"{where}: administration {name}")
+
+
+def _adapters(document: PlantDocument, table: Table, servers: list[AdminConfig], where: str) -> list[AdapterConfig]:
+    """The adapters of one feed: each with what the feed says, its own, and who the others are."""
+    common = dict(table)
+    own = common.pop("adapter", None)
+    if not isinstance(own, list) or not all(isinstance(each, dict) for each in own):
+        raise ConfigurationError("a feed has adapters", where=where, hint="add [[feed.adapter]] with a name")
+    if "name" not in common:
+        raise ConfigurationError("missing key 'name'", where=where)
+    common["feed"] = common.pop("name")
+    tables = [_merged(common, each) for each in own]
+    for number, filled in enumerate(tables):
+        filled.setdefault("index", number)
+        filled.setdefault("state_directory", f"{document.directory}/{filled.get('name', number)}")
+        if servers:
+            filled.setdefault("admin", {}).setdefault("url", _url(servers))
+    for filled in tables:
+        others = [_peer(other, where) for other in tables if other is not filled]
+        if others:
+            filled.setdefault("peers", {}).setdefault("others", others)
+    return [convert(filled, AdapterConfig, where=f"{where}.adapter[{number}]") for number, filled in enumerate(tables)]
+
+
+def _peer(table: Table, where: str) -> Table:
+    peers = table.get("peers", {})
+    if not isinstance(peers, dict) or "port" not in peers:
+        raise ConfigurationError(
+            f"the feed's other adapters cannot find {table.get('name', 'an adapter')!r}",
+            where=where,
+            hint="say peers.port in each [[feed.adapter]]",
+        )
+    return {"index": table["index"], "host": peers.get("host", "127.0.0.1"), "port": peers["port"]}
+
+
+def _url(servers: list[AdminConfig]) -> str:
+    scheme = "penstocks" if servers[0].certificate else "penstock"
+    return f"{scheme}://" + ",".join(f"{server.host}:{server.port}" for server in servers)
+
+
+def _merged(common: Table, own: Table) -> Table:
+    """`own` over `common`, table by table; lists are not joined."""
+    merged = {key: dict(value) if isinstance(value, dict) else value for key, value in common.items()}
+    for key, value in own.items():
+        below = merged.get(key)
+        merged[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged

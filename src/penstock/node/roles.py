@@ -1,0 +1,121 @@
+"""What a process of a plant does: it is an administration server, an adapter, or a player, as plant.toml says."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from penstock.admin.config import AdminConfig
+from penstock.admin.driver import AdminServer
+from penstock.base.errors import PenstockError
+from penstock.base.log import configure
+from penstock.feed.adapter_config import AdapterConfig
+from penstock.feed.adapter_status import AdapterStatus
+from penstock.feed.driver import LiveAdapter
+from penstock.feed.play_config import PlayerConfig
+from penstock.feed.player import MoldPlayer
+from penstock.net.agent import run_agent
+from penstock.node.plant import NodeConfig, Plant
+from penstock.node.process import TELL_SECONDS, Supervised
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """The process does what it is there for."""
+
+    where: str
+    """Its address, for people."""
+
+
+class AdapterReport(msgspec.Struct, frozen=True, tag=True):
+    status: AdapterStatus
+
+
+class PlayerReport(msgspec.Struct, frozen=True, tag=True):
+    sent: int
+    """Messages, each counted once."""
+
+
+Told: TypeAlias = Ready | AdapterReport | PlayerReport
+Tell: TypeAlias = Callable[[Told], object]
+
+
+def run(config: NodeConfig, tell: Tell, supervised: Supervised | None = None) -> int:
+    """Be this node until Ctrl-C, SIGTERM or the supervisor's order; the exit status."""
+    match config:
+        case AdminConfig():
+            return run_agent(lambda stop: _administrate(config, tell, _heeding(stop, supervised)), name=config.node)
+        case AdapterConfig():
+            return run_agent(lambda stop: _adapt(config, tell, _heeding(stop, supervised)), name=config.name)
+        case PlayerConfig():
+            return run_agent(lambda stop: _play(config, tell, _heeding(stop, supervised)), name=config.name)
+
+
+def main() -> None:
+    """What a supervised process runs: its arguments are the plant's document, the node's name and the log level."""
+    path, name, level = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    configure(level=level)
+    supervised = Supervised()
+    try:
+        plant = Plant.load(path)
+        os.chdir(path.parent)  # the document's paths begin there
+        sys.exit(run(plant.node(name), supervised.tell, supervised))
+    except PenstockError as error:
+        sys.stderr.write(f"error [{error.code}]: {error}\n")
+        sys.exit(1)
+
+
+def _heeding(stop: asyncio.Event, supervised: Supervised | None) -> asyncio.Event:
+    """The same event, set by the supervisor's order too."""
+    if supervised is not None:
+        loop = asyncio.get_running_loop()
+        supervised.when("stop", lambda: loop.call_soon_threadsafe(stop.set))
+    return stop
+
+
+async def _administrate(config: AdminConfig, tell: Tell, stop: asyncio.Event) -> None:
+    server = AdminServer(config)
+    await asyncio.to_thread(server.start)
+    try:
+        tell(Ready(server.url))
+        await stop.wait()
+    finally:
+        await asyncio.to_thread(server.stop)
+
+
+async def _adapt(config: AdapterConfig, tell: Tell, stop: asyncio.Event) -> None:
+    adapter = LiveAdapter(config)
+    await adapter.start()
+    tell(Ready(adapter.endpoint_url))
+
+    async def report() -> None:
+        while True:
+            tell(AdapterReport(adapter.status()))
+            await asyncio.sleep(TELL_SECONDS)
+
+    reporting = asyncio.create_task(report())
+    try:
+        await adapter.run(stop)
+    finally:
+        reporting.cancel()
+
+
+async def _play(config: PlayerConfig, tell: Tell, stop: asyncio.Event) -> None:
+    with MoldPlayer(config) as player:
+        tell(Ready(f"{config.host}:{player.request_port}"))
+        is_over = threading.Event()
+        playing = asyncio.create_task(asyncio.to_thread(player.run, is_over))
+        try:
+            while not stop.is_set() and not playing.done():
+                tell(PlayerReport(player.next_sequence - 1))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), TELL_SECONDS)
+        finally:
+            is_over.set()
+            await playing
+        tell(PlayerReport(player.next_sequence - 1))

@@ -1,0 +1,162 @@
+"""A plant on this machine: every node of plant.toml in a process of its own, started in order, watched, ended.
+
+with RunningPlant(Plant.load(path)) as running:
+    running.start()
+    while ...: running.poll(0.25)
+    running.stop()
+"""
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from penstock.base.log import logger
+from penstock.feed.adapter_config import AdapterConfig
+from penstock.feed.adapter_status import AdapterStatus
+from penstock.feed.play_config import PlayerConfig
+from penstock.node.member import Member
+from penstock.node.plant import Plant
+from penstock.node.roles import AdapterReport, PlayerReport, Ready, Told
+from penstock.node.supervisor import Supervisor
+
+START_SECONDS = 60.0
+"""How long a node may take to come up."""
+
+RESTART_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
+"""Pauses before a node that died is started again: the more often, the longer."""
+
+STEADY_SECONDS = 60.0
+"""A node that ran for so long has no past."""
+
+log = logger("node")
+
+
+class NodeProcess:
+    """One node: its process, which may be another one after a while, and what it last told."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.where = ""
+        self.status: AdapterStatus | None = None
+        self.sent = 0
+        self.is_ready = False
+        self.is_wanted = True
+        self.starts = 0
+        self.failures = 0
+        self.started_at = 0.0
+        self.restart_at: float | None = None
+        self.fault = ""
+        """Why it last died."""
+        self.member: Member | None = None
+
+    def take(self, line: bytes) -> None:
+        match msgspec.json.decode(line, type=Told):
+            case Ready(where):
+                self.where, self.is_ready = where, True
+            case AdapterReport(status):
+                self.status = status
+            case PlayerReport(sent):
+                self.sent = sent
+
+
+class RunningPlant:
+    """A node that dies is started again after a pause; an adapter then returns as a backup."""
+
+    def __init__(self, plant: Plant, *, log_level: str = "INFO") -> None:
+        self.plant = plant
+        self.nodes = {name: NodeProcess(name) for name in plant.nodes}
+        self.supervisor = Supervisor(self._ended)
+        self._log_level = log_level
+
+    def start(self, is_over: Callable[[], bool] = lambda: False, *, players: bool = True) -> bool:
+        """Start every node when those before it are ready; whether all are. Players are last."""
+        for name, config in self.plant.nodes.items():
+            if isinstance(config, PlayerConfig) and not players:
+                continue
+            node = self.nodes[name]
+            self._start(node)
+            if not self.supervisor.wait(lambda node=node: node.is_ready or bool(node.fault), START_SECONDS, is_over):  # type: ignore[misc]
+                node.fault = node.fault or "" if is_over() else f"{name} did not come up"
+            if not node.is_ready:
+                return False
+        return True
+
+    def start_players(self, is_over: Callable[[], bool] = lambda: False) -> bool:
+        """Those that start() was told to leave."""
+        players = [self.nodes[name] for name, config in self.plant.nodes.items() if isinstance(config, PlayerConfig)]
+        for node in players:
+            self._start(node)
+        return self.supervisor.wait(lambda: all(node.is_ready for node in players), START_SECONDS, is_over)
+
+    def poll(self, timeout: float) -> None:
+        self.supervisor.poll(timeout)
+        now = time.monotonic()
+        for node in self.nodes.values():
+            if node.restart_at is not None and now >= node.restart_at and node.is_wanted:
+                self._start(node)
+
+    def adapters(self, feed: str = "") -> list[NodeProcess]:
+        """Of one feed, or of all."""
+        return [
+            self.nodes[name]
+            for name, config in self.plant.nodes.items()
+            if isinstance(config, AdapterConfig) and feed in ("", config.feed)
+        ]
+
+    def active(self, feed: str = "") -> NodeProcess | None:
+        """The adapter that says it is the active one, with the highest term."""
+        active = [each for each in self.adapters(feed) if each.member and each.status and each.status.role == "active"]
+        return max(active, key=lambda each: each.status.term if each.status else 0, default=None)
+
+    @property
+    def faults(self) -> list[str]:
+        return [node.fault for node in self.nodes.values() if node.fault]
+
+    def stop(self) -> None:
+        """End every node in good order, those that were started last first."""
+        for node in self.nodes.values():
+            node.is_wanted = False
+        for name in reversed(self.nodes):
+            self.stop_node(name)
+
+    def stop_node(self, name: str) -> None:
+        """End one node in good order; it is not started again."""
+        node = self.nodes[name]
+        node.is_wanted = False
+        if node.member is not None and self.supervisor.stop([node.member]):
+            node.fault = f"{name} did not end and was killed"
+
+    def __enter__(self) -> Self:
+        self.supervisor.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.supervisor.__exit__(kind, error, at)
+
+    def _start(self, node: NodeProcess) -> None:
+        node.restart_at = None
+        node.is_ready = False
+        node.status = None
+        node.starts += 1
+        node.started_at = time.monotonic()
+        arguments = [str(self.plant.path.absolute()), node.name, self._log_level]
+        node.member = self.supervisor.add(Member(node.name, "penstock.node.roles:main", arguments, node.take))
+        log.info("node_started", node=node.name, pid=node.member.pid, starts=node.starts)
+
+    def _ended(self, member: Member) -> None:
+        node = next((each for each in self.nodes.values() if each.member is member), None)
+        if node is None:
+            return
+        node.member = None
+        if not node.is_wanted:
+            node.fault = member.fault
+            return
+        node.fault = member.fault or f"{node.name} ended"
+        node.failures = 1 if time.monotonic() - node.started_at >= STEADY_SECONDS else node.failures + 1
+        log.warning("node_died", node=node.name, what=node.fault)
+        if node.is_ready:
+            pause = RESTART_SECONDS[min(node.failures, len(RESTART_SECONDS)) - 1]
+            node.restart_at = time.monotonic() + pause

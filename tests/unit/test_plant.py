@@ -1,0 +1,109 @@
+"""plant.toml into the configuration of every node."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.admin.config import AdminConfig
+from penstock.base.errors import ConfigurationError
+from penstock.feed.adapter_config import AdapterConfig
+from penstock.feed.play_config import PlayerConfig
+from penstock.node.plant import Plant
+
+PLANT = """
+name = "trial"
+
+[[administration]]
+policy = "policy.toml"
+port = 7400
+
+[[administration]]
+name = "spare"
+policy = "policy.toml"
+port = 7401
+role = "standby"
+peer = { address = "penstock://127.0.0.1:7400", credentials = "spare.toml" }
+
+[[feed]]
+name = "nasdaq"
+table = "itch"
+spin = true
+sync.active_lost_ms = 250
+admin = { credentials = "feed.toml", topics = ["md.us.eq.>"] }
+
+[[feed.streams]]
+id = 1
+name = "totalview"
+lines = [{ group = "239.255.10.1", port = 26400 }]
+
+[[feed.adapter]]
+name = "nasdaq-a"
+publish.channel = { group = "239.255.20.1", port = 17401 }
+peers.port = 17501
+
+[[feed.adapter]]
+name = "nasdaq-b"
+spin = false
+sync.pause_ms = 7
+publish.channel = { group = "239.255.20.2", port = 17401 }
+peers = { host = "10.0.0.2", port = 17502 }
+
+[[player]]
+name = "exchange"
+lines = [{ group = "239.255.10.1", port = 26400 }]
+"""
+
+
+def load(tmp_path: Path, text: str) -> Plant:
+    path = tmp_path / "plant.toml"
+    path.write_text(text)
+    return Plant.load(path)
+
+
+def test_every_node_gets_what_the_document_says_and_what_follows_from_it(tmp_path: Path) -> None:
+    plant = load(tmp_path, PLANT)
+    assert list(plant.nodes) == ["admin", "spare", "nasdaq-a", "nasdaq-b", "exchange"]
+    kinds = [AdminConfig, AdminConfig, AdapterConfig, AdapterConfig, PlayerConfig]
+    assert [type(config) for config in plant.nodes.values()] == kinds
+    first, second = plant.node("nasdaq-a"), plant.node("nasdaq-b")
+    assert isinstance(first, AdapterConfig)
+    assert isinstance(second, AdapterConfig)
+    assert (first.feed, first.index, second.index) == ("nasdaq", 0, 1)
+    assert (first.spin, second.spin) == (True, False)
+    assert (second.sync.active_lost_ms, second.sync.pause_ms) == (250, 7)
+    assert first.admin.url == "penstock://127.0.0.1:7400,127.0.0.1:7401"
+    assert first.admin.credentials == "feed.toml"
+    assert [(peer.index, peer.host, peer.port) for peer in first.peers.others] == [(1, "10.0.0.2", 17502)]
+    assert [(peer.index, peer.host, peer.port) for peer in second.peers.others] == [(0, "127.0.0.1", 17501)]
+    assert first.state_directory == "state/nasdaq-a"
+    spare = plant.node("spare")
+    assert isinstance(spare, AdminConfig)
+    assert (spare.directory, spare.role) == ("state/spare", "standby")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('table = "itch"', 'tabel = "itch"', "unknown key 'tabel'"),
+        ('table = "itch"', "table = 3", "feed[0].adapter[0]"),
+        ("peers.port = 17501", "", "nasdaq-a"),
+        ('name = "nasdaq-b"', 'name = "nasdaq-a"', "two nodes are called 'nasdaq-a'"),
+        ('name = "nasdaq"', "", "missing key 'name'"),
+        ("[[feed.adapter]]", "[[feed.adaptor]]", "a feed has adapters"),
+        ("[[player]]", "[[players]]", "unknown key 'players'"),
+        ("port = 7401", "prot = 7401", "administration spare"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in PLANT
+    with pytest.raises(ConfigurationError) as caught:
+        load(tmp_path, PLANT.replace(old, new))
+    assert said in str(caught.value)
+    assert "plant.toml" in str(caught.value)
+
+
+def test_an_empty_plant_and_an_unknown_node_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="nothing runs"):
+        load(tmp_path, 'name = "empty"')
+    with pytest.raises(ConfigurationError, match="nasdaq-b"):
+        load(tmp_path, PLANT).node("nasdaq-c")
