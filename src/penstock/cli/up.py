@@ -82,7 +82,7 @@ def node(
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="A new directory for the plant's documents.")],
 ) -> None:
-    """Write a first plant to try and to change: an exchange of made-up messages, two adapters, a policy, credentials."""
+    """Write a first plant to try and to change: an exchange of made-up messages, two adapters, a policy and more."""
     try:
         directory.mkdir(parents=True)
     except OSError as error:
