@@ -243,21 +243,28 @@ def test_the_walk_through_an_adapter() -> None:
     adapter = FeedAdapter(
         {1: LineArbiter(LineConfig(), MoldUDP64())}, {1: converter}, SynchroniserConfig(startup_ms=1), term=0, now_ns=0
     )
-    now_ns, said = 0, []
+
+    def handle(event: Any, now_ns: int) -> int:
+        """How many messages are published; whatever is to be on the disk is there at once."""
+        published = 0
+        for each in adapter.handle(event, now_ns):
+            if isinstance(each, PersistTerm):
+                published += handle(TermPersisted(each.term), now_ns)
+            elif isinstance(each, PublishConverted):
+                published += len(each.converted)
+        return published
+
+    now_ns = 0
     while adapter.synchroniser.role != "active":  # alone, it takes the role as soon as its term is on the disk
         now_ns = max(adapter.next_deadline_ns() or 0, now_ns + 1)
-        said = adapter.handle(Tick(), now_ns)
-        for each in said:
-            if isinstance(each, PersistTerm):
-                adapter.handle(TermPersisted(each.term), now_ns)
+        handle(Tick(), now_ns)
     source = list(ItchGenerator(GeneratorConfig(symbols=3, messages=200)))
     published = 0
     with calls_noted() as noted:
         for number, message in enumerate(source, 1):
             datagram = encode_packet("DAY", number, [message])
             for line in (0, 1):
-                for each in adapter.handle(SourceDatagram(1, line, datagram, now_ns), now_ns):
-                    published += len(each.converted) if isinstance(each, PublishConverted) else 0
+                published += handle(SourceDatagram(1, line, datagram, now_ns), now_ns)
     assert published > 100
     assert_called_in_order(visible(steps, "Take", "Convert", sockets=False), noted)
 
