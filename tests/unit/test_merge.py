@@ -254,6 +254,15 @@ def test_a_new_session_counts_its_source_messages_anew(session: str, delivered: 
     assert numbers_of(answers) == delivered
 
 
+def test_two_sessions_with_one_tag_are_told_apart_by_their_names() -> None:
+    merger = Merger()
+    flags = flags_in("monday")
+    merger.handle(deliver(A, [announcement(0, 1, "session", "monday"), message(1, source=500, flags=flags)]), 0)
+    new = message(1, term=NEXT, source=1, flags=flags)
+    answers = merger.handle(deliver(A, [announcement(0, NEXT, "session", "tuesday"), new]), 0)
+    assert numbers_of(answers) == [1]
+
+
 def flags_in(session: str) -> int:
     return int(OriginFlag.SYNCHRONISED) | session_tag(session) << SESSION_TAG_SHIFT
 

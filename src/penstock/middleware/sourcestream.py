@@ -92,6 +92,7 @@ class SourceStream(SourceCursor):
         """Since it was met, or since its last discontinuity, every message after this number was looked for."""
         self.branches: dict[StreamKey, BranchCursor] = {}
         self._session_tag = 0  # the same for all messages of a lineage
+        self._session = ""  # its name, where it was announced: two may have the same tag
         self._held: dict[int, Early] = {}
         self._order: list[int] = []  # the held numbers as a heap
         self._waiting: list[Early] = []  # of higher terms, in the order they came
@@ -294,6 +295,10 @@ class SourceStream(SourceCursor):
         origin = early.origin
         note = DiscontinuityNote.decode(early.message.payload)
         self._begin(origin.term, origin.message_sequence)
+        if note.session and note.session != self._session:
+            if self._session:
+                self.has_position = False
+            self._session = note.session
         self._counters.add("discontinuities", cause=note.reason if note.reason in REASONS else "unknown")
         return Discontinuity(
             self.stream_id, origin.term, self.number, origin.source_sequence, note.reason, note.lost, note.session
