@@ -263,7 +263,10 @@ class LiveAdapter:
         service.accounts.show_in(self._metrics)
         journal_path = Path(config.journal.path) if config.journal.path else None
         side = ServiceSide(self._data, contributions, journal_path)
-        return SubscriberServer(service, side, counters=self._counted("feed.service.connections"))
+        counters = self._counted("feed.service.connections")
+        return SubscriberServer(
+            service, side, secret=config.service.secret(), tls=config.service.tls(), counters=counters
+        )
 
     def _counted(self, component: str) -> Counters:
         counters = Counters(component, adapter=self.config.name)
