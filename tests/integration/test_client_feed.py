@@ -20,9 +20,9 @@ from penstock.base.errors import RevokedError
 from penstock.bench.adapters import wait_for
 from penstock.client import Subscription
 from penstock.feed.adapter_config import AdminConfig, SourceStreamConfig
-from penstock.feed.service_config import ServiceConfig
+from penstock.feed.service_config import ServiceConfig, TlsConfig
 from penstock.model import shipped
-from penstock.net.secret import write_private
+from penstock.net.secret import read_secret, write_private
 from penstock.security.client import AdminClient
 from penstock.wire import OriginFlag
 from waiting import wait_until
@@ -133,10 +133,9 @@ def test_a_sealed_feed_is_read_contributed_to_and_closed_to_who_is_revoked(tmp_p
 def test_the_stream_service_speaks_tls(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     write_private(tmp_path / "streams.secret", b"what subscribers' machines know")
-    service = ServiceConfig(
-        certificate=str(certificate), private_key=str(key), secret_file=str(tmp_path / "streams.secret")
-    )
-    tls, secret = ssl.create_default_context(cafile=str(certificate)), service.secret()
+    files = TlsConfig(certificate=str(certificate), private_key=str(key), ca_file=str(certificate))
+    service = ServiceConfig(tls=files, secret_file=str(tmp_path / "streams.secret"))
+    tls, secret = ssl.create_default_context(cafile=str(certificate)), read_secret(tmp_path / "streams.secret")
     with (
         plant(tmp_path, 1, service=service) as (feed, server),
         penstock.connect(server.url, credentials=credentials("alice"), tls=tls, secret=secret) as client,

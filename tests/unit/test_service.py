@@ -4,7 +4,6 @@ import pytest
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.core import Tick
-from penstock.base.errors import ConfigurationError
 from penstock.feed.published import DISCONTINUITY_TOPIC
 from penstock.feed.service_config import ServiceConfig
 from penstock.feed.service_events import (
@@ -305,12 +304,3 @@ def test_bounds_overruns_and_the_end() -> None:
     bench.open(4, token(receive(">")), ">")
     codes = {number: refusal.code for number in (1, 2, 3, 4) if (refusal := bench.refusal(number))}
     assert codes == {1: "unavailable", 2: "stopping", 3: "limit", 4: "stopping"}
-
-
-@pytest.mark.spec("OPS-2")
-def test_a_service_beyond_this_machine_is_protected() -> None:
-    with pytest.raises(ConfigurationError, match="TLS and a secret"):
-        ServiceConfig(host="0.0.0.0", certificate="c.pem", private_key="k.pem")
-    with pytest.raises(ConfigurationError, match="belong together"):
-        ServiceConfig(certificate="c.pem")
-    ServiceConfig(host="0.0.0.0", certificate="c.pem", private_key="k.pem", secret_file="s")

@@ -24,6 +24,7 @@ from penstock.feed.adapter_config import (
     PublishConfig,
     SourceStreamConfig,
 )
+from penstock.feed.config import SynchroniserConfig
 from penstock.feed.service_config import ServiceConfig
 from penstock.middleware import PublisherConfig, ReceiverConfig
 from penstock.net.udp import Channel, free_channel
@@ -35,9 +36,13 @@ MESSAGES = 50_000_000
 UNDISTURBED_SECONDS = 1.5
 AFTER_SECONDS = 1.0
 HALF_NS = NS_PER_SECOND // 2
-PATIENT_PUBLISHER = PublisherConfig(retransmission_packets_max=1 << 17, retransmission_bytes_max=256 << 20)
+PATIENT_PUBLISHER = PublisherConfig(
+    repair_packets_max=64, retransmission_packets_max=1 << 17, retransmission_bytes_max=256 << 20
+)
 PATIENT_RECEIVER = ReceiverConfig(window_packets_max=1 << 17, window_bytes_max=256 << 20)
-"""So that a machine that is busy with something else for a while loses nothing by it."""
+PATIENT_PEERS = SynchroniserConfig(active_lost_ms=5_000)
+"""So that a machine that is busy with something else for a while loses nothing by it, and takes nobody for dead; a
+killed process is known by its connection's end at once."""
 
 CONDITIONS = (
     f"{KILLS} times kill -9 of the active of two adapters (processes), {RATE} source messages a second over lines A "
@@ -113,6 +118,7 @@ def adapter_pair(
                 streams=(source,),
                 publish=PublishConfig(channel=channel, publisher=PATIENT_PUBLISHER),
                 peers=PeersConfig(port=ports[index], others=(PeerConfig(index=1 - index, port=ports[1 - index]),)),
+                sync=PATIENT_PEERS,
                 service=ServiceConfig(open=True),
                 state_directory=str(directory / f"state-{index}"),
             ),
