@@ -5,6 +5,7 @@ import contextlib
 import os
 import resource
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -15,8 +16,17 @@ from integration.command_kit import running
 from integration.feed_kit import free_port, running_feed
 from penstock.base.errors import PenstockError
 from penstock.bench.adapters import AdapterProcess, wait_for
-from penstock.feed.adapter_config import AddressConfig, JournalCaptureConfig, SourceStreamConfig
+from penstock.feed.adapter_config import (
+    AdapterConfig,
+    AddressConfig,
+    JournalCaptureConfig,
+    PublishConfig,
+    SourceStreamConfig,
+)
+from penstock.feed.config import SynchroniserConfig
+from penstock.feed.driver import LiveAdapter
 from penstock.feed.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.outbound import Outbound
 from penstock.feed.service_config import ServiceConfig
 from penstock.feed.serviceside import CONTRIBUTION_JUMP_MAX
 from penstock.middleware import DeliverBatch
@@ -36,7 +46,7 @@ from penstock.middleware.unicast import (
     UnicastMessage,
 )
 from penstock.net.control_driver import ControlConnection, connect_control
-from penstock.net.udp import host_socket
+from penstock.net.udp import free_channel, host_socket
 from penstock.wire import Extension, Origin, OriginFlag, decode, decode_origin, encode_nack
 
 PATIENCE_SECONDS = 20
@@ -272,12 +282,16 @@ def test_health_is_readable_as_status_and_as_metrics(tmp_path: Path) -> None:
         assert b"active" in adapter.page("/health")
 
 
-def test_a_file_is_replayed_like_any_other_source(tmp_path: Path) -> None:
-    generator = ItchGenerator(GeneratorConfig(symbols=5, messages=3_000))
-    day = tmp_path / "day.itch"
+def written(generator: ItchGenerator, day: Path) -> Path:
     with day.open("wb") as file:
         while blocks := bytes(generator.blocks()):
             file.write(blocks)
+    return day
+
+
+def test_a_file_is_replayed_like_any_other_source(tmp_path: Path) -> None:
+    generator = ItchGenerator(GeneratorConfig(symbols=5, messages=3_000))
+    day = written(generator, tmp_path / "day.itch")
     replay = SourceStreamConfig(id=2, name="replay", framing="file", url=str(day))
     with running_feed(tmp_path, 1, streams=(replay,)) as feed:
         (adapter,) = feed.adapters
@@ -285,6 +299,41 @@ def test_a_file_is_replayed_like_any_other_source(tmp_path: Path) -> None:
             lambda: adapter.status().streams[1].next_source_sequence == generator.next_sequence, "all is converted"
         )
         assert adapter.status().streams[1].next_message_sequence > 1_000
+
+
+def test_an_adapter_whose_data_thread_fails_ends_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay, which asks it again and again, ends as well."""
+    is_broken, tick = threading.Event(), Outbound.tick
+    day = written(ItchGenerator(GeneratorConfig(symbols=5, messages=100)), tmp_path / "day.itch")
+
+    def fail_once_broken(outbound: Outbound, now_ns: int) -> None:
+        if is_broken.is_set():
+            raise OSError("on purpose")
+        tick(outbound, now_ns)
+
+    monkeypatch.setattr(Outbound, "tick", fail_once_broken)
+    config = AdapterConfig(
+        name="a-0",
+        feed="itch",
+        table="itch",
+        streams=(SourceStreamConfig(id=1, name="replay", framing="file", url=str(day)),),
+        publish=PublishConfig(channel=free_channel()),
+        sync=SynchroniserConfig(startup_ms=600_000),
+        service=ServiceConfig(open=True),
+        state_directory=str(tmp_path / "state"),
+    )
+
+    async def live() -> None:
+        adapter = LiveAdapter(config)
+        await adapter.start()
+        is_broken.set()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while "penstock-replay" in [each.name for each in threading.enumerate()]:
+                await asyncio.sleep(0.01)
+            await adapter.run(asyncio.Event())
+
+    with pytest.raises(OSError, match="on purpose"):
+        asyncio.run(live())
 
 
 def test_a_soupbintcp_server_is_a_source_like_any_other(tmp_path: Path) -> None:

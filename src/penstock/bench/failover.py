@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import msgspec
+
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
+from penstock.base.errors import ProcessError
 from penstock.bench.adapters import COMMAND, AdapterProcess, die_with_parent, is_synchronised_pair, wait_for
 from penstock.bench.harness import Result, result
 from penstock.bench.merging import Book, MergingSubscriber
@@ -36,6 +39,8 @@ MESSAGES = 50_000_000
 UNDISTURBED_SECONDS = 1.5
 AFTER_SECONDS = 1.0
 RETURN_SECONDS = 180.0
+REACH_SECONDS = 30.0
+END = -1
 HALF_NS = NS_PER_SECOND // 2
 PATIENT_PUBLISHER = PublisherConfig(
     repair_packets_max=64, retransmission_packets_max=1 << 17, retransmission_bytes_max=256 << 20
@@ -52,17 +57,49 @@ CONDITIONS = (
 )
 
 
+LAG_MAX_NS = 100 * NS_PER_MS
+"""A subscriber that is further behind when an adapter is killed still reads what that one sent before: it would not
+notice the kill, and the run says nothing."""
+
+
+class Run(msgspec.Struct):
+    """Times are of the monotonic clock."""
+
+    kills_ns: list[int] = []
+    lags_ns: list[int] = []
+    """How far the subscriber was behind the active adapter, just before each kill."""
+
+    undisturbed_ns: list[int] = []
+    """When undisturbed seconds began."""
+
+    book: Book = msgspec.field(default_factory=Book)
+    """What the subscriber saw."""
+
+
 def run() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as directory:
-        book, kills, undisturbed = _measure(Path(directory))
-    at_kill = [book.longest_gap_ns(kill - HALF_NS, kill + HALF_NS) for kill in kills]
-    at_rest = [book.longest_gap_ns(start, start + NS_PER_SECOND) for start in undisturbed]
-    announced = len(book.discontinuities)
-    conditions = f"{CONDITIONS}; {book.messages} messages delivered, {announced} discontinuities announced"
-    for metric, value in (("lost", book.lost), ("duplicated", book.duplicated)):
-        yield result("failover", metric, value, "messages", against="the goal", against_value=0, conditions=conditions)
+        measured = _measure(Path(directory))
+    book, lag_ns = measured.book, statistics.median(measured.lags_ns)
+    lags = f"{lag_ns / NS_PER_MS:.1f} ms (median; {max(measured.lags_ns) / NS_PER_MS:.1f} ms at most)"
+    conditions = f"{CONDITIONS}; {book.messages} messages delivered, the subscriber {lags} behind at the kills"
+    if lag_ns > LAG_MAX_NS:
+        conditions = f"NOT VALID, the subscriber was too far behind; {conditions}"
+    discontinuities = len(book.discontinuities)
+    for metric, value, unit in (
+        ("lost", book.lost, "messages"),
+        ("duplicated", book.duplicated, "messages"),
+        ("discontinuities", discontinuities, "announcements"),
+    ):
+        yield result("failover", metric, value, unit, against="the goal", against_value=0, conditions=conditions)
+    yield _gap_ratio(measured, conditions)
+
+
+def _gap_ratio(measured: Run, conditions: str) -> Result:
+    book = measured.book
+    at_kill = [book.longest_gap_ns(kill - HALF_NS, kill + HALF_NS) for kill in measured.kills_ns]
+    at_rest = [book.longest_gap_ns(start, start + NS_PER_SECOND) for start in measured.undisturbed_ns]
     killed, rest = statistics.median(at_kill), statistics.median(at_rest)
-    yield result(
+    return result(
         "failover",
         "gap_ratio",
         killed / rest,
@@ -73,12 +110,10 @@ def run() -> Iterator[Result]:
     )
 
 
-def _measure(directory: Path) -> tuple[Book, list[int], list[int]]:
-    """What the subscriber saw, when the kills were, and when undisturbed seconds began."""
+def _measure(directory: Path) -> Run:
     lines, channels = (free_channel(), free_channel()), [free_channel(), free_channel()]
     requests = free_port(socket.SOCK_DGRAM)
-    kills: list[int] = []
-    undisturbed: list[int] = []
+    measured = Run()
     with contextlib.ExitStack() as stack:
         pair = [stack.enter_context(each) for each in adapter_pair(directory, lines, requests, channels)]
         stack.enter_context(player(lines, requests))
@@ -87,9 +122,11 @@ def _measure(directory: Path) -> tuple[Book, list[int], list[int]]:
         pipe.recv()  # it listens
         for _ in range(KILLS):
             time.sleep(UNDISTURBED_SECONDS)
-            undisturbed.append(time.monotonic_ns() - round(UNDISTURBED_SECONDS * NS_PER_SECOND) + NS_PER_SECOND // 4)
+            slept_ns = round(UNDISTURBED_SECONDS * NS_PER_SECOND)
+            measured.undisturbed_ns.append(time.monotonic_ns() - slept_ns + NS_PER_SECOND // 4)
             active, backup = pair if pair[0].status().role == "active" else pair[::-1]
-            kills.append(active.kill())
+            measured.lags_ns.append(_lag_ns(active, pipe))
+            measured.kills_ns.append(active.kill())
             time.sleep(AFTER_SECONDS)
             active.start()
             wait_for(
@@ -97,9 +134,20 @@ def _measure(directory: Path) -> tuple[Book, list[int], list[int]]:
                 "the killed adapter is back and in step",
                 RETURN_SECONDS,
             )
-        pipe.send("stop")
-        book: Book = pipe.recv()
-    return book, kills, undisturbed
+        _lag_ns(backup, pipe)  # everything up to here must have come
+        pipe.send(END)
+        measured.book = pipe.recv()
+    return measured
+
+
+def _lag_ns(adapter: AdapterProcess, pipe: Connection) -> int:
+    """How long the subscriber takes to get where the adapter is, with the time to ask the adapter."""
+    asked_ns = time.monotonic_ns()
+    pipe.send(adapter.status().streams[0].next_message_sequence - 1)
+    if not pipe.poll(REACH_SECONDS):
+        raise ProcessError(f"the subscriber did not get within {REACH_SECONDS:g} s to where {adapter.config.name} was")
+    reached_ns: int = pipe.recv()
+    return reached_ns - asked_ns
 
 
 def adapter_pair(
@@ -152,10 +200,17 @@ def player(lines: tuple[Channel, Channel], requests: int) -> Iterator[None]:
 
 
 def _subscribe(channels: list[Channel], pipe: Connection) -> None:
+    """Tells when it has got to a number that it is sent; END ends it."""
     subscriber = MergingSubscriber(channels, PATIENT_RECEIVER)
     pipe.send("listening")
-    while not pipe.poll():
+    number: int | None = None
+    while number != END:
         subscriber.take()
+        if number is None and pipe.poll():
+            number = pipe.recv()
+        if number is not None and number != END and subscriber.book.last_number >= number:
+            pipe.send(time.monotonic_ns())
+            number = None
     pipe.send(subscriber.book)
     subscriber.close()
 

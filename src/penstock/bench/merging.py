@@ -29,7 +29,7 @@ class Book(msgspec.Struct):
     lost: int = 0
     duplicated: int = 0
     discontinuities: list[int] = []
-    """When each came."""
+    """When each came, after the start."""
 
     last_number: int = 0
 
@@ -71,7 +71,9 @@ class MergingSubscriber:
             book.lost += merged.last - merged.first + 1
             book.last_number = merged.last
         elif isinstance(merged, Discontinuity):
-            book.discontinuities.append(now_ns)
+            if book.messages:
+                book.discontinuities.append(now_ns)
+                book.lost += sum(last - first + 1 for first, last in merged.lost)
             book.last_number = merged.message_sequence
 
     def _note_numbers(self, numbers: NDArray[numpy.int64], now_ns: int) -> None:

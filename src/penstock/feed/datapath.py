@@ -105,6 +105,8 @@ class DataPath:
     def post(self, call: Callable[[], None]) -> None:
         self._mail.append(call)
         self._lane.ring()
+        if self._is_over:
+            self._refuse_asked()
 
     def ask(self, question: Callable[[], T]) -> "Future[T]":
         """What `question` answers in the data thread."""
@@ -121,8 +123,6 @@ class DataPath:
         self._asked.add(answer)
         answer.add_done_callback(self._asked.discard)
         self.post(call)
-        if self._is_over:
-            self._refuse_asked()
         return answer
 
     # The data thread
@@ -145,7 +145,7 @@ class DataPath:
             self._refuse_asked()
 
     def _refuse_asked(self) -> None:
-        """Nobody answers any more."""
+        """Nobody answers any more, nor reads the mail."""
         self._mail.clear()
         while self._asked:
             try:
