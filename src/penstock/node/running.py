@@ -72,17 +72,23 @@ class RunningPlant:
         self._log_level = log_level
 
     def start(self, is_over: Callable[[], bool] = lambda: False, *, players: bool = True) -> bool:
-        """Start every node when those before it are ready; whether all are. Players are last."""
+        """Start every node when those before it are ready; whether all are. Players are last; what is not wanted is
+        left out."""
         for name, config in self.plant.nodes.items():
             if isinstance(config, PlayerConfig) and not players:
                 continue
-            node = self.nodes[name]
-            self._start(node)
-            if not self.supervisor.wait(lambda node=node: node.is_ready or bool(node.fault), START_SECONDS, is_over):  # type: ignore[misc]
-                node.fault = node.fault or "" if is_over() else f"{name} did not come up"
-            if not node.is_ready:
+            if self.nodes[name].is_wanted and not self.start_node(name, is_over):
                 return False
         return True
+
+    def start_node(self, name: str, is_over: Callable[[], bool] = lambda: False) -> bool:
+        """Start one node; whether it is ready."""
+        node = self.nodes[name]
+        node.is_wanted = True
+        self._start(node)
+        if not self.supervisor.wait(lambda: node.is_ready or bool(node.fault), START_SECONDS, is_over):
+            node.fault = node.fault or "" if is_over() else f"{name} did not come up"
+        return node.is_ready
 
     def start_players(self, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Those that start() was told to leave."""
