@@ -99,7 +99,7 @@ def test_the_active_adapter_tells_each_backup_numbers_state_and_health() -> None
         assert health[-1] == 900
 
 
-@pytest.mark.spec("SYNC-2")
+@pytest.mark.spec("SYNC-2", "FEED-6")
 def test_synchronised_adapters_give_one_number_to_one_content() -> None:
     table = started(3)
     table.feed(1, 100)

@@ -57,7 +57,7 @@ class PrettyView:
             payload = bytes(message.payload)
             more = f" … {len(payload)} bytes" if len(payload) > PAYLOAD_SHOWN_MAX else ""
             return f"{payload[:PAYLOAD_SHOWN_MAX]!r}{more}"
-        values = [f"{name}={_shown(value)}" for name, value in record.to_dict().items() if value not in (None, "")]
+        values = [f"{name}={shown_value(value)}" for name, value in record.to_dict().items() if value not in (None, "")]
         return " ".join([record.model.name, *values])
 
     def event(self, event: Event) -> None:
@@ -152,7 +152,8 @@ def _origin(message: PacketMessage, source: Deliver | DeliverBatch) -> tuple[int
     return message.publisher_id, message.sequence
 
 
-def _shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
+    """A field's value for people."""
     if isinstance(value, frozenset):
         return "+".join(sorted(value)) or "-"
     return printable(value) if isinstance(value, str) else str(value)

@@ -3,7 +3,8 @@
 import re
 import sys
 import time
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, cast, get_args
 
 import typer
 
@@ -16,6 +17,8 @@ from penstock.cli.latency import LatencyMeter
 from penstock.cli.model import find_model
 from penstock.cli.selection import EVERYTHING, Selection
 from penstock.cli.show import JsonView, PrettyView, QuietView, View
+from penstock.cli.subscribed import show_subscription
+from penstock.client.line import Transport
 from penstock.middleware import Deliver, DeliverBatch, ReceiverConfig
 from penstock.middleware.driver import MulticastReceiver
 from penstock.net.udp import Channel
@@ -52,11 +55,40 @@ def sub(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Where `penstock clock serve` runs on the host that made event_time."),
     ] = None,
+    connect: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Subscribe through the administration server at penstock://HOST:PORT."),
+    ] = None,
+    credentials: Annotated[Path | None, typer.Option(help="Of --connect: the file that says who you are.")] = None,
+    image: Annotated[bool, typer.Option("--image", help="Of --connect: begin with the current state.")] = False,
+    transport: Annotated[
+        str, typer.Option(help="Of --connect: auto, multicast or tcp.", metavar="auto|multicast|tcp")
+    ] = "auto",
 ) -> None:
     """Show the messages on a channel, and in their place what was lost. Ctrl-C ends it with a summary."""
     if json and quiet:
         raise ConfigurationError("--json and --quiet do not go together")
     words = list(arguments or [])
+    if connect is not None:
+        if credentials is None:
+            raise ConfigurationError("--connect needs --credentials", hint="a file made by `penstock admin client`")
+        if latency or loss or spin or from_start:
+            raise ConfigurationError("--latency, --loss, --spin and --from-start are for channels, not for --connect")
+        if transport not in get_args(Transport):
+            raise ConfigurationError(f"{transport!r} is no transport", hint="use auto, multicast or tcp")
+        return show_subscription(
+            connect,
+            credentials,
+            words,
+            where=where,
+            image=image,
+            transport=cast(Transport, transport),
+            interface=None if interface == INTERFACE else interface,
+            is_json=json,
+            is_quiet=quiet,
+            count=count,
+            seconds=seconds,
+        )
     channel = Channel.parse(
         words.pop(0) if words and CHANNEL_LIKE.fullmatch(words[0]) else CHANNEL, interface=interface
     )

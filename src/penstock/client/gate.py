@@ -88,6 +88,8 @@ class Gate:
         if delay_s is None or delay_s > self._delay_s:
             self._counters.add("messages_dropped", cause=Cause.REFUSED)
             return False
+        if delay_s < self._delay_s:
+            return False  # it comes sooner elsewhere
         return bool(message.flags & SEALED) or self.meets(message)
 
     def open(self, message: PacketMessage) -> PacketMessage | None:

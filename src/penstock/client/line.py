@@ -56,7 +56,8 @@ class Line:
     ) -> None:
         self._around = around
         self._stream = stream
-        self._topics = list(topics)
+        self._wanted = list(topics)
+        self._asked: list[str] = []  # what adapters are asked for over TCP
         self._token = token
         self.gate = Gate(topics, around.where, around.models, around.counters)
         self._multicast: dict[str, tuple[frozenset[Channel], MulticastReceiver]] = {}  # by interface
@@ -75,6 +76,8 @@ class Line:
         """The adapters as they are now. New ones are listened to before others are left, so nothing is missed."""
         self._stream = stream
         self.gate.hold_keys(stream.keys)
+        asked = [*stream.topics, *(topic for topic in self._wanted if topic.startswith("!"))]
+        is_changed, self._asked = asked != self._asked, asked
         if self._is_multicast(stream):
             self._listen(stream.addresses)
         elif self._unicast is None:
@@ -85,13 +88,15 @@ class Line:
                 self._around.counters,
                 node=self._around.node,
                 token=self._token,
-                topics=self._topics,
+                topics=asked,
                 on_refused=self._around.on_refused,
             )
             self._unicast.follow(stream.addresses)
             self._merging.add(self._unicast)
         else:
             self._unicast.follow(stream.addresses)
+            if is_changed:
+                self._unicast.modify(asked)
 
     def allow(self, entitlement: Entitlement, token: str) -> None:
         """A renewed token."""
@@ -102,10 +107,9 @@ class Line:
                 self._unicast.renew(token)
 
     def want(self, topics: Sequence[str]) -> None:
-        self._topics = list(topics)
+        """Other topics; update() follows, and says what the adapters have of them."""
+        self._wanted = list(topics)
         self.gate.want(topics)
-        if self._unicast is not None:
-            self._unicast.modify(topics)
 
     def receive(self, timeout: float) -> list[Outcome]:
         """What came for the application, in its order, waiting at most so many seconds."""
@@ -220,7 +224,7 @@ class Line:
                 around.protection,
                 around.node,
                 self._token,
-                self._topics,
+                self._asked,
                 around.config.image_messages_max,
             )
         )

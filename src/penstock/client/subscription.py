@@ -73,6 +73,7 @@ class Subscription:
         self._brokered = brokered
         self._ready: deque[PacketMessage] = deque()
         self._receipts: deque[Receipt] = deque(maxlen=around.config.losses_max)
+        self._receipt_count = 0
         self._given = 0
         self._commands: deque[Callable[[], None]] = deque()
         self._lock = threading.RLock()  # what receives and what changes the lines
@@ -155,6 +156,11 @@ class Subscription:
         return list(self._receipts)
 
     @property
+    def loss_count(self) -> int:
+        """How many receipts there were; `losses` has the newest of them."""
+        return self._receipt_count
+
+    @property
     def expires_ns(self) -> int:
         """Until when the grants are good that are held now, by the wall clock."""
         return self._brokered.expires_ns
@@ -234,6 +240,7 @@ class Subscription:
         for each in outcomes:
             if isinstance(each, MergeGap | Discontinuity | LossReceipt):
                 self._receipts.append(each)
+                self._receipt_count += 1
             else:
                 yield each
 

@@ -34,7 +34,7 @@ from penstock.sim.randomness import SeededRandomness
 from penstock.sim.world import World
 
 STEP_NS = 20 * NS_PER_MS
-SETTLE_NS = 400 * NS_PER_MS
+SETTLE_NS = 300 * NS_PER_MS
 
 
 class FeedPlantOptions(msgspec.Struct, kw_only=True):

@@ -1,0 +1,147 @@
+"""Clients, administration server and adapters as they run in a plant: the adapters are processes, and get killed."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from admin_kit import config, credentials, credentials_file
+from integration.command_kit import running
+from integration.feed_kit import Feed, running_feed
+from penstock.admin.driver import AdminServer
+from penstock.base.errors import RevokedError
+from penstock.bench.adapters import wait_for
+from penstock.client import Subscription
+from penstock.feed.adapter_config import AdminConfig, SourceStreamConfig
+from penstock.feed.service_config import ServiceConfig
+from penstock.model import shipped
+from penstock.security.client import AdminClient
+from penstock.wire import OriginFlag
+from waiting import wait_until
+
+IMAGE = int(OriginFlag.IMAGE)
+
+
+@contextlib.contextmanager
+def plant(directory: Path, count: int = 2, *, sealed: bool = False) -> Iterator[tuple[Feed, AdminServer]]:
+    derived = [SourceStreamConfig(id=9, name="derived", framing="contribution")] if sealed else []
+    with AdminServer(config(directory)) as server:
+        admin = AdminConfig(
+            url=server.url,
+            credentials=str(credentials_file(directory, "feed")),
+            topics=("md.us.eq.>",),
+            contributions=("derived.>",),
+        )
+        with running_feed(
+            directory, count, admin=admin, service=ServiceConfig(), publish={"sealed": sealed}, streams=tuple(derived)
+        ) as feed:
+            for adapter in feed.adapters:
+                wait_for(lambda adapter=adapter: adapter.status().is_registered, "the adapter is registered")
+            yield feed, server
+
+
+class Reader:
+    """Reads a subscription in a thread, and notes what it sees."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self.subscription = subscription
+        self.numbers: list[int] = []
+        self.image_count = 0
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            for message in self.subscription:
+                assert message.source is not None
+                if message.source.flags & IMAGE:
+                    self.image_count += 1
+                else:
+                    self.numbers.append(message.source.message_sequence)
+        except BaseException as error:
+            self.error = error
+
+    def wait_for_more(self, count: int) -> None:
+        wanted = len(self.numbers) + count
+        wait_until(lambda: self.error is not None or len(self.numbers) >= wanted, f"{count} more messages")
+        assert self.error is None
+
+    def stop(self) -> None:
+        self.subscription.close()
+        self._thread.join()
+
+
+@pytest.mark.spec("SYNC-7", "SUB-2", "SUB-5")
+@pytest.mark.parametrize("transport", ["multicast", "tcp"])
+def test_an_active_adapter_that_is_killed_is_not_missed(tmp_path: Path, transport: Any) -> None:
+    with plant(tmp_path) as (feed, server), penstock.connect(server.url, credentials=credentials("alice")) as client:
+        active, backup = feed.wait_until_synchronised()
+        reader = Reader(client.subscribe(">", image=True, transport=transport))
+        try:
+            reader.wait_for_more(2_000)
+            active.kill()
+            reader.wait_for_more(2_000)
+            wait_for(lambda: backup.status().role == "active", "the backup is promoted")
+            reader.wait_for_more(2_000)
+            statistics = reader.subscription.statistics()
+            losses = reader.subscription.losses
+        finally:
+            reader.stop()
+    first = reader.numbers[0]
+    assert reader.numbers == list(range(first, first + len(reader.numbers)))
+    assert reader.image_count > 0
+    assert statistics.duplicates > 1_000
+    assert (statistics.lost, losses) == (0, [])
+
+
+@pytest.mark.spec("ADM-7", "SUB-4", "SUB-3")
+def test_a_sealed_feed_is_read_contributed_to_and_closed_to_who_is_revoked(tmp_path: Path) -> None:
+    with (
+        plant(tmp_path, 1, sealed=True) as (feed, server),
+        penstock.connect(server.url, credentials=credentials("alice")) as client,
+        AdminClient.connect(server.url, credentials("root")) as root,
+    ):
+        wait_for(lambda: feed.adapters[0].status().role == "active", "the adapter is active")
+        reader = Reader(client.subscribe("md.us.eq.*.quote", transport="multicast"))
+        try:
+            reader.wait_for_more(200)
+            with client.contribute("derived", "derived.desk.>") as contributor:
+                for number in range(100):
+                    contributor.send("derived.desk.mid", shipped("quote").new(bid_size=number))
+                assert contributor.flush(30)
+            root.revoke("alice", "left the firm")
+            wait_until(lambda: reader.error is not None, "the end of the subscription")
+        finally:
+            reader.stop()
+    assert isinstance(reader.error, RevokedError)
+    assert "left the firm" in str(reader.error)
+    assert reader.numbers == sorted(set(reader.numbers))
+
+
+@pytest.mark.spec("SUB-1")
+def test_the_command_shows_what_a_subscription_brings(tmp_path: Path) -> None:
+    with plant(tmp_path, 1) as (feed, server):
+        wait_for(lambda: feed.adapters[0].status().role == "active", "the adapter is active")
+        alice = str(credentials_file(tmp_path, "alice"))
+        arguments = ["sub", "--connect", server.url, "--credentials", alice, "md.us.eq.*.quote"]
+        with running(*arguments, "--json", "--count", "50", "--image") as command:
+            assert command.end() == 0
+            lines = command.out.splitlines()
+            assert len(lines) == 50
+            assert all('"model":"quote"' in line and '"source_seq"' in line for line in lines)
+            assert "50 messages" in command.err
+        with running(*arguments) as command:
+            command.wait_for_output(" quote ")
+            started = time.monotonic()
+            assert command.interrupt() == 0
+            assert "copies suppressed" in command.err
+            assert time.monotonic() - started < 60
+        with running(*arguments[:3], "md.>") as command:
+            assert command.end() == 1
+            assert "--credentials" in command.err
