@@ -89,6 +89,7 @@ class Line:
                 node=self._around.node,
                 token=self._token,
                 topics=asked,
+                delay_s=stream.delay_s,
                 on_refused=self._around.on_refused,
             )
             self._unicast.follow(stream.addresses)

@@ -78,7 +78,9 @@ class StreamFollower:
     def compare(self, state: StreamState, now_ns: int) -> list[SyncInstruction]:
         """The active adapter of this term says where it is, or was."""
         flow = self.flow
-        if flow.mode in (Mode.REPAIRING, Mode.BROKEN) or state.session != flow.session or self.announced is None:
+        if flow.mode in (Mode.REPAIRING, Mode.BROKEN) or self.announced is None:
+            return []
+        if state.session != (flow.session or ""):  # a stream without sessions, or before its first one, is compared
             return []
         if flow.is_damaged:
             return self._repair("source messages were lost here", now_ns)
@@ -186,7 +188,7 @@ class StreamFollower:
         return self.unsynchronise("source messages were lost")
 
     def begin_session(self, name: str, first: int) -> list[SyncInstruction]:
-        is_change = self.flow.session not in (None, name)
+        is_change = self.flow.session != name
         instructions = self.abandon_repair() if is_change else []
         if is_change:
             self._pending.clear()
@@ -243,7 +245,7 @@ class StreamFollower:
     def _install(self, image: ImageReceiver, now_ns: int) -> list[SyncInstruction]:
         begin, flow = image.begin, self.flow
         assert begin is not None
-        if begin.term != self.term or begin.session != flow.session:
+        if begin.term != self.term or begin.session != (flow.session or ""):
             return self.abandon_repair()
         if begin.next_source_sequence < flow.held_from:
             return [self._request(now_ns)]  # what lies between was lost here meanwhile
