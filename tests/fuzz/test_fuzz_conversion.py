@@ -70,11 +70,13 @@ def test_damaged_tables_are_refused_or_compiled(soak: bool) -> None:
     source = random.Random(3)
     text = (DIRECTORY / "iex-deep.toml").read_text()
     words = text.split('"')
+    refused = 0
     for _ in range(20 * ROUNDS if soak else ROUNDS):
         changed = list(words)
         for _ in range(source.randint(1, 3)):
             changed[source.randrange(len(changed))] = source.choice([*words, "", "x | y(", "constant()", "1e9", "{n}"])
         try:
             ConverterTable.parse('"'.join(changed)).compile()
-        except PenstockError as error:
-            assert str(error)
+        except PenstockError:
+            refused += 1
+    assert refused > 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracles.conversion import OracleConverter
+from oracles.converter import OracleConverter
 from penstock.convert import Converter, ConverterTable, SourceBatch
 from penstock.feed.generator import GeneratorConfig, ItchGenerator
 

@@ -1,4 +1,4 @@
-"""`penstock up`: every node of a plant on this machine."""
+"""`penstock up`, `node`, `init`: every node of a plant on this machine, one of them, a first plant."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from penstock.base.errors import ConfigurationError
 from penstock.cli.interrupt import interruptible
+from penstock.demo.layout import write_layout
+from penstock.demo.reports import DemoOptions
 from penstock.node.plant import Plant
 from penstock.node.roles import Ready, Told, run
 from penstock.node.running import NodeProcess, RunningPlant
@@ -74,3 +77,20 @@ def node(
             typer.echo(f"{name}: {told.where}")
 
     raise typer.Exit(run(config, tell))
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="A new directory for the plant's documents.")],
+) -> None:
+    """Write a first plant to try and to change: an exchange of made-up messages, two adapters, a policy and more."""
+    try:
+        directory.mkdir(parents=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot be made: {error.strerror}", where=str(directory), hint="name a directory that is not there yet"
+        ) from None
+    layout = write_layout(directory, DemoOptions(rate=1_000, subscribers=1, symbols=100))
+    (credentials,) = layout.credentials
+    typer.echo(f"Wrote {layout.plant}, the policy and credentials. Run the plant, and in another terminal subscribe:\n")
+    typer.echo(f"  penstock up {layout.plant}")
+    typer.echo(f"  penstock sub --connect {layout.url} --credentials {credentials} 'md.us.eq.AAPL.>'")

@@ -28,4 +28,5 @@ cdef inline void store(uint8_t *at, int64_t value, uint32_t size) noexcept nogil
 cdef inline void store_text(uint8_t *at, const Text *text, uint32_t size) noexcept nogil:
     """Its size was checked before."""
     memset(at, 0, size)
-    memcpy(at, text.at, min(text.size, <uint64_t>size))
+    if text.size:
+        memcpy(at, text.at, min(text.size, <uint64_t>size))

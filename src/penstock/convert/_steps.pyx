@@ -48,44 +48,51 @@ cdef enum:
 
 
 cdef int run_steps(Frame *frame, const Op *ops, uint32_t start, uint32_t end) noexcept nogil:
-    cdef uint32_t at = start
-    cdef const Op *op
+    """The operations that most messages have stand here; the chain of equalities becomes a jump table."""
+    cdef const Op *op = ops + start
+    cdef const Op *last = ops + end
+    cdef const int64_t *registers = frame.registers
+    cdef uint8_t *record = NULL
+    cdef int64_t value
     cdef int fault
-    cdef uint8_t code
-    while at < end:
-        op = &ops[at]
-        code = op.code
-        at += 1
-        if code == CODE_STORE_WORD:
-            memcpy(frame.record + op.offset, &frame.registers[op.a], 8)
-        elif code == CODE_STORE:
-            store(frame.record + op.offset, frame.registers[op.a], op.size)
-        elif code == CODE_STORE_OPTIONAL:
-            store(
-                frame.record + op.offset,
-                op.x if frame.registers[op.a] == MISSING() else frame.registers[op.a],
-                op.size,
-            )
-        elif code == CODE_STORE_TEXT:
-            store_text(frame.record + op.offset, &frame.texts[op.a], op.size)
-        elif code == CODE_STORE_SYMBOL:
-            memcpy(frame.record + op.offset, frame.state.instruments[frame.instrument].reference.symbol, op.size)
-        elif code == CODE_EMIT:
+    while op < last:
+        if op.code == CODE_STORE_WORD:
+            memcpy(record + op.offset, &registers[op.a], 8)
+        elif op.code == CODE_STORE_OPTIONAL:
+            value = registers[op.a]
+            store(record + op.offset, op.x if value == MISSING() else value, op.size)
+        elif op.code == CODE_STORE:
+            store(record + op.offset, registers[op.a], op.size)
+        elif op.code == CODE_STORE_SYMBOL:
+            memcpy(record + op.offset, frame.state.instruments[frame.instrument].reference.symbol, 16)
+        elif op.code == CODE_STORE_TEXT:
+            store_text(record + op.offset, &frame.texts[op.a], op.size)
+        elif op.code == CODE_EMIT:
             fault = begin_output(frame, <uint32_t>op.x)
             if fault:
                 return fault
-        elif CODE_UNLESS_EQUAL <= code <= CODE_UNLESS_BITS:
-            if not holds(code, frame.registers[op.a], op.x):
-                at = op.offset
-        elif CODE_LOAD_BEST <= code <= CODE_LOAD_REFERENCE:
-            load_state(frame, code)
-        elif code == CODE_NEED_INSTRUMENT:
+            record = frame.record
+        elif op.code == CODE_UNLESS_BITS:
+            if not registers[op.a] & op.x:
+                op = ops + op.offset
+                continue
+        elif op.code == CODE_LOAD_BEST:
+            load_levels(frame, 1)
+        elif op.code == CODE_NEED_INSTRUMENT:
             if frame.instrument < 0:
                 return FAULT_INSTRUMENT
+        elif op.code == CODE_POSITION:
+            instrument_set_position(frame.state, frame.instrument, registers[op.a], frame.source_sequence)
         else:
-            fault = run_values(frame, op, op + 1) if code < CODE_INSTRUMENT else run_verb(frame, op)
-            if fault:
-                return fault
+            if CODE_UNLESS_EQUAL <= op.code < CODE_UNLESS_BITS:
+                if not holds(op.code, registers[op.a], op.x):
+                    op = ops + op.offset
+                    continue
+            else:
+                fault = run_values(frame, op, op + 1) if op.code < CODE_INSTRUMENT else run_verb(frame, op)
+                if fault:
+                    return fault
+        op += 1
     return FAULT_NONE
 
 
@@ -100,9 +107,7 @@ cdef inline bint holds(uint8_t code, int64_t a, int64_t x) noexcept nogil:
         return a <= x
     elif code == CODE_UNLESS_GREATER:
         return a > x
-    elif code == CODE_UNLESS_GREATER_EQUAL:
-        return a >= x
-    return a & x != 0
+    return a >= x
 
 
 cdef inline int64_t argument(const Frame *frame, uint8_t register, int64_t otherwise) noexcept nogil:
@@ -130,8 +135,8 @@ cdef int run_verb(Frame *frame, const Op *op) noexcept nogil:
         return set_side(frame, <uint8_t>registers[op.a], registers[op.b], registers[op.c])
     elif CODE_TRADE <= code <= CODE_TRADE_CORRECT:
         return run_trade(frame, op)
-    elif code == CODE_POSITION:
-        instrument_set_position(frame.state, frame.instrument, registers[op.a], frame.source_sequence)
+    elif CODE_LOAD_LEVELS <= code <= CODE_LOAD_REFERENCE:
+        load_state(frame, code)
     elif code == CODE_BOOK_CLEAR:
         levels_clear(frame.state, frame.instrument)
         orders_clear_instrument(frame.state, frame.instrument)
@@ -325,9 +330,7 @@ cdef int run_trade(Frame *frame, const Op *op) noexcept nogil:
 
 
 cdef void load_state(Frame *frame, uint8_t code) noexcept nogil:
-    if code == CODE_LOAD_BEST:
-        load_levels(frame, 1)
-    elif code == CODE_LOAD_LEVELS:
+    if code == CODE_LOAD_LEVELS:
         load_levels(frame, LEVELS)
     elif code == CODE_LOAD_DAY:
         load_day(frame)

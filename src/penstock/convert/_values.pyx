@@ -5,7 +5,7 @@ before the first step, and a message that fails here has no effect.
 """
 
 from cpython.ref cimport PyObject
-from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy
 
 from penstock.convert._frame cimport Frame, Text
@@ -33,43 +33,47 @@ cdef int run_values(Frame *frame, const Op *op, const Op *end) noexcept nogil:
 
 
 cdef inline int run_value(Frame *frame, const Op *op) noexcept nogil:
+    """What most messages have stands here; the chain of equalities becomes a jump table."""
     cdef int64_t *to = &frame.registers[op.to]
-    cdef int64_t a
-    cdef uint8_t code = op.code
-    if code == CODE_LOAD_BIG:
+    if op.code == CODE_LOAD_BIG:
         to[0] = <int64_t>load_big(frame.data + op.offset, op.size)
-    elif code == CODE_LOAD_LITTLE:
+    elif op.code == CODE_LOAD_LITTLE:
         to[0] = <int64_t>load_little(frame.data + op.offset, op.size)
-    elif code == CODE_LOAD_BIG_SIGNED:
+    elif op.code == CODE_LOAD_BIG_SIGNED:
         to[0] = signed_of(load_big(frame.data + op.offset, op.size), op.size)
         return FAULT_RANGE if to[0] == MISSING() else FAULT_NONE
-    elif code == CODE_LOAD_LITTLE_SIGNED:
+    elif op.code == CODE_LOAD_LITTLE_SIGNED:
         to[0] = signed_of(load_little(frame.data + op.offset, op.size), op.size)
         return FAULT_RANGE if to[0] == MISSING() else FAULT_NONE
-    elif code == CODE_LOAD_PACKED:
+    elif op.code == CODE_LOAD_PACKED:
         to[0] = <int64_t>load_packed(frame.data + op.offset, op.size)
-    elif code == CODE_LOOKUP:
+    elif op.code == CODE_LOOKUP:
         to[0] = frame.maps[op.x].bytes[<uint8_t>frame.registers[op.a]]
         return FAULT_ENUMERATION if to[0] == MISSING() else FAULT_NONE
-    elif code == CODE_CONSTANT:
+    elif op.code == CODE_CONSTANT:
         to[0] = op.x
-    elif code < CODE_TRIM:
-        return run_text_load(frame, op)
-    elif code < CODE_MULTIPLY:
-        return run_text(frame, op)
-    elif code == CODE_CHECK_SIZE:
-        return FAULT_TEXT if frame.texts[op.a].size > op.size else FAULT_NONE
-    elif code == CODE_CALL:
-        return call_function(frame, op)
     else:
-        a = frame.registers[op.a]
-        if a == MISSING() and (code != CODE_CHECK_RANGE or op.b):
-            if code == CODE_CHECK_PRESENT:
-                return FAULT_MISSING
-            if code != CODE_CHECK_RANGE:
-                to[0] = MISSING()
-            return FAULT_NONE
+        return run_other_value(frame, op, to)
+    return FAULT_NONE
+
+
+cdef int run_other_value(Frame *frame, const Op *op, int64_t *to) noexcept nogil:
+    cdef int64_t a
+    if op.code < CODE_TRIM:
+        return run_text_load(frame, op)
+    if op.code < CODE_MULTIPLY:
+        return run_text(frame, op)
+    if op.code == CODE_CHECK_SIZE:
+        return FAULT_TEXT if frame.texts[op.a].size > op.size else FAULT_NONE
+    if op.code == CODE_CALL:
+        return call_function(frame, op)
+    a = frame.registers[op.a]
+    if a != MISSING() or (op.code == CODE_CHECK_RANGE and not op.b):
         return run_number(frame, op, a, to)
+    if op.code == CODE_CHECK_PRESENT:
+        return FAULT_MISSING
+    if op.code != CODE_CHECK_RANGE:
+        to[0] = MISSING()
     return FAULT_NONE
 
 
@@ -121,26 +125,41 @@ cdef inline int64_t look_up(const Map *map, uint64_t key) noexcept nogil:
 
 cdef inline uint64_t load_big(const uint8_t *at, uint32_t size) noexcept nogil:
     cdef uint64_t value = 0
-    cdef uint32_t index
+    cdef uint32_t four
+    cdef uint16_t two
     if size == 4:
-        return <uint64_t>at[0] << 24 | <uint64_t>at[1] << 16 | <uint64_t>at[2] << 8 | at[3]
+        memcpy(&four, at, 4)
+        return swapped_four(four)
     if size == 8:
         memcpy(&value, at, 8)
         return swapped(value)
-    for index in range(size):
-        value = value << 8 | at[index]
-    return value
+    if size == 6:
+        memcpy(&four, at, 4)
+        memcpy(&two, at + 4, 2)
+        return <uint64_t>swapped_four(four) << 16 | swapped_two(two)
+    if size == 2:
+        memcpy(&two, at, 2)
+        return swapped_two(two)
+    memcpy(&value, at, size)
+    return swapped(value) >> (64 - 8 * size)
 
 
 cdef extern from *:
     """
     #define swapped(value) __builtin_bswap64(value)
+    #define swapped_four(value) __builtin_bswap32(value)
+    #define swapped_two(value) __builtin_bswap16(value)
     """
     uint64_t swapped(uint64_t value) noexcept nogil
+    uint32_t swapped_four(uint32_t value) noexcept nogil
+    uint16_t swapped_two(uint16_t value) noexcept nogil
 
 
 cdef inline uint64_t load_little(const uint8_t *at, uint32_t size) noexcept nogil:
     cdef uint64_t value = 0
+    if size == 8:
+        memcpy(&value, at, 8)
+        return value
     memcpy(&value, at, size)
     return value
 
@@ -153,6 +172,8 @@ cdef inline int64_t signed_of(uint64_t value, uint32_t size) noexcept nogil:
 cdef inline uint64_t load_packed(const uint8_t *at, uint32_t size) noexcept nogil:
     """A text of at most 8 bytes as one number: the first character lowest, no padding."""
     cdef uint64_t value = 0
+    if size == 1:
+        return at[0] if at[0] != 32 else 0
     while size > 0 and (at[size - 1] == 32 or at[size - 1] == 0):
         size -= 1
     memcpy(&value, at, size)
@@ -185,11 +206,12 @@ cdef int run_text_load(Frame *frame, const Op *op) noexcept nogil:
 
 
 cdef int run_text(Frame *frame, const Op *op) noexcept nogil:
-    cdef Text text = frame.texts[op.a]
+    cdef Text text
     cdef int64_t *to = &frame.registers[op.to]
     if op.code == CODE_FLOAT_OF_NUMBER:
         put_float(to, MISSING_FLOAT() if frame.registers[op.a] == MISSING() else frame.registers[op.a] / <double>op.x)
         return FAULT_NONE
+    text = frame.texts[op.a]
     trim(&text)
     if op.code == CODE_TRIM:
         frame.texts[op.to] = text
@@ -322,7 +344,10 @@ cdef int keep_result(Frame *frame, const Op *op, result) except -1:
     cdef bytes encoded
     if op.c == KIND_TEXT:
         encoded = bytes(result, "utf-8")
-        (<list><PyObject *>frame.kept).append(encoded)
+        kept = <list><PyObject *>frame.kept
+        if len(kept) > 2 * TEXTS:
+            del kept[:TEXTS] # of messages before
+        kept.append(encoded)
         frame.texts[op.to].at = <const uint8_t *>encoded
         frame.texts[op.to].size = len(encoded)
     elif op.c == KIND_FLOAT:

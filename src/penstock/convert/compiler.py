@@ -18,6 +18,7 @@ from penstock.convert.names import guess
 from penstock.convert.output import OutputPlan
 from penstock.convert.registers import Code, Op, Value, op, pack, signed
 from penstock.convert.statevalues import STATE_VALUES, load_code
+from penstock.convert.symbols import SYMBOL_SIZE
 from penstock.convert.targets import VERBS, Target, Verb, field_target, fit
 
 READ_AS_TEXT = {"number", "decimal", "float"}
@@ -220,7 +221,9 @@ class MessageCompiler:
         if expression.text == "instrument.symbol":
             if not self._has_instrument:
                 raise TableError("the step is about no instrument", where=where)
-            return [op(c.CODE_STORE_SYMBOL, offset=into.offset, size=min(into.size, 16))]
+            if into.size != SYMBOL_SIZE:
+                raise TableError(f"a symbol has {SYMBOL_SIZE} bytes, the field {into.size}", where=where)
+            return [op(c.CODE_STORE_SYMBOL, offset=into.offset)]
         site = self._site(where, target.names)
         if expression.head.name == "constant" and not expression.functions:
             output.put_constant(into, expression.head.arguments or (), where)
