@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from client_kit import QUOTE
-from integration.plant_kit import DERIVED_STREAM, MARKET, PlantOptions, Reader, TestPlant
+from integration.plant_kit import DERIVED_STREAM, EXCHANGE, MARKET, PlantOptions, Reader, TestPlant
 from penstock.base.errors import NotEntitledError
 from penstock.client import Contributor
+from penstock.middleware import Discontinuity
 
 
 @pytest.mark.spec("SUB-5")
@@ -86,3 +87,25 @@ def test_what_a_client_contributes_comes_to_others_once_whoever_dies(tmp_path: P
 def send(contributor: Contributor, numbers: range) -> None:
     for number in numbers:
         contributor.send("derived.desk.mid", QUOTE.new(bid_size=number))
+
+
+@pytest.mark.spec("SYNC-9", "SYNC-7")
+def test_an_adapter_that_comes_late_in_a_long_day_can_take_over(tmp_path: Path) -> None:
+    with TestPlant(tmp_path, PlantOptions(rate=30_000, symbols=200)) as plant:
+        plant.start(players=False, without=("adapter-b",))
+        tally = plant.tally(plant.connect("alice").subscribe(MARKET))
+        plant.start_exchange()
+        plant.until(lambda: plant.node(EXCHANGE).sent >= 300_000, "a long day")
+        term = plant.status("adapter-a").term
+        plant.start_late("adapter-b")
+        plant.until_pair()
+        assert plant.status("adapter-a").term == term, "the active one was not disturbed"
+        plant.kill("adapter-a")
+        sent = plant.node(EXCHANGE).sent
+        plant.until(lambda: plant.node(EXCHANGE).sent > sent + 50_000, "more of the day")
+        last = plant.settle()
+        plant.until(lambda: tally.count >= last or tally.subscription.statistics().lost, f"message {last}")
+        assert (tally.count, tally.is_ordered) == (last, True), f"{tally.subscription.losses}"
+        assert tally.subscription.statistics().lost == 0
+        breaks = [each.reason for each in tally.subscription.losses if isinstance(each, Discontinuity)]
+        assert set(breaks) <= {"start", "session"}, "the takeover is seamless"

@@ -29,6 +29,9 @@ class ServiceSide:
         self._contributions = contributions
         self._next: dict[int, int] = {}  # used by the data thread
         self.journal_path = journal_path
+        # one session for ever: without it, a first contribution would be a discontinuity of the whole feed
+        for name, stream_id in contributions.items():
+            data.ask(lambda event=SessionBegan(stream_id, name, 1): data.handle(event))  # type: ignore[misc]
 
     def take_image(self, wants: Callable[[str], bool]) -> "asyncio.Future[Image]":
         return asyncio.wrap_future(self._data.ask(lambda: self._image(wants)))
@@ -38,7 +41,7 @@ class ServiceSide:
     ) -> "asyncio.Future[tuple[int, int]]":
         stream_id = self._contributions[stream]
         encoded = [encode_contribution(message) for message in messages]
-        return asyncio.wrap_future(self._data.ask(lambda: self._contribute(stream_id, stream, first_sequence, encoded)))
+        return asyncio.wrap_future(self._data.ask(lambda: self._contribute(stream_id, first_sequence, encoded)))
 
     # In the data thread
 
@@ -52,15 +55,11 @@ class ServiceSide:
         joined = _joined([each.image(wants) for each in converters.values()])
         return Image(*joined, positions, self._data.outbound.open_store.next_sequence)
 
-    def _contribute(self, stream_id: int, name: str, first: int, messages: Sequence[bytes]) -> tuple[int, int]:
+    def _contribute(self, stream_id: int, first: int, messages: Sequence[bytes]) -> tuple[int, int]:
         """The contributor's numbers are the source's: what it leaves out is lost, what it repeats is known."""
         converter = self._data.core.converters[stream_id]
-        expected = max(self._next.get(stream_id, 0), converter.next_source_sequence)
-        if not messages:
-            return max(expected, 1), 0
-        if not expected:
-            self._data.handle(SessionBegan(stream_id, name, first))
-        elif first > expected:
+        expected = max(self._next.get(stream_id, 1), converter.next_source_sequence)
+        if messages and first > expected:
             self._data.handle(SourceBroken(stream_id, expected, first - 1))
         fresh = messages[max(0, expected - first) :]
         if fresh:
