@@ -1,5 +1,7 @@
 """Which copy of a message counts, when several adapters send it."""
 
+from typing import Any
+
 import numpy
 import pytest
 
@@ -315,14 +317,15 @@ def test_what_is_held_is_a_copy() -> None:
     assert [bytes(each.payload) for each in messages_of(give(merger, B, 2))] == [b"2", b"three"]
 
 
-def batches(count: int, keys: tuple[StreamKey, ...], *, per_packet: int = 10) -> list[bytes]:
+def batches(count: int, keys: tuple[StreamKey, ...], *, per_packet: int = 10, **options: Any) -> list[bytes]:
     """Packets of several publishers in turn, which all say the same."""
     packers = {key: Packer(key.publisher_id, key.group, 1) for key in keys}
     made = []
     for first in range(1, count, per_packet):
         for packer in packers.values():
             for number in range(first, first + per_packet):
-                packer.add("t", b"content!", model_id=3, extensions=encode_extensions(message(number).extensions))
+                extensions = encode_extensions(message(number, **options).extensions)
+                packer.add("t", b"content!", model_id=3, extensions=extensions)
             made.append(packer.flush())
     return made
 
@@ -344,6 +347,16 @@ def test_whole_batches_are_merged_without_a_message_being_made() -> None:
     assert told == list(range(1, 41))
     assert merger.counters["messages_merged"] == 40
     assert suppressed(merger) == {Cause.DUPLICATE: 80}
+
+
+def test_batches_are_merged_whole_whatever_the_sessions_tag() -> None:
+    core, merger, batch = receiver(join="start"), Merger(), DatagramBatch(64)
+    flags = int(OriginFlag.SYNCHRONISED) | 77 << SESSION_TAG_SHIFT
+    for data in batches(40, (A, B), flags=flags):
+        batch.append(data, ("host", data[PACKET_PUBLISHER_ID_AT]))
+    answers = [each for answer in core.handle(DatagramsReceived(batch), 0) for each in merger.handle(answer, 0)]
+    assert numbers_of(answers) == list(range(1, 41))
+    assert sum(len(each.messages) for each in of(MergedBatch, answers)) == 30  # the first packet begins its branch
 
 
 def test_a_batch_of_what_is_chosen_is_good_as_long_as_the_whole_one() -> None:

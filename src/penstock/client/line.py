@@ -68,9 +68,10 @@ class Line:
         self._unopened_since = 0.0
         self._image: Future[Image] | None = None
         self._image_attempts = 0
-        self._early: list[Outcome] | None = [] if image else None
+        has_image = image and not stream.delay_s  # an image is of now
+        self._early: list[Outcome] | None = [] if has_image else None
         self.update(stream)
-        if image:
+        if has_image:
             self._ask_for_image()
 
     def update(self, stream: BrokeredStream) -> None:

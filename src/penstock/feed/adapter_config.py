@@ -8,7 +8,7 @@ import msgspec
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
 from penstock.feed.config import LineConfig, SynchroniserConfig
-from penstock.feed.service_config import ServiceConfig
+from penstock.feed.service_config import ServiceConfig, TlsConfig
 from penstock.journal import JournalConfig
 from penstock.middleware import PublisherConfig
 from penstock.net.control import Name
@@ -77,7 +77,8 @@ class PublishConfig(Config, frozen=True):
     publisher_id: Annotated[int, msgspec.Meta(ge=0)] = 0
     """0: made from the feed's name and the adapter's index, so that it is the same at every start."""
 
-    publisher: PublisherConfig = PublisherConfig()
+    publisher: PublisherConfig = PublisherConfig(repair_packets_max=64)
+    """Few packets are sent again at a time, so that new ones do not wait for them; who misses more asks again."""
 
 
 class PeerConfig(Config, frozen=True):
@@ -97,7 +98,9 @@ class PeersConfig(Config, frozen=True):
 
     others: tuple[PeerConfig, ...] = ()
     secret_file: str = ""
-    """Shared by the adapters of a feed; needed beyond this machine."""
+    """Shared by the adapters of a feed; needed beyond this machine, as is TLS."""
+
+    tls: TlsConfig | None = None
 
     retry_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 50
 

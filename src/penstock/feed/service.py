@@ -82,12 +82,15 @@ class _Held(msgspec.Struct, frozen=True):
 
 
 class _Subscriber:
-    def __init__(self, number: int, opening: OpenStream, token: Token, delay_s: int, packer: StreamPacker) -> None:
+    def __init__(
+        self, number: int, opening: OpenStream, token: Token, granted_s: int, delay_s: int, packer: StreamPacker
+    ) -> None:
         self.number = number
         self.topics = opening.topics
         self.is_live = opening.live
         self.token = token
-        self.delay_s = delay_s
+        self.granted_s = granted_s  # the delay of the grants that are served
+        self.delay_s = delay_s  # how old everything is; not less than that
         self.packer = packer
         self.queued_size = 0
         self.held: list[_Held] | None = [] if opening.image else None
@@ -96,9 +99,13 @@ class _Subscriber:
         self.account: SubscriberAccount
 
     def patterns(self) -> list[str]:
-        """Of what it may receive; negative ones hold whatever their delay."""
+        """Of what it may receive here: granted with this delay, and not with a smaller one, because then it comes by
+        another stream. Negative grants hold whatever their delay."""
         grants = [grant for grant in self.token.grants if grant.action == "receive"]
-        return [each.pattern for each in grants if each.delay_s <= self.delay_s or each.pattern.startswith("!")]
+        negative = [each.pattern for each in grants if each.pattern.startswith("!")]
+        positive = [each for each in grants if not each.pattern.startswith("!")]
+        sooner = ["!" + each.pattern for each in positive if each.delay_s < self.granted_s]
+        return [each.pattern for each in positive if each.delay_s == self.granted_s] + sooner + negative
 
 
 class StreamService:
@@ -200,7 +207,8 @@ class StreamService:
             return
         delays = Entitlement(token.grants).delays_s
         delay_s = message.delay_s if message.delay_s is not None else min(delays, default=0)
-        if message.topics and not any(delay <= delay_s for delay in delays):
+        granted_s = max((delay for delay in delays if delay <= delay_s), default=None)
+        if message.topics and granted_s is None:
             what = "nothing" if not delays else f"nothing without a delay of {min(delays)} s"
             self._refuse(number, RefusalCode.ENTITLEMENT, f"{token.subject} is granted {what}")
             return
@@ -209,7 +217,7 @@ class StreamService:
             return
         self._opened_count += 1
         packer = StreamPacker(self.identity.publisher_id, self._opened_count, self.config.packet_size_max)
-        subscriber = _Subscriber(number, message, token, delay_s, packer)
+        subscriber = _Subscriber(number, message, token, granted_s or 0, delay_s, packer)
         self._modify(subscriber, message.topics, token)
         subscriber.account = self.accounts.open(token, delay_s, now_ns)
         self._subscribers[number] = subscriber

@@ -91,7 +91,7 @@ class SourceStream(SourceCursor):
         self.begun_after = 0
         """Since it was met, or since its last discontinuity, every message after this number was looked for."""
         self.branches: dict[StreamKey, BranchCursor] = {}
-        self._session_tag = 0  # the same for all messages of a lineage
+        self.session_tag = 0  # the same for all messages of a lineage
         self._held: dict[int, Early] = {}
         self._order: list[int] = []  # the held numbers as a heap
         self._waiting: list[Early] = []  # of higher terms, in the order they came
@@ -200,8 +200,8 @@ class SourceStream(SourceCursor):
         self.number = origin.message_sequence
         position = (origin.source_sequence, origin.message_index)
         tag = origin.flags >> SESSION_TAG_SHIFT
-        if tag != self._session_tag:
-            self.has_position, self._session_tag = False, tag
+        if tag != self.session_tag:
+            self.has_position, self.session_tag = False, tag
         if self.has_position and position <= (self.source_sequence, self.message_index):
             self._drop(Cause.DUPLICATE)  # it went out under another number
             return
