@@ -31,7 +31,7 @@ class ServiceSide:
         self.journal_path = journal_path
         # one session for ever: without it, a first contribution would be a discontinuity of the whole feed
         for name, stream_id in contributions.items():
-            data.ask(lambda event=SessionBegan(stream_id, name, 1): data.handle(event))  # type: ignore[misc]
+            data.give(SessionBegan(stream_id, name, 1))
 
     def take_image(self, wants: Callable[[str], bool]) -> "asyncio.Future[Image]":
         return asyncio.wrap_future(self._data.ask(lambda: self._image(wants)))
