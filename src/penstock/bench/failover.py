@@ -35,6 +35,7 @@ SYMBOLS = 100
 MESSAGES = 50_000_000
 UNDISTURBED_SECONDS = 1.5
 AFTER_SECONDS = 1.0
+RETURN_SECONDS = 180.0
 HALF_NS = NS_PER_SECOND // 2
 PATIENT_PUBLISHER = PublisherConfig(
     repair_packets_max=64, retransmission_packets_max=1 << 17, retransmission_bytes_max=256 << 20
@@ -91,7 +92,11 @@ def _measure(directory: Path) -> tuple[Book, list[int], list[int]]:
             kills.append(active.kill())
             time.sleep(AFTER_SECONDS)
             active.start()
-            wait_for(lambda: is_synchronised_pair(backup, active), "the killed adapter is back and in step")  # noqa: B023
+            wait_for(
+                lambda: is_synchronised_pair(backup, active),  # noqa: B023
+                "the killed adapter is back and in step",
+                RETURN_SECONDS,
+            )
         pipe.send("stop")
         book: Book = pipe.recv()
     return book, kills, undisturbed

@@ -78,7 +78,8 @@ class StreamFollower:
     def compare(self, state: StreamState, now_ns: int) -> list[SyncInstruction]:
         """The active adapter of this term says where it is, or was."""
         flow = self.flow
-        if flow.mode in (Mode.REPAIRING, Mode.BROKEN) or state.session != flow.session or self.announced is None:
+        is_same_session = state.session == (flow.session or "")  # a stream without a message yet has none
+        if flow.mode in (Mode.REPAIRING, Mode.BROKEN) or not is_same_session or self.announced is None:
             return []
         if flow.is_damaged:
             return self._repair("source messages were lost here", now_ns)
@@ -243,7 +244,7 @@ class StreamFollower:
     def _install(self, image: ImageReceiver, now_ns: int) -> list[SyncInstruction]:
         begin, flow = image.begin, self.flow
         assert begin is not None
-        if begin.term != self.term or begin.session != flow.session:
+        if begin.term != self.term or begin.session != (flow.session or ""):
             return self.abandon_repair()
         if begin.next_source_sequence < flow.held_from:
             return [self._request(now_ns)]  # what lies between was lost here meanwhile
