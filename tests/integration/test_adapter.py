@@ -18,6 +18,7 @@ from penstock.bench.adapters import AdapterProcess, wait_for
 from penstock.feed.adapter_config import AddressConfig, JournalCaptureConfig, SourceStreamConfig
 from penstock.feed.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.service_config import ServiceConfig
+from penstock.feed.serviceside import CONTRIBUTION_JUMP_MAX
 from penstock.middleware import DeliverBatch
 from penstock.middleware.driver import MulticastReceiver
 from penstock.middleware.unicast import (
@@ -147,6 +148,11 @@ def test_a_contribution_appears_under_its_topics(tmp_path: Path) -> None:
                 await writer.send(Contribute("derived", 2, [*messages[1:], Contribution("alpha.9", 7, 1, b"new")]))
                 confirmed = await until(writer, lambda said: said == Contributed("derived", 5))
                 assert Contributed("derived", 4) in confirmed
+                async with opened(feed.adapters[0]) as wrong:
+                    await wrong.send(Contribute("derived", 6 + CONTRIBUTION_JUMP_MAX, messages))
+                    *_, refused = await until(wrong, lambda said: isinstance(said, StreamRefused))
+                    assert isinstance(refused, StreamRefused)
+                    assert (refused.code, "ask how far" in refused.reason) == ("contribution", True), refused.reason
                 said: list[UnicastMessage] = []
                 while len(derived_in(said)) < 4:
                     said += await until(reader, lambda each: isinstance(each, Packets))

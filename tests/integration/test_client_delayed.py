@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +69,9 @@ class ServedJournal:
         assert self.verifier is not None
         return self.verifier.verify(text, now_ns)
 
-    def take_image(self, wants: Callable[[str], bool]) -> "asyncio.Future[Image]":
+    async def take_image(self) -> Image:
         nothing, rows = numpy.empty(0, numpy.uint8), numpy.empty(0, MESSAGE_DTYPE)
-        answer: asyncio.Future[Image] = self._loop.create_future()
-        answer.set_result(Image(nothing, nothing, rows, [Position(STREAM_ID, TERM, self.published)], 1))
-        return answer
+        return Image(nothing, nothing, rows, [Position(STREAM_ID, TERM, self.published)], 1)
 
     def take_contribution(self, stream: str, first_sequence: int, messages: list[Contribution]) -> Any:
         raise NotImplementedError

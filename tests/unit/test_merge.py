@@ -1,5 +1,6 @@
 """Which copy of a message counts, when several adapters send it."""
 
+import sys
 from typing import Any
 
 import numpy
@@ -256,6 +257,15 @@ def test_a_new_session_counts_its_source_messages_anew(session: str, delivered: 
     assert numbers_of(answers) == delivered
 
 
+def test_two_sessions_with_one_tag_are_told_apart_by_their_names() -> None:
+    merger = Merger()
+    flags = flags_in("monday")
+    merger.handle(deliver(A, [announcement(0, 1, "session", "monday"), message(1, source=500, flags=flags)]), 0)
+    new = message(1, term=NEXT, source=1, flags=flags)
+    answers = merger.handle(deliver(A, [announcement(0, NEXT, "session", "tuesday"), new]), 0)
+    assert numbers_of(answers) == [1]
+
+
 def flags_in(session: str) -> int:
     return int(OriginFlag.SYNCHRONISED) | session_tag(session) << SESSION_TAG_SHIFT
 
@@ -385,3 +395,27 @@ def test_bad_origins_are_counted() -> None:
     assert give(merger, A, 1, stream=8) == []
     assert suppressed(merger) == {Cause.LENGTH: 1, Cause.UNEXPECTED: 1, Cause.STREAM_LIMIT: 1}
     assert origin(3).message_sequence == 3
+
+
+def test_what_waits_of_a_newer_lineage_is_not_looked_at_again_with_every_message() -> None:
+    """However many wait, a message costs the same: counted in calls, not in time."""
+    merger = Merger(MergerConfig(held_messages_max=4_096))
+    give(merger, A, 1)
+
+    def calls_of(first: int) -> int:
+        count = 0
+
+        def note(frame: object, event: str, argument: object) -> None:
+            nonlocal count
+            count += event == "call"
+
+        sys.setprofile(note)
+        try:
+            give(merger, B, *range(first, first + 100), term=NEXT)
+        finally:
+            sys.setprofile(None)
+        return count
+
+    early = calls_of(100)
+    give(merger, B, *range(200, 2_200), term=NEXT)
+    assert calls_of(2_200) < 2 * early

@@ -189,12 +189,10 @@ def test_a_slow_subscriber_is_cut_off_and_others_are_not() -> None:
 def test_what_is_published_while_the_image_is_taken_follows_it_without_gap_or_repetition() -> None:
     bench, stream = ServiceBench(), PublishedStream()
     wishes = bench.open(1, token(receive(">")), "a.>", image=True)
-    wish = next(each for each in wishes if isinstance(each, TakeImage))
-    assert wish.wants("a.x")
-    assert not wish.wants("b.x")
+    assert TakeImage(1) in wishes
     bench.publish(stream.batch("a.1", "a.2"))
-    picture = unpacked([stream.packet("a.image")])
-    stream.next_number -= 1
+    picture = unpacked([stream.packet(topic) for topic in ("b.image", "a.image", "b.other")])  # all there is
+    stream.next_number -= 3
     image = Image(picture.data, picture.data, picture.rows, [Position(1, 256, 2)], next_packet=4)
     bench.publish(stream.batch("a.3", "b.4"))
     assert bench.packets(1) == []
@@ -270,6 +268,29 @@ def test_contributions_need_a_grant_for_each_topic() -> None:
     refusal = bench.refusal(1)
     assert refusal is not None
     assert refusal.code == "entitlement"
+
+
+def test_a_stream_has_one_contributor_until_it_is_gone() -> None:
+    bench = ServiceBench(contributions=("derived", "other"))
+    one = [Contribution("a", 1, 1, b"")]
+    for number, client in enumerate(["alice", "bob", "carol", "alice"], 1):
+        bench.open(number, token(Grant(">", "send"), client=client))
+    bench.say(2, Contribute("derived", 1, []))  # to ask is not to contribute
+    assert bench.say(1, Contribute("derived", 1, one)) == [TakeContribution(1, "derived", 1, one)]
+    assert bench.say(4, Contribute("derived", 2, one)) == [TakeContribution(4, "derived", 2, one)], "alice, again"
+    assert bench.say(3, Contribute("other", 1, one)) == [TakeContribution(3, "other", 1, one)]
+    bench.say(2, Contribute("derived", 1, one))
+    bench.say(3, Contribute("derived", 1, []))
+    for number in (2, 3):
+        refusal = bench.refusal(number)
+        assert refusal is not None
+        assert refusal.code == "contribution"
+        assert "somebody else contributes to derived" in refusal.reason
+    bench.open(5, token(Grant(">", "send"), client="bob", seconds=7_200))
+    bench.handle(Left(1))
+    bench.now_ns += 3_600 * NS_PER_SECOND
+    bench.handle(Tick())  # the other token of alice expires
+    assert bench.say(5, Contribute("derived", 3, one)) == [TakeContribution(5, "derived", 3, one)]
 
 
 @pytest.mark.parametrize("stream", ["derived", "unknown"])

@@ -85,9 +85,8 @@ class StreamFollower:
     def compare(self, state: StreamState, now_ns: int) -> list[SyncInstruction]:
         """The active adapter of this term says where it is, or was."""
         flow = self.flow
-        if flow.mode in (Mode.REPAIRING, Mode.BROKEN) or self.announced is None:
-            return []
-        if state.session != (flow.session or ""):  # a stream without sessions, or before its first one, is compared
+        is_same_session = state.session == (flow.session or "")  # a stream without a message yet has none
+        if flow.mode in (Mode.REPAIRING, Mode.BROKEN) or not is_same_session or self.announced is None:
             return []
         if flow.is_damaged:
             return self._repair("source messages were lost here", now_ns)

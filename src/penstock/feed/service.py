@@ -93,6 +93,7 @@ class _Subscriber:
         self.delay_s = delay_s  # how old everything is; not less than that
         self.packer = packer
         self.queued_size = 0
+        self.contributes: set[str] = set()  # to these streams, and nobody else does meanwhile
         self.held: list[_Held] | None = [] if opening.image else None
         self.selector = Selector()  # of its own: for the image, and for a delayed stream
         self.entitlement = Entitlement(token.grants)
@@ -228,7 +229,7 @@ class StreamService:
         if delay_s:
             self._out.append(StartHistory(number, delay_s, message.from_ns))
         elif message.image:
-            self._out.append(TakeImage(number, subscriber.selector.wants))
+            self._out.append(TakeImage(number))
         log.info("stream_opened", client=token.subject, subscription=token.subscription_id, delay_s=delay_s)
 
     def _verified(self, number: int, text: str, now_ns: int) -> Token | None:
@@ -268,6 +269,10 @@ class StreamService:
         if message.stream not in self.identity.contributions:
             self._refuse(number, RefusalCode.CONTRIBUTION, f"{message.stream} takes no contributions here")
             return
+        contributors = (each for each in self._subscribers.values() if message.stream in each.contributes)
+        if any(each.token.subject != subscriber.token.subject for each in contributors):
+            self._refuse(number, RefusalCode.CONTRIBUTION, f"somebody else contributes to {message.stream} now")
+            return
         for each in message.messages:
             if not subscriber.entitlement.may_send(each.topic):
                 self._refuse(number, RefusalCode.ENTITLEMENT, f"{each.topic} is not granted for sending")
@@ -276,6 +281,8 @@ class StreamService:
                 what = f"a contribution has at most {self.config.contribution_size_max} bytes with its topic"
                 self._refuse(number, RefusalCode.CONTRIBUTION, what)
                 return
+        if message.messages:
+            subscriber.contributes.add(message.stream)
         self._out.append(TakeContribution(number, message.stream, message.first_sequence, message.messages))
 
     def _confirm(self, event: ContributionTaken) -> None:
@@ -300,8 +307,7 @@ class StreamService:
     def _send_recorded(self, event: Recorded) -> None:
         if (subscriber := self._subscribers.get(event.subscriber)) is None:
             return
-        for indices in subscriber.selector.select(event.batch.data, event.batch.rows).values():
-            self._send(subscriber, event.batch.data, event.batch.rows[indices])
+        self._send(subscriber, event.batch.data, subscriber.selector.rows_for(0, event.batch.data, event.batch.rows))
 
     def _send_image(self, event: ImageTaken) -> None:
         subscriber = self._subscribers.get(event.subscriber)
@@ -311,8 +317,9 @@ class StreamService:
         subscriber.held = None
         subscriber.queued_size = 0
         self._out.append(Say(subscriber.number, ImageBegin(image.positions)))
-        packets = subscriber.packer.pack(image.topic_data, image.payloads, image.rows)
-        subscriber.account.note_sent(len(image.rows), packets)
+        rows = subscriber.selector.rows_for(0, image.topic_data, image.rows)
+        packets = subscriber.packer.pack(image.topic_data, image.payloads, rows)
+        subscriber.account.note_sent(len(rows), packets)
         self._out += [Say(subscriber.number, each) for each in _messages_of(packets)]  # however large, it is wanted
         self._out.append(Say(subscriber.number, ImageEnd(image.positions)))
         if not subscriber.is_live:
