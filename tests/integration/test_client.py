@@ -429,6 +429,21 @@ def serving(conduct: Any, opened: list[OpenStream], publisher_id: int = A_ID) ->
     return Service(serve)
 
 
+@pytest.mark.spec("ADM-2")
+def test_a_delayed_stream_is_asked_for_with_its_delay(server: AdminServer, feed: AdminClient) -> None:
+    opened: list[OpenStream] = []
+
+    async def conduct(connection: Any, request: OpenStream) -> None:
+        pass
+
+    with serving(conduct, opened) as service:
+        feed.register(registered_on(free_channel(), A_ID, service_port=service.port))
+        with penstock.connect(server.url, credentials=credentials("dora")) as dora:
+            dora.subscribe("md.us.eq.>")
+            wait_until(lambda: opened, "the stream")
+    assert opened[0].delay_s == 15 * 60
+
+
 def test_a_stream_over_tcp_survives_its_connection(feed: AdminClient, alice: Client) -> None:
     opened: list[OpenStream] = []
 
