@@ -1,11 +1,10 @@
 """The decisions of the administration server, without a network, a disk or a clock."""
 
-import itertools
-
 import pytest
 
 from admin_kit import KEYS, RULES, credentials, policy_text, registration
-from penstock.admin import AdminLimits, Caller, StreamAdministration
+from admin_plant import KEY, LIMITS, NOW_NS, Plant, random_numbers
+from penstock.admin import AdminLimits, Caller
 from penstock.admin.logins import LoginDesk
 from penstock.admin.state import Stored
 from penstock.base.clock import NS_PER_SECOND
@@ -24,68 +23,19 @@ from penstock.base.errors import (
     TokenExpiredError,
     TopicError,
 )
-from penstock.security import Entitlement, Policy, PrivateKey, TokenVerifier
+from penstock.security import Entitlement, Policy, TokenVerifier
 from penstock.security.brokering import (
-    AdapterHeartbeat,
-    Brokered,
     EventBody,
     KeysChanged,
     LoginRequest,
     ModifyRequest,
     Revoked,
     StreamMoved,
-    SubscribeRequest,
     SubscriptionBrokered,
     SubscriptionCancelled,
     SubscriptionChanged,
 )
-from penstock.security.operating import RestoreRequest, RevokeRequest
-
-NOW_NS = 1_700_000_000 * NS_PER_SECOND
-KEY = PrivateKey(bytes(range(32)))
-LIMITS = AdminLimits(key_grace_s=1.0, key_rotation_s=10.0)
-
-
-def random_numbers() -> object:
-    numbers = itertools.count(1)
-    return lambda size: next(numbers).to_bytes(size, "big")
-
-
-class Plant:
-    """A core, and a clock that is set by hand."""
-
-    def __init__(self, limits: AdminLimits = LIMITS, records: list[Stored] | None = None) -> None:
-        self.limits = limits
-        self.now_ns = NOW_NS
-        self.core = StreamAdministration(
-            Policy.parse(policy_text()), KEY, limits, random_numbers(), records or [], NOW_NS
-        )
-
-    def caller(self, name: str) -> Caller:
-        return Caller(name, self.core.policy.clients[name].roles, "127.0.0.1")
-
-    def subscribe(self, client: str, *topics: str, send: tuple[str, ...] = (), name: str = "s1") -> Brokered:
-        request = SubscribeRequest(subscription_id=name, topics=list(topics), send=list(send))
-        return self.core.subscribe(self.caller(client), request, self.now_ns)
-
-    def register(self, **values: object) -> object:
-        return self.core.register(self.caller("feed"), registration(**values), self.now_ns)
-
-    def beat(self, adapter: str = "a", term: int = 0, key_ids: tuple[int, ...] = (1,)) -> object:
-        heartbeat = AdapterHeartbeat(feed="itch", adapter=adapter, term=term, key_ids=list(key_ids))
-        return self.core.heartbeat(self.caller("feed"), heartbeat, self.now_ns)
-
-    def revoke(self, name: str, *topics: str, reason: str = "left the firm") -> list[str]:
-        request = RevokeRequest(client=name, reason=reason, topics=list(topics) or [">"])
-        return self.core.revoke(self.caller("root"), request, self.now_ns).subscriptions
-
-    def events(self, name: str, after: int = 0) -> list[EventBody]:
-        return [each.body for each in self.core.events(self.caller(name), after).events]
-
-    def wait(self, seconds: float) -> None:
-        self.now_ns += int(seconds * NS_PER_SECOND)
-        self.core.tick(self.now_ns)
-
+from penstock.security.operating import RestoreRequest
 
 # Logging in
 

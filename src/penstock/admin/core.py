@@ -11,19 +11,26 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from penstock.admin.config import AdminLimits
-from penstock.admin.feeds import Feeds, adapter_name
-from penstock.admin.records import Denial, Denials
+from penstock.admin.feeds import Feeds, adapter_name, topics_of
+from penstock.admin.records import Adapter, Denial, Denials
 from penstock.admin.rights import Rights
 from penstock.admin.state import Audit, State, Stored
 from penstock.admin.subscriptions import Subscriptions
 from penstock.base.clock import NS_PER_SECOND
-from penstock.base.errors import ForbiddenError, LimitError, NotEntitledError, NotFoundError, PenstockError
+from penstock.base.errors import (
+    ForbiddenError,
+    LimitError,
+    NotEntitledError,
+    NotFoundError,
+    PenstockError,
+    RequestError,
+)
 from penstock.base.ids import parse_group
 from penstock.security import Policy, PrivateKey, Token, TokenSigner, TokenVerifier
 from penstock.security import brokering as b
 from penstock.security import operating as o
 from penstock.security.patterns import parse_pattern
-from penstock.security.policy import PolicyClient, Role, is_covered
+from penstock.security.policy import PolicyClient, Role
 
 EVENT_NS_MAX = 24 * 3_600 * NS_PER_SECOND
 """Events that nobody fetched for so long are dropped."""
@@ -131,7 +138,8 @@ class StreamAdministration:
         self._check_adapter(caller, request, now_ns)
         is_change = self.feeds.register(caller.client, request, now_ns)
         if is_change:
-            self.subscriptions.tell_moved(request.feed, now_ns)
+            self.feeds.rotate_lost(now_ns)  # with more topics in the feed, fewer may see all of it
+            self.subscriptions.tell_moved(self.subscriptions.concerned([request.feed]), now_ns)
             self.audit(caller, "register", now_ns, detail=adapter_name(request))
         meta = self.state.meta
         key = self.feeds.active_key(request.feed)
@@ -139,7 +147,7 @@ class StreamAdministration:
             generation=meta.generation,
             generation_since_ns=meta.generation_since_ns,
             token_keys=[self._signer.public.text],
-            keys=[each.key for each in self.feeds.keys(request.feed)] if request.sealed else [],
+            keys=self.feeds.hand_out(caller.client, request.feed) if request.sealed else [],
             active_key_id=key.key_id if key is not None and request.sealed else 0,
             heartbeat_s=self._limits.heartbeat_s,
             events_after=meta.event_number,
@@ -152,7 +160,7 @@ class StreamAdministration:
         if adapter is None or adapter.client != caller.client:
             raise NotFoundError("this adapter is not registered", hint="register it")
         if self.feeds.heartbeat(request, now_ns):
-            self.subscriptions.tell_moved(request.feed, now_ns)
+            self.subscriptions.tell_moved(self.subscriptions.concerned([request.feed]), now_ns)
         key = self.feeds.active_key(request.feed)
         return b.HeartbeatAnswer(
             generation=self.state.meta.generation,
@@ -163,21 +171,26 @@ class StreamAdministration:
     def _check_adapter(self, caller: Caller, request: b.AdapterRegistration, now_ns: int) -> None:
         if request.transport == "multicast":
             parse_group(request.group)
-        grants = self.rights.grants(caller.client, now_ns)
-        for text in [*request.topics, *request.contributions]:
-            if parse_pattern(text).negative or not is_covered(grants, [text], "send"):
-                raise NotEntitledError(
-                    f"no rule lets {caller.client} send all of {text}", hint="an adapter sends what its feed publishes"
-                )
+        if not request.topics:
+            raise RequestError("publishes nothing", where="topics", hint="name the topics of the feed")
         name = adapter_name(request)
         held = self.state.adapters.get(name)
         if held is not None and held.client != caller.client:
             raise ForbiddenError(f"{name} was registered by {held.client}")
-        for other in self.feeds.adapters(request.feed, live=False):
-            if other.registration.adapter != request.adapter and other.registration.index == request.index:
-                raise ForbiddenError(
-                    f"index {request.index} is that of {adapter_name(other.registration)}",
-                    hint="every adapter of a feed has an index of its own",
+        others = [
+            each
+            for each in self.feeds.adapters(request.feed, live=False)
+            if each.registration.adapter != request.adapter
+        ]
+        for other in others:
+            _check_beside(request, other.registration)
+        published = [text for each in (request, *(other.registration for other in others)) for text in topics_of(each)]
+        for client in dict.fromkeys([caller.client, *(each.client for each in others)]):
+            refused = self.rights.not_sent(client, published, now_ns)
+            if refused:
+                raise NotEntitledError(
+                    f"no rule lets {client} send all of {refused[0]}",
+                    hint="every adapter of a feed may send all that the feed publishes",
                 )
         if held is None and len(self.state.adapters) >= self._limits.adapters_max:
             raise LimitError(f"there are {len(self.state.adapters)} adapters already", hint="raise adapters_max")
@@ -193,7 +206,7 @@ class StreamAdministration:
         if len(denials) > DENIALS_MAX:
             raise LimitError(f"{request.client} has {DENIALS_MAX} revocations", hint="change the policy instead")
         self.state.put("denials", request.client, Denials(request.client, denials))
-        ended = self.subscriptions.recheck(request.reason, now_ns)
+        ended = self.recheck(request.reason, now_ns)
         self.audit(caller, "revoke", now_ns, detail=f"{request.client}: {', '.join(topics)}: {request.reason}")
         return o.RevokeAnswer(subscriptions=ended)
 
@@ -201,15 +214,33 @@ class StreamAdministration:
         if request.client not in self.state.denials:
             raise NotFoundError(f"nothing was taken away from {request.client!r}")
         self.state.remove("denials", request.client)
-        self.subscriptions.recheck("", now_ns)
+        self.recheck("", now_ns)
         self.audit(caller, "restore", now_ns, detail=request.client)
 
     def set_policy(self, caller: Caller, policy: Policy, now_ns: int) -> o.PolicyAnswer:
         self.rights.policy = policy
         self.state.set_policy_text(policy.text)
-        ended = self.subscriptions.recheck("the policy was changed", now_ns)
+        ended = self.recheck("the policy was changed", now_ns)
         self.audit(caller, "policy", now_ns, detail=f"sha256 {self.policy_sha256}, {len(ended)} subscriptions ended")
         return o.PolicyAnswer(clients=len(policy.clients), revoked=ended)
+
+    def recheck(self, reason: str, now_ns: int) -> list[str]:
+        """See to it that nobody has more than the rights are now; returns the ids of subscriptions that ended."""
+        lost = [each for each in self.state.adapters.values() if not self._may_stay(each, now_ns)]
+        moved = self.subscriptions.concerned({each.registration.feed for each in lost})
+        for each in lost:
+            name = adapter_name(each.registration)
+            self.feeds.remove(name)
+            self.audit(ITSELF, "remove", now_ns, detail=f"{name} of {each.client}: {reason}")
+        ended = self.subscriptions.recheck(reason, now_ns)
+        self.subscriptions.tell_moved(moved, now_ns)
+        return ended
+
+    def _may_stay(self, adapter: Adapter, now_ns: int) -> bool:
+        entry = self.policy.clients.get(adapter.client)
+        published = self.feeds.published(adapter.registration.feed)
+        is_adapter = entry is not None and "adapter" in entry.roles
+        return is_adapter and not self.rights.not_sent(adapter.client, published, now_ns)
 
     @property
     def policy_sha256(self) -> str:
@@ -242,14 +273,27 @@ class StreamAdministration:
 
     def tick(self, now_ns: int) -> None:
         """See to what is due: adapters that fell silent, new keys, subscriptions that nobody renewed."""
-        for feed in sorted(self.feeds.forget_lost(now_ns)):
-            self.subscriptions.tell_moved(feed, now_ns)
+        self.subscriptions.tell_moved(self.subscriptions.concerned(self.feeds.forget_lost(now_ns)), now_ns)
         for key in self.feeds.activate_due(now_ns):
             self.audit(ITSELF, "key", now_ns, detail=f"{key.feed} is sealed with key {key.key_id}")
         for name in self.subscriptions.expire(now_ns):
             self.audit(ITSELF, "expire", now_ns, detail=name)
         expiries_ns = [each.expires_ns for each in self.policy.clients.values() if each.expires_ns is not None]
         if any(self._ticked_ns < each <= now_ns for each in expiries_ns):
-            self.subscriptions.recheck("the credentials have expired", now_ns)
+            self.recheck("the credentials have expired", now_ns)
         self.state.forget_events(now_ns - EVENT_NS_MAX)
         self._ticked_ns = now_ns
+
+
+def _check_beside(request: b.AdapterRegistration, other: b.AdapterRegistration) -> None:
+    """Whether it can be an adapter of the same feed as another one."""
+    if other.index == request.index:
+        raise ForbiddenError(
+            f"index {request.index} is that of {adapter_name(other)}",
+            hint="every adapter of a feed has an index of its own",
+        )
+    if other.sealed != request.sealed:
+        raise ForbiddenError(
+            f"{adapter_name(other)} is {'sealed' if other.sealed else 'not sealed'}",
+            hint="the adapters of a feed are sealed all, or none",
+        )

@@ -5,7 +5,7 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import NotEntitledError, RequestError, RevokedError
 from penstock.security import Policy
 from penstock.security.patterns import covers, overlaps, parse_pattern
-from penstock.security.policy import granted
+from penstock.security.policy import granted, is_covered
 from penstock.security.token import Action, Grant
 from penstock.topics import Interest
 
@@ -47,6 +47,11 @@ class Rights:
         """What a client gets of what it wants; possibly nothing."""
         grants = self.grants(client, now_ns)
         return [*granted(grants, topics, "receive"), *granted(grants, send, "send")]
+
+    def not_sent(self, client: str, topics: list[str], now_ns: int) -> list[str]:
+        """Those of these topics that a client may not send, or not all of."""
+        grants = self.grants(client, now_ns)
+        return [text for text in topics if parse_pattern(text).negative or not is_covered(grants, [text], "send")]
 
     def _check(self, client: str, wanted: list[str], action: Action, now_ns: int) -> None:
         grants = self.grants(client, now_ns)

@@ -1,5 +1,7 @@
 """Subscriptions: brokered, renewed, ended by their clients, or taken away."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from penstock.admin.config import AdminLimits
@@ -78,12 +80,20 @@ class Subscriptions:
         self._feeds.rotate_lost(now_ns)
         return ended
 
-    def tell_moved(self, feed: str, now_ns: int) -> None:
-        """The feed's adapters came, went or changed roles."""
-        for held in list(self._state.subscriptions.values()):
-            if feed in self._feeds.concerned(held.grants):
-                streams = self._feeds.streams(held, now_ns)
-                event = StreamMoved(subscription_id=held.subscription_id, streams=streams)
+    def concerned(self, feeds: Iterable[str]) -> list[str]:
+        """The ids of the subscriptions that get something from these feeds."""
+        wanted = set(feeds)
+        if not wanted:
+            return []
+        held = self._state.subscriptions.items()
+        return [name for name, each in held if not wanted.isdisjoint(self._feeds.concerned(each.grants))]
+
+    def tell_moved(self, subscription_ids: Iterable[str], now_ns: int) -> None:
+        """Adapters of feeds of these subscriptions came, went or changed roles."""
+        for name in subscription_ids:
+            held = self._state.subscriptions.get(name)
+            if held is not None:
+                event = StreamMoved(subscription_id=name, streams=self._feeds.streams(held, now_ns))
                 self._state.notify(held.client, event, now_ns)
 
     def expire(self, now_ns: int) -> list[str]:
