@@ -109,8 +109,16 @@ def test_patience_ends_and_comes_back() -> None:
         with pytest.raises(AuthenticationError):
             login(desk, policy, "marvin")
     with pytest.raises(RateLimitedError):
-        login(desk, policy, "alice")  # now the address has had enough
-    login(desk, policy, "alice", address="b")
+        login(desk, policy, "bob")  # now the address has had enough
+    login(desk, policy, "bob", address="b")
+    login(desk, policy, "alice")  # who was here before is not kept out by others
+    for _ in range(3):
+        challenge = desk.challenge(policy, "alice", "a", NOW_NS)
+        wrong = LoginRequest(client="alice", challenge=challenge.challenge, proof=credentials("bob").prove(challenge))
+        with pytest.raises(AuthenticationError):
+            desk.login(policy, wrong, "a", NOW_NS)
+    with pytest.raises(RateLimitedError):
+        login(desk, policy, "alice")  # but by failures of its own name
     desk.challenge(policy, "mallory", "a", NOW_NS + 61 * NS_PER_SECOND)
 
 
@@ -152,6 +160,23 @@ def test_a_session_token_and_what_is_none() -> None:
         plant.core.caller(session.token, "", session.expires_ns)
     with pytest.raises(TokenError, match="stream token"):
         plant.core.caller(plant.subscribe("alice", "md.us.>").token, "", NOW_NS)
+
+
+@pytest.mark.spec("ADM-1")
+def test_a_session_ends_with_the_credentials_that_opened_it() -> None:
+    plant = Plant()
+    token = plant.core.open_session(plant.core.policy.clients["bob"], "", NOW_NS).token
+    plant.set_policy(Policy.parse(policy_text(RULES + "\n")))
+    assert plant.core.caller(token, "", NOW_NS).client == "bob"
+    verifiers = [plant.core.policy.clients[name].verifier.text for name in ("bob", "alice")]
+    plant.set_policy(Policy.parse(policy_text().replace(*verifiers)))
+    with pytest.raises(TokenError, match="other credentials"):
+        plant.core.caller(token, "", NOW_NS)
+    plant.set_policy(
+        Policy.parse(policy_text().replace("[clients.bob]\n", "[clients.bob]\nexpires = 2020-01-01T00:00:00Z\n"))
+    )
+    with pytest.raises(CredentialsExpiredError):
+        plant.core.caller(token, "", NOW_NS)
 
 
 # Subscriptions
@@ -229,14 +254,16 @@ def test_adapters_are_told_of_what_was_brokered_changed_and_cancelled() -> None:
     plant.subscribe("alice", "md.us.eq.AAPL.>", send=("derived.desk.>",))
     plant.core.modify(plant.caller("alice"), "s1", ModifyRequest(topics=["md.us.eq.IBM.>"]), plant.now_ns)
     plant.core.cancel(plant.caller("alice"), "s1", plant.now_ns)
-    first, second, third = plant.events("feed")
+    first, second, third, fourth = plant.events("feed")
     assert isinstance(first, SubscriptionBrokered)
     assert (first.client, first.topics, first.send) == ("alice", ["md.us.eq.AAPL.>"], ["derived.desk.>"])
     assert isinstance(second, SubscriptionBrokered)
     assert second.topics == ["md.us.eq.IBM.>"]
     assert third == SubscriptionCancelled(subscription_id="s1", client="alice")
-    with pytest.raises(NotFoundError):
-        plant.core.renew(plant.caller("alice"), "s1", plant.now_ns)
+    assert isinstance(fourth, Revoked)
+    for action in (plant.core.renew, plant.core.cancel):
+        with pytest.raises(RevokedError, match="cancelled"):
+            action(plant.caller("alice"), "s1", plant.now_ns)
 
 
 def test_one_client_cannot_touch_anothers_subscription() -> None:

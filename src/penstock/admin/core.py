@@ -7,6 +7,7 @@ second.
 """
 
 import hashlib
+import hmac
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -18,12 +19,14 @@ from penstock.admin.state import Audit, State, Stored
 from penstock.admin.subscriptions import Subscriptions
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import (
+    CredentialsExpiredError,
     ForbiddenError,
     LimitError,
     NotEntitledError,
     NotFoundError,
     PenstockError,
     RequestError,
+    TokenError,
 )
 from penstock.base.ids import parse_group
 from penstock.security import Policy, PrivateKey, Token, TokenSigner, TokenVerifier
@@ -36,6 +39,7 @@ EVENT_NS_MAX = 24 * 3_600 * NS_PER_SECOND
 """Events that nobody fetched for so long are dropped."""
 DENIALS_MAX = 256
 DETAIL_SIZE_MAX = 1_024
+BINDING_SIZE = 16
 SERVER = "(server)"
 
 
@@ -63,6 +67,7 @@ class StreamAdministration:
         self.state = State(records, events_kept=limits.events_kept)
         self.rights = Rights(policy, self.state)
         self._limits = limits
+        self._key = key
         self._signer = TokenSigner(key)
         self._sessions = TokenVerifier([key.public], purpose="session")
         self.feeds = Feeds(self.state, limits, random, self.rights.grants, now_ns)
@@ -78,7 +83,7 @@ class StreamAdministration:
         self, caller: Caller, action: str, now_ns: int, *, error: PenstockError | None = None, detail: str = ""
     ) -> None:
         """A line of the audit log: what was done, or refused and why."""
-        text = detail if error is None else str(error)
+        text = detail if error is None else f"{detail}{error}"
         code = "" if error is None else error.code
         outcome = "done" if error is None else "refused"
         line = Audit(now_ns, caller.client, caller.address, action, outcome, code, text[:DETAIL_SIZE_MAX])  # type: ignore[arg-type]
@@ -93,16 +98,28 @@ class StreamAdministration:
     def open_session(self, client: PolicyClient, address: str, now_ns: int) -> b.Session:
         """For a client that has proved who it is."""
         expires_ns = self.rights.expiry_ns(client.name, self._limits.session_s, now_ns)
-        token = Token("session", client.name, "", (), now_ns, expires_ns, self.state.meta.generation)
+        bound = self._binding(client)
+        token = Token("session", client.name, bound, (), now_ns, expires_ns, self.state.meta.generation)
         self.audit(Caller(client.name, client.roles, address), "login", now_ns)
         text = self._signer.sign(token)
         return b.Session(client=client.name, token=text, expires_ns=expires_ns, roles=sorted(client.roles))
 
     def caller(self, token: str, address: str, now_ns: int) -> Caller:
-        """Who shows this session token; one who is no longer in the policy has no roles left."""
-        subject = self._sessions.verify(token, now_ns).subject
-        client = self.policy.clients.get(subject)
-        return Caller(subject, client.roles if client is not None else frozenset(), address)
+        """Who shows this session token. One who is no longer in the policy has no roles left, and may only hear why."""
+        session = self._sessions.verify(token, now_ns)
+        client = self.policy.clients.get(session.subject)
+        if client is None:
+            return Caller(session.subject, frozenset(), address)
+        if client.expires_ns is not None and now_ns >= client.expires_ns:
+            raise CredentialsExpiredError("these credentials have expired", hint="ask the administrator for new ones")
+        if not hmac.compare_digest(session.subscription_id.encode(), self._binding(client).encode()):
+            raise TokenError("the session was opened with other credentials", hint="log in with those of now")
+        return Caller(session.subject, client.roles, address)
+
+    def _binding(self, client: PolicyClient) -> str:
+        """Ties a session to the secret or key that opened it; nobody without the signing key learns anything by it."""
+        mark = self._key.sign(b"penstock session\0" + client.verifier.text.encode())
+        return hashlib.sha256(mark).hexdigest()[:BINDING_SIZE]
 
     # Clients
 
@@ -125,7 +142,7 @@ class StreamAdministration:
 
     def events(self, caller: Caller, after: int) -> b.Events:
         found, is_complete = self.state.events(caller.client, after)
-        next_after = found[-1].number if found else max(after, self.state.meta.event_number)
+        next_after = found[-1].number if found else self.state.meta.event_number
         return b.Events(events=found, next_after=next_after, is_complete=is_complete)
 
     def _audit_brokered(self, caller: Caller, action: str, answer: b.Brokered, now_ns: int) -> None:
@@ -266,10 +283,16 @@ class StreamAdministration:
         """This server is the one that decides from now on."""
         meta = self.state.meta
         self.state.set_meta(generation=meta.generation + 1, generation_since_ns=now_ns)
+        self.state.begin_events()
         event = b.GenerationChanged(generation=self.state.meta.generation, since_ns=now_ns)
         for client in sorted({each.client for each in self.state.adapters.values()}):
             self.state.notify(client, event, now_ns)
         self.audit(ITSELF, "promote", now_ns, detail=f"generation {self.state.meta.generation}: {reason}")
+        self.begin(now_ns)
+
+    def begin(self, now_ns: int) -> None:
+        """After a time in which nobody looked: credentials may have expired."""
+        self.recheck("the credentials have expired", now_ns)
 
     def tick(self, now_ns: int) -> None:
         """See to what is due: adapters that fell silent, new keys, subscriptions that nobody renewed."""

@@ -73,8 +73,8 @@ class Rights:
 
 def has_lost(before: tuple[Grant, ...], now: list[Grant]) -> bool:
     """Whether a token with the grants from before gives more than the client may now."""
-    return any(not _is_kept(each, now) for each in before if not _is_denial(each)) or any(
-        not _is_kept(each, list(before)) for each in now if _is_denial(each)
+    return any(not _is_kept(each, now) for each in before if not is_denial(each)) or any(
+        not _is_kept(each, list(before)) for each in now if is_denial(each)
     )
 
 
@@ -82,7 +82,7 @@ def _is_kept(grant: Grant, others: list[Grant]) -> bool:
     """Whether another grant (or denial, of a denial) says as much."""
     pattern = parse_pattern(grant.pattern)
     return any(
-        _is_denial(each) == pattern.negative
+        is_denial(each) == pattern.negative
         and each.action == grant.action
         and each.delay_s <= grant.delay_s
         and covers(parse_pattern(each.pattern), pattern)
@@ -90,5 +90,5 @@ def _is_kept(grant: Grant, others: list[Grant]) -> bool:
     )
 
 
-def _is_denial(grant: Grant) -> bool:
+def is_denial(grant: Grant) -> bool:
     return grant.pattern.startswith("!")
