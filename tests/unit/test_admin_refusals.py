@@ -54,4 +54,4 @@ def test_the_table_of_refusals_is_bounded() -> None:
     first = [name for name in names if refusals.is_first(ALICE._replace(client=name), "x", error, NOW_NS)]
     assert first == names[: ENTRIES_MAX + 1]
     (others,) = refusals.take_due(NOW_NS + NS_PER_SECOND)
-    assert (others.caller.client, others.count) == (OTHERS, 2)
+    assert (others.caller.client, others.repeats) == (OTHERS, 2)

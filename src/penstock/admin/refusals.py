@@ -15,7 +15,7 @@ class Repeated(NamedTuple):
     caller: Caller
     action: str
     error: PenstockError
-    count: int
+    repeats: int
     since_ns: int
 
 
@@ -32,12 +32,12 @@ class Refusals:
             caller = caller._replace(client=OTHERS)
             key = (OTHERS, action, error.code)
         held = self._entries.get(key)
-        count, since_ns = (held.count + 1, held.since_ns) if held is not None else (0, now_ns)
-        self._entries[key] = Repeated(caller, action, error, count, since_ns)
+        repeats, since_ns = (held.repeats + 1, held.since_ns) if held is not None else (0, now_ns)
+        self._entries[key] = Repeated(caller, action, error, repeats, since_ns)
         return held is None
 
     def take_due(self, now_ns: int) -> list[Repeated]:
         """Those that were repeated, when their second is over; the error is the last one."""
         due = [key for key, each in self._entries.items() if not 0 <= now_ns - each.since_ns < NS_PER_SECOND]
         taken = [self._entries.pop(key) for key in due]
-        return [each for each in taken if each.count]
+        return [each for each in taken if each.repeats]

@@ -141,7 +141,7 @@ class AdminService:
 
     def tick(self) -> None:
         for each in self._refusals.take_due(self.now_ns):
-            self._write_refusal(each.caller, each.action, each.error, f"{each.count} more, the last: ")
+            self._write_refusal(each.caller, each.action, each.error, f"{each.repeats} more, the last: ")
         if self.role == "primary" and self.failed is None:
             self.core.tick(self.now_ns)
             self._commit()
