@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import resource
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +18,9 @@ from penstock.bench.adapters import AdapterProcess, wait_for
 from penstock.feed.adapter_config import AddressConfig, JournalCaptureConfig, SourceStreamConfig
 from penstock.feed.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.service_config import ServiceConfig
+from penstock.feed.serviceside import CONTRIBUTION_JUMP_MAX
+from penstock.middleware import DeliverBatch
+from penstock.middleware.driver import MulticastReceiver
 from penstock.middleware.unicast import (
     CONNECTION,
     PROTOCOL,
@@ -33,7 +37,7 @@ from penstock.middleware.unicast import (
 )
 from penstock.net.control_driver import ControlConnection, connect_control
 from penstock.net.udp import host_socket
-from penstock.wire import Extension, Origin, OriginFlag, decode, decode_origin
+from penstock.wire import Extension, Origin, OriginFlag, decode, decode_origin, encode_nack
 
 PATIENCE_SECONDS = 20
 
@@ -113,6 +117,15 @@ def test_only_the_topics_asked_for_come(tmp_path: Path) -> None:
         assert topics <= {"md.us.eq.AAPL.quote", "penstock.discontinuity"}
 
 
+def udp_ports_of(pid: int) -> set[int]:
+    """Of a process's UDP sockets on the loopback address."""
+    links = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    inodes = {link[8:-1] for link in links if link.startswith("socket:[")}
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/udp").read_text().splitlines()[1:]]
+    local = [row[1].split(":") for row in rows if row[9] in inodes]
+    return {int(port, 16) for address, port in local if address == "0100007F"}
+
+
 def derived_in(said: list[UnicastMessage]) -> list[tuple[str, int]]:
     return [(topic, origin.source_sequence) for topic, origin in contents(said) if topic.startswith("alpha.")]
 
@@ -135,6 +148,11 @@ def test_a_contribution_appears_under_its_topics(tmp_path: Path) -> None:
                 await writer.send(Contribute("derived", 2, [*messages[1:], Contribution("alpha.9", 7, 1, b"new")]))
                 confirmed = await until(writer, lambda said: said == Contributed("derived", 5))
                 assert Contributed("derived", 4) in confirmed
+                async with opened(feed.adapters[0]) as wrong:
+                    await wrong.send(Contribute("derived", 6 + CONTRIBUTION_JUMP_MAX, messages))
+                    *_, refused = await until(wrong, lambda said: isinstance(said, StreamRefused))
+                    assert isinstance(refused, StreamRefused)
+                    assert (refused.code, "ask how far" in refused.reason) == ("contribution", True), refused.reason
                 said: list[UnicastMessage] = []
                 while len(derived_in(said)) < 4:
                     said += await until(reader, lambda each: isinstance(each, Packets))
@@ -184,6 +202,24 @@ def test_garbage_on_every_port_changes_nothing(tmp_path: Path) -> None:
         )
         assert adapter.status().term == before.term  # no discontinuity
         assert b"packets_dropped" in adapter.page("/metrics")
+
+
+def test_whoever_asks_for_packets_without_end_does_not_hold_up_the_data(tmp_path: Path) -> None:
+    with running_feed(tmp_path, 1) as feed, MulticastReceiver(feed.channels) as receiver:
+        (adapter,) = feed.adapters
+        wait_for(lambda: adapter.status().streams[0].next_message_sequence > 5_000, "messages flow")
+        deliveries = [each for each in receiver.receive(10) if isinstance(each, DeliverBatch)]
+        packet = decode(bytes(deliveries[0].messages.packet_data(0)))
+        everything = [(first, first + 63) for first in range(1, packet.sequence, 64)][-64:]
+        request = encode_nack(packet.publisher_id, packet.group, packet.epoch, everything)
+        start = feed.exchange.next_sequence
+        with host_socket("127.0.0.1") as asking:
+            for port in udp_ports_of(adapter.pid):
+                for _ in range(2_000):
+                    asking.sendto(request, ("127.0.0.1", port))
+        wait_for(
+            lambda: adapter.status().streams[0].next_source_sequence > start + 10_000, "the data goes on", seconds=8
+        )
 
 
 @pytest.mark.spec("ADM-2")

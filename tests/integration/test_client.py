@@ -305,6 +305,22 @@ def test_sealed_messages_are_opened_with_the_keys_that_were_granted(server: Admi
             assert subscription.statistics().unreadable == 1
 
 
+@pytest.mark.spec("ADM-7", "SUB-4")
+def test_who_sends_into_a_sealed_stream_without_its_key_is_not_heard(server: AdminServer, feed: AdminClient) -> None:
+    channel = free_channel()
+    registered = feed.register(registered_on(channel, A_ID, sealed=True))
+    sealer = Sealer(registered.keys[-1], A_ID, 1)
+    with penstock.connect(server.url, credentials=credentials("alice")) as alice:
+        subscription = alice.subscribe("md.us.eq.>")
+        with adapter_on(channel, A_ID) as publisher, adapter_on(channel, B_ID) as stranger:
+            publisher.publish_batch(Originated(AAPL, [1], sealer=sealer))
+            assert [each.seq for each in take(subscription, 1)] == [1]
+            stranger.publish_batch(Originated(AAPL, [2, 3]))
+            wait_until(lambda: subscription.next(0.01) is None and subscription.statistics().unreadable == 2)
+            publisher.publish_batch(Originated(AAPL, [4], sealer=sealer))
+            assert [each.seq for each in take(subscription, 1)] == [4]
+
+
 @pytest.mark.spec("ADM-7")
 def test_a_message_waits_for_its_key_and_what_follows_waits_with_it(server: AdminServer, feed: AdminClient) -> None:
     channel = free_channel()

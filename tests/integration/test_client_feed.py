@@ -1,6 +1,7 @@
 """Clients, administration server and adapters as they run in a plant: the adapters are processes, and get killed."""
 
 import contextlib
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 
 import penstock
 from admin_kit import config, credentials, credentials_file
+from certificates import make_certificate
 from integration.command_kit import running
 from integration.feed_kit import Feed, running_feed
 from penstock.admin.driver import AdminServer
@@ -18,8 +20,9 @@ from penstock.base.errors import RevokedError
 from penstock.bench.adapters import wait_for
 from penstock.client import Subscription
 from penstock.feed.adapter_config import AdminConfig, SourceStreamConfig
-from penstock.feed.service_config import ServiceConfig
+from penstock.feed.service_config import ServiceConfig, TlsConfig
 from penstock.model import shipped
+from penstock.net.secret import read_secret, write_private
 from penstock.security.client import AdminClient
 from penstock.wire import OriginFlag
 from waiting import wait_until
@@ -28,18 +31,20 @@ IMAGE = int(OriginFlag.IMAGE)
 
 
 @contextlib.contextmanager
-def plant(directory: Path, count: int = 2, *, sealed: bool = False) -> Iterator[tuple[Feed, AdminServer]]:
+def plant(
+    directory: Path, count: int = 2, *, sealed: bool = False, service: ServiceConfig | None = None
+) -> Iterator[tuple[Feed, AdminServer]]:
     derived = [SourceStreamConfig(id=9, name="derived", framing="contribution")] if sealed else []
     with AdminServer(config(directory)) as server:
         admin = AdminConfig(
             url=server.url,
             credentials=str(credentials_file(directory, "feed")),
+            service_host="localhost",
             topics=("md.us.eq.>",),
             contributions=("derived.>",),
         )
-        with running_feed(
-            directory, count, admin=admin, service=ServiceConfig(), publish={"sealed": sealed}, streams=tuple(derived)
-        ) as feed:
+        options = {"admin": admin, "service": service or ServiceConfig(), "publish": {"sealed": sealed}}
+        with running_feed(directory, count, streams=tuple(derived), **options) as feed:
             for adapter in feed.adapters:
                 wait_for(lambda adapter=adapter: adapter.status().is_registered, "the adapter is registered")
             yield feed, server
@@ -122,6 +127,26 @@ def test_a_sealed_feed_is_read_contributed_to_and_closed_to_who_is_revoked(tmp_p
     assert isinstance(reader.error, RevokedError)
     assert "left the firm" in str(reader.error)
     assert reader.numbers == sorted(set(reader.numbers))
+
+
+@pytest.mark.spec("OPS-2")
+def test_the_stream_service_speaks_tls(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    write_private(tmp_path / "streams.secret", b"what subscribers' machines know")
+    files = TlsConfig(certificate=str(certificate), private_key=str(key), ca_file=str(certificate))
+    service = ServiceConfig(tls=files, secret_file=str(tmp_path / "streams.secret"))
+    tls, secret = ssl.create_default_context(cafile=str(certificate)), read_secret(tmp_path / "streams.secret")
+    with (
+        plant(tmp_path, 1, service=service) as (feed, server),
+        penstock.connect(server.url, credentials=credentials("alice"), tls=tls, secret=secret) as client,
+        penstock.connect(server.url, credentials=credentials("bob"), tls=tls) as stranger,
+    ):
+        wait_for(lambda: feed.adapters[0].status().role == "active", "the adapter is active")
+        subscription = client.subscribe("md.us.eq.>", image=True, transport="tcp")
+        assert sum(1 for _, _ in zip(subscription, range(200), strict=False)) == 200
+        assert stranger.subscribe("md.us.eq.>", transport="tcp").next(1.0) is None  # it does not know the secret
+        (served,) = feed.adapters[0].status().subscribers
+        assert served.client == "alice"
 
 
 @pytest.mark.spec("SUB-1")

@@ -15,13 +15,22 @@ import pytest
 
 from penstock.base.core import Tick
 from penstock.base.ids import parse_group
+from penstock.convert import Converter, ConverterTable
 from penstock.demo.generator import QUOTE, TickGenerator
+from penstock.feed import FeedAdapter, GeneratorConfig, ItchGenerator, LineArbiter, LineConfig, SynchroniserConfig
+from penstock.feed.events import PersistTerm, PublishConverted, SourceDatagram, TermPersisted
+from penstock.feed.formats import MoldUDP64
+from penstock.feed.formats.mold import encode_packet
 from penstock.middleware import (
     DatagramReceived,
     DatagramsReceived,
     Deliver,
     DeliverBatch,
     LossReceipt,
+    Merged,
+    MergedBatch,
+    Merger,
+    MergerConfig,
     MulticastStored,
     PublishBatch,
     Publisher,
@@ -104,7 +113,9 @@ def visible(steps: dict[str, list[str]], *titles: str, sockets: bool) -> list[st
 
 def test_every_function_of_the_walk_exists() -> None:
     steps = documented_steps()
-    assert list(steps) == ["Make", "Publish", "Pack", "Send", "Receive", "Order", "Repair", "Match", "Read"]
+    assert list(steps) == [
+        "Take", "Convert", "Publish", "Pack", "Send", "Receive", "Order", "Repair", "Merge", "Match", "Read"
+    ]  # fmt: skip
     for names in steps.values():
         assert names
         for name in names:
@@ -167,14 +178,14 @@ POSITIVE = Predicate.compile("bid_price > 0 and ask_price > bid_price", QUOTE)
 
 
 def read(instruction: Any) -> list[tuple[str, float]]:
-    """Steps 8 and 9: what an application does with what it is given."""
-    if not isinstance(instruction, Deliver | DeliverBatch):
-        return []
+    """The last steps: what a client does with what a receiver gives it."""
     prices = []
-    for message in instruction.messages:
-        assert TABLE.match(message.topic) == [7]
-        assert POSITIVE(message.payload)
-        prices.append((message.topic, QUOTE.view(message.payload).bid_price))
+    for merged in Merger(MergerConfig()).handle(instruction, 0):
+        if isinstance(merged, Deliver | DeliverBatch | Merged | MergedBatch):
+            for message in merged.messages:
+                assert TABLE.match(message.topic) == [7]
+                assert POSITIVE(message.payload)
+                prices.append((message.topic, QUOTE.view(message.payload).bid_price))
     return prices
 
 
@@ -203,7 +214,7 @@ def test_the_walk_on_the_simulator(expected_prices: list[float]) -> None:
     with calls_noted() as noted:
         pair.publish(ticks(generator, 4))
         pair.settle()
-    titles = ("Make", "Publish", "Pack", "Send", "Receive", "Order", "Match", "Read")
+    titles = ("Publish", "Pack", "Send", "Receive", "Order", "Merge", "Match", "Read")
     assert_called_in_order(visible(steps, *titles, sockets=False), noted)
     assert "penstock.middleware.receiver.Receiver._receive" not in noted, "a packet in order went the slow way"
 
@@ -225,6 +236,39 @@ def test_the_walk_on_the_simulator(expected_prices: list[float]) -> None:
     assert sum(map(len, arrays)) == 4, "of three packets, the second came in order"
 
 
+def test_the_walk_through_an_adapter() -> None:
+    """From the exchange's datagram to what is published."""
+    steps = documented_steps()
+    converter = Converter(ConverterTable.load("itch").compile(), stream_id=1)
+    adapter = FeedAdapter(
+        {1: LineArbiter(LineConfig(), MoldUDP64())}, {1: converter}, SynchroniserConfig(startup_ms=1), term=0, now_ns=0
+    )
+
+    def handle(event: Any, now_ns: int) -> int:
+        """How many messages are published; whatever is to be on the disk is there at once."""
+        published = 0
+        for each in adapter.handle(event, now_ns):
+            if isinstance(each, PersistTerm):
+                published += handle(TermPersisted(each.term), now_ns)
+            elif isinstance(each, PublishConverted):
+                published += len(each.converted)
+        return published
+
+    now_ns = 0
+    while adapter.synchroniser.role != "active":  # alone, it takes the role as soon as its term is on the disk
+        now_ns = max(adapter.next_deadline_ns() or 0, now_ns + 1)
+        handle(Tick(), now_ns)
+    source = list(ItchGenerator(GeneratorConfig(symbols=3, messages=200)))
+    published = 0
+    with calls_noted() as noted:
+        for number, message in enumerate(source, 1):
+            datagram = encode_packet("DAY", number, [message])
+            for line in (0, 1):
+                published += handle(SourceDatagram(1, line, datagram, now_ns), now_ns)
+    assert published > 100
+    assert_called_in_order(visible(steps, "Take", "Convert", sockets=False), noted)
+
+
 def test_the_walk_on_real_sockets(expected_prices: list[float]) -> None:
     steps, channel = documented_steps(), free_channel()
     generator, told = TickGenerator(3, 5), []
@@ -242,7 +286,7 @@ def test_the_walk_on_real_sockets(expected_prices: list[float]) -> None:
                     assert time.monotonic() < deadline, "the ticks did not arrive"
                     for each in receiver.receive(0.1):
                         told += read(each)
-    titles = ("Make", "Publish", "Pack", "Send", "Receive", "Order", "Match", "Read")
+    titles = ("Publish", "Pack", "Send", "Receive", "Order", "Merge", "Match", "Read")
     assert_called_in_order(visible(steps, *titles, sockets=True), noted)
     assert prices_of(told) == expected_prices
 

@@ -106,12 +106,15 @@ class Table:
     def __getitem__(self, index: int) -> Adapter:
         return self.adapters[index]
 
-    def start(self, index: int, *, term: int = 0, session: str = "day 1", first: int = 1, **options: Any) -> Adapter:
+    def start(
+        self, index: int, *, term: int = 0, session: str | None = "day 1", first: int = 1, **options: Any
+    ) -> Adapter:
         adapter = self.adapters[index] = Adapter(self, index, term, **{**self.options, **options})
         for other in list(self.adapters):
             if other != index:
                 self.connect(index, other)
-        adapter.handle(SessionBegan(STREAM, session, first))
+        if session is not None:
+            adapter.handle(SessionBegan(STREAM, session, first))
         self.settle()
         return adapter
 

@@ -10,7 +10,7 @@ from client_kit import QUOTE, content
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ModelError, NotFoundError
 from penstock.client.batch import Batch
-from penstock.client.gate import Gate
+from penstock.client.gate import SEALED, Gate
 from penstock.client.reading import MODEL_TOPIC, Models, UnreadMessage
 from penstock.model import Message, MessageModel
 from penstock.security import Entitlement, Grant
@@ -95,6 +95,21 @@ def test_the_gate_knows_delays() -> None:
     assert gate.passes(PacketMessage("md.uk.x", b"", QUOTE.id, 1))
     assert not gate.passes(PacketMessage("md.us.x", b"", QUOTE.id, 1))  # it comes without a delay elsewhere
     assert counters.by_cause("messages_dropped") == {Cause.REFUSED: 1}
+
+
+@pytest.mark.spec("ADM-7", "SUB-4")
+def test_by_multicast_a_sealed_stream_has_nothing_open() -> None:
+    models, counters = Models(nobody), Counters("client")
+    gate = Gate([">"], None, models, counters)
+    gate.allow(Entitlement([Grant(">", "receive")]), 0)
+    gate.requires_seal = True
+    quote = PacketMessage("md.us.x", content(1), QUOTE.id, QUOTE.version)
+    assert not gate.passes(quote)
+    assert not gate.passes(PacketMessage(MODEL_TOPIC, SPREAD.encode()))
+    assert gate.passes(PacketMessage("md.us.x", b"", QUOTE.id, 1, SEALED))
+    assert gate.passes(quote, by_service=True)
+    assert isinstance(models.read(spread()), UnreadMessage)
+    assert counters.by_cause("messages_dropped") == {Cause.AUTHENTICATION: 2}
 
 
 def test_a_batch_of_several_models_names_them() -> None:

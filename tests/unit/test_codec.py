@@ -109,7 +109,7 @@ class TestLayout:
         assert struct.pack("<H", _codec.PACKET_MAGIC) == b"PS"
         assert _codec.PACKET_VERSION == 1
         assert [*map(int, Kind)] == [1, 2, 3]
-        assert [*map(int, PacketFlag)] == [1, 2, 4, 8, 16]
+        assert [*map(int, PacketFlag)] == [1, 2, 8, 16]
         assert [*map(int, MessageFlag)] == [1, 2, 4, 8]
         assert [*map(int, Extension)] == [1, 2, 3, 4, 5, 6]
         assert RANGES_MAX == 89

@@ -274,6 +274,21 @@ def test_symbols_of_a_venue_become_everybody_s(tmp_path: Path) -> None:
     assert converter.state.find_locate(77) == converter.state.find("KEYED")
 
 
+def test_an_image_begun_before_a_book_is_cleared_has_its_orders(tmp_path: Path) -> None:
+    book = '[[message.probe]]\ndo = "book_clear"\nwhen = "small = 0"'
+    converter = Converter(table(tmp_path, book).compile(), 1)
+    converter.convert(SourceBatch.from_messages([message()], 1))
+    state = converter.state
+    for reference in range(200):
+        state.add_order(reference, 0, reference % 2, 100 + reference % 7, 10)
+    before, image = state.digest, state.begin_image()
+    converter.convert(SourceBatch.from_messages([message(small=0)], 2))
+    assert state.order_count == 0
+    follower = Converter(table(tmp_path, book).compile(), 1).state
+    follower.install(list(iter(lambda: image.chunk(1_000), b"")))
+    assert (follower.digest, follower.order_count) == (before, 200)
+
+
 def test_sequences_repeated_and_jumped() -> None:
     converter = Converter(ConverterTable.load("csv-ticks").compile(), 1)
     line = b"trade,1,A,1,1,1"

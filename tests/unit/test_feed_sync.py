@@ -58,6 +58,25 @@ def test_the_lowest_index_begins_and_says_so() -> None:
     assert [each.core.is_synchronised(STREAM) for each in table.adapters.values()] == [True, True, True]
 
 
+@pytest.mark.spec("SYNC-2")
+def test_a_stream_that_never_had_a_message_is_synchronised() -> None:
+    table = Table(0)
+    for index in range(2):
+        table.start(index, session=None)
+    table.wait(1_200)
+    assert table.active().index == 0
+    assert table[1].core.is_synchronised(STREAM)
+    assert table[1].core.state(table.now_ns).is_synchronised
+    for adapter in (table[1], table[0]):  # the first contribution, to the backup first
+        adapter.handle(SessionBegan(STREAM, "derived", 1))
+        adapter.take(1, 3)
+        table.settle()
+    table.feed(4, 30)
+    table.wait(1_000)
+    assert table[1].core.is_synchronised(STREAM)
+    assert_one_content_per_number(table[0], table[1])
+
+
 def test_nobody_begins_while_others_may_still_come() -> None:
     table = Table(2)
     table.wait(900)

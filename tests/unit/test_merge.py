@@ -1,5 +1,8 @@
 """Which copy of a message counts, when several adapters send it."""
 
+import sys
+from typing import Any
+
 import numpy
 import pytest
 
@@ -254,6 +257,15 @@ def test_a_new_session_counts_its_source_messages_anew(session: str, delivered: 
     assert numbers_of(answers) == delivered
 
 
+def test_two_sessions_with_one_tag_are_told_apart_by_their_names() -> None:
+    merger = Merger()
+    flags = flags_in("monday")
+    merger.handle(deliver(A, [announcement(0, 1, "session", "monday"), message(1, source=500, flags=flags)]), 0)
+    new = message(1, term=NEXT, source=1, flags=flags)
+    answers = merger.handle(deliver(A, [announcement(0, NEXT, "session", "tuesday"), new]), 0)
+    assert numbers_of(answers) == [1]
+
+
 def flags_in(session: str) -> int:
     return int(OriginFlag.SYNCHRONISED) | session_tag(session) << SESSION_TAG_SHIFT
 
@@ -315,14 +327,15 @@ def test_what_is_held_is_a_copy() -> None:
     assert [bytes(each.payload) for each in messages_of(give(merger, B, 2))] == [b"2", b"three"]
 
 
-def batches(count: int, keys: tuple[StreamKey, ...], *, per_packet: int = 10) -> list[bytes]:
+def batches(count: int, keys: tuple[StreamKey, ...], *, per_packet: int = 10, **options: Any) -> list[bytes]:
     """Packets of several publishers in turn, which all say the same."""
     packers = {key: Packer(key.publisher_id, key.group, 1) for key in keys}
     made = []
     for first in range(1, count, per_packet):
         for packer in packers.values():
             for number in range(first, first + per_packet):
-                packer.add("t", b"content!", model_id=3, extensions=encode_extensions(message(number).extensions))
+                extensions = encode_extensions(message(number, **options).extensions)
+                packer.add("t", b"content!", model_id=3, extensions=extensions)
             made.append(packer.flush())
     return made
 
@@ -344,6 +357,16 @@ def test_whole_batches_are_merged_without_a_message_being_made() -> None:
     assert told == list(range(1, 41))
     assert merger.counters["messages_merged"] == 40
     assert suppressed(merger) == {Cause.DUPLICATE: 80}
+
+
+def test_batches_are_merged_whole_whatever_the_sessions_tag() -> None:
+    core, merger, batch = receiver(join="start"), Merger(), DatagramBatch(64)
+    flags = int(OriginFlag.SYNCHRONISED) | 77 << SESSION_TAG_SHIFT
+    for data in batches(40, (A, B), flags=flags):
+        batch.append(data, ("host", data[PACKET_PUBLISHER_ID_AT]))
+    answers = [each for answer in core.handle(DatagramsReceived(batch), 0) for each in merger.handle(answer, 0)]
+    assert numbers_of(answers) == list(range(1, 41))
+    assert sum(len(each.messages) for each in of(MergedBatch, answers)) == 30  # the first packet begins its branch
 
 
 def test_a_batch_of_what_is_chosen_is_good_as_long_as_the_whole_one() -> None:
@@ -372,3 +395,27 @@ def test_bad_origins_are_counted() -> None:
     assert give(merger, A, 1, stream=8) == []
     assert suppressed(merger) == {Cause.LENGTH: 1, Cause.UNEXPECTED: 1, Cause.STREAM_LIMIT: 1}
     assert origin(3).message_sequence == 3
+
+
+def test_what_waits_of_a_newer_lineage_is_not_looked_at_again_with_every_message() -> None:
+    """However many wait, a message costs the same: counted in calls, not in time."""
+    merger = Merger(MergerConfig(held_messages_max=4_096))
+    give(merger, A, 1)
+
+    def calls_of(first: int) -> int:
+        count = 0
+
+        def note(frame: object, event: str, argument: object) -> None:
+            nonlocal count
+            count += event == "call"
+
+        sys.setprofile(note)
+        try:
+            give(merger, B, *range(first, first + 100), term=NEXT)
+        finally:
+            sys.setprofile(None)
+        return count
+
+    early = calls_of(100)
+    give(merger, B, *range(200, 2_200), term=NEXT)
+    assert calls_of(2_200) < 2 * early

@@ -189,12 +189,10 @@ def test_a_slow_subscriber_is_cut_off_and_others_are_not() -> None:
 def test_what_is_published_while_the_image_is_taken_follows_it_without_gap_or_repetition() -> None:
     bench, stream = ServiceBench(), PublishedStream()
     wishes = bench.open(1, token(receive(">")), "a.>", image=True)
-    wish = next(each for each in wishes if isinstance(each, TakeImage))
-    assert wish.wants("a.x")
-    assert not wish.wants("b.x")
+    assert TakeImage(1) in wishes
     bench.publish(stream.batch("a.1", "a.2"))
-    picture = unpacked([stream.packet("a.image")])
-    stream.next_number -= 1
+    picture = unpacked([stream.packet(topic) for topic in ("b.image", "a.image", "b.other")])  # all there is
+    stream.next_number -= 3
     image = Image(picture.data, picture.data, picture.rows, [Position(1, 256, 2)], next_packet=4)
     bench.publish(stream.batch("a.3", "b.4"))
     assert bench.packets(1) == []
@@ -228,7 +226,7 @@ def test_a_delayed_grant_is_served_from_the_journal_only() -> None:
     assert (bench.topics(1), bench.topics(2)) == ([], [])
     bench.handle(Recorded(1, batch))
     bench.handle(Recorded(2, batch))
-    assert (bench.topics(1), bench.topics(2)) == (["a.x", "b.x"], ["b.x"])
+    assert (bench.topics(1), bench.topics(2)) == (["a.x"], ["b.x"])
     bench.open(3, text, ">", delay_s=0)
     refusal = bench.refusal(3)
     assert refusal is not None
@@ -237,6 +235,23 @@ def test_a_delayed_grant_is_served_from_the_journal_only() -> None:
     refusal = bench.refusal(4)
     assert refusal is not None
     assert refusal.code == "entitlement"
+
+
+@pytest.mark.spec("ADM-2")
+def test_what_is_granted_sooner_is_not_served_again_later() -> None:
+    bench, stream = ServiceBench(), PublishedStream()
+    text = token(receive("md.>", 900), receive("md.us.>"), receive("!md.us.secret"))
+    bench.open(1, text, ">", delay_s=0)
+    bench.open(2, text, ">", delay_s=900)
+    bench.open(3, text, ">", delay_s=1_000)
+    batch = stream.batch("md.us.x", "md.uk.x", "md.us.secret")
+    bench.publish(batch)
+    for number in (2, 3):
+        bench.handle(Recorded(number, batch))
+    assert (bench.topics(1), bench.topics(2), bench.topics(3)) == (["md.us.x"], ["md.uk.x"], ["md.uk.x"])
+    bench.say(2, RenewToken(token(receive("md.us.>"))))  # the delayed grant is gone
+    bench.handle(Recorded(2, batch))
+    assert bench.topics(2) == ["md.uk.x"]
 
 
 @pytest.mark.spec("SUB-3")
@@ -253,6 +268,29 @@ def test_contributions_need_a_grant_for_each_topic() -> None:
     refusal = bench.refusal(1)
     assert refusal is not None
     assert refusal.code == "entitlement"
+
+
+def test_a_stream_has_one_contributor_until_it_is_gone() -> None:
+    bench = ServiceBench(contributions=("derived", "other"))
+    one = [Contribution("a", 1, 1, b"")]
+    for number, client in enumerate(["alice", "bob", "carol", "alice"], 1):
+        bench.open(number, token(Grant(">", "send"), client=client))
+    bench.say(2, Contribute("derived", 1, []))  # to ask is not to contribute
+    assert bench.say(1, Contribute("derived", 1, one)) == [TakeContribution(1, "derived", 1, one)]
+    assert bench.say(4, Contribute("derived", 2, one)) == [TakeContribution(4, "derived", 2, one)], "alice, again"
+    assert bench.say(3, Contribute("other", 1, one)) == [TakeContribution(3, "other", 1, one)]
+    bench.say(2, Contribute("derived", 1, one))
+    bench.say(3, Contribute("derived", 1, []))
+    for number in (2, 3):
+        refusal = bench.refusal(number)
+        assert refusal is not None
+        assert refusal.code == "contribution"
+        assert "somebody else contributes to derived" in refusal.reason
+    bench.open(5, token(Grant(">", "send"), client="bob", seconds=7_200))
+    bench.handle(Left(1))
+    bench.now_ns += 3_600 * NS_PER_SECOND
+    bench.handle(Tick())  # the other token of alice expires
+    assert bench.say(5, Contribute("derived", 3, one)) == [TakeContribution(5, "derived", 3, one)]
 
 
 @pytest.mark.parametrize("stream", ["derived", "unknown"])

@@ -26,8 +26,8 @@ DRIVERS = {
 
 FEED_DRIVERS = {
     "administration.py", "datapath.py", "inputs.py", "line_driver.py", "measure.py", "peering.py", "player.py",
-    "pump.py", "recorder.py", "registration.py", "service_driver.py", "serviceside.py",
-    "soup_client.py", "soup_player.py", "terms.py", "unlined.py",
+    "pump.py", "recorder.py", "registration.py", "service_driver.py", "serviceside.py", "soup_client.py",
+    "soup_player.py", "terms.py", "tls.py", "unlined.py",
 }  # fmt: skip
 """Besides, those of penstock.feed, which is a process with many sides."""
 

@@ -23,8 +23,8 @@ from penstock.security.patterns import intersection, parse_pattern
 from penstock.security.policy import is_covered
 from penstock.security.sealing import KEY_SIZE, StreamKey
 from penstock.security.token import Grant
+from penstock.wire.term import Term
 
-INDEX_MASK = 0xFF
 """The part of a term that is the active adapter's index."""
 
 
@@ -108,7 +108,7 @@ class Feeds:
     def active(self, feed: str) -> int | None:
         """The index of the active adapter: the highest term that anybody of the feed has heard of names it."""
         term = max((each.term for each in self.adapters(feed, live=False)), default=0)
-        return term & INDEX_MASK if term else None
+        return Term.of(term).claimant if term else None
 
     def role(self, adapter: Adapter) -> AdapterRole:
         return "active" if self.active(adapter.registration.feed) == adapter.registration.index else "backup"

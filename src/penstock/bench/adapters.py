@@ -21,6 +21,8 @@ from penstock.feed.adapter_status import AdapterStatus
 COMMAND = (sys.executable, "-c", "from penstock.cli.main import main; main()")
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
+LOOK_SECONDS = 0.1
+"""Often enough, and seldom enough not to disturb what is looked at."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -115,7 +117,7 @@ def wait_for(condition: Callable[[], bool], what: str, seconds: float = START_SE
     while not condition():
         if time.monotonic() >= deadline:
             raise ProcessError(f"within {seconds:g} s this did not come true: {what}")
-        time.sleep(0.01)
+        time.sleep(LOOK_SECONDS)
 
 
 def is_synchronised_pair(active: AdapterProcess, backup: AdapterProcess) -> bool:

@@ -24,6 +24,7 @@ from penstock.feed.adapter_config import (
     PublishConfig,
     SourceStreamConfig,
 )
+from penstock.feed.config import SynchroniserConfig
 from penstock.feed.service_config import ServiceConfig
 from penstock.middleware import PublisherConfig, ReceiverConfig
 from penstock.net.udp import Channel, free_channel
@@ -34,10 +35,15 @@ SYMBOLS = 100
 MESSAGES = 50_000_000
 UNDISTURBED_SECONDS = 1.5
 AFTER_SECONDS = 1.0
+RETURN_SECONDS = 180.0
 HALF_NS = NS_PER_SECOND // 2
-PATIENT_PUBLISHER = PublisherConfig(retransmission_packets_max=1 << 17, retransmission_bytes_max=256 << 20)
+PATIENT_PUBLISHER = PublisherConfig(
+    repair_packets_max=64, retransmission_packets_max=1 << 17, retransmission_bytes_max=256 << 20
+)
 PATIENT_RECEIVER = ReceiverConfig(window_packets_max=1 << 17, window_bytes_max=256 << 20)
-"""So that a machine that is busy with something else for a while loses nothing by it."""
+PATIENT_PEERS = SynchroniserConfig(active_lost_ms=5_000)
+"""So that a machine that is busy with something else for a while loses nothing by it, and takes nobody for dead; a
+killed process is known by its connection's end at once."""
 
 CONDITIONS = (
     f"{KILLS} times kill -9 of the active of two adapters (processes), {RATE} source messages a second over lines A "
@@ -86,7 +92,11 @@ def _measure(directory: Path) -> tuple[Book, list[int], list[int]]:
             kills.append(active.kill())
             time.sleep(AFTER_SECONDS)
             active.start()
-            wait_for(lambda: is_synchronised_pair(backup, active), "the killed adapter is back and in step")  # noqa: B023
+            wait_for(
+                lambda: is_synchronised_pair(backup, active),  # noqa: B023
+                "the killed adapter is back and in step",
+                RETURN_SECONDS,
+            )
         pipe.send("stop")
         book: Book = pipe.recv()
     return book, kills, undisturbed
@@ -113,6 +123,7 @@ def adapter_pair(
                 streams=(source,),
                 publish=PublishConfig(channel=channel, publisher=PATIENT_PUBLISHER),
                 peers=PeersConfig(port=ports[index], others=(PeerConfig(index=1 - index, port=ports[1 - index]),)),
+                sync=PATIENT_PEERS,
                 service=ServiceConfig(open=True),
                 state_directory=str(directory / f"state-{index}"),
             ),

@@ -16,6 +16,9 @@ from penstock.feed.driver import LiveAdapter
 from penstock.net.agent import run_agent
 from penstock.node.plant import Plant
 
+SWITCH_SECONDS = 0.0005
+"""How long the data thread and the loop's let each other wait for the interpreter."""
+
 
 def adapter(
     config: Annotated[Path, typer.Option(help="The adapter's own configuration, or a plant's: a TOML document.")],
@@ -27,6 +30,8 @@ def adapter(
     When it runs, one line of JSON on standard output says where it listens. Ctrl-C or SIGTERM ends it in order.
     """
     chosen = load_toml(config, AdapterConfig) if name is None else _of_plant(config, name)
+
+    sys.setswitchinterval(SWITCH_SECONDS)
 
     async def main(stop: asyncio.Event) -> None:
         live = LiveAdapter(chosen)

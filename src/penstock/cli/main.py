@@ -19,7 +19,7 @@ HELP = """Penstock distributes market data: fast on a host, without a broker on 
 \b
 Start here:
   penstock demo --kill-active           a whole plant, measured; its active adapter is killed, nobody notices
-  penstock up PLANT.TOML                run the plant that a document describes
+  penstock init DIR; penstock up DIR/plant.toml     a first plant of your own
   penstock sub                          show what flows on a channel; pub and capture feed and keep it
   penstock model show quote             what a message looks like, byte by byte
   penstock sim --seed 7 --minutes 1     torture the protocols; the seed replays exactly
@@ -40,6 +40,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(demo.demo)
+app.command("init")(up.init)
 app.command("up")(up.up)
 app.command("node")(up.node)
 app.command("pub")(pub.pub)

@@ -1,4 +1,4 @@
-"""`penstock up`: every node of a plant on this machine."""
+"""`penstock up`, `node`, `init`: every node of a plant on this machine, one of them, a first plant."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from penstock.base.errors import ConfigurationError
 from penstock.cli.interrupt import interruptible
+from penstock.demo.layout import write_layout
+from penstock.demo.reports import DemoOptions
 from penstock.node.plant import Plant
 from penstock.node.roles import Ready, Told, run
 from penstock.node.running import NodeProcess, RunningPlant
@@ -23,6 +26,7 @@ def up(
     """
     described = Plant.load(plant)
     if check:
+        described.check_files()
         for name, config in described.nodes.items():
             typer.echo(f"{name}: {type(config).__name__.removesuffix('Config').lower()}")
         return
@@ -32,6 +36,10 @@ def up(
         for node in running.nodes.values():
             if node.is_ready:
                 console.print(f"{node.name}: {node.where}")
+        if is_started:
+            console.print("the plant runs; Ctrl-C ends it")
+        elif not interrupt.is_wanted:
+            console.print("[red]a node did not come up: everything is ended, its log above says why[/red]")
         shown: dict[str, str] = {}
         while is_started and not interrupt.is_wanted:
             running.poll(0.25)
@@ -74,3 +82,21 @@ def node(
             typer.echo(f"{name}: {told.where}")
 
     raise typer.Exit(run(config, tell))
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="A new directory for the plant's documents.")],
+) -> None:
+    """Write a first plant to try and to change: an exchange of made-up messages, two adapters, a policy and more."""
+    try:
+        directory.mkdir(parents=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot be made: {error.strerror}", where=str(directory), hint="name a directory that is not there yet"
+        ) from None
+    layout = write_layout(directory, DemoOptions(rate=1_000, subscribers=1, symbols=100, journals=True))
+    (credentials,) = layout.credentials
+    typer.echo(f"Wrote {layout.plant}, the policy and credentials. Run the plant, and in another terminal subscribe:\n")
+    typer.echo(f"  penstock up {layout.plant}")
+    typer.echo(f"  penstock sub --connect {layout.url} --credentials {credentials} 'md.us.eq.AAPL.>'")
+    typer.echo(f"  penstock admin status --connect {layout.url} --credentials {directory / 'operations.toml'}")

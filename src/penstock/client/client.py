@@ -32,7 +32,7 @@ from penstock.client.service import Protection, ServiceThread
 from penstock.client.subscription import Subscription
 from penstock.net.secret import Secret
 from penstock.security import Credentials
-from penstock.security.brokering import Brokered, KeysChanged, Revoked, StreamMoved, SubscriptionChanged
+from penstock.security.brokering import Brokered, BrokeredStream, KeysChanged, Revoked, StreamMoved, SubscriptionChanged
 from penstock.security.client import AdminClient
 from penstock.topics import Interest, Predicate
 
@@ -118,6 +118,7 @@ class Client:
         for topic in topics:
             Interest.parse(topic)
         brokered = self.admin.subscribe(topics)
+        self._learn_models(brokered.streams)
         counters = Counters("client", subscription=brokered.subscription_id[:8])
         holder: list[Subscription] = []
 
@@ -220,6 +221,12 @@ class Client:
             if self._service is None:
                 self._service = ServiceThread()
             return self._service
+
+    def _learn_models(self, streams: Sequence[BrokeredStream]) -> None:
+        """Now, while the server answers: later it may be gone, and whoever reads must not wait for it."""
+        for stream in streams:
+            for each in stream.models:
+                self.models.get(each.id, each.version)
 
     def _check_condition(self, where: str, brokered: Brokered) -> None:
         """Refuse a condition that none of the streams' models can meet, with what is wrong with it."""
@@ -328,6 +335,7 @@ class Client:
                         self._renew_at[body.subscription_id] = 0.0
             case StreamMoved():
                 if (holder := self._holder(body.subscription_id)) is not None:
+                    self._learn_models(body.streams)
                     holder.moved(body.streams)
             case _:
                 log.debug("event_ignored", kind=type(body).__name__)

@@ -17,7 +17,6 @@ from penstock.wire import Extension, MessageBatch, MessageFlag, PacketMessage, d
 
 SEALED = int(MessageFlag.SEALED)
 SEAL = int(Extension.SEAL)
-OWN_TOPICS = b"penstock."
 
 
 class Gate:
@@ -33,6 +32,8 @@ class Gate:
         self._wanted = InterestTable()
         self._entitlement = Entitlement(())
         self._delay_s = 0
+        self.requires_seal = False
+        """Whether only sealed messages are taken: of a sealed feed by multicast, where anybody may send others."""
         self.want(topics)
 
     def want(self, topics: Sequence[str]) -> None:
@@ -61,7 +62,7 @@ class Gate:
     def choose(self, batch: MessageBatch) -> MessageBatch | list[PacketMessage]:
         """Those of a batch that pass, as long as they can be told without looking at one message at a time."""
         rows = batch.messages
-        if self._delay_s or (rows["flags"] & SEALED).any() or not self._is_plain(rows):
+        if self.requires_seal or self._delay_s or (rows["flags"] & SEALED).any() or not self._is_plain(rows):
             return [message for message in batch if self.passes(message)]
         offsets, sizes = rows["topic_offset"], rows["topic_size"]
         may = self._entitlement.live_mask(batch.data, offsets, sizes)
@@ -73,11 +74,15 @@ class Gate:
         chosen = batch.select(wants & may)
         return chosen if self._where is None else chosen.select(self._meets(chosen))
 
-    def passes(self, message: PacketMessage) -> bool:
-        """Whether a message is for this subscription. A sealed one passes; open() and meets() judge the rest."""
-        if message.topic == MODEL_TOPIC:
-            self._models.learn_text(message.payload)
+    def passes(self, message: PacketMessage, *, by_service: bool = False) -> bool:
+        """Whether a message is for this subscription. A sealed one passes; open() and meets() judge the rest. What an
+        adapter's service gave, e.g. an image, need not be sealed."""
+        is_sealed = bool(message.flags & SEALED)
+        if self.requires_seal and not is_sealed and not by_service:
+            self._counters.add("messages_dropped", cause=Cause.AUTHENTICATION)
             return False
+        if message.topic == MODEL_TOPIC:
+            return is_sealed or self.meets(message)
         try:
             if not self._wanted.match(message.topic):
                 return False
@@ -90,7 +95,7 @@ class Gate:
             return False
         if delay_s < self._delay_s:
             return False  # it comes sooner elsewhere
-        return bool(message.flags & SEALED) or self.meets(message)
+        return is_sealed or self.meets(message)
 
     def open(self, message: PacketMessage) -> PacketMessage | None:
         """The message as it was before it was sealed; None if it was tampered with. Without its key, SealKeyError."""
@@ -114,7 +119,10 @@ class Gate:
         return message.with_payload(opened, message.flags & ~SEALED)
 
     def meets(self, message: PacketMessage) -> bool:
-        """Whether the message meets the condition, if there is one."""
+        """Whether the message meets the condition, if there is one. A model in band is learned, and goes no further."""
+        if message.topic == MODEL_TOPIC:
+            self._models.learn_text(message.payload)
+            return False
         if self._where is None:
             return True
         predicate = self._predicate(message.model_id, message.model_version)

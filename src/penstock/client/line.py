@@ -59,6 +59,7 @@ class Line:
         self._wanted = list(topics)
         self._asked: list[str] = []  # what adapters are asked for over TCP
         self._token = token
+        self.is_multicast = self._goes_by_multicast(stream)
         self.gate = Gate(topics, around.where, around.models, around.counters)
         self._multicast: dict[str, tuple[frozenset[Channel], MulticastReceiver]] = {}  # by interface
         self._unicast: UnicastReceiver | None = None
@@ -67,19 +68,22 @@ class Line:
         self._unopened_since = 0.0
         self._image: Future[Image] | None = None
         self._image_attempts = 0
-        self._early: list[Outcome] | None = [] if image else None
+        has_image = image and not stream.delay_s  # an image is of now
+        self._early: list[Outcome] | None = [] if has_image else None
         self.update(stream)
-        if image:
+        if has_image:
             self._ask_for_image()
 
     def update(self, stream: BrokeredStream) -> None:
         """The adapters as they are now. New ones are listened to before others are left, so nothing is missed."""
         self._stream = stream
+        self.gate.requires_seal = stream.sealed and self.is_multicast
         self.gate.hold_keys(stream.keys)
         asked = [*stream.topics, *(topic for topic in self._wanted if topic.startswith("!"))]
         is_changed, self._asked = asked != self._asked, asked
-        if self._is_multicast(stream):
-            self._listen(stream.addresses)
+        if self.is_multicast:
+            if stream.addresses:  # while no adapter is known, what came last is listened to
+                self._listen(stream.addresses)
         elif self._unicast is None:
             self._unicast = UnicastReceiver(
                 self._around.thread(),
@@ -89,6 +93,7 @@ class Line:
                 node=self._around.node,
                 token=self._token,
                 topics=asked,
+                delay_s=stream.delay_s,
                 on_refused=self._around.on_refused,
             )
             self._unicast.follow(stream.addresses)
@@ -126,7 +131,11 @@ class Line:
 
     # Where it comes from
 
-    def _is_multicast(self, stream: BrokeredStream) -> bool:
+    def can_take(self, stream: BrokeredStream) -> bool:
+        """Whether it comes the way this line gets it; a stream that goes another way needs a new line."""
+        return not stream.addresses or self._goes_by_multicast(stream) == self.is_multicast
+
+    def _goes_by_multicast(self, stream: BrokeredStream) -> bool:
         wanted = self._around.transport
         can = stream.delay_s == 0 and bool(stream.addresses) and all(each.group for each in stream.addresses)
         if wanted == "multicast" and not can:
@@ -245,7 +254,7 @@ class Line:
             return []
         self._image = None
         early, self._early = self._early, None
-        current = [message for message in image.messages if self.gate.passes(message)]
+        current = [message for message in image.messages if self.gate.passes(message, by_service=True)]
         positions = {each.stream_id: each.message_sequence for each in image.positions}
         joined: list[Outcome] = [current] if current else []
         for each in early:

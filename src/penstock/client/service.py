@@ -108,7 +108,7 @@ async def fetch_image(
     failure: PenstockError | None = None
     for address in addresses:
         try:
-            request = OpenStream(token, topics, live=False, image=True)
+            request = OpenStream(token, topics, live=False, image=True, delay_s=0)
             async with opened_stream(address, protection, node, request) as (connection, _):
                 return await _read_image(connection, messages_max)
         except PenstockError as error:

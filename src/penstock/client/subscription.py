@@ -265,9 +265,12 @@ class Subscription:
         for key in [each for each in self._lines if each not in now]:
             self._lines.pop(key).close()
         for key, stream in now.items():
-            if key in self._lines:
-                self._lines[key].update(stream)
+            known = self._lines.get(key)
+            if known is not None and known.can_take(stream):
+                known.update(stream)
             else:
+                if known is not None:
+                    known.close()
                 line = Line(self._around, stream, self.topics, self._brokered.token, image=self._image)
                 line.allow(Entitlement(self._brokered.grants), self._brokered.token)
                 self._lines[key] = line

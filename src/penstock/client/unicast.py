@@ -39,6 +39,7 @@ class UnicastReceiver:
         node: str,
         token: str,
         topics: Sequence[str],
+        delay_s: int,
         on_refused: Callable[[RefusedError], None],
     ) -> None:
         self._thread = thread
@@ -48,6 +49,7 @@ class UnicastReceiver:
         self._node = node
         self._token = token
         self._topics = list(topics)
+        self._delay_s = delay_s
         self._on_refused = on_refused
         self._inbox: deque[tuple[int, int, Packets | None]] = deque()  # (connection, publisher id, None: it is over)
         self._arrived = threading.Condition()
@@ -150,7 +152,7 @@ class UnicastReceiver:
             pause = min(2 * pause, self._config.reconnect_max_s)
 
     async def _read(self, address: StreamAddress) -> None:
-        request = OpenStream(self._token, self._topics)
+        request = OpenStream(self._token, self._topics, delay_s=self._delay_s)
         async with opened_stream(address, self._protection, self._node, request) as (connection, opened):
             self._connection_count += 1
             number = self._connection_count

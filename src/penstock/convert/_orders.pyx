@@ -287,7 +287,7 @@ cdef void orders_clear(State *state) noexcept nogil:
 
 
 cdef void orders_clear_instrument(State *state, uint32_t instrument) noexcept nogil:
-    """Take away the orders of one instrument, wherever they are; levels and images are the caller's matter."""
+    """Take away the orders of one instrument, wherever they are; its levels are the caller's matter."""
     cdef Shard *shard
     cdef uint32_t number
     cdef uint64_t slot
@@ -296,6 +296,7 @@ cdef void orders_clear_instrument(State *state, uint32_t instrument) noexcept no
         slot = 0
         while shard.count and slot <= shard.mask:
             if shard.slots[slot].shares and shard.slots[slot].place >> 1 == instrument:
+                unit_touch(state, &shard.unit, unit_of_shard(number))
                 shard_remove(state, shard, &shard.slots[slot]) # another row may have moved here: look again
             else:
                 slot += 1

@@ -66,9 +66,11 @@ cdef class Lane:
     cdef bint _has_streams
     cdef int _fds[UDP_BATCH]
     cdef int _fd_count
-    cdef int _repair_fd
+    cdef int _repair_fd          # the last of the descriptors, if there is one
+    cdef public int64_t repairs_from_ns # requests that come earlier wait until then
     cdef int _bell
     cdef uint64_t _is_rung
     cdef uint64_t _is_asleep
 
+    cdef bint has_requests(self, int64_t now_ns) noexcept nogil
     cdef int loop(self, int64_t wake_ns, bint spin, int *number) except -1 nogil

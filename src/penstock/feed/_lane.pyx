@@ -163,7 +163,7 @@ cdef class Lane:
     def __init__(self, StreamLane first, fds, repair_fd: int):
         self._first = first
         self._has_streams = first is not None
-        waiting = [self._bell, repair_fd, *fds] if repair_fd >= 0 else [self._bell, *fds]
+        waiting = [self._bell, *fds, repair_fd] if repair_fd >= 0 else [self._bell, *fds]
         if len(waiting) > UDP_BATCH:
             raise LocalProtocolError(f"{len(waiting)} sockets, at most {UDP_BATCH}")
         for index, fd in enumerate(waiting):
@@ -211,18 +211,25 @@ cdef class Lane:
             if spin:
                 spins += 1
                 if spins % SPINS_PER_LOOK == 0:
-                    if udp_monotonic_ns() >= wake_ns:
+                    now_ns = udp_monotonic_ns()
+                    if now_ns >= wake_ns:
                         return WHY_DEADLINE
-                    if self._repair_fd >= 0 and udp_wait(&self._repair_fd, 1, 0) > 0:
+                    if self.has_requests(now_ns):
                         return WHY_REPAIR
                 udp_pause()
                 continue
             now_ns = udp_monotonic_ns()
             if now_ns >= wake_ns:
                 return WHY_DEADLINE
+            if self.has_requests(now_ns):
+                return WHY_REPAIR
             tap_store(&self._is_asleep, 1)
             if not tap_load(&self._is_rung):
-                udp_wait(self._fds, self._fd_count, wake_ns - now_ns)
+                if self._repair_fd >= 0 and now_ns < self.repairs_from_ns:
+                    udp_wait(self._fds, self._fd_count - 1, min(wake_ns, self.repairs_from_ns) - now_ns)
+                else:
+                    udp_wait(self._fds, self._fd_count, wake_ns - now_ns)
             tap_store(&self._is_asleep, 0)
-            if self._repair_fd >= 0 and udp_wait(&self._repair_fd, 1, 0) > 0:
-                return WHY_REPAIR
+
+    cdef bint has_requests(self, int64_t now_ns) noexcept nogil:
+        return self._repair_fd >= 0 and now_ns >= self.repairs_from_ns and udp_wait(&self._repair_fd, 1, 0) > 0

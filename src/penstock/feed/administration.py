@@ -1,6 +1,7 @@
 """What the administration server means to a live adapter: who may be served, and with which keys a feed is sealed."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -54,7 +55,7 @@ class Administration:
         self._loop = asyncio.get_running_loop()
         self._keys: dict[int, StreamKey] = {}
         self._service_port = 0
-        self.gate = TokenGate(Path(config.state_directory) / "token-keys")
+        self.gate = TokenGate(Path(config.state_directory) / "tokens.json")
         self.term = 0
         client = AdminClient.connect(config.admin.url, config.admin.credentials)
         self._registration = Registration(client, self._describe, self._heartbeat, self._on_registered, self._on_events)
@@ -99,6 +100,7 @@ class Administration:
         )
 
     def _heartbeat(self) -> AdapterHeartbeat:
+        self.gate.forget_expired(time.time_ns())
         return AdapterHeartbeat(
             feed=self._config.feed, adapter=self._config.name, term=self.term, key_ids=sorted(self._keys)[-64:]
         )

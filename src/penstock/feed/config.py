@@ -56,7 +56,7 @@ class SynchroniserConfig(Config, frozen=True):
     checkpoints_max: Count = 64
     """Own checkpoints remembered per source stream, to be compared with the active adapter's."""
 
-    active_lost_ms: Millis = 500
+    active_lost_ms: Millis = 2_000
     """Silence after which the active adapter is taken for lost; a cut connection says so at once."""
 
     claim_ms: Millis = 100

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
@@ -34,6 +34,9 @@ from penstock.feed.outbound import Outbound
 
 WAKE_NS = 50 * NS_PER_MS
 """How long the thread sleeps at most."""
+
+REPAIR_PAUSE = 4
+"""Repairs pause for so many times as long as the last ones took."""
 
 T = TypeVar("T")
 
@@ -66,10 +69,12 @@ class DataPath:
         self._spin = spin
         self._cpu = cpu
         self._mail: deque[Callable[[], None]] = deque()
+        self._asked: set[Future[Any]] = set()
         self._latencies = Histogram()
         self._lanes: list[StreamLane] = []
         self._lane = self._make_lane()
         self._is_stopped = False
+        self._is_over = False
         self._thread = threading.Thread(target=self._run, name="penstock-data", daemon=True)
 
     def start(self) -> None:
@@ -113,9 +118,11 @@ class DataPath:
             except Exception as error:  # whoever asked is told
                 answer.set_exception(error)
 
-        if self._is_stopped:
-            raise LocalProtocolError("the adapter has stopped")
+        self._asked.add(answer)
+        answer.add_done_callback(self._asked.discard)
         self.post(call)
+        if self._is_over:
+            self._refuse_asked()
         return answer
 
     # The data thread
@@ -133,6 +140,20 @@ class DataPath:
         except Exception as error:  # the process must not look alive without it
             log.error("data_thread_failed", error=repr(error))
             self._on_failure(error)
+        finally:
+            self._is_over = True
+            self._refuse_asked()
+
+    def _refuse_asked(self) -> None:
+        """Nobody answers any more."""
+        self._mail.clear()
+        while self._asked:
+            try:
+                answer = self._asked.pop()  # in one go: two threads may be here
+            except KeyError:
+                return
+            if not answer.done() and answer.set_running_or_notify_cancel():
+                answer.set_exception(LocalProtocolError("the adapter has stopped"))
 
     def _turn(self) -> None:
         while self._mail:
@@ -149,10 +170,17 @@ class DataPath:
         why, number = self._lane.run(self._wake_ns(now_ns), self._spin)
         self._note_advances()
         if why == Why.WHY_REPAIR:
-            for data, address in self._repairs.receive():
-                self.outbound.receive(data, address, time.monotonic_ns())
+            self._repair()
         elif number >= 0:
             self._see_to(why, self._sources[number], self._lanes[number])
+
+    def _repair(self) -> None:
+        """Send packets again, for a share of the time: whoever asks for many must not hold up what is new."""
+        started_ns = time.monotonic_ns()
+        for data, address in self._repairs.receive():
+            self.outbound.receive(data, address, time.monotonic_ns())
+        now_ns = time.monotonic_ns()
+        self._lane.repairs_from_ns = now_ns + REPAIR_PAUSE * (now_ns - started_ns)
 
     def _note_advances(self) -> None:
         """What the lanes did, the core is told before anything else."""

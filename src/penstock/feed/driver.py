@@ -49,10 +49,11 @@ from penstock.feed.service import ServiceIdentity, StreamService
 from penstock.feed.service_driver import SubscriberServer
 from penstock.feed.serviceside import ServiceSide
 from penstock.feed.terms import TermFile
+from penstock.feed.tls import client_context, server_context
 from penstock.feed.unlined import ReplayInput, SoupInput
 from penstock.middleware import Publisher
 from penstock.middleware.driver import claim_epoch
-from penstock.net.secret import read_secret
+from penstock.net.secret import Secret, read_secret
 from penstock.security.brokering import Revoked
 
 HEALTH_SECONDS = 0.5
@@ -110,7 +111,9 @@ class LiveAdapter:
             config.index,
             config.peers,
             self._data.give,
-            secret=read_secret(Path(config.peers.secret_file)) if config.peers.secret_file else None,
+            secret=_secret_in(config.peers.secret_file),
+            server_tls=server_context(config.peers.tls),
+            client_tls=client_context(config.peers.tls),
             counters=self._counted("feed.peers"),
         )
         self._meter = HealthMeter(spins=config.spin)
@@ -263,7 +266,13 @@ class LiveAdapter:
         service.accounts.show_in(self._metrics)
         journal_path = Path(config.journal.path) if config.journal.path else None
         side = ServiceSide(self._data, contributions, journal_path)
-        return SubscriberServer(service, side, counters=self._counted("feed.service.connections"))
+        return SubscriberServer(
+            service,
+            side,
+            secret=_secret_in(config.service.secret_file),
+            tls=server_context(config.service.tls),
+            counters=self._counted("feed.service.connections"),
+        )
 
     def _counted(self, component: str) -> Counters:
         counters = Counters(component, adapter=self.config.name)
@@ -339,6 +348,10 @@ class LiveAdapter:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _secret_in(path: str) -> Secret | None:
+    return read_secret(Path(path)) if path else None
 
 
 def publisher_id_of(feed: str, index: int) -> int:

@@ -21,6 +21,8 @@ from penstock.security.brokering import ModelReference
 from penstock.wire import DatagramBatch
 
 BATCH_DATAGRAMS = 64
+REQUESTS_PER_TURN = 2
+"""Requests for packets that are answered before the data goes on."""
 ERROR_COUNTERS = ("source_messages_malformed", "source_messages_lost", "packets_dropped", "datagrams_overflowed")
 
 
@@ -116,7 +118,7 @@ class RepairSocket:
 
     def __init__(self, channel: Channel) -> None:
         self._socket = host_socket(channel.interface, multicast_hops=channel.hops)
-        self._inlet = Inlet([self._socket.fileno()], DatagramBatch(16))
+        self._inlet = Inlet([self._socket.fileno()], DatagramBatch(REQUESTS_PER_TURN))
         self.outlet = Outlet(self._socket.fileno())
 
     @property

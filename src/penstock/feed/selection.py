@@ -40,9 +40,10 @@ class Selector:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def wants(self, topic: str) -> bool:
-        """Whether anybody gets this topic; for images, which ask topic by topic."""
-        return bool(set(self._wanted.match(topic)) & set(self._granted.match(topic)))
+    def rows_for(self, number: int, data: NDArray[numpy.uint8], rows: NDArray[Any]) -> NDArray[Any]:
+        """Those that one subscriber gets."""
+        indices = self.select(data, rows).get(number)
+        return rows[:0] if indices is None else rows[indices]
 
     def select(self, data: NDArray[numpy.uint8], rows: NDArray[Any]) -> dict[int, NDArray[numpy.intp]]:
         """For each subscriber that gets any of these messages, the indices of their rows, in order."""

@@ -82,23 +82,31 @@ class _Held(msgspec.Struct, frozen=True):
 
 
 class _Subscriber:
-    def __init__(self, number: int, opening: OpenStream, token: Token, delay_s: int, packer: StreamPacker) -> None:
+    def __init__(
+        self, number: int, opening: OpenStream, token: Token, granted_s: int, delay_s: int, packer: StreamPacker
+    ) -> None:
         self.number = number
         self.topics = opening.topics
         self.is_live = opening.live
         self.token = token
-        self.delay_s = delay_s
+        self.granted_s = granted_s  # the delay of the grants that are served
+        self.delay_s = delay_s  # how old everything is; not less than that
         self.packer = packer
         self.queued_size = 0
+        self.contributes: set[str] = set()  # to these streams, and nobody else does meanwhile
         self.held: list[_Held] | None = [] if opening.image else None
         self.selector = Selector()  # of its own: for the image, and for a delayed stream
         self.entitlement = Entitlement(token.grants)
         self.account: SubscriberAccount
 
     def patterns(self) -> list[str]:
-        """Of what it may receive; negative ones hold whatever their delay."""
+        """Of what it may receive here: granted with this delay, and not with a smaller one, because then it comes by
+        another stream. Negative grants hold whatever their delay."""
         grants = [grant for grant in self.token.grants if grant.action == "receive"]
-        return [each.pattern for each in grants if each.delay_s <= self.delay_s or each.pattern.startswith("!")]
+        negative = [each.pattern for each in grants if each.pattern.startswith("!")]
+        positive = [each for each in grants if not each.pattern.startswith("!")]
+        sooner = ["!" + each.pattern for each in positive if each.delay_s < self.granted_s]
+        return [each.pattern for each in positive if each.delay_s == self.granted_s] + sooner + negative
 
 
 class StreamService:
@@ -200,7 +208,8 @@ class StreamService:
             return
         delays = Entitlement(token.grants).delays_s
         delay_s = message.delay_s if message.delay_s is not None else min(delays, default=0)
-        if message.topics and not any(delay <= delay_s for delay in delays):
+        granted_s = max((delay for delay in delays if delay <= delay_s), default=None)
+        if message.topics and granted_s is None:
             what = "nothing" if not delays else f"nothing without a delay of {min(delays)} s"
             self._refuse(number, RefusalCode.ENTITLEMENT, f"{token.subject} is granted {what}")
             return
@@ -209,7 +218,7 @@ class StreamService:
             return
         self._opened_count += 1
         packer = StreamPacker(self.identity.publisher_id, self._opened_count, self.config.packet_size_max)
-        subscriber = _Subscriber(number, message, token, delay_s, packer)
+        subscriber = _Subscriber(number, message, token, granted_s or 0, delay_s, packer)
         self._modify(subscriber, message.topics, token)
         subscriber.account = self.accounts.open(token, delay_s, now_ns)
         self._subscribers[number] = subscriber
@@ -220,7 +229,7 @@ class StreamService:
         if delay_s:
             self._out.append(StartHistory(number, delay_s, message.from_ns))
         elif message.image:
-            self._out.append(TakeImage(number, subscriber.selector.wants))
+            self._out.append(TakeImage(number))
         log.info("stream_opened", client=token.subject, subscription=token.subscription_id, delay_s=delay_s)
 
     def _verified(self, number: int, text: str, now_ns: int) -> Token | None:
@@ -260,6 +269,10 @@ class StreamService:
         if message.stream not in self.identity.contributions:
             self._refuse(number, RefusalCode.CONTRIBUTION, f"{message.stream} takes no contributions here")
             return
+        contributors = (each for each in self._subscribers.values() if message.stream in each.contributes)
+        if any(each.token.subject != subscriber.token.subject for each in contributors):
+            self._refuse(number, RefusalCode.CONTRIBUTION, f"somebody else contributes to {message.stream} now")
+            return
         for each in message.messages:
             if not subscriber.entitlement.may_send(each.topic):
                 self._refuse(number, RefusalCode.ENTITLEMENT, f"{each.topic} is not granted for sending")
@@ -268,6 +281,8 @@ class StreamService:
                 what = f"a contribution has at most {self.config.contribution_size_max} bytes with its topic"
                 self._refuse(number, RefusalCode.CONTRIBUTION, what)
                 return
+        if message.messages:
+            subscriber.contributes.add(message.stream)
         self._out.append(TakeContribution(number, message.stream, message.first_sequence, message.messages))
 
     def _confirm(self, event: ContributionTaken) -> None:
@@ -292,8 +307,7 @@ class StreamService:
     def _send_recorded(self, event: Recorded) -> None:
         if (subscriber := self._subscribers.get(event.subscriber)) is None:
             return
-        for indices in subscriber.selector.select(event.batch.data, event.batch.rows).values():
-            self._send(subscriber, event.batch.data, event.batch.rows[indices])
+        self._send(subscriber, event.batch.data, subscriber.selector.rows_for(0, event.batch.data, event.batch.rows))
 
     def _send_image(self, event: ImageTaken) -> None:
         subscriber = self._subscribers.get(event.subscriber)
@@ -303,8 +317,9 @@ class StreamService:
         subscriber.held = None
         subscriber.queued_size = 0
         self._out.append(Say(subscriber.number, ImageBegin(image.positions)))
-        packets = subscriber.packer.pack(image.topic_data, image.payloads, image.rows)
-        subscriber.account.note_sent(len(image.rows), packets)
+        rows = subscriber.selector.rows_for(0, image.topic_data, image.rows)
+        packets = subscriber.packer.pack(image.topic_data, image.payloads, rows)
+        subscriber.account.note_sent(len(rows), packets)
         self._out += [Say(subscriber.number, each) for each in _messages_of(packets)]  # however large, it is wanted
         self._out.append(Say(subscriber.number, ImageEnd(image.positions)))
         if not subscriber.is_live:

@@ -12,12 +12,25 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 
 
+class TlsConfig(Config, frozen=True):
+    """PEM files, for connections beyond this machine."""
+
+    certificate: str
+    private_key: str
+    ca_file: str
+    """Whom the other side's certificate must come from."""
+
+
 class ServiceConfig(Config, frozen=True):
     """The stream service: streams over TCP for each subscriber."""
 
     host: str = "127.0.0.1"
     port: Port = 0
     """0 takes a free one."""
+
+    tls: TlsConfig | None = None
+    secret_file: str = ""
+    """TLS, and a secret shared with subscribers, are needed to listen beyond this machine."""
 
     open: bool = False
     """Whether everybody gets and sends everything without a token; only for a plant on one machine."""

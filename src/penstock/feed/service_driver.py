@@ -5,7 +5,7 @@ import contextlib
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -62,7 +62,7 @@ log = logger("feed.service")
 class AdapterSide(Protocol):
     """What the service needs of the adapter, which works in another thread."""
 
-    def take_image(self, wants: Callable[[str], bool]) -> "asyncio.Future[Image]": ...
+    async def take_image(self) -> Image: ...
 
     def take_contribution(
         self, stream: str, first_sequence: int, messages: list[Contribution]
@@ -212,7 +212,7 @@ class SubscriberServer(ControlServer):
 
     async def _image(self, wish: TakeImage) -> None:
         try:
-            self.handle(ImageTaken(wish.subscriber, await self._side.take_image(wish.wants)))
+            self.handle(ImageTaken(wish.subscriber, await self._side.take_image()))
         except PenstockError as error:
             self._fail(wish.subscriber, RefusalCode.UNAVAILABLE, str(error))
 

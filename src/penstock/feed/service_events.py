@@ -10,12 +10,11 @@ Revoke, Close, Tick
 
 Say                              send a message to a subscriber; its connection queues it
 End                              last words, if any, and the connection's end; what is queued is dropped
-TakeImage                        of the conversion state, as it is between two batches
+TakeImage                        of the whole conversion state, as it is between two batches
 StartHistory                     give what the journal has, as it becomes old enough
 TakeContribution                 hand messages to the adapter as a source stream
 """
 
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import msgspec
@@ -28,9 +27,9 @@ from penstock.middleware.unicast import AdapterMessage, Contribution, Position, 
 
 
 class Image(msgspec.Struct, frozen=True):
-    """The conversion state as messages. `next_packet` is the first published packet that is not included."""
+    """The whole conversion state as messages. `next_packet` is the first published packet that is not included."""
 
-    topic_data: bytes | NDArray[numpy.uint8]
+    topic_data: NDArray[numpy.uint8]
     payloads: NDArray[numpy.uint8]
     rows: NDArray[Any]
     positions: list[Position]
@@ -138,7 +137,6 @@ class End(msgspec.Struct, frozen=True):
 
 class TakeImage(msgspec.Struct, frozen=True):
     subscriber: int
-    wants: Callable[[str], bool]
 
 
 class StartHistory(msgspec.Struct, frozen=True):

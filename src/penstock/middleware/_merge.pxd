@@ -10,6 +10,7 @@ cdef class SourceCursor:
     cdef public uint64_t number          # of the last message that went out, or was given up
     cdef public uint64_t source_sequence # the place in the source of the last message that went out
     cdef public uint16_t message_index
+    cdef public uint16_t session_tag     # of its session; 0 before the first message
     cdef public bint has_position
     cdef public bint is_smooth
 

@@ -8,6 +8,7 @@ class SourceCursor:
     number: int
     source_sequence: int
     message_index: int
+    session_tag: int
     has_position: bool
     is_smooth: bool
 

@@ -32,12 +32,14 @@ from penstock.wire._codec cimport (
 )
 from penstock.wire._messages cimport MessageBatch
 
-from penstock.wire.term import LINEAGE_SHIFT
+from penstock.wire.term import LINEAGE_SHIFT, SESSION_TAG_SHIFT
 
 cdef enum:
     SLOTS_MIN = 64
 
 cdef uint32_t lineage_shift = LINEAGE_SHIFT
+cdef int session_tag_shift = SESSION_TAG_SHIFT
+cdef uint16_t flags_mask = (1 << SESSION_TAG_SHIFT) - 1
 
 cdef uint64_t UNMERGED_STREAM = <uint64_t>1 << 32 # no source stream's id has so many bits
 
@@ -192,9 +194,12 @@ cdef inline int judge(BranchCursor branch, SourceCursor source, const uint8_t *o
     cdef uint64_t source_sequence
     cdef uint16_t message_index
     cdef uint32_t term = load_u32(origin + ORIGIN_TERM_AT)
+    cdef uint16_t flags = load_u16(origin + ORIGIN_FLAGS_AT)
     if not source.is_smooth or not is_kin(term, source.term) or not is_kin(term, branch.term) or number == 0:
         return UNCLEAR
-    if load_u16(origin + ORIGIN_FLAGS_AT) != ORIGIN_SYNCHRONISED or not branch.is_continuous:
+    if flags & flags_mask != ORIGIN_SYNCHRONISED or not branch.is_continuous:
+        return UNCLEAR
+    if number > source.number and flags >> session_tag_shift != source.session_tag:
         return UNCLEAR
     if number > source.number and number - 1 > source.number and branch.number > source.number:
         return UNCLEAR

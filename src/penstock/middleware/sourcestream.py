@@ -91,10 +91,13 @@ class SourceStream(SourceCursor):
         self.begun_after = 0
         """Since it was met, or since its last discontinuity, every message after this number was looked for."""
         self.branches: dict[StreamKey, BranchCursor] = {}
-        self._session_tag = 0  # the same for all messages of a lineage
+        self.session_tag = 0  # the same for all messages of a lineage
+        self._session = ""  # its name, where it was announced: two may have the same tag
         self._held: dict[int, Early] = {}
         self._order: list[int] = []  # the held numbers as a heap
-        self._waiting: list[Early] = []  # of higher terms, in the order they came
+        self._waiting: dict[int, list[Early]] = {}  # by higher term, in the order they came
+        self._waiting_count = 0
+        self._announced: dict[int, Early] = {}  # among them, each term's first announcement
         self._kept_bytes = 0
         self._stalled_ns: int | None = None  # since when nothing held has gone out
         self._config = config
@@ -137,7 +140,7 @@ class SourceStream(SourceCursor):
     def next_deadline_ns(self) -> int | None:
         since_ns = [] if self._stalled_ns is None else [self._stalled_ns]
         if self._waiting:
-            since_ns.append(self._waiting[0].since_ns)
+            since_ns.append(min(of_term[0].since_ns for of_term in self._waiting.values()))
         return min(since_ns) + self._config.wait_ms * NS_PER_MS if since_ns else None
 
     def give_up(self, now_ns: int, cause: Cause = Cause.NO_ANSWER) -> Iterator[Outcome]:
@@ -159,7 +162,10 @@ class SourceStream(SourceCursor):
                 self._drop(Cause.FENCED)
             else:
                 self._keep(early)
-                self._waiting.append(early)
+                self._waiting.setdefault(origin.term, []).append(early)
+                self._waiting_count += 1
+                if early.is_discontinuity:
+                    self._announced.setdefault(origin.term, early)
         elif early.is_discontinuity:
             self._drop(Cause.DUPLICATE)
         else:
@@ -200,8 +206,8 @@ class SourceStream(SourceCursor):
         self.number = origin.message_sequence
         position = (origin.source_sequence, origin.message_index)
         tag = origin.flags >> SESSION_TAG_SHIFT
-        if tag != self._session_tag:
-            self.has_position, self._session_tag = False, tag
+        if tag != self.session_tag:
+            self.has_position, self.session_tag = False, tag
         if self.has_position and position <= (self.source_sequence, self.message_index):
             self._drop(Cause.DUPLICATE)  # it went out under another number
             return
@@ -228,10 +234,10 @@ class SourceStream(SourceCursor):
         self.is_smooth = not self._held and not self._waiting
 
     def _progress(self) -> tuple[int, int, int, int]:
-        return self.term, self.number, len(self._held), len(self._waiting)
+        return self.term, self.number, len(self._held), self._waiting_count
 
     def _is_overfull(self) -> bool:
-        count = len(self._held) + len(self._waiting)
+        count = len(self._held) + self._waiting_count
         return count > self._config.held_messages_max or self._kept_bytes > self._config.held_bytes_max
 
     def _release_held(self) -> Iterator[Outcome]:
@@ -260,29 +266,33 @@ class SourceStream(SourceCursor):
 
     def _take_up_waiting(self) -> Iterator[Outcome]:
         """What waits, where it is known by now how its term follows ours."""
-        is_known = [early.origin.term <= self.term or self.is_kin(early.origin.term) for early in self._waiting]
-        if any(is_known):
-            known = [early for early, yes in zip(self._waiting, is_known, strict=True) if yes]
-            self._waiting = [early for early, yes in zip(self._waiting, is_known, strict=True) if not yes]
-            for early in known:
+        known = sorted(term for term in self._waiting if term <= self.term or self.is_kin(term))
+        for term in known:
+            self._announced.pop(term, None)
+            for early in self._waiting.pop(term, ()):
+                self._waiting_count -= 1
                 self._kept_bytes -= len(early.message.payload)
                 yield from self._consider(early)
-        elif self._waiting and not self._held:
-            term = min(early.origin.term for early in self._waiting)
-            for early in self._waiting:
-                if early.origin.term == term and early.is_discontinuity:
-                    self._waiting.remove(early)
-                    self._kept_bytes -= len(early.message.payload)
-                    yield self._adopt_announced(early)
-                    return
-            if all(branch.term >= term for branch in self.branches.values()):
-                yield self._adopt_unseen(term)
+        if known or not self._waiting or self._held:
+            return
+        term = min(self._waiting)
+        announced = self._announced.pop(term, None)
+        if announced is not None:
+            of_term = self._waiting[term]
+            of_term.remove(announced)
+            if not of_term:
+                del self._waiting[term]
+            self._waiting_count -= 1
+            self._kept_bytes -= len(announced.message.payload)
+            yield self._adopt_announced(announced)
+        elif all(branch.term >= term for branch in self.branches.values()):
+            yield self._adopt_unseen(term)
 
     def _go_on_without(self, cause: Cause) -> Iterator[Outcome]:
         if self._order:
             yield self._skip_to(self._order[0], cause)
         elif self._waiting:
-            yield self._adopt_unseen(min(early.origin.term for early in self._waiting))
+            yield self._adopt_unseen(min(self._waiting))
 
     def _skip_to(self, number: int, cause: Cause) -> MergeGap:
         gap = MergeGap(self.stream_id, self.term, self.number + 1, number - 1, cause)
@@ -294,13 +304,17 @@ class SourceStream(SourceCursor):
         origin = early.origin
         note = DiscontinuityNote.decode(early.message.payload)
         self._begin(origin.term, origin.message_sequence)
+        if note.session and note.session != self._session:
+            if self._session:
+                self.has_position = False
+            self._session = note.session
         self._counters.add("discontinuities", cause=note.reason if note.reason in REASONS else "unknown")
         return Discontinuity(
             self.stream_id, origin.term, self.number, origin.source_sequence, note.reason, note.lost, note.session
         )
 
     def _adopt_unseen(self, term: int) -> Discontinuity:
-        first = min((early.origin for early in self._waiting if early.origin.term == term), key=_number_of)
+        first = min((early.origin for early in self._waiting[term]), key=_number_of)
         self._begin(term, first.message_sequence - 1)
         self._counters.add("discontinuities", cause=UNSEEN)
         return Discontinuity(self.stream_id, term, self.number, first.source_sequence, UNSEEN)

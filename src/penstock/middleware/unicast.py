@@ -67,8 +67,9 @@ class OpenStream(msgspec.Struct, tag="open", frozen=True):
     that is old enough."""
 
     delay_s: U32 | None = None
-    """Which of the granted data: what is granted with at most this delay, each message at least that old; 0 is live.
-    None takes the smallest delay there is among the grants."""
+    """Which of the granted data: what is granted with this delay and not with a smaller one, each message at least that
+    old; 0 is live. If no grant has this delay, those with the next smaller one count. None takes the smallest delay
+    there is among the grants."""
 
 
 class ModifyStream(msgspec.Struct, tag="modify", frozen=True):

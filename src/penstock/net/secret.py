@@ -77,3 +77,16 @@ def write_private(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise ConfigurationError(f"cannot be written: {error.strerror}", where=str(path)) from None
+
+
+def replace_private(path: Path, data: bytes) -> None:
+    """The file has this content from now on, whole or not at all, and only its owner can use it."""
+    temporary = path.with_name(path.name + ".new")
+    temporary.unlink(missing_ok=True)
+    write_private(temporary, data)
+    temporary.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
