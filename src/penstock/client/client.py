@@ -16,8 +16,10 @@ from penstock.base.errors import (
     LocalProtocolError,
     NotFoundError,
     PenstockError,
+    RateLimitedError,
     RefusedError,
     RevokedError,
+    StandbyError,
     TokenExpiredError,
     UnreachableError,
 )
@@ -35,6 +37,8 @@ from penstock.security.client import AdminClient
 from penstock.topics import Interest, Predicate
 
 EVENTS_WAIT_SECONDS = 10.0
+NOT_NOW = (UnreachableError, ConnectionLostError, StandbyError, RateLimitedError, LocalProtocolError)
+"""What an administration server says, or does not, that has no time for anybody: the grants are as good as before."""
 RENEW_AFTER = 0.5
 """Share of the grants' time after which they are renewed."""
 
@@ -195,7 +199,7 @@ class Client:
             self._renew_at.pop(subscription.id, None)
         try:
             self.admin.cancel(subscription.id)
-        except (UnreachableError, ConnectionLostError, NotFoundError) as error:
+        except (UnreachableError, ConnectionLostError, NotFoundError, RevokedError) as error:
             log.info("not_cancelled", error=str(error))  # it ends there when its grants are over
 
     def expire(self, subscription: Subscription) -> None:
@@ -265,7 +269,7 @@ class Client:
                 self._unheard_since = None
                 pause = self.config.reconnect_s
                 continue
-            except (UnreachableError, ConnectionLostError) as error:
+            except NOT_NOW as error:
                 if self._unheard_since is None and not self._is_closed:
                     self._unheard_since = time.monotonic()
                     log.warning("administration_server_lost", error=str(error))
@@ -286,7 +290,7 @@ class Client:
                 continue
             try:
                 brokered = self._renewed(holder)
-            except (UnreachableError, ConnectionLostError):
+            except NOT_NOW:
                 raise
             except PenstockError as error:
                 holder.fail(error)
