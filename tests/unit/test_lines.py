@@ -1,5 +1,8 @@
 """Line arbitration, case by case."""
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import pytest
 
 from penstock.base.core import Tick
@@ -45,6 +48,23 @@ class Plant:
     def hear(self, line: int, data: bytes) -> list[object]:
         return told(self.arbiter.handle(LineDatagram(line, data), self.now_ns))
 
+    def hear_batch(self, line: int, data: bytes) -> list[object]:
+        """The same, over the compiled path where it goes."""
+        batch = DatagramBatch(1)
+        batch.append(data, ("exchange", 1), socket=line)
+        return told(self.arbiter.handle(LineDatagrams(batch), self.now_ns))
+
+    def hear_lane(self, line: int, data: bytes) -> list[object]:
+        """As a lane does it: the core hears nothing of what the compiled path takes."""
+        batch = DatagramBatch(1)
+        batch.append(data, ("exchange", 1), socket=line)
+        cursor = self.arbiter.cursor
+        cursor.reset_batches()
+        ready = cursor.take(batch, 0, self.now_ns)
+        if cursor.index == len(batch):
+            return told([SourceReady(ready)] if ready is not None else [])
+        return told(self.arbiter.handle(LineDatagrams(batch), self.now_ns))
+
     def wait(self, ms: float) -> list[object]:
         """Everything that happens until so much time has passed."""
         end_ns = self.now_ns + round(ms * MS)
@@ -54,6 +74,9 @@ class Plant:
             said += told(self.arbiter.handle(Tick(), self.now_ns))
         self.now_ns = end_ns
         return said
+
+
+Take: TypeAlias = Callable[[Plant, int, bytes], list[object]]
 
 
 def told(instructions: list[LineInstruction]) -> list[object]:
@@ -148,14 +171,47 @@ def test_a_session_ends_when_all_of_it_is_there_and_the_next_begins_at_one() -> 
     assert plant.hear(A, packet(1, session="s2")) == [1, 2]
 
 
-def test_another_session_ends_the_one_before_and_what_was_missing_is_lost() -> None:
-    plant = Plant()
+def test_another_session_that_keeps_coming_ends_the_one_before_and_what_was_missing_is_lost() -> None:
+    plant = Plant(jump_wait_ms=50, gap_wait_us=100_000)
     plant.hear(A, packet(1))
     plant.hear(A, packet(3))
-    started = SessionStarted("s2", 1)
-    lost = SourceLost(2, 2, Cause.RESTARTED)
-    assert plant.hear(A, packet(1, session="s2")) == [lost, 3, SessionEnded("s1", 4), started, 1]
+    assert plant.hear(A, packet(1, session="s2")) == []
+    plant.wait(49)
+    assert plant.hear(A, packet(2, session="s2")) == []
+    plant.wait(1)
+    begin = [SourceLost(2, 2, Cause.RESTARTED), 3, SessionEnded("s1", 4), SessionStarted("s2", 1)]
+    assert plant.hear(B, packet(2, 2, session="s2")) == [*begin, 1, 2, 3], "what came before has waited"
     assert plant.hear(B, packet(2)) == [], "a straggler of the past"
+    assert plant.arbiter.counters.by_cause("packets_dropped") == {"stale_epoch": 1}
+
+
+@pytest.mark.spec("FEED-8")
+@pytest.mark.parametrize("takes", [Plant.hear, Plant.hear_batch, Plant.hear_lane])
+def test_stray_datagrams_of_another_session_do_not_end_the_one_that_goes_on(takes: Take) -> None:
+    plant = Plant()
+    takes(plant, A, packet(1))
+    for number in range(2, 6):
+        assert takes(plant, B, packet(1, session="stray")) == []
+        plant.now_ns += 2 * SECOND
+        assert takes(plant, A, heartbeat(number)) == [], "a heartbeat is enough"
+        assert takes(plant, A, packet(number)) == [number]
+    assert plant.arbiter.counters.by_cause("packets_dropped") == {"stale_epoch": 4}
+
+
+def test_a_single_datagram_of_another_session_after_long_silence_changes_nothing() -> None:
+    plant = Plant()
+    plant.hear(A, packet(1))
+    plant.now_ns += 60 * SECOND
+    assert plant.hear(B, packet(1, session="stray")) == []
+    assert plant.hear(A, packet(2)) == [2]
+
+
+def test_whoever_began_with_a_stray_datagram_finds_the_source() -> None:
+    plant = Plant(jump_wait_ms=50)
+    plant.hear(B, packet(1, session="stray"))
+    assert plant.hear(A, packet(1)) == []
+    plant.wait(50)
+    assert plant.hear(A, packet(2)) == [SessionEnded("stray", 2), SessionStarted("s1", 1), 1, 2]
 
 
 def test_a_single_datagram_from_far_ahead_changes_nothing() -> None:
@@ -168,6 +224,27 @@ def test_a_single_datagram_from_far_ahead_changes_nothing() -> None:
     assert plant.hear(B, packet(10**15)) == []
     assert plant.hear(A, packet(3)) == [3]
     assert plant.arbiter.counters.by_cause("packets_dropped") == {"window": 2}
+
+
+@pytest.mark.parametrize("takes", [Plant.hear, Plant.hear_batch, Plant.hear_lane])
+def test_far_datagrams_between_heartbeats_change_nothing_and_are_asked_for_ever_less(takes: Take) -> None:
+    plant = Plant(window_messages_max=16, request_attempts_max=3)
+    takes(plant, A, packet(1))
+    asked = []
+    for _ in range(10):
+        assert takes(plant, B, packet(10**15)) == []
+        asked.append(len([each for each in plant.wait(10) if isinstance(each, RequestRetransmission)]))
+        assert takes(plant, A, heartbeat(2)) == []
+        plant.now_ns += 30 * SECOND
+    assert asked == [1, 1, 1, 0, 0, 0, 0, 0, 0, 0]
+    assert takes(plant, A, packet(2)) == [2]
+    takes(plant, B, packet(10**15))
+    assert plant.wait(0) == [RequestRetransmission("s1", 3, 16)], "there was progress"
+    assert plant.wait(19) == []
+    assert plant.wait(1) == [RequestRetransmission("s1", 3, 16)]
+    assert plant.wait(39) == []
+    assert plant.wait(1) == [RequestRetransmission("s1", 3, 16)]
+    assert plant.wait(500) == []
 
 
 def test_after_a_long_break_it_goes_on_where_the_source_is_and_says_what_is_lost() -> None:
@@ -208,10 +285,14 @@ def test_a_source_that_counts_anew_under_the_same_name_is_noticed() -> None:
         said += plant.hear(A, packet(number))
         said += plant.hear(B, packet(number))
     assert SessionEnded("s1", 21) in said
-    started = said.index(SessionStarted("s1", 1))
+    started = said.index(SessionStarted("s1#2", 1, is_reset=True))
     assert plant.arbiter.counters["source_resets"] == 1
     after = [each for each in said[started + 1 :] if not isinstance(each, RequestRetransmission)]
     assert after == [SourceLost(1, 2, Cause.NO_ANSWER), 3, 4, 5]
+    assert plant.arbiter.restart() == [SessionEnded("s1#2", 6)]
+    assert plant.hear(A, packet(1)) == [SessionStarted("s1#3", 1, is_reset=True), 1]
+    assert plant.hear(A, encode_end("s1", 2)) == [SessionEnded("s1#3", 2)]
+    assert plant.hear(A, packet(1, session="s2")) == [SessionStarted("s2", 1), 1]
 
 
 def test_a_quiet_market_is_no_reset() -> None:

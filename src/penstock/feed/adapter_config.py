@@ -8,6 +8,7 @@ import msgspec
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
 from penstock.feed.config import LineConfig, SynchroniserConfig
+from penstock.feed.formats import DATAGRAM_FORMATS
 from penstock.feed.service_config import ServiceConfig, TlsConfig
 from penstock.journal import JournalConfig
 from penstock.middleware import PublisherConfig
@@ -15,6 +16,9 @@ from penstock.net.control import Name
 from penstock.net.udp import Channel
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+
+UNLINED = ("soupbintcp", "file", "contribution")
+"""Framings of source streams that do not come as datagrams."""
 
 
 class LineAddress(Config, frozen=True):
@@ -37,7 +41,9 @@ class SourceStreamConfig(Config, frozen=True):
 
     id: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)]
     name: Name
-    framing: Literal["moldudp64", "iextp", "soupbintcp", "file", "contribution"] = "moldudp64"
+    framing: str = "moldudp64"
+    """A format of datagrams by its name (feed.formats), or `soupbintcp`, `file` or `contribution`."""
+
     lines: tuple[LineAddress, ...] = ()
     request: AddressConfig | None = None
     """Where lost messages are asked for."""
@@ -55,14 +61,21 @@ class SourceStreamConfig(Config, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_lined = self.framing in ("moldudp64", "iextp")
+        is_lined = self.framing in DATAGRAM_FORMATS
+        known = (*DATAGRAM_FORMATS, *UNLINED)
+        if self.framing not in known:
+            raise ConfigurationError(
+                f"no framing is called {self.framing!r}",
+                where=f"stream {self.name}",
+                hint=f"there are {', '.join(known)}; register_datagram_format() makes others known",
+            )
         is_served = self.framing == "soupbintcp"
         is_given = (bool(self.lines), self.server is not None, bool(self.url))
         if is_given != (is_lined, is_served, self.framing == "file"):
             raise ConfigurationError(
                 f"framing {self.framing} does not go with what else is given",
                 where=f"stream {self.name}",
-                hint="moldudp64 and iextp have lines, soupbintcp a server, file a url, contribution none of these",
+                hint="formats of datagrams have lines, soupbintcp a server, file a url, contribution none of these",
             )
 
 

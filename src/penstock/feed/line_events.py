@@ -54,6 +54,8 @@ class SessionStarted(msgspec.Struct, frozen=True):
 
     name: str
     first: int
+    is_reset: bool = False
+    """The source counts anew under the name it had; `name` says the how manieth time, as in `day#2`."""
 
 
 class SessionEnded(msgspec.Struct, frozen=True):

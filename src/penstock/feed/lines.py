@@ -13,6 +13,7 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LocalProtocolError, PacketError
 from penstock.convert import SourceBatch
 from penstock.feed._lines import LINES_MAX, LineCursor
+from penstock.feed.challenger import Challenge, Challenger
 from penstock.feed.config import LineConfig
 from penstock.feed.formats.datagram import DatagramFormat, Segment
 from penstock.feed.line_events import (
@@ -62,6 +63,11 @@ class LineArbiter:
         self._has_begun = False
         self._far_since_ns: int | None = None
         self._far_at_ns: int | None = None  # when to ask next for what is between
+        self._far_attempts = 0
+        self._far_again_ns = 0  # not to be asked for earlier, whatever comes
+        self._challenger = Challenger(config.jump_wait_ms * NS_PER_MS, self.counters)
+        self._restarted = ("", 0)  # the session that was begun anew under its name, and how often
+        self._title = ""
         self._progress = (0, 0)  # messages, and when they were last seen to have become more
         self._silent: set[int] = set()
         self._check_ns: int | None = None
@@ -108,7 +114,6 @@ class LineArbiter:
         while index < count:
             ready = cursor.take(batch, index, now_ns)
             if ready is not None:
-                self._far_since_ns = self._far_at_ns = None
                 instructions.append(SourceReady(ready))
             index = cursor.index
             if index < count:
@@ -130,18 +135,37 @@ class LineArbiter:
             self.counters.add("packets_dropped", cause=Cause.LENGTH)  # messages are counted from 1
             return []
         self._newest_sequence = max(self._newest_sequence, self.next_sequence - 1)  # the fast path may have been on
-        instructions: list[LineInstruction] = []
-        if segment.session != self.session:
-            if segment.session in self._past or line >= self.lines:
-                self.counters.add("packets_dropped", cause=Cause.STALE_EPOCH)
-                return []
-            instructions += self._change_session(segment, data, now_ns)
-        instructions += self._take(line, segment, receive_ns, now_ns)
+        if segment.session == self.session:
+            instructions = self._take(line, segment, receive_ns, now_ns)
+        elif segment.session in self._past or line >= self.lines:
+            self.counters.add("packets_dropped", cause=Cause.STALE_EPOCH)
+            return []
+        else:
+            instructions = self._take_other((line, segment, data, receive_ns), now_ns)
         self._find_out_whether_smooth()
         return instructions
 
-    def _change_session(self, segment: Segment, data: bytes, now_ns: int) -> list[LineInstruction]:
+    def _take_other(self, challenge: Challenge, now_ns: int) -> list[LineInstruction]:
+        """Of another session, which begins at once when the one before is over, else when only it comes for a time."""
+        if not self._challenger.take(challenge, now_ns) and self.session is not None:
+            return []
+        came = self._challenger.take_over()
         instructions = self._end_session() if self.session is not None else []
+        _, segment, data, _ = came[0]
+        instructions += self._begin_session(segment, data, now_ns)
+        for line, segment, _, receive_ns in came:
+            if segment.session == self.session:
+                instructions += self._take(line, segment, receive_ns, now_ns)
+        return instructions
+
+    def _forget_doubts(self, *, is_progress: bool) -> None:
+        """The session goes on, where it was: what came from far ahead, or of another one, was nonsense."""
+        self._far_since_ns = self._far_at_ns = None
+        if is_progress:
+            self._far_attempts = self._far_again_ns = 0
+        self._challenger.drop()
+
+    def _begin_session(self, segment: Segment, data: bytes, now_ns: int) -> list[LineInstruction]:
         is_from_start = self._has_begun or self.config.join == "start"
         first = 1 if is_from_start else max(segment.first_sequence, 1)
         self.session = segment.session
@@ -149,12 +173,18 @@ class LineArbiter:
         self.cursor.begin(data, first)
         self._newest_sequence = first - 1
         self._progress = (self.cursor.messages, now_ns)
-        return [*instructions, SessionStarted(segment.session, first)]
+        name, resets = self._restarted
+        is_reset = name == segment.session
+        self._restarted = (segment.session, resets) if is_reset else ("", 0)
+        self._title = f"{name}#{resets + 1}" if is_reset else segment.session
+        return [SessionStarted(self._title, first, is_reset)]
 
     def restart(self) -> list[LineInstruction]:
         """The source is known to begin anew, or to have ended: end the session; the next may have the same name."""
         if self.session is None:
             return []
+        name, resets = self._restarted
+        self._restarted = (self.session, resets + 1 if name == self.session else 1)
         instructions = self._end_session()
         self._past.pop()
         return instructions
@@ -165,9 +195,10 @@ class LineArbiter:
         self._gaps.give_up(self.next_sequence, self._newest_sequence, Cause.RESTARTED)
         instructions = self._advance()
         self._past.append(self.session)
-        ended = SessionEnded(self.session, self.next_sequence)
+        ended = SessionEnded(self._title, self.next_sequence)
         self.session = None
-        self._end_sequence = self._far_since_ns = self._far_at_ns = None
+        self._end_sequence = None
+        self._forget_doubts(is_progress=True)
         self.cursor.is_smooth = False
         return [*instructions, ended]
 
@@ -183,8 +214,8 @@ class LineArbiter:
                 self._window[sequence] = (message, receive_ns)
                 taken += 1
         self.cursor.note(line, now_ns, taken, len(segment.messages) - taken, last)
+        self._forget_doubts(is_progress=taken > 0)
         if taken:
-            self._far_since_ns = self._far_at_ns = None
             is_answer = self._gaps.fill(first, last) and line >= self.lines
             if is_answer:
                 self._ask_for_the_rest(now_ns)
@@ -199,7 +230,8 @@ class LineArbiter:
         """So far ahead that it cannot wait for what is between. A single such datagram may be anybody's nonsense; when
         nothing else comes for a time, it is where the source is now."""
         if self._far_since_ns is None:
-            self._far_since_ns = self._far_at_ns = now_ns
+            self._far_since_ns = now_ns
+            self._far_at_ns = max(now_ns, self._far_again_ns)
         if now_ns - self._far_since_ns < self.config.jump_wait_ms * NS_PER_MS:
             self.counters.add("packets_dropped", cause=Cause.WINDOW)
             return []
@@ -208,7 +240,6 @@ class LineArbiter:
             self._gaps.open(self._newest_sequence + 1, last_lost, now_ns)
         self._gaps.give_up(self.next_sequence, last_lost, Cause.WINDOW)
         self._newest_sequence = last_lost
-        self._far_since_ns = self._far_at_ns = None
         return self._advance() + self._take(line, segment, receive_ns, now_ns)
 
     # In order
@@ -238,9 +269,10 @@ class LineArbiter:
         return self._end_session() if is_complete else []
 
     def _find_out_whether_smooth(self) -> None:
-        """Whether the next datagram may take the fast path."""
+        """Whether the next datagram may take the fast path, of which nothing is heard here."""
         is_waiting = self._gaps or self._window or self._end_sequence is not None
-        self.cursor.is_smooth = self.session is not None and not is_waiting
+        is_in_doubt = self._far_since_ns is not None or self._far_attempts or self._challenger
+        self.cursor.is_smooth = self.session is not None and not is_waiting and not is_in_doubt
 
     # Asking for what is missing
 
@@ -275,7 +307,11 @@ class LineArbiter:
     def _request_far(self, now_ns: int) -> list[LineInstruction]:
         if self._far_at_ns is None or now_ns < self._far_at_ns or self.session is None:
             return []
-        self._far_at_ns = now_ns + self.config.request_retry_ms * NS_PER_MS
+        if self._far_attempts >= self.config.request_attempts_max:
+            self._far_at_ns = None
+            return []
+        self._far_attempts += 1
+        self._far_at_ns = self._far_again_ns = now_ns + self._retry_ns(self._far_attempts)
         return [self._requested(self.next_sequence, self.next_sequence + self.config.window_messages_max - 1)]
 
     def _requested(self, first: int, last: int) -> RequestRetransmission:
