@@ -273,6 +273,20 @@ def test_grants_are_renewed_in_time(tmp_path: Path) -> None:
         wait_until(is_renewed, "a renewal")
 
 
+@pytest.mark.spec("ADM-8")
+def test_after_a_takeover_a_client_asks_for_everything_anew(server: AdminServer, alice: Client) -> None:
+    subscription = alice.subscribe("md.us.eq.>")
+    first = subscription.expires_ns
+    with AdminClient.connect(server.url, credentials("root")) as operator:
+        operator.promote("the test says so")
+
+    def is_renewed() -> bool:
+        assert subscription.next(0.01) is None
+        return subscription.expires_ns > first
+
+    wait_until(is_renewed, "a renewal long before it is due")
+
+
 @pytest.mark.spec("ADM-7", "SUB-4")
 def test_sealed_messages_are_opened_with_the_keys_that_were_granted(server: AdminServer, feed: AdminClient) -> None:
     channel = free_channel()
@@ -427,6 +441,21 @@ def serving(conduct: Any, opened: list[OpenStream], publisher_id: int = A_ID) ->
             pass
 
     return Service(serve)
+
+
+@pytest.mark.spec("ADM-2")
+def test_a_delayed_stream_is_asked_for_with_its_delay(server: AdminServer, feed: AdminClient) -> None:
+    opened: list[OpenStream] = []
+
+    async def conduct(connection: Any, request: OpenStream) -> None:
+        pass
+
+    with serving(conduct, opened) as service:
+        feed.register(registered_on(free_channel(), A_ID, service_port=service.port))
+        with penstock.connect(server.url, credentials=credentials("dora")) as dora:
+            dora.subscribe("md.us.eq.>")
+            wait_until(lambda: opened, "the stream")
+    assert opened[0].delay_s == 15 * 60
 
 
 def test_a_stream_over_tcp_survives_its_connection(feed: AdminClient, alice: Client) -> None:

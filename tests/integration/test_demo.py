@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from integration.command_kit import COMMAND, PATIENCE_SECONDS, Running, is_alive, kill, running
-from penstock.demo.layout import write_layout
-from penstock.demo.reports import DemoOptions
 from waiting import wait_until
 
 QUICK = ("--rate", "2000", "--symbols", "50")
@@ -114,22 +112,36 @@ def test_a_terminal_shows_a_table_and_its_ctrl_c_is_for_the_supervisor() -> None
     assert "Traceback" not in text
 
 
-def test_a_plant_runs_from_its_document_and_a_dead_adapter_is_started_again(tmp_path: Path) -> None:
-    layout = write_layout(tmp_path, DemoOptions(rate=1_000, subscribers=1, symbols=20))
-    with running("up", "--check", str(layout.plant)) as check:
+def test_a_first_plant_runs_and_a_dead_adapter_is_started_again(tmp_path: Path) -> None:
+    directory = tmp_path / "plant.d"
+    with running("init", str(directory)) as init:
+        assert init.end() == 0, init.err
+        (url,) = set(re.findall(r"penstock://127.0.0.1:\d+", init.out))
+    plant = str(directory / "plant.toml")
+    with running("up", "--check", plant) as check:
         assert check.end() == 0, check.err
         assert "adapter-b: adapter" in check.out
-    with running("up", str(layout.plant)) as up:
+    with running("up", plant) as up:
+        up.wait_for_output("the plant runs")
         up.wait_for_output("adapter-b: backup, synchronised")
-        (credentials,) = layout.credentials
-        with running("sub", "--connect", layout.url, "--credentials", str(credentials), "md.us.eq.>", "--json") as sub:
+        credentials = str(directory / "subscriber-1.toml")
+        with running("sub", "--connect", url, "--credentials", credentials, "md.us.eq.>", "--json") as sub:
             sub.wait_for_output('"topic":"md.us.eq.')
-            kill(up.children()[1])
+            admin, adapter = up.children()[:2]
+            kill(adapter)
             up.wait_for_output("adapter-b: active")
             up.wait_for_output("adapter-a: backup, synchronised")
             seen = sub.out.count("\n")
             wait_until(lambda: sub.out.count("\n") > seen, "messages after the kill")
             assert sub.interrupt() == 0, sub.err
+        policy = directory / "policy.toml"
+        policy.write_text(policy.read_text() + "nonsense")
+        os.kill(admin, signal.SIGHUP)
+        up.wait_for_output("policy_refused")
+        operations = str(directory / "operations.toml")
+        with running("admin", "status", "--connect", url, "--credentials", operations) as status:
+            assert status.end() == 0, status.err
+            assert re.search(r"adapter-b: active", status.out), status.out
         children = up.children()
         up.process.send_signal(signal.SIGINT)
         up.end()

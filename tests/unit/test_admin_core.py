@@ -1,11 +1,10 @@
 """The decisions of the administration server, without a network, a disk or a clock."""
 
-import itertools
-
 import pytest
 
 from admin_kit import KEYS, RULES, credentials, policy_text, registration
-from penstock.admin import AdminLimits, Caller, StreamAdministration
+from admin_plant import KEY, LIMITS, NOW_NS, Plant, random_numbers
+from penstock.admin import AdminLimits, Caller
 from penstock.admin.logins import LoginDesk
 from penstock.admin.state import Stored
 from penstock.base.clock import NS_PER_SECOND
@@ -24,68 +23,19 @@ from penstock.base.errors import (
     TokenExpiredError,
     TopicError,
 )
-from penstock.security import Entitlement, Policy, PrivateKey, TokenVerifier
+from penstock.security import Entitlement, Policy, TokenVerifier
 from penstock.security.brokering import (
-    AdapterHeartbeat,
-    Brokered,
     EventBody,
     KeysChanged,
     LoginRequest,
     ModifyRequest,
     Revoked,
     StreamMoved,
-    SubscribeRequest,
     SubscriptionBrokered,
     SubscriptionCancelled,
     SubscriptionChanged,
 )
-from penstock.security.operating import RestoreRequest, RevokeRequest
-
-NOW_NS = 1_700_000_000 * NS_PER_SECOND
-KEY = PrivateKey(bytes(range(32)))
-LIMITS = AdminLimits(key_grace_s=1.0, key_rotation_s=10.0)
-
-
-def random_numbers() -> object:
-    numbers = itertools.count(1)
-    return lambda size: next(numbers).to_bytes(size, "big")
-
-
-class Plant:
-    """A core, and a clock that is set by hand."""
-
-    def __init__(self, limits: AdminLimits = LIMITS, records: list[Stored] | None = None) -> None:
-        self.limits = limits
-        self.now_ns = NOW_NS
-        self.core = StreamAdministration(
-            Policy.parse(policy_text()), KEY, limits, random_numbers(), records or [], NOW_NS
-        )
-
-    def caller(self, name: str) -> Caller:
-        return Caller(name, self.core.policy.clients[name].roles, "127.0.0.1")
-
-    def subscribe(self, client: str, *topics: str, send: tuple[str, ...] = (), name: str = "s1") -> Brokered:
-        request = SubscribeRequest(subscription_id=name, topics=list(topics), send=list(send))
-        return self.core.subscribe(self.caller(client), request, self.now_ns)
-
-    def register(self, **values: object) -> object:
-        return self.core.register(self.caller("feed"), registration(**values), self.now_ns)
-
-    def beat(self, adapter: str = "a", term: int = 0, key_ids: tuple[int, ...] = (1,)) -> object:
-        heartbeat = AdapterHeartbeat(feed="itch", adapter=adapter, term=term, key_ids=list(key_ids))
-        return self.core.heartbeat(self.caller("feed"), heartbeat, self.now_ns)
-
-    def revoke(self, name: str, *topics: str, reason: str = "left the firm") -> list[str]:
-        request = RevokeRequest(client=name, reason=reason, topics=list(topics) or [">"])
-        return self.core.revoke(self.caller("root"), request, self.now_ns).subscriptions
-
-    def events(self, name: str, after: int = 0) -> list[EventBody]:
-        return [each.body for each in self.core.events(self.caller(name), after).events]
-
-    def wait(self, seconds: float) -> None:
-        self.now_ns += int(seconds * NS_PER_SECOND)
-        self.core.tick(self.now_ns)
-
+from penstock.security.operating import RestoreRequest
 
 # Logging in
 
@@ -159,8 +109,16 @@ def test_patience_ends_and_comes_back() -> None:
         with pytest.raises(AuthenticationError):
             login(desk, policy, "marvin")
     with pytest.raises(RateLimitedError):
-        login(desk, policy, "alice")  # now the address has had enough
-    login(desk, policy, "alice", address="b")
+        login(desk, policy, "bob")  # now the address has had enough
+    login(desk, policy, "bob", address="b")
+    login(desk, policy, "alice")  # who was here before is not kept out by others
+    for _ in range(3):
+        challenge = desk.challenge(policy, "alice", "a", NOW_NS)
+        wrong = LoginRequest(client="alice", challenge=challenge.challenge, proof=credentials("bob").prove(challenge))
+        with pytest.raises(AuthenticationError):
+            desk.login(policy, wrong, "a", NOW_NS)
+    with pytest.raises(RateLimitedError):
+        login(desk, policy, "alice")  # but by failures of its own name
     desk.challenge(policy, "mallory", "a", NOW_NS + 61 * NS_PER_SECOND)
 
 
@@ -202,6 +160,23 @@ def test_a_session_token_and_what_is_none() -> None:
         plant.core.caller(session.token, "", session.expires_ns)
     with pytest.raises(TokenError, match="stream token"):
         plant.core.caller(plant.subscribe("alice", "md.us.>").token, "", NOW_NS)
+
+
+@pytest.mark.spec("ADM-1")
+def test_a_session_ends_with_the_credentials_that_opened_it() -> None:
+    plant = Plant()
+    token = plant.core.open_session(plant.core.policy.clients["bob"], "", NOW_NS).token
+    plant.set_policy(Policy.parse(policy_text(RULES + "\n")))
+    assert plant.core.caller(token, "", NOW_NS).client == "bob"
+    verifiers = [plant.core.policy.clients[name].verifier.text for name in ("bob", "alice")]
+    plant.set_policy(Policy.parse(policy_text().replace(*verifiers)))
+    with pytest.raises(TokenError, match="other credentials"):
+        plant.core.caller(token, "", NOW_NS)
+    plant.set_policy(
+        Policy.parse(policy_text().replace("[clients.bob]\n", "[clients.bob]\nexpires = 2020-01-01T00:00:00Z\n"))
+    )
+    with pytest.raises(CredentialsExpiredError):
+        plant.core.caller(token, "", NOW_NS)
 
 
 # Subscriptions
@@ -279,14 +254,16 @@ def test_adapters_are_told_of_what_was_brokered_changed_and_cancelled() -> None:
     plant.subscribe("alice", "md.us.eq.AAPL.>", send=("derived.desk.>",))
     plant.core.modify(plant.caller("alice"), "s1", ModifyRequest(topics=["md.us.eq.IBM.>"]), plant.now_ns)
     plant.core.cancel(plant.caller("alice"), "s1", plant.now_ns)
-    first, second, third = plant.events("feed")
+    first, second, third, fourth = plant.events("feed")
     assert isinstance(first, SubscriptionBrokered)
     assert (first.client, first.topics, first.send) == ("alice", ["md.us.eq.AAPL.>"], ["derived.desk.>"])
     assert isinstance(second, SubscriptionBrokered)
     assert second.topics == ["md.us.eq.IBM.>"]
     assert third == SubscriptionCancelled(subscription_id="s1", client="alice")
-    with pytest.raises(NotFoundError):
-        plant.core.renew(plant.caller("alice"), "s1", plant.now_ns)
+    assert isinstance(fourth, Revoked)
+    for action in (plant.core.renew, plant.core.cancel):
+        with pytest.raises(RevokedError, match="cancelled"):
+            action(plant.caller("alice"), "s1", plant.now_ns)
 
 
 def test_one_client_cannot_touch_anothers_subscription() -> None:

@@ -314,6 +314,18 @@ def test_a_returning_adapter_joins_as_a_backup_and_gets_the_whole_state() -> Non
     assert_one_content_per_number(*table.adapters.values())
 
 
+@pytest.mark.spec("SYNC-9")
+def test_an_adapter_that_returns_when_the_source_is_silent_gets_the_state_all_the_same() -> None:
+    table = started()
+    table.feed(1, 50)
+    term = table[0].disk
+    table.kill(0)
+    back = table.start(0, term=term, first=1)
+    table.wait(1_000)
+    assert (back.core.role, back.core.is_synchronised(STREAM)) == ("backup", True)
+    assert back.converter.state.units == table[1].converter.state.units
+
+
 @pytest.mark.spec("SYNC-8")
 @pytest.mark.parametrize("policy", ["wait", "promote"])
 def test_without_a_synchronised_backup_the_policy_decides_and_nothing_is_silent(policy: str) -> None:

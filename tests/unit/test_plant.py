@@ -1,11 +1,14 @@
 """plant.toml into the configuration of every node."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from penstock.admin.config import AdminConfig
-from penstock.base.errors import ConfigurationError
+from penstock.base.errors import ConfigurationError, PenstockError
+from penstock.demo.layout import write_layout
+from penstock.demo.reports import DemoOptions
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.play_config import PlayerConfig
 from penstock.node.plant import Plant
@@ -107,3 +110,30 @@ def test_an_empty_plant_and_an_unknown_node_are_refused(tmp_path: Path) -> None:
         load(tmp_path, 'name = "empty"')
     with pytest.raises(ConfigurationError, match="nasdaq-b"):
         load(tmp_path, PLANT).node("nasdaq-c")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('table = "itch"', 'table = "itchh"', "itch"),
+        ('policy = "policy.toml"', 'policy = "polcy.toml"', "polcy.toml"),
+        ('credentials = "feed.toml"', 'credentials = "fed.toml"', "fed.toml"),
+        ("port = {b}", "port = {a}", "adapter-a and adapter-b are both at"),
+    ],
+)
+def test_what_the_document_names_is_read_too(tmp_path: Path, old: str, new: str, said: str) -> None:
+    layout = write_layout(tmp_path, DemoOptions(subscribers=1))
+    Plant.load(layout.plant).check_files()
+    text = layout.plant.read_text()
+    a, b = re.findall(r"peers.port = (\d+)", text)
+    old, new = old.format(b=b), new.format(a=a)
+    assert old in text
+    layout.plant.write_text(text.replace(old, new))
+    with pytest.raises(PenstockError) as caught:
+        Plant.load(layout.plant).check_files()
+    assert said in str(caught.value)
+
+
+def test_the_documented_plant_is_one(tmp_path: Path, project: Path) -> None:
+    (text,) = re.findall(r"```toml\n(.*?)```", (project / "docs" / "plant.md").read_text(), flags=re.DOTALL)
+    assert list(load(tmp_path, text).nodes) == ["admin", "nasdaq-a", "nasdaq-b", "exchange"]

@@ -41,6 +41,9 @@ class AdminLimits(Config, frozen=True):
 
     subscriptions_max: Count = 100_000
     client_subscriptions_max: Count = 1_000
+    client_ended_max: Count = 10_000
+    """Cancelled and revoked subscriptions of a client whose tokens have not yet expired."""
+
     linger_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 60
     """A subscription whose token expired so long ago is over."""
 

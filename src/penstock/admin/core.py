@@ -7,28 +7,39 @@ second.
 """
 
 import hashlib
+import hmac
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from penstock.admin.config import AdminLimits
-from penstock.admin.feeds import Feeds, adapter_name
-from penstock.admin.records import Denial, Denials
+from penstock.admin.feeds import Feeds, adapter_name, topics_of
+from penstock.admin.records import Adapter, Denial, Denials
 from penstock.admin.rights import Rights
 from penstock.admin.state import Audit, State, Stored
 from penstock.admin.subscriptions import Subscriptions
 from penstock.base.clock import NS_PER_SECOND
-from penstock.base.errors import ForbiddenError, LimitError, NotEntitledError, NotFoundError, PenstockError
+from penstock.base.errors import (
+    CredentialsExpiredError,
+    ForbiddenError,
+    LimitError,
+    NotEntitledError,
+    NotFoundError,
+    PenstockError,
+    RequestError,
+    TokenError,
+)
 from penstock.base.ids import parse_group
 from penstock.security import Policy, PrivateKey, Token, TokenSigner, TokenVerifier
 from penstock.security import brokering as b
 from penstock.security import operating as o
 from penstock.security.patterns import parse_pattern
-from penstock.security.policy import PolicyClient, Role, is_covered
+from penstock.security.policy import PolicyClient, Role
 
 EVENT_NS_MAX = 24 * 3_600 * NS_PER_SECOND
 """Events that nobody fetched for so long are dropped."""
 DENIALS_MAX = 256
 DETAIL_SIZE_MAX = 1_024
+BINDING_SIZE = 16
 SERVER = "(server)"
 
 
@@ -56,6 +67,7 @@ class StreamAdministration:
         self.state = State(records, events_kept=limits.events_kept)
         self.rights = Rights(policy, self.state)
         self._limits = limits
+        self._key = key
         self._signer = TokenSigner(key)
         self._sessions = TokenVerifier([key.public], purpose="session")
         self.feeds = Feeds(self.state, limits, random, self.rights.grants, now_ns)
@@ -71,7 +83,7 @@ class StreamAdministration:
         self, caller: Caller, action: str, now_ns: int, *, error: PenstockError | None = None, detail: str = ""
     ) -> None:
         """A line of the audit log: what was done, or refused and why."""
-        text = detail if error is None else str(error)
+        text = detail if error is None else f"{detail}{error}"
         code = "" if error is None else error.code
         outcome = "done" if error is None else "refused"
         line = Audit(now_ns, caller.client, caller.address, action, outcome, code, text[:DETAIL_SIZE_MAX])  # type: ignore[arg-type]
@@ -86,16 +98,28 @@ class StreamAdministration:
     def open_session(self, client: PolicyClient, address: str, now_ns: int) -> b.Session:
         """For a client that has proved who it is."""
         expires_ns = self.rights.expiry_ns(client.name, self._limits.session_s, now_ns)
-        token = Token("session", client.name, "", (), now_ns, expires_ns, self.state.meta.generation)
+        bound = self._binding(client)
+        token = Token("session", client.name, bound, (), now_ns, expires_ns, self.state.meta.generation)
         self.audit(Caller(client.name, client.roles, address), "login", now_ns)
         text = self._signer.sign(token)
         return b.Session(client=client.name, token=text, expires_ns=expires_ns, roles=sorted(client.roles))
 
     def caller(self, token: str, address: str, now_ns: int) -> Caller:
-        """Who shows this session token; one who is no longer in the policy has no roles left."""
-        subject = self._sessions.verify(token, now_ns).subject
-        client = self.policy.clients.get(subject)
-        return Caller(subject, client.roles if client is not None else frozenset(), address)
+        """Who shows this session token. One who is no longer in the policy has no roles left, and may only hear why."""
+        session = self._sessions.verify(token, now_ns)
+        client = self.policy.clients.get(session.subject)
+        if client is None:
+            return Caller(session.subject, frozenset(), address)
+        if client.expires_ns is not None and now_ns >= client.expires_ns:
+            raise CredentialsExpiredError("these credentials have expired", hint="ask the administrator for new ones")
+        if not hmac.compare_digest(session.subscription_id.encode(), self._binding(client).encode()):
+            raise TokenError("the session was opened with other credentials", hint="log in with those of now")
+        return Caller(session.subject, client.roles, address)
+
+    def _binding(self, client: PolicyClient) -> str:
+        """Ties a session to the secret or key that opened it; nobody without the signing key learns anything by it."""
+        mark = self._key.sign(b"penstock session\0" + client.verifier.text.encode())
+        return hashlib.sha256(mark).hexdigest()[:BINDING_SIZE]
 
     # Clients
 
@@ -118,7 +142,7 @@ class StreamAdministration:
 
     def events(self, caller: Caller, after: int) -> b.Events:
         found, is_complete = self.state.events(caller.client, after)
-        next_after = found[-1].number if found else max(after, self.state.meta.event_number)
+        next_after = found[-1].number if found else self.state.meta.event_number
         return b.Events(events=found, next_after=next_after, is_complete=is_complete)
 
     def _audit_brokered(self, caller: Caller, action: str, answer: b.Brokered, now_ns: int) -> None:
@@ -131,7 +155,8 @@ class StreamAdministration:
         self._check_adapter(caller, request, now_ns)
         is_change = self.feeds.register(caller.client, request, now_ns)
         if is_change:
-            self.subscriptions.tell_moved(request.feed, now_ns)
+            self.feeds.rotate_lost(now_ns)  # with more topics in the feed, fewer may see all of it
+            self.subscriptions.tell_moved(self.subscriptions.concerned([request.feed]), now_ns)
             self.audit(caller, "register", now_ns, detail=adapter_name(request))
         meta = self.state.meta
         key = self.feeds.active_key(request.feed)
@@ -139,7 +164,7 @@ class StreamAdministration:
             generation=meta.generation,
             generation_since_ns=meta.generation_since_ns,
             token_keys=[self._signer.public.text],
-            keys=[each.key for each in self.feeds.keys(request.feed)] if request.sealed else [],
+            keys=self.feeds.hand_out(caller.client, request.feed) if request.sealed else [],
             active_key_id=key.key_id if key is not None and request.sealed else 0,
             heartbeat_s=self._limits.heartbeat_s,
             events_after=meta.event_number,
@@ -152,7 +177,7 @@ class StreamAdministration:
         if adapter is None or adapter.client != caller.client:
             raise NotFoundError("this adapter is not registered", hint="register it")
         if self.feeds.heartbeat(request, now_ns):
-            self.subscriptions.tell_moved(request.feed, now_ns)
+            self.subscriptions.tell_moved(self.subscriptions.concerned([request.feed]), now_ns)
         key = self.feeds.active_key(request.feed)
         return b.HeartbeatAnswer(
             generation=self.state.meta.generation,
@@ -163,21 +188,26 @@ class StreamAdministration:
     def _check_adapter(self, caller: Caller, request: b.AdapterRegistration, now_ns: int) -> None:
         if request.transport == "multicast":
             parse_group(request.group)
-        grants = self.rights.grants(caller.client, now_ns)
-        for text in [*request.topics, *request.contributions]:
-            if parse_pattern(text).negative or not is_covered(grants, [text], "send"):
-                raise NotEntitledError(
-                    f"no rule lets {caller.client} send all of {text}", hint="an adapter sends what its feed publishes"
-                )
+        if not request.topics:
+            raise RequestError("publishes nothing", where="topics", hint="name the topics of the feed")
         name = adapter_name(request)
         held = self.state.adapters.get(name)
         if held is not None and held.client != caller.client:
             raise ForbiddenError(f"{name} was registered by {held.client}")
-        for other in self.feeds.adapters(request.feed, live=False):
-            if other.registration.adapter != request.adapter and other.registration.index == request.index:
-                raise ForbiddenError(
-                    f"index {request.index} is that of {adapter_name(other.registration)}",
-                    hint="every adapter of a feed has an index of its own",
+        others = [
+            each
+            for each in self.feeds.adapters(request.feed, live=False)
+            if each.registration.adapter != request.adapter
+        ]
+        for other in others:
+            _check_beside(request, other.registration)
+        published = [text for each in (request, *(other.registration for other in others)) for text in topics_of(each)]
+        for client in dict.fromkeys([caller.client, *(each.client for each in others)]):
+            refused = self.rights.not_sent(client, published, now_ns)
+            if refused:
+                raise NotEntitledError(
+                    f"no rule lets {client} send all of {refused[0]}",
+                    hint="every adapter of a feed may send all that the feed publishes",
                 )
         if held is None and len(self.state.adapters) >= self._limits.adapters_max:
             raise LimitError(f"there are {len(self.state.adapters)} adapters already", hint="raise adapters_max")
@@ -193,7 +223,7 @@ class StreamAdministration:
         if len(denials) > DENIALS_MAX:
             raise LimitError(f"{request.client} has {DENIALS_MAX} revocations", hint="change the policy instead")
         self.state.put("denials", request.client, Denials(request.client, denials))
-        ended = self.subscriptions.recheck(request.reason, now_ns)
+        ended = self.recheck(request.reason, now_ns)
         self.audit(caller, "revoke", now_ns, detail=f"{request.client}: {', '.join(topics)}: {request.reason}")
         return o.RevokeAnswer(subscriptions=ended)
 
@@ -201,15 +231,33 @@ class StreamAdministration:
         if request.client not in self.state.denials:
             raise NotFoundError(f"nothing was taken away from {request.client!r}")
         self.state.remove("denials", request.client)
-        self.subscriptions.recheck("", now_ns)
+        self.recheck("", now_ns)
         self.audit(caller, "restore", now_ns, detail=request.client)
 
     def set_policy(self, caller: Caller, policy: Policy, now_ns: int) -> o.PolicyAnswer:
         self.rights.policy = policy
         self.state.set_policy_text(policy.text)
-        ended = self.subscriptions.recheck("the policy was changed", now_ns)
+        ended = self.recheck("the policy was changed", now_ns)
         self.audit(caller, "policy", now_ns, detail=f"sha256 {self.policy_sha256}, {len(ended)} subscriptions ended")
         return o.PolicyAnswer(clients=len(policy.clients), revoked=ended)
+
+    def recheck(self, reason: str, now_ns: int) -> list[str]:
+        """See to it that nobody has more than the rights are now; returns the ids of subscriptions that ended."""
+        lost = [each for each in self.state.adapters.values() if not self._may_stay(each, now_ns)]
+        moved = self.subscriptions.concerned({each.registration.feed for each in lost})
+        for each in lost:
+            name = adapter_name(each.registration)
+            self.feeds.remove(name)
+            self.audit(ITSELF, "remove", now_ns, detail=f"{name} of {each.client}: {reason}")
+        ended = self.subscriptions.recheck(reason, now_ns)
+        self.subscriptions.tell_moved(moved, now_ns)
+        return ended
+
+    def _may_stay(self, adapter: Adapter, now_ns: int) -> bool:
+        entry = self.policy.clients.get(adapter.client)
+        published = self.feeds.published(adapter.registration.feed)
+        is_adapter = entry is not None and "adapter" in entry.roles
+        return is_adapter and not self.rights.not_sent(adapter.client, published, now_ns)
 
     @property
     def policy_sha256(self) -> str:
@@ -235,21 +283,40 @@ class StreamAdministration:
         """This server is the one that decides from now on."""
         meta = self.state.meta
         self.state.set_meta(generation=meta.generation + 1, generation_since_ns=now_ns)
+        self.state.begin_events()
         event = b.GenerationChanged(generation=self.state.meta.generation, since_ns=now_ns)
         for client in sorted({each.client for each in self.state.adapters.values()}):
             self.state.notify(client, event, now_ns)
         self.audit(ITSELF, "promote", now_ns, detail=f"generation {self.state.meta.generation}: {reason}")
+        self.begin(now_ns)
+
+    def begin(self, now_ns: int) -> None:
+        """After a time in which nobody looked: credentials may have expired."""
+        self.recheck("the credentials have expired", now_ns)
 
     def tick(self, now_ns: int) -> None:
         """See to what is due: adapters that fell silent, new keys, subscriptions that nobody renewed."""
-        for feed in sorted(self.feeds.forget_lost(now_ns)):
-            self.subscriptions.tell_moved(feed, now_ns)
+        self.subscriptions.tell_moved(self.subscriptions.concerned(self.feeds.forget_lost(now_ns)), now_ns)
         for key in self.feeds.activate_due(now_ns):
             self.audit(ITSELF, "key", now_ns, detail=f"{key.feed} is sealed with key {key.key_id}")
         for name in self.subscriptions.expire(now_ns):
             self.audit(ITSELF, "expire", now_ns, detail=name)
         expiries_ns = [each.expires_ns for each in self.policy.clients.values() if each.expires_ns is not None]
         if any(self._ticked_ns < each <= now_ns for each in expiries_ns):
-            self.subscriptions.recheck("the credentials have expired", now_ns)
+            self.recheck("the credentials have expired", now_ns)
         self.state.forget_events(now_ns - EVENT_NS_MAX)
         self._ticked_ns = now_ns
+
+
+def _check_beside(request: b.AdapterRegistration, other: b.AdapterRegistration) -> None:
+    """Whether it can be an adapter of the same feed as another one."""
+    if other.index == request.index:
+        raise ForbiddenError(
+            f"index {request.index} is that of {adapter_name(other)}",
+            hint="every adapter of a feed has an index of its own",
+        )
+    if other.sealed != request.sealed:
+        raise ForbiddenError(
+            f"{adapter_name(other)} is {'sealed' if other.sealed else 'not sealed'}",
+            hint="the adapters of a feed are sealed all, or none",
+        )

@@ -23,8 +23,8 @@ from penstock.security.patterns import intersection, parse_pattern
 from penstock.security.policy import is_covered
 from penstock.security.sealing import KEY_SIZE, StreamKey
 from penstock.security.token import Grant
+from penstock.wire.term import Term
 
-INDEX_MASK = 0xFF
 """The part of a term that is the active adapter's index."""
 
 
@@ -85,6 +85,12 @@ class Feeds:
         self._live -= lost
         return {self._state.adapters[name].registration.feed for name in lost}
 
+    def remove(self, name: str) -> None:
+        """An adapter that may not be one any more."""
+        self._state.remove("adapter", name)
+        self._heard_ns.pop(name, None)
+        self._live.discard(name)
+
     def is_live(self, adapter: Adapter) -> bool:
         return adapter_name(adapter.registration) in self._live
 
@@ -102,7 +108,7 @@ class Feeds:
     def active(self, feed: str) -> int | None:
         """The index of the active adapter: the highest term that anybody of the feed has heard of names it."""
         term = max((each.term for each in self.adapters(feed, live=False)), default=0)
-        return term & INDEX_MASK if term else None
+        return Term.of(term).claimant if term else None
 
     def role(self, adapter: Adapter) -> AdapterRole:
         return "active" if self.active(adapter.registration.feed) == adapter.registration.index else "backup"
@@ -158,6 +164,10 @@ class Feeds:
             dict.fromkeys(text for each in self.adapters(feed, live=False) for text in each.registration.topics)
         )
 
+    def published(self, feed: str) -> list[str]:
+        """All that the feed's adapters may send."""
+        return [*self._topics(feed), *self._contributions(feed)]
+
     def _contributions(self, feed: str) -> list[str]:
         patterns = (text for each in self.adapters(feed, live=False) for text in each.registration.contributions)
         return list(dict.fromkeys(patterns))
@@ -169,7 +179,8 @@ class Feeds:
 
     def may_hold(self, client: str, feed: str, now_ns: int) -> bool:
         """A key opens the whole feed, so only who may see all of it, live, gets it."""
-        return is_covered(self._grants_of(client, now_ns), self._topics(feed), "receive")
+        topics = self._topics(feed)
+        return bool(topics) and is_covered(self._grants_of(client, now_ns), topics, "receive")
 
     def keys(self, feed: str) -> list[FeedKey]:
         found = [each for each in self._state.keys.values() if each.key.feed == feed]
@@ -179,7 +190,7 @@ class Feeds:
         return next((each.key for each in self.keys(feed) if each.state == "active"), None)
 
     def hand_out(self, client: str, feed: str) -> list[StreamKey]:
-        """The feed's keys, for a client that may hold them; it is written down who has them."""
+        """The feed's keys, for a client that may hold them or is its adapter; it is written down who has them."""
         keys = self.keys(feed)
         for each in keys:
             if client not in each.holders:
@@ -189,23 +200,29 @@ class Feeds:
     def rotate_lost(self, now_ns: int) -> list[str]:
         """New keys for feeds of which a holder lost the right; returns the feeds."""
         rotated = []
-        for feed in self.names():
-            holders = {holder for each in self.keys(feed) if each.state != "old" for holder in each.holders}
-            entitled = {holder for holder in holders if self.may_hold(holder, feed, now_ns)}
-            if entitled != holders:
-                self.rotate(feed, sorted(entitled), now_ns)
+        for feed in sorted({each.key.feed for each in self._state.keys.values()}):  # also those without adapters
+            adapters = self.clients(feed)
+            holders = self._next_key(feed).holders
+            entitled = [each for each in holders if each in adapters or self.may_hold(each, feed, now_ns)]
+            if len(entitled) < len(holders):
+                self.rotate(feed, entitled, now_ns)
                 rotated.append(feed)
         return rotated
+
+    def _next_key(self, feed: str) -> FeedKey:
+        """The key that is used from now on, or as soon as the adapters have it."""
+        return next(each for each in reversed(self.keys(feed)) if each.state != "old")
 
     def rotate(self, feed: str, holders: list[str], now_ns: int) -> None:
         """Make a new key and give it to the adapters and to these holders; it is used when the adapters have it."""
         for each in self.keys(feed):
             if each.state == "pending":  # whoever lost the right may have this one, too
                 self._put_key(msgspec.structs.replace(each, state="old"))
-        made = self._make_key(feed, "pending", tuple(holders), now_ns)
+        given = sorted({*self.clients(feed), *holders})
+        made = self._make_key(feed, "pending", tuple(given), now_ns)
         active = self.active_key(feed)
         event = KeysChanged(feed=feed, keys=[made.key], active_key_id=active.key_id if active else 0)
-        for client in sorted({*self.clients(feed), *holders}):
+        for client in given:
             self._state.notify(client, event, now_ns)
 
     def activate_due(self, now_ns: int) -> list[StreamKey]:
@@ -239,6 +256,11 @@ class Feeds:
 
     def _put_key(self, key: FeedKey) -> None:
         self._state.put("key", str(key.key.key_id), key)
+
+
+def topics_of(registration: AdapterRegistration) -> list[str]:
+    """What an adapter sends, of its own or for others."""
+    return [*registration.topics, *registration.contributions]
 
 
 def adapter_name(registration: AdapterRegistration) -> str:

@@ -14,6 +14,9 @@ from penstock.security.brokering import Challenge, LoginRequest
 from penstock.security.policy import PolicyClient
 from penstock.security.proof import CHALLENGE_SIZE, SALT_SIZE, ScryptCost, SecretVerifier, login_statement
 
+KNOWN_NS = 24 * 3_600 * NS_PER_SECOND
+"""So long after a login a client is known at its address."""
+
 
 class _Waiting(msgspec.Struct, frozen=True):
     client: str
@@ -50,10 +53,12 @@ class LoginDesk:
     def login(self, policy: Policy, request: LoginRequest, address: str, now_ns: int) -> PolicyClient:
         self._failures.check(request.client, address, now_ns)
         try:
-            return self._checked(policy, request, now_ns)
+            client = self._checked(policy, request, now_ns)
         except AuthenticationError:
             self._failures.note(request.client, address, now_ns)
             raise
+        self._failures.note_success(request.client, address, now_ns)
+        return client
 
     def _checked(self, policy: Policy, request: LoginRequest, now_ns: int) -> PolicyClient:
         waiting = self._take(request.challenge)  # used now, whatever comes out
@@ -96,15 +101,21 @@ def _is_proof(client: PolicyClient, proof: bytes, statement: bytes) -> bool:
 
 
 class _FailureTable:
-    """Failed logins by client and address, and by address alone, within the last `failure_s`; bounded."""
+    """Failed logins by client and address, and by address alone, within the last `failure_s`; bounded.
+
+    Who logged in from an address lately is not kept out by what others try there.
+    """
 
     def __init__(self, limits: AdminLimits) -> None:
         self._limits = limits
         self._window_ns = int(limits.failure_s * NS_PER_SECOND)
         self._entries: OrderedDict[tuple[str, str], tuple[int, int]] = OrderedDict()
+        self._successes_ns: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     def check(self, client: str, address: str, now_ns: int) -> None:
-        for key, failures_max in self._keys(client, address):
+        success_ns = self._successes_ns.get((client, address))
+        is_known = success_ns is not None and now_ns - success_ns < KNOWN_NS
+        for key, failures_max in self._keys(client, address)[: 1 if is_known else 2]:
             since_ns, count = self._entries.get(key, (now_ns, 0))
             left_ns = since_ns + self._window_ns - now_ns
             if count >= failures_max and left_ns > 0:
@@ -121,6 +132,12 @@ class _FailureTable:
             self._entries[key] = (since_ns, count + 1)
         while len(self._entries) > self._limits.failure_entries_max:
             self._entries.popitem(last=False)
+
+    def note_success(self, client: str, address: str, now_ns: int) -> None:
+        self._successes_ns[client, address] = now_ns
+        self._successes_ns.move_to_end((client, address))
+        while len(self._successes_ns) > self._limits.failure_entries_max:
+            self._successes_ns.popitem(last=False)
 
     def _keys(self, client: str, address: str) -> list[tuple[tuple[str, str], int]]:
         return [

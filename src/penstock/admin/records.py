@@ -17,6 +17,8 @@ class Meta(msgspec.Struct, frozen=True):
     generation: int = 1
     generation_since_ns: int = 0
     event_number: int = 0
+    event_floor: int = 0
+    """Events up to this number may be another server's: who has not read further asks for everything anew."""
     key_number: int = 0
 
 
@@ -24,6 +26,13 @@ class PolicyText(msgspec.Struct, frozen=True):
     """The policy document that was last set."""
 
     text: str = ""
+
+
+class Issued(msgspec.Struct, frozen=True):
+    """What tokens from before a subscription was modified give, until the last of them expires."""
+
+    grants: tuple[Grant, ...]
+    until_ns: int
 
 
 class Subscription(msgspec.Struct, frozen=True):
@@ -34,6 +43,8 @@ class Subscription(msgspec.Struct, frozen=True):
     grants: tuple[Grant, ...]
     expires_ns: int
     """Of the last token."""
+    issued: tuple[Issued, ...] = ()
+    """Of tokens from before, what the grants do not give."""
 
 
 class Denial(msgspec.Struct, frozen=True):

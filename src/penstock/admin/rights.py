@@ -5,7 +5,7 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import NotEntitledError, RequestError, RevokedError
 from penstock.security import Policy
 from penstock.security.patterns import covers, overlaps, parse_pattern
-from penstock.security.policy import granted
+from penstock.security.policy import granted, is_covered
 from penstock.security.token import Action, Grant
 from penstock.topics import Interest
 
@@ -48,6 +48,11 @@ class Rights:
         grants = self.grants(client, now_ns)
         return [*granted(grants, topics, "receive"), *granted(grants, send, "send")]
 
+    def not_sent(self, client: str, topics: list[str], now_ns: int) -> list[str]:
+        """Those of these topics that a client may not send, or not all of."""
+        grants = self.grants(client, now_ns)
+        return [text for text in topics if parse_pattern(text).negative or not is_covered(grants, [text], "send")]
+
     def _check(self, client: str, wanted: list[str], action: Action, now_ns: int) -> None:
         grants = self.grants(client, now_ns)
         refused = [text for text in wanted if not granted(grants, [text], action)]
@@ -68,8 +73,8 @@ class Rights:
 
 def has_lost(before: tuple[Grant, ...], now: list[Grant]) -> bool:
     """Whether a token with the grants from before gives more than the client may now."""
-    return any(not _is_kept(each, now) for each in before if not _is_denial(each)) or any(
-        not _is_kept(each, list(before)) for each in now if _is_denial(each)
+    return any(not _is_kept(each, now) for each in before if not is_denial(each)) or any(
+        not _is_kept(each, list(before)) for each in now if is_denial(each)
     )
 
 
@@ -77,7 +82,7 @@ def _is_kept(grant: Grant, others: list[Grant]) -> bool:
     """Whether another grant (or denial, of a denial) says as much."""
     pattern = parse_pattern(grant.pattern)
     return any(
-        _is_denial(each) == pattern.negative
+        is_denial(each) == pattern.negative
         and each.action == grant.action
         and each.delay_s <= grant.delay_s
         and covers(parse_pattern(each.pattern), pattern)
@@ -85,5 +90,5 @@ def _is_kept(grant: Grant, others: list[Grant]) -> bool:
     )
 
 
-def _is_denial(grant: Grant) -> bool:
+def is_denial(grant: Grant) -> bool:
     return grant.pattern.startswith("!")

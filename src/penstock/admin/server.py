@@ -16,6 +16,7 @@ from penstock.admin.core import ITSELF, Caller, StreamAdministration
 from penstock.admin.logins import LoginDesk
 from penstock.admin.models import ModelCatalogue
 from penstock.admin.records import PolicyText
+from penstock.admin.refusals import Refusals
 from penstock.admin.state import Stored
 from penstock.admin.store import Store
 from penstock.base.clock import Clock, random_bytes
@@ -45,6 +46,7 @@ class AdminService:
         self._store = Store(Path(config.directory), changes_kept=config.limits.changes_kept)
         self.failed: sqlite3.Error | None = None
         self._changed = asyncio.Event()
+        self._refusals = Refusals()
         try:
             self.role: ServerRole = "standby" if (self._store.local(ROLE) or config.role) == "standby" else "primary"
             self._key = _signing_key(config, self.role)
@@ -90,12 +92,17 @@ class AdminService:
 
     def refuse(self, caller: Caller, action: str, error: PenstockError) -> None:
         """Write a refusal down: in the audit log if it was said to somebody who logged in or tried to. Others, and
-        those who hammer at the door, are only logged: they must not fill the disk."""
+        those who hammer at the door, are only logged: they must not fill the disk. What repeats within a second is
+        counted."""
+        if self._refusals.is_first(caller, action, error, self.now_ns):
+            self._write_refusal(caller, action, error)
+
+    def _write_refusal(self, caller: Caller, action: str, error: PenstockError, detail: str = "") -> None:
         if not caller.client or isinstance(error, RateLimitedError) or self.failed is not None:
             audit_log.warning(action, client=caller.client, address=caller.address, outcome="refused", code=error.code,
-                              detail=str(error))  # fmt: skip
+                              detail=f"{detail}{error}")  # fmt: skip
             return
-        self.core.audit(caller, action, self.now_ns, error=error)
+        self.core.audit(caller, action, self.now_ns, error=error, detail=detail)
         self._commit()
 
     def login(self, request: LoginRequest, address: str) -> Session:
@@ -133,6 +140,8 @@ class AdminService:
         return o.AuditEntries(entries=entries, next_after=entries[-1].number if entries else number)
 
     def tick(self) -> None:
+        for each in self._refusals.take_due(self.now_ns):
+            self._write_refusal(each.caller, each.action, each.error, f"{each.repeats} more, the last: ")
         if self.role == "primary" and self.failed is None:
             self.core.tick(self.now_ns)
             self._commit()
@@ -245,6 +254,7 @@ class AdminService:
         if digest != self._store.local(POLICY_FILE):
             self._core.set_policy(ITSELF, policy, self.now_ns)
             local[POLICY_FILE] = digest
+        self._core.begin(self.now_ns)
         self._commit(local)
 
     def _policy_file(self) -> Policy:

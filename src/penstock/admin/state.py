@@ -11,6 +11,8 @@ from penstock.security.brokering import Event, EventBody, Revoked
 
 SERVER = "server"
 """The key of records of which there is one."""
+EVENT_STEP = 1 << 32
+"""More events than a server has that its standby has not heard of."""
 
 
 class Stored(NamedTuple):
@@ -108,11 +110,16 @@ class State:
             self._drop(client)
 
     def events(self, client: str, after: int) -> tuple[list[Event], bool]:
-        """The events after number `after`, and whether none between was dropped."""
+        """The events after number `after`, and whether none between was dropped; of a number that this server has
+        not reached or did not give itself, nobody knows."""
         queue = self._events.get(client, ())
-        return [event for event in queue if event.number > after], after >= self._dropped.get(
-            client, self._restored_number
-        )
+        known_from = max(self._dropped.get(client, self._restored_number), self.meta.event_floor)
+        return [event for event in queue if event.number > after], known_from <= after <= self.meta.event_number
+
+    def begin_events(self) -> None:
+        """Go on with numbers that no other server can have reached: it may have told of more than is known here."""
+        number = self.meta.event_number + EVENT_STEP
+        self.set_meta(event_number=number, event_floor=number)
 
     def forget_events(self, before_ns: int) -> None:
         for client in list(self._events):

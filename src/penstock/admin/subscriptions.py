@@ -1,10 +1,13 @@
 """Subscriptions: brokered, renewed, ended by their clients, or taken away."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from penstock.admin.config import AdminLimits
 from penstock.admin.feeds import Feeds
-from penstock.admin.records import Subscription
+from penstock.admin.issued import still_issued, wanted
+from penstock.admin.records import Issued, Subscription
 from penstock.admin.rights import Rights, has_lost
 from penstock.admin.state import State
 from penstock.base.clock import NS_PER_SECOND
@@ -20,7 +23,10 @@ from penstock.security.brokering import (
     SubscriptionCancelled,
     SubscriptionChanged,
 )
-from penstock.security.token import SKEW_S
+from penstock.security.token import SKEW_S, Grant
+
+TOPICS_SIZE_MAX = 65_536
+"""Of the topics of a subscription together, in bytes."""
 
 
 class Subscriptions:
@@ -41,9 +47,14 @@ class Subscriptions:
             raise RevokedError(f"the subscription of that id was revoked: {reason}", hint="choose a new id")
         if held is None:
             self._check_room(client)
+        size = sum(len(text.encode()) for text in (*request.topics, *request.send))
+        if size > TOPICS_SIZE_MAX:
+            raise LimitError(f"the topics have {size} bytes, at most {TOPICS_SIZE_MAX} are taken")
         topics, send = tuple(request.topics), tuple(request.send)
         grants = tuple(self._rights.decide(client, request.topics, request.send, now_ns))
-        made = Subscription(request.subscription_id, client, topics, send, grants, held.expires_ns if held else 0)
+        issued = self._issued(held, grants, now_ns) if held is not None else ()
+        expires_ns = held.expires_ns if held is not None else 0
+        made = Subscription(request.subscription_id, client, topics, send, grants, expires_ns, issued)
         answer = self._answer(made, now_ns)
         self._tell_adapters(made.subscription_id, held, now_ns)
         return msgspec.structs.replace(answer, events_after=self._state.meta.event_number)
@@ -60,7 +71,10 @@ class Subscriptions:
         return self._answer(held, now_ns)
 
     def cancel(self, client: str, subscription_id: str, now_ns: int) -> None:
-        self._end(self._own(client, subscription_id), now_ns)
+        """Its tokens are refused from now on: who gives them up does not keep them for when the right is gone."""
+        held = self._own(client, subscription_id)
+        self._end(held, now_ns)
+        self._refuse_tokens(held, "its client cancelled it", now_ns)
 
     def recheck(self, reason: str, now_ns: int) -> list[str]:
         """After rights have changed: end subscriptions that have more than their clients may, tell those that could
@@ -68,7 +82,7 @@ class Subscriptions:
         ended = []
         for held in list(self._state.subscriptions.values()):
             grants = self._rights.narrowed(held.client, list(held.topics), list(held.send), now_ns)
-            if has_lost(held.grants, grants):
+            if has_lost(held.grants, grants) or self._has_lost_issued(held, now_ns):
                 self._revoke(held, reason, now_ns)
                 ended.append(held.subscription_id)
             elif tuple(grants) != held.grants:
@@ -78,12 +92,20 @@ class Subscriptions:
         self._feeds.rotate_lost(now_ns)
         return ended
 
-    def tell_moved(self, feed: str, now_ns: int) -> None:
-        """The feed's adapters came, went or changed roles."""
-        for held in list(self._state.subscriptions.values()):
-            if feed in self._feeds.concerned(held.grants):
-                streams = self._feeds.streams(held, now_ns)
-                event = StreamMoved(subscription_id=held.subscription_id, streams=streams)
+    def concerned(self, feeds: Iterable[str]) -> list[str]:
+        """The ids of the subscriptions that get something from these feeds."""
+        wanted = set(feeds)
+        if not wanted:
+            return []
+        held = self._state.subscriptions.items()
+        return [name for name, each in held if not wanted.isdisjoint(self._feeds.concerned(each.grants))]
+
+    def tell_moved(self, subscription_ids: Iterable[str], now_ns: int) -> None:
+        """Adapters of feeds of these subscriptions came, went or changed roles."""
+        for name in subscription_ids:
+            held = self._state.subscriptions.get(name)
+            if held is not None:
+                event = StreamMoved(subscription_id=name, streams=self._feeds.streams(held, now_ns))
                 self._state.notify(held.client, event, now_ns)
 
     def expire(self, now_ns: int) -> list[str]:
@@ -105,11 +127,12 @@ class Subscriptions:
         client, name = subscription.client, subscription.subscription_id
         expires_ns = self._rights.expiry_ns(client, self._limits.token_s, now_ns)
         kept = msgspec.structs.replace(subscription, expires_ns=max(expires_ns, subscription.expires_ns))
-        self._state.put("subscription", name, kept)
         generation, grants = self._state.meta.generation, subscription.grants
+        token = self._signer.sign(Token("stream", client, name, grants, now_ns, expires_ns, generation))
+        self._state.put("subscription", name, kept)
         return Brokered(
             subscription_id=name,
-            token=self._signer.sign(Token("stream", client, name, grants, now_ns, expires_ns, generation)),
+            token=token,
             expires_ns=expires_ns,
             grants=list(grants),
             streams=self._feeds.streams(subscription, now_ns),
@@ -130,6 +153,9 @@ class Subscriptions:
         own = sum(each.client == client for each in held)
         if own >= self._limits.client_subscriptions_max:
             raise LimitError(f"{client} has {own} subscriptions already", hint="cancel some, or use more topics in one")
+        over = sum(each.client == client for each in self._state.revoked.values())
+        if over >= self._limits.client_ended_max:
+            raise LimitError(f"{client} ended {over} subscriptions", hint="modify one, or wait until tokens expire")
 
     def _own(self, client: str, subscription_id: str) -> Subscription:
         revoked = self._state.revoked.get(subscription_id)
@@ -141,12 +167,29 @@ class Subscriptions:
         return held
 
     def _revoke(self, held: Subscription, reason: str, now_ns: int) -> None:
+        self._state.remove("subscription", held.subscription_id)
+        self._refuse_tokens(held, reason, now_ns, held.client)
+
+    def _refuse_tokens(self, held: Subscription, reason: str, now_ns: int, *told: str) -> None:
+        """Until they expire; all adapters hear of it, and whoever else is to be told."""
         name = held.subscription_id
         event = Revoked(subscription_id=name, client=held.client, reason=reason, until_ns=held.expires_ns)
-        self._state.remove("subscription", name)
         self._state.put("revoked", name, event)
-        for client in sorted({held.client, *(each.client for each in self._state.adapters.values())}):
+        for client in sorted({*told, *(each.client for each in self._state.adapters.values())}):
             self._state.notify(client, event, now_ns)
+
+    def _issued(self, held: Subscription, grants: tuple[Grant, ...], now_ns: int) -> tuple[Issued, ...]:
+        """What tokens from before a change still give, besides the grants of after it."""
+        before = (*held.issued, Issued(held.grants, held.expires_ns))
+        return still_issued(before, grants, now_ns - SKEW_S * NS_PER_SECOND)
+
+    def _has_lost_issued(self, held: Subscription, now_ns: int) -> bool:
+        over_ns = now_ns - SKEW_S * NS_PER_SECOND
+        return any(
+            has_lost(each.grants, self._rights.narrowed(held.client, *wanted(each.grants), now_ns))
+            for each in held.issued
+            if each.until_ns > over_ns
+        )
 
     def _end(self, held: Subscription, now_ns: int) -> None:
         self._state.remove("subscription", held.subscription_id)

@@ -26,6 +26,7 @@ def up(
     """
     described = Plant.load(plant)
     if check:
+        described.check_files()
         for name, config in described.nodes.items():
             typer.echo(f"{name}: {type(config).__name__.removesuffix('Config').lower()}")
         return
@@ -35,6 +36,10 @@ def up(
         for node in running.nodes.values():
             if node.is_ready:
                 console.print(f"{node.name}: {node.where}")
+        if is_started:
+            console.print("the plant runs; Ctrl-C ends it")
+        elif not interrupt.is_wanted:
+            console.print("[red]a node did not come up: everything is ended, its log above says why[/red]")
         shown: dict[str, str] = {}
         while is_started and not interrupt.is_wanted:
             running.poll(0.25)
@@ -89,8 +94,9 @@ def init(
         raise ConfigurationError(
             f"cannot be made: {error.strerror}", where=str(directory), hint="name a directory that is not there yet"
         ) from None
-    layout = write_layout(directory, DemoOptions(rate=1_000, subscribers=1, symbols=100))
+    layout = write_layout(directory, DemoOptions(rate=1_000, subscribers=1, symbols=100, journals=True))
     (credentials,) = layout.credentials
     typer.echo(f"Wrote {layout.plant}, the policy and credentials. Run the plant, and in another terminal subscribe:\n")
     typer.echo(f"  penstock up {layout.plant}")
     typer.echo(f"  penstock sub --connect {layout.url} --credentials {credentials} 'md.us.eq.AAPL.>'")
+    typer.echo(f"  penstock admin status --connect {layout.url} --credentials {directory / 'operations.toml'}")

@@ -16,8 +16,10 @@ from penstock.base.errors import (
     LocalProtocolError,
     NotFoundError,
     PenstockError,
+    RateLimitedError,
     RefusedError,
     RevokedError,
+    StandbyError,
     TokenExpiredError,
     UnreachableError,
 )
@@ -30,11 +32,13 @@ from penstock.client.service import Protection, ServiceThread
 from penstock.client.subscription import Subscription
 from penstock.net.secret import Secret
 from penstock.security import Credentials
-from penstock.security.brokering import Brokered, KeysChanged, Revoked, StreamMoved, SubscriptionChanged
+from penstock.security.brokering import Brokered, BrokeredStream, KeysChanged, Revoked, StreamMoved, SubscriptionChanged
 from penstock.security.client import AdminClient
 from penstock.topics import Interest, Predicate
 
 EVENTS_WAIT_SECONDS = 10.0
+NOT_NOW = (UnreachableError, ConnectionLostError, StandbyError, RateLimitedError, LocalProtocolError)
+"""What an administration server says, or does not, that has no time for anybody: the grants are as good as before."""
 RENEW_AFTER = 0.5
 """Share of the grants' time after which they are renewed."""
 
@@ -114,6 +118,7 @@ class Client:
         for topic in topics:
             Interest.parse(topic)
         brokered = self.admin.subscribe(topics)
+        self._learn_models(brokered.streams)
         counters = Counters("client", subscription=brokered.subscription_id[:8])
         holder: list[Subscription] = []
 
@@ -194,7 +199,7 @@ class Client:
             self._renew_at.pop(subscription.id, None)
         try:
             self.admin.cancel(subscription.id)
-        except (UnreachableError, ConnectionLostError, NotFoundError) as error:
+        except (UnreachableError, ConnectionLostError, NotFoundError, RevokedError) as error:
             log.info("not_cancelled", error=str(error))  # it ends there when its grants are over
 
     def expire(self, subscription: Subscription) -> None:
@@ -216,6 +221,12 @@ class Client:
             if self._service is None:
                 self._service = ServiceThread()
             return self._service
+
+    def _learn_models(self, streams: Sequence[BrokeredStream]) -> None:
+        """Now, while the server answers: later it may be gone, and whoever reads must not wait for it."""
+        for stream in streams:
+            for each in stream.models:
+                self.models.get(each.id, each.version)
 
     def _check_condition(self, where: str, brokered: Brokered) -> None:
         """Refuse a condition that none of the streams' models can meet, with what is wrong with it."""
@@ -258,7 +269,7 @@ class Client:
                 self._unheard_since = None
                 pause = self.config.reconnect_s
                 continue
-            except (UnreachableError, ConnectionLostError) as error:
+            except NOT_NOW as error:
                 if self._unheard_since is None and not self._is_closed:
                     self._unheard_since = time.monotonic()
                     log.warning("administration_server_lost", error=str(error))
@@ -279,7 +290,7 @@ class Client:
                 continue
             try:
                 brokered = self._renewed(holder)
-            except (UnreachableError, ConnectionLostError):
+            except NOT_NOW:
                 raise
             except PenstockError as error:
                 holder.fail(error)
@@ -324,6 +335,7 @@ class Client:
                         self._renew_at[body.subscription_id] = 0.0
             case StreamMoved():
                 if (holder := self._holder(body.subscription_id)) is not None:
+                    self._learn_models(body.streams)
                     holder.moved(body.streams)
             case _:
                 log.debug("event_ignored", kind=type(body).__name__)

@@ -30,13 +30,14 @@ class Layout(msgspec.Struct, frozen=True):
 
 def write_layout(directory: Path, options: DemoOptions) -> Layout:
     subscribers = [f"subscriber-{number + 1}" for number in range(options.subscribers)]
-    entries = [_make_client(directory, name) for name in ("feed", *subscribers)]
+    roles = {"feed": "adapter", "operations": "administrator", **dict.fromkeys(subscribers, "")}
+    entries = [_make_client(directory, name, role) for name, role in roles.items()]
     policy = directory / "policy.toml"
     policy.write_text(_policy(entries, subscribers))
     admin_port, request_port, *peer_ports = free_ports(2 + len(ADAPTERS))
     lines = [free_channel(), free_channel()]
     adapters = "".join(
-        _ADAPTER.format(name=name, channel=_inline(free_channel()), port=port)
+        _ADAPTER.format(name=name, channel=_inline(free_channel()), port=port, journal=_journal(name, options))
         for name, port in zip(ADAPTERS, peer_ports, strict=True)
     )
     plant = directory / "plant.toml"
@@ -81,18 +82,23 @@ def free_ports(count: int) -> list[int]:
             each.close()
 
 
-def _make_client(directory: Path, name: str) -> str:
+def _make_client(directory: Path, name: str, role: str) -> str:
     """A secret: the client's credentials file, and the policy's entry for it."""
     secret = random_bytes(32).hex()
     write_private(directory / f"{name}.toml", f'client = "{name}"\nsecret = "{secret}"\n'.encode())
     verifier = SecretVerifier.make(secret.encode(), random_bytes(SALT_SIZE))
-    roles = 'roles = ["adapter"]\n' if name == "feed" else ""
+    roles = f'roles = ["{role}"]\n' if role else ""
     return f'[clients.{name}]\nsecret = "{verifier.text}"\n{roles}'
 
 
 def _policy(entries: list[str], subscribers: list[str]) -> str:
     rules = f'[[rule]]\nwho = ["feed"]\nsend = {TOPICS}\n\n[[rule]]\nwho = {subscribers}\nreceive = {TOPICS}\n'
     return "\n".join([*entries, rules])
+
+
+def _journal(name: str, options: DemoOptions) -> str:
+    """Where an adapter keeps what it published: delayed subscribers are served from it."""
+    return f'journal.path = "state/{name}.journal"\n' if options.journals else ""
 
 
 def _inline(channel: Channel) -> str:
@@ -133,4 +139,4 @@ _ADAPTER = """
 name = "{name}"
 publish.channel = {channel}
 peers.port = {port}
-"""
+{journal}"""

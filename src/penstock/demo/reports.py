@@ -18,6 +18,9 @@ class DemoOptions(Config, frozen=True):
     loss: Annotated[float, msgspec.Meta(ge=0, le=0.9)] = 0.0
     """Share of the datagrams that are lost on the exchange's first line."""
 
+    journals: bool = False
+    """Whether adapters keep what they publish, for delayed subscribers."""
+
     spin: bool = False
     """Whether adapters wait by looking again and again: quicker, and a whole core each."""
 

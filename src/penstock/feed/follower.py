@@ -3,6 +3,7 @@
 A StreamState of the active adapter is compared with this adapter's own conversion at the same source position:
 
     the position is ahead                conversion stops there, to be compared (SYNC-3)
+    it stays ahead, and nothing comes    the state is fetched (SYNC-9)
     equal digest, equal number           synchronised (SYNC-2)
     equal digest, not yet sent           the number is set to the active adapter's: synchronised (SYNC-3)
     equal digest, already sent           pauses, until the active adapter is ahead (SYNC-4)
@@ -10,6 +11,7 @@ A StreamState of the active adapter is compared with this adapter's own conversi
     position passed, nothing known       pauses as well
 """
 
+from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import PenstockError
 from penstock.feed.announcement import announcement_message
 from penstock.feed.config import SynchroniserConfig
@@ -20,6 +22,9 @@ from penstock.feed.messages import Announced, ImageBegin, ImageChunk, ImageRefus
 from penstock.feed.repair import ImageReceiver
 from penstock.feed.sessions import is_later_of_same
 from penstock.wire.term import Term, lineage
+
+STUCK_INTERVALS = 3
+"""Times state_interval_ms in which nothing moved, after which what is missing here is not waited for."""
 
 
 class StreamFollower:
@@ -38,6 +43,8 @@ class StreamFollower:
         self._config = config
         self._pending: dict[int, StreamState] = {}
         self._image: ImageReceiver | None = None
+        self._stand = (0, 0)  # the last positions, of the active adapter and here
+        self._stand_ns = 0
         self._requests = 0
         self._trusts_units = True
 
@@ -101,6 +108,8 @@ class StreamFollower:
             return self._repair("source messages were lost here", now_ns)
         at = state.next_source_sequence
         if at > flow.position:
+            if self._is_stuck(at, now_ns):
+                return self._repair("nothing comes here of what the active adapter has", now_ns)
             return self._expect(state, now_ns)
         mine = flow.converter.checkpoint_now() if at == flow.position else flow.checkpoint(at)
         if mine is not None:
@@ -109,6 +118,13 @@ class StreamFollower:
             return []
         self.failures += 1
         return self._pause(now_ns)
+
+    def _is_stuck(self, at: int, now_ns: int) -> bool:
+        """Whether both stand still, this adapter behind: it came when what it lacks had gone by."""
+        stand = (at, self.flow.position)
+        if stand != self._stand or self.is_synchronised:
+            self._stand, self._stand_ns = stand, now_ns
+        return now_ns - self._stand_ns >= STUCK_INTERVALS * self._config.state_interval_ms * NS_PER_MS
 
     def _expect(self, state: StreamState, now_ns: int) -> list[SyncInstruction]:
         self._pending[state.next_source_sequence] = state
@@ -203,7 +219,7 @@ class StreamFollower:
         return self.unsynchronise("source messages were lost")
 
     def begin_session(self, event: SessionBegan) -> list[SyncInstruction]:
-        is_change = self.flow.session is not None and self.flow.is_change(event)
+        is_change = self.flow.is_change(event)
         instructions = self.abandon_repair() if is_change else []
         if is_change:
             self._pending.clear()

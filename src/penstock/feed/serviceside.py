@@ -41,6 +41,9 @@ class ServiceSide:
         self._contributions = contributions
         self._next: dict[int, int] = {}  # used by the data thread
         self.journal_path = journal_path
+        # one session for ever: without it, a first contribution would be a discontinuity of the whole feed
+        for name, stream_id in contributions.items():
+            data.give(SessionBegan(stream_id, name, 1))
 
     async def take_image(self) -> Image:
         """The data thread only writes the image down: it has no time for who wants what of it, nor to copy it."""
@@ -69,15 +72,13 @@ class ServiceSide:
     def _contribute(self, stream_id: int, name: str, first: int, messages: Sequence[bytes]) -> tuple[int, int]:
         """The contributor's numbers are the source's: what it leaves out is lost, what it repeats is known."""
         converter = self._data.core.converters[stream_id]
-        expected = max(self._next.get(stream_id, 0), converter.next_source_sequence)
+        expected = max(self._next.get(stream_id, 1), converter.next_source_sequence)
         if not messages:
-            return max(expected, 1), 0
-        if first > max(expected, 1) + CONTRIBUTION_JUMP_MAX:
-            what = f"contribution {first} is more than {CONTRIBUTION_JUMP_MAX} beyond {max(expected, 1)}, the next"
+            return expected, 0
+        if first > expected + CONTRIBUTION_JUMP_MAX:
+            what = f"contribution {first} is more than {CONTRIBUTION_JUMP_MAX} beyond {expected}, the next"
             raise LimitError(what, where=name, hint="ask how far the stream is, and go on from there")
-        if not expected:
-            self._data.handle(SessionBegan(stream_id, name, first))
-        elif first > expected:
+        if first > expected:
             self._data.handle(SourceBroken(stream_id, expected, first - 1))
         fresh = messages[max(0, expected - first) :]
         if fresh:

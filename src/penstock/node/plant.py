@@ -9,7 +9,7 @@
     [[feed]]
     name = "nasdaq"
     table = "itch"                           # what is said here holds for all adapters of the feed ...
-    topics = ["md.us.eq.>"]
+    admin = { credentials = "feed.toml", topics = ["md.us.eq.>"] }
 
         [[feed.streams]]
         id = 1
@@ -36,9 +36,11 @@ from typing import Any, TypeAlias
 from penstock.admin.config import AdminConfig
 from penstock.base.config import Config, convert, load_toml
 from penstock.base.errors import ConfigurationError
+from penstock.convert import ConverterTable
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.play_config import PlayerConfig
 from penstock.net.control import Name
+from penstock.security import Credentials, Policy
 
 NodeConfig: TypeAlias = AdminConfig | AdapterConfig | PlayerConfig
 Table: TypeAlias = dict[str, Any]
@@ -81,6 +83,23 @@ class Plant:
             )
         return Plant(path, document.name, nodes.by_name)
 
+    def check_files(self) -> None:
+        """Read what the document names: converter tables, policies, credentials; and find two nodes in one place."""
+        beside = self.path.parent
+        places: dict[str, str] = {}
+        for name, config in self.nodes.items():
+            if isinstance(config, AdminConfig):
+                Policy.parse(_text(beside / config.policy), where=config.policy)
+                _take_place(places, f"tcp {config.host}:{config.port}", name)
+            elif isinstance(config, AdapterConfig):
+                table = config.table
+                made = ConverterTable.read(beside / table) if table.endswith(".toml") else ConverterTable.load(table)
+                made.compile()
+                if config.admin.credentials:
+                    Credentials.load(beside / config.admin.credentials)
+                _take_place(places, f"tcp {config.peers.host}:{config.peers.port}", name)
+                _take_place(places, f"channel {config.publish.channel}", name)
+
     def node(self, name: str) -> NodeConfig:
         try:
             return self.nodes[name]
@@ -88,6 +107,20 @@ class Plant:
             raise ConfigurationError(
                 f"has no node {name!r}", where=str(self.path), hint=f"there are: {', '.join(self.nodes)}"
             ) from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(path)) from None
+
+
+def _take_place(places: dict[str, str], place: str, name: str) -> None:
+    if place.endswith(":0"):
+        return  # a free one is taken
+    if (other := places.setdefault(place, name)) != name:
+        raise ConfigurationError(f"{other} and {name} are both at {place}", hint="give each its own")
 
 
 class _Nodes:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import msgspec
 from penstock.admin.config import AdminConfig
 from penstock.admin.driver import AdminServer
 from penstock.base.errors import PenstockError
-from penstock.base.log import configure
+from penstock.base.log import configure, logger
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
 from penstock.feed.driver import LiveAdapter
@@ -23,6 +24,8 @@ from penstock.feed.player import MoldPlayer
 from penstock.net.agent import run_agent
 from penstock.node.plant import NodeConfig, Plant
 from penstock.node.process import TELL_SECONDS, Supervised
+
+log = logger("node")
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -81,11 +84,21 @@ def _heeding(stop: asyncio.Event, supervised: Supervised | None) -> asyncio.Even
 async def _administrate(config: AdminConfig, tell: Tell, stop: asyncio.Event) -> None:
     server = AdminServer(config)
     await asyncio.to_thread(server.start)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, lambda: loop.run_in_executor(None, _reload_policy, server))
     try:
         tell(Ready(server.url))
         await stop.wait()
     finally:
+        loop.remove_signal_handler(signal.SIGHUP)
         await asyncio.to_thread(server.stop)
+
+
+def _reload_policy(server: AdminServer) -> None:
+    try:
+        server.reload_policy()
+    except PenstockError as error:
+        log.error("policy_refused", code=error.code, what=str(error))  # the one before stays
 
 
 async def _adapt(config: AdapterConfig, tell: Tell, stop: asyncio.Event) -> None:

@@ -7,18 +7,19 @@ with RunningPlant(Plant.load(path)) as running:
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
 import msgspec
 
+from penstock.admin.config import AdminConfig
 from penstock.base.log import logger
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
 from penstock.feed.play_config import PlayerConfig
 from penstock.node.member import Member
-from penstock.node.plant import Plant
+from penstock.node.plant import NodeConfig, Plant
 from penstock.node.roles import AdapterReport, PlayerReport, Ready, Told
 from penstock.node.supervisor import Supervisor
 
@@ -72,24 +73,27 @@ class RunningPlant:
         self._log_level = log_level
 
     def start(self, is_over: Callable[[], bool] = lambda: False, *, players: bool = True) -> bool:
-        """Start every node when those before it are ready; whether all are. Players are last."""
-        for name, config in self.plant.nodes.items():
-            if isinstance(config, PlayerConfig) and not players:
-                continue
-            node = self.nodes[name]
-            self._start(node)
-            if not self.supervisor.wait(lambda node=node: node.is_ready or bool(node.fault), START_SECONDS, is_over):  # type: ignore[misc]
-                node.fault = node.fault or "" if is_over() else f"{name} did not come up"
-            if not node.is_ready:
-                return False
-        return True
+        """Start administration servers, then adapters, then players, each kind when those before are ready; whether
+        all are. What is not wanted is left out."""
+        kinds = (AdminConfig, AdapterConfig, PlayerConfig) if players else (AdminConfig, AdapterConfig)
+        return all(self.start_nodes(self._named(kind), is_over) for kind in kinds)
 
     def start_players(self, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Those that start() was told to leave."""
-        players = [self.nodes[name] for name, config in self.plant.nodes.items() if isinstance(config, PlayerConfig)]
-        for node in players:
+        return self.start_nodes(self._named(PlayerConfig), is_over)
+
+    def start_nodes(self, names: Iterable[str], is_over: Callable[[], bool] = lambda: False) -> bool:
+        """Start these nodes, as far as they are wanted; whether all are ready."""
+        nodes = [self.nodes[name] for name in names if self.nodes[name].is_wanted]
+        for node in nodes:
             self._start(node)
-        return self.supervisor.wait(lambda: all(node.is_ready for node in players), START_SECONDS, is_over)
+        has_ended = self.supervisor.wait(
+            lambda: all(node.is_ready for node in nodes) or any(node.fault for node in nodes), START_SECONDS, is_over
+        )
+        if not has_ended and not is_over():
+            for node in nodes:
+                node.fault = node.fault or ("" if node.is_ready else f"{node.name} did not come up")
+        return all(node.is_ready for node in nodes)
 
     def poll(self, timeout: float) -> None:
         self.supervisor.poll(timeout)
@@ -110,6 +114,9 @@ class RunningPlant:
         """The adapter that says it is the active one, with the highest term."""
         active = [each for each in self.adapters(feed) if each.member and each.status and each.status.role == "active"]
         return max(active, key=lambda each: each.status.term if each.status else 0, default=None)
+
+    def _named(self, kind: type[NodeConfig]) -> list[str]:
+        return [name for name, config in self.plant.nodes.items() if isinstance(config, kind)]
 
     @property
     def faults(self) -> list[str]:

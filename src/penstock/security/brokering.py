@@ -255,7 +255,7 @@ class AdapterHeartbeat(Document, frozen=True, kw_only=True):
     feed: Name
     adapter: Name
     term: U32
-    """The highest the adapter knows of: its last eight bits are the index of the active adapter."""
+    """The highest the adapter knows of; it names the active adapter (penstock/wire/term.py)."""
     key_ids: Annotated[list[U32], msgspec.Meta(max_length=1_024)] = []
     """The stream keys it holds."""
 

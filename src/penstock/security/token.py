@@ -14,7 +14,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from penstock.base.clock import NS_PER_SECOND
-from penstock.base.errors import ConfigurationError, RevokedError, TokenError, TokenExpiredError
+from penstock.base.errors import ConfigurationError, LimitError, RevokedError, TokenError, TokenExpiredError
 from penstock.security.keys import SIGNATURE_SIZE, PrivateKey, PublicKey, decode_text, encode_text
 
 TOKEN_SIZE_MAX = 65_536
@@ -43,7 +43,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
     subject: str
     """The client's name."""
     subscription_id: str
-    """Of a stream token."""
+    """Of a stream token; in a session token it ties the session to the credentials that opened it."""
     grants: tuple[Grant, ...]
     issued_ns: U63
     expires_ns: U63
@@ -60,8 +60,15 @@ class TokenSigner:
         return self._key.public
 
     def sign(self, token: Token) -> str:
+        """The token's text; LimitError if nobody would read one of that size."""
         signed = f"{_VERSION}.{self.public.id}.{encode_text(msgspec.msgpack.encode(token))}"
-        return f"{signed}.{encode_text(self._key.sign(_LABEL + signed.encode()))}"
+        text = f"{signed}.{encode_text(self._key.sign(_LABEL + signed.encode()))}"
+        if len(text) > TOKEN_SIZE_MAX:
+            raise LimitError(
+                f"the token would have {len(text)} characters, at most {TOKEN_SIZE_MAX} are read",
+                hint="ask for fewer topics, or for wider patterns",
+            )
+        return text
 
 
 class TokenVerifier:
