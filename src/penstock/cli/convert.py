@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from penstock.convert import Converted, Converter, ConverterTable, shipped_tables
-from penstock.convert.converter import SESSION_SIZE
 from penstock.convert.explain import explain
 from penstock.feed.line_events import LineInstruction, SessionStarted, SourceLost, SourceReady
 from penstock.feed.sources import open_source
@@ -55,7 +54,7 @@ def run(
 def follow(converter: Converter, event: LineInstruction, models: dict[int, MessageModel]) -> None:
     match event:
         case SessionStarted(session):
-            converter.new_session(session.encode()[:SESSION_SIZE].decode(errors="ignore"))
+            converter.new_session(session)
         case SourceLost(_, last):
             converter.skip_to(last + 1)
         case SourceReady(batch):

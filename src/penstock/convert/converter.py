@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 from penstock.base import log
 from penstock.base.counters import Counters
-from penstock.base.errors import LocalProtocolError
 from penstock.convert import _program as c
 from penstock.convert._converted import Converted
 from penstock.convert._converter import ConverterKernel
@@ -75,13 +75,14 @@ class Converter(ConverterKernel):
     def new_session(self, name: str, trading_date: date | None = None) -> None:
         """The day rolls over: books and statistics begin anew, source sequence numbers as well; message numbers go on.
 
-        Without a trading date, times go on counting from the midnight there was.
+        Without a trading date, times go on counting from the midnight there was. The state has room for 16 bytes of the
+        name; of a longer one it has the beginning of its SHA-256, in hexadecimal.
         """
-        if len(name.encode()) > SESSION_SIZE:
-            raise LocalProtocolError(f"the session {name!r} has more than {SESSION_SIZE} bytes")
         _, day_ns, _ = self.state.session()
         self.state.new_day()
-        self.state.set_session(name, day_ns if trading_date is None else self.plan.midnight_ns(trading_date))
+        self.state.set_session(
+            _short_name(name), day_ns if trading_date is None else self.plan.midnight_ns(trading_date)
+        )
         self.skip_to(0)
 
     def _enter_references(self) -> None:
@@ -91,6 +92,11 @@ class Converter(ConverterKernel):
                 symbol, round_lot = self.plan.symbology.describe(reference.symbol.encode())
                 number = self.state.instrument(symbol.rstrip(b"\0").decode(), reference.key)
                 self.state.refer(number, venue=self.plan.venue, round_lot=round_lot)
+
+
+def _short_name(name: str) -> str:
+    encoded = name.encode()
+    return name if len(encoded) <= SESSION_SIZE else sha256(encoded).hexdigest()[:SESSION_SIZE]
 
 
 def _counters(converter: Converter) -> Counters:

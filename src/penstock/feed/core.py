@@ -116,8 +116,8 @@ class FeedAdapter:
                     events.append(SourceMessages(stream_id, batch))
                 case SourceLost(first, last):
                     events.append(SourceBroken(stream_id, first, last))
-                case SessionStarted(name, first):
-                    events.append(SessionBegan(stream_id, name, first))
+                case SessionStarted(name, first, is_reset):
+                    events.append(SessionBegan(stream_id, name, first, is_reset))
                 case RequestRetransmission(session, first, count):
                     instructions.append(RequestSource(stream_id, session, first, count))
                 case LineSilent(line) | LineHeard(line):

@@ -68,6 +68,8 @@ class SessionBegan(msgspec.Struct, frozen=True):
     stream_id: int
     name: str
     first: int
+    is_reset: bool = False
+    """The source counts anew without having changed its session's name."""
 
 
 class LaneAdvanced(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from penstock.base.clock import NS_PER_MS
 from penstock.convert import SourceBatch
 from penstock.feed.config import SynchroniserConfig
 from penstock.feed.conversion import Conversion, Position
-from penstock.feed.events import Paused, PublishConverted, SyncInstruction
+from penstock.feed.events import Paused, PublishConverted, SessionBegan, SyncInstruction
 from penstock.feed.held import HeldMessages
 from penstock.middleware.batch import Packable
 from penstock.wire import OriginFlag
@@ -132,16 +132,20 @@ class StreamFlow:
         if self.mode in (Mode.FLOWING, Mode.PAUSING):
             self.converter.skip_to(last + 1)
 
-    def begin_session(self, name: str, first: int) -> None:
-        is_new = self.session not in (None, name)
-        self.session, self._start = name, first
+    def is_change(self, event: SessionBegan) -> bool:
+        """Whether another session begins, and not that which there was is met again."""
+        return event.is_reset or event.name != self.session
+
+    def begin_session(self, event: SessionBegan) -> None:
+        is_new = self.session is not None and self.is_change(event)
+        self.session, self._start = event.name, event.first
         if self.mode is Mode.BROKEN and self.held.first is not None:
             self._note_loss(self.held.first, self.held.first + len(self.held) - 1)
         self.held.clear()
         self.converter.flags = self.flags
         if is_new:
             self.forget_checkpoints()
-            self.converter.new_session(name)
+            self.converter.new_session(event.name)
 
     def _overflow(self, first: int, last: int) -> None:
         """The oldest held messages had to go; while an image is awaited, it may make up for them."""

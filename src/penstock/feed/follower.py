@@ -16,10 +16,11 @@ from penstock.base.errors import PenstockError
 from penstock.feed.announcement import announcement_message
 from penstock.feed.config import SynchroniserConfig
 from penstock.feed.conversion import Position
-from penstock.feed.events import Announce, SendPeer, SynchronisationChanged, SyncInstruction
+from penstock.feed.events import Announce, SendPeer, SessionBegan, SynchronisationChanged, SyncInstruction
 from penstock.feed.flow import Mode, StreamFlow
 from penstock.feed.messages import Announced, ImageBegin, ImageChunk, ImageRefused, ImageRequest, StreamState
 from penstock.feed.repair import ImageReceiver
+from penstock.feed.sessions import is_later_of_same
 from penstock.wire.term import Term, lineage
 
 STUCK_INTERVALS = 3
@@ -85,9 +86,24 @@ class StreamFollower:
     def compare(self, state: StreamState, now_ns: int) -> list[SyncInstruction]:
         """The active adapter of this term says where it is, or was."""
         flow = self.flow
-        is_same_session = state.session == (flow.session or "")  # a stream without a message yet has none
-        if flow.mode in (Mode.REPAIRING, Mode.BROKEN) or not is_same_session or self.announced is None:
+        mine = flow.session or ""  # a stream without a message yet has none
+        is_later = is_later_of_same(state.session, mine)
+        if flow.mode in (Mode.REPAIRING, Mode.BROKEN) or self.announced is None:
             return []
+        if state.session != mine and not is_later:
+            return []
+        instructions = self._call_session(state.session) if is_later else []
+        return instructions + self._compare(state, now_ns)
+
+    def _call_session(self, name: str) -> list[SyncInstruction]:
+        """The source has counted anew under one name: the active adapter knows how often, who came later does not."""
+        self._pending.clear()
+        self.flow.session = name
+        self.flow.forget_checkpoints()
+        return self.unsynchronise("the session is another one")
+
+    def _compare(self, state: StreamState, now_ns: int) -> list[SyncInstruction]:
+        flow = self.flow
         if flow.is_damaged:
             return self._repair("source messages were lost here", now_ns)
         at = state.next_source_sequence
@@ -202,13 +218,13 @@ class StreamFollower:
         self._set_stop()
         return self.unsynchronise("source messages were lost")
 
-    def begin_session(self, name: str, first: int) -> list[SyncInstruction]:
-        is_change = self.flow.session != name
+    def begin_session(self, event: SessionBegan) -> list[SyncInstruction]:
+        is_change = self.flow.is_change(event)
         instructions = self.abandon_repair() if is_change else []
         if is_change:
             self._pending.clear()
             instructions += self.unsynchronise("the session changed")
-        self.flow.begin_session(name, first)
+        self.flow.begin_session(event)
         self._set_stop()
         return instructions
 

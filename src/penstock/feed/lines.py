@@ -30,6 +30,7 @@ from penstock.feed.line_events import (
     SourceLost,
     SourceReady,
 )
+from penstock.feed.sessions import session_name
 from penstock.middleware.gaps import Gaps
 from penstock.wire import DatagramBatch
 
@@ -176,7 +177,7 @@ class LineArbiter:
         name, resets = self._restarted
         is_reset = name == segment.session
         self._restarted = (segment.session, resets) if is_reset else ("", 0)
-        self._title = f"{name}#{resets + 1}" if is_reset else segment.session
+        self._title = session_name(name, resets + 1) if is_reset else segment.session
         return [SessionStarted(self._title, first, is_reset)]
 
     def restart(self) -> list[LineInstruction]:

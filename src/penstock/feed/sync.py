@@ -57,6 +57,7 @@ from penstock.feed.messages import (
     TakeOver,
 )
 from penstock.feed.repair import ImageSender
+from penstock.feed.sessions import after_reset
 from penstock.wire.term import Term
 
 CHECKPOINTS_TOLD = 8
@@ -226,11 +227,13 @@ class Synchroniser:
     def _begin_session(self, event: SessionBegan) -> list[SyncInstruction]:
         follower = self._streams[event.stream_id]
         if self.role == "backup":
-            return follower.begin_session(event.name, event.first)
-        if follower.flow.session == event.name:
+            return follower.begin_session(event)
+        if not follower.flow.is_change(event):
             return []
+        if event.name == follower.flow.session:  # the name of an earlier one, of which the others told
+            event = msgspec.structs.replace(event, name=after_reset(event.name))
         self._hold_broken(follower.flow)
-        follower.flow.begin_session(event.name, event.first)
+        follower.flow.begin_session(event)
         self._handover_ns = None
         return self._membership.claim_break("session")
 
