@@ -72,7 +72,7 @@ $(STAMPS)/venv: requirements.lock
 $(STAMPS)/build: $(STAMPS)/venv pyproject.toml setup.py $(COMPILED)
 	@echo "==> building the compiled extensions"
 	@$(BIN)/python setup.py --quiet build_ext --inplace --parallel 2
-	@test -x $(BIN)/penstock -a $(BIN)/penstock -nt pyproject.toml || $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	@test -x $(BIN)/penstock -a $(BIN)/penstock -nt pyproject.toml || PENSTOCK_BUILT=1 $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	@mkdir -p $(@D) && touch $@
 
 $(STAMPS)/peers: $(STAMPS)/build requirements-bench.lock

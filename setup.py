@@ -12,6 +12,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 SOURCE = Path("src")
+IS_BUILT = os.environ.get("PENSTOCK_BUILT") == "1"  # the Makefile has built them: pip need not do it again
 DEBUG = os.environ.get("PENSTOCK_DEBUG") == "1"
 
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize=alignment"]
@@ -58,7 +59,7 @@ def extension(pyx: Path) -> Extension:
 
 setup(
     ext_modules=cythonize(
-        [extension(pyx) for pyx in sorted(SOURCE.rglob("_*.pyx"))],
+        [] if IS_BUILT else [extension(pyx) for pyx in sorted(SOURCE.rglob("_*.pyx"))],
         compiler_directives=DIRECTIVES,
         include_path=[str(SOURCE)],
         build_dir="build/cython-debug" if DEBUG else "build/cython",
