@@ -194,6 +194,7 @@ def test_garbage_on_every_port_changes_nothing(tmp_path: Path) -> None:
     with running_feed(tmp_path, 1) as feed:
         (adapter,) = feed.adapters
         wait_for(lambda: adapter.status().streams[0].next_message_sequence > 1_000, "messages flow")
+        wait_for(lambda: adapter.status().role == "active", "the adapter is active")
         garbage = bytes(range(256)) * 4
         with host_socket("127.0.0.1") as datagrams:
             for line in feed.exchange.lines:
