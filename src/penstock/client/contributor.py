@@ -19,7 +19,7 @@ from penstock.base.errors import (
 )
 from penstock.base.log import logger
 from penstock.client.config import ClientConfig
-from penstock.client.service import Protection, ServiceThread, opened_stream, refusal
+from penstock.client.service import Protection, ServiceThread, opened_stream, places, refusal
 from penstock.middleware.unicast import (
     CONTRIBUTIONS_MAX,
     Contribute,
@@ -146,6 +146,7 @@ class Contributor:
     # In the loop's thread
 
     async def _follow(self, addresses: Sequence[StreamAddress]) -> None:
+        addresses = places(addresses)
         for address in [each for each in self._tasks if each not in addresses]:
             task = self._tasks.pop(address)
             task.cancel()

@@ -72,6 +72,11 @@ class Image(msgspec.Struct, frozen=True):
     positions: list[Position]
 
 
+def places(addresses: Sequence[StreamAddress]) -> list[StreamAddress]:
+    """Where the adapters are, whatever role each has just now: a connection outlives a takeover."""
+    return [msgspec.structs.replace(each, role="backup") for each in addresses]
+
+
 @contextlib.asynccontextmanager
 async def opened_stream(
     address: StreamAddress, protection: Protection, node: str, request: OpenStream

@@ -11,7 +11,7 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PenstockError, RefusedError
 from penstock.base.log import logger
 from penstock.client.config import ClientConfig
-from penstock.client.service import Protection, ServiceThread, opened_stream, refusal
+from penstock.client.service import Protection, ServiceThread, opened_stream, places, refusal
 from penstock.middleware import Receiver, ReceiverConfig, StreamEnded, StreamKey
 from penstock.middleware.driver import Received
 from penstock.middleware.unicast import ModifyStream, OpenStream, Packets, RenewToken, StreamRefused, UnicastMessage
@@ -120,6 +120,7 @@ class UnicastReceiver:
     # In the loop's thread
 
     async def _follow(self, addresses: Sequence[StreamAddress]) -> None:
+        addresses = places(addresses)
         for address in [each for each in self._tasks if each not in addresses]:
             task = self._tasks.pop(address)
             task.cancel()
