@@ -158,10 +158,10 @@ def source_of(exchange: Exchange) -> SourceStreamConfig:
 
 @contextlib.contextmanager
 def running_feed(directory: Path, count: int = 2, rate: int = 5_000, **options: Any) -> Iterator[Feed]:
-    exchange = Exchange(rate=rate)
-    feed = Feed(directory, exchange, count, **options)
     with contextlib.ExitStack() as stack:
+        exchange = Exchange(rate=rate)
         stack.callback(exchange.stop)
+        feed = Feed(directory, exchange, count, **options)
         for adapter in feed.adapters:
             stack.enter_context(adapter)
         exchange.start()
