@@ -1,7 +1,6 @@
 """A feed for tests: an exchange that plays lines A and B from this process, and adapters as real processes."""
 
 import contextlib
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -25,17 +24,10 @@ from penstock.feed.formats.mold import decode_request, encode_packet
 from penstock.feed.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.service_config import ServiceConfig
 from penstock.middleware import ReceiverConfig
-from penstock.net.udp import free_channel, host_socket
+from penstock.net.udp import free_channel, free_ports, host_socket
 
 SESSION = "TEST000001"
 PER_PACKET = 20
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Exchange:
@@ -116,7 +108,7 @@ class Feed:
     def __init__(self, directory: Path, exchange: Exchange, count: int = 2, **options: Any) -> None:
         self.exchange = exchange
         self.channels = [free_channel() for _ in range(count)]
-        ports = [free_port() for _ in range(count)]
+        ports = free_ports(count)
         self.adapters = []
         for index in range(count):
             others = tuple(PeerConfig(index=each, port=ports[each]) for each in range(count) if each != index)

@@ -17,10 +17,9 @@ from admin_kit import credentials, credentials_file, policy_text
 from penstock.base.clock import random_bytes
 from penstock.base.errors import PenstockError
 from penstock.client import Client, Subscription
-from penstock.demo.layout import free_ports
 from penstock.feed.adapter_status import AdapterStatus
 from penstock.middleware import MergeGap
-from penstock.net.udp import Channel, free_channel
+from penstock.net.udp import Channel, free_channel, free_ports
 from penstock.node.plant import Plant
 from penstock.node.running import NodeProcess, RunningPlant
 from penstock.security import PrivateKey

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import pytest
 
 from integration.command_kit import running
-from integration.feed_kit import free_port, running_feed
+from integration.feed_kit import running_feed
 from penstock.base.errors import PenstockError
 from penstock.bench.adapters import AdapterProcess, wait_for
 from penstock.feed.adapter_config import (
@@ -46,7 +46,7 @@ from penstock.middleware.unicast import (
     UnicastMessage,
 )
 from penstock.net.control_driver import ControlConnection, connect_control
-from penstock.net.udp import free_channel, host_socket
+from penstock.net.udp import free_channel, free_ports, host_socket
 from penstock.wire import Extension, Origin, OriginFlag, decode, decode_origin, encode_nack
 
 PATIENCE_SECONDS = 20
@@ -338,7 +338,7 @@ def test_an_adapter_whose_data_thread_fails_ends_and_says_why(tmp_path: Path, mo
 
 
 def test_a_soupbintcp_server_is_a_source_like_any_other(tmp_path: Path) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     soup = SourceStreamConfig(
         id=3, name="soup", framing="soupbintcp", server=AddressConfig(host="127.0.0.1", port=port), user="demo"
     )

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from penstock.admin.server import AdminService
 from penstock.base.clock import SystemClock
 from penstock.base.errors import PenstockError, RevokedError, StandbyError
 from penstock.cli.main import app
+from penstock.net.udp import free_ports
 from penstock.security import PrivateKey, PublicKey, TokenVerifier
 from penstock.security.brokering import AdapterHeartbeat, GenerationChanged
 from penstock.security.client import AdminClient
@@ -44,13 +44,6 @@ def serving(path: Path) -> Iterator[tuple[Running, str]]:
     with running("--log-style", "json", "admin", "serve", "--config", str(path)) as process:
         process.wait_for_output("Ctrl-C stops it")
         yield process, process.out.split(" on ")[1].split(",")[0]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.mark.spec("ADM-8", "ADM-5")
@@ -91,7 +84,7 @@ class Pair:
     """The configurations of a primary and its standby, both with fixed ports."""
 
     def __init__(self, directory: Path, *, primary_lost_s: float) -> None:
-        ports = free_port(), free_port()
+        ports = free_ports(2)
         key = directory / "signing.pem"
         PrivateKey(bytes(32)).write(key)
         credentials_file(directory, "pair")

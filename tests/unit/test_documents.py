@@ -1,13 +1,13 @@
 """Documents are run, not believed."""
 
 import re
-import socket
 from pathlib import Path
 
 import pytest
 
 from penstock.base.counters import Cause
 from penstock.model.message import RESERVED_NAMES
+from penstock.net.udp import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -21,17 +21,11 @@ def test_python_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.Mon
     for name, block in re.findall(r"```toml\n# (\S+\.toml)\n(.*?)```", path.read_text(), flags=re.DOTALL):
         (tmp_path / name).write_text(block)
     namespace: dict[str, object] = {}
-    ports = {port: str(free_port()) for port in re.findall(r"port=(\d+)", path.read_text())}
+    written = sorted(set(re.findall(r"port=(\d+)", path.read_text())))
+    ports = dict(zip(written, map(str, free_ports(len(written))), strict=True))
     for block in re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.DOTALL):
         block = re.sub(r"(?<=port=)\d+", lambda found: ports[found[0]], block)
         exec(compile(block, path.name, "exec"), namespace)
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

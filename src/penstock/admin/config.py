@@ -7,7 +7,8 @@ import msgspec
 
 from penstock.base.config import Config, load_toml
 from penstock.base.errors import ConfigurationError
-from penstock.security.http import is_loopback, parse_addresses
+from penstock.net.stream import is_loopback
+from penstock.security.http import parse_addresses
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]

@@ -1,7 +1,6 @@
 """kill -9 of the active of two adapters, again and again, and what a subscriber that merges both saw of it."""
 
 import contextlib
-import socket
 import statistics
 import subprocess
 import tempfile
@@ -30,7 +29,7 @@ from penstock.feed.adapter_config import (
 from penstock.feed.config import SynchroniserConfig
 from penstock.feed.service_config import ServiceConfig
 from penstock.middleware import PublisherConfig, ReceiverConfig
-from penstock.net.udp import Channel, free_channel
+from penstock.net.udp import Channel, free_channel, free_ports
 
 KILLS = 20
 RATE = 50_000
@@ -112,7 +111,7 @@ def _gap_ratio(measured: Run, conditions: str) -> Result:
 
 def _measure(directory: Path) -> Run:
     lines, channels = (free_channel(), free_channel()), [free_channel(), free_channel()]
-    requests = free_port(socket.SOCK_DGRAM)
+    (requests,) = free_ports(1)
     measured = Run()
     with contextlib.ExitStack() as stack:
         pair = [stack.enter_context(each) for each in adapter_pair(directory, lines, requests, channels)]
@@ -159,7 +158,7 @@ def adapter_pair(
         lines=tuple(LineAddress(group=each.group, port=each.port, interface=each.interface) for each in lines),
         request=AddressConfig(host="127.0.0.1", port=requests),
     )
-    ports = [free_port(socket.SOCK_STREAM) for _ in channels]
+    ports = free_ports(len(channels))
     return [
         AdapterProcess(
             AdapterConfig(
@@ -213,10 +212,3 @@ def _subscribe(channels: list[Channel], pipe: Connection) -> None:
             number = None
     pipe.send(subscriber.book)
     subscriber.close()
-
-
-def free_port(kind: socket.SocketKind) -> int:
-    with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

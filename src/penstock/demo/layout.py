@@ -1,6 +1,5 @@
 """Writes the documents of the demo's plant into a directory: what an operator would write by hand."""
 
-import socket
 from pathlib import Path
 
 import msgspec
@@ -8,7 +7,7 @@ import msgspec
 from penstock.base.clock import random_bytes
 from penstock.demo.reports import DemoOptions
 from penstock.net.secret import write_private
-from penstock.net.udp import Channel, free_channel
+from penstock.net.udp import Channel, free_channel, free_ports
 from penstock.security.proof import SALT_SIZE, SecretVerifier
 
 FEED = "nasdaq"
@@ -59,27 +58,6 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
         )
     )
     return Layout(plant, f"penstock://127.0.0.1:{admin_port}", [directory / f"{name}.toml" for name in subscribers])
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody uses for TCP or UDP right now."""
-    sockets: list[socket.socket] = []
-    try:
-        while len(sockets) < 2 * count:
-            tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-            udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            tcp.bind(("127.0.0.1", 0))
-            try:
-                udp.bind(tcp.getsockname())
-            except OSError:
-                tcp.close()
-                udp.close()
-                continue
-            sockets += [tcp, udp]
-        return [each.getsockname()[1] for each in sockets[::2]]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def _make_client(directory: Path, name: str, role: str) -> str:

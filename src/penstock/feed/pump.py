@@ -9,12 +9,15 @@ from penstock.feed.published import Unpacker
 from penstock.feed.service_driver import SubscriberServer
 
 TAKES_PER_TURN = 4
+IDLE_SECONDS = 0.01
+"""How often it is looked whether somebody is served."""
 
 log = logger("feed.service")
 
 
 class ServicePump:
-    """From start() to stop(). While nobody is served live, what is published is left out and costs next to nothing."""
+    """From start() to stop(). While nobody is served live, what is published is left out, and the data thread is not
+    asked to say that there is something: it would be woken by it at every message."""
 
     def __init__(self, tap: Tap, server: SubscriberServer, counters: Counters) -> None:
         self._tap = tap
@@ -42,7 +45,9 @@ class ServicePump:
         """A bounded piece of work, so that others in this loop get their turn."""
         self._turn = None
         if not self._server.service.has_live:
-            self._tap.skip_to_newest()
+            self._tap.skip_to_newest()  # who comes before the next look gets everything from here on
+            self._turn = self._loop.call_later(IDLE_SECONDS, self._take_turn)
+            return
         for _ in range(TAKES_PER_TURN):
             if not self._take():
                 break

@@ -105,10 +105,29 @@ def host_socket(interface: str, *, multicast_hops: int = 1, port: int = 0) -> so
 
 def free_channel() -> Channel:
     """A channel on this machine that nobody else is likely to use: a group at random, a port that is free."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    (port,) = free_ports(1)
     return Channel(group=f"239.255.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}", port=port)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody uses for TCP or UDP right now."""
+    sockets: list[socket.socket] = []
+    try:
+        while len(sockets) < 2 * count:
+            tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            tcp.bind(("127.0.0.1", 0))
+            try:
+                udp.bind(tcp.getsockname())
+            except OSError:
+                tcp.close()
+                udp.close()
+                continue
+            sockets += [tcp, udp]
+        return [each.getsockname()[1] for each in sockets[::2]]
+    finally:
+        for each in sockets:
+            each.close()
 
 
 def address_key(address: Address) -> int:
@@ -154,6 +173,7 @@ __all__ = [
     "Outlet",
     "address_key",
     "free_channel",
+    "free_ports",
     "group_socket",
     "host_socket",
 ]

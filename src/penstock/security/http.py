@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import ipaddress
 import socket
 import ssl
 import threading
@@ -21,6 +20,7 @@ from penstock.base.errors import (
     RemoteProtocolError,
     UnreachableError,
 )
+from penstock.net.stream import is_loopback
 from penstock.security.brokering import ErrorDocument
 
 DEFAULT_PORT = 7_400
@@ -56,15 +56,6 @@ def parse_addresses(url: str) -> list[AdminAddress]:
     if not separator or scheme not in (PLAIN, TLS):
         raise ConfigurationError(f"{url!r} is no address", hint=f"write {PLAIN}://host:port or {TLS}://host:port")
     return [_address(word, scheme == TLS, url) for word in rest.rstrip("/").split(",")]
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _address(word: str, is_tls: bool, url: str) -> AdminAddress:

@@ -6,56 +6,81 @@ from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.sim.disk import DiskFaults
 from penstock.sim.network import LinkFaults
 from penstock.sim.node import Node
+from penstock.sim.world import World
 
 if TYPE_CHECKING:
     from penstock.sim.plant import MiddlewarePlant
 
+OUTAGE_NS_MAX = 8 * NS_PER_SECOND
 
-class FaultSchedule:
-    """Strikes at random intervals until it is stopped; then everything is put right again."""
 
-    def __init__(self, plant: "MiddlewarePlant") -> None:
-        self._plant = plant
-        self._world = plant.world
-        self._randomness = plant.world.randomness.fork("faults")
+class Schedule:
+    """Strikes at random intervals, `interval_ms` on average, until it is stopped; 0 is never."""
+
+    def __init__(self, world: World, interval_ms: int) -> None:
+        self._world = world
+        self._randomness = world.randomness.fork("faults")
+        self._interval_ms = interval_ms
         self._is_running = False
         self.crashes = 0
 
+    def strike(self) -> None:
+        """Hurt the plant in some way."""
+        raise NotImplementedError
+
     def start(self) -> None:
-        self._is_running = self._plant.options.fault_interval_ms > 0
+        self._is_running = self._interval_ms > 0
         if self._is_running:
             self._wait()
 
     def stop(self) -> None:
-        """Heal the network and start every node that is down."""
+        """Strike no more; a subclass puts right what it has done."""
         self._is_running = False
+
+    def crash(self, node: Node, outage_ns_max: int) -> None:
+        """Let a node die, and start again after a while."""
+        if node.is_up:
+            node.crash()
+            self.crashes += 1
+            self._world.after(self._randomness.below(outage_ns_max), lambda: self.restart(node))
+
+    def restart(self, node: Node) -> None:
+        if not node.is_up:
+            node.start()
+
+    def _wait(self) -> None:
+        self._world.after(self._randomness.below(2 * self._interval_ms * NS_PER_MS), self._strike)
+
+    def _strike(self) -> None:
+        if self._is_running:
+            self.strike()
+            self._wait()
+
+    def _log(self, what: str) -> None:
+        self._world.log.write(self._world.now_ns(), "faults", what)
+
+
+class FaultSchedule(Schedule):
+    """Of the middleware's plant."""
+
+    def __init__(self, plant: "MiddlewarePlant") -> None:
+        super().__init__(plant.world, plant.options.fault_interval_ms)
+        self._plant = plant
+
+    def stop(self) -> None:
+        """Heal the network and start every node that is down."""
+        super().stop()
         self._plant.network.heal()
         for publisher in self._plant.publishers:
             publisher.disk.faults = DiskFaults()
         for node in self._plant.nodes:
-            if not node.is_up:
-                node.start()
+            self.restart(node)
 
-    def _wait(self) -> None:
-        mean_ns = self._plant.options.fault_interval_ms * NS_PER_MS
-        self._world.after(self._randomness.below(2 * mean_ns), self._strike)
-
-    def _strike(self) -> None:
-        if not self._is_running:
-            return
+    def strike(self) -> None:
         self._randomness.choose([self._crash, self._stall, self._cut, self._storm, self._fill_disk])()
-        self._wait()
 
     def _crash(self) -> None:
-        node = self._randomness.choose(self._plant.nodes)
-        if node.is_up:
-            node.crash()
-            self.crashes += 1
-            self._world.after(self._randomness.below(8 * NS_PER_SECOND), lambda: self._restart(node))
-
-    def _restart(self, node: Node) -> None:
-        if not node.is_up:
-            node.start()
+        self.crash(self._randomness.choose(self._plant.nodes), OUTAGE_NS_MAX)
 
     def _stall(self) -> None:
         self._randomness.choose(self._plant.nodes).stall(self._randomness.below(NS_PER_SECOND))
@@ -96,6 +121,3 @@ class FaultSchedule:
             faults.size_max = DiskFaults().size_max
 
         self._world.after(self._randomness.below(8 * NS_PER_SECOND), make_room)
-
-    def _log(self, what: str) -> None:
-        self._world.log.write(self._world.now_ns(), "faults", what)

@@ -9,8 +9,8 @@ from penstock.base.clock import NS_PER_MS
 from penstock.feed.events import HealthMeasured, Promote, ReturnToService
 from penstock.feed.health import Health
 from penstock.sim.disk import DiskFaults
+from penstock.sim.faults import Schedule
 from penstock.sim.network import LinkFaults
-from penstock.sim.node import Node
 
 if TYPE_CHECKING:
     from penstock.sim.feed import FeedPlant
@@ -18,23 +18,15 @@ if TYPE_CHECKING:
 OUTAGE_NS_MAX = 600 * NS_PER_MS
 
 
-class FeedFaultSchedule:
-    """Strikes at random intervals until it is stopped; then everything is put right again."""
+class FeedFaultSchedule(Schedule):
+    """Of a feed's plant."""
 
     def __init__(self, plant: "FeedPlant") -> None:
+        super().__init__(plant.world, plant.options.fault_interval_ms)
         self._plant = plant
-        self._world = plant.world
-        self._randomness = plant.world.randomness.fork("faults")
-        self._is_running = False
-        self.crashes = 0
-
-    def start(self) -> None:
-        self._is_running = self._plant.options.fault_interval_ms > 0
-        if self._is_running:
-            self._wait()
 
     def stop(self) -> None:
-        self._is_running = False
+        super().stop()
         plant = self._plant
         plant.network.heal()
         plant.peers.heal()
@@ -43,15 +35,9 @@ class FeedFaultSchedule:
         for adapter in plant.adapters:
             adapter.disk.faults = DiskFaults()
         for node in (*plant.adapters, *plant.subscribers):
-            self._restart(node)
+            self.restart(node)
 
-    def _wait(self) -> None:
-        mean_ns = self._plant.options.fault_interval_ms * NS_PER_MS
-        self._world.after(self._randomness.below(2 * mean_ns), self._strike)
-
-    def _strike(self) -> None:
-        if not self._is_running:
-            return
+    def strike(self) -> None:
         if self._plant.options.is_mild:
             self._kill_active()
         else:
@@ -64,7 +50,6 @@ class FeedFaultSchedule:
         if self._plant.options.sessions and self._randomness.chance(0.1) and self._may_change_session():
             self._log("a new session")
             self._plant.exchange.begin_session()
-        self._wait()
 
     def _may_change_session(self) -> bool:
         """In a mild plant nobody dies while the day changes."""
@@ -79,24 +64,14 @@ class FeedFaultSchedule:
         for adapter in plant.adapters:
             process = adapter.process()
             if process is not None and process.feed.synchroniser.role == "active":
-                self._crash_node(adapter)
+                self.crash(adapter, OUTAGE_NS_MAX)
                 return
 
     def _crash(self) -> None:
-        self._crash_node(self._randomness.choose(self._plant.adapters))
+        self.crash(self._randomness.choose(self._plant.adapters), OUTAGE_NS_MAX)
 
     def _crash_subscriber(self) -> None:
-        self._crash_node(self._randomness.choose(self._plant.subscribers))
-
-    def _crash_node(self, node: Node) -> None:
-        if node.is_up:
-            node.crash()
-            self.crashes += 1
-            self._world.after(self._randomness.below(OUTAGE_NS_MAX), lambda: self._restart(node))
-
-    def _restart(self, node: Node) -> None:
-        if not node.is_up:
-            node.start()
+        self.crash(self._randomness.choose(self._plant.subscribers), OUTAGE_NS_MAX)
 
     def _stall(self) -> None:
         self._randomness.choose(self._plant.adapters).stall(self._randomness.below(OUTAGE_NS_MAX // 2))
@@ -187,6 +162,3 @@ class FeedFaultSchedule:
 
     def _after_a_while(self, action: Callable[[], None]) -> None:
         self._world.after(self._randomness.below(OUTAGE_NS_MAX), action)
-
-    def _log(self, what: str) -> None:
-        self._world.log.write(self._world.now_ns(), "faults", what)

@@ -47,19 +47,17 @@ from penstock.middleware import (
 from penstock.middleware.batch import Packable
 from penstock.middleware.epoch import encode_epoch, next_epoch, slot_offset
 from penstock.middleware.events import MergerInstruction, PublisherInstruction
-from penstock.sim.checkers import Viewer
 from penstock.sim.disk import Disk
 from penstock.sim.exchange import LINES
+from penstock.sim.listening import ListeningNode
 from penstock.sim.node import Node
 from penstock.sim.packables import messages_of, origin_in
-from penstock.wire import DatagramBatch, Extension, decode_origin
+from penstock.wire import Extension, decode_origin
 
 if TYPE_CHECKING:
     from penstock.sim.feed import FeedPlant
 
 TERM_FILE = "term"
-BATCH_CAPACITY = 16
-WAKE_NS_MAX = 300_000
 RETRY_NS = 20 * NS_PER_MS
 
 
@@ -273,51 +271,18 @@ class SubscriberProcess:
         return min((each for each in deadlines if each is not None), default=None)
 
 
-class SubscriberNode(Node):
+class SubscriberNode(ListeningNode):
     """Listens to all adapters and tells the checkers what an application is told."""
 
     def __init__(self, plant: "FeedPlant", number: int) -> None:
-        super().__init__(plant.world, f"sub-{number}", "subscriber")
+        super().__init__(plant.world, f"sub-{number}", "subscriber", plant.network, plant.groups)
         self.plant = plant
-        self._randomness = plant.world.randomness.fork(self.name)
-        self._batch = DatagramBatch(BATCH_CAPACITY)
-        self._waiting: deque[tuple[bytes, Address]] = deque()
-
-    def address(self) -> Address:
-        return (self.name, 2_000 + self.incarnation)
-
-    def viewer(self) -> Viewer:
-        return Viewer(self.name, self.incarnation)
 
     def on_start(self) -> None:
         randomness = self.world.randomness.fork(f"{self.name}/{self.incarnation}")
         receiver = Receiver(self.plant.options.receiver, randomness, self.counters)
         self.run(SubscriberProcess(receiver, Merger(self.plant.options.merger, self.counters)))
-        self.plant.network.attach(self.address(), self._arrive)
-        for group in self.plant.groups:
-            self.plant.network.join(self.address(), group)
-
-    def on_crash(self) -> None:
-        self.plant.network.detach(self.address())
-        self._waiting.clear()
-
-    def _arrive(self, data: bytes, source: Address) -> None:
-        self._waiting.append((data, source))
-        if len(self._waiting) == 1:
-            incarnation = self.incarnation
-            self.world.after(self._randomness.below(WAKE_NS_MAX), lambda: self._wake(incarnation))
-
-    def _wake(self, incarnation: int) -> None:
-        if self.incarnation != incarnation or not self.is_up:
-            return
-        if self.world.now_ns() < self.stalled_until_ns:
-            self.world.at(self.stalled_until_ns, lambda: self._wake(incarnation))
-            return
-        while self._waiting:
-            self._batch.clear()
-            while self._waiting and len(self._batch) < self._batch.capacity:
-                self._batch.append(*self._waiting.popleft())
-            self.handle(DatagramsReceived(self._batch))
+        self.listen()
 
     def carry_out(self, instruction: MergerInstruction) -> None:
         match instruction:

@@ -1,6 +1,5 @@
 """The nodes of the middleware's plant: a publisher with a workload and a disk, and a receiver."""
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,7 +12,6 @@ from penstock.middleware import (
     Close,
     Closed,
     DatagramReceived,
-    DatagramsReceived,
     Deliver,
     DeliverBatch,
     Multicast,
@@ -32,11 +30,11 @@ from penstock.middleware import (
 from penstock.middleware.epoch import encode_epoch, next_epoch, slot_offset
 from penstock.middleware.events import PublisherEvent, PublisherInstruction, ReceiverInstruction
 from penstock.middleware.stream import IncomingStream
-from penstock.sim.checkers import Viewer
 from penstock.sim.disk import Disk
+from penstock.sim.listening import ListeningNode
 from penstock.sim.log import describe
 from penstock.sim.node import Node
-from penstock.wire import DatagramBatch, PacketStore, decode
+from penstock.wire import PacketStore, decode
 
 if TYPE_CHECKING:
     from penstock.sim.plant import MiddlewarePlant
@@ -48,8 +46,6 @@ MODELS = 7
 BATCHES = 0.3
 """The share of bursts that are published as a batch."""
 BATCH_RECORD_SIZE_MAX = 128
-BATCH_CAPACITY = 16
-WAKE_DELAY_NS = 300_000
 """Longest time from a datagram's arrival until the receiver's process runs."""
 
 
@@ -233,54 +229,17 @@ def _one_by_one(batch: Packable) -> list[OutgoingMessage]:
     return messages
 
 
-class ReceiverNode(Node):
-    """Listens to all groups and tells the checkers all it is told.
-
-    As on a real machine, datagrams wait in the socket until the process wakes, and are then taken many at a time.
-    """
+class ReceiverNode(ListeningNode):
+    """Listens to all groups and tells the checkers all it is told."""
 
     def __init__(self, plant: "MiddlewarePlant", number: int) -> None:
-        super().__init__(plant.world, f"recv-{number}", "receiver")
+        super().__init__(plant.world, f"recv-{number}", "receiver", plant.network, plant.groups)
         self.plant = plant
-        self._randomness = plant.world.randomness.fork(self.name)
-        self._batch = DatagramBatch(BATCH_CAPACITY)
-        self._waiting: deque[tuple[bytes, Address]] = deque()
-
-    def address(self) -> Address:
-        return (self.name, 2_000 + self.incarnation)
-
-    def viewer(self) -> Viewer:
-        return Viewer(self.name, self.incarnation)
 
     def on_start(self) -> None:
         randomness = self.world.randomness.fork(f"{self.name}/{self.incarnation}")
         self.run(Receiver(self.plant.options.receiver, randomness, self.counters))
-        network = self.plant.network
-        network.attach(self.address(), self._arrive)
-        for group in self.plant.groups:
-            network.join(self.address(), group)
-
-    def on_crash(self) -> None:
-        self.plant.network.detach(self.address())
-        self._waiting.clear()
-
-    def _arrive(self, data: bytes, source: Address) -> None:
-        self._waiting.append((data, source))
-        if len(self._waiting) == 1:
-            incarnation = self.incarnation
-            self.world.after(self._randomness.below(WAKE_DELAY_NS), lambda: self._wake(incarnation))
-
-    def _wake(self, incarnation: int) -> None:
-        if self.incarnation != incarnation or not self.is_up:
-            return
-        if self.world.now_ns() < self.stalled_until_ns:
-            self.world.at(self.stalled_until_ns, lambda: self._wake(incarnation))
-            return
-        while self._waiting:
-            self._batch.clear()
-            while self._waiting and len(self._batch) < self._batch.capacity:
-                self._batch.append(*self._waiting.popleft())
-            self.handle(DatagramsReceived(self._batch))
+        self.listen()
 
     def streams(self) -> list[IncomingStream]:
         assert self.core is None or isinstance(self.core, Receiver)
