@@ -43,7 +43,9 @@ def small_files(archive: Archive, *, target_size: int = TARGET_SIZE, tables: Ite
     derived = min(archive.catalogue.derived.values(), default=archive.catalogue.number)
     groups = []
     for table in tables or sorted(archive.catalogue.files):
-        files = [file for file in archive.files(table) if file.commit_last <= derived or table_is_derived(archive, table)]
+        files = [
+            file for file in archive.files(table) if file.commit_last <= derived or table_is_derived(archive, table)
+        ]
         for _, found in groupby(sorted(files, key=_order), key=lambda file: file.directory):
             groups += [Group(run) for run in _runs(found, target_size) if len(run) > 1]
     return groups
@@ -79,7 +81,9 @@ def compact(archive: Archive, groups: list[Group], merge: Merge | None = None) -
         archive.abandon(staging)
         raise
     reached("merged")
-    return archive.commit(staging, "compact", files=files, removed=[file.path for group in groups for file in group.files])
+    return archive.commit(
+        staging, "compact", files=files, removed=[file.path for group in groups for file in group.files]
+    )
 
 
 def merge_here(staging: Staging, groups: list[Group]) -> Iterator[FileEntry]:

@@ -1,4 +1,4 @@
-"""How the archive's Parquet files are written: what Spark, pandas, DuckDB and Polars read without being told anything."""
+"""How the archive's Parquet files are written: such that Spark, pandas, DuckDB and Polars read them untold."""
 
 from pathlib import Path
 
