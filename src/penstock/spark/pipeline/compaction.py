@@ -1,7 +1,7 @@
 """Small files put together, and old ones removed: commits like others, which plain readers see whole or not at all.
 
     for group in small_files(archive): ...             # what is worth putting together
-    compact(archive, groups, spark)
+    compact(archive, groups)
     retain(archive, before="2024-01-01")
 
 Rows keep their order. A query that is running over the files of a partition when it is exchanged may find them gone; it
@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -23,13 +23,8 @@ from penstock.spark.pipeline.archive import Archive, Staging
 from penstock.spark.pipeline.commits import Commit, FileEntry, cannot, reached, sync_file
 from penstock.spark.pipeline.parquet import ROW_GROUP_ROWS, open_parquet
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 TARGET_SIZE = 256 << 20
 """Bytes of a file that is big enough."""
-
-Merge = Callable[[Staging, list["Group"]], Iterable[FileEntry]]
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -70,13 +65,16 @@ def _runs(files: Iterable[FileEntry], target_size: int) -> Iterator[list[FileEnt
     yield run
 
 
-def compact(archive: Archive, groups: list[Group], merge: Merge | None = None) -> Commit | None:
-    """Put them together; None when there was nothing to do. `merge` does it elsewhere, see merge_in_spark()."""
+def compact(archive: Archive, groups: list[Group]) -> Commit | None:
+    """Put them together, one group after the other; None when there was nothing to do."""
     if not groups:
         return None
     staging = archive.begin()
     try:
-        files = list((merge or merge_here)(staging, groups))
+        files = [merge_group(staging, group) for group in groups]
+    except OSError as error:
+        archive.abandon(staging)
+        raise cannot("compact", archive.path, error) from None
     except BaseException:
         archive.abandon(staging)
         raise
@@ -84,15 +82,6 @@ def compact(archive: Archive, groups: list[Group], merge: Merge | None = None) -
     return archive.commit(
         staging, "compact", files=files, removed=[file.path for group in groups for file in group.files]
     )
-
-
-def merge_here(staging: Staging, groups: list[Group]) -> Iterator[FileEntry]:
-    """One group after the other, in this process."""
-    for group in groups:
-        try:
-            yield merge_group(staging, group)
-        except OSError as error:
-            raise cannot("compact", staging.path, error) from None
 
 
 def merge_group(staging: Staging, group: Group) -> FileEntry:
@@ -146,33 +135,6 @@ def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.table(columns, schema=schema)
-
-
-def merge_in_spark(spark: SparkSession) -> Merge:
-    """Groups are put together by all cores."""
-
-    def merge(staging: Staging, groups: list[Group]) -> list[FileEntry]:
-        task = msgspec.json.encode(staging)
-        rows = spark.createDataFrame([(msgspec.json.encode(group).decode(),) for group in groups], "work STRING")
-        tasks = rows.repartition(len(groups))
-        done = tasks.mapInArrow(_Merger(task), "file STRING").collect()
-        return [msgspec.json.decode(row.file, type=FileEntry) for row in done]
-
-    return merge
-
-
-class _Merger:
-    """What a worker does."""
-
-    def __init__(self, staging: bytes) -> None:
-        self._staging = staging
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        staging = msgspec.json.decode(self._staging, type=Staging)
-        for batch in batches:
-            for text in batch.column(0).to_pylist():
-                entry = merge_group(staging, msgspec.json.decode(text, type=Group))
-                yield pa.RecordBatch.from_pydict({"file": [msgspec.json.encode(entry).decode()]})
 
 
 def retain(archive: Archive, *, before: str, tables: Iterable[str] = ()) -> Commit | None:
