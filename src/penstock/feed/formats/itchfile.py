@@ -6,7 +6,7 @@ from penstock.convert import SourceBatch
 from penstock.feed.formats._framing import Blocks
 from penstock.feed.formats.stream import ByteStream, Damage, Damages, excerpt
 
-READ_SIZE = 1024 * 1024
+READ_SIZE = 64 * 1024
 
 
 class ItchFile:
