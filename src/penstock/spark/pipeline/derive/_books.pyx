@@ -10,12 +10,12 @@ import numpy
 from penstock.convert._book cimport DEPTH_NONE, book_level
 from penstock.convert._instruments cimport instrument_for_locate
 from penstock.convert._orders cimport (
-    OrderChange, books_prefetch, order_add, order_delete, order_find, order_replace, order_take, orders_prefetch,
+    OrderChange, order_add, order_delete, order_find, order_replace, order_take, slot_of,
 )
 from penstock.convert._state cimport StateKernel, state_clear_book, state_clear_books
 from penstock.convert._units cimport (
-    LIMIT_INSTRUMENTS, LIMIT_ORDERS, LevelRow, OrderRow, PRICE_NONE, SHARDS, SIDE_ASK, SIDE_BID, STATE_INVALID, STATE_OK,
-    STATE_REFUSED, STATE_SHORT, Shard, State,
+    LIMIT_INSTRUMENTS, LIMIT_ORDERS, Ladder, LevelRow, OrderRow, PRICE_NONE, SHARDS, SIDE_ASK, SIDE_BID, STATE_INVALID,
+    STATE_OK, STATE_REFUSED, STATE_SHORT, Shard, State, prefetch, shard_of,
 )
 
 from penstock.base.errors import LimitError, LocalProtocolError
@@ -87,6 +87,7 @@ cdef struct Rows: # what becomes of the events: rows for the best, and rows for 
     uint8_t *best_is_there[2]
     uint32_t best_count
     uint32_t *depth_event
+    int32_t *depth_level
     Levels depth[2]
     int32_t *depth_ends[2]
     uint32_t depth_count
@@ -151,7 +152,9 @@ cdef void put_best(const State *state, uint32_t instrument, uint32_t number, Row
     rows.best_count += 1
 
 
-cdef void put_depth(const State *state, uint32_t instrument, uint32_t number, Rows *rows) noexcept nogil:
+cdef void put_depth(
+    const State *state, uint32_t instrument, uint32_t number, uint32_t changed, Rows *rows
+) noexcept nogil:
     cdef const LevelRow *level
     cdef uint32_t depth
     cdef uint8_t side
@@ -163,22 +166,27 @@ cdef void put_depth(const State *state, uint32_t instrument, uint32_t number, Ro
             put_level(&rows.depth[side], level)
         rows.depth_ends[side][rows.depth_count + 1] = <int32_t>rows.depth[side].count
     rows.depth_event[rows.depth_count] = number
+    rows.depth_level[rows.depth_count] = <int32_t>changed
     rows.depth_count += 1
 
 
 # Many
 
 
-cdef void look_ahead(const State *state, const Event *events, uint32_t count) noexcept nogil:
-    cdef uint64_t references[AHEAD]
-    cdef uint32_t instruments[AHEAD]
-    cdef uint32_t index
-    count = min(count, <uint32_t>AHEAD)
-    for index in range(count):
-        references[index] = events[index].order_id
-        instruments[index] = events[index].instrument
-    orders_prefetch(state, references, count)
-    books_prefetch(state, instruments, count)
+cdef inline void look_ahead(const State *state, const Event *events, uint32_t left) noexcept nogil:
+    """Orders and instruments are fetched for an event to come, ladders for a nearer one whose instrument is there."""
+    cdef const Shard *shard
+    cdef const Ladder *ladder
+    cdef uint8_t side
+    if left > AHEAD:
+        shard = &state.shards[shard_of(events[AHEAD].order_id)]
+        if shard.slots is not NULL:
+            prefetch(&shard.slots[slot_of(state, shard, events[AHEAD].order_id)])
+        prefetch(&state.instruments[events[AHEAD].instrument])
+        for side in range(2):
+            ladder = &state.instruments[events[AHEAD // 2].instrument].sides[side]
+            if ladder.count:
+                prefetch(&ladder.levels[ladder.count - 1])
 
 
 cdef void apply_events(
@@ -189,8 +197,7 @@ cdef void apply_events(
     cdef uint32_t index, depth
     cdef uint32_t *changed
     for index in range(count):
-        if index % AHEAD == 0:
-            look_ahead(state, events + index, count - index)
+        look_ahead(state, events + index, count - index)
         event = &events[index]
         if event.session != session[0]:
             state_clear_books(state) # a new session of the source: nobody's orders are left
@@ -208,7 +215,7 @@ cdef void apply_events(
             if changed[0] == 0:
                 put_best(state, event.instrument, index, rows)
             if changed[0] < rows.levels_max:
-                put_depth(state, event.instrument, index, rows)
+                put_depth(state, event.instrument, index, changed[0], rows)
             changed[0] = DEPTH_NONE
 
 
@@ -310,7 +317,7 @@ cdef dict depth_arrays(uint64_t count, uint32_t levels_max):
     sides = {
         side: {**side_arrays(count * levels_max), "ends": numpy.zeros(count + 1, numpy.int32)} for side in SIDES
     }
-    return {"event": numpy.empty(count, numpy.uint32), **sides}
+    return {"event": numpy.empty(count, numpy.uint32), "level": numpy.empty(count, numpy.int32), **sides}
 
 
 cdef void side_into(dict arrays, Levels *levels) except *:
@@ -336,8 +343,10 @@ cdef void best_into(dict arrays, Rows *rows) except *:
 
 cdef void depth_into(dict arrays, Rows *rows) except *:
     cdef uint32_t[::1] event = arrays["event"]
+    cdef int32_t[::1] level = arrays["level"]
     cdef int32_t[::1] ends
     rows.depth_event = &event[0]
+    rows.depth_level = &level[0]
     rows.depth_count = 0
     for side, name in enumerate(SIDES):
         side_into(arrays[name], &rows.depth[side])
@@ -347,7 +356,7 @@ cdef void depth_into(dict arrays, Rows *rows) except *:
 
 cdef dict cut(dict arrays, uint64_t rows, uint64_t bids, uint64_t asks):
     """Without the room that was not used."""
-    made = {"event": arrays["event"][:rows]}
+    made = {name: array[:rows] for name, array in arrays.items() if name not in SIDES}
     for name, count in zip(SIDES, (bids, asks), strict=True):
         made[name] = {
             what: array[: rows + 1 if what == "ends" else count] for what, array in arrays[name].items()
