@@ -82,13 +82,13 @@ def test_arrow_is_imported_only_when_it_is_asked_for() -> None:
     assert outcome.stdout == "False\n"
 
 
-def test_the_spark_schema_keeps_every_digit() -> None:
+def test_the_spark_schema_has_types_that_fit_64_bits() -> None:
     schema = shipped("trade").spark_schema()
-    assert "`price` DECIMAL(19,8) NOT NULL COMMENT 'Price of the execution'" in schema
+    assert "`price` DECIMAL(18,8) COMMENT 'Price of the execution'" in schema
     assert "`event_time` BIGINT NOT NULL" in schema
     assert "nanoseconds since 1970-01-01 UTC" in schema
     assert "`receive_time` BIGINT COMMENT" in schema
-    assert "`trade_id` DECIMAL(20,0)" in schema
+    assert "`trade_id` BIGINT NOT NULL" in schema
     assert "`conditions` INT NOT NULL" in schema
     assert "The venue\\'s number of the trade" in schema
 

@@ -2,11 +2,13 @@
 
     Capture       from a MulticastReceiver into a JournalWriter
     replay        a journal's records as the receiver's Delivers and LossReceipts
+    PacketRows    a journal's records as MessageRows: arrays over the bytes, for work on many messages at once
 
 docs/protocol/capture.md says what a record holds.
 """
 
 from penstock.capture.driver import Capture
 from penstock.capture.replay import replay
+from penstock.capture.rows import MessageRows, PacketRows, rows_of_converted
 
-__all__ = ["Capture", "replay"]
+__all__ = ["Capture", "MessageRows", "PacketRows", "replay", "rows_of_converted"]

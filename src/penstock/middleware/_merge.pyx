@@ -11,15 +11,10 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 import numpy
 
 from penstock.wire._codec cimport (
-    EXTENSION_HEADER_SIZE,
-    EXTENSION_ORIGIN,
-    EXTENSION_SIZE_AT,
-    EXTENSION_TYPE_AT,
     MessageView,
     ORIGIN_FLAGS_AT,
     ORIGIN_INDEX_AT,
     ORIGIN_MESSAGE_SEQUENCE_AT,
-    ORIGIN_SIZE,
     ORIGIN_SOURCE_SEQUENCE_AT,
     ORIGIN_STREAM_ID_AT,
     ORIGIN_SYNCHRONISED,
@@ -28,9 +23,9 @@ from penstock.wire._codec cimport (
     load_u16,
     load_u32,
     load_u64,
-    padded,
 )
 from penstock.wire._messages cimport MessageBatch
+from penstock.wire._origin cimport find_origin
 
 from penstock.wire.term import LINEAGE_SHIFT, SESSION_TAG_SHIFT
 
@@ -223,17 +218,3 @@ cdef inline int judge(BranchCursor branch, SourceCursor source, const uint8_t *o
 cdef inline bint is_kin(uint32_t term, uint32_t other) noexcept nogil:
     """Whether two terms have the same lineage, and so the same numbers (penstock/wire/term.py)."""
     return term >> lineage_shift == other >> lineage_shift
-
-
-cdef inline bint find_origin(const uint8_t *extensions, uint32_t size, const uint8_t **origin) noexcept nogil:
-    """The ORIGIN among extensions that were found whole, of several the last; False if it is none that can be read."""
-    cdef uint32_t at = 0
-    cdef uint32_t body_size
-    while at < size:
-        body_size = load_u16(extensions + at + EXTENSION_SIZE_AT)
-        if load_u16(extensions + at + EXTENSION_TYPE_AT) == EXTENSION_ORIGIN:
-            if body_size != ORIGIN_SIZE - EXTENSION_HEADER_SIZE:
-                return False
-            origin[0] = extensions + at
-        at += <uint32_t>padded(<uint64_t>EXTENSION_HEADER_SIZE + body_size)
-    return True

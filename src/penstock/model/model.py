@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.base.config import parse_toml, read_document
 from penstock.base.errors import ModelError
-from penstock.model import compatibility, jsontext, schema
+from penstock.model import columns, compatibility, jsontext, schema
 from penstock.model._message import RecordLayout
 from penstock.model.document import ModelDocument
 from penstock.model.layout import Field, Part, lay_out
@@ -108,7 +108,7 @@ class MessageModel:
 
     def spark_schema(self) -> str:
         """The columns in Spark's DDL. A timestamp is a BIGINT of nanoseconds: Spark's own type ends at microseconds."""
-        return schema.spark_schema(self)
+        return columns.spark_schema(self)
 
     def incompatibilities(self, older: MessageModel) -> list[str]:
         """Why programs that know only `older` cannot read this model's records, as sentences; empty if they can."""

@@ -1,4 +1,4 @@
-"""A model in the words of numpy, Arrow and Spark, and records as Arrow columns."""
+"""A model in the words of numpy and Arrow, and records as Arrow columns; columns.py has those of Spark."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,24 +12,6 @@ if TYPE_CHECKING:
 
     from penstock.model.model import MessageModel
 
-SPARK_TYPES = {
-    "i8": "TINYINT",
-    "i16": "SMALLINT",
-    "i32": "INT",
-    "i64": "BIGINT",
-    # Spark has no unsigned types: the next wider one holds every value.
-    "u8": "SMALLINT",
-    "u16": "INT",
-    "u32": "BIGINT",
-    "u64": "DECIMAL(20,0)",
-    "f32": "FLOAT",
-    "f64": "DOUBLE",
-    "timestamp": "BIGINT",
-    "text": "STRING",
-    "enum": "STRING",
-}
-NANOSECONDS = "nanoseconds since 1970-01-01 UTC"
-
 
 def numpy_dtype(model: "MessageModel") -> np.dtype[np.void]:
     return np.dtype(
@@ -40,25 +22,6 @@ def numpy_dtype(model: "MessageModel") -> np.dtype[np.void]:
             "itemsize": model.record_size,
         }
     )
-
-
-def spark_schema(model: "MessageModel") -> str:
-    return ", ".join(_spark_column(field) for field in model.fields)
-
-
-def _spark_column(field: Field) -> str:
-    if field.type == "price":
-        kind = f"DECIMAL(19,{field.decimals})"
-    elif field.type == "flags":
-        kind = SPARK_TYPES[f"u{8 * field.size}"]
-    else:
-        kind = SPARK_TYPES[field.type]
-    words = [field.description] if field.description else []
-    if field.type == "timestamp":
-        words.append(NANOSECONDS)
-    column = f"`{field.name}` {kind}" + ("" if _nullable(field) else " NOT NULL")
-    comment = ", ".join(words).replace("\\", "\\\\").replace("'", "\\'")
-    return f"{column} COMMENT '{comment}'" if comment else column
 
 
 def arrow_schema(model: "MessageModel") -> "pa.Schema":

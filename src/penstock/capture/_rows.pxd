@@ -1,0 +1,46 @@
+"""The rows that captured messages are read as, besides those of penstock.wire."""
+
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+
+
+# A row of ORIGIN_DTYPE; all zero for a message without ORIGIN.
+cdef struct OriginRow:
+    uint32_t stream_id
+    uint16_t part
+    uint16_t flags
+    uint64_t term
+    uint64_t source_seq
+    uint64_t seq
+
+
+# A row of PLACE_DTYPE: where in a journal a message was.
+cdef struct PlaceRow:
+    uint64_t record
+    int64_t captured_ns
+    uint64_t publisher
+    uint64_t packet
+    uint32_t group
+    uint32_t epoch
+    uint16_t flags
+    uint16_t reserved
+    uint32_t reserved_too
+
+
+# A row of STREAM_DTYPE: what was met of one epoch of a publisher's stream.
+cdef struct StreamRow:
+    uint64_t publisher
+    uint32_t group
+    uint32_t epoch
+    uint64_t first_record
+    uint64_t last_record
+    uint64_t first_packet
+    uint64_t last_packet
+    uint64_t packets
+    uint64_t packets_lost
+    uint64_t packets_leapt
+    uint64_t packets_repaired
+    uint64_t packets_repeated
+    uint64_t packets_reordered
+    uint64_t messages
+    uint64_t bytes
+    uint64_t recent # bit n: packet last_packet - n has been met

@@ -1,0 +1,344 @@
+"""Messages as rows over the memory they came in: what a journal's packets and a Converter's output have in common.
+
+    reader = PacketRows()
+    while batch := journal.read_batch():
+        rows = reader.take(batch)                      # whole messages; good until the next take()
+        trades = rows.select(rows.sound(TRADE))
+        trades.records(TRADE)["price"], trades.origins["seq"], trades.places["captured_ns"], trades.topics()
+        reader.bad, reader.lost                        # what could not be read, and what the capture says is missing
+
+    rows_of_converted(converter.convert(source))       # the same rows, without places
+
+Whatever is read costs a few nanoseconds per message and needs no Python object per message.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy
+from numpy.typing import NDArray
+
+from penstock.base.counters import Cause
+from penstock.base.limits import MESSAGE_SIZE_MAX
+from penstock.capture._rows import (
+    ORIGIN_DTYPE,
+    PLACE_DTYPE,
+    STREAM_DTYPE,
+    RecordParser,
+    find_sound,
+    gather_records,
+    gather_texts,
+    read_origins,
+    read_places,
+)
+from penstock.convert._converted import Converted
+from penstock.journal import RecordBatch
+from penstock.middleware.reassembly import BrokenMessage, Reassembler
+from penstock.model import MessageModel
+from penstock.wire import ERROR_CAUSES, Extension, Kind, MessageFlag, Packet, PacketMessage, decode, encode_extensions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "BadRecord",
+    "Loss",
+    "MessageRows",
+    "ORIGIN_DTYPE",
+    "PLACE_DTYPE",
+    "PacketRows",
+    "STREAM_DTYPE",
+    "rows_of_converted",
+]
+
+EXCERPT_SIZE = 64
+"""Bytes of a bad record that are kept to look at."""
+
+FRAGMENT = int(MessageFlag.CONTINUATION | MessageFlag.MORE)
+PACKET_KEY = ["publisher_id", "group", "epoch"]
+ORIGIN_NONE = bytes(28)
+
+
+class StreamEpoch(NamedTuple):
+    """Names a publisher's stream in one epoch, in the words of STREAM_DTYPE."""
+
+    publisher: int
+    group: int
+    epoch: int
+
+
+class MessageRows:
+    """Messages of any models in order; `rows` are of MESSAGE_DTYPE, offsets count from topic_data and payloads.
+
+    It is good until its reader makes the next one: the memory is used again. What select() returns is over the same
+    memory; the arrays of records(), topics(), origins and places are copies to keep.
+    """
+
+    def __init__(
+        self,
+        topic_data: NDArray[numpy.uint8],
+        payloads: NDArray[numpy.uint8],
+        rows: NDArray[Any],
+        packets: NDArray[Any] | None = None,
+        records: NDArray[Any] | None = None,
+    ) -> None:
+        """`packets` and `records` are what packet_index of a row counts, for messages that come from a journal."""
+        self.topic_data = topic_data
+        self.payloads = payloads
+        self.rows = rows
+        self._packets = packets
+        self._records = records
+        self._origins: NDArray[Any] | None = None
+        self._places: NDArray[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def origins(self) -> NDArray[Any]:
+        """Of each message its ORIGIN, a row of ORIGIN_DTYPE; zeros where it has none."""
+        if self._origins is None:
+            self._origins = read_origins(self.payloads, self.rows)
+        return self._origins
+
+    @property
+    def places(self) -> NDArray[Any] | None:
+        """Of each message its record and packet, a row of PLACE_DTYPE; None where there is no journal."""
+        if self._places is None and self._packets is not None and self._records is not None:
+            self._places = read_places(self.rows, self._packets, self._records)
+        return self._places
+
+    def kinds(self) -> set[tuple[int, int]]:
+        """(model id, version) of all messages; (0, 0) are those without a model."""
+        keys = self.rows["model_id"].astype(numpy.uint32) << 16 | self.rows["model_version"]
+        return {(key >> 16, key & 0xFFFF) for key in numpy.unique(keys).tolist()}
+
+    def select(self, mask: NDArray[Any]) -> MessageRows:
+        """Those that an array of bool, or of indices, chooses."""
+        chosen = MessageRows(self.topic_data, self.payloads, self.rows[mask], self._packets, self._records)
+        if self._origins is not None:
+            chosen._origins = self._origins[mask]
+        if self._places is not None:
+            chosen._places = self._places[mask]
+        return chosen
+
+    def sound(self, model: MessageModel) -> NDArray[numpy.bool_]:
+        """Which messages are records of this model that can be read: not sealed, and as long as their version says."""
+        return find_sound(self.rows, model.id, _shape_of(model).sizes_needed)
+
+    def records(self, model: MessageModel) -> NDArray[Any]:
+        """The payloads as records of the model's dtype; all must be sound().
+
+        A field that a record's older version does not have is missing if it is optional, else zero or empty. What a
+        newer version has added is not read.
+        """
+        shape = _shape_of(model)
+        made = numpy.empty(len(self.rows), model.dtype)
+        out = made.view(numpy.uint8).reshape(-1) if len(made) else numpy.empty(0, numpy.uint8)
+        gather_records(self.payloads, self.rows, shape.blank, shape.newer, out)
+        return made
+
+    def topics(self) -> pa.StringArray:
+        import pyarrow as pa
+
+        offsets, texts = gather_texts(self.topic_data, self.rows)
+        return pa.StringArray.from_buffers(len(self.rows), pa.py_buffer(offsets), pa.py_buffer(texts))
+
+    def payload(self, index: int) -> bytes:
+        """The content of one message, to keep."""
+        start, size = int(self.rows[index]["payload_offset"]), int(self.rows[index]["payload_size"])
+        return self.payloads[start : start + size].tobytes()
+
+
+class _Shape(msgspec.Struct):
+    """What the kernels must know of a model."""
+
+    sizes_needed: NDArray[numpy.uint32]
+    """Bytes that the record of a version has at least, by version up to the model's."""
+    newer: NDArray[numpy.uint32]
+    """(since, offset, size) of fields that came later than the first version."""
+    blank: bytes
+
+
+@cache
+def _shape_of(model: MessageModel) -> _Shape:
+    ends = [
+        max((field.end for field in model.fields if field.since <= version), default=0)
+        for version in range(model.version + 1)
+    ]
+    newer = [(field.since, field.offset, field.size) for field in model.fields if field.since > 1]
+    return _Shape(numpy.array(ends, numpy.uint32), numpy.array(newer, numpy.uint32).reshape(-1, 3), bytes(model.new()))
+
+
+def rows_of_converted(converted: Converted) -> MessageRows:
+    """What a converter has made; good until it is called again."""
+    return MessageRows(converted.topic_data, converted.payloads, converted.rows)
+
+
+class BadRecord(msgspec.Struct, frozen=True):
+    """A record, or a message of it, that cannot be read; `code` is a Cause."""
+
+    record: int
+    captured_ns: int
+    code: str
+    reason: str
+    excerpt: bytes
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """Packets `first` to `last` of a stream that were lost, as the capture itself says in this record."""
+
+    record: int
+    captured_ns: int
+    publisher: int
+    group: int
+    epoch: int
+    first: int
+    last: int
+
+
+REASONS = {
+    Cause.FOREIGN: "these bytes are no packet",
+    Cause.VERSION: "the packet has a version that is not known here",
+    Cause.TRUNCATED: "the packet is cut off",
+    Cause.LENGTH: "the packet's lengths or contents are impossible",
+    Cause.CHECKSUM: "the packet's checksum is wrong",
+    Cause.KIND: "the packet is of a kind that is not known here",
+    Cause.UNEXPECTED: "a capture holds no repair requests",
+    Cause.VALUE: "the ORIGIN of a message cannot be read",
+}
+
+
+class PacketRows:
+    """Reads a journal's records as packets, batch after batch; fragments are put together across batches.
+
+    `bad` and `lost` are of the last take(); `streams` (rows of STREAM_DTYPE: packets, losses, repairs, messages of each
+    stream and epoch) of all.
+    """
+
+    def __init__(self) -> None:
+        self._parser = RecordParser()
+        self._reassemblers: dict[StreamEpoch, Reassembler] = {}
+        self._known: set[StreamEpoch] = set()
+        self.bad: list[BadRecord] = []
+        self.lost: list[Loss] = []
+        self.orphans = 0
+        """Fragments met first of their stream: the message began before what was given to this reader."""
+
+    @property
+    def streams(self) -> NDArray[Any]:
+        return self._parser.streams
+
+    @property
+    def packets(self) -> NDArray[Any]:
+        """Of the last take(), a row of PACKET_DTYPE per record; one with an error is also in `bad`."""
+        return self._parser.packets
+
+    def take(self, batch: RecordBatch) -> MessageRows:
+        """The messages that end in these records."""
+        parser = self._parser
+        data = numpy.frombuffer(batch.data, numpy.uint8)
+        parser.parse(data, batch.rows)
+        self.bad, self.lost = [], []
+        self._report_bad(batch)
+        if parser.has_gone:
+            self._report_lost(batch)
+        rows, payloads = parser.messages, data
+        if parser.has_fragments or self._reassemblers:
+            rows, payloads = self._reassemble(batch, data)
+        if parser.stream_count != len(self._known):
+            self._known = {StreamEpoch(*key) for key in parser.streams[list(StreamEpoch._fields)].tolist()}
+        return MessageRows(payloads, payloads, rows, parser.packets, batch.rows)
+
+    def _report_bad(self, batch: RecordBatch) -> None:
+        packets = self._parser.packets
+        for index in numpy.flatnonzero((packets["error"] != 0) | (packets["kind"] == int(Kind.NACK))).tolist():
+            error = int(packets[index]["error"])
+            self._refuse(batch, index, ERROR_CAUSES[error] if error else Cause.UNEXPECTED)
+        for index in self._parser.refused:
+            self._refuse(batch, index, Cause.VALUE)
+
+    def _refuse(self, batch: RecordBatch, index: int, cause: Cause, reason: str = "") -> None:
+        row = batch.rows[index]
+        excerpt = bytes(_content(batch, index)[:EXCERPT_SIZE])
+        captured_ns = int(row["timestamp_ns"])
+        self.bad.append(BadRecord(int(row["sequence"]), captured_ns, str(cause), reason or REASONS[cause], excerpt))
+
+    def _report_lost(self, batch: RecordBatch) -> None:
+        packets = self._parser.packets
+        for index in numpy.flatnonzero((packets["kind"] == int(Kind.GONE)) & (packets["error"] == 0)).tolist():
+            row, packet = batch.rows[index], decode(_content(batch, index))
+            record, captured_ns = int(row["sequence"]), int(row["timestamp_ns"])
+            stream = (packet.publisher_id, packet.group, packet.epoch)
+            self.lost += [Loss(record, captured_ns, *stream, first, last) for first, last in packet.ranges]
+
+    # Fragments are seldom: they go the way of a receiver's, packet by packet
+
+    def _reassemble(self, batch: RecordBatch, data: NDArray[numpy.uint8]) -> tuple[NDArray[Any], NDArray[numpy.uint8]]:
+        rows = self._parser.messages.copy()
+        fragments = numpy.flatnonzero(rows["flags"] & FRAGMENT)
+        # of two fragments in one packet the first is meant: only that one can end a message
+        ends = dict(zip(rows["packet_index"][fragments][::-1].tolist(), fragments[::-1].tolist(), strict=True))
+        is_kept = numpy.ones(len(rows), numpy.bool_)
+        is_kept[fragments] = False
+        appended = [data]
+        end = len(data)
+        for index in self._packets_to_see(rows["packet_index"][fragments]):
+            packet = decode(_content(batch, index))
+            message = self._completed(packet, batch, index)
+            if message is None:
+                continue
+            row = rows[ends[index]]
+            extensions = encode_extensions(message.extensions)
+            row["extensions_offset"], row["extensions_size"] = end, len(extensions)
+            row["payload_offset"], row["payload_size"] = end + len(extensions), len(message.payload)
+            row["flags"] = message.flags & ~FRAGMENT
+            appended += [numpy.frombuffer(part, numpy.uint8) for part in (extensions, message.payload)]
+            end += len(extensions) + len(message.payload)
+            is_kept[ends[index]] = True
+        self._reassemblers = {key: each for key, each in self._reassemblers.items() if each.is_waiting}
+        return rows[is_kept], numpy.concatenate(appended)
+
+    def _packets_to_see(self, fragmented: NDArray[Any]) -> list[int]:
+        """Every packet of a stream with fragments here, or with an unfinished message."""
+        packets = self._parser.packets
+        streams = {StreamEpoch(*key) for key in packets[fragmented][PACKET_KEY].tolist()} | self._reassemblers.keys()
+        is_wanted = numpy.zeros(len(packets), numpy.bool_)
+        for publisher, group, epoch in streams:
+            is_wanted |= (
+                (packets["publisher_id"] == publisher) & (packets["group"] == group) & (packets["epoch"] == epoch)
+            )
+        is_wanted &= (packets["error"] == 0) & (packets["kind"] != int(Kind.NACK))
+        return [int(index) for index in numpy.flatnonzero(is_wanted)]
+
+    def _completed(self, packet: Packet, batch: RecordBatch, index: int) -> PacketMessage | None:
+        """The message whose last fragment is in this packet, if all of it is there."""
+        key = StreamEpoch(packet.publisher_id, packet.group, packet.epoch)
+        reassembler = self._reassemblers.get(key)
+        if reassembler is None:
+            reassembler = self._reassemblers[key] = Reassembler(MESSAGE_SIZE_MAX)
+            if key in self._known:
+                list(reassembler.lose())  # nothing is open, and nothing began before we joined
+            elif packet.kind == Kind.DATA and len(packet) and packet[0].flags & MessageFlag.CONTINUATION:
+                self.orphans += 1
+        pieces = list(reassembler.messages(packet) if packet.kind == Kind.DATA else reassembler.lose())
+        for piece in pieces:
+            if isinstance(piece, BrokenMessage):
+                reason = f"packets {piece.first} to {piece.last} do not make a whole message on {piece.topic}"
+                self._refuse(batch, index, piece.cause, reason)
+        whole = [piece for piece in pieces if isinstance(piece, PacketMessage)]
+        if packet.kind != Kind.DATA or len(whole) == sum(not message.flags & FRAGMENT for message in packet):
+            return None
+        if len(whole[0].extensions.get(Extension.ORIGIN, ORIGIN_NONE)) != len(ORIGIN_NONE):
+            self._refuse(batch, index, Cause.VALUE)
+            return None
+        return whole[0]
+
+
+def _content(batch: RecordBatch, index: int) -> memoryview:
+    row = batch.rows[index]
+    start = int(row["offset"])
+    return memoryview(batch.data)[start : start + int(row["size"])]
