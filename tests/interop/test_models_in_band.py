@@ -22,7 +22,7 @@ def test_the_head_of_a_stream_is_its_models() -> None:
     store = outbound.cursor.kept
     packets = [decode(store.get(sequence)) for sequence in range(1, store.next_sequence)]
     messages = [message for packet in packets for message in packet.messages]
-    assert {message.flags & (CONTINUATION | MORE) for message in messages} == {0, CONTINUATION, MORE}
+    assert {message.flags & (CONTINUATION | MORE) for message in messages} == {CONTINUATION, MORE}
     contents: list[bytes] = []
     for message in messages:
         assert (message.topic, message.model_id, message.model_version) == ("penstock.model", 0, 0)
