@@ -4,6 +4,10 @@ import penstock.base.errors as errors
 from penstock.base.errors import PacketError, PenstockError
 
 CODES = {
+    "archive": "ArchiveError",
+    "archive-corrupt": "ArchiveCorruptError",
+    "archive-full": "ArchiveFullError",
+    "archive-locked": "ArchiveLockedError",
     "authentication": "AuthenticationError",
     "config": "ConfigurationError",
     "config-unknown-key": "UnknownKeyError",
