@@ -4,11 +4,16 @@ import penstock.base.errors as errors
 from penstock.base.errors import PacketError, PenstockError
 
 CODES = {
+    "archive": "ArchiveError",
+    "archive-corrupt": "ArchiveCorruptError",
+    "archive-full": "ArchiveFullError",
+    "archive-locked": "ArchiveLockedError",
     "authentication": "AuthenticationError",
     "config": "ConfigurationError",
     "config-unknown-key": "UnknownKeyError",
     "connection-lost": "ConnectionLostError",
     "filter-expression": "FilterExpressionError",
+    "feed-index": "FeedIndexError",
     "frame": "FrameError",
     "journal": "JournalError",
     "journal-corrupt": "JournalCorruptError",

@@ -49,19 +49,17 @@ def _fields_of(kind: type[Config]) -> list[tuple[str, Any]]:
 T = TypeVar("T")
 
 
-def load_toml(path: Path, kind: type[T]) -> T:
+def load_toml(path: Path, kind: type[T], *, size_max: int = DOCUMENT_SIZE_MAX) -> T:
     """Read a TOML file as a value of `kind`."""
-    return parse_toml(read_document(path), kind, where=str(path))
+    return parse_toml(read_document(path, size_max=size_max), kind, where=str(path))
 
 
-def read_document(path: Path) -> str:
+def read_document(path: Path, *, size_max: int = DOCUMENT_SIZE_MAX) -> str:
     """The text of a file that is not too long to be a document."""
     try:
         size = path.stat().st_size
-        if size > DOCUMENT_SIZE_MAX:
-            raise ConfigurationError(
-                f"the document has {size} bytes, at most {DOCUMENT_SIZE_MAX} are read", where=str(path)
-            )
+        if size > size_max:
+            raise ConfigurationError(f"the document has {size} bytes, at most {size_max} are read", where=str(path))
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(path)) from None

@@ -128,10 +128,40 @@ class JournalGoneError(JournalError):
         self.first_sequence = first_sequence
 
 
+class ArchiveError(PenstockError):
+    """An archive of tables cannot be opened, written or read."""
+
+    code = "archive"
+
+
+class ArchiveCorruptError(ArchiveError):
+    """Documents or files of an archive are damaged or missing; nothing was changed on disk."""
+
+    code = "archive-corrupt"
+
+
+class ArchiveFullError(ArchiveError):
+    """The disk has no room; nothing of what was written last was committed."""
+
+    code = "archive-full"
+
+
+class ArchiveLockedError(ArchiveError):
+    """Another process writes the archive."""
+
+    code = "archive-locked"
+
+
 class StateImageError(RemoteProtocolError):
     """An image of a conversion state cannot be read, does not fit, or could not be finished; nothing was changed."""
 
     code = "state-image"
+
+
+class FeedIndexError(PenstockError):
+    """The index of a recorded feed cannot be made, or is damaged; the feed itself is as it was."""
+
+    code = "feed-index"
 
 
 class FrameError(RemoteProtocolError):

@@ -9,7 +9,23 @@ from rich.console import Console
 
 import penstock
 from penstock.base import PenstockError, log
-from penstock.cli import adapter, admin, bench, capture, clock, convert, demo, feed, journal, model, pub, sim, sub, up
+from penstock.cli import (
+    adapter,
+    admin,
+    bench,
+    capture,
+    clock,
+    convert,
+    demo,
+    feed,
+    journal,
+    model,
+    pipeline,
+    pub,
+    sim,
+    sub,
+    up,
+)
 
 LogStyle: TypeAlias = Literal["text", "json"]
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
@@ -26,6 +42,7 @@ Start here:
   penstock bench --list                 what can be measured here
   penstock journal ls PATH              what a journal holds; also cat, verify, serve
   penstock feed play LINE-A LINE-B      an exchange of our own; also generate, info
+  penstock pipeline --help              captures and feeds into an archive of tables, on Spark
   penstock convert check itch           what a converter table does, and where it is wrong
   penstock admin --help                 who may see what: policy, credentials, the administration server
   penstock clock check HOST:PORT        how far another host's clock is from this one
@@ -55,6 +72,7 @@ app.add_typer(convert.app, name="convert")
 app.add_typer(clock.app, name="clock")
 app.add_typer(journal.app, name="journal")
 app.add_typer(feed.app, name="feed")
+app.add_typer(pipeline.app, name="pipeline")
 
 
 def _show_version(is_wanted: bool) -> None:

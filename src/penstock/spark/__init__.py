@@ -1,4 +1,26 @@
 """Penstock's data in Spark: journals and raw feeds as DataFrames, and the pipeline from capture to archive and audit.
 
+    spark = penstock.spark.session()                      # local, with all cores; or spark://…, sc://…
+    spark.read.format("penstock").option("journal", "captured.d").option("model", "trade").load()
+
 Nothing of the microsecond path is here. Read slices.py first: a slice is the unit of work that Spark distributes.
+Importing this package does not import Spark; session() and the data sources do.
 """
+
+from penstock.spark.envelope import envelope_array, envelope_schema
+from penstock.spark.feedindex import plan_slices
+from penstock.spark.journals import JournalPlace
+from penstock.spark.session import session
+from penstock.spark.slices import JournalSlice, JournalSliceReader, cut, slices_frame
+
+__all__ = [
+    "session",
+    "JournalPlace",
+    "JournalSlice",
+    "JournalSliceReader",
+    "cut",
+    "slices_frame",
+    "plan_slices",
+    "envelope_array",
+    "envelope_schema",
+]

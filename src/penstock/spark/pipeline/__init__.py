@@ -1,1 +1,5 @@
-"""The pipeline, from capture to audit: capture, normalise, archive, derive, audit; runner.py puts them together."""
+"""The pipeline: capture, normalise, derive, archive, audit; each step from DataFrames to DataFrames, and one runner.
+
+Read commits.py first: an archive is its commits, and a commit is one document for all tables. runner.py has the whole
+way in one place.
+"""

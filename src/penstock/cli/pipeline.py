@@ -1,0 +1,104 @@
+"""`penstock pipeline`: journals and feeds into an archive of tables, and what is done with it.
+
+Nothing of Spark is imported before a command needs it.
+"""
+
+import json as jsontext
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from penstock.base.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from penstock.spark.pipeline.archive import TableInfo
+
+app = typer.Typer(help="Archive what was captured as tables, on Spark.", no_args_is_help=True)
+
+ArchiveArgument = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="The archive's directory.")]
+TablesOption = Annotated[list[str] | None, typer.Option("--table", help="Only this table; may be repeated.")]
+
+COLUMNS = ("table", "rows", "files", "bytes", "streams", "from", "to")
+
+
+@app.command("tables")
+def tables(
+    archive: ArchiveArgument,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per table, for programs.")] = False,
+    schema: Annotated[str, typer.Option(metavar="TABLE", help="Show the columns of this table instead.")] = "",
+) -> None:
+    """List the tables of an archive: rows, files, dates; what was read into it, and how far."""
+    from penstock.spark.pipeline.archive import Archive
+
+    opened = Archive.open(archive)
+    if schema:
+        opened.files(schema)
+        typer.echo(opened.catalogue.schemas[schema].replace(", `", ",\n`"))
+        return
+    found = opened.tables()
+    if json:
+        for info in found:
+            typer.echo(msgspec.json.encode(info))
+        return
+    rows = [COLUMNS, *map(_row, found)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, *cells in rows:
+        line = [name.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))]
+        typer.echo("  ".join(line).rstrip())
+    for source, position in sorted(opened.catalogue.sources.items()):
+        typer.echo(f"{source}: {jsontext.dumps(position)}")
+    typer.echo(f"{opened.catalogue.number:,} commits")
+
+
+@app.command("compact")
+def compact(
+    archive: ArchiveArgument,
+    table: TablesOption = None,
+    megabytes: Annotated[int, typer.Option(min=1, help="Files of this size are big enough.")] = 256,
+) -> None:
+    """Put small files of the same partition together. Every reader sees the old files or the new one, never both."""
+    from penstock.spark.pipeline.archive import Archive
+    from penstock.spark.pipeline.compaction import compact as put_together
+    from penstock.spark.pipeline.compaction import small_files
+
+    with Archive.writing(archive) as opened:
+        groups = small_files(opened, target_size=megabytes << 20, tables=table or ())
+        put_together(opened, groups)
+    files = sum(len(group.files) for group in groups)
+    typer.echo(f"{files:,} files became {len(groups):,}" if groups else "nothing to compact")
+
+
+@app.command("retain")
+def retain(
+    archive: ArchiveArgument,
+    days: Annotated[int | None, typer.Option(min=1, help="Keep so many days before today (UTC), and today.")] = None,
+    since: Annotated[str, typer.Option(metavar="DATE", help="Keep this date (YYYY-MM-DD) and all after it.")] = "",
+    table: TablesOption = None,
+) -> None:
+    """Remove the rows of old dates."""
+    from penstock.spark.pipeline.archive import Archive
+    from penstock.spark.pipeline.compaction import retain as remove_before
+
+    if (days is None) == (not since):
+        raise ConfigurationError("what to keep is not said", hint="give --days or --since, one of them")
+    first = _date(since) if since else datetime.now(UTC).date() - timedelta(days=days or 0)
+    with Archive.writing(archive) as opened:
+        commit = remove_before(opened, before=first.isoformat(), tables=table or ())
+        opened.prune_log()
+    removed = len(commit.removed) if commit is not None else 0
+    typer.echo(f"{removed:,} files with dates before {first} were removed")
+
+
+def _row(info: "TableInfo") -> tuple[str, ...]:
+    counts = (f"{count:,}" for count in (info.rows, info.files, info.size, info.streams))
+    return info.name, *counts, info.first_date, info.last_date
+
+
+def _date(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(f"{text!r} is no date", hint="write it as 2024-01-31") from None

@@ -1,0 +1,367 @@
+"""An archive: a directory of Parquet tables that change by commits, each of which counts for all tables or for none.
+
+    with Archive.writing(path) as archive:
+        staging = archive.begin()
+        ...                                            # files below staging.path, by whoever writes them
+        archive.commit(staging, "append", files=files, account=account)
+
+    archive = Archive.open(path)                       # a reader: what is committed now
+    archive.frame(spark, "trade", dates=["2024-01-02"])
+
+One process writes; others are refused. Whatever a killed one left is put right when the archive is opened: what was
+committed is put in its place, what was not is removed. Tables are plain directories: ARCHIVE/<table>/date=…/stream=….
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.base.errors import ArchiveCorruptError, ArchiveError, ArchiveLockedError, NotFoundError
+from penstock.base.log import logger
+from penstock.spark.pipeline import commits
+from penstock.spark.pipeline.commits import (
+    VERSION,
+    Account,
+    Catalogue,
+    Commit,
+    CommitKind,
+    CommitLog,
+    FileEntry,
+    cannot,
+    sync_directory,
+    too_new,
+)
+from penstock.spark.pipeline.placing import make_directories, place, prepare_replacement, sync_staged
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MARK = "_archive.json"
+LOCK = "_lock"
+COMMITS = "_commits"
+STAGING = "_staging"
+FORMAT = "penstock archive"
+
+LOCK_SECONDS = 0.5
+"""A reader that puts right what a killed writer left has the lock for a moment; so long a writer waits for it."""
+
+log = logger("archive")
+
+
+class TableInfo(msgspec.Struct, frozen=True):
+    """What the catalogue says about a table."""
+
+    name: str
+    rows: int
+    files: int
+    size: int
+    first_date: str
+    last_date: str
+    streams: int
+
+
+class Staging(msgspec.Struct, frozen=True):
+    """Where the files of the next commit are written: `path` mirrors the archive's directory."""
+
+    root: str
+    run: str
+    number: int
+    """Of the commit that is to be."""
+
+    @property
+    def path(self) -> Path:
+        return Path(self.root) / STAGING / self.run
+
+    def new_file(self, directory: str) -> str:
+        """A path that nobody else has, counted from the archive; tasks that are run twice do not meet."""
+        return f"{directory}/part-{self.number:08}-{secrets.token_hex(6)}.parquet"
+
+
+class _Mark(msgspec.Struct):
+    format: str
+    version: int
+
+
+class Archive:
+    """Made by open() to read, by writing() to write. `catalogue` is what was committed when it was opened."""
+
+    def __init__(self, path: Path, lock_fd: int) -> None:
+        self.path = path
+        self.catalogue = Catalogue()
+        self._lock_fd = lock_fd
+        self._log = CommitLog(path / COMMITS)
+
+    @staticmethod
+    def open(path: str | Path) -> Archive:
+        """To read. What a killed writer left is put right first, unless another one is at work."""
+        root = _checked(Path(path))
+        try:
+            if any((root / STAGING).iterdir()):
+                Archive.writing(root).close()
+        except ArchiveLockedError:
+            log.debug("being_written", path=str(root))
+        except ArchiveCorruptError:
+            raise
+        except ArchiveError as error:
+            log.debug("not_recovered", path=str(root), error=str(error))  # a disk that can only be read
+        archive = Archive(root, -1)
+        archive.refresh()
+        return archive
+
+    @staticmethod
+    def writing(path: str | Path) -> Archive:
+        """To write, alone; it is made if there is none. What a killed writer left is put right."""
+        root = Path(path)
+        try:
+            _create(root)
+            archive = Archive(_checked(root), _locked(root))
+        except OSError as error:
+            raise cannot("open the archive", root, error) from None
+        try:
+            archive._recover()
+        except BaseException:
+            archive.close()
+            raise
+        return archive
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def refresh(self) -> None:
+        """What is committed now. A commit that its writer is still putting in place is not seen yet."""
+        catalogue = self._log.read()
+        last = self._log.find(catalogue.number) if self._lock_fd < 0 else None
+        if last is not None and (self.path / STAGING / last.run).exists():
+            catalogue = self._log.read(last.number - 1)
+        self.catalogue = catalogue
+
+    # Reading
+
+    def tables(self) -> list[TableInfo]:
+        """The tables that have files."""
+        return [_info(name, files.values()) for name, files in sorted(self.catalogue.files.items()) if files]
+
+    def files(
+        self, table: str, *, dates: Collection[str] | None = None, streams: Collection[int] | None = None
+    ) -> list[FileEntry]:
+        """The files of a table, in the order of their commits."""
+        if table not in self.catalogue.schemas:
+            known = ", ".join(sorted(self.catalogue.schemas)) or "none yet"
+            raise NotFoundError(f"there is no table {table!r}", where=str(self.path), hint=f"tables: {known}")
+        return [
+            file
+            for file in sorted(self.catalogue.files.get(table, {}).values(), key=lambda each: each.path)
+            if (dates is None or file.date in dates) and (streams is None or file.stream in streams)
+        ]
+
+    def frame(
+        self,
+        spark: SparkSession,
+        table: str,
+        *,
+        dates: Collection[str] | None = None,
+        streams: Collection[int] | None = None,
+    ) -> DataFrame:
+        """Exactly the committed rows of a table, with its partitions as columns."""
+        return self.frame_of(spark, table, self.files(table, dates=dates, streams=streams))
+
+    def frame_of(self, spark: SparkSession, table: str, files: Iterable[FileEntry]) -> DataFrame:
+        """The rows of some of its files."""
+        return read_frame(spark, self.path, table, files, self.catalogue.schemas[table])
+
+    # Writing
+
+    def begin(self) -> Staging:
+        """A place for the files of the next commit."""
+        self._require_lock()
+        number = self.catalogue.number + 1
+        staging = Staging(str(self.path.absolute()), f"{number:08}-{secrets.token_hex(6)}", number)
+        try:
+            staging.path.mkdir()
+        except OSError as error:
+            raise cannot("begin a commit", staging.path, error) from None
+        return staging
+
+    def abandon(self, staging: Staging) -> None:
+        """Nothing comes of it."""
+        shutil.rmtree(staging.path, ignore_errors=True)
+
+    def commit(
+        self,
+        staging: Staging,
+        kind: CommitKind,
+        *,
+        files: Iterable[FileEntry] = (),
+        removed: Iterable[str] = (),
+        account: Account | None = None,
+        **what: Any,
+    ) -> Commit:
+        """From now on the files count; `what` are further keys of a Commit. On an error nothing of it counts."""
+        self._require_lock()
+        commit = Commit(
+            number=staging.number,
+            kind=kind,
+            run=staging.run,
+            made_ns=time.time_ns(),
+            files=list(files),
+            removed=list(removed),
+            account=account or Account(),
+            **what,
+        )
+        commits.reached("staged")
+        try:
+            make_directories(self.path, commit)
+            prepare_replacement(self.path, staging.path, commit)
+            sync_staged(staging.path, commit)
+        except OSError as error:
+            self.abandon(staging)
+            raise cannot("commit", self.path, error) from None
+        commits.reached("synced")
+        try:
+            self._log.append(commit)
+        except ArchiveError:
+            self.abandon(staging)
+            raise
+        commits.reached("committed")
+        place(self.path, staging.path, commit)
+        commits.reached("settled")
+        self.catalogue.take(commit)
+        self._note_state()
+        return commit
+
+    def _note_state(self) -> None:
+        try:
+            self._log.note_state(self.catalogue)
+        except OSError as error:
+            log.warning("state_not_written", path=str(self.path), error=error.strerror)
+
+    def prune_log(self) -> int:
+        """Documents that nobody needs are removed; how many."""
+        self._require_lock()
+        return self._log.prune()
+
+    def _recover(self) -> None:
+        self.catalogue = self._log.read()
+        self._log.remove_unfinished()
+        for staging in sorted((self.path / STAGING).iterdir()):
+            number = staging.name.partition("-")[0]
+            commit = self._log.find(int(number)) if number.isdecimal() else None
+            if commit is not None and commit.run == staging.name:
+                log.info("commit_ended", path=str(self.path), commit=commit.number)
+                place(self.path, staging, commit)
+            else:
+                log.info("unfinished_removed", path=str(self.path), run=staging.name)
+                shutil.rmtree(staging)
+        commits.reached("recovered")
+
+    def _require_lock(self) -> None:
+        if self._lock_fd < 0:
+            raise ArchiveError("is open to be read", where=str(self.path), hint="use Archive.writing()")
+
+
+def read_frame(spark: SparkSession, root: Path, table: str, files: Iterable[FileEntry], schema: str) -> DataFrame:
+    """Files below `root` as a DataFrame; what an older file has no column for is null."""
+    paths = [str(root / file.path) for file in files]
+    if not paths:
+        return spark.createDataFrame([], schema)
+    missing = [path for path in paths if not os.path.exists(path)]
+    if missing:
+        raise ArchiveCorruptError(
+            f"{len(missing)} of the {len(paths)} committed files of {table!r} are missing",
+            where=missing[0],
+            hint="restore them from a copy, or open the archive again if it was compacted meanwhile",
+        )
+    return spark.read.schema(schema).option("basePath", str(root / table)).parquet(*paths)
+
+
+def _info(name: str, files: Collection[FileEntry]) -> TableInfo:
+    dates = sorted({file.date for file in files})
+    return TableInfo(
+        name=name,
+        rows=sum(file.rows for file in files),
+        files=len(files),
+        size=sum(file.size for file in files),
+        first_date=dates[0],
+        last_date=dates[-1],
+        streams=len({file.stream for file in files if file.stream is not None}),
+    )
+
+
+def _create(root: Path) -> None:
+    """The directory of a new archive; the mark comes last, and with it the archive."""
+    if (root / MARK).exists():
+        return
+    foreign = [each.name for each in root.iterdir() if not each.name.startswith("_")] if root.exists() else []
+    if foreign:
+        raise ArchiveError(
+            f"is no archive, and has other things in it ({min(foreign)})", where=str(root), hint="name a new directory"
+        )
+    for name in (COMMITS, STAGING):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    new = root / f"{MARK}.{secrets.token_hex(4)}"
+    new.write_bytes(msgspec.json.encode(_Mark(FORMAT, VERSION)))
+    commits.sync_file(new)
+    new.rename(root / MARK)
+    sync_directory(root)
+
+
+def _checked(root: Path) -> Path:
+    """It is an archive, and one that we know."""
+    try:
+        mark = msgspec.json.decode((root / MARK).read_bytes(), type=_Mark)
+    except FileNotFoundError:
+        raise ArchiveError(
+            "holds no archive", where=str(root), hint="penstock pipeline run --archive makes one"
+        ) from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise ArchiveCorruptError(f"cannot be read: {error}", where=str(root / MARK)) from None
+    if mark.format != FORMAT:
+        raise ArchiveCorruptError(f"is no mark of an archive, but of a {mark.format!r}", where=str(root / MARK))
+    if mark.version > VERSION:
+        raise too_new(mark.version, root / MARK)
+    return root
+
+
+def _locked(root: Path) -> int:
+    """The lock, which ends with the process; in the file stands who has it."""
+    fd = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    give_up_at = time.monotonic() + LOCK_SECONDS
+    while not _try_lock(fd):
+        if time.monotonic() > give_up_at:
+            holder = os.pread(fd, 256, 0).decode(errors="replace").strip()
+            os.close(fd)
+            raise ArchiveLockedError(
+                f"is being written by {holder or 'another process'}",
+                where=str(root),
+                hint="an archive has one writer at a time; wait for it, or end it",
+            )
+        time.sleep(LOCK_SECONDS / 10)
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    return fd
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,348 @@
+"""The commits of an archive: one document each, for all tables, made exclusively and never changed.
+
+    log = CommitLog(root / "_commits")
+    catalogue = log.read()                      # what all commits together say
+    log.append(commit)                          # the commit point: after it, the commit counts; before, it never was
+
+A document says which files came and which went, how far the sources were read, and the account of what was read:
+everything that a later run must know. Every STATE_INTERVAL commits a document of the whole state is written beside
+them, so that opening an archive stays quick. docs/protocol/archive.md has every key.
+"""
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from penstock.base.crc32c import crc32c
+from penstock.base.errors import ArchiveCorruptError, ArchiveError, ArchiveFullError
+
+VERSION = 1
+"""Of the archive's layout and documents."""
+
+STATE_INTERVAL = 64
+"""Commits from one state document to the next."""
+
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+CommitKind: TypeAlias = Literal["append", "derive", "compact", "retain"]
+
+
+class FileEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A Parquet file of a table. Paths count from the archive's directory; times are event times in nanoseconds."""
+
+    table: str
+    path: str
+    rows: int
+    size: int
+    commit_first: int
+    commit_last: int
+    """The commits whose rows it has: one, until it is compacted."""
+    date: str = ""
+    stream: int | None = None
+    seq_min: int | None = None
+    seq_max: int | None = None
+    time_min: int | None = None
+    time_max: int | None = None
+
+    @property
+    def directory(self) -> str:
+        return self.path.rpartition("/")[0]
+
+
+class Account(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What became of the messages that were read: `taken` is the sum of all the others, always."""
+
+    taken: int = 0
+    rows: dict[str, int] = {}
+    """Messages that became a row, by table."""
+    repeated: int = 0
+    """Copies of what was there already."""
+    quarantined: dict[str, int] = {}
+    """By code."""
+    skipped: dict[str, int] = {}
+    """By cause: what was meant for nobody's table."""
+    facts: dict[str, int] = {}
+    """Rows of tables that are about the messages; they are no messages."""
+
+    def add(self, other: "Account") -> None:
+        self.taken += other.taken
+        self.repeated += other.repeated
+        for name in ("rows", "quarantined", "skipped", "facts"):
+            mine = getattr(self, name)
+            for key, count in getattr(other, name).items():
+                mine[key] = mine.get(key, 0) + count
+
+    @property
+    def given(self) -> int:
+        """What the messages taken must add up to."""
+        return sum(self.rows.values()) + self.repeated + sum(self.quarantined.values()) + sum(self.skipped.values())
+
+    @property
+    def is_balanced(self) -> bool:
+        return self.taken == self.given
+
+
+class Commit(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One step of an archive."""
+
+    number: int
+    kind: CommitKind
+    run: str
+    """The staging directory that its files come from."""
+    made_ns: int
+    files: list[FileEntry] = []
+    removed: list[str] = []
+    sources: dict[str, dict[str, Any]] = {}
+    """How far each source is read, in the words of whoever reads it."""
+    cursors: dict[str, tuple[int, int]] = {}
+    """By stream: lineage and number of the newest message."""
+    account: Account = msgspec.field(default_factory=Account)
+    schemas: dict[str, str] = {}
+    """Of tables that are new or have changed, in Spark's words."""
+    derived: dict[str, int] = {}
+    """By derivation: the last commit whose rows it has taken."""
+    carried: dict[str, list[FileEntry]] = {}
+    """By derivation: what its next step begins with."""
+    is_final: bool = False
+    """The derivations have ended what they had begun."""
+    watermarks: dict[str, int] = {}
+    """By stream: the highest event time."""
+
+
+class Catalogue(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What all commits up to `number` say together."""
+
+    number: int = 0
+    files: dict[str, dict[str, FileEntry]] = {}
+    """By table and path."""
+    sources: dict[str, dict[str, Any]] = {}
+    cursors: dict[str, tuple[int, int]] = {}
+    account: Account = msgspec.field(default_factory=Account)
+    schemas: dict[str, str] = {}
+    appended: int = 0
+    """The last commit that brought rows of messages."""
+    derived: dict[str, int] = {}
+    carried: dict[str, list[FileEntry]] = {}
+    is_final: bool = True
+    watermarks: dict[str, int] = {}
+
+    def take(self, commit: Commit) -> None:
+        """The next commit."""
+        for path in commit.removed:
+            self.files.get(path.partition("/")[0], {}).pop(path, None)
+        for file in commit.files:
+            self.files.setdefault(file.table, {})[file.path] = file
+        self.sources.update(commit.sources)
+        self.cursors.update(commit.cursors)
+        self.account.add(commit.account)
+        self.schemas.update(commit.schemas)
+        self.derived.update(commit.derived)
+        self.carried.update(commit.carried)
+        for stream, time_ns in commit.watermarks.items():
+            self.watermarks[stream] = max(time_ns, self.watermarks.get(stream, time_ns))
+        if commit.kind == "append":
+            self.appended = commit.number
+            self.is_final = False
+        elif commit.kind == "derive":
+            self.is_final = commit.is_final
+        self.number = commit.number
+
+
+class _Sealed(msgspec.Struct):
+    """A document on disk: `crc32c` is that of the exact bytes of `body`."""
+
+    version: int
+    crc32c: int
+    body: msgspec.Raw
+
+
+Document = TypeVar("Document", Commit, Catalogue)
+
+_COMMIT_NAME = re.compile(r"(\d{16})\.json")
+_STATE_NAME = re.compile(r"(\d{16})\.state")
+
+
+def commit_name(number: int) -> str:
+    return f"{number:016}.json"
+
+
+def state_name(number: int) -> str:
+    return f"{number:016}.state"
+
+
+def reached(step: str) -> None:
+    """A step of the protocol is done. Tests put something else here, to end the process at just this point."""
+
+
+class CommitLog:
+    """The directory of the documents. Whoever appends holds the archive's lock."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self, last: int | None = None) -> Catalogue:
+        """What is committed, or was when `last` was the last one."""
+        numbers = [number for number in self._numbers(_COMMIT_NAME) if last is None or number <= last]
+        catalogue = self._state(numbers, last)
+        for number in numbers:
+            if number <= catalogue.number:
+                continue
+            if number != catalogue.number + 1:
+                raise ArchiveCorruptError(
+                    f"commit {catalogue.number + 1} is missing, though there is commit {number}",
+                    where=str(self.path),
+                    hint="restore its document from a copy; nothing was changed",
+                )
+            catalogue.take(self.commit(number))
+        return catalogue
+
+    def commit(self, number: int) -> Commit:
+        return self._load(commit_name(number), Commit)
+
+    def find(self, number: int) -> Commit | None:
+        """None when there is no such commit."""
+        return self.commit(number) if (self.path / commit_name(number)).exists() else None
+
+    def append(self, commit: Commit) -> None:
+        """Whole and on the disk, or not at all; a number that is taken already is refused."""
+        name = commit_name(commit.number)
+        new = self.path / f"{name}.{commit.run}.new"
+        try:
+            _write(new, commit)
+            reached("commit-written")
+            os.link(new, self.path / name)
+            reached("commit-linked")
+            sync_directory(self.path)
+        except FileExistsError:
+            raise ArchiveError(
+                f"commit {commit.number} was made by somebody else", where=str(self.path), hint="open it again"
+            ) from None
+        except OSError as error:
+            raise cannot("commit", self.path / name, error) from None
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                new.unlink()
+
+    def note_state(self, catalogue: Catalogue) -> None:
+        """The whole state, if it is time for it again. It only saves time: one that fails is written by the next."""
+        if catalogue.number % STATE_INTERVAL == 0:
+            new = self.path / f"{state_name(catalogue.number)}.new"
+            _write(new, catalogue)
+            new.rename(self.path / state_name(catalogue.number))
+
+    def remove_unfinished(self) -> None:
+        """What a crash left."""
+        for name in self._names():
+            if name.endswith(".new"):
+                (self.path / name).unlink(missing_ok=True)
+
+    def prune(self) -> int:
+        """Remove the documents before the last but one state, which nobody needs; returns how many."""
+        states = self._numbers(_STATE_NAME)[-2:]
+        if len(states) < 2 or not self._is_good(state_name(states[-1])):
+            return 0
+        old = [
+            *(commit_name(number) for number in self._numbers(_COMMIT_NAME) if number <= states[0]),
+            *(state_name(number) for number in self._numbers(_STATE_NAME) if number < states[0]),
+        ]
+        for name in old:
+            (self.path / name).unlink()
+        return len(old)
+
+    def _state(self, numbers: list[int], last: int | None) -> Catalogue:
+        """The newest state that can be read; a damaged one matters only if older commits are gone."""
+        for number in reversed(self._numbers(_STATE_NAME)):
+            if (last is None or number <= last) and self._is_good(state_name(number)):
+                return self._load(state_name(number), Catalogue)
+        if numbers and numbers[0] != 1:
+            raise ArchiveCorruptError(
+                f"the commits before {numbers[0]} and every state of them are missing or damaged",
+                where=str(self.path),
+                hint="restore a *.state document from a copy; nothing was changed",
+            )
+        return Catalogue()
+
+    def _is_good(self, name: str) -> bool:
+        try:
+            self._load(name, Catalogue)
+        except ArchiveCorruptError:
+            return False
+        return True
+
+    def _load(self, name: str, kind: type[Document]) -> Document:
+        path = self.path / name
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise ArchiveCorruptError(f"cannot be read: {error.strerror}", where=str(path)) from None
+        try:
+            sealed = msgspec.json.decode(data, type=_Sealed)
+            if sealed.version > VERSION:
+                raise too_new(sealed.version, path)
+            if crc32c(bytes(sealed.body)) != sealed.crc32c:
+                raise ArchiveCorruptError("was changed: its checksum is wrong", where=str(path), hint=RESTORE)
+            return msgspec.json.decode(sealed.body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ArchiveCorruptError(f"is no such document: {error}", where=str(path), hint=RESTORE) from None
+
+    def _numbers(self, pattern: re.Pattern[str]) -> list[int]:
+        return sorted(int(found[1]) for name in self._names() if (found := pattern.fullmatch(name)))
+
+    def _names(self) -> Iterator[str]:
+        try:
+            yield from os.listdir(self.path)
+        except OSError as error:
+            raise ArchiveError(f"cannot be listed: {error.strerror}", where=str(self.path)) from None
+
+
+RESTORE = "restore it from a copy; nothing was changed"
+
+
+def too_new(version: int, path: Path) -> ArchiveError:
+    return ArchiveError(
+        f"has version {version}, and this Penstock knows {VERSION}", where=str(path), hint="use a newer Penstock"
+    )
+
+
+def cannot(do: str, path: Path, error: OSError) -> ArchiveError:
+    """What could not be done, as an error that says whether room is what is missing."""
+    reason = error.strerror or str(error)
+    if error.errno in NO_ROOM:
+        return ArchiveFullError(
+            f"cannot {do}: {reason}",
+            where=str(path),
+            hint="nothing of it was committed; make room and run it again: it goes on where it was",
+        )
+    return ArchiveError(f"cannot {do}: {reason}", where=str(path))
+
+
+def sync_directory(path: Path) -> None:
+    """The names in it are on the disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_file(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _write(path: Path, document: Commit | Catalogue) -> None:
+    body = msgspec.json.encode(document)
+    data = msgspec.json.encode(_Sealed(VERSION, crc32c(body), msgspec.Raw(body)))
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,150 @@
+"""Small files put together, and old ones removed: commits like others, which plain readers see whole or not at all.
+
+    for group in small_files(archive): ...             # what is worth putting together
+    compact(archive, groups)
+    retain(archive, before="2024-01-01")
+
+Rows keep their order. A query that is running over the files of a partition when it is exchanged may find them gone; it
+fails, and is asked again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.spark.pipeline.archive import Archive, Staging
+from penstock.spark.pipeline.commits import Commit, FileEntry, cannot, reached, sync_file
+from penstock.spark.pipeline.parquet import ROW_GROUP_ROWS, open_parquet
+
+TARGET_SIZE = 256 << 20
+"""Bytes of a file that is big enough."""
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Files of one partition, in order, that become one."""
+
+    files: list[FileEntry]
+
+
+def small_files(archive: Archive, *, target_size: int = TARGET_SIZE, tables: Iterable[str] = ()) -> list[Group]:
+    """What is worth putting together: rows that every derivation has taken already, files below the target's size."""
+    derived = min(archive.catalogue.derived.values(), default=archive.catalogue.number)
+    groups = []
+    for table in tables or sorted(archive.catalogue.files):
+        files = [
+            file for file in archive.files(table) if file.commit_last <= derived or table_is_derived(archive, table)
+        ]
+        for _, found in groupby(sorted(files, key=_order), key=lambda file: file.directory):
+            groups += [Group(run) for run in _runs(found, target_size) if len(run) > 1]
+    return groups
+
+
+def table_is_derived(archive: Archive, table: str) -> bool:
+    return table in archive.catalogue.derived
+
+
+def _order(file: FileEntry) -> tuple[Any, ...]:
+    return file.directory, file.commit_first, file.path
+
+
+def _runs(files: Iterable[FileEntry], target_size: int) -> Iterator[list[FileEntry]]:
+    run: list[FileEntry] = []
+    for file in files:
+        if run and sum(each.size for each in run) + file.size > target_size:
+            yield run
+            run = []
+        if file.size < target_size:
+            run.append(file)
+    yield run
+
+
+def compact(archive: Archive, groups: list[Group]) -> Commit | None:
+    """Put them together, one group after the other; None when there was nothing to do."""
+    if not groups:
+        return None
+    staging = archive.begin()
+    try:
+        files = [merge_group(staging, group) for group in groups]
+    except OSError as error:
+        archive.abandon(staging)
+        raise cannot("compact", archive.path, error) from None
+    except BaseException:
+        archive.abandon(staging)
+        raise
+    reached("merged")
+    return archive.commit(
+        staging, "compact", files=files, removed=[file.path for group in groups for file in group.files]
+    )
+
+
+def merge_group(staging: Staging, group: Group) -> FileEntry:
+    """One file with the rows of all, in their order; what an older one has no column for is null."""
+    first = group.files[0]
+    sources = [os.path.join(staging.root, file.path) for file in group.files]
+    schema = pa.unify_schemas([pq.read_schema(source) for source in reversed(sources)])
+    path = staging.new_file(first.directory)
+    target = staging.path / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open_parquet(target, schema) as writer:
+        for batch in _collected(sources, schema):
+            writer.write_table(batch, row_group_size=ROW_GROUP_ROWS)
+    sync_file(target)
+    return msgspec.structs.replace(
+        first,
+        path=path,
+        rows=sum(file.rows for file in group.files),
+        size=target.stat().st_size,
+        commit_first=min(file.commit_first for file in group.files),
+        commit_last=max(file.commit_last for file in group.files),
+        **{name: _bound(min, group, name) for name in ("seq_min", "time_min")},
+        **{name: _bound(max, group, name) for name in ("seq_max", "time_max")},
+    )
+
+
+def _bound(pick: Callable[[list[int]], int], group: Group, name: str) -> int | None:
+    values = [value for file in group.files if (value := getattr(file, name)) is not None]
+    return pick(values) if values else None
+
+
+def _collected(sources: list[str], schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows of all, in pieces of a row group."""
+    held: list[pa.Table] = []
+    count = 0
+    for source in sources:
+        with pq.ParquetFile(source) as file:
+            for batch in file.iter_batches(ROW_GROUP_ROWS):
+                held.append(_as(pa.table(batch), schema))
+                count += len(batch)
+                if count >= ROW_GROUP_ROWS:
+                    yield pa.concat_tables(held)
+                    held, count = [], 0
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = [
+        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def retain(archive: Archive, *, before: str, tables: Iterable[str] = ()) -> Commit | None:
+    """Remove the partitions of dates before one (ISO); None when there are none."""
+    removed = [
+        file.path
+        for table in tables or sorted(archive.catalogue.files)
+        for file in archive.files(table)
+        if file.date and file.date < before
+    ]
+    if not removed:
+        return None
+    return archive.commit(archive.begin(), "retain", removed=removed)

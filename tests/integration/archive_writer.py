@@ -1,0 +1,37 @@
+"""Does things to an archive and dies in the midst of one: python archive_writer.py PATH ACTION STEP COUNT
+
+When the COUNT-th step named STEP is reached, the process is killed as with kill -9. Without such a step it ends well.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from penstock.spark.pipeline import commits, compaction
+from penstock.spark.pipeline.archive import Archive
+from unit.archive_kit import compact_all, drop_old, step
+
+
+class Killer:
+    def __init__(self, wanted: str, count: int) -> None:
+        self._wanted = wanted
+        self._left = count
+
+    def __call__(self, reached: str) -> None:
+        if reached == self._wanted:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(path: str, action: str, wanted: str, count: str) -> None:
+    commits.reached = compaction.reached = Killer(wanted, int(count))
+    with Archive.writing(path) as archive:
+        {"append": step, "compact": compact_all, "retain": drop_old, "open": lambda archive: None}[action](archive)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,111 @@
+"""An archive's writer is killed with -9 at every step of its protocol; whoever comes next finds each row once."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.spark.pipeline.archive import Archive
+from unit.archive_kit import check_whole, numbers_of, step
+
+WRITER = Path(__file__).with_name("archive_writer.py")
+STEPS = {
+    "append": ("staged", "synced", "commit-written", "commit-linked", "committed", "file-placed", "placed", "settled"),
+    "compact": ("merged", "staged", "synced", "commit-linked", "committed", "directory-replaced", "placed", "settled"),
+    "retain": ("staged", "synced", "commit-linked", "committed", "directory-replaced", "placed", "settled"),
+}
+COMMITTED = ("commit-linked", "committed", "file-placed", "directory-replaced", "placed", "settled")
+
+
+def run(path: Path, action: str, wanted: str = "", count: int = 1) -> int:
+    done = subprocess.run(
+        [sys.executable, str(WRITER), str(path), action, wanted, str(count)],
+        timeout=60, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("archive") / "filled"
+    with Archive.writing(path) as archive:
+        for date in ("2024-01-01", "2024-01-02", "2024-01-02"):
+            step(archive, date)
+    return path
+
+
+@pytest.mark.spec("PIPE-6")
+@pytest.mark.parametrize("action", STEPS)
+def test_a_writer_killed_at_any_step_leaves_an_archive_that_is_whole(tmp_path: Path, filled: Path, action: str) -> None:
+    for wanted in STEPS[action]:
+        path = tmp_path / wanted
+        shutil.copytree(filled, path)
+        assert run(path, action, wanted, 2 if wanted in ("file-placed", "directory-replaced") else 1) != 0, wanted
+        # the one who puts it right may be killed as well
+        for again in ("file-placed", "directory-replaced", "placed"):
+            run(path, "open", again)
+        is_done = wanted in COMMITTED
+        last = check_whole(path, 11 if action == "retain" and is_done else 1)
+        assert last == (40 if action == "append" and is_done else 30), wanted
+        files = len(list((path / "trade").rglob("*.parquet")))
+        assert (
+            files
+            == {"append": 8 if is_done else 6, "compact": 4 if is_done else 6, "retain": 4 if is_done else 6}[action]
+        )
+        assert run(path, action) == 0, "and the work can be done"
+        assert check_whole(path, 11 if action == "retain" else 1) >= 30
+
+
+def test_a_full_disk_commits_nothing_by_half(tmp_path: Path, project: Path) -> None:
+    """A real one: 300 KiB of tmpfs in a mount namespace of its own, where that is allowed."""
+    script = f"""
+import sys
+from penstock.base.errors import ArchiveFullError
+from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.commits import cannot
+from unit.archive_kit import check_whole, step
+from pathlib import Path
+path = Path({str(tmp_path)!r}) / "archive"
+with Archive.writing(path) as archive:
+    done = 0
+    try:
+        for done in range(1000):
+            try:
+                step(archive)
+            except OSError as error:
+                raise cannot("write", path, error) from None
+    except ArchiveFullError as error:
+        assert "No space left" in str(error), error
+    else:
+        raise SystemExit("the disk never filled")
+(Path({str(tmp_path)!r}) / "ballast").unlink()
+assert check_whole(path) == 10 * done > 0, done
+with Archive.writing(path) as archive:
+    step(archive)
+assert check_whole(path) == 10 * done + 10
+"""
+    mount = f"mount -t tmpfs -o size=1m tmpfs {tmp_path} && head -c 700000 /dev/zero > {tmp_path}/ballast"
+    allowed = subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True)
+    if allowed.returncode:
+        pytest.skip(f"no mount namespace here: {allowed.stderr.decode().strip()}")
+    command = ["unshare", "-rm", "sh", "-c", f'{mount} && exec "$0" -c "$1"', sys.executable, script]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_plain_readers_agree(filled: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    pandas = pytest.importorskip("pandas")
+    polars = pytest.importorskip("polars")
+    expected = numbers_of(filled, "trade")
+    assert sorted(pandas.read_parquet(filled / "trade")["seq"]) == expected
+    assert sorted(polars.read_parquet(filled / "trade")["seq"].to_list()) == expected
+    found = duckdb.sql(f"select seq, stream, date from read_parquet('{filled}/trade/**/*.parquet')").fetchall()
+    assert sorted(row[0] for row in found) == expected
+    assert {row[1] for row in found} == {0, 1}

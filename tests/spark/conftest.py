@@ -1,0 +1,25 @@
+"""One Spark session for all tests of a process: starting one takes seconds."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock.spark import session as new_session
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock[spark]'")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spark and py4j warn of things that are not ours to mend."""
+    for item in items:
+        if "tests/spark" in str(item.path):
+            item.add_marker(pytest.mark.filterwarnings("default"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """Local, two cores, Penstock's data sources registered."""
+    made = new_session("local[2]", app="penstock-tests", **{"spark.sql.shuffle.partitions": 2})
+    yield made
+    made.stop()

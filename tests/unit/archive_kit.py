@@ -1,0 +1,73 @@
+"""Archives without Spark: commits of small tables, and what everybody who reads Parquet must find in them."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.spark.pipeline.archive import Archive, Staging
+from penstock.spark.pipeline.commits import Account, Commit, FileEntry, sync_file
+from penstock.spark.pipeline.compaction import TARGET_SIZE, compact, retain, small_files
+from penstock.spark.pipeline.parquet import open_parquet
+
+SCHEMA = pa.schema([("seq", pa.int64()), ("topic", pa.string())])
+DDL = "seq BIGINT, topic STRING, date DATE, stream INT"
+ROWS = 10
+TABLES = ("trade", "quote")
+
+
+def stage(staging: Staging, table: str, date: str, stream: int, numbers: list[int]) -> FileEntry:
+    path = staging.new_file(f"{table}/date={date}/stream={stream}")
+    target = staging.path / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open_parquet(target, SCHEMA) as writer:
+        writer.write_table(pa.table([numbers, [f"{table}.{number}" for number in numbers]], schema=SCHEMA))
+    sync_file(target)
+    number = staging.number
+    return FileEntry(
+        table=table, path=path, rows=len(numbers), size=target.stat().st_size, commit_first=number, commit_last=number,
+        date=date, stream=stream, seq_min=min(numbers), seq_max=max(numbers),
+    )  # fmt: skip
+
+
+def step(archive: Archive, date: str = "2024-01-02") -> Commit:
+    """One commit more: ten rows of each table, numbered on from what the archive has."""
+    done = archive.catalogue.sources.get("numbers", {}).get("last", 0)
+    numbers = list(range(done + 1, done + 1 + ROWS))
+    staging = archive.begin()
+    files = [
+        stage(staging, table, date, stream, numbers[stream::2]) for table in TABLES for stream in (0, 1)
+    ]  # fmt: skip
+    account = Account(taken=2 * ROWS, rows=dict.fromkeys(TABLES, ROWS))
+    sources = {"numbers": {"last": done + ROWS}}
+    schemas = dict.fromkeys(TABLES, DDL)
+    return archive.commit(staging, "append", files=files, account=account, sources=sources, schemas=schemas)
+
+
+def compact_all(archive: Archive) -> Commit | None:
+    return compact(archive, small_files(archive, target_size=TARGET_SIZE))
+
+
+def drop_old(archive: Archive) -> Commit | None:
+    return retain(archive, before="2024-01-02")
+
+
+def numbers_of(path: Path, table: str) -> list[int]:
+    """What a plain reader finds, sorted."""
+    if not (path / table).exists():
+        return []
+    return sorted(pq.read_table(path / table).column("seq").to_pylist())
+
+
+def check_whole(path: Path, first: int = 1) -> int:
+    """Every row from `first` on once, in every table, for a plain reader and by the catalogue; returns the last."""
+    archive = Archive.open(path)
+    last = int(archive.catalogue.sources.get("numbers", {}).get("last", 0))
+    for table in TABLES:
+        assert numbers_of(path, table) == list(range(first, last + 1)), table
+        files = archive.catalogue.files.get(table, {})
+        assert sum(file.rows for file in files.values()) == last + 1 - first
+        assert {str(each.relative_to(path)) for each in (path / table).rglob("*.parquet")} == set(files)
+    assert not list((path / "_staging").iterdir())
+    assert archive.catalogue.account.is_balanced
+    return last

@@ -1,0 +1,201 @@
+"""Archives: commits that count as a whole, documents that are damaged, two writers, compaction and retention."""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.base.errors import (
+    ArchiveCorruptError,
+    ArchiveError,
+    ArchiveFullError,
+    ArchiveLockedError,
+    NotFoundError,
+)
+from penstock.spark.pipeline import commits, placing
+from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.commits import STATE_INTERVAL, CommitLog, commit_name, state_name
+from penstock.spark.pipeline.compaction import small_files
+from unit.archive_kit import DDL, check_whole, compact_all, drop_old, numbers_of, stage, step
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.mark.spec("PIPE-6")
+def test_a_commit_counts_for_all_tables(path: Path) -> None:
+    with Archive.writing(path) as archive:
+        step(archive)
+        assert [(table.name, table.rows, table.files, table.streams) for table in archive.tables()] == [
+            ("quote", 10, 2, 2), ("trade", 10, 2, 2),
+        ]  # fmt: skip
+        step(archive, "2024-01-03")
+        info = archive.tables()[0]
+        assert (info.first_date, info.last_date) == ("2024-01-02", "2024-01-03")
+        assert len(archive.files("trade", dates=["2024-01-03"], streams=[1])) == 1
+    assert check_whole(path) == 20
+
+
+def test_what_was_never_committed_is_removed(path: Path) -> None:
+    with Archive.writing(path) as archive:
+        step(archive)
+        staging = archive.begin()
+        stage(staging, "trade", "2024-01-02", 0, [11, 12])
+    assert check_whole(path) == 10
+
+
+def test_a_second_writer_is_refused_with_a_name(path: Path) -> None:
+    with Archive.writing(path) as archive:
+        step(archive)
+        with pytest.raises(ArchiveLockedError, match=f"process {os.getpid()}"):
+            Archive.writing(path)
+        reader = Archive.open(path)
+        assert reader.catalogue.number == 1
+        with pytest.raises(ArchiveError, match="open to be read"):
+            reader.begin()
+        step(archive)
+        assert reader.catalogue.number == 1
+        reader.refresh()
+        assert reader.catalogue.number == 2
+
+
+def test_a_number_is_taken_once_even_without_the_lock(path: Path) -> None:
+    with Archive.writing(path) as archive:
+        first = step(archive)
+        with pytest.raises(ArchiveError, match="somebody else"):
+            CommitLog(path / "_commits").append(first)
+    assert check_whole(path) == 10
+
+
+def test_a_reader_does_not_see_what_is_not_yet_in_place(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def look(reached: str) -> None:
+        if reached in ("staged", "committed", "file-placed", "settled"):
+            seen.append((reached, Archive.open(path).catalogue.number))
+
+    with Archive.writing(path) as archive:
+        step(archive)
+        monkeypatch.setattr(commits, "reached", look)
+        step(archive)
+    assert seen == [("staged", 1), ("committed", 1), *[("file-placed", 1)] * 4, ("settled", 2)]
+
+
+@pytest.mark.parametrize("has_exchange", [True, False])
+def test_compaction_and_retention_keep_every_row_and_drop_every_old_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch, has_exchange: bool
+) -> None:
+    if not has_exchange:
+        monkeypatch.setattr(placing, "RENAME_EXCHANGE", 1 << 20)  # a flag that no file system knows
+    with Archive.writing(path) as archive:
+        for date in ("2024-01-01", "2024-01-02", "2024-01-01", "2024-01-02"):
+            step(archive, date)
+        before = {table: archive.tables()[0].rows for table in ("trade", "quote")}
+        assert compact_all(archive) is not None
+        assert [info.files for info in archive.tables()] == [4, 4]
+        assert {table: archive.tables()[0].rows for table in before} == before
+        file = archive.files("trade", dates=["2024-01-01"], streams=[0])[0]
+        assert (file.commit_first, file.commit_last, file.seq_min, file.seq_max, file.rows) == (1, 3, 1, 29, 10)
+        assert compact_all(archive) is None
+        assert numbers_of(path, "trade") == list(range(1, 41))
+        assert drop_old(archive) is not None
+        assert numbers_of(path, "trade") == [*range(11, 21), *range(31, 41)]
+        assert not (path / "trade" / "date=2024-01-01").exists()
+        assert drop_old(archive) is None
+
+
+def test_rows_that_a_derivation_has_not_taken_are_not_compacted(path: Path) -> None:
+    with Archive.writing(path) as archive:
+        step(archive)
+        step(archive)
+        archive.commit(archive.begin(), "derive", derived={"bars": 2})
+        step(archive)
+        assert {file.commit_last for group in small_files(archive) for file in group.files} == {1, 2}
+
+
+def test_the_state_saves_reading_every_commit_and_is_not_needed(path: Path) -> None:
+    with Archive.writing(path) as archive:
+        archive.commit(archive.begin(), "append", schemas={"trade": DDL})
+        for _ in range(2 * STATE_INTERVAL + 2):
+            archive.commit(archive.begin(), "append")
+        expected = archive.catalogue
+    log = CommitLog(path / "_commits")
+    assert log.read() == expected
+    newest = path / "_commits" / state_name(2 * STATE_INTERVAL)
+    newest.write_bytes(newest.read_bytes()[:-20])
+    assert log.read() == expected, "a damaged state is not used"
+    assert log.prune() == 0, "and nothing is removed that is needed without it"
+    newest.unlink()
+    with Archive.writing(path) as archive:
+        for _ in range(STATE_INTERVAL):
+            archive.commit(archive.begin(), "append")
+        assert archive.prune_log() > 0
+        expected = archive.catalogue
+    assert log.read() == expected
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda text: text[:-5], "no such document"),
+        (lambda text: text.replace(b'"rows":5', b'"rows":6', 1), "checksum is wrong"),
+        (lambda text: b"\xff\xfe", "no such document"),
+        (lambda text: b"", "no such document"),
+    ],
+)
+def test_a_damaged_document_is_said_and_nothing_is_changed(path: Path, damage: object, says: str) -> None:
+    with Archive.writing(path) as archive:
+        step(archive)
+        step(archive)
+    document = path / "_commits" / commit_name(1)
+    document.write_bytes(damage(document.read_bytes()))  # type: ignore[operator]
+    for open_it in (Archive.open, Archive.writing):
+        with pytest.raises(ArchiveCorruptError, match=says) as caught:
+            open_it(path)
+        assert commit_name(1) in caught.value.where
+    document.unlink()
+    with pytest.raises(ArchiveCorruptError, match="missing"):
+        Archive.open(path)
+    assert numbers_of(path, "trade") == list(range(1, 21))
+
+
+def test_wrong_directories_and_newer_archives_are_refused(path: Path) -> None:
+    with pytest.raises(ArchiveError, match="holds no archive"):
+        Archive.open(path)
+    path.mkdir()
+    (path / "letters.txt").write_text("private")
+    with pytest.raises(ArchiveError, match="other things"):
+        Archive.writing(path)
+    (path / "letters.txt").unlink()
+    with Archive.writing(path) as archive:
+        step(archive)
+        with pytest.raises(NotFoundError, match="no table 'bond'") as caught:
+            archive.files("bond")
+        assert "quote, trade" in caught.value.hint
+    document = path / "_commits" / commit_name(1)
+    document.write_bytes(document.read_bytes().replace(b'{"version":1', b'{"version":2', 1))
+    with pytest.raises(ArchiveError, match="has version 2"):
+        Archive.open(path)
+    (path / "_archive.json").write_text(json.dumps({"format": "penstock archive", "version": 9}))
+    with pytest.raises(ArchiveError, match="has version 9"):
+        Archive.writing(path)
+
+
+def test_a_disk_that_fills_while_committing_leaves_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Archive.writing(path) as archive:
+        step(archive)
+
+        def full(document: object, target: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(commits.os, "link", full)
+            with pytest.raises(ArchiveFullError, match="No space left"):
+                step(archive)
+        assert check_whole(path) == 10
+        step(archive)
+    assert check_whole(path) == 20
