@@ -8,19 +8,19 @@ from penstock.feed.formats import DATAGRAM_FORMATS, MoldUDP64, register_datagram
 
 
 class Toy(MoldUDP64):
-    name = "handmade"
+    name = "toy"
 
 
 @pytest.mark.spec("FEED-2", "FEED-7")
 def test_a_framing_of_ones_own_is_named_like_any_other() -> None:
     lines = (LineAddress(port=7_000),)
-    with pytest.raises(ConfigurationError, match="'handmade'") as refused:
-        SourceStreamConfig(id=1, name="s", framing="handmade", lines=lines)
+    with pytest.raises(ConfigurationError, match="'toy'") as refused:
+        SourceStreamConfig(id=1, name="s", framing="toy", lines=lines)
     assert "moldudp64, iextp, soupbintcp, file, contribution" in str(refused.value)
     try:
         register_datagram_format(Toy())
-        assert SourceStreamConfig(id=1, name="s", framing="handmade", lines=lines).framing == "handmade"
+        assert SourceStreamConfig(id=1, name="s", framing="toy", lines=lines).framing == "toy"
         with pytest.raises(ConfigurationError, match="does not go with"):
-            SourceStreamConfig(id=1, name="s", framing="handmade")
+            SourceStreamConfig(id=1, name="s", framing="toy")
     finally:
-        DATAGRAM_FORMATS.pop("handmade", None)
+        DATAGRAM_FORMATS.pop("toy", None)
