@@ -28,8 +28,11 @@ from penstock.middleware import (
     StreamStarted,
     TopicList,
 )
-from penstock.middleware.driver import MulticastPublisher, MulticastReceiver, claim_epoch
+from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
+from penstock.middleware.files import claim_epoch
+from penstock.middleware.grouping import channels_for
 from penstock.net.udp import Channel, free_channel
+from penstock.topics import GroupMap
 from penstock.wire import encode_gone, encode_nack
 from waiting import wait_until
 
@@ -420,3 +423,30 @@ def test_epochs_grow_with_every_start(tmp_path: Path) -> None:
     assert [claim_epoch(path) for _ in range(2)] == [4, 5]
     with pytest.raises(ConfigurationError, match="cannot be kept"):
         claim_epoch(tmp_path)
+
+
+@pytest.mark.spec("FILT-12")
+def test_more_groups_than_sockets() -> None:
+    """A receiver of many groups shares its sockets among them, and gets each message once."""
+    where = free_channel()
+    third = where.group.split(".")[2]
+    groups = GroupMap.parse(f'version = 1\nport = {where.port}\n[hash]\nfirst = "239.255.{third}.1"\ncount = 150\n')
+    topics = [f"t.{number}" for number in range(400)]
+    channels = channels_for(groups, [">"], interface=where.interface)
+    assert len(channels) == 150
+    with (
+        MulticastReceiver(channels, config=FROM_START) as receiver,
+        MulticastPublisher(where, groups=groups, config=QUICK) as publisher,
+    ):
+        for topic in topics:
+            publisher.publish(topic, topic.encode())
+        batch = OutgoingBatch(TopicList(topics), range(400), numpy.arange(400, dtype="<u8"))
+        publisher.publish_batch(batch)
+        told = receive_until(receiver, lambda told: sum(hasattr(each, "payload") for each in told) >= 800)
+    got = [(each.topic, bytes(each.payload)) for each in told if hasattr(each, "payload")]
+    expected = [(topic, topic.encode()) for topic in topics]
+    expected += [(topic, number.to_bytes(8, "little")) for number, topic in enumerate(topics)]
+    assert sorted(got) == sorted(expected)
+    assert {each.stream.group for each in told if isinstance(each, StreamStarted)} == {
+        groups.group_of(topic) for topic in topics
+    }

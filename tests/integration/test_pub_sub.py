@@ -261,3 +261,56 @@ def test_whoever_asks_politely_gets_a_clean_end(number: signal.Signals) -> None:
         assert "1 messages published" in publisher.err
         assert "1 of 1 messages shown" in sub.err
         assert "goodbye" in sub.err
+
+
+MAP = """
+version = 1
+port = {port}
+default = "239.255.{third}.1"
+[[rules]]
+group = "239.255.{third}.2"
+topics = ["md.A.>"]
+[[rules]]
+group = "239.255.{third}.3"
+topics = ["md.B.>"]
+"""
+
+
+@pytest.mark.spec("FILT-12")
+def test_publisher_and_subscribers_share_a_map(tmp_path: Path) -> None:
+    """Each topic goes to its group; a subscriber hears only the groups of its interests."""
+    where = free_channel()
+    path = tmp_path / "groups.toml"
+    path.write_text(MAP.format(port=where.port, third=where.group.split(".")[2]))
+    use = ("--map", str(path), "--json")
+    with (
+        running("sub", *use, "--count", "2", "md.A.quote") as one,
+        running("sub", *use, "--count", "6") as everything,
+        running("sub", where.group.rpartition(".")[0] + f".3:{where.port}", "--json", "--count", "2") as plain,
+    ):
+        for each in (one, everything, plain):
+            each.wait_for_output("listening")
+        assert "1 groups" in one.err
+        assert "3 groups" in everything.err
+        lines = "".join(quote(symbol, "1") for symbol in "ABCABC")
+        done = pub("239.255.74.1:7401", lines, "--map", str(path))
+        assert done.returncode == 0, done.stderr
+        for each in (one, everything, plain):
+            assert each.end() == 0, each.err
+        assert {each["topic"] for each in messages(one)} == {"md.A.quote"}
+        assert "2 of 2 messages shown" in one.err  # the others' never came here
+        assert sorted(each["topic"] for each in messages(everything)) == sorted(f"md.{s}.quote" for s in "AABBCC")
+        assert {each["topic"] for each in messages(plain)} == {"md.B.quote"}
+
+
+def test_a_channel_beside_a_map_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "groups.toml"
+    path.write_text('version = 1\ndefault = "239.1.1.1"\n')
+    for words, what in (
+        (["sub", "239.1.1.1:7401", "--map", str(path)], b"do not go together"),
+        (["sub", "--map", str(tmp_path / "missing.toml")], b"cannot be read"),
+        (["sub", "--accept", "yesterday"], b"yesterday"),
+    ):
+        done = subprocess.run([*COMMAND, *words], capture_output=True, timeout=PATIENCE_SECONDS)
+        assert done.returncode != 0
+        assert what in done.stderr

@@ -49,14 +49,12 @@ def _fields_of(kind: type[Config]) -> list[tuple[str, Any]]:
 T = TypeVar("T")
 
 
-def load_toml(path: Path, kind: type[T]) -> T:
+def load_toml(path: Path, kind: type[T], *, size_max: int = DOCUMENT_SIZE_MAX) -> T:
     """Read a TOML file as a value of `kind`."""
     try:
         size = path.stat().st_size
-        if size > DOCUMENT_SIZE_MAX:
-            raise ConfigurationError(
-                f"the document has {size} bytes, at most {DOCUMENT_SIZE_MAX} are read", where=str(path)
-            )
+        if size > size_max:
+            raise ConfigurationError(f"the document has {size} bytes, at most {size_max} are read", where=str(path))
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(path)) from None

@@ -25,6 +25,7 @@ class Cause(StrEnum):
     BEFORE_JOIN = "before_join"
     STALE_EPOCH = "stale_epoch"
     STALE_TERM = "stale_term"
+    REPLAY = "replay"
     ID_COLLISION = "id_collision"
     UNKNOWN_STREAM = "unknown_stream"
     UNEXPECTED = "unexpected"

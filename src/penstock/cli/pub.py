@@ -10,7 +10,7 @@ import typer
 
 from penstock.base.errors import ConfigurationError, ModelError, PenstockError
 from penstock.base.limits import MESSAGE_SIZE_MAX
-from penstock.cli.channel import CHANNEL, INTERFACE, ChannelArgument, InterfaceOption
+from penstock.cli.channel import CHANNEL, INTERFACE, ChannelArgument, InterfaceOption, MapOption
 from penstock.cli.interrupt import Interrupt, interruptible
 from penstock.cli.lines import numbered_lines
 from penstock.cli.model import find_model
@@ -19,6 +19,7 @@ from penstock.demo.schedule import Schedule
 from penstock.middleware.driver import MulticastPublisher
 from penstock.model import MessageModel
 from penstock.net.udp import Channel
+from penstock.topics import GroupMap
 
 BATCH_MAX = 512
 GENERATE_RATE = 1_000.0
@@ -27,6 +28,7 @@ GENERATE_RATE = 1_000.0
 def pub(
     channel: ChannelArgument = CHANNEL,
     interface: InterfaceOption = INTERFACE,
+    group_map: MapOption = None,
     topic: Annotated[str, typer.Option(help='The topic; a line\'s "topic" key comes first.')] = "",
     model: Annotated[str, typer.Option(help="The model of the lines: shipped, or the path of a document.")] = "quote",
     raw: Annotated[bool, typer.Option("--raw", help="Publish each line as it is, without a model.")] = False,
@@ -53,7 +55,10 @@ def pub(
         raise ConfigurationError("--raw needs a topic", hint="add --topic some.topic")
     messages = _Lines("" if raw else model, topic)
     trouble: PenstockError | None = None
-    with interruptible() as interrupt, MulticastPublisher(Channel.parse(channel, interface=interface)) as publisher:
+    groups = GroupMap.load(group_map) if group_map is not None else None
+    where = channel if groups is None else f"{len(groups.groups):,} groups of {group_map}"
+    chosen = Channel.parse(channel, interface=interface)
+    with interruptible() as interrupt, MulticastPublisher(chosen, groups=groups) as publisher:
         try:
             if generate:
                 _publish_quotes(publisher, TickGenerator(seed, symbols), generate, rate or GENERATE_RATE, interrupt)
@@ -63,7 +68,7 @@ def pub(
             trouble = error  # what was published before is repaired all the same
     counters = publisher.counters
     sys.stderr.write(
-        f"{counters['messages_published']:,} messages published on {channel} in {counters['packets_sent']:,} packets; "
+        f"{counters['messages_published']:,} messages published on {where} in {counters['packets_sent']:,} packets; "
         f"{counters['repairs_sent']:,} packets sent again; {messages.skipped:,} bad lines skipped\n"
     )
     if trouble is not None:

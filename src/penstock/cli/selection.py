@@ -17,9 +17,7 @@ class Selection:
     """Patterns as in docs/topics.md, and a condition as in docs/filters.md on messages of one model."""
 
     def __init__(self, patterns: Sequence[str], condition: str | None, model: MessageModel) -> None:
-        interests = [Interest.parse(pattern) for pattern in patterns]
-        if all(interest.negative for interest in interests):
-            interests.append(Interest.parse(EVERYTHING))
+        interests = self.interests(patterns)
         self._table = InterestTable()
         for interest in interests:
             self._table.add(interest, 0)
@@ -28,6 +26,14 @@ class Selection:
         self._predicate = Predicate.compile(condition, model) if condition else None
         self.malformed_count = 0
         """Messages whose topic, tags or record could not be read, and that were therefore not wanted."""
+
+    @staticmethod
+    def interests(patterns: Sequence[str]) -> list[Interest]:
+        """What the patterns mean: with none but refusals, everything else is wanted."""
+        interests = [Interest.parse(pattern) for pattern in patterns]
+        if all(interest.negative for interest in interests):
+            interests.append(Interest.parse(EVERYTHING))
+        return interests
 
     def wanted(self, each: Deliver | DeliverBatch) -> Iterator[PacketMessage]:
         if isinstance(each, DeliverBatch) and not self._has_tags:

@@ -133,8 +133,8 @@ def describe(event: Event) -> str:
         case LossReceipt(first=first, last=last, cause=cause, topic=topic):
             of = f" of a message on {printable(topic)}" if topic else ""
             return f"lost packets {first} to {last}{of} of {who}: {cause}"
-        case StreamStarted(first=first):
-            return f"{who} begins with packet {first}"
+        case StreamStarted(first=first, is_replay=is_replay):
+            return f"{who} begins with packet {first}{', a replay from the past' if is_replay else ''}"
         case StreamEnded(cause=cause, next_sequence=next_sequence):
             return f"{who} ended before packet {next_sequence}: {cause}"
         case Collision(owner=owner, intruder=intruder):

@@ -4,14 +4,14 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, cast, get_args
+from typing import Annotated, Literal, TypeAlias, cast, get_args
 
 import typer
 
 from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
-from penstock.cli.channel import CHANNEL, INTERFACE, FromStartOption, InterfaceOption
+from penstock.cli.channel import CHANNEL, INTERFACE, FromStartOption, InterfaceOption, MapOption
 from penstock.cli.interrupt import Interrupt, interruptible
 from penstock.cli.latency import LatencyMeter
 from penstock.cli.model import find_model
@@ -21,9 +21,13 @@ from penstock.cli.subscribed import show_subscription
 from penstock.client.line import Transport
 from penstock.middleware import Deliver, DeliverBatch, ReceiverConfig
 from penstock.middleware.driver import MulticastReceiver
+from penstock.middleware.grouping import channels_for
 from penstock.net.udp import Channel
+from penstock.topics import GroupMap
 
 log = logger("sub")
+
+Accept: TypeAlias = Literal["live", "replay", "both"]
 
 LOOK_SECONDS = 0.2
 CHANNEL_LIKE = re.compile(r"[0-9]+(\.[0-9]+){3}(:.*)?|[^*>!/]+:[0-9]+")
@@ -39,6 +43,7 @@ def sub(
         ),
     ] = None,
     interface: InterfaceOption = INTERFACE,
+    group_map: MapOption = None,
     where: Annotated[str | None, typer.Option(help="Only messages that meet this SQL condition on --model.")] = None,
     model: Annotated[str, typer.Option(help="The model of --where, and how to read its messages.")] = "quote",
     json: Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")] = False,
@@ -46,6 +51,9 @@ def sub(
     count: Annotated[int | None, typer.Option(min=1, help="End after so many messages.")] = None,
     seconds: Annotated[float, typer.Option(min=0.0, help="End after so long.")] = float("inf"),
     from_start: FromStartOption = False,
+    accept: Annotated[
+        Accept, typer.Option(help="What is shown: what is live, what `pipeline replay` plays from the past, or both.")
+    ] = "live",
     spin: Annotated[bool, typer.Option(help="Wait by looking again and again: quicker, a whole core.")] = False,
     loss: Annotated[float, typer.Option(min=0.0, max=0.9, help="Share of datagrams to throw away on purpose.")] = 0.0,
     latency: Annotated[
@@ -72,8 +80,10 @@ def sub(
     if connect is not None:
         if credentials is None:
             raise ConfigurationError("--connect needs --credentials", hint="a file made by `penstock admin client`")
-        if latency or loss or spin or from_start:
-            raise ConfigurationError("--latency, --loss, --spin and --from-start are for channels, not for --connect")
+        if latency or loss or spin or from_start or group_map or accept != "live":
+            raise ConfigurationError(
+                "--latency, --loss, --spin, --from-start, --map and --accept are for channels, not for --connect"
+            )
         if transport not in get_args(Transport):
             raise ConfigurationError(f"{transport!r} is no transport", hint="use auto, multicast or tcp")
         return show_subscription(
@@ -89,23 +99,32 @@ def sub(
             count=count,
             seconds=seconds,
         )
-    channel = Channel.parse(
-        words.pop(0) if words and CHANNEL_LIKE.fullmatch(words[0]) else CHANNEL, interface=interface
-    )
+    channels = _channels(words, group_map, interface)
     if clock is not None and not latency:
         raise ConfigurationError("--clock means nothing without --latency")
     chosen_model = find_model(model)
     meter = LatencyMeter(chosen_model, clock) if latency else None
     selection = Selection(words or [EVERYTHING], where, chosen_model)
     view = JsonView(chosen_model) if json else QuietView() if quiet else PrettyView(chosen_model)
-    config = ReceiverConfig(join="start" if from_start else "live")
+    config = ReceiverConfig(join="start" if from_start else "live", accept=accept)
     started = time.monotonic()
-    with interruptible() as interrupt, MulticastReceiver([channel], config=config, spin=spin, loss=loss) as receiver:
-        log.info("listening", channel=str(channel), patterns=" ".join(words or [EVERYTHING]))
+    with interruptible() as interrupt, MulticastReceiver(channels, config=config, spin=spin, loss=loss) as receiver:
+        place = str(channels[0]) if group_map is None else f"{len(channels)} groups of {group_map}"
+        log.info("listening", channel=place, patterns=" ".join(words or [EVERYTHING]))
         _show(receiver, selection, view, meter, interrupt, count, started + seconds)
-    _conclude(receiver, selection, view, channel, time.monotonic() - started)
+    _conclude(receiver, selection, view, place, time.monotonic() - started)
     if meter is not None:
         sys.stderr.write(f"{meter.summary()}\n")
+
+
+def _channels(words: list[str], group_map: Path | None, interface: str) -> list[Channel]:
+    """What is to be listened to; a channel among the words is taken from them."""
+    is_named = bool(words) and CHANNEL_LIKE.fullmatch(words[0]) is not None
+    if group_map is None:
+        return [Channel.parse(words.pop(0) if is_named else CHANNEL, interface=interface)]
+    if is_named:
+        raise ConfigurationError("a channel and --map do not go together", hint="the map says where topics flow")
+    return channels_for(GroupMap.load(group_map), Selection.interests(words), interface=interface)
 
 
 def _show(
@@ -132,15 +151,13 @@ def _show(
     return None
 
 
-def _conclude(
-    receiver: MulticastReceiver, selection: Selection, view: View, channel: Channel, ran_seconds: float
-) -> None:
+def _conclude(receiver: MulticastReceiver, selection: Selection, view: View, place: str, ran_seconds: float) -> None:
     counters = receiver.counters
     causes = counters.by_cause("packets_dropped")
     causes.pop(Cause.DUPLICATE, None)  # a goodbye is said several times
     dropped = ", ".join(f"{number:,} {cause}" for cause, number in sorted(causes.items()))
     parts = [
-        f"{view.shown:,} of {counters['messages_delivered']:,} messages shown in {ran_seconds:.1f} s on {channel}",
+        f"{view.shown:,} of {counters['messages_delivered']:,} messages shown in {ran_seconds:.1f} s on {place}",
         f"{counters['packets_lost']:,} packets lost, {counters['repairs_received']:,} repaired",
     ]
     if discarded := counters["datagrams_discarded"]:

@@ -52,7 +52,7 @@ from penstock.feed.terms import TermFile
 from penstock.feed.tls import client_context, server_context
 from penstock.feed.unlined import ReplayInput, SoupInput
 from penstock.middleware import Publisher
-from penstock.middleware.driver import claim_epoch
+from penstock.middleware.files import claim_epoch
 from penstock.net.secret import Secret, read_secret
 from penstock.security.brokering import Revoked
 

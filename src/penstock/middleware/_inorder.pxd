@@ -15,6 +15,7 @@ cdef class StreamCursor:
     cdef public uint32_t group
     cdef public uint32_t epoch
     cdef public bint is_smooth
+    cdef public bint is_replay
 
 
 cdef class InOrder:

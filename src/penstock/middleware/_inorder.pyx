@@ -17,6 +17,7 @@ from penstock.wire._codec cimport (
     MessageView,
     PACKET_GOODBYE,
     PACKET_REPAIR,
+    PACKET_REPLAY,
     PacketView,
     parse_contents,
     parse_header,
@@ -109,6 +110,19 @@ cdef class InOrder:
             packet_start, self._packet_count - packet_start, message_start, self._message_count - message_start,
         )
 
+    def pass_over(self, DatagramBatch batch not None, Py_ssize_t start, bint is_replay) -> int:
+        """How many datagrams from `start` on are packets from the past, or else live ones, before another comes."""
+        cdef Py_ssize_t index = start
+        cdef PacketView packet
+        with nogil:
+            while index < batch.count:
+                if parse_header(batch.data, <uint32_t>(index * batch.stride), batch.sizes[index], &packet) != ERROR_NONE:
+                    break
+                if packet.kind != KIND_DATA or (packet.flags & PACKET_REPLAY != 0) != is_replay:
+                    break
+                index += 1
+        return index - start
+
     cdef bint take_one(
         self, DatagramBatch batch, Py_ssize_t index, int64_t now_ns, Py_ssize_t message_start
     ) noexcept nogil:
@@ -191,6 +205,7 @@ cdef inline bint is_next(StreamCursor cursor, const PacketView *packet, uint64_t
     return (
         cursor.is_smooth
         and cursor.epoch == packet.epoch
+        and cursor.is_replay == (packet.flags & PACKET_REPLAY != 0)
         and cursor.source_key == source_key
         and packet.sequence >= cursor.next_sequence
         and packet.sequence - packet.gap <= cursor.next_sequence

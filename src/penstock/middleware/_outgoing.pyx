@@ -53,7 +53,9 @@ cdef class OutgoingCursor:
         if packet.size > self.packer._size_max or packet.size > self.kept.bytes_max:
             PyBuffer_Release(&content)
             return 0
-        packet.flags = PACKET_KEEP_ALIVE if packet.sequence % self.packer._keep_alive_packets == 0 else 0
+        packet.flags = self.packer._flags
+        if packet.sequence % self.packer._keep_alive_packets == 0:
+            packet.flags |= PACKET_KEEP_ALIVE
         self.write(&packet, &message, topic_bytes, <const uint8_t *>content.buf)
         PyBuffer_Release(&content)
         self.packets_sent += 1
@@ -70,6 +72,7 @@ cdef class OutgoingCursor:
         if not self.is_prompt or self.packer._packet.count:
             return 0
         packet = self.packer._packet
+        packet.flags = self.packer._flags
         first = packet.sequence
         self.packets_sent += self.kept.pack_rows(
             topics, payloads, rows, count, &packet, self.packer._size_max, self.packer._keep_alive_packets

@@ -47,6 +47,9 @@ class PublisherConfig(Config, frozen=True):
     linger_ms: Milliseconds = 2_000
     """How long a closed publisher goes on answering repair requests."""
 
+    is_replay: bool = False
+    """Every packet says that it is from the past, not live; receivers take it only when they are told to."""
+
 
 class ReceiverConfig(Config, frozen=True):
     join: Literal["live", "start"] = "live"
@@ -78,6 +81,9 @@ class ReceiverConfig(Config, frozen=True):
 
     streams_max: Count = 65_536
     """Streams known at a time; packets of further ones are dropped and counted."""
+
+    accept: Literal["live", "replay", "both"] = "live"
+    """Whether packets from the past (the mark REPLAY) are refused, are all that is taken, or are taken as well."""
 
 
 class MergerConfig(Config, frozen=True):

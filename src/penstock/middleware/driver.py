@@ -9,7 +9,6 @@ thread, or in an asyncio loop.
 
 import asyncio
 import errno
-import fcntl
 import os
 import threading
 import time
@@ -29,7 +28,6 @@ from penstock.base.log import logger
 from penstock.middleware._lanes import PublishingLane, ReceivingLane
 from penstock.middleware.batch import Packable
 from penstock.middleware.config import PublisherConfig, ReceiverConfig
-from penstock.middleware.epoch import encode_epoch, next_epoch, slot_offset
 from penstock.middleware.events import (
     Close,
     Collision,
@@ -49,10 +47,13 @@ from penstock.middleware.events import (
     StreamStarted,
     Unicast,
 )
+from penstock.middleware.files import claim_epoch
+from penstock.middleware.grouping import batch_by_group, messages_by_group
 from penstock.middleware.publisher import Publisher
 from penstock.middleware.receiver import Receiver
 from penstock.model import Message
-from penstock.net.udp import Channel, Inlet, Outlet, address_key, group_socket, host_socket
+from penstock.net.udp import Channel, Inlet, Outlet, address_key, group_sockets, host_socket
+from penstock.topics import GroupMap
 from penstock.wire import DatagramBatch, PacketMessage
 
 log = logger("middleware.driver")
@@ -68,7 +69,10 @@ Received: TypeAlias = Deliver | DeliverBatch | LossReceipt | StreamStarted | Str
 
 class MulticastPublisher:
     """Publishes on one channel. Without an id it takes a random one; with one, its epochs are kept in a file, or the
-    caller knows one that was never used before."""
+    caller knows one that was never used before.
+
+    With a map (`groups`) every topic goes to its own group and to the map's port; of the channel, only the interface
+    and the hops count. Messages on different groups have no order between them."""
 
     def __init__(
         self,
@@ -79,6 +83,7 @@ class MulticastPublisher:
         epoch: int | None = None,
         config: PublisherConfig | None = None,
         counters: Counters | None = None,
+        groups: GroupMap | None = None,
     ) -> None:
         if publisher_id is not None and epoch_path is None and epoch is None:
             raise ConfigurationError(
@@ -90,11 +95,12 @@ class MulticastPublisher:
         self.counters = counters or Counters("publisher")
         self._core = Publisher(identity, epoch, config or PublisherConfig(), self.counters)
         self._group = channel.group_id
-        self._key = channel.key
+        self._groups = groups
+        self._port = channel.port if groups is None else groups.port
         self._socket = host_socket(channel.interface, multicast_hops=channel.hops)
         self._inlet = Inlet([self._socket.fileno()], DatagramBatch(16))
         self._outlet = Outlet(self._socket.fileno())
-        self._lane: PublishingLane | None = None  # until something is published
+        self._lanes: dict[int, PublishingLane] = {}  # of the groups on which something was published
         self._lock = threading.Lock()
         self._is_closed = threading.Event()  # the core has nothing more to say
         self._is_stopped = False
@@ -117,18 +123,27 @@ class MulticastPublisher:
         if isinstance(payload, Message):
             model_id, model_version = payload.model.id, payload.version
         with self._lock:
-            if self._lane is not None and (error := self._lane.publish(topic, payload, model_id, model_version)) >= 0:
+            group = self._group if self._groups is None else self._groups.group_of(topic)
+            lane = self._lanes.get(group)
+            if lane is not None and (error := lane.publish(topic, payload, model_id, model_version)) >= 0:
                 self._note_unsent(1, error)
                 return
-            self._handle(Publish(self._group, (OutgoingMessage(topic, payload, model_id, model_version),)))
-            if self._lane is None:
-                stream = self._core.stream(self._group, time.monotonic_ns())
-                self._lane = PublishingLane(stream, self._outlet, self._key)
+            self._handle(Publish(group, (OutgoingMessage(topic, payload, model_id, model_version),)))
+            if lane is None:
+                stream = self._core.stream(group, time.monotonic_ns())
+                self._lanes[group] = PublishingLane(stream, self._outlet, self._key(group))
+
+    def publish_messages(self, messages: Sequence[OutgoingMessage]) -> None:
+        """Send messages of any size now, with whatever extensions they have."""
+        with self._lock:
+            for group, chosen in messages_by_group(messages, self._groups, self._group):
+                self._handle(Publish(group, chosen))
 
     def publish_batch(self, batch: Packable) -> None:
         """Send many messages now, packed into as few packets as they fit."""
         with self._lock:
-            self._handle(PublishBatch(self._group, batch))
+            for group, chosen in batch_by_group(batch, self._groups, self._group):
+                self._handle(PublishBatch(group, chosen))
 
     def say_goodbye(self) -> None:
         """Publish nothing more; repair requests are answered until close(), or for the configured time."""
@@ -171,7 +186,7 @@ class MulticastPublisher:
             log.error("publisher_failed", error=str(error))
             with self._lock:
                 self._failure = error
-                self._lane = None
+                self._lanes = {}
             self._is_closed.set()
 
     def _tick(self, now_ns: int) -> int:
@@ -198,14 +213,18 @@ class MulticastPublisher:
     def _carry_out(self, instructions: list[PublisherInstruction]) -> None:
         for instruction in instructions:
             if isinstance(instruction, Multicast):
-                self._note_unsent(1, self._outlet.send(self._key, instruction.data))
+                self._note_unsent(1, self._outlet.send(self._key(instruction.group), instruction.data))
             elif isinstance(instruction, MulticastStored):
-                store, first, last = instruction.store, instruction.first, instruction.last
-                self._note_unsent(*self._outlet.send_stored(self._key, store, first, last))
+                key, store = self._key(instruction.group), instruction.store
+                self._note_unsent(*self._outlet.send_stored(key, store, instruction.first, instruction.last))
             elif isinstance(instruction, Unicast):
                 self._note_unsent(1, self._outlet.send(address_key(instruction.destination), instruction.data))
             else:
                 self._is_closed.set()
+
+    def _key(self, group: int) -> int:
+        """What stands for the group and its port in the outlet."""
+        return group << 16 | self._port
 
     def _note_unsent(self, count: int, error: int) -> None:
         if error:
@@ -240,7 +259,7 @@ class MulticastReceiver:
         self._own = host_socket(channels[0].interface, multicast_hops=channels[0].hops)
         self._sockets = [self._own]
         try:
-            self._sockets += [group_socket(channel) for channel in channels]
+            self._sockets += group_sockets(channels)
         except ConfigurationError:
             self._own.close()
             raise
@@ -356,27 +375,6 @@ class MulticastReceiver:
         error = self._outlet.send(key, data)
         if error:
             note_unsent(self.counters, 1, error)
-
-
-def claim_epoch(path: Path) -> int:
-    """The next epoch of a publisher, safely on the disk before it is used. Two that start at once take turns."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            content = file.readall()
-            epoch = next_epoch(content)
-            file.seek(slot_offset(content))
-            file.write(encode_epoch(epoch))
-            os.fsync(file)
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)  # so that a new file's name is kept too
-        finally:
-            os.close(directory)
-    except OSError as error:
-        raise ConfigurationError(f"the epoch cannot be kept: {error.strerror}", where=str(path)) from None
-    return epoch
 
 
 def note_unsent(counters: Counters, count: int, error: int) -> None:

@@ -186,11 +186,12 @@ class LossReceipt(msgspec.Struct, frozen=True):
 
 
 class StreamStarted(msgspec.Struct, frozen=True):
-    """A stream begins, or goes on after a silence, with packet `first`."""
+    """A stream begins, or goes on after a silence, with packet `first`. A replay is from the past, not live."""
 
     stream: StreamKey
     epoch: int
     first: int
+    is_replay: bool = False
 
 
 class StreamEnded(msgspec.Struct, frozen=True):

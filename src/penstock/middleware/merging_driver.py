@@ -12,6 +12,7 @@ from typing import Protocol, Self
 from penstock.base.clock import NS_PER_SECOND, SystemRandomness
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
+from penstock.base.errors import ConfigurationError
 from penstock.middleware.config import MergerConfig, ReceiverConfig
 from penstock.middleware.driver import MulticastReceiver, Received
 from penstock.middleware.events import Merged, MergedBatch, MergerEvent, MergerInstruction
@@ -54,6 +55,10 @@ class MergingReceiver:
         loss: float = 0.0,
     ) -> "MergingReceiver":
         """One that listens to these channels, all on one interface; see MulticastReceiver."""
+        if config is not None and config.accept == "both":
+            raise ConfigurationError(
+                "live and replayed streams have the same numbers and cannot be merged", hint="accept one of them"
+            )
         counters = Counters("receiver")
         receiver = MulticastReceiver(channels, config=config, counters=counters, spin=spin, loss=loss)
         return MergingReceiver([receiver], config=merging, counters=counters)

@@ -161,12 +161,14 @@ class _OutgoingStream(OutgoingCursor):
         self._config = config
         self._counters = publisher.counters
         self._group = group
+        self._packet_flags = int(PacketFlag.REPLAY) if config.is_replay else 0
         self.packer = Packer(
             publisher.publisher_id,
             group,
             publisher.epoch,
             packet_size_max=config.packet_size_max,
             keep_alive_packets=config.keep_alive_packets,
+            flags=self._packet_flags,
         )
         self.kept = PacketStore(config.retransmission_packets_max, config.retransmission_bytes_max)
         self.topics = {}
@@ -224,6 +226,7 @@ class _OutgoingStream(OutgoingCursor):
                 epoch=self._publisher.epoch,
                 packet_size_max=self._config.packet_size_max,
                 keep_alive_packets=self._config.keep_alive_packets,
+                flags=self._packet_flags,
             )
         except Exception:
             self._send_soon(now_ns)

@@ -26,7 +26,8 @@ from penstock.middleware.gaps import merged
 from penstock.middleware.stream import IncomingStream
 from penstock.wire import RANGES_MAX, DatagramBatch, Kind, MessageBatch, Packet, PacketFlag, decode, encode_nack
 
-REPAIR = int(PacketFlag.REPAIR)  # a plain number: an IntFlag costs a microsecond per packet
+REPAIR = int(PacketFlag.REPAIR)  # plain numbers: an IntFlag costs a microsecond per packet
+REPLAY = int(PacketFlag.REPLAY)
 STALE_GRACE_NS = 1_000 * NS_PER_MS
 """Packets of an older epoch that come this long after a newer one began are no stragglers: somebody sends them."""
 
@@ -45,6 +46,7 @@ class Receiver:
         self.config = config
         self.counters = counters or Counters("receiver")
         self._randomness = randomness
+        self._refuses = {"live": True, "replay": False, "both": None}[config.accept]  # packets with such a REPLAY mark
         self._streams: dict[StreamKey, IncomingStream] = {}
         self.in_order = InOrder(randomness.below(2**64))
         in_order = self.in_order
@@ -92,6 +94,9 @@ class Receiver:
             if messages is not None:
                 instructions.append(DeliverBatch(messages))
                 index += messages.packet_count
+            if self._refuses is not None and (passed := self.in_order.pass_over(batch, index, self._refuses)):
+                self.counters.add("packets_dropped", passed, cause=Cause.REPLAY)
+                index += passed
             if index == count:
                 return instructions
             data = bytes(batch.datagram(index))  # what goes the slow way may stay longer than the batch
@@ -130,6 +135,10 @@ class Receiver:
         if packet.gap >= packet.sequence or packet.sequence > SEQUENCE_MAX:
             self.counters.add("packets_dropped", cause=Cause.LENGTH)
             return []
+        is_replay = bool(packet.flags & REPLAY)
+        if is_replay is self._refuses:
+            self.counters.add("packets_dropped", cause=Cause.REPLAY)
+            return []
         is_repair = bool(packet.flags & REPAIR)
         if is_repair:
             self.counters.add("repairs_received")
@@ -145,9 +154,12 @@ class Receiver:
             stream = self._start(key, packet, source, now_ns)
             if stream is None:
                 return instructions
-            instructions.append(StreamStarted(key, stream.epoch, stream.next_sequence))
+            instructions.append(StreamStarted(key, stream.epoch, stream.next_sequence, is_replay))
         elif packet.epoch < stream.epoch or source != stream.source:
             return self._refuse(stream, packet, source, now_ns)
+        elif is_replay != stream.is_replay:
+            self.counters.add("packets_dropped", cause=Cause.REPLAY)
+            return []
         stream.heard_ns = now_ns
         stream.source_key = event.source_key
         instructions += stream.take(packet, now_ns)
@@ -174,6 +186,7 @@ class Receiver:
         self._positions.pop(key, None)
         stream = IncomingStream(key, packet.epoch, first, source, self.config, self.counters, self._randomness)
         stream.started_ns = now_ns
+        stream.is_replay = bool(packet.flags & REPLAY)
         self._streams[key] = stream
         self.in_order.add(stream)
         if self._expiry_check_ns is None:

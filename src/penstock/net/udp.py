@@ -7,13 +7,14 @@ import errno
 import ipaddress
 import secrets
 import socket
+from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
 import msgspec
 
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
-from penstock.base.ids import Group, parse_group
+from penstock.base.ids import Group, format_group, parse_group
 from penstock.base.log import logger
 from penstock.net._udp import SOCKETS_MAX, Inlet, Outlet
 
@@ -59,9 +60,16 @@ class Channel(Config, frozen=True):
             raise ConfigurationError(f"{text!r} is not a channel", hint="write group:port, like 239.255.74.1:7401")
         return Channel(group=group, port=int(port), interface=interface)
 
+    @staticmethod
+    def of(group: int, port: int, *, interface: str, hops: int = 1) -> "Channel":
+        return Channel(group=format_group(group), port=port, interface=interface, hops=hops)
+
     def __str__(self) -> str:
         return f"{self.group}:{self.port}"
 
+
+MEMBERSHIPS_MAX = 20
+"""Groups that Linux lets a socket join, unless told otherwise."""
 
 RECEIVE_BUFFER_SIZE = 16 * 1024 * 1024
 SEND_BUFFER_SIZE = 4 * 1024 * 1024
@@ -74,15 +82,38 @@ SO_RXQ_OVFL = 40
 log = logger("net.udp")
 
 
-def group_socket(channel: Channel) -> socket.socket:
-    """A socket that receives what is sent to the channel, and nothing else; many may share it."""
+def group_sockets(channels: Sequence[Channel]) -> list[socket.socket]:
+    """Sockets that together receive what is sent to the channels, one for each while there is room for so many."""
+    at_once = 1 if len(channels) < SOCKETS_MAX else MEMBERSHIPS_MAX
+    by_port: dict[int, list[Channel]] = {}
+    for channel in channels:
+        by_port.setdefault(channel.port, []).append(channel)
+    made: list[socket.socket] = []
+    try:
+        for alike in by_port.values():
+            made += [group_socket(*alike[start : start + at_once]) for start in range(0, len(alike), at_once)]
+        if len(made) >= SOCKETS_MAX:
+            raise ConfigurationError(
+                f"{len(channels)} channels need {len(made)} sockets, a receiver has room for {SOCKETS_MAX - 1}",
+                hint="use fewer groups, or several receivers",
+            )
+    except ConfigurationError:
+        for each in made:
+            each.close()
+        raise
+    return made
+
+
+def group_socket(channel: Channel, *others: Channel) -> socket.socket:
+    """A socket that receives what is sent to the channels, and nothing else; many may share it. All have one port."""
     made = _socket()
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
-        made.bind((channel.group, channel.port))
-        membership = socket.inet_aton(channel.group) + socket.inet_aton(channel.interface)
-        made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+        made.bind(("" if others else channel.group, channel.port))
+        for each in (channel, *others):
+            membership = socket.inet_aton(each.group) + socket.inet_aton(each.interface)
+            made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
     except OSError as error:
         made.close()
         raise _explained(error, f"cannot join {channel} on {channel.interface}") from None
@@ -161,6 +192,7 @@ def _explained(error: OSError, what: str) -> ConfigurationError:
         errno.EADDRNOTAVAIL: "no interface of this machine has this address; `ip addr` lists them",
         errno.ENODEV: "no interface of this machine has this address; `ip addr` lists them",
         errno.EACCES: "ports below 1024 need privileges",
+        errno.ENOBUFS: "raise net.ipv4.igmp_max_memberships",
     }
     return ConfigurationError(f"{what}: {error.strerror or error}", hint=hints.get(error.errno or 0, ""))
 
@@ -175,5 +207,6 @@ __all__ = [
     "free_channel",
     "free_ports",
     "group_socket",
+    "group_sockets",
     "host_socket",
 ]

@@ -13,6 +13,7 @@ cdef class Packer:
     cdef PacketView _packet # of the open packet; size is what was written so far
     cdef uint32_t _size_max
     cdef uint64_t _keep_alive_packets
+    cdef uint16_t _flags    # that every packet has
     cdef uint8_t *_out
 
     cdef int check(self, MessageView *message, bytes topic, bytes extensions) except -1

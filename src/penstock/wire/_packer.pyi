@@ -15,6 +15,7 @@ class Packer:
         packet_size_max: int = ...,
         first_sequence: int = 1,
         keep_alive_packets: int = ...,
+        flags: int = ...,
     ) -> None: ...
     @property
     def next_sequence(self) -> int: ...

@@ -79,7 +79,7 @@ cdef class Packer:
 
     A packet stays open until a message does not fit any more or flush() is called; when to call it is the caller's
     choice between latency and packing. Packets whose number is a multiple of `keep_alive_packets` have the KEEP_ALIVE
-    mark.
+    mark; all of them have `flags`.
     """
 
     def __cinit__(
@@ -91,6 +91,7 @@ cdef class Packer:
         packet_size_max = PACKET_SIZE_DEFAULT,
         first_sequence = 1,
         keep_alive_packets = UINT64_MAX,
+        flags = 0,
     ):
         if not PACKET_SIZE_MIN <= packet_size_max <= PACKET_SIZE_MAX:
             raise LocalProtocolError(
@@ -102,6 +103,7 @@ cdef class Packer:
         self._packet.sequence = unsigned(first_sequence, UINT64_MAX, "first sequence")
         self._packet.size = PACKET_HEADER_SIZE
         self._keep_alive_packets = max(1, unsigned(keep_alive_packets, UINT64_MAX, "keep_alive_packets"))
+        self._flags = <uint16_t>unsigned(flags, UINT16_MAX, "packet flags")
         self._size_max = packet_size_max // ALIGNMENT * ALIGNMENT
         self._out = <uint8_t *>PyMem_Malloc(self._size_max)
         if self._out is NULL:
@@ -211,7 +213,7 @@ cdef class Packer:
         self._packet.count += 1
 
     cdef bytes close(self, uint16_t flags):
-        self._packet.flags = flags
+        self._packet.flags = self._flags | flags
         if self._packet.sequence % self._keep_alive_packets == 0:
             self._packet.flags |= PACKET_KEEP_ALIVE
         finish_packet(self._out, &self._packet)

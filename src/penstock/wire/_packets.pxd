@@ -25,7 +25,8 @@ cdef class PacketStore:
     cdef uint8_t *reserve(self, uint32_t size) noexcept nogil
     cdef void commit(self, uint32_t size) noexcept nogil
 
-    # Make packets of messages that are known to be packable, and keep them; returns how many. `packet` says whose.
+    # Make packets of messages that are known to be packable, and keep them; returns how many. `packet` says whose,
+    # and which flags all of them have.
     cdef uint64_t pack_rows(
         self, const uint8_t *topics, const uint8_t *payloads, const MessageView *rows, Py_ssize_t count,
         PacketView *packet, uint32_t size_max, uint64_t keep_alive_every,

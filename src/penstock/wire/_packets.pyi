@@ -26,4 +26,5 @@ class PacketStore:
         epoch: int,
         packet_size_max: int = ...,
         keep_alive_packets: int = ...,
+        flags: int = ...,
     ) -> int: ...

@@ -1,7 +1,7 @@
 """The newest packets of a stream in one piece of memory: made there, sent from there, sent again from there."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport UINT16_MAX, UINT64_MAX, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT16_MAX, UINT64_MAX, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 import numpy
@@ -81,6 +81,7 @@ cdef class PacketStore:
         epoch,
         packet_size_max = PACKET_SIZE_DEFAULT,
         keep_alive_packets = UINT64_MAX,
+        flags = 0,
     ) -> int:
         """Make packets of the messages, as encode_batch() does, and keep them; returns how many.
 
@@ -98,6 +99,7 @@ cdef class PacketStore:
             )
         set_stream(&packet, publisher_id, group, epoch)
         packet.kind = KIND_DATA
+        packet.flags = <uint16_t>unsigned(flags, UINT16_MAX, "packet flags")
         size_max = packet_size_max // ALIGNMENT * ALIGNMENT
         with nogil:
             check_messages(topics, payloads, messages, size_max - PACKET_HEADER_SIZE)
@@ -126,10 +128,11 @@ cdef class PacketStore:
     ) noexcept nogil:
         cdef Py_ssize_t packed = 0
         cdef uint64_t packet_count = 0
+        cdef uint16_t flags = packet.flags
         cdef uint8_t *out
         while packed < count:
             packet.sequence = self.next_sequence
-            packet.flags = PACKET_KEEP_ALIVE if packet.sequence % keep_alive_every == 0 else 0
+            packet.flags = flags | PACKET_KEEP_ALIVE if packet.sequence % keep_alive_every == 0 else flags
             measure_packet(&rows[packed], count - packed, size_max, UINT16_MAX, packet)
             out = self.reserve(packet.size)
             write_packet(out, packet, &rows[packed], topics, payloads)
