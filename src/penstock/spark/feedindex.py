@@ -100,7 +100,7 @@ def plan_slices(
     """
     options = options or FeedOptions()
     progress = progress or _silent
-    size = slice_size or _slice_size(path, options, cores or os.cpu_count() or 1)
+    size = slice_size or slice_size_of(path, options, cores or os.cpu_count() or 1)
     plan = _checked_plan(conversion)
     if size is None:
         return [FeedSlice(str(path), 0, options, conversion=conversion)]
@@ -152,7 +152,7 @@ def plan_digest(conversion: Conversion, table: ConverterTable, plan: Plan) -> st
     return sha256(b"\0".join(parts)).hexdigest()
 
 
-def _slice_size(path: Path, options: FeedOptions, cores: int) -> int | None:
+def slice_size_of(path: Path, options: FeedOptions, cores: int) -> int | None:
     """Bytes of a slice; None for a file that is not worth cutting."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size

@@ -49,6 +49,7 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq_max: int | None = None
     time_min: int | None = None
     time_max: int | None = None
+    captured_max: int | None = None
 
     @property
     def directory(self) -> str:

@@ -97,10 +97,12 @@ class _ArchiveStep:
             made = {name: f"{ddl}, `date` DATE" for name, ddl in output.tables.items() if name != CARRIED}
             self.schemas |= made
             self._known |= made
+
     def _new(self, derivation: Derivation, table: str, since: int) -> DataFrame:
         if table not in self._known:
             raise ConfigurationError(
-                f"{derivation.name!r} needs the table {table!r}, which nobody makes", hint=", ".join(sorted(self._known))
+                f"{derivation.name!r} needs the table {table!r}, which nobody makes",
+                hint=f"there are: {', '.join(sorted(self._known))}",
             )
         staged = [file for file in self.files if file.table == table]
         committed = [file for file in self._committed(table) if file.commit_first > since]
@@ -171,4 +173,3 @@ class OutputWork:
             files.abandon()
             state.abandon()
             raise
-

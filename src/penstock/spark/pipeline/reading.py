@@ -1,8 +1,8 @@
 """Slices read as rows of the archive's tables, with an account of everything that was in them.
 
-    reading = read_slice(piece)
-    for rows in reading: ...                   # TableRows: of messages, of facts, of the quarantine
-    reading.account.is_balanced
+reading = read_slice(piece)
+for rows in reading: ...                   # TableRows: of messages, of facts, of the quarantine
+reading.account.is_balanced
 """
 
 from __future__ import annotations

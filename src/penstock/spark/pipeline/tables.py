@@ -74,7 +74,7 @@ def table_schema(model: MessageModel | None) -> str:
 
 
 class MessageTables:
-    """Takes the messages of one slice. Those that are no news (images for late subscribers) are skipped, and counted."""
+    """Takes the messages of one slice. Images for late subscribers are no news: they are skipped, and counted."""
 
     def __init__(self, models: Mapping[int, MessageModel] | None = None) -> None:
         self.models = dict(shipped_models() if models is None else models)

@@ -32,6 +32,9 @@ PARTITIONS_MAX = 1_024
 BY_DATE_ONLY = ("loss", "quarantine")
 """Tables whose rows belong to no stream."""
 
+BOUNDED = ("seq", "event_time", "captured")
+"""Columns whose extremes the catalogue has."""
+
 EPOCH = date(1970, 1, 1)
 
 
@@ -105,7 +108,7 @@ class _OpenFile:
         assert self._writer is not None
         self._writer.close()
         sync_file(self._path)
-        seqs, times = self._bounds.get("seq", (None, None)), self._bounds.get("event_time", (None, None))
+        seqs, times, captured = (self._bounds.get(name, (None, None)) for name in BOUNDED)
         return FileEntry(
             table=self._table,
             path=self._name,
@@ -119,6 +122,7 @@ class _OpenFile:
             seq_max=seqs[1],
             time_min=times[0],
             time_max=times[1],
+            captured_max=captured[1],
         )
 
     def abandon(self) -> None:
@@ -133,7 +137,7 @@ class _OpenFile:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = open_parquet(self._path, self._held[0].schema)
         rows = pa.Table.from_batches(self._held)
-        for name in ("seq", "event_time"):
+        for name in BOUNDED:
             if name in rows.column_names:
                 self._note_bounds(name, rows[name])
         self._writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
