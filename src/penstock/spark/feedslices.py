@@ -56,10 +56,11 @@ class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
     stream_id: int = 1
     trading_date: str = ""
 
-    def load(self) -> ConverterTable:
-        return (
-            ConverterTable.read(Path(self.table)) if self.table.endswith(".toml") else ConverterTable.load(self.table)
-        )
+    def load(self) -> tuple[ConverterTable, Plan]:
+        """The table and its plan, which is compiled once in a process."""
+        path = Path(self.table)
+        changed_ns = path.stat().st_mtime_ns if path.suffix == ".toml" and path.exists() else 0
+        return _load(self.table, changed_ns)
 
     def day(self) -> date | None:
         try:
