@@ -15,7 +15,7 @@ from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.capture import STEP_RECORDS, FeedSource, JournalSource, Source, place_of
 from penstock.spark.pipeline.commits import Account
 from penstock.spark.pipeline.derive import DERIVATIONS
-from penstock.spark.pipeline.runner import RunReport, balance, follow, run
+from penstock.spark.pipeline.runner import RunReport, balance, cores_of, follow, run
 from penstock.spark.session import session
 
 
@@ -37,7 +37,7 @@ def run_pipeline(options: RunOptions) -> None:
     with Archive.writing(options.archive) as archive:
         spark = session(options.master, app="penstock pipeline")
         try:
-            cores = max(int(spark.range(1).rdd.context.defaultParallelism), 1)
+            cores = cores_of(spark)
             sources = find_sources(options, cores)
             derivations = DERIVATIONS if options.is_deriving else ()
             console = Console(stderr=True, highlight=False)

@@ -10,6 +10,7 @@ and nowhere else: a run that is killed at any time goes on after its last commit
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -174,6 +175,16 @@ def _note_delay(commit: Commit, report: RunReport) -> None:
 def _chunks(pieces: list[Piece], size: int) -> Iterator[list[Piece]]:
     for start in range(0, len(pieces), size):
         yield pieces[start : start + size]
+
+
+def cores_of(spark: SparkSession) -> int:
+    """How many tasks run at the same time, as far as the session tells; a remote one (sc://) does not."""
+    from pyspark.errors import PySparkNotImplementedError
+
+    try:
+        return max(int(spark.sparkContext.defaultParallelism), 1)
+    except PySparkNotImplementedError:
+        return os.cpu_count() or 1
 
 
 def balance(account: Account) -> list[str]:
