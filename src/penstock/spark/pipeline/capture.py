@@ -9,7 +9,6 @@ content and how it is converted, not by its name: the same file is not archived 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,13 +31,16 @@ STEP_RECORDS = 200_000
 """Records that one step of a follower takes at most: what its memory and its delay are bounded by."""
 
 
+SLICE_RECORDS_MIN = 10_000
+"""Of a follower's step; fewer are read by one task."""
+
+
 class Piece(msgspec.Struct, frozen=True):
     """A slice, and where its source is after it."""
 
     slice: Slice
     source: str
     position: dict[str, Any]
-    cursors: dict[str, Any] = {}
 
 
 class Source(Protocol):
@@ -136,27 +138,20 @@ class JournalSource:
             )
         cursors = [msgspec.convert(image, CursorImage) for image in catalogue.cursors.values()]
         if self._records_max is not None:
-            slices, after = self._step(first, min(last, first + self._records_max - 1), cursors)
+            slices = self._step(first, min(last, first + self._records_max - 1), cursors)
         else:
-            slices, after = cut(self._place, first, last, cursors=cursors, extent=extent, slices_min=self._cores)
-        return [
-            Piece(each, key, {"last": each.last}, _by_stream(images))
-            for each, images in zip(slices, [*(each.cursors or [] for each in slices[1:]), after], strict=True)
-        ]
+            slices = cut(self._place, first, last, cursors=cursors, extent=extent, slices_min=self._cores)
+        return [Piece(each, key, {"last": each.last}) for each in slices]
 
-    def _step(self, first: int, last: int, cursors: list[CursorImage]) -> tuple[list[JournalSlice], list[CursorImage]]:
-        """As many slices as cores, however the segments are."""
+    def _step(self, first: int, last: int, cursors: list[CursorImage]) -> list[JournalSlice]:
+        """As many slices as cores, however the segments are; a small step is one."""
         slices: list[JournalSlice] = []
-        size = -(-(last - first + 1) // self._cores)
-        for start in range(first, last + 1, max(size, 1)):
-            end = min(start + size - 1, last)
-            slices.append(JournalSlice(self._place, start, end, cursors))
-            cursors = scan(self._place, start, end, cursors)
-        return slices, cursors
-
-
-def _by_stream(images: Sequence[CursorImage]) -> dict[str, Any]:
-    return {str(image.stream): msgspec.to_builtins(image) for image in images}
+        size = max(-(-(last - first + 1) // self._cores), SLICE_RECORDS_MIN)
+        for start in range(first, last + 1, size):
+            if slices:
+                cursors = scan(self._place, slices[-1].first, slices[-1].last, cursors)
+            slices.append(JournalSlice(self._place, start, min(start + size - 1, last), cursors))
+        return slices
 
 
 def place_of(text: str, secret: str = "", ca: str = "") -> JournalPlace | None:

@@ -8,7 +8,9 @@ reading.account.is_balanced
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
 
 from penstock.spark.feedslices import FeedReader, FeedSlice
 from penstock.spark.pipeline.commits import Account
@@ -24,6 +26,7 @@ class Reading(Protocol):
 
     account: Account
     schemas: dict[str, str]
+    cursors: dict[str, Any]
 
     def __iter__(self) -> Iterator[TableRows]: ...
 
@@ -38,6 +41,7 @@ class FeedReading:
     def __init__(self, piece: FeedSlice) -> None:
         self.account = Account()
         self.schemas: dict[str, str] = {}
+        self.cursors: dict[str, Any] = {}
         self._piece = piece
         self._reader = FeedReader(piece)
         self._time_ns = 0
@@ -76,6 +80,7 @@ class JournalReading:
     def __init__(self, piece: JournalSlice) -> None:
         self.account = Account()
         self.schemas: dict[str, str] = {}
+        self.cursors: dict[str, Any] = {}
         self._piece = piece
         self._reader = JournalSliceReader(piece)
         self._tables = MessageTables()
@@ -93,6 +98,8 @@ class JournalReading:
         quarantine = quarantine_rows(self._piece.name, self._piece.place.where, [*bad, *tables.quarantined], 0)
         yield from counted(self.account, quarantine)
         yield from counted(self.account, self._facts.rows(reader.streams))
+        images = reader.cursors.export() if reader.cursors is not None else []
+        self.cursors = {str(image.stream): msgspec.to_builtins(image) for image in images}
         self.schemas = schemas_of(tables, self.account)
 
     def _close_account(self) -> None:

@@ -137,7 +137,7 @@ def append(spark: SparkSession, archive: Archive, pieces: list[Piece], report: R
         account=account,
         schemas=schemas,
         sources={piece.source: piece.position for piece in pieces},
-        cursors={stream: image for piece in pieces for stream, image in piece.cursors.items()},
+        cursors={stream: image for result in results for stream, image in result.cursors.items()},
         watermarks=_watermarks(files),
     )
     report.account.add(account)

@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -34,6 +34,8 @@ class SliceResult(msgspec.Struct, omit_defaults=True):
     files: list[FileEntry] = []
     account: Account = msgspec.field(default_factory=Account)
     schemas: dict[str, str] = {}
+    cursors: dict[str, Any] = {}
+    """By source stream: how far it has come after a slice of a journal."""
     no_room: str = ""
     """Why nothing came of it: what the system said."""
     error: int = 0
@@ -98,7 +100,7 @@ def write_slice(staging: Staging, piece: Slice) -> SliceResult:
     except BaseException:
         files.abandon()
         raise
-    return SliceResult(entries, reading.account, reading.schemas)
+    return SliceResult(entries, reading.account, reading.schemas, reading.cursors)
 
 
 def _errno(error: OSError) -> int:
