@@ -12,8 +12,7 @@ from penstock.capture import replay
 from penstock.capture.rows import MessageRows, PacketRows, rows_of_converted
 from penstock.convert import Converter, ConverterTable
 from penstock.feed.generator import GeneratorConfig, ItchGenerator
-from penstock.journal import Record, RecordBatch
-from penstock.journal._log import RECORD_DTYPE
+from penstock.journal import Record
 from penstock.middleware import Deliver
 from penstock.model import MessageModel, shipped
 from penstock.wire import (
@@ -27,6 +26,7 @@ from penstock.wire import (
     encode_nack,
     encode_origin,
 )
+from unit.rows_kit import batch_of
 
 GROUP = 0xEF010101
 
@@ -41,16 +41,6 @@ NEW = MessageModel.parse(
     ' { name = "count", type = "u32", since = 2 },'
     ' { name = "price", type = "price", decimals = 2, optional = true, since = 2 }]'
 )
-
-
-def batch_of(contents: list[bytes], first: int = 1, prefix: bytes = b"") -> RecordBatch:
-    """Records in one buffer, as a reader gives them."""
-    rows = numpy.zeros(len(contents), RECORD_DTYPE)
-    data = bytearray(prefix)
-    for index, content in enumerate(contents):
-        rows[index] = (first + index, 1_000 * (first + index), 0, len(data), len(content))
-        data += content
-    return RecordBatch(bytes(data), rows)
 
 
 def extensions(number: int) -> bytes:

@@ -223,6 +223,7 @@ class PacketRows:
         self._parser = RecordParser()
         self._reassemblers: dict[StreamEpoch, Reassembler] = {}
         self._known: set[StreamEpoch] = set()
+        self._known_before: set[StreamEpoch] = set()
         self.bad: list[BadRecord] = []
         self.lost: list[Loss] = []
         self.orphans = 0
@@ -236,6 +237,12 @@ class PacketRows:
     def packets(self) -> NDArray[Any]:
         """Of the last take(), a row of PACKET_DTYPE per record; one with an error is also in `bad`."""
         return self._parser.packets
+
+    def continued(self) -> PacketRows:
+        """A reader that goes on where this one is, and counts from there."""
+        made = PacketRows()
+        made._reassemblers, made._known_before = self._reassemblers, self._known
+        return made
 
     def take(self, batch: RecordBatch) -> MessageRows:
         """The messages that end in these records."""
@@ -320,10 +327,11 @@ class PacketRows:
         reassembler = self._reassemblers.get(key)
         if reassembler is None:
             reassembler = self._reassemblers[key] = Reassembler(MESSAGE_SIZE_MAX)
-            if key in self._known:
+            if key in self._known or key in self._known_before:
                 list(reassembler.lose())  # nothing is open, and nothing began before we joined
             elif packet.kind == Kind.DATA and len(packet) and packet[0].flags & MessageFlag.CONTINUATION:
                 self.orphans += 1
+                self._refuse(batch, index, Cause.FRAGMENT, "the beginning of this message is not in the journal")
         pieces = list(reassembler.messages(packet) if packet.kind == Kind.DATA else reassembler.lose())
         for piece in pieces:
             if isinstance(piece, BrokenMessage):

@@ -3,13 +3,13 @@
 Nothing follows from it but speed.
 """
 
+from penstock.convert._frame cimport Frame
 from penstock.convert._program cimport Program
 from penstock.convert._source cimport SourceBatch
-from penstock.convert._units cimport State
 
 
 cdef enum:
     AHEAD = 16 # messages at once
 
 # Look at the next messages from `at` on.
-cdef void look_ahead(Program program, const State *state, SourceBatch batch, Py_ssize_t at) noexcept nogil
+cdef void look_ahead(Program program, const Frame *frame, SourceBatch batch, Py_ssize_t at) noexcept nogil

@@ -1,42 +1,100 @@
 """Looking ahead in a batch; _ahead.pxd says why."""
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
 
+from penstock.convert._frame cimport Frame
 from penstock.convert._instruments cimport instrument_by_locate
-from penstock.convert._orders cimport books_prefetch, orders_prefetch
-from penstock.convert._program cimport KeyPlace, Program, Route
+from penstock.convert._orders cimport order_find, slot_of
+from penstock.convert._program cimport Program, Route, Window, load_window
 from penstock.convert._source cimport SourceBatch, SourceRow
-from penstock.convert._units cimport State
+from penstock.convert._units cimport (
+    Instrument,
+    Ladder,
+    LevelRow,
+    OrderRow,
+    SIDE_ASK,
+    SIDE_BID,
+    Shard,
+    State,
+    prefetch,
+    shard_of,
+)
+
+cdef enum:
+    LINES_AHEAD = 3
 
 
-cdef extern from *:
-    """
-    #define ahead_swapped(value) __builtin_bswap64(value)
-    """
-    uint64_t ahead_swapped(uint64_t value) noexcept nogil
+cdef void look_ahead(Program program, const Frame *frame, SourceBatch batch, Py_ssize_t at) noexcept nogil:
+    """Each step needs what the step before has fetched, so the steps go over all messages one after another; the
+    slots of orders are fetched for the messages after next."""
+    if at == 0:
+        fetch_slots(program, frame.state, batch, at)
+    fetch_slots(program, frame.state, batch, at + AHEAD)
+    fetch_instruments(program, frame, batch, at)
 
 
-cdef void look_ahead(Program program, const State *state, SourceBatch batch, Py_ssize_t at) noexcept nogil:
-    cdef uint64_t references[AHEAD]
-    cdef uint32_t instruments[AHEAD]
-    cdef uint32_t reference_count = 0, instrument_count = 0
+cdef inline void fetch_slots(Program program, const State *state, SourceBatch batch, Py_ssize_t at) noexcept nogil:
     cdef Py_ssize_t end = min(at + AHEAD, batch.count)
+    cdef const Route *route
+    while at < end:
+        route = route_at(program, batch, at)
+        if route is not NULL and route.order.mask:
+            fetch_slot(state, read_key(&route.order, batch.data + batch.row[at].offset))
+            if route.new_order.mask:
+                fetch_slot(state, read_key(&route.new_order, batch.data + batch.row[at].offset))
+        at += 1
+
+
+cdef inline void fetch_slot(const State *state, uint64_t reference) noexcept nogil:
+    cdef const Shard *shard = &state.shards[shard_of(reference)]
+    if shard.slots is not NULL:
+        prefetch(&shard.slots[slot_of(state, shard, reference)])
+
+
+cdef inline void fetch_instruments(Program program, const Frame *frame, SourceBatch batch, Py_ssize_t at) noexcept nogil:
+    cdef const Instrument *found[AHEAD]
+    cdef const Instrument *instrument
+    cdef Py_ssize_t end = min(at + AHEAD, batch.count)
+    cdef uint32_t index, count = 0
     cdef const Route *route
     cdef int32_t number
     while at < end:
         route = route_at(program, batch, at)
-        if route is not NULL and route.order.size:
-            references[reference_count] = read_key(&route.order, batch.data + batch.row[at].offset)
-            reference_count += 1
-        if route is not NULL and route.instrument.size:
-            number = instrument_by_locate(state, read_key(&route.instrument, batch.data + batch.row[at].offset))
-            if number >= 0:
-                instruments[instrument_count] = <uint32_t>number
-                instrument_count += 1
+        number = -1 if route is NULL else instrument_of(route, frame.state, batch.data + batch.row[at].offset)
+        if number >= 0:
+            instrument = &frame.state.instruments[number]
+            prefetch(instrument)
+            prefetch(&instrument.position)
+            prefetch(&instrument.reference)
+            if <uint32_t>number < frame.instruments_known:
+                prefetch(&frame.topics[(number + 1) * frame.topic_kinds])
+            found[count] = instrument
+            count += 1
         at += 1
-    orders_prefetch(state, references, reference_count)
-    books_prefetch(state, instruments, instrument_count)
+    for index in range(count):
+        fetch_levels(&found[index].sides[SIDE_BID])
+        fetch_levels(&found[index].sides[SIDE_ASK])
+
+
+cdef inline int32_t instrument_of(const Route *route, const State *state, const uint8_t *data) noexcept nogil:
+    """What the message is about, or -1."""
+    cdef const OrderRow *order
+    if route.instrument.mask:
+        return instrument_by_locate(state, read_key(&route.instrument, data))
+    if route.order.mask:
+        order = order_find(state, read_key(&route.order, data))
+        return -1 if order is NULL else <int32_t>(order.place >> 1)
+    return -1
+
+
+cdef inline void fetch_levels(const Ladder *ladder) noexcept nogil:
+    """The best of them: up to three cache lines from the end of the ladder."""
+    cdef const char *line
+    cdef uint32_t index
+    if ladder.count:
+        line = <const char *>&ladder.levels[ladder.count - 1]
+        for index in range(min(<uint32_t>LINES_AHEAD, (ladder.count * <uint32_t>sizeof(LevelRow) + 63) >> 6)):
+            prefetch(line - 64 * index)
 
 
 cdef inline const Route *route_at(Program program, SourceBatch batch, Py_ssize_t at) noexcept nogil:
@@ -51,7 +109,5 @@ cdef inline const Route *route_at(Program program, SourceBatch batch, Py_ssize_t
     return &program.routes[route]
 
 
-cdef inline uint64_t read_key(const KeyPlace *place, const uint8_t *data) noexcept nogil:
-    cdef uint64_t value = 0
-    memcpy(&value, data + place.offset, place.size)
-    return ahead_swapped(value) >> (64 - 8 * place.size) if place.is_big else value
+cdef inline uint64_t read_key(const Window *window, const uint8_t *data) noexcept nogil:
+    return load_window(data + window.offset, window.shift, window.mask, window.is_big)

@@ -23,24 +23,28 @@ from penstock.convert._units cimport (
 
 cdef enum:
     ROOM_FIRST = 8
-    NEAR = 8 # levels from the best that are looked at one by one before halving
+    NEAR = 8 # levels from the best that are compared before halving
 
 
 cdef inline int64_t rank(uint8_t side, int64_t price) noexcept nogil:
     """A number that is higher the better the price is."""
-    return ~price if side == SIDE_ASK else price
+    return price ^ -<int64_t>(side == SIDE_ASK)
 
 
 cdef uint32_t ladder_find(const Ladder *ladder, uint8_t side, int64_t price) noexcept nogil:
-    """Where the level of this price is, or would have to be put."""
+    """Where the level of this price is, or would have to be put.
+
+    The levels near the best are all compared, without a branch on any of them: which of them it is, nobody can guess.
+    """
     cdef int64_t wanted = rank(side, price)
-    cdef uint32_t upper = ladder.count, lower, middle
-    cdef uint32_t near = upper - NEAR if upper > NEAR else 0
-    while upper > near:
-        if rank(side, ladder.levels[upper - 1].price) < wanted:
-            return upper
-        upper -= 1
-    lower = 0
+    cdef uint32_t lower = 0, middle, upper = ladder.count, index, reached = 0
+    cdef uint32_t near = min(upper, <uint32_t>NEAR)
+    cdef const LevelRow *level = ladder.levels + (upper - near)
+    for index in range(near):
+        reached += rank(side, level[index].price) >= wanted
+    upper -= reached
+    if reached < near or upper == 0:
+        return upper
     while lower < upper:
         middle = (lower + upper) >> 1
         if rank(side, ladder.levels[middle].price) < wanted:

@@ -271,7 +271,7 @@ cdef Stop run_batch(ConverterKernel self, SourceBatch batch, Py_ssize_t *at) noe
             at[0] += 1
             continue
         if self.program.looks_ahead and at[0] % AHEAD == 0 and batch.count > 1:
-            look_ahead(self.program, frame.state, batch, at[0])
+            look_ahead(self.program, frame, batch, at[0])
         convert_message(self, batch.data, row)
         at[0] += 1
         self.next_source = row.sequence + 1
@@ -308,6 +308,8 @@ cdef inline void convert_message(ConverterKernel self, const uint8_t *data, cons
 
 
 cdef inline int route_message(ConverterKernel self, Frame *frame) noexcept nogil:
+    if self.program.looks_ahead:
+        return self.program.route_by_byte[frame.data[self.program.type_at]] if frame.size > <uint32_t>self.program.type_at else -1
     if not self.program.is_csv:
         return self.program.route_of(frame.data, frame.size)
     split_columns(frame, self.program.separator)

@@ -40,9 +40,3 @@ cdef Answer shard_put(State *state, Shard *shard, const OrderRow *row) noexcept 
 
 cdef inline uint32_t slot_of(const State *state, const Shard *shard, uint64_t reference) noexcept nogil:
     return <uint32_t>mix_fold(reference ^ state.seed, 0xE7037ED1A0B428DBULL) & shard.mask
-
-
-# Tell the processor which orders, and which books, will be needed soon: whoever has a batch of messages calls these
-# for the next 8 to 32 of them before it converts them. Orders that are not known do no harm.
-cdef void orders_prefetch(const State *state, const uint64_t *references, uint32_t count) noexcept nogil
-cdef void books_prefetch(const State *state, const uint32_t *instruments, uint32_t count) noexcept nogil

@@ -7,12 +7,8 @@ from penstock.convert._book cimport DEPTH_NONE, level_add, level_take
 from penstock.convert._image cimport unit_touch
 from penstock.convert._units cimport (
     LIMIT_ORDERS,
-    Ladder,
-    LevelRow,
     PRICE_NONE,
     SHARDS,
-    SIDE_ASK,
-    SIDE_BID,
     STATE_DUPLICATE,
     STATE_INVALID,
     STATE_OK,
@@ -24,34 +20,28 @@ from penstock.convert._units cimport (
     order_mix,
     pool_give,
     pool_take,
-    prefetch,
     unit_of_shard,
 )
 
 cdef enum:
     SLOTS_FIRST = 16
-    PREFETCH_MAX = 64
-    LINES_AHEAD = 3
 
 
 # Shards
 
 
 cdef OrderRow *shard_find(const State *state, const Shard *shard, uint64_t reference) noexcept nogil:
-    cdef uint32_t slot
+    cdef OrderRow *row
     if shard.slots is NULL:
         return NULL
-    slot = slot_of(state, shard, reference)
-    while shard.slots[slot].shares:
-        if shard.slots[slot].reference == reference:
-            return &shard.slots[slot]
-        slot = (slot + 1) & shard.mask
-    return NULL
+    row = shard_slot(state, shard, reference)
+    return row if row.shares else NULL
 
 
-cdef OrderRow *shard_free_slot(const State *state, const Shard *shard, uint64_t reference) noexcept nogil:
+cdef inline OrderRow *shard_slot(const State *state, const Shard *shard, uint64_t reference) noexcept nogil:
+    """Where the order is, or the free slot that it would go into."""
     cdef uint32_t slot = slot_of(state, shard, reference)
-    while shard.slots[slot].shares:
+    while shard.slots[slot].shares and shard.slots[slot].reference != reference:
         slot = (slot + 1) & shard.mask
     return &shard.slots[slot]
 
@@ -75,7 +65,7 @@ cdef bint shard_make_room(State *state, Shard *shard) noexcept nogil:
     if before is not NULL:
         for slot in range(slots):
             if before[slot].shares:
-                shard_free_slot(state, shard, before[slot].reference)[0] = before[slot]
+                shard_slot(state, shard, before[slot].reference)[0] = before[slot]
         pool_give(state.pool, before, slots * sizeof(OrderRow))
     return True
 
@@ -85,7 +75,7 @@ cdef Answer shard_put(State *state, Shard *shard, const OrderRow *row) noexcept 
     if state.counts[LIMIT_ORDERS] >= state.limits.counts[LIMIT_ORDERS] or not shard_make_room(state, shard):
         state.refused[LIMIT_ORDERS] += 1
         return STATE_REFUSED
-    shard_free_slot(state, shard, row.reference)[0] = row[0]
+    shard_slot(state, shard, row.reference)[0] = row[0]
     shard.count += 1
     state.counts[LIMIT_ORDERS] += 1
     digest_add(state, &shard.unit, order_mix(row))
@@ -224,48 +214,6 @@ cdef Answer order_replace(
         describe(&old, old.shares, 0, change) # without room for the new one, the old one is gone all the same
     change.depth = min(change.depth, depth_before)
     return answer
-
-
-# Ahead of time: each step needs what the step before has fetched, so the steps go over all orders one after another
-
-
-cdef void orders_prefetch(const State *state, const uint64_t *references, uint32_t count) noexcept nogil:
-    cdef const Shard *shard
-    cdef const OrderRow *row
-    cdef uint32_t index, each, found = 0
-    cdef uint32_t places[PREFETCH_MAX]
-    count = min(count, PREFETCH_MAX)
-    for index in range(count):
-        shard = &state.shards[shard_of(references[index])]
-        if shard.slots is not NULL:
-            prefetch(&shard.slots[slot_of(state, shard, references[index])])
-    for index in range(count):
-        row = order_find(state, references[index])
-        if row is not NULL:
-            prefetch(&state.instruments[row.place >> 1])
-            places[found] = row.place
-            found += 1
-    for each in range(found):
-        ladder_prefetch(&state.instruments[places[each] >> 1].sides[places[each] & 1])
-
-
-cdef void books_prefetch(const State *state, const uint32_t *instruments, uint32_t count) noexcept nogil:
-    cdef uint32_t index
-    for index in range(count):
-        prefetch(&state.instruments[instruments[index]])
-    for index in range(count):
-        ladder_prefetch(&state.instruments[instruments[index]].sides[SIDE_BID])
-        ladder_prefetch(&state.instruments[instruments[index]].sides[SIDE_ASK])
-
-
-cdef inline void ladder_prefetch(const Ladder *ladder) noexcept nogil:
-    """The best levels: up to three cache lines from the end of the ladder."""
-    cdef const char *line
-    cdef uint32_t index
-    if ladder.count:
-        line = <const char *>&ladder.levels[ladder.count - 1]
-        for index in range(min(<uint32_t>LINES_AHEAD, (ladder.count * <uint32_t>sizeof(LevelRow) + 63) >> 6)):
-            prefetch(line - 64 * index)
 
 
 # All at once

@@ -4,12 +4,15 @@ The compiler (plan.py) reads the same names from penstock.convert._program; _val
 """
 
 from libc.stdint cimport INT64_MIN, int16_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 
 cpdef enum: # Code
     # values of the source message, and what becomes of them; these change nothing but registers
     CODE_LOAD_BIG = 1       # to = unsigned number of `size` bytes at `offset`
     CODE_LOAD_LITTLE
+    CODE_LOAD_BIG_WINDOW    # the same out of the 8 bytes at `offset`: shifted right by `size` bits, and only bits x of it
+    CODE_LOAD_LITTLE_WINDOW
     CODE_LOAD_BIG_SIGNED
     CODE_LOAD_LITTLE_SIGNED
     CODE_LOAD_PACKED        # to = text of `size` bytes at `offset`, at most 8, without its padding
@@ -164,9 +167,10 @@ cdef struct Op:
     int64_t y
 
 
-cdef struct KeyPlace: # where a number that tells an order or an instrument lies; a size of 0: nowhere
+cdef struct Window: # where a number that tells an order or an instrument lies, within 8 bytes of the message
     uint32_t offset
-    uint32_t size
+    uint32_t shift
+    uint64_t mask # 0: nowhere
     bint is_big
 
 
@@ -177,8 +181,9 @@ cdef struct Route: # the program of one message type
     uint32_t size_min
     uint32_t size_max
     uint32_t columns
-    KeyPlace order          # for looking ahead
-    KeyPlace instrument
+    Window order            # for looking ahead
+    Window new_order        # that takes its place
+    Window instrument
 
 
 cdef struct Map: # sorted by key; `bytes` is the same for keys of one byte, with MISSING for what is not in it
@@ -196,6 +201,21 @@ cdef struct Output:
     uint16_t topic_kind
     bint is_about_instrument
     const uint8_t *blank # the record with everything in it that is always the same
+
+
+cdef extern from *:
+    """
+    #define program_swapped(value) __builtin_bswap64(value)
+    """
+    uint64_t program_swapped(uint64_t value) noexcept nogil
+
+
+cdef inline uint64_t load_window(const uint8_t *at, uint32_t shift, uint64_t mask, bint is_big) noexcept nogil:
+    cdef uint64_t value
+    memcpy(&value, at, 8)
+    if is_big:
+        value = program_swapped(value)
+    return value >> shift & mask
 
 
 cdef inline int64_t MISSING() noexcept nogil:

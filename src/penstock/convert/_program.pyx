@@ -51,6 +51,7 @@ cdef class Program:
         put_outputs(self, outputs)
         put_maps(self, maps)
         measure(self)
+        open_windows(self)
         find_keys(self)
 
     def __dealloc__(self):
@@ -167,6 +168,35 @@ cdef int measure(Program self) except -1:
     return 0
 
 
+cdef int open_windows(Program self) except -1:
+    """Numbers of any size are read in the same way, out of 8 bytes, by messages that have so many."""
+    cdef const Route *route
+    cdef uint32_t at
+    cdef int index
+    for index in range(self.route_count):
+        route = &self.routes[index]
+        for at in range(route.values, route.steps):
+            if self.ops[at].code == CODE_LOAD_BIG or self.ops[at].code == CODE_LOAD_LITTLE:
+                open_window(&self.ops[at], route.size_min)
+    return 0
+
+
+cdef int open_window(Op *op, uint32_t message_size) except -1:
+    cdef uint32_t end = op.offset + op.size
+    cdef uint32_t start = min(op.offset, message_size - 8) if message_size >= 8 else 0
+    if op.size == 0 or start + 8 < end or end > message_size:
+        return 0
+    op.x = -1 if op.size == 8 else (<int64_t>1 << 8 * op.size) - 1
+    if op.code == CODE_LOAD_BIG:
+        op.code = CODE_LOAD_BIG_WINDOW
+        op.size = 8 * (start + 8 - end)
+    else:
+        op.code = CODE_LOAD_LITTLE_WINDOW
+        op.size = 8 * (op.offset - start)
+    op.offset = start
+    return 0
+
+
 cdef int find_keys(Program self) except -1:
     """Where in each message its order and its instrument are told."""
     cdef uint32_t at
@@ -177,19 +207,24 @@ cdef int find_keys(Program self) except -1:
         for at in range(self.routes[index].steps, self.routes[index].end):
             code = self.ops[at].code
             if code == CODE_INSTRUMENT:
-                put_key_place(self, index, self.ops[at].a, &self.routes[index].instrument)
+                put_window(self, index, self.ops[at].a, &self.routes[index].instrument)
             elif CODE_ORDER_ADD <= code <= CODE_ORDER_REPLACE:
-                put_key_place(self, index, self.ops[at].a, &self.routes[index].order)
+                put_window(self, index, self.ops[at].a, &self.routes[index].order)
+                if code == CODE_ORDER_REPLACE:
+                    put_window(self, index, self.ops[at].b, &self.routes[index].new_order)
     return 0
 
 
-cdef int put_key_place(Program self, int index, uint8_t register, KeyPlace *place) except -1:
+cdef int put_window(Program self, int index, uint8_t register, Window *window) except -1:
+    cdef const Op *op
     cdef uint32_t at
     for at in range(self.routes[index].values, self.routes[index].steps):
-        if self.ops[at].to == register and CODE_LOAD_BIG <= self.ops[at].code <= CODE_LOAD_LITTLE:
-            place.offset = self.ops[at].offset
-            place.size = self.ops[at].size
-            place.is_big = self.ops[at].code == CODE_LOAD_BIG
+        op = &self.ops[at]
+        if op.to == register and (op.code == CODE_LOAD_BIG_WINDOW or op.code == CODE_LOAD_LITTLE_WINDOW):
+            window.offset = op.offset
+            window.shift = op.size
+            window.mask = <uint64_t>op.x
+            window.is_big = op.code == CODE_LOAD_BIG_WINDOW
     return 0
 
 

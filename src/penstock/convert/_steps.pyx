@@ -57,7 +57,10 @@ cdef int run_steps(Frame *frame, const Op *ops, uint32_t start, uint32_t end) no
     cdef int fault
     while op < last:
         if op.code == CODE_STORE_WORD:
-            memcpy(record + op.offset, &registers[op.a], 8)
+            while op.code == CODE_STORE_WORD: # no message's operations begin with one
+                memcpy(record + op.offset, &registers[op.a], 8)
+                op += 1
+            continue
         elif op.code == CODE_STORE_OPTIONAL:
             value = registers[op.a]
             store(record + op.offset, op.x if value == MISSING() else value, op.size)

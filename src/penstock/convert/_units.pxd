@@ -212,6 +212,11 @@ cdef struct Image:
     bint is_short         # there was no memory for a copy
 
 
+cdef struct LocateSlot: # the key beside the number, so that most lookups touch nothing else
+    uint64_t locate
+    uint64_t number # + 1, 0 is free
+
+
 cdef struct Limits:
     uint64_t counts[4]
 
@@ -227,7 +232,7 @@ cdef struct State:
     Pool *pool # of rows; shared while an image is being installed
     Instrument *instruments
     uint32_t *by_symbol # open addressing; a number + 1, 0 is free
-    uint32_t *by_locate
+    LocateSlot *by_locate
     uint64_t lookup_mask
     Unit session_unit
     SessionRow session

@@ -23,7 +23,7 @@ cdef State *state_open(const Limits *limits, uint64_t seed, Pool *pool) except N
     state.pool = pool if pool is not NULL else <Pool *>calloc(1, sizeof(Pool))
     state.instruments = <Instrument *>pool_map(limits.counts[LIMIT_INSTRUMENTS] * sizeof(Instrument))
     state.by_symbol = <uint32_t *>calloc(slots, sizeof(uint32_t))
-    state.by_locate = <uint32_t *>calloc(slots, sizeof(uint32_t))
+    state.by_locate = <LocateSlot *>calloc(slots, sizeof(LocateSlot))
     if state.pool is NULL or state.instruments is NULL or state.by_symbol is NULL or state.by_locate is NULL:
         state_close(state, pool is not NULL)
         raise MemoryError

@@ -5,7 +5,7 @@ before the first step, and a message that fails here has no effect.
 """
 
 from cpython.ref cimport PyObject
-from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy
 
 from penstock.convert._frame cimport Frame, Text
@@ -23,42 +23,51 @@ cdef extern from *:
 
 
 cdef int run_values(Frame *frame, const Op *op, const Op *end) noexcept nogil:
-    cdef int fault
+    """What most messages have stands here; the chain of equalities becomes a jump table."""
+    cdef int64_t *registers = frame.registers
+    cdef const uint8_t *data = frame.data
+    cdef int fault = FAULT_NONE
     while op < end:
-        fault = run_value(frame, op)
-        if fault:
-            return fault
+        if op.code == CODE_LOAD_BIG_WINDOW:
+            registers[op.to] = <int64_t>load_window(data + op.offset, op.size, <uint64_t>op.x, True)
+        elif op.code == CODE_LOAD_LITTLE_WINDOW:
+            registers[op.to] = <int64_t>load_window(data + op.offset, op.size, <uint64_t>op.x, False)
+        elif op.code == CODE_LOAD_PACKED:
+            registers[op.to] = <int64_t>load_packed(data + op.offset, op.size)
+        elif op.code == CODE_LOAD_TEXT:
+            frame.texts[op.to].at = data + op.offset
+            frame.texts[op.to].size = op.size
+        elif op.code == CODE_LOOKUP:
+            registers[op.to] = frame.maps[op.x].bytes[<uint8_t>registers[op.a]]
+            if registers[op.to] == MISSING():
+                return FAULT_ENUMERATION
+        elif op.code == CODE_CONSTANT:
+            registers[op.to] = op.x
+        elif op.code == CODE_MULTIPLY:
+            if registers[op.a] == MISSING():
+                registers[op.to] = MISSING()
+            elif times_overflows(registers[op.a], op.x, &registers[op.to]):
+                return FAULT_RANGE
+        elif op.code == CODE_ADD_DAY:
+            if registers[op.a] == MISSING():
+                registers[op.to] = MISSING()
+            elif plus_overflows(registers[op.a], frame.state.session.day_ns, &registers[op.to]):
+                return FAULT_RANGE
+        elif op.code == CODE_CHECK_RANGE:
+            if not op.x <= registers[op.a] <= op.y and not (op.b and registers[op.a] == MISSING()):
+                return FAULT_RANGE
+        else:
+            fault = run_other_value(frame, op)
+            if fault:
+                return fault
         op += 1
     return FAULT_NONE
 
 
-cdef inline int run_value(Frame *frame, const Op *op) noexcept nogil:
-    """What most messages have stands here; the chain of equalities becomes a jump table."""
+cdef int run_other_value(Frame *frame, const Op *op) noexcept nogil:
     cdef int64_t *to = &frame.registers[op.to]
-    if op.code == CODE_LOAD_BIG:
-        to[0] = <int64_t>load_big(frame.data + op.offset, op.size)
-    elif op.code == CODE_LOAD_LITTLE:
-        to[0] = <int64_t>load_little(frame.data + op.offset, op.size)
-    elif op.code == CODE_LOAD_BIG_SIGNED:
-        to[0] = signed_of(load_big(frame.data + op.offset, op.size), op.size)
-        return FAULT_RANGE if to[0] == MISSING() else FAULT_NONE
-    elif op.code == CODE_LOAD_LITTLE_SIGNED:
-        to[0] = signed_of(load_little(frame.data + op.offset, op.size), op.size)
-        return FAULT_RANGE if to[0] == MISSING() else FAULT_NONE
-    elif op.code == CODE_LOAD_PACKED:
-        to[0] = <int64_t>load_packed(frame.data + op.offset, op.size)
-    elif op.code == CODE_LOOKUP:
-        to[0] = frame.maps[op.x].bytes[<uint8_t>frame.registers[op.a]]
-        return FAULT_ENUMERATION if to[0] == MISSING() else FAULT_NONE
-    elif op.code == CODE_CONSTANT:
-        to[0] = op.x
-    else:
-        return run_other_value(frame, op, to)
-    return FAULT_NONE
-
-
-cdef int run_other_value(Frame *frame, const Op *op, int64_t *to) noexcept nogil:
-    cdef int64_t a
+    if op.code <= CODE_LOAD_LITTLE_SIGNED:
+        return run_load(frame, op, to)
     if op.code < CODE_TRIM:
         return run_text_load(frame, op)
     if op.code < CODE_MULTIPLY:
@@ -67,33 +76,37 @@ cdef int run_other_value(Frame *frame, const Op *op, int64_t *to) noexcept nogil
         return FAULT_TEXT if frame.texts[op.a].size > op.size else FAULT_NONE
     if op.code == CODE_CALL:
         return call_function(frame, op)
-    a = frame.registers[op.a]
-    if a != MISSING() or (op.code == CODE_CHECK_RANGE and not op.b):
-        return run_number(frame, op, a, to)
+    if frame.registers[op.a] != MISSING():
+        return run_number(frame, op, frame.registers[op.a], to)
     if op.code == CODE_CHECK_PRESENT:
         return FAULT_MISSING
-    if op.code != CODE_CHECK_RANGE:
-        to[0] = MISSING()
+    to[0] = MISSING()
     return FAULT_NONE
+
+
+cdef inline int run_load(Frame *frame, const Op *op, int64_t *to) noexcept nogil:
+    """Numbers in messages of fewer than 8 bytes, and those with a sign."""
+    cdef bint is_big = op.code == CODE_LOAD_BIG or op.code == CODE_LOAD_BIG_SIGNED
+    cdef const uint8_t *at = frame.data + op.offset
+    cdef uint64_t value = load_big(at, op.size) if is_big else load_little(at, op.size)
+    if op.code == CODE_LOAD_BIG or op.code == CODE_LOAD_LITTLE:
+        to[0] = <int64_t>value
+        return FAULT_NONE
+    to[0] = signed_of(value, op.size)
+    return FAULT_RANGE if to[0] == MISSING() else FAULT_NONE
 
 
 cdef inline int run_number(Frame *frame, const Op *op, int64_t a, int64_t *to) noexcept nogil:
     cdef uint8_t code = op.code
-    if code == CODE_MULTIPLY:
-        return FAULT_RANGE if times_overflows(a, op.x, to) else FAULT_NONE
-    elif code == CODE_DIVIDE:
+    if code == CODE_DIVIDE:
         to[0] = rounded(a, op.x)
     elif code == CODE_ADD:
         return FAULT_RANGE if plus_overflows(a, op.x, to) else FAULT_NONE
     elif code == CODE_BIT:
         to[0] = a >> op.x & 1
-    elif code == CODE_ADD_DAY:
-        return FAULT_RANGE if plus_overflows(a, frame.state.session.day_ns, to) else FAULT_NONE
     elif code == CODE_LOOKUP_KEY:
         to[0] = look_up(&frame.maps[op.x], <uint64_t>a)
         return FAULT_ENUMERATION if to[0] == MISSING() else FAULT_NONE
-    elif code == CODE_CHECK_RANGE:
-        return FAULT_NONE if op.x <= a <= op.y else FAULT_RANGE
     return FAULT_NONE
 
 
@@ -124,42 +137,11 @@ cdef inline int64_t look_up(const Map *map, uint64_t key) noexcept nogil:
 
 
 cdef inline uint64_t load_big(const uint8_t *at, uint32_t size) noexcept nogil:
-    cdef uint64_t value = 0
-    cdef uint32_t four
-    cdef uint16_t two
-    if size == 4:
-        memcpy(&four, at, 4)
-        return swapped_four(four)
-    if size == 8:
-        memcpy(&value, at, 8)
-        return swapped(value)
-    if size == 6:
-        memcpy(&four, at, 4)
-        memcpy(&two, at + 4, 2)
-        return <uint64_t>swapped_four(four) << 16 | swapped_two(two)
-    if size == 2:
-        memcpy(&two, at, 2)
-        return swapped_two(two)
-    memcpy(&value, at, size)
-    return swapped(value) >> (64 - 8 * size)
-
-
-cdef extern from *:
-    """
-    #define swapped(value) __builtin_bswap64(value)
-    #define swapped_four(value) __builtin_bswap32(value)
-    #define swapped_two(value) __builtin_bswap16(value)
-    """
-    uint64_t swapped(uint64_t value) noexcept nogil
-    uint32_t swapped_four(uint32_t value) noexcept nogil
-    uint16_t swapped_two(uint16_t value) noexcept nogil
+    return program_swapped(load_little(at, size)) >> (64 - 8 * size)
 
 
 cdef inline uint64_t load_little(const uint8_t *at, uint32_t size) noexcept nogil:
     cdef uint64_t value = 0
-    if size == 8:
-        memcpy(&value, at, 8)
-        return value
     memcpy(&value, at, size)
     return value
 
@@ -186,10 +168,7 @@ cdef inline uint64_t load_packed(const uint8_t *at, uint32_t size) noexcept nogi
 cdef int run_text_load(Frame *frame, const Op *op) noexcept nogil:
     cdef Text *to = &frame.texts[op.to]
     cdef const Text *before
-    if op.code == CODE_LOAD_TEXT:
-        to.at = frame.data + op.offset
-        to.size = op.size
-    elif op.code == CODE_LOAD_COLUMN:
+    if op.code == CODE_LOAD_COLUMN:
         if op.a >= frame.column_count:
             return FAULT_LENGTH
         to[0] = frame.columns[op.a]

@@ -16,7 +16,7 @@ from penstock.convert.format import SourceField, SourceFormat, SourceMessage
 from penstock.convert.functions import Site, apply_function, packed
 from penstock.convert.names import guess
 from penstock.convert.output import OutputPlan
-from penstock.convert.registers import Code, Op, Value, op, pack, signed
+from penstock.convert.registers import MISSING, Code, Op, Value, op, pack, signed
 from penstock.convert.statevalues import STATE_VALUES, load_code
 from penstock.convert.symbols import SYMBOL_SIZE
 from penstock.convert.targets import VERBS, Target, Verb, field_target, fit
@@ -200,7 +200,7 @@ class MessageCompiler:
         for key, value in {**declared[name].fields, **given}.items():
             stores += self._store(output, key, value, places[key])
         self._code.steps.append(op(c.CODE_EMIT, x=self._output_number(output)))
-        self._code.steps += stores
+        self._code.steps += sorted(stores, key=lambda each: each.code)  # stores of one kind run in one go
 
     def _output_number(self, output: OutputPlan) -> int:
         if output not in self._shared.outputs:
@@ -232,8 +232,8 @@ class MessageCompiler:
         if value.kind == c.KIND_TEXT:
             return [op(c.CODE_STORE_TEXT, value.register, offset=into.offset, size=into.size)]
         size = min(into.size, 8)
-        if value.optional and value.kind == c.KIND_NUMBER:
-            missing = signed(into.missing or 0)
+        missing = signed(into.missing or 0)
+        if value.optional and value.kind == c.KIND_NUMBER and (size < 8 or missing != MISSING):
             return [op(c.CODE_STORE_OPTIONAL, value.register, offset=into.offset, size=size, x=missing)]
         code = c.CODE_STORE_WORD if size == 8 else c.CODE_STORE
         return [op(code, value.register, offset=into.offset, size=size)]

@@ -8,8 +8,10 @@ from typing import NamedTuple
 from penstock.base.errors import LimitError
 from penstock.convert import _program as c
 
-NUMBER_MIN, NUMBER_MAX = -(2**63) + 1, 2**63 - 1
+MISSING = -(2**63)
 """The least number there is in 64 bits stands for a missing value."""
+
+NUMBER_MIN, NUMBER_MAX = MISSING + 1, 2**63 - 1
 
 
 class Op(NamedTuple):
@@ -63,15 +65,22 @@ class Code:
     steps: list[Op] = field(default_factory=list)
     _numbers: int = c.REGISTER_FREE
     _texts: int = 0
+    _derived: dict[tuple[int, int, Op], int] = field(default_factory=dict)
 
     def add(self, made: Op, is_pure: bool) -> None:
         (self.values if is_pure else self.steps).append(made)
 
     def derive(self, value: Value, code: int, *, x: int = 0, y: int = 0, size: int = 0, **known: object) -> Value:
-        """The value after one more operation, in a register of its own; `known` is what changes about it."""
+        """The value after one more operation, in another register; `known` is what changes about it."""
         changed = replace(value, **known)  # type: ignore[arg-type]
+        wanted = op(code, value.register, x=x, y=y, size=size)
+        key = (value.kind, changed.kind, wanted)
+        if key in self._derived:
+            return replace(changed, register=self._derived[key])
         made = replace(changed, register=self.new_register(changed.kind))
-        self.add(op(code, value.register, to=made.register, x=x, y=y, size=size), value.is_pure)
+        if value.is_pure:
+            self._derived[key] = made.register
+        self.add(wanted._replace(to=made.register), value.is_pure)
         return made
 
     def check(self, value: Value, code: int, **arguments: int) -> None:

@@ -25,8 +25,10 @@ from penstock.journal.messages import (
     CONNECTION,
     PROTOCOL,
     CaughtUp,
+    Extent,
     Follow,
     Gone,
+    Measure,
     Records,
     Unavailable,
     decode_records,
@@ -118,6 +120,35 @@ async def follow_remote_batches(
             log.warning("connecting_again", host=host, port=port, error=str(error))
         await asyncio.sleep(wait_seconds)
         wait_seconds = min(2 * wait_seconds, RETRY_SECONDS_MAX)
+
+
+async def measure_remote(
+    host: str,
+    port: int,
+    *,
+    from_time_ns: int | None = None,
+    node: str = "follower",
+    secret: Secret | None = None,
+    tls: ssl.SSLContext | None = None,
+    config: ControlConfig = CONNECTION,
+) -> Extent:
+    """Which records a journal on another machine has."""
+    counters = Counters("journal.client")
+    connection = await connect_control(
+        PROTOCOL, host, port, node=node, secret=secret, tls=tls, config=config, counters=counters
+    )
+    async with connection:
+        await connection.send(Measure(from_time_ns))
+        answer = await connection.receive()
+    match answer:
+        case Extent() if len(answer.firsts) == len(answer.sizes) and answer.firsts == sorted(answer.firsts):
+            return answer
+        case Unavailable():
+            raise JournalError(f"the server cannot read its journal: {answer.what} [{answer.code}]")
+        case _:
+            raise RemoteProtocolError(
+                f"a server does not answer {type(answer).__name__} when it is asked for its extent"
+            )
 
 
 def _taken(message: object, expected: int | None) -> RecordBatch:

@@ -5,6 +5,9 @@ follower                       server
   │ ◄────────────────────── Records│      again and again, each time those that follow
   │ ◄───────────────────── CaughtUp│      once there is nothing more, and then whenever that comes true again
   │ ◄────────── Gone or Unavailable│      instead, when it cannot go on
+  │                                │
+  │ Measure ─────────────────────► │      or, instead of following: how far does it go?
+  │ ◄────────────────────── Extent │      and again for every Measure
 """
 
 from typing import Annotated, TypeAlias
@@ -37,6 +40,29 @@ class Follow(msgspec.Struct, tag="follow", frozen=True):
     from_time_ns: Nanoseconds | None = None
 
 
+class Measure(msgspec.Struct, tag="measure", frozen=True):
+    """Asks which records there are."""
+
+    from_time_ns: Nanoseconds | None = None
+    """Besides, which is the first that is not older."""
+
+
+class Extent(msgspec.Struct, tag="extent", frozen=True):
+    """Which records there are: from the first of the first segment to before `next_sequence`."""
+
+    next_sequence: Sequence
+    firsts: list[Sequence]
+    """The first record of every segment."""
+    sizes: list[Annotated[int, msgspec.Meta(ge=0)]]
+    """Bytes of each."""
+    found_sequence: Sequence | None = None
+    """The first record that is not older than what was asked for; next_sequence when there is none."""
+
+    @property
+    def first_sequence(self) -> int:
+        return self.firsts[0] if self.firsts else self.next_sequence
+
+
 class Records(msgspec.Struct, tag="records", frozen=True):
     """Records that follow each other."""
 
@@ -67,11 +93,11 @@ class Unavailable(msgspec.Struct, tag="unavailable", frozen=True):
     what: Text
 
 
-FollowerMessage: TypeAlias = Follow
-ServerMessage: TypeAlias = Records | CaughtUp | Gone | Unavailable
+FollowerMessage: TypeAlias = Follow | Measure
+ServerMessage: TypeAlias = Records | CaughtUp | Gone | Unavailable | Extent
 JournalMessage: TypeAlias = FollowerMessage | ServerMessage
 
-PROTOCOL: ControlProtocol[JournalMessage] = ControlProtocol("journal", Version(1, 0), JournalMessage)
+PROTOCOL: ControlProtocol[JournalMessage] = ControlProtocol("journal", Version(1, 1), JournalMessage)
 
 CONNECTION = ControlConfig(message_size_max=JOURNAL_PAYLOAD_SIZE_MAX + 65_536, inbox_messages_max=8)
 

@@ -140,6 +140,19 @@ class JournalReader:
         self.close()
         self._wanted, self._wanted_ns = sequence, None
 
+    def find_end(self) -> int:
+        """The number of the record after the newest that may be shown; the reader is there afterwards."""
+        self.close()
+        firsts = self._source.first_sequences()
+        self._wanted, self._wanted_ns = firsts[-1] if firsts else 1, None
+        mark = self._read_mark()
+        if mark is not None and self._limit(mark) == mark.durable >= self._wanted:
+            self._wanted = mark.durable + 1
+            return self._wanted
+        while self.read_batch():
+            pass
+        return self._wanted
+
     def seek_time(self, timestamp_ns: int) -> None:
         """Go on with the first record that is not older; times are taken to grow with the sequence numbers."""
         self.close()

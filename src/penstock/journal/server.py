@@ -16,13 +16,16 @@ from penstock.base.counters import Counters
 from penstock.base.errors import JournalGoneError, PenstockError, RemoteProtocolError
 from penstock.base.log import logger
 from penstock.journal.config import FollowConfig
+from penstock.journal.extent import measure
 from penstock.journal.messages import (
     CONNECTION,
     PROTOCOL,
     CaughtUp,
+    Extent,
     Follow,
     Gone,
     JournalMessage,
+    Measure,
     Unavailable,
     cut_batch,
     encode_records,
@@ -70,6 +73,9 @@ class JournalServer(ControlServer):
 
     async def _converse_with(self, connection: ControlConnection[JournalMessage]) -> None:
         wish = await connection.receive()
+        while isinstance(wish, Measure):
+            await connection.send(await asyncio.to_thread(self._measured, wish))
+            wish = await connection.receive()
         if wish is None:
             return
         if not isinstance(wish, Follow) or (wish.from_sequence is not None and wish.from_time_ns is not None):
@@ -90,6 +96,13 @@ class JournalServer(ControlServer):
         finally:
             hearing.cancel()
             await asyncio.wait([hearing])
+
+    def _measured(self, wish: Measure) -> Extent | Unavailable:
+        try:
+            return measure(self._path, wish.from_time_ns)
+        except PenstockError as error:
+            log.error("journal_unavailable", path=str(self._path), code=error.code, error=str(error))
+            return Unavailable(error.code, str(error)[:TEXT_MAX])
 
     async def _send_all(self, connection: ControlConnection[JournalMessage], reader: JournalReader) -> None:
         wait_us, is_caught_up = self._follow.poll_min_us, False

@@ -7,6 +7,18 @@ Nothing of the microsecond path is here. Read slices.py first: a slice is the un
 Importing this package does not import Spark; session() and the data sources do.
 """
 
+from penstock.spark.envelope import envelope_array, envelope_schema
+from penstock.spark.journals import JournalPlace
 from penstock.spark.session import session
+from penstock.spark.slices import JournalSlice, JournalSliceReader, cut, slices_frame
 
-__all__ = ["session"]
+__all__ = [
+    "session",
+    "JournalPlace",
+    "JournalSlice",
+    "JournalSliceReader",
+    "cut",
+    "slices_frame",
+    "envelope_array",
+    "envelope_schema",
+]

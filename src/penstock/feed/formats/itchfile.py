@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 from penstock.convert import SourceBatch
 from penstock.feed.formats._framing import Blocks
-from penstock.feed.formats.stream import ByteStream, Damage, Damages, excerpt
+from penstock.feed.formats.stream import CHUNK_SIZE, ByteStream, Damage, Damages, excerpt
 
-READ_SIZE = 1024 * 1024
+MESSAGES_MAX = 512
+"""Of a batch: what they are converted into then fits the processor's second cache."""
 
 
 class ItchFile:
@@ -23,13 +24,14 @@ class ItchFile:
 
     def __iter__(self) -> Iterator[SourceBatch]:
         rest = b""
-        while data := self._stream.read(READ_SIZE):
+        while data := self._stream.read(CHUNK_SIZE):
             data = rest + data
-            batch = self._blocks.batch(data, self.next_sequence)
-            rest = data[self._blocks.consumed :]
-            self.next_sequence += len(batch)
-            if len(batch):
+            at = 0
+            while len(batch := self._blocks.batch(memoryview(data)[at:], self.next_sequence, count_max=MESSAGES_MAX)):
+                at += self._blocks.consumed
+                self.next_sequence += len(batch)
                 yield batch
+            rest = data[at:]
         if rest:
             offset = self._stream.offset - len(rest)
             wanted = int.from_bytes(rest[:2], "big") if len(rest) > 1 else 0

@@ -77,6 +77,11 @@ class ByteStream:
 
     def read(self, size: int) -> bytes:
         """So many bytes, fewer only at the end."""
+        more = b"" if self._buffer else self._more()
+        if len(more) == size:
+            self.offset += size
+            return more  # as it came
+        self._buffer += more
         while len(self._buffer) < size and (more := self._more()):
             self._buffer += more
         data = bytes(self._buffer[:size])

@@ -1,0 +1,20 @@
+from typing import Any
+
+import numpy
+from numpy.typing import NDArray
+
+KEPT: int
+REPEATED: int
+FENCED: int
+UNSYNCHRONISED: int
+ANNOUNCEMENT: int
+UNNUMBERED: int
+
+class StreamCursor:
+    def __init__(self, stream_id: int) -> None: ...
+    def export(self) -> tuple[int, int, int, int, int, list[tuple[int, int]]]: ...
+    def restore(
+        self, term: int, seq: int, source_seq: int, part: int, tag: int, holes: list[tuple[int, int]]
+    ) -> None: ...
+
+def judge_rows(cursors: dict[int, StreamCursor], origins: NDArray[Any]) -> NDArray[numpy.uint8]: ...

@@ -1,0 +1,166 @@
+"""Each message of redundant streams once: the merger's rule, for captures, where nothing can be waited for.
+
+A merger holds back what is early; here, what is early is kept at once, and the numbers that it passed over are
+remembered as holes, so that they are kept too when they come.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memmove, memset
+
+import numpy
+
+from penstock.capture._rows cimport OriginRow
+from penstock.wire._codec cimport ORIGIN_DISCONTINUITY, ORIGIN_IMAGE, ORIGIN_SYNCHRONISED
+
+from penstock.wire.term import LINEAGE_SHIFT, SESSION_TAG_SHIFT
+
+cdef uint32_t lineage_shift = LINEAGE_SHIFT
+cdef int session_tag_shift = SESSION_TAG_SHIFT
+
+
+cdef class StreamCursor:
+    """How far one source stream has come; term 0 is before its first message."""
+
+    cdef CursorState state
+
+    def __cinit__(self, stream_id):
+        memset(&self.state, 0, sizeof(CursorState))
+        self.state.stream_id = stream_id
+
+    def export(self) -> tuple:
+        """(term, seq, source_seq, part, session tag, holes), from which restore() makes the same cursor."""
+        holes = [(self.state.hole_first[i], self.state.hole_last[i]) for i in range(self.state.hole_count)]
+        tag = self.state.session_tag if self.state.has_position else -1
+        return self.state.term, self.state.number, self.state.source_seq, self.state.part, tag, holes
+
+    def restore(self, term, seq, source_seq, part, tag, holes) -> None:
+        cdef uint32_t count = 0
+        self.state.term = term
+        self.state.number = seq
+        self.state.source_seq = source_seq
+        self.state.part = part
+        self.state.has_position = tag >= 0
+        self.state.session_tag = max(tag, 0)
+        for first, last in holes[-HOLES_MAX:]:
+            self.state.hole_first[count] = first
+            self.state.hole_last[count] = last
+            count += 1
+        self.state.hole_count = count
+
+
+def judge_rows(dict cursors not None, const OriginRow[::1] origins not None):
+    """What becomes of each message (KEPT, ...), as an array of u1; the cursors by stream id move on."""
+    cdef Py_ssize_t index = 0
+    cdef Py_ssize_t count = origins.shape[0]
+    cdef StreamCursor cursor
+    made = numpy.zeros(count, numpy.uint8)
+    cdef uint8_t[::1] verdicts = made
+    while index < count:
+        if origins[index].stream_id not in cursors:
+            cursors[origins[index].stream_id] = StreamCursor(origins[index].stream_id)
+        cursor = cursors[origins[index].stream_id]
+        with nogil:
+            index = judge_run(&cursor.state, origins, &verdicts[0], index)
+    return made
+
+
+cdef Py_ssize_t judge_run(
+    CursorState *cursor, const OriginRow[::1] origins, uint8_t *verdicts, Py_ssize_t start
+) noexcept nogil:
+    """Go on for as long as the messages are of the cursor's stream."""
+    cdef Py_ssize_t index
+    for index in range(start, origins.shape[0]):
+        if origins[index].stream_id != cursor.stream_id:
+            return index
+        verdicts[index] = judge(cursor, &origins[index])
+    return origins.shape[0]
+
+
+cdef inline uint8_t judge(CursorState *cursor, const OriginRow *origin) noexcept nogil:
+    cdef uint32_t lineage = <uint32_t>origin.term >> lineage_shift
+    cdef bint is_discontinuity = origin.flags & ORIGIN_DISCONTINUITY != 0
+    if origin.term == 0 and origin.seq == 0 and origin.flags == 0:
+        return KEPT # it has no ORIGIN
+    if origin.flags & ORIGIN_IMAGE and not is_discontinuity:
+        return KEPT
+    if origin.seq == 0 and not is_discontinuity:
+        return UNNUMBERED
+    if not origin.flags & ORIGIN_SYNCHRONISED:
+        return ANNOUNCEMENT if is_discontinuity else UNSYNCHRONISED
+    if cursor.term == 0 or lineage > cursor.term >> lineage_shift:
+        cursor.term = <uint32_t>origin.term
+        cursor.number = origin.seq if is_discontinuity else origin.seq - 1
+        cursor.hole_count = 0
+    if is_discontinuity:
+        return ANNOUNCEMENT
+    if lineage < cursor.term >> lineage_shift:
+        return FENCED
+    cursor.term = max(cursor.term, <uint32_t>origin.term)
+    if origin.seq <= cursor.number:
+        return KEPT if fill_hole(cursor, origin.seq) else REPEATED
+    if origin.seq > cursor.number + 1:
+        add_hole(cursor, cursor.number + 1, origin.seq - 1)
+    cursor.number = origin.seq
+    return KEPT if is_new_position(cursor, origin) else REPEATED
+
+
+cdef inline bint is_new_position(CursorState *cursor, const OriginRow *origin) noexcept nogil:
+    """Whether its source message, and its part of that, have not been met under another number."""
+    cdef uint16_t tag = origin.flags >> session_tag_shift
+    if cursor.has_position and tag == cursor.session_tag and (
+        origin.source_seq < cursor.source_seq
+        or (origin.source_seq == cursor.source_seq and origin.part <= cursor.part)
+    ):
+        return False
+    cursor.has_position = True
+    cursor.session_tag = tag
+    cursor.source_seq = origin.source_seq
+    cursor.part = origin.part
+    return True
+
+
+cdef void add_hole(CursorState *cursor, uint64_t first, uint64_t last) noexcept nogil:
+    if cursor.hole_count == HOLES_MAX: # the oldest will not be filled any more
+        remove_hole(cursor, 0)
+    cursor.hole_first[cursor.hole_count] = first
+    cursor.hole_last[cursor.hole_count] = last
+    cursor.hole_count += 1
+
+
+cdef void remove_hole(CursorState *cursor, uint32_t index) noexcept nogil:
+    cdef size_t size = (cursor.hole_count - index - 1) * sizeof(uint64_t)
+    memmove(&cursor.hole_first[index], &cursor.hole_first[index] + 1, size)
+    memmove(&cursor.hole_last[index], &cursor.hole_last[index] + 1, size)
+    cursor.hole_count -= 1
+
+
+cdef bint fill_hole(CursorState *cursor, uint64_t number) noexcept nogil:
+    """Whether the number was in a hole; it no longer is."""
+    cdef uint32_t index
+    cdef uint64_t last
+    for index in range(cursor.hole_count):
+        if not cursor.hole_first[index] <= number <= cursor.hole_last[index]:
+            continue
+        last = cursor.hole_last[index]
+        if cursor.hole_first[index] == number == last:
+            remove_hole(cursor, index)
+        elif cursor.hole_first[index] == number:
+            cursor.hole_first[index] += 1
+        elif last == number:
+            cursor.hole_last[index] -= 1
+        elif cursor.hole_count < HOLES_MAX: # in its midst: two remain
+            memmove(
+                &cursor.hole_first[index] + 1,
+                &cursor.hole_first[index],
+                (cursor.hole_count - index) * sizeof(uint64_t),
+            )
+            memmove(
+                &cursor.hole_last[index] + 1, &cursor.hole_last[index], (cursor.hole_count - index) * sizeof(uint64_t)
+            )
+            cursor.hole_count += 1
+            cursor.hole_last[index] = number - 1
+            cursor.hole_first[index + 1] = number + 1
+        else:
+            cursor.hole_first[index] = number + 1
+        return True
+    return False

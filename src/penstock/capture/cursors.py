@@ -1,0 +1,83 @@
+"""How far the source streams of a capture have come, so that each message is taken once, wherever reading begins.
+
+    cursors = Cursors()
+    rows = rows.select(cursors.judge(rows) == KEPT)    # without those that other publishers brought before
+    later = Cursors.of(cursors.export())               # plain data: goes into a slice, a commit, a streaming offset
+
+What is kept is what a Merger would have passed, but for the order: a message that comes after one with a higher number
+is kept when it comes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import numpy
+from numpy.typing import NDArray
+
+from penstock.base.counters import Cause
+from penstock.base.errors import LimitError
+from penstock.capture._cursors import (
+    ANNOUNCEMENT,
+    FENCED,
+    KEPT,
+    REPEATED,
+    UNNUMBERED,
+    UNSYNCHRONISED,
+    StreamCursor,
+    judge_rows,
+)
+from penstock.capture.rows import MessageRows
+
+__all__ = ["Cursors", "CursorImage", "KEPT", "REPEATED", "SKIPPED"]
+
+STREAMS_MAX = 65_536
+"""Source streams that are told apart."""
+
+SKIPPED = {
+    FENCED: str(Cause.FENCED),
+    UNSYNCHRONISED: str(Cause.UNSYNCHRONISED),
+    ANNOUNCEMENT: "discontinuity",
+    UNNUMBERED: str(Cause.UNEXPECTED),
+}
+"""Why messages are left out that are no repetitions, by verdict."""
+
+Number = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class CursorImage(msgspec.Struct, frozen=True, array_like=True):
+    """A stream's cursor as plain data."""
+
+    stream: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+    term: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+    seq: Number
+    source_seq: Number
+    part: Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+    tag: Annotated[int, msgspec.Meta(ge=-1, le=65_535)]
+    holes: list[tuple[Number, Number]] = []
+
+
+class Cursors:
+    """One cursor per source stream that has been met."""
+
+    def __init__(self) -> None:
+        self._cursors: dict[int, StreamCursor] = {}
+
+    @staticmethod
+    def of(images: list[CursorImage]) -> Cursors:
+        made = Cursors()
+        for image in images:
+            cursor = made._cursors[image.stream] = StreamCursor(image.stream)
+            cursor.restore(image.term, image.seq, image.source_seq, image.part, image.tag, image.holes)
+        return made
+
+    def export(self) -> list[CursorImage]:
+        return [CursorImage(stream, *self._cursors[stream].export()) for stream in sorted(self._cursors)]
+
+    def judge(self, rows: MessageRows) -> NDArray[numpy.uint8]:
+        """What becomes of each message: KEPT, REPEATED, or a key of SKIPPED."""
+        verdicts = judge_rows(self._cursors, rows.origins)
+        if len(self._cursors) > STREAMS_MAX:
+            raise LimitError(f"the capture has more than {STREAMS_MAX} source streams")
+        return verdicts

@@ -1,0 +1,204 @@
+"""Slices: stretches of a journal that any process can read on its own; the unit of work that Spark distributes.
+
+    slices, cursors = cut(place, first, last, copies="first")
+    frame = slices_frame(spark, slices)                       # one column of JSON; as many partitions as slices
+    reader = JournalSliceReader(decode_slice(text))
+    for rows in reader: ...                                   # MessageRows, each good until the next
+    reader.bad, reader.lost, reader.streams, reader.account   # what could not be read, and what became of everything
+
+A slice brings what a task needs to begin in the midst of a journal: the cursors of the source streams, so that copies
+of messages that other publishers brought before are left out. A message belongs to the slice in which it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import numpy
+from numpy.typing import NDArray
+
+from penstock.capture.cursors import KEPT, REPEATED, SKIPPED, CursorImage, Cursors
+from penstock.capture.rows import BadRecord, Loss, MessageRows, PacketRows
+from penstock.journal.messages import Extent
+from penstock.spark.journals import JournalPlace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Copies = Literal["first", "all"]
+
+SLICE_BYTES = 64 * 1024 * 1024
+"""Bytes of journal that one slice has, about: whole segments."""
+
+LOOKBACKS = (64, 1_024, 16_384, 65_536)
+"""Records before a slice that are read to find the beginning of a message that ends in it."""
+
+BAD_MAX = 100_000
+"""Bad records of one slice that are kept to be looked at; all are counted."""
+
+
+class JournalSlice(msgspec.Struct, frozen=True, omit_defaults=True, tag="journal"):
+    """The records `first` to `last` of a journal."""
+
+    place: JournalPlace
+    first: int
+    last: int
+    cursors: list[CursorImage] | None = None
+    """Of every source stream, how far it came before; None: copies are not told apart, all are taken."""
+
+    @property
+    def name(self) -> str:
+        """For people, and to tell slices of a run apart."""
+        return f"{self.place.where}#{self.first}-{self.last}"
+
+
+class JournalAccount(msgspec.Struct, omit_defaults=True):
+    """What became of the messages of a slice; `taken` is the sum of the others, always. A bad record counts as one."""
+
+    taken: int = 0
+    given: int = 0
+    """Messages that came out as rows."""
+    repeated: int = 0
+    quarantined: dict[str, int] = {}
+    skipped: dict[str, int] = {}
+
+    @property
+    def is_balanced(self) -> bool:
+        others = self.given + self.repeated + sum(self.quarantined.values()) + sum(self.skipped.values())
+        return self.taken == others
+
+
+def encode_slice(piece: JournalSlice) -> str:
+    return msgspec.json.encode(piece).decode()
+
+
+def decode_slice(text: str | bytes) -> JournalSlice:
+    return msgspec.json.decode(text, type=JournalSlice)
+
+
+def slices_frame(spark: SparkSession, slices: Sequence[msgspec.Struct]) -> DataFrame:
+    """A DataFrame with the slices as JSON in its one column `slice`, each in a partition of its own."""
+    texts = [(msgspec.json.encode(piece).decode(),) for piece in slices]
+    frame = spark.createDataFrame(texts, "slice STRING")
+    return frame.repartition(max(len(texts), 1)) if len(texts) > 1 else frame
+
+
+class JournalSliceReader:
+    """Reads one slice, once; `bad`, `lost`, `streams` and `account` are complete when the iteration has ended."""
+
+    def __init__(self, piece: JournalSlice) -> None:
+        self.slice = piece
+        self.bad: list[BadRecord] = []
+        self.lost: list[Loss] = []
+        self.account = JournalAccount()
+        self.cursors = None if piece.cursors is None else Cursors.of(piece.cursors)
+        self._packets = PacketRows()
+
+    @property
+    def streams(self) -> NDArray[Any]:
+        """A row of STREAM_DTYPE for every publisher's stream and epoch in the slice."""
+        return self._packets.streams
+
+    def __iter__(self) -> Iterator[MessageRows]:
+        is_first = True
+        for batch in self.slice.place.read(self.slice.first, self.slice.last):
+            rows = self._packets.take(batch)
+            if is_first and self._packets.orphans:
+                self._packets = self._joined()
+                rows = self._packets.take(batch)
+            is_first = False
+            self._note(rows)
+            yield self._chosen(rows)
+
+    def _joined(self) -> PacketRows:
+        """A reader that has seen the beginning of messages that end in this slice, as far as it can be found."""
+        first = self.slice.first
+        begin = self.slice.place.measure().first_sequence
+        for count in LOOKBACKS:
+            packets = PacketRows()
+            start = max(begin, first - count)
+            for batch in self.slice.place.read(start, first - 1):
+                packets.take(batch)
+            if not packets.orphans or start == begin:
+                break
+        return packets.continued()
+
+    def _note(self, rows: MessageRows) -> None:
+        packets, account = self._packets, self.account
+        account.taken += len(rows) + len(packets.bad)
+        for each in packets.bad:
+            account.quarantined[each.code] = account.quarantined.get(each.code, 0) + 1
+        self.bad += packets.bad[: max(0, BAD_MAX - len(self.bad))]
+        self.lost += packets.lost
+
+    def _chosen(self, rows: MessageRows) -> MessageRows:
+        if self.cursors is not None:
+            verdicts = self.cursors.judge(rows)
+            if verdicts.any():
+                self._note_left_out(verdicts)
+                rows = rows.select(verdicts == KEPT)
+        self.account.given += len(rows)
+        return rows
+
+    def _note_left_out(self, verdicts: NDArray[numpy.uint8]) -> None:
+        counts = numpy.bincount(verdicts, minlength=256)
+        self.account.repeated += int(counts[REPEATED])
+        for verdict, cause in SKIPPED.items():
+            if counts[verdict]:
+                self.account.skipped[cause] = self.account.skipped.get(cause, 0) + int(counts[verdict])
+
+
+def cut(
+    place: JournalPlace,
+    first: int,
+    last: int,
+    *,
+    copies: Copies = "first",
+    cursors: list[CursorImage] | None = None,
+    extent: Extent | None = None,
+    slice_bytes: int = SLICE_BYTES,
+    slices_min: int = 1,
+) -> tuple[list[JournalSlice], list[CursorImage]]:
+    """Slices for these records, and the cursors after them; `cursors` are those before.
+
+    They are cut where segments begin: about `slice_bytes` each, or less if there would be fewer than `slices_min`. To
+    leave out copies the journal is scanned once, here; what was scanned before is remembered.
+    """
+    if first > last:
+        return [], cursors or []
+    bounds = _bounds(extent or place.measure(), first, last, slice_bytes, slices_min)
+    images = cursors or []
+    slices = []
+    for start, end in bounds:
+        slices.append(JournalSlice(place, start, end, images if copies == "first" else None))
+        if copies == "first":
+            images = scan(place, start, end, images)
+    return slices, images
+
+
+def scan(place: JournalPlace, first: int, last: int, cursors: list[CursorImage]) -> list[CursorImage]:
+    """The cursors after these records."""
+    reader = JournalSliceReader(JournalSlice(place, first, last, cursors))
+    for _ in reader:
+        pass
+    assert reader.cursors is not None
+    return reader.cursors.export()
+
+
+def _bounds(extent: Extent, first: int, last: int, slice_bytes: int, slices_min: int) -> list[tuple[int, int]]:
+    firsts, sizes = extent.firsts, extent.sizes
+    wanted = [
+        (start, size)
+        for start, end, size in zip(firsts, [*firsts[1:], extent.next_sequence], sizes, strict=True)
+        if end > first and start <= last
+    ]
+    target = min(slice_bytes, sum(size for _, size in wanted) // max(slices_min, 1) + 1)
+    starts, filled = [first], 0
+    for start, size in wanted:
+        if start > first and filled + size // 2 >= target:
+            starts.append(start)
+            filled = 0
+        filled += size
+    return [(start, end - 1) for start, end in zip(starts, [*starts[1:], last + 1], strict=True)]
