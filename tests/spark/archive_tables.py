@@ -12,8 +12,8 @@ from penstock.spark.pipeline.commits import FileEntry, sync_file
 from penstock.spark.pipeline.parquet import open_parquet
 
 MESSAGES = (
-    "topic STRING, seq BIGINT, source_seq BIGINT, part INT, captured BIGINT, term BIGINT, origin INT, publisher BIGINT, "
-    "packet BIGINT, event_time BIGINT"
+    "topic STRING, seq BIGINT, source_seq BIGINT, part INT, captured BIGINT, term BIGINT, origin INT, "
+    "publisher BIGINT, packet BIGINT, event_time BIGINT"
 )
 KINDS = {"STRING": pa.string(), "BIGINT": pa.int64(), "INT": pa.int32(), "DOUBLE": pa.float64()}
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.admin.config import AdminConfig
 from penstock.admin.store import Store
 from penstock.base.errors import ConfigurationError, NotFoundError
 from penstock.base.ids import format_group
@@ -171,7 +170,7 @@ def test_interests_come_from_an_audit_log(tmp_path: Path) -> None:
 
 
 def test_interests_come_from_the_database_of_a_server(tmp_path: Path) -> None:
-    store = Store(tmp_path, changes_kept=AdminConfig(policy="x").limits.changes_kept)
+    store = Store(tmp_path, changes_kept=1)
     path = tmp_path / "admin.sqlite"
     with pytest.raises(ConfigurationError, match="a running server keeps it"):
         read_hosts(path)
@@ -179,9 +178,7 @@ def test_interests_come_from_the_database_of_a_server(tmp_path: Path) -> None:
     database = sqlite3.connect(path)
     with database:
         for each in LOG:
-            columns = ", ".join(each)
-            database.execute(
-                f"INSERT INTO audit ({columns}) VALUES ({', '.join('?' * len(each))})", list(each.values())
-            )
+            names, marks = ", ".join(each), ", ".join("?" * len(each))
+            database.execute(f"INSERT INTO audit ({names}) VALUES ({marks})", list(each.values()))
     database.close()
     assert read_hosts(path) == WANTED

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from penstock.base.errors import ConfigurationError
-from penstock.cli import pipeline_plan
+from penstock.cli import pipeline_plan, pipeline_replay
 from penstock.cli.tabular import tabular
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ ArchiveArgument = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="The ar
 TablesOption = Annotated[list[str] | None, typer.Option("--table", help="Only this table; may be repeated.")]
 
 app.command("plan")(pipeline_plan.plan)
+app.command("replay")(pipeline_replay.replay)
 
 COLUMNS = ("table", "rows", "files", "bytes", "streams", "from", "to")
 

@@ -20,7 +20,7 @@ def plan(
     archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="The archive's directory.")],
     interests: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="Who wants what: TOML or JSON by host, or an administration's audit log."),
+        typer.Option(metavar="FILE", help="Who wants what: TOML or JSON by host, or a server's audit log."),
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where the map is written.")] = Path("groups.toml"),
     groups: Annotated[int, typer.Option(min=1, max=4096, help="How many groups the map may use.")] = 64,
@@ -57,18 +57,10 @@ def plan(
 
 
 def _show_waste(planned: "Plan", by: str) -> None:
-    rows = [("", "groups", f"{by} delivered", "wanted", "wasted", "share")]
-    rows += [
-        (
-            each.name,
-            f"{each.groups:,}",
-            f"{each.delivered:,}",
-            f"{each.wanted:,}",
-            f"{each.wasted:,}",
-            f"{each.share:.1%}",
-        )
-        for each in planned.waste
-    ]
+    rows: list[tuple[str, ...]] = [("", "groups", f"{by} delivered", "wanted", "wasted", "share")]
+    for each in planned.waste:
+        numbers = (f"{number:,}" for number in (each.groups, each.delivered, each.wanted, each.wasted))
+        rows.append((each.name, *numbers, f"{each.share:.1%}"))
     typer.echo(tabular(rows))
 
 

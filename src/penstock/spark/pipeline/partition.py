@@ -53,7 +53,7 @@ def cost_of(hosts: Bits, weights: Weights, group_of: Numbers) -> int:
 
 def counts(bits: Bits) -> Weights:
     """How many hosts each row has."""
-    return np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
+    return np.asarray(np.bitwise_count(bits).sum(axis=1, dtype=np.int64))
 
 
 def _merged(classes: Bits, load: Weights, groups_max: int) -> Numbers:

@@ -135,9 +135,8 @@ def recorded_traffic(
             seconds = counted if seconds is None else seconds.unionByName(counted)
     if seconds is None:
         raise NotFoundError("the archive has no messages", where=str(archive.path))
-    per_second = seconds.groupBy("topic", "second").agg(
-        f.sum("messages").alias("messages"), f.sum("size").alias("size")
-    )
+    sums = [f.sum(name).alias(name) for name in ("messages", "size")]
+    per_second = seconds.groupBy("topic", "second").agg(*sums)
     topics = per_second.groupBy("topic").agg(
         f.sum("messages"),
         f.sum("size"),
@@ -180,7 +179,7 @@ def _wanted_by(topics: Sequence[str], hosts: Mapping[str, Sequence[str]]) -> NDA
     sizes = np.array([len(each) for each in encoded], np.uint16)
     starts = np.cumsum([0, *sizes[:-1].tolist()], dtype=np.uint32)
     offsets, subscribers = table.match_batch(b"".join(encoded), starts, sizes)
-    rows = np.repeat(np.arange(len(topics)), np.diff(offsets.astype(np.int64)))
+    rows = np.repeat(np.arange(len(topics)), (offsets[1:] - offsets[:-1]).astype(np.int64))
     bits = np.zeros((len(topics), -(-max(len(hosts), 1) // 64)), np.uint64)
     np.bitwise_or.at(bits, (rows, subscribers // 64), np.uint64(1) << (subscribers % 64).astype(np.uint64))
     return bits
