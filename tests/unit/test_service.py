@@ -4,7 +4,6 @@ import pytest
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.core import Tick
-from penstock.feed.published import DISCONTINUITY_TOPIC
 from penstock.feed.service_config import ServiceConfig
 from penstock.feed.service_events import (
     Close,
@@ -22,6 +21,7 @@ from penstock.feed.service_events import (
     TakeContribution,
     TakeImage,
 )
+from penstock.middleware.own import DISCONTINUITY_TOPIC
 from penstock.middleware.unicast import (
     CloseStream,
     Contribute,

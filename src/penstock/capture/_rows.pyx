@@ -385,29 +385,34 @@ def read_places(
     return made
 
 
-def gather_texts(const uint8_t[::1] data not None, const MessageView[::1] rows not None) -> tuple:
-    """The topics one after another, and where each begins and the last ends: what an Arrow string array is made of."""
+def gather_bytes(const uint8_t[::1] data not None, const MessageView[::1] rows not None, bint is_topic) -> tuple:
+    """The topics, or the payloads, one after another, and where each begins and the last ends: Arrow's buffers."""
     cdef Py_ssize_t index
-    cdef uint64_t size = 0
+    cdef uint64_t total = 0
     cdef uint64_t at = 0
+    cdef uint32_t offset, size
     for index in range(rows.shape[0]):
-        if <uint64_t>rows[index].topic_offset + rows[index].topic_size > <uint64_t>data.shape[0]:
-            raise LocalProtocolError(f"the topic of message {index} is not within the data")
-        size += rows[index].topic_size
-    if size > 0x7FFFFFFF:
-        raise LocalProtocolError(f"the topics have {size} bytes, which is too many for one array")
+        offset = rows[index].topic_offset if is_topic else rows[index].payload_offset
+        size = rows[index].topic_size if is_topic else rows[index].payload_size
+        if <uint64_t>offset + size > <uint64_t>data.shape[0]:
+            raise LocalProtocolError(f"message {index} is not within the data")
+        total += size
+    if total > 0x7FFFFFFF:
+        raise LocalProtocolError(f"{total} bytes are too many for one array")
     offsets = numpy.empty(rows.shape[0] + 1, numpy.int32)
-    texts = numpy.empty(max(size, <uint64_t>1), numpy.uint8)
+    contents = numpy.empty(max(total, <uint64_t>1), numpy.uint8)
     cdef int32_t[::1] starts = offsets
-    cdef uint8_t[::1] out = texts
+    cdef uint8_t[::1] out = contents
     with nogil:
         for index in range(rows.shape[0]):
+            offset = rows[index].topic_offset if is_topic else rows[index].payload_offset
+            size = rows[index].topic_size if is_topic else rows[index].payload_size
             starts[index] = <int32_t>at
-            if rows[index].topic_size:
-                memcpy(&out[at], &data[rows[index].topic_offset], rows[index].topic_size)
-            at += rows[index].topic_size
+            if size:
+                memcpy(&out[at], &data[offset], size)
+            at += size
     starts[rows.shape[0]] = <int32_t>at
-    return offsets, texts[:size]
+    return offsets, contents[:total]
 
 
 def find_sound(const MessageView[::1] rows not None, uint16_t model_id, const uint32_t[::1] sizes_needed not None):

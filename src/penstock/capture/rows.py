@@ -29,8 +29,8 @@ from penstock.capture._rows import (
     STREAM_DTYPE,
     RecordParser,
     find_sound,
+    gather_bytes,
     gather_records,
-    gather_texts,
     read_origins,
     read_places,
 )
@@ -144,8 +144,16 @@ class MessageRows:
     def topics(self) -> pa.StringArray:
         import pyarrow as pa
 
-        offsets, texts = gather_texts(self.topic_data, self.rows)
+        offsets, texts = gather_bytes(self.topic_data, self.rows, True)
         return pa.StringArray.from_buffers(len(self.rows), pa.py_buffer(offsets), pa.py_buffer(texts))
+
+    def contents(self) -> pa.BinaryArray:
+        """The payloads, whatever they are."""
+        import pyarrow as pa
+
+        offsets, contents = gather_bytes(self.payloads, self.rows, False)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(contents)]
+        return pa.Array.from_buffers(pa.binary(), len(self.rows), buffers)
 
     def payload(self, index: int) -> bytes:
         """The content of one message, to keep."""

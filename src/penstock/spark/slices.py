@@ -1,6 +1,6 @@
 """Slices: stretches of a journal that any process can read on its own; the unit of work that Spark distributes.
 
-    slices, cursors = cut(place, first, last, copies="first")
+    slices = cut(place, first, last)
     frame = slices_frame(spark, slices)                       # one column of JSON; as many partitions as slices
     reader = JournalSliceReader(decode_slice(text))
     for rows in reader: ...                                   # MessageRows, each good until the next
@@ -23,6 +23,7 @@ from penstock.capture.cursors import KEPT, REPEATED, SKIPPED, CursorImage, Curso
 from penstock.capture.rows import BadRecord, Loss, MessageRows, PacketRows
 from penstock.journal.messages import Extent
 from penstock.spark.journals import JournalPlace
+from penstock.spark.scanmemory import ScanMemory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -166,31 +167,36 @@ def cut(
     extent: Extent | None = None,
     slice_bytes: int = SLICE_BYTES,
     slices_min: int = 1,
-) -> tuple[list[JournalSlice], list[CursorImage]]:
-    """Slices for these records, and the cursors after them; `cursors` are those before.
+) -> list[JournalSlice]:
+    """Slices for these records; `cursors` are those before them.
 
     They are cut where segments begin: about `slice_bytes` each, or less if there would be fewer than `slices_min`. To
-    leave out copies the journal is scanned once, here; what was scanned before is remembered.
+    leave out copies, all but the last are scanned here.
     """
     if first > last:
-        return [], cursors or []
-    bounds = _bounds(extent or place.measure(), first, last, slice_bytes, slices_min)
+        return []
     images = cursors or []
-    slices = []
-    for start, end in bounds:
+    slices: list[JournalSlice] = []
+    for start, end in _bounds(extent or place.measure(), first, last, slice_bytes, slices_min):
+        if slices and copies == "first":
+            images = scan(place, slices[-1].first, slices[-1].last, images)
         slices.append(JournalSlice(place, start, end, images if copies == "first" else None))
-        if copies == "first":
-            images = scan(place, start, end, images)
-    return slices, images
+    return slices
 
 
 def scan(place: JournalPlace, first: int, last: int, cursors: list[CursorImage]) -> list[CursorImage]:
-    """The cursors after these records."""
+    """The cursors after these records. What was found is remembered for stretches that cannot change any more."""
+    memory = ScanMemory.of(place, first, last, cursors)
+    if memory is not None and (known := memory.recall()) is not None:
+        return known
     reader = JournalSliceReader(JournalSlice(place, first, last, cursors))
     for _ in reader:
         pass
     assert reader.cursors is not None
-    return reader.cursors.export()
+    found = reader.cursors.export()
+    if memory is not None:
+        memory.keep(found)
+    return found
 
 
 def _bounds(extent: Extent, first: int, last: int, slice_bytes: int, slices_min: int) -> list[tuple[int, int]]:
