@@ -113,11 +113,6 @@ def shown_progress() -> Iterator[Progress | None]:
         yield show
 
 
-def register(spark: SparkSession) -> None:
-    """Make the format known to a session; penstock.spark.session() has done it."""
-    spark.dataSource.register(FeedSource)
-
-
 class FeedSource(DataSource):
     """The format `penstock-feed`, for spark.read."""
 
