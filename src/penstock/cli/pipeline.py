@@ -12,6 +12,8 @@ import msgspec
 import typer
 
 from penstock.base.errors import ConfigurationError
+from penstock.cli import pipeline_plan, pipeline_replay
+from penstock.cli.tabular import tabular
 
 if TYPE_CHECKING:
     from penstock.spark.pipeline.archive import TableInfo
@@ -20,6 +22,9 @@ app = typer.Typer(help="Archive what was captured as tables, on Spark.", no_args
 
 ArchiveArgument = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="The archive's directory.")]
 TablesOption = Annotated[list[str] | None, typer.Option("--table", help="Only this table; may be repeated.")]
+
+app.command("plan")(pipeline_plan.plan)
+app.command("replay")(pipeline_replay.replay)
 
 COLUMNS = ("table", "rows", "files", "bytes", "streams", "from", "to")
 
@@ -43,11 +48,7 @@ def tables(
         for info in found:
             typer.echo(msgspec.json.encode(info))
         return
-    rows = [COLUMNS, *map(_row, found)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for name, *cells in rows:
-        line = [name.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))]
-        typer.echo("  ".join(line).rstrip())
+    typer.echo(tabular([COLUMNS, *map(_row, found)]))
     for source, position in sorted(opened.catalogue.sources.items()):
         typer.echo(f"{source}: {jsontext.dumps(position)}")
     typer.echo(f"{opened.catalogue.number:,} commits")

@@ -278,9 +278,9 @@ def read_slice(text: str, options: SourceOptions, plan: RowPlan) -> Iterator[pa.
             )
         if plan.model is not None:
             is_sound = rows.sound(plan.model)
-            of_model = int((rows.rows["model_id"] == plan.model.id).sum())
-            unsound += of_model - int(is_sound.sum())
-            rows = rows.select(is_sound)
+            if not is_sound.all():
+                unsound += int((~is_sound & (rows.rows["model_id"] == plan.model.id)).sum())
+                rows = rows.select(is_sound)
         if options.rows == "messages":
             batch = plan.batch(rows)
             if len(batch):
