@@ -116,7 +116,7 @@ class Feed:
                 name=f"a-{index}",
                 feed="itch",
                 index=index,
-                table="itch",
+                table=options.get("table", "itch"),
                 trading_date="2026-01-30",
                 streams=(source_of(exchange), *options.get("streams", ())),
                 publish=PublishConfig(channel=self.channels[index], **options.get("publish", {})),

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from spark.derive_kit import books, cut, generated, of_file, run
 
 from penstock.spark.pipeline.derive import Step, table_frame
 from penstock.spark.pipeline.derive.blocks import EVENT_NAMES
 from penstock.spark.pipeline.derive.books import Books
+from spark.derive_kit import books, cut, generated, of_file, run
 
 QUOTE = ("stream", "seq", "event_time", "symbol", "venue", "bid_price", "bid_size", "ask_price", "ask_size")
 

@@ -10,6 +10,7 @@ from penstock.feed.published import PublishedBatch, Unpacker
 from penstock.feed.service import ServiceIdentity, StreamService
 from penstock.feed.service_config import ServiceConfig
 from penstock.feed.service_events import End, Published, Said, Say, ServiceEvent, ServiceInstruction
+from penstock.middleware import OutgoingMessage
 from penstock.middleware.unicast import OpenStream, Packets, StreamRefused, SubscriberMessage
 from penstock.security import Grant, PrivateKey, Token, TokenSigner, TokenVerifier
 from penstock.wire import (
@@ -71,13 +72,19 @@ def unpacked(packets: Sequence[bytes]) -> PublishedBatch:
 class ServiceBench:
     """The core, and a log of what it said to each subscriber."""
 
-    def __init__(self, config: ServiceConfig | None = None, contributions: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        config: ServiceConfig | None = None,
+        contributions: tuple[str, ...] = (),
+        models: Sequence[OutgoingMessage] = (),
+    ) -> None:
         self.verifier = TokenVerifier([KEY.public])
         self.service = StreamService(
             ServiceIdentity("a-1", 7, (1,), contributions),
             self.verifier.verify,
             config or ServiceConfig(),
             Counters("x"),
+            models,
         )
         self.now_ns = START_NS
         self.said: dict[int, list[Say | End]] = {}

@@ -13,6 +13,7 @@ CODES = {
     "config-unknown-key": "UnknownKeyError",
     "connection-lost": "ConnectionLostError",
     "filter-expression": "FilterExpressionError",
+    "feed-index": "FeedIndexError",
     "frame": "FrameError",
     "journal": "JournalError",
     "journal-corrupt": "JournalCorruptError",

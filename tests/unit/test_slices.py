@@ -1,6 +1,7 @@
 """Slices of journals: each message once and whole, wherever the cuts are; locally and over TCP."""
 
 import asyncio
+import os
 import random
 import threading
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from penstock.journal.extent import measure
 from penstock.journal.server import JournalServer
 from penstock.net.secret import read_secret
 from penstock.spark.journals import JournalPlace, find_journals
-from penstock.spark.slices import JournalSlice, JournalSliceReader, cut, decode_slice, encode_slice
+from penstock.spark.slices import JournalSlice, JournalSliceReader, cut, decode_slice, encode_slice, scan
 from penstock.wire import Extension, Origin, Packer, encode_extensions, encode_origin
 from unit.rows_kit import batch_of
 
@@ -74,6 +75,13 @@ def read_all(slices: list[JournalSlice]) -> tuple[list[int], list[JournalSliceRe
     return found, readers
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Scans are remembered here, not in the user's cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
 @pytest.mark.spec("PIPE-1")
 @pytest.mark.parametrize("seed", range(5))
 def test_each_message_once_however_it_is_cut(tmp_path: Path, seed: int) -> None:
@@ -84,14 +92,17 @@ def test_each_message_once_however_it_is_cut(tmp_path: Path, seed: int) -> None:
     at, cursors, found = 1, [], []
     while at < extent.next_sequence:
         last = min(at + chance.randrange(0, 90), extent.next_sequence - 1)
-        slices, cursors = cut(place, at, last, cursors=cursors, slice_bytes=10_000, slices_min=chance.randrange(1, 5))
+        slices = cut(place, at, last, cursors=cursors, slice_bytes=10_000, slices_min=chance.randrange(1, 5))
         assert [piece.first for piece in slices] == [at, *(piece.last + 1 for piece in slices[:-1])]
         found += read_all(slices)[0]
+        cursors = scan(place, at, last, cursors)
         at = last + 1
     assert found == sorted(found) == list(range(1, 301))
-    whole, _ = cut(place, 1, extent.next_sequence - 1)
-    assert read_all(whole)[0] == found
-    every, readers = read_all(cut(place, 1, extent.next_sequence - 1, copies="all", slice_bytes=10_000)[0])
+    for _ in range(2):  # the second time, what was scanned is remembered
+        whole = cut(place, 1, extent.next_sequence - 1, slice_bytes=10_000)
+        assert len(whole) > 3
+        assert read_all(whole)[0] == found
+    every, readers = read_all(cut(place, 1, extent.next_sequence - 1, copies="all", slice_bytes=10_000))
     assert sorted(every) == sorted(found * 2)
     assert sum(int(reader.streams["packets"].sum()) for reader in readers) == extent.next_sequence - 1
 
@@ -138,6 +149,19 @@ def test_a_hole_is_filled_in_any_order() -> None:
         verdicts = cursors.judge(rows_of([(seq, TERM, 1) for seq in [1, 60, *order, *order]])).tolist()
         assert verdicts == [KEPT] * 60 + [1] * 58
         assert cursors.export()[0].holes == []
+
+
+def test_a_damaged_memory_of_scans_is_as_good_as_none(tmp_path: Path, cache: Path) -> None:
+    place = write(tmp_path / "j.d", redundant_packets(1))
+    last = place.measure().next_sequence - 1
+    slices = cut(place, 1, last, slice_bytes=10_000)
+    (memory,) = (cache / "penstock" / "scans").iterdir()
+    for damage in (b"", b"{", b'{"x": 1}', b"\xff" * 100):
+        memory.write_bytes(damage)
+        assert cut(place, 1, last, slice_bytes=10_000) == slices
+    first = Path(place.where) / min(path.name for path in Path(place.where).glob("*.journal"))
+    os.utime(first, ns=(1, 1))  # another file, for all we know
+    assert cut(place, 1, last, slice_bytes=10_000) == slices
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
@@ -206,7 +230,7 @@ def test_a_journal_on_another_machine(tmp_path: Path) -> None:
         remote = JournalPlace(f"tcp://127.0.0.1:{port}", secret=str(secret))
         assert remote.measure(50_000) == local.measure(50_000)
         last = remote.measure().next_sequence - 1
-        slices, _ = cut(remote, 1, last, slice_bytes=10_000)
+        slices = cut(remote, 1, last, slice_bytes=10_000)
         assert len(slices) > 3
         assert read_all(slices)[0] == list(range(1, 301))
         with pytest.raises(Exception, match=r"secret|proof"):

@@ -25,8 +25,7 @@ class ModelCatalogue:
                     f"is model {model.id} version {model.version}, as {models[place][1].name} is", where=str(path)
                 )
             models[place] = model, path
-            text = path.read_text(encoding="utf-8")
-            self._documents[place] = ModelDocument(id=model.id, version=model.version, name=model.name, text=text)
+            self._documents[place] = ModelDocument(id=model.id, version=model.version, name=model.name, text=model.text)
         for (number, version), (model, path) in models.items():
             for older in (each for (other, v), (each, _) in models.items() if other == number and v < version):
                 problems = model.incompatibilities(older)

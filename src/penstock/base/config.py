@@ -51,16 +51,20 @@ T = TypeVar("T")
 
 def load_toml(path: Path, kind: type[T], *, size_max: int = DOCUMENT_SIZE_MAX) -> T:
     """Read a TOML file as a value of `kind`."""
+    return parse_toml(read_document(path, size_max=size_max), kind, where=str(path))
+
+
+def read_document(path: Path, *, size_max: int = DOCUMENT_SIZE_MAX) -> str:
+    """The text of a file that is not too long to be a document."""
     try:
         size = path.stat().st_size
         if size > size_max:
             raise ConfigurationError(f"the document has {size} bytes, at most {size_max} are read", where=str(path))
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"is not UTF-8 text (byte {error.start})", where=str(path)) from None
-    return parse_toml(text, kind, where=str(path))
 
 
 def parse_toml(text: str, kind: type[T], *, where: str) -> T:

@@ -57,6 +57,8 @@ class Cause(StrEnum):
     EXCESS = "excess"
     # a clean end
     GOODBYE = "goodbye"
+    # a model in band that contradicts one that is known
+    MODEL_CONFLICT = "model_conflict"
     # why a connection was refused or ended
     CLOSED = "closed"
     CUT = "cut"

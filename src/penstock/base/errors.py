@@ -158,6 +158,12 @@ class StateImageError(RemoteProtocolError):
     code = "state-image"
 
 
+class FeedIndexError(PenstockError):
+    """The index of a recorded feed cannot be made, or is damaged; the feed itself is as it was."""
+
+    code = "feed-index"
+
+
 class FrameError(RemoteProtocolError):
     """A byte stream cannot be cut into frames; `frames` has the whole ones of the same call, which came before."""
 

@@ -27,5 +27,8 @@ FIELD_COUNT_MAX = 512
 DOCUMENT_SIZE_MAX = 1024 * 1024
 """Bytes of a configuration or model document."""
 
+MODEL_IN_BAND_SIZE_MAX = 64 * 1024
+"""Bytes of a model's document that travels in a stream: whoever receives it has to read it, from anybody."""
+
 JOURNAL_PAYLOAD_SIZE_MAX = MESSAGE_SIZE_MAX
 """Bytes of a journal record's payload."""

@@ -29,8 +29,8 @@ from penstock.capture._rows import (
     STREAM_DTYPE,
     RecordParser,
     find_sound,
+    gather_bytes,
     gather_records,
-    gather_texts,
     read_origins,
     read_places,
 )
@@ -118,11 +118,14 @@ class MessageRows:
 
     def select(self, mask: NDArray[Any]) -> MessageRows:
         """Those that an array of bool, or of indices, chooses."""
-        chosen = MessageRows(self.topic_data, self.payloads, self.rows[mask], self._packets, self._records)
+        if mask.dtype == numpy.bool_ and mask.all():
+            return self
+        rows = _taken(self.rows, mask)
+        chosen = MessageRows(self.topic_data, self.payloads, rows, self._packets, self._records)
         if self._origins is not None:
-            chosen._origins = self._origins[mask]
+            chosen._origins = _taken(self._origins, mask)
         if self._places is not None:
-            chosen._places = self._places[mask]
+            chosen._places = _taken(self._places, mask)
         return chosen
 
     def sound(self, model: MessageModel) -> NDArray[numpy.bool_]:
@@ -144,13 +147,28 @@ class MessageRows:
     def topics(self) -> pa.StringArray:
         import pyarrow as pa
 
-        offsets, texts = gather_texts(self.topic_data, self.rows)
+        offsets, texts = gather_bytes(self.topic_data, self.rows, True)
         return pa.StringArray.from_buffers(len(self.rows), pa.py_buffer(offsets), pa.py_buffer(texts))
+
+    def contents(self) -> pa.BinaryArray:
+        """The payloads, whatever they are."""
+        import pyarrow as pa
+
+        offsets, contents = gather_bytes(self.payloads, self.rows, False)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(contents)]
+        return pa.Array.from_buffers(pa.binary(), len(self.rows), buffers)
 
     def payload(self, index: int) -> bytes:
         """The content of one message, to keep."""
         start, size = int(self.rows[index]["payload_offset"]), int(self.rows[index]["payload_size"])
         return self.payloads[start : start + size].tobytes()
+
+
+def _taken(rows: NDArray[Any], mask: NDArray[Any]) -> NDArray[Any]:
+    """rows[mask], but copied as words: numpy goes through structures field by field."""
+    words = numpy.ascontiguousarray(rows).view(numpy.uint64).reshape(len(rows), rows.itemsize // 8)
+    chosen: NDArray[Any] = words[mask].view(rows.dtype).reshape(-1)
+    return chosen
 
 
 class _Shape(msgspec.Struct):
@@ -250,7 +268,8 @@ class PacketRows:
         data = numpy.frombuffer(batch.data, numpy.uint8)
         parser.parse(data, batch.rows)
         self.bad, self.lost = [], []
-        self._report_bad(batch)
+        if parser.has_bad:
+            self._report_bad(batch)
         if parser.has_gone:
             self._report_lost(batch)
         rows, payloads = parser.messages, data

@@ -12,6 +12,8 @@ import msgspec
 import typer
 
 from penstock.base.errors import ConfigurationError
+from penstock.cli import pipeline_plan, pipeline_replay
+from penstock.cli.tabular import tabular
 
 if TYPE_CHECKING:
     from penstock.spark.pipeline.archive import TableInfo
@@ -21,7 +23,53 @@ app = typer.Typer(help="Archive what was captured as tables, on Spark.", no_args
 ArchiveArgument = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="The archive's directory.")]
 TablesOption = Annotated[list[str] | None, typer.Option("--table", help="Only this table; may be repeated.")]
 
+app.command("plan")(pipeline_plan.plan)
+app.command("replay")(pipeline_replay.replay)
+
 COLUMNS = ("table", "rows", "files", "bytes", "streams", "from", "to")
+
+
+@app.command("run")
+def run(
+    source: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE...", help="Journals (a directory, tcp://HOST:PORT) or feeds (a file)."),
+    ],
+    archive: Annotated[Path, typer.Option(help="The archive's directory; it is made, or gone on with.")],
+    table: Annotated[str, typer.Option(help="The converter table of the feeds: itch, iex-deep, …, or a file.")] = "",
+    day: Annotated[
+        str, typer.Option("--date", help="The feeds' trading date (YYYY-MM-DD), if they send no dates.")
+    ] = "",
+    stream: Annotated[int, typer.Option(min=1, max=2**31 - 1, help="The stream number of the feeds' messages.")] = 1,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is captured next, until Ctrl-C.")] = False,
+    derive: Annotated[bool, typer.Option(help="Make the derived tables as well.")] = True,
+    master: Annotated[
+        str | None, typer.Option(help="Spark's master; this machine with all its cores unless told.")
+    ] = None,
+    secret_file: Annotated[str, typer.Option(help="A file with the secret of the journals' server.")] = "",
+    ca_file: Annotated[str, typer.Option(help="Certificates that TLS connections are checked with.")] = "",
+) -> None:
+    """Archive captures and recorded feeds as tables, and what is derived from them.
+
+    What is archived already is passed over: a run that was ended or killed is gone on with by the same command. What
+    cannot be read goes into the table quarantine with the reason. At the end stands what became of every message.
+    """
+    from penstock.cli.pipeline_run import RunOptions, run_pipeline
+
+    run_pipeline(
+        RunOptions(
+            sources=source,
+            archive=archive,
+            table=table,
+            trading_date=_date(day).isoformat() if day else "",
+            stream=stream,
+            is_following=follow,
+            is_deriving=derive,
+            master=master,
+            secret=secret_file,
+            ca=ca_file,
+        )
+    )
 
 
 @app.command("tables")
@@ -43,11 +91,7 @@ def tables(
         for info in found:
             typer.echo(msgspec.json.encode(info))
         return
-    rows = [COLUMNS, *map(_row, found)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for name, *cells in rows:
-        line = [name.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))]
-        typer.echo("  ".join(line).rstrip())
+    typer.echo(tabular([COLUMNS, *map(_row, found)]))
     for source, position in sorted(opened.catalogue.sources.items()):
         typer.echo(f"{source}: {jsontext.dumps(position)}")
     typer.echo(f"{opened.catalogue.number:,} commits")

@@ -226,7 +226,7 @@ class Client:
         """Now, while the server answers: later it may be gone, and whoever reads must not wait for it."""
         for stream in streams:
             for each in stream.models:
-                self.models.get(each.id, each.version)
+                self.models.confirm(each.id, each.version)
 
     def _check_condition(self, where: str, brokered: Brokered) -> None:
         """Refuse a condition that none of the streams' models can meet, with what is wrong with it."""

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import FilterExpressionError, ModelError, PacketError, SealError, SealKeyError, TopicError
-from penstock.client.reading import MODEL_TOPIC, ORIGIN, Models
+from penstock.client.reading import ORIGIN, Models
+from penstock.middleware.own import MODEL_TOPIC
+from penstock.model import MessageModel
 from penstock.security import Entitlement, Opener, StreamKey, StreamKeyRing
 from penstock.topics import InterestTable, Predicate
 from penstock.wire import Extension, MessageBatch, MessageFlag, PacketMessage, decode_origin, decode_seal
@@ -25,7 +27,7 @@ class Gate:
     def __init__(self, topics: Sequence[str], where: str | None, models: Models, counters: Counters) -> None:
         self._models = models
         self._where = where
-        self._predicates: dict[tuple[int, int], Predicate | None] = {}
+        self._predicates: dict[tuple[int, int], tuple[MessageModel, Predicate | None]] = {}
         self._counters = counters
         self._ring = StreamKeyRing()
         self._opener = Opener(self._ring)
@@ -121,7 +123,7 @@ class Gate:
     def meets(self, message: PacketMessage) -> bool:
         """Whether the message meets the condition, if there is one. A model in band is learned, and goes no further."""
         if message.topic == MODEL_TOPIC:
-            self._models.learn_text(message.payload)
+            self._learn(message)
             return False
         if self._where is None:
             return True
@@ -133,6 +135,12 @@ class Gate:
         except ModelError:
             self._counters.add("messages_dropped", cause=Cause.MESSAGE)
             return False
+
+    def _learn(self, message: PacketMessage) -> None:
+        """From a model in band; one that claims to come from a source is no adapter's."""
+        refused = Cause.UNEXPECTED if ORIGIN in message.extensions else self._models.learn_in_band(message.payload)
+        if refused is not None:
+            self._counters.add("messages_dropped", cause=refused)
 
     def _is_plain(self, rows: NDArray[numpy.void]) -> bool:
         """Whether none of the messages is one of our own, whose model would have to be learned."""
@@ -156,9 +164,14 @@ class Gate:
         if model is None or self._where is None or version < 1:
             return None
         key = (model_id, min(version, model.version))
-        if key not in self._predicates:
-            try:
-                self._predicates[key] = Predicate.compile(self._where, model, key[1])
-            except FilterExpressionError:
-                self._predicates[key] = None
-        return self._predicates[key]
+        known = self._predicates.get(key)
+        if known is None or known[0] is not model:
+            known = self._predicates[key] = (model, _compiled(self._where, model, key[1]))
+        return known[1]
+
+
+def _compiled(where: str, model: MessageModel, version: int) -> Predicate | None:
+    try:
+        return Predicate.compile(where, model, version)
+    except FilterExpressionError:
+        return None

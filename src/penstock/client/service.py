@@ -4,13 +4,16 @@ import asyncio
 import contextlib
 import ssl
 import threading
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import msgspec
 
 from penstock.base.errors import PenstockError, RefusedError, RemoteProtocolError
+from penstock.base.limits import MODEL_IN_BAND_SIZE_MAX
+from penstock.middleware.own import MODEL_TOPIC
+from penstock.middleware.reassembly import BrokenMessage, Reassembler
 from penstock.middleware.unicast import (
     CONNECTION,
     PROTOCOL,
@@ -27,7 +30,7 @@ from penstock.middleware.unicast import (
 from penstock.net.control_driver import ControlConnection, connect_control
 from penstock.net.secret import Secret
 from penstock.security.brokering import StreamAddress
-from penstock.wire import Packet, PacketMessage, decode
+from penstock.wire import PacketMessage, decode
 
 T = TypeVar("T")
 
@@ -122,12 +125,14 @@ async def fetch_image(
 
 
 async def _read_image(connection: ControlConnection[UnicastMessage], messages_max: int) -> Image:
+    """The adapter's models, which come before it, are given along."""
     messages: list[PacketMessage] = []
+    reassembler = Reassembler(MODEL_IN_BAND_SIZE_MAX)
     async for said in connection:
         match said:
             case Packets():
                 for data in said.packets:
-                    messages.extend(_data_packet(data))
+                    messages.extend(_whole_messages(reassembler, data))
                 if len(messages) > messages_max:
                     raise RemoteProtocolError(f"the image has more than {messages_max} messages")
             case ImageEnd():
@@ -135,17 +140,17 @@ async def _read_image(connection: ControlConnection[UnicastMessage], messages_ma
             case StreamRefused():
                 raise refusal(said)
             case ImageBegin():
-                messages.clear()
+                messages = [message for message in messages if message.topic == MODEL_TOPIC]
             case _:
                 raise RemoteProtocolError(f"an image has no {type(said).__name__}")
     raise RemoteProtocolError("the image ended too early")
 
 
-def _data_packet(data: bytes) -> Packet:
-    packet = decode(data)
-    if packet.is_fragmented:
-        raise RemoteProtocolError("an image's messages are not cut")
-    return packet
+def _whole_messages(reassembler: Reassembler, data: bytes) -> Iterator[PacketMessage]:
+    for each in reassembler.messages(decode(data)):
+        if isinstance(each, BrokenMessage):
+            raise RemoteProtocolError(f"a message on {each.topic} is incomplete: {each.cause}")
+        yield each
 
 
 def refusal(said: StreamRefused) -> RefusedError:

@@ -27,6 +27,7 @@ cdef class ConverterKernel:
     cdef bint is_own            # the frame's outputs go into `converted`
     cdef list kept
     cdef object _on_fault
+    cdef public object on_each_fault
     cdef uint64_t next_source
     cdef uint64_t repeated
     cdef uint64_t taken[256]

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.convert._converted import Converted
@@ -11,6 +11,7 @@ from penstock.convert.plan import Plan
 class ConverterKernel:
     next_message_sequence: int
     term: int
+    on_each_fault: Callable[[str, int, int, int, int, bytes, Any], None] | None
     flags: int
     def __new__(
         cls, plan: Plan, stream_id: int, state: StateKernel, checkpoint_interval: int, on_fault: Callable[..., None]
@@ -25,6 +26,7 @@ class ConverterKernel:
     def next_source_sequence(self) -> int: ...
     @property
     def checkpoint_interval(self) -> int: ...
+    def make_only(self, model_ids: Iterable[int] | None) -> None: ...
     def skip_to(self, sequence: int) -> None: ...
     def convert(self, batch: SourceBatch) -> Converted: ...
     def take_checkpoints(self) -> list[Checkpoint]: ...

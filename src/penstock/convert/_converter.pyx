@@ -114,6 +114,14 @@ cdef class ConverterKernel:
     def checkpoint_interval(self) -> int:
         return self.interval
 
+    def make_only(self, model_ids) -> None:
+        """From now on make only messages of these models (None: all); the others are numbered and counted all the same."""
+        wanted = None if model_ids is None else frozenset(model_ids)
+        cdef int number
+        for number in range(self.program.output_count):
+            model_id = self.program.outputs[number].model_id
+            self.frame.is_unwanted[number] = wanted is not None and model_id not in wanted
+
     def skip_to(self, uint64_t sequence) -> None:
         """Go on with this source message, whatever came before it; 0 goes on with any."""
         self.next_source = sequence
@@ -159,14 +167,18 @@ cdef class ConverterKernel:
         return 0
 
     cdef int report(self, const SourceRow *row, int route, int fault) noexcept with gil:
-        """Malformed messages are told at their first, second, fourth, eighth … time."""
+        """Malformed messages are told at their first, second, fourth, eighth … time; all to who asked for each."""
         cdef uint64_t count = self.frame.faults[fault]
         reason = self.kept[len(self.kept) - 1] if fault == FAULT_FUNCTION and self.kept else None
         self.kept.clear()
-        if count & (count - 1):
+        is_told = count & (count - 1) == 0
+        if not is_told and self.on_each_fault is None:
             return 0
         excerpt = PyBytes_FromStringAndSize(<const char *>self.frame.data, min(row.size, 48)) if row.size else b""
-        self._on_fault(FAULT_CAUSES[fault], count, route, row.sequence, row.offset, row.size, excerpt, reason)
+        if is_told:
+            self._on_fault(FAULT_CAUSES[fault], count, route, row.sequence, row.offset, row.size, excerpt, reason)
+        if self.on_each_fault is not None:
+            self.on_each_fault(FAULT_CAUSES[fault], route, row.sequence, row.offset, row.size, excerpt, reason)
         return 0
 
     # Checkpoints

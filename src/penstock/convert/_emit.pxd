@@ -10,6 +10,9 @@ from penstock.convert._program cimport Op
 # FAULT_NONE, or FAULT_LIMIT if there is no memory for the topics of a new instrument.
 cdef int begin_output(Frame *frame, uint32_t number) noexcept nogil
 
+# Number and count an output that is not wanted; what follows may store into what it returns.
+cdef uint8_t *pass_over_output(Frame *frame, uint32_t number) noexcept nogil
+
 # Pass on a record that the message brought whole.
 cdef int forward(Frame *frame, const Op *op) noexcept nogil
 

@@ -51,3 +51,4 @@ cdef struct Frame:
     uint64_t forwarded_at   # its place within topic_data
     uint64_t faults[32]
     uint64_t emitted[256]
+    uint8_t is_unwanted[256] # outputs that are only numbered

@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from penstock.convert._book cimport DEPTH_NONE, book_level, level_set, levels_clear
-from penstock.convert._emit cimport begin_output, forward, store, store_text
+from penstock.convert._emit cimport begin_output, forward, pass_over_output, store, store_text
 from penstock.convert._frame cimport Frame, Text
 from penstock.convert._instruments cimport (
     instrument_by_locate,
@@ -71,10 +71,15 @@ cdef int run_steps(Frame *frame, const Op *ops, uint32_t start, uint32_t end) no
         elif op.code == CODE_STORE_TEXT:
             store_text(record + op.offset, &frame.texts[op.a], op.size)
         elif op.code == CODE_EMIT:
-            fault = begin_output(frame, <uint32_t>op.x)
-            if fault:
-                return fault
-            record = frame.record
+            if frame.is_unwanted[op.x]:
+                record = pass_over_output(frame, <uint32_t>op.x)
+                while op + 1 < last and CODE_STORE_WORD <= (op + 1).code <= CODE_STORE_SYMBOL:
+                    op += 1
+            else:
+                fault = begin_output(frame, <uint32_t>op.x)
+                if fault:
+                    return fault
+                record = frame.record
         elif op.code == CODE_UNLESS_BITS:
             if not registers[op.a] & op.x:
                 op = ops + op.offset

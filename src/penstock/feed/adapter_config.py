@@ -87,6 +87,12 @@ class PublishConfig(Config, frozen=True):
     sealed: bool = False
     """Whether payloads are encrypted with the administration server's stream keys."""
 
+    models_in_band: bool = False
+    """Whether the models of what the table makes are sent in the stream itself, for subscribers that cannot ask for
+    them: at its head, and each again every interval."""
+
+    models_interval_s: Annotated[float, msgspec.Meta(ge=0.1, le=3_600)] = 10.0
+
     publisher_id: Annotated[int, msgspec.Meta(ge=0)] = 0
     """0: made from the feed's name and the adapter's index, so that it is the same at every start."""
 

@@ -4,7 +4,8 @@ import msgspec
 
 from penstock.feed.messages import ANNOUNCEMENT_SIZE_MAX, Announced
 from penstock.middleware.events import OutgoingMessage
-from penstock.middleware.sourcestream import DISCONTINUITY_TOPIC, DiscontinuityNote
+from penstock.middleware.own import DISCONTINUITY_TOPIC
+from penstock.middleware.sourcestream import DiscontinuityNote
 from penstock.wire import Extension, Origin, OriginFlag, encode_extensions, encode_origin
 
 

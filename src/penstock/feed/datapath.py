@@ -134,6 +134,7 @@ class DataPath:
         try:
             if self._cpu >= 0:
                 os.sched_setaffinity(threading.get_native_id(), {self._cpu})
+            self.outbound.tick(time.monotonic_ns())  # models come before everything else
             while not self._is_stopped:
                 self._turn()
             self.outbound.say_goodbye(time.monotonic_ns())
@@ -204,7 +205,7 @@ class DataPath:
             self.handle(SourceDatagram(source.stream_id, line, data, batch.arrival_ns(index)))
 
     def _wake_ns(self, now_ns: int) -> int:
-        deadlines = (self.core.next_deadline_ns(), self.outbound.publisher.next_deadline_ns(), now_ns + WAKE_NS)
+        deadlines = (self.core.next_deadline_ns(), self.outbound.next_deadline_ns(), now_ns + WAKE_NS)
         return min(each for each in deadlines if each is not None)
 
     def _carry_out(self, instructions: list[AdapterInstruction]) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import Counters
 from penstock.base.endpoint import Endpoint
 from penstock.base.endpoint import Health as EndpointHealth
@@ -39,6 +40,7 @@ from penstock.feed.events import (
     TermPersisted,
 )
 from penstock.feed.health import Health
+from penstock.feed.inband import ModelsInBand
 from penstock.feed.inputs import RepairSocket, Sources
 from penstock.feed.measure import HealthMeter, Totals
 from penstock.feed.outbound import Outbound
@@ -228,7 +230,9 @@ class LiveAdapter:
             self._counted("publisher"),
         )
         outlet = self._socket.outlet if config.transport == "multicast" else None
-        return Outbound(publisher, config.channel, outlet, now_ns=now_ns, is_sealed=config.sealed)
+        used = self._sources.models if config.models_in_band else []
+        models = ModelsInBand(used, round(config.models_interval_s * NS_PER_SECOND))
+        return Outbound(publisher, config.channel, outlet, now_ns=now_ns, is_sealed=config.sealed, models=models)
 
     def _make_recorder(self) -> Recorder | None:
         config = self.config.journal
@@ -249,7 +253,7 @@ class LiveAdapter:
         if not self.config.admin.url:
             return None
         return Administration(
-            self.config, self._outbound, self._sources.models(), post=self._data.post, revoke=self._revoke
+            self.config, self._outbound, self._sources.model_references(), post=self._data.post, revoke=self._revoke
         )
 
     def _make_server(self) -> SubscriberServer:
@@ -262,7 +266,8 @@ class LiveAdapter:
             tuple(contributions),
         )
         verify = open_to_all if self._administration is None else self._administration.gate.verify
-        service = StreamService(identity, verify, config.service, self._counted("feed.service"))
+        counters = self._counted("feed.service")
+        service = StreamService(identity, verify, config.service, counters, self._outbound.models.messages)
         service.accounts.show_in(self._metrics)
         journal_path = Path(config.journal.path) if config.journal.path else None
         side = ServiceSide(self._data, contributions, journal_path)

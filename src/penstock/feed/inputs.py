@@ -91,14 +91,15 @@ class Sources:
         except BaseException:
             self.close()
             raise
-        self._models = {output.model.id: output.model for output in plan.outputs}
+        self.models = list(dict.fromkeys(output.model for output in plan.outputs))
+        """Of what the table makes, each version once."""
 
     @property
     def arbiters(self) -> dict[int, LineArbiter]:
         return {source.stream_id: source.arbiter for source in self.lined}
 
-    def models(self) -> list[ModelReference]:
-        return [ModelReference(id=each.id, version=each.version, name=each.name) for each in self._models.values()]
+    def model_references(self) -> list[ModelReference]:
+        return [ModelReference(id=each.id, version=each.version, name=each.name) for each in self.models]
 
     def errors(self) -> int:
         """Everything that went wrong with what came in."""

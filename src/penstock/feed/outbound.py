@@ -2,7 +2,8 @@
 shown to those who take them from there (the stream service, the recorder).
 
 Of a sealed feed two copies are made: the sealed one is sent, the open one is what those get who serve one subscriber
-each. By the transport `tcp` nothing is sent, and everything else is the same.
+each. Message models in band are sealed like everything else, so that nobody else can say what messages mean. By the
+transport `tcp` nothing is sent, and everything else is the same.
 """
 
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.feed._tap import Tap
+from penstock.feed.inband import ModelsInBand
+from penstock.feed.published import cut
 from penstock.feed.sealed import seal_batch, seal_message
 from penstock.middleware import Close, DatagramReceived, Multicast, MulticastStored, Publish, PublishBatch, Publisher
 from penstock.middleware.batch import Packable
@@ -22,7 +25,7 @@ from penstock.middleware.driver import note_unsent
 from penstock.middleware.events import Address, OutgoingMessage, PublisherInstruction, Unicast
 from penstock.net.udp import Channel, Outlet, address_key
 from penstock.security import Sealer
-from penstock.wire import MESSAGE_DTYPE, PacketStore
+from penstock.wire import PacketStore
 
 ROWS_MAX = 4_096
 """Messages packed at once, so that what is kept for repairs holds all their packets."""
@@ -43,7 +46,14 @@ class Outbound:
     """One publisher on one channel; only the data thread uses it, except for the taps it gives away."""
 
     def __init__(
-        self, publisher: Publisher, channel: Channel, outlet: Outlet | None, *, now_ns: int, is_sealed: bool = False
+        self,
+        publisher: Publisher,
+        channel: Channel,
+        outlet: Outlet | None,
+        *,
+        now_ns: int,
+        is_sealed: bool = False,
+        models: ModelsInBand | None = None,
     ) -> None:
         self.publisher = publisher
         self.group = channel.group_id
@@ -51,6 +61,7 @@ class Outbound:
         self.outlet = outlet
         self.cursor = publisher.stream(self.group, now_ns)
         self.is_sealed = is_sealed
+        self.models = models or ModelsInBand()
         self._sealer: Sealer | None = None
         self._sealers: dict[int, Sealer] = {}
         config = publisher.config
@@ -93,7 +104,7 @@ class Outbound:
         if not self.is_sealed:
             self._carry_out(self.publisher.handle(Publish(self.group, (message,)), now_ns))
         else:
-            self._keep_open(_rows_of(message))
+            self._keep_message_open(message)
             if self._sealer is not None:
                 sealed = seal_message(message, self._sealer)
                 self._carry_out(self.publisher.handle(Publish(self.group, (sealed,)), now_ns))
@@ -104,10 +115,17 @@ class Outbound:
         self._carry_out(self.publisher.handle(DatagramReceived(data, source), now_ns))
 
     def tick(self, now_ns: int) -> None:
+        if self._may_leave:
+            for model in self.models.due(now_ns):
+                self.publish_message(model, now_ns)
         deadline_ns = self.publisher.next_deadline_ns()
         if deadline_ns is not None and deadline_ns <= now_ns:
             self._carry_out(self.publisher.handle(Tick(), now_ns))
             self.announce()
+
+    def next_deadline_ns(self) -> int | None:
+        deadlines = (self.publisher.next_deadline_ns(), self.models.next_deadline_ns() if self._may_leave else None)
+        return min((each for each in deadlines if each is not None), default=None)
 
     def say_goodbye(self, now_ns: int) -> None:
         self._carry_out(self.publisher.handle(Close(), now_ns))
@@ -120,6 +138,18 @@ class Outbound:
     @property
     def counters(self) -> Counters:
         return self.publisher.counters
+
+    @property
+    def _may_leave(self) -> bool:
+        """Whether there is a key if one is needed: a model waits for it, because nothing is lost by that."""
+        return not self.is_sealed or self._sealer is not None
+
+    def _keep_message_open(self, message: OutgoingMessage) -> None:
+        publisher, store = self.publisher, self.open_store
+        size_max = publisher.config.packet_size_max
+        stream = (publisher.publisher_id, self.group, publisher.epoch)
+        for packet in cut(message, *stream, store.next_sequence, size_max):
+            store.keep(packet)
 
     def _keep_open(self, part: Packable) -> None:
         self.open_store.pack(
@@ -154,15 +184,3 @@ def _parts(batch: Packable) -> Iterator[Packable]:
         return
     for start in range(0, len(batch), ROWS_MAX):
         yield Rows(batch.topic_data, batch.payloads, batch.rows[start : start + ROWS_MAX])
-
-
-def _rows_of(message: OutgoingMessage) -> Rows:
-    topic, payload = message.topic.encode(), bytes(message.payload)
-    rows = numpy.zeros(1, MESSAGE_DTYPE)
-    rows["topic_size"] = len(topic)
-    rows["extensions_size"] = len(message.extensions)
-    rows["payload_offset"] = len(message.extensions)
-    rows["payload_size"] = len(payload)
-    rows["model_id"] = message.model_id
-    rows["model_version"] = message.model_version
-    return Rows(topic, numpy.frombuffer(message.extensions + payload, numpy.uint8), rows)

@@ -8,11 +8,9 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.base.limits import PACKET_SIZE_DEFAULT
-from penstock.wire import MESSAGE_DTYPE, MESSAGES_MAX, PACKET_DTYPE, decode_batch, encode_batch
+from penstock.middleware.events import OutgoingMessage
+from penstock.wire import MESSAGE_DTYPE, MESSAGES_MAX, PACKET_DTYPE, Packer, decode_batch, encode_batch
 from penstock.wire._codec import MESSAGE_HEADER_SIZE, PACKET_HEADER_SIZE
-
-DISCONTINUITY_TOPIC = "penstock.discontinuity"
-"""Of the message that says where a source stream could not go on seamlessly; every subscriber gets it."""
 
 
 class PublishedBatch(msgspec.Struct, frozen=True):
@@ -26,6 +24,13 @@ class PublishedBatch(msgspec.Struct, frozen=True):
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def sourced(self) -> NDArray[Any]:
+        """The rows of messages that come from a source. Every one of these has an ORIGIN and is whole; models in band
+        have none, and are perhaps in pieces."""
+        is_sourced = self.rows["extensions_size"] > 0
+        return self.rows if is_sourced.all() else self.rows[is_sourced]
 
 
 class Unpacker:
@@ -97,6 +102,29 @@ class StreamPacker:
         packed = out.data
         ranges = zip(places["offset"][:count].tolist(), places["size"][:count].tolist(), strict=True)
         return [bytes(packed[offset : offset + size]) for offset, size in ranges]
+
+    def pack_message(self, message: OutgoingMessage) -> list[bytes]:
+        """The packets of one message, which is cut if it must be."""
+        packets = cut(message, self.publisher_id, 0, self.epoch, self.next_sequence, self._packet_size_max)
+        self.next_sequence += len(packets)
+        return packets
+
+
+def cut(
+    message: OutgoingMessage, publisher_id: int, group: int, epoch: int, first_sequence: int, packet_size_max: int
+) -> list[bytes]:
+    """The packets of one message that is perhaps longer than one of them."""
+    packer = Packer(publisher_id, group, epoch, packet_size_max=packet_size_max, first_sequence=first_sequence)
+    packets = packer.add(
+        message.topic,
+        message.payload,
+        model_id=message.model_id,
+        model_version=message.model_version,
+        flags=message.flags,
+        extensions=message.extensions,
+    )
+    last = packer.flush()
+    return packets if last is None else [*packets, last]
 
 
 def _space_of(rows: NDArray[Any]) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from penstock.feed.published import DISCONTINUITY_TOPIC
+from penstock.middleware.own import DISCONTINUITY_TOPIC
 from penstock.topics import Interest, InterestTable
 
 

@@ -2,8 +2,9 @@
 
 A subscriber opens a stream with a token; from then on it gets, packed for it alone, the published messages that it
 asks for and is granted. A stream with an image begins when the image was taken: what was published meanwhile is held,
-and sent after it unless the image includes it. A delayed stream gets its packets from the journal. Nobody is waited
-for: whose queue is full is told so and cut off. `now_ns` is the wall clock's time here, because tokens expire by it.
+and sent after it unless the image includes it. The image may be ahead of what the service was told so far; then what
+it includes is left out when it comes. A delayed stream gets its packets from the journal. Nobody is waited for: whose
+queue is full is told so and cut off. `now_ns` is the wall clock's time here, because tokens expire by it.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PenstockError, RevokedError, TokenExpiredError, TopicError
 from penstock.base.log import logger
-from penstock.feed.accounts import Accounts, SubscriberAccount
+from penstock.feed.accounts import Accounts
 from penstock.feed.published import PublishedBatch, StreamPacker
 from penstock.feed.selection import Selector
 from penstock.feed.service_config import ServiceConfig
@@ -40,6 +41,9 @@ from penstock.feed.service_events import (
     TakeContribution,
     TakeImage,
 )
+from penstock.feed.subscriber import Held, Subscriber
+from penstock.middleware.events import OutgoingMessage
+from penstock.middleware.own import OWN_PREFIX
 from penstock.middleware.unicast import (
     PACKETS_BYTES,
     CloseStream,
@@ -73,53 +77,26 @@ class ServiceIdentity(msgspec.Struct, frozen=True):
     """Names of the source streams that subscribers may contribute to."""
 
 
-class _Held(msgspec.Struct, frozen=True):
-    """Messages chosen while the image is awaited."""
-
-    data: NDArray[Any]
-    packet_sequences: NDArray[Any]
-    rows: NDArray[Any]
-
-
-class _Subscriber:
-    def __init__(
-        self, number: int, opening: OpenStream, token: Token, granted_s: int, delay_s: int, packer: StreamPacker
-    ) -> None:
-        self.number = number
-        self.topics = opening.topics
-        self.is_live = opening.live
-        self.token = token
-        self.granted_s = granted_s  # the delay of the grants that are served
-        self.delay_s = delay_s  # how old everything is; not less than that
-        self.packer = packer
-        self.queued_size = 0
-        self.contributes: set[str] = set()  # to these streams, and nobody else does meanwhile
-        self.held: list[_Held] | None = [] if opening.image else None
-        self.selector = Selector()  # of its own: for the image, and for a delayed stream
-        self.entitlement = Entitlement(token.grants)
-        self.account: SubscriberAccount
-
-    def patterns(self) -> list[str]:
-        """Of what it may receive here: granted with this delay, and not with a smaller one, because then it comes by
-        another stream. Negative grants hold whatever their delay."""
-        grants = [grant for grant in self.token.grants if grant.action == "receive"]
-        negative = [each.pattern for each in grants if each.pattern.startswith("!")]
-        positive = [each for each in grants if not each.pattern.startswith("!")]
-        sooner = ["!" + each.pattern for each in positive if each.delay_s < self.granted_s]
-        return [each.pattern for each in positive if each.delay_s == self.granted_s] + sooner + negative
-
-
 class StreamService:
-    """The core; `verify` checks tokens. `term` is what new subscribers are told."""
+    """The core; `verify` checks tokens. `term` is what new subscribers are told, `models` are what their streams begin
+    with."""
 
-    def __init__(self, identity: ServiceIdentity, verify: Verify, config: ServiceConfig, counters: Counters) -> None:
+    def __init__(
+        self,
+        identity: ServiceIdentity,
+        verify: Verify,
+        config: ServiceConfig,
+        counters: Counters,
+        models: Sequence[OutgoingMessage] = (),
+    ) -> None:
         self.identity = identity
         self.config = config
         self.counters = counters
         self.accounts = Accounts()
         self.term = 0
         self._verify = verify
-        self._subscribers: dict[int, _Subscriber] = {}
+        self._models = models
+        self._subscribers: dict[int, Subscriber] = {}
         self._live = Selector()
         self._opened_count = 0
         self._is_closed = False
@@ -218,7 +195,7 @@ class StreamService:
             return
         self._opened_count += 1
         packer = StreamPacker(self.identity.publisher_id, self._opened_count, self.config.packet_size_max)
-        subscriber = _Subscriber(number, message, token, granted_s or 0, delay_s, packer)
+        subscriber = Subscriber(number, message, token, granted_s or 0, delay_s, packer)
         self._modify(subscriber, message.topics, token)
         subscriber.account = self.accounts.open(token, delay_s, now_ns)
         self._subscribers[number] = subscriber
@@ -226,6 +203,8 @@ class StreamService:
         self._out.append(
             Say(number, StreamOpened(identity.adapter, identity.publisher_id, self.term, list(identity.streams)))
         )
+        if message.topics and self._models:
+            self._send_models(subscriber)
         if delay_s:
             self._out.append(StartHistory(number, delay_s, message.from_ns))
         elif message.image:
@@ -243,7 +222,7 @@ class StreamService:
             self._refuse(number, RefusalCode.TOKEN, str(error))
         return None
 
-    def _modify(self, subscriber: _Subscriber, topics: Sequence[str], token: Token) -> None:
+    def _modify(self, subscriber: Subscriber, topics: Sequence[str], token: Token) -> None:
         before, subscriber.token = subscriber.token, token
         try:
             subscriber.selector.set(0, topics, subscriber.patterns())
@@ -255,7 +234,7 @@ class StreamService:
         if not subscriber.delay_s and (subscriber.is_live or subscriber.held is not None):
             self._live.set(subscriber.number, topics, subscriber.patterns())
 
-    def _renew(self, subscriber: _Subscriber, text: str, now_ns: int) -> None:
+    def _renew(self, subscriber: Subscriber, text: str, now_ns: int) -> None:
         token = self._verified(subscriber.number, text, now_ns)
         if token is None:
             return
@@ -264,7 +243,7 @@ class StreamService:
             return
         self._modify(subscriber, subscriber.topics, token)
 
-    def _contribute(self, subscriber: _Subscriber, message: Contribute) -> None:
+    def _contribute(self, subscriber: Subscriber, message: Contribute) -> None:
         number = subscriber.number
         if message.stream not in self.identity.contributions:
             self._refuse(number, RefusalCode.CONTRIBUTION, f"{message.stream} takes no contributions here")
@@ -274,6 +253,11 @@ class StreamService:
             self._refuse(number, RefusalCode.CONTRIBUTION, f"somebody else contributes to {message.stream} now")
             return
         for each in message.messages:
+            if each.topic.startswith(OWN_PREFIX):
+                self._refuse(
+                    number, RefusalCode.CONTRIBUTION, f"topics that begin with {OWN_PREFIX} are the plant's own"
+                )
+                return
             if not subscriber.entitlement.may_send(each.topic):
                 self._refuse(number, RefusalCode.ENTITLEMENT, f"{each.topic} is not granted for sending")
                 return
@@ -293,21 +277,29 @@ class StreamService:
 
     # What subscribers get
 
+    def _send_models(self, subscriber: Subscriber) -> None:
+        """Whatever is granted: they say nothing about the data. Those in the published stream are not passed on."""
+        packets = [packet for model in self._models for packet in subscriber.packer.pack_message(model)]
+        subscriber.account.note_sent(len(self._models), packets)
+        self._out += [Say(subscriber.number, each) for each in _messages_of(packets)]
+
     def _publish(self, batch: PublishedBatch) -> None:
-        for number, indices in self._live.select(batch.data, batch.rows).items():
+        sourced, sequences = batch.sourced, batch.packets["sequence"]
+        for number, indices in self._live.select(batch.data, sourced).items():
             subscriber = self._subscribers[number]
-            rows = batch.rows[indices]
-            if subscriber.held is None:
-                self._send(subscriber, batch.data, rows)
-            else:
-                sequences = batch.packets["sequence"][rows["packet_index"]]
-                subscriber.held.append(_Held(batch.data, sequences, rows))
+            rows = sourced[indices]
+            if subscriber.held is not None:
+                subscriber.held.append(Held(batch.data, sequences[rows["packet_index"]], rows))
                 self._count_queued(subscriber, batch.data.nbytes)
+                continue
+            if sequences[0] < subscriber.first_packet:  # the image came sooner than what it includes
+                rows = rows[sequences[rows["packet_index"]] >= subscriber.first_packet]
+            self._send(subscriber, batch.data, rows)
 
     def _send_recorded(self, event: Recorded) -> None:
         if (subscriber := self._subscribers.get(event.subscriber)) is None:
             return
-        self._send(subscriber, event.batch.data, subscriber.selector.rows_for(0, event.batch.data, event.batch.rows))
+        self._send(subscriber, event.batch.data, subscriber.selector.rows_for(0, event.batch.data, event.batch.sourced))
 
     def _send_image(self, event: ImageTaken) -> None:
         subscriber = self._subscribers.get(event.subscriber)
@@ -315,6 +307,7 @@ class StreamService:
             return
         image, held = event.image, subscriber.held
         subscriber.held = None
+        subscriber.first_packet = image.next_packet
         subscriber.queued_size = 0
         self._out.append(Say(subscriber.number, ImageBegin(image.positions)))
         rows = subscriber.selector.rows_for(0, image.topic_data, image.rows)
@@ -329,7 +322,7 @@ class StreamService:
         for each in held:
             self._send(subscriber, each.data, each.rows[each.packet_sequences >= image.next_packet])
 
-    def _send(self, subscriber: _Subscriber, data: NDArray[Any], rows: NDArray[Any]) -> None:
+    def _send(self, subscriber: Subscriber, data: NDArray[Any], rows: NDArray[Any]) -> None:
         packets = subscriber.packer.pack(data, data, rows)
         subscriber.account.note_sent(len(rows), packets)
         for message in _messages_of(packets):
@@ -338,7 +331,7 @@ class StreamService:
                 return
             self._out.append(Say(subscriber.number, message, size))
 
-    def _count_queued(self, subscriber: _Subscriber, size: int) -> bool:
+    def _count_queued(self, subscriber: Subscriber, size: int) -> bool:
         """Whether the subscriber still keeps up."""
         subscriber.queued_size += size
         if subscriber.queued_size <= self.config.queue_bytes_max or subscriber.number not in self._subscribers:

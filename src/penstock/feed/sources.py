@@ -58,6 +58,11 @@ class SourceFile:
             if isinstance(event, SourceReady):
                 yield event.batch
 
+    @property
+    def position(self) -> int:
+        """Bytes of the file that were read so far."""
+        return self._file.tell()
+
     def close(self) -> None:
         self._file.close()
 

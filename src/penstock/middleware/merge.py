@@ -4,7 +4,8 @@
     for instruction in receiver.handle(event, now_ns):
         for merged in merger.handle(instruction, now_ns): ...
 
-Which copy counts is decided by the ORIGIN of a message (sourcestream.py); messages without one pass. When an adapter
+Which copy counts is decided by the ORIGIN of a message (sourcestream.py); messages without one pass, and make what
+their stream lost the application's business, except for models in band, which come again. When an adapter
 dies its copies stop coming and the others' go on: nothing has to be found out first, so nothing waits for a time-out.
 """
 
@@ -29,6 +30,7 @@ from penstock.middleware.events import (
     StreamKey,
     StreamStarted,
 )
+from penstock.middleware.own import MODEL_TOPIC
 from penstock.middleware.sourcestream import BRANCHES_MAX, DISCONTINUITY, Outcome, SourceStream
 from penstock.wire import Extension, MessageBatch, Origin, OriginFlag, PacketMessage, decode_origin
 
@@ -122,7 +124,7 @@ class Merger:
         for message in messages:
             body = message.extensions.get(ORIGIN)
             if body is None:
-                if key not in self._mixed:
+                if key not in self._mixed and message.topic != MODEL_TOPIC:
                     self._mixed[key] = BranchCursor(key.publisher_id, key.group, UNMERGED)
                     self._table.add(self._mixed[key])
                 _append(out, message)

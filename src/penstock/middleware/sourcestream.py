@@ -32,7 +32,6 @@ SYNCHRONISED = int(OriginFlag.SYNCHRONISED)
 DISCONTINUITY = int(OriginFlag.DISCONTINUITY)
 IMAGE = int(OriginFlag.IMAGE)
 
-DISCONTINUITY_TOPIC = "penstock.discontinuity"
 REASONS = ("start", "source_gap", "session", "promotion", "state")
 UNSEEN = "unseen"
 """The reason when the announcement itself was lost."""

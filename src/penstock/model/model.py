@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.base.config import load_toml, parse_toml
+from penstock.base.config import parse_toml, read_document
 from penstock.base.errors import ModelError
 from penstock.model import columns, compatibility, jsontext, schema
 from penstock.model._message import RecordLayout
@@ -38,16 +38,18 @@ class MessageModel:
     parts: tuple[Part, ...]
     conflate: bool = True
     description: str = ""
+    text: str = dataclasses.field(default="", compare=False)
+    """The document as it was declared, to be handed on."""
 
     @staticmethod
     def parse(text: str, where: str = "model") -> MessageModel:
         """The model that a TOML text declares; `where` names the text in errors."""
-        return _compile(parse_toml(text, ModelDocument, where=where), where)
+        return _compile(parse_toml(text, ModelDocument, where=where), text, where)
 
     @staticmethod
     def load(path: str | Path) -> MessageModel:
         """The model in a TOML file."""
-        return _compile(load_toml(Path(path), ModelDocument), str(path))
+        return MessageModel.parse(read_document(Path(path)), where=str(path))
 
     def __repr__(self) -> str:
         return f"<MessageModel {self.name} version {self.version} (id {self.id}, {len(self.fields)} fields)>"
@@ -131,7 +133,7 @@ class MessageModel:
         return bytes(message)
 
 
-def _compile(document: ModelDocument, where: str) -> MessageModel:
+def _compile(document: ModelDocument, text: str, where: str) -> MessageModel:
     fields, parts = lay_out(document, where)
     return MessageModel(
         id=document.id,
@@ -141,4 +143,5 @@ def _compile(document: ModelDocument, where: str) -> MessageModel:
         parts=parts,
         conflate=document.conflate,
         description=document.description,
+        text=text,
     )

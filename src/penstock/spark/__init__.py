@@ -8,17 +8,20 @@ Importing this package does not import Spark; session() and the data sources do.
 """
 
 from penstock.spark.envelope import envelope_array, envelope_schema
+from penstock.spark.feedindex import plan_slices
 from penstock.spark.journals import JournalPlace
-from penstock.spark.session import session
+from penstock.spark.session import register, session
 from penstock.spark.slices import JournalSlice, JournalSliceReader, cut, slices_frame
 
 __all__ = [
     "session",
+    "register",
     "JournalPlace",
     "JournalSlice",
     "JournalSliceReader",
     "cut",
     "slices_frame",
+    "plan_slices",
     "envelope_array",
     "envelope_schema",
 ]

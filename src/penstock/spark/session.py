@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
+from penstock.spark.scanmemory import cache_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +56,7 @@ def session(master: str | None = None, *, app: str = "penstock", **conf: Any) ->
     """The session to work with; `conf` are Spark's settings: session(**{"spark.driver.memory": "8g"}).
 
     Without a master: the session that is active already, else the remote one that SPARK_REMOTE names, else a local one
-    with all cores.
+    with all cores. The formats `penstock` and `penstock-feed` are registered in it.
     """
     sql = _import_spark()
     master = master or _master_of_environment()
@@ -73,7 +74,17 @@ def session(master: str | None = None, *, app: str = "penstock", **conf: Any) ->
         defaults = DEFAULTS | (LOCAL_DEFAULTS if where.startswith("local[") or where == "local" else {})
         builder = sql.SparkSession.builder.appName(app).master(where)
         made = _configured(builder, defaults | conf).getOrCreate()
+    register(made)
     return made
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format `penstock` known to a session."""
+    from penstock.spark.raw import FeedSource
+    from penstock.spark.source import PenstockSource
+
+    spark.dataSource.register(PenstockSource)
+    spark.dataSource.register(FeedSource)
 
 
 def prepare_environment() -> None:
@@ -137,8 +148,7 @@ for argument; do
 done
 exec {shlex.quote(str(JAVA))} "$@"
 """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    home = cache / "penstock" / f"java-{_digest(script)}"
+    home = cache_directory() / f"java-{_digest(script)}"
     _write_executable(home / "bin" / "java", script)
     return home
 

@@ -1,6 +1,6 @@
 """Slices: stretches of a journal that any process can read on its own; the unit of work that Spark distributes.
 
-    slices, cursors = cut(place, first, last, copies="first")
+    slices = cut(place, first, last)
     frame = slices_frame(spark, slices)                       # one column of JSON; as many partitions as slices
     reader = JournalSliceReader(decode_slice(text))
     for rows in reader: ...                                   # MessageRows, each good until the next
@@ -12,7 +12,7 @@ of messages that other publishers brought before are left out. A message belongs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -23,6 +23,7 @@ from penstock.capture.cursors import KEPT, REPEATED, SKIPPED, CursorImage, Curso
 from penstock.capture.rows import BadRecord, Loss, MessageRows, PacketRows
 from penstock.journal.messages import Extent
 from penstock.spark.journals import JournalPlace
+from penstock.spark.scanmemory import ScanMemory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,9 +81,15 @@ def decode_slice(text: str | bytes) -> JournalSlice:
 
 def slices_frame(spark: SparkSession, slices: Sequence[msgspec.Struct]) -> DataFrame:
     """A DataFrame with the slices as JSON in its one column `slice`, each in a partition of its own."""
-    texts = [(msgspec.json.encode(piece).decode(),) for piece in slices]
-    frame = spark.createDataFrame(texts, "slice STRING")
-    return frame.repartition(max(len(texts), 1)) if len(texts) > 1 else frame
+    from pyspark.sql import functions
+
+    texts = [msgspec.json.encode(piece).decode() for piece in slices]
+    if not texts:
+        return spark.createDataFrame([], "slice STRING")
+    # a range has its rows where it is told; a shuffle would put some slices together and leave cores without one
+    numbers = spark.range(0, len(texts), 1, len(texts))
+    known = functions.array(*(functions.lit(text) for text in texts))
+    return numbers.select(functions.element_at(known, functions.expr("int(id) + 1")).alias("slice"))
 
 
 class JournalSliceReader:
@@ -94,6 +101,8 @@ class JournalSliceReader:
         self.lost: list[Loss] = []
         self.account = JournalAccount()
         self.cursors = None if piece.cursors is None else Cursors.of(piece.cursors)
+        self.on_judged: Callable[[MessageRows, NDArray[numpy.bool_]], None] | None = None
+        """Is told all messages of each batch, also those that are left out, and which are repetitions."""
         self._packets = PacketRows()
 
     @property
@@ -134,11 +143,12 @@ class JournalSliceReader:
         self.lost += packets.lost
 
     def _chosen(self, rows: MessageRows) -> MessageRows:
-        if self.cursors is not None:
-            verdicts = self.cursors.judge(rows)
-            if verdicts.any():
-                self._note_left_out(verdicts)
-                rows = rows.select(verdicts == KEPT)
+        verdicts = numpy.zeros(len(rows), numpy.uint8) if self.cursors is None else self.cursors.judge(rows)
+        if self.on_judged is not None:
+            self.on_judged(rows, verdicts == REPEATED)
+        if verdicts.any():
+            self._note_left_out(verdicts)
+            rows = rows.select(verdicts == KEPT)
         self.account.given += len(rows)
         return rows
 
@@ -160,31 +170,36 @@ def cut(
     extent: Extent | None = None,
     slice_bytes: int = SLICE_BYTES,
     slices_min: int = 1,
-) -> tuple[list[JournalSlice], list[CursorImage]]:
-    """Slices for these records, and the cursors after them; `cursors` are those before.
+) -> list[JournalSlice]:
+    """Slices for these records; `cursors` are those before them.
 
     They are cut where segments begin: about `slice_bytes` each, or less if there would be fewer than `slices_min`. To
-    leave out copies the journal is scanned once, here; what was scanned before is remembered.
+    leave out copies, all but the last are scanned here.
     """
     if first > last:
-        return [], cursors or []
-    bounds = _bounds(extent or place.measure(), first, last, slice_bytes, slices_min)
+        return []
     images = cursors or []
-    slices = []
-    for start, end in bounds:
+    slices: list[JournalSlice] = []
+    for start, end in _bounds(extent or place.measure(), first, last, slice_bytes, slices_min):
+        if slices and copies == "first":
+            images = scan(place, slices[-1].first, slices[-1].last, images)
         slices.append(JournalSlice(place, start, end, images if copies == "first" else None))
-        if copies == "first":
-            images = scan(place, start, end, images)
-    return slices, images
+    return slices
 
 
 def scan(place: JournalPlace, first: int, last: int, cursors: list[CursorImage]) -> list[CursorImage]:
-    """The cursors after these records."""
+    """The cursors after these records. What was found is remembered for stretches that cannot change any more."""
+    memory = ScanMemory.of(place, first, last, cursors)
+    if memory is not None and (known := memory.recall()) is not None:
+        return known
     reader = JournalSliceReader(JournalSlice(place, first, last, cursors))
     for _ in reader:
         pass
     assert reader.cursors is not None
-    return reader.cursors.export()
+    found = reader.cursors.export()
+    if memory is not None:
+        memory.keep(found)
+    return found
 
 
 def _bounds(extent: Extent, first: int, last: int, slice_bytes: int, slices_min: int) -> list[tuple[int, int]]:

@@ -7,9 +7,10 @@
 The document is described in docs/protocol/group-map.md.
 """
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy
@@ -81,7 +82,7 @@ class GroupMap:
         """All that the map uses."""
         self._check_groups()
         self._patterns: list[tuple[int, Interest]] = []  # of rules, with their numbers; exact topics are apart
-        self._topics: list[tuple[int, str]] = []
+        self._topics: list[str] = []
         self._table = InterestTable()
         for number, rule in enumerate(document.rules):
             for text in rule.topics:
@@ -165,12 +166,19 @@ class GroupMap:
         subscriber = InterestTable()
         for interest in interests:
             subscriber.add(interest, 0)
-        found: set[Group] = set()
-        for number, topic in self._topics:
-            group = self._rule_groups[number]
-            if group not in found and subscriber.match(topic) and self.group_of(topic) == group:
-                found.add(group)
-        return found
+        if not self._topics:
+            return set()
+        named = self._named_topics
+        offsets, _ = subscriber.match_batch(named.data, named.offsets, named.sizes)
+        return {Group(group) for group in numpy.unique(named.groups[numpy.diff(offsets) > 0]).tolist()}
+
+    @functools.cached_property
+    def _named_topics(self) -> "_NamedTopics":
+        encoded = [topic.encode() for topic in self._topics]
+        sizes = numpy.array([len(each) for each in encoded], numpy.uint16)
+        offsets = numpy.cumsum([0, *sizes[:-1].tolist()], dtype=numpy.uint32)
+        groups = numpy.array([self.group_of(topic) for topic in self._topics], numpy.uint32)
+        return _NamedTopics(b"".join(encoded), offsets, sizes, groups)
 
     def _groups_met(self, interest: Interest) -> set[Group]:
         """By the patterns of rules and by what comes after the rules."""
@@ -241,9 +249,18 @@ class GroupMap:
             raise ConfigurationError(str(error), where=where) from None
         if interest.kind is InterestKind.TOPIC:
             check_topic(interest.subject)
-            self._topics.append((number, interest.subject))
+            self._topics.append(interest.subject)
         else:
             self._patterns.append((number, interest))
+
+
+class _NamedTopics(NamedTuple):
+    """The topics that rules name one by one, as the table matches many at once."""
+
+    data: bytes
+    offsets: NDArray[numpy.uint32]
+    sizes: NDArray[numpy.uint16]
+    groups: NDArray[numpy.uint32]
 
 
 def map_of(rules: Mapping[str, Sequence[str]], *, default: str, port: int, groups_max: int) -> GroupMap:

@@ -1,0 +1,13 @@
+"""Tables of text for people."""
+
+from collections.abc import Sequence
+
+
+def tabular(rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as they need; the first is on the left, numbers are on the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for name, *cells in rows:
+        line = [name.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))]
+        lines.append("  ".join(line).rstrip())
+    return "\n".join(lines)

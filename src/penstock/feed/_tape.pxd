@@ -1,0 +1,17 @@
+"""The layout of a tape; docs/protocol/feed-index.md draws it."""
+
+cpdef enum:
+    TAPE_KIND_AT = 0        # u8
+    TAPE_FLAGS_AT = 1       # u8
+    TAPE_SIZE_AT = 4        # u32, bytes after the header
+    TAPE_SEQUENCE_AT = 8    # u64
+    TAPE_NUMBER_AT = 16     # i64
+    TAPE_HEADER_SIZE = 24
+
+cpdef enum:
+    TAPE_MESSAGES = 1       # blocks from `sequence` on, all received at `number`
+    TAPE_SESSION = 2        # the session with this name begins, with `sequence`
+    TAPE_LOST = 3           # messages `sequence` to `number` will not come; the cause is the body
+
+cpdef enum:
+    TAPE_RESET = 1          # flag of a session: the source counts anew

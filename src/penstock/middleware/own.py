@@ -1,0 +1,10 @@
+"""Topics of the plant's own messages, which come between an application's and are in nobody's grants."""
+
+OWN_PREFIX = "penstock."
+"""What begins so is the plant's: no contributor may send it."""
+
+DISCONTINUITY_TOPIC = "penstock.discontinuity"
+"""Of the message that says where a source stream could not go on seamlessly; every subscriber gets it."""
+
+MODEL_TOPIC = "penstock.model"
+"""Of a message model in band: the content is its TOML document. It comes from no source, so it has no ORIGIN."""

@@ -1,0 +1,172 @@
+"""Where the indexes of recorded feeds are kept.
+
+    cache/<name>-<digest of its path>/lock
+                                      <digest of what was asked>/index.json, and the files it names
+
+A directory of an index appears in one go when it is complete. One process makes an index, others that want it wait.
+An index of a file that is not the same any more is removed when another is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO, Generic, TypeVar
+
+import msgspec
+
+from penstock.base.crc32c import crc32c
+from penstock.base.errors import FeedIndexError
+from penstock.base.log import logger
+from penstock.feed.sources import open_file
+
+DOCUMENT = "index.json"
+MAKING = "making"
+SAMPLE_SIZE = 64 * 1024
+
+log = logger("spark.feeds")
+
+T = TypeVar("T")
+
+
+class _Document(msgspec.Struct, Generic[T]):
+    """What is in index.json, after its checksum in 8 hexadecimal digits and a line feed."""
+
+    file: str
+    """Names the content of the feed's file."""
+    sizes: dict[str, int]
+    """Of the other files, in bytes."""
+    content: T
+
+
+class Making:
+    """A directory in which an index is being made."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.sizes: dict[str, int] = {}
+
+    @contextlib.contextmanager
+    def create(self, name: str) -> Iterator[BinaryIO]:
+        """A file of the index, whole on the disk when this ends."""
+        with (self.directory / name).open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            self.sizes[name] = file.tell()
+
+
+class FeedCache:
+    """The indexes of one file. `root` is the cache's directory; None: below the user's own."""
+
+    def __init__(self, root: Path | None, path: Path) -> None:
+        self._root = root or default_root()
+        self._path = path
+        full = path.resolve()
+        self._directory = self._root / f"{full.name[:64]}-{sha256(os.fsencode(full)).hexdigest()[:16]}"
+        self._file = _identity(path)
+
+    def key(self, *parts: Any) -> str:
+        """Names what an index is made of: this content of the file, and these parts."""
+        text = msgspec.json.encode([self._file, *parts])
+        return f"{parts[0]}-{sha256(text).hexdigest()[:24]}"
+
+    def get_or_make(self, key: str, kind: type[T], make: Callable[[Making], T]) -> tuple[T, Path]:
+        """The index of this key and its directory; made, if there is none that is whole."""
+        directory = self._directory / key
+        found = _read(directory, kind)
+        if found is not None:
+            return found, directory
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            with (self._directory / "lock").open("ab") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                found = _read(directory, kind)  # somebody else may have made it meanwhile
+                if found is None:
+                    self._remove_stale(key)
+                    found = self._make(directory, make)
+        except OSError as error:
+            raise FeedIndexError(
+                f"the index cannot be made: {error.strerror}",
+                where=str(self._directory),
+                hint="cache=DIR names another",
+            ) from None
+        return found, directory
+
+    def _make(self, directory: Path, make: Callable[[Making], T]) -> T:
+        making = Making(self._directory / MAKING)
+        making.directory.mkdir()
+        content = make(making)
+        if _identity(self._path) != self._file:
+            raise FeedIndexError("the file changed while its index was made", where=str(self._path), hint="try again")
+        text = msgspec.json.encode(_Document(self._file, making.sizes, content))
+        with making.create(DOCUMENT) as file:
+            file.write(b"%08x\n" % crc32c(text) + text)
+        os.rename(making.directory, directory)
+        _sync(self._directory)
+        return content
+
+    def _remove_stale(self, key: str) -> None:
+        """What nobody finished, what is damaged, and what is of another content of the file."""
+        for each in self._directory.iterdir():
+            if each.is_dir() and (each.name in (MAKING, key) or _file_of(each) != self._file):
+                log.info("index_removed", index=str(each))
+                shutil.rmtree(each)
+
+
+def default_root() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / "feeds"
+
+
+def _identity(path: Path) -> str:
+    """Changes when the file does: its size, its time, and samples of its content."""
+    with open_file(path) as file:
+        status = os.fstat(file.fileno())
+        samples = sha256()
+        for offset in (0, status.st_size // 2, status.st_size - SAMPLE_SIZE):
+            samples.update(os.pread(file.fileno(), SAMPLE_SIZE, max(offset, 0)))
+    return f"{status.st_size}-{status.st_mtime_ns}-{samples.hexdigest()[:24]}"
+
+
+def _document(directory: Path) -> bytes | None:
+    try:
+        checksum, _, text = (directory / DOCUMENT).read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    return text if checksum == b"%08x" % crc32c(text) else None
+
+
+def _read(directory: Path, kind: type[T]) -> T | None:
+    """An index that is whole; None if it is not, or is not there."""
+    text = _document(directory)
+    try:
+        if text is None:
+            return None
+        document = msgspec.json.decode(text, type=_Document[kind])  # type: ignore[valid-type]
+        is_whole = all((directory / name).stat().st_size == size for name, size in document.sizes.items())
+    except (msgspec.DecodeError, OSError):
+        return None
+    content: T = document.content
+    return content if is_whole else None
+
+
+def _file_of(directory: Path) -> str:
+    """Of which content of the file an index is."""
+    text = _document(directory)
+    try:
+        return msgspec.json.decode(text or b"null", type=_Document[Any]).file
+    except msgspec.DecodeError:
+        return ""
+
+
+def _sync(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,323 @@
+"""The index of a recorded feed: made once, then all cores read the feed at the same time.
+
+    slices = plan_slices(Path("day.itch"), conversion=Conversion("itch", trading_date="2019-01-30"))
+
+A small file is one slice, and nothing is made. A large one is cut where messages begin (*frames*), and the conversion
+state at every cut is kept as an image (*states*), for which the feed is converted once without making messages. What
+cannot be cut where it lies (compressed files, captures, whose lines are put together in order, texts) is written to a
+*tape* first. feedcache.py keeps all that; docs/protocol/feed-index.md describes every file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from penstock.base.crc32c import crc32c
+from penstock.base.errors import ConfigurationError
+from penstock.convert import ConverterTable, Plan
+from penstock.feed._tape import scan_blocks
+from penstock.feed.formats.stream import ByteStream, Damage, Damages, excerpt
+from penstock.feed.line_events import SourceReady
+from penstock.feed.sources import guess_format, open_file
+from penstock.feed.tape import encode
+from penstock.spark.feedcache import FeedCache, Making
+from penstock.spark.feedslices import (
+    Conversion,
+    FeedConverter,
+    FeedOptions,
+    FeedSlice,
+    SourceEvents,
+    StartState,
+    open_as_told,
+)
+
+SLICE_SIZE_MIN = 4 * 1024 * 1024
+"""A file of less than two of these is not cut."""
+
+SLICE_SIZE_AIM = 256 * 1024 * 1024
+"""Larger files have as many slices as it takes to stay below, up to SLICES_MAX: every slice has a state image."""
+
+TAPE_SLICE_SIZE_MAX = 128 * 1024 * 1024
+"""Bytes of a tape that are read at once."""
+
+SLICES_MAX = 64
+SLICES_PER_CORE = 2
+COMPRESSION = 4
+"""How many times larger than itself a compressed file is taken for."""
+
+SCAN_SIZE = 8 * 1024 * 1024
+CHUNK_SIZE = 4 * 1024 * 1024
+INDEX_VERSION = 1
+"""Another one makes indexes of older versions be made again."""
+
+Progress = Callable[[str, int, int], None]
+"""What is being done, how many bytes of how many."""
+
+
+class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stretch of the file, or of its tape, that begins and ends between messages."""
+
+    offset: int
+    size: int
+    messages: int
+    first_sequence: int
+    checksum: int = 0
+    damages: tuple[Damage, ...] = ()
+    damages_left_out: int = 0
+
+
+class Frames(msgspec.Struct, frozen=True):
+    session: str
+    frames: list[Frame]
+    tape: str = ""
+    """The file of the cache that has the messages; empty: the feed's own."""
+
+
+class States(msgspec.Struct, frozen=True):
+    starts: list[StartState]
+    """Of every frame but the first."""
+
+
+def plan_slices(
+    path: Path,
+    *,
+    options: FeedOptions | None = None,
+    conversion: Conversion | None = None,
+    cores: int | None = None,
+    slice_size: int | None = None,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> list[FeedSlice]:
+    """The slices of a recorded feed, all of it, in order; makes its index if there is none.
+
+    Without `slice_size` there are some for each of `cores` (those of this machine, unless told).
+    """
+    options = options or FeedOptions()
+    progress = progress or _silent
+    size = slice_size or slice_size_of(path, options, cores or os.cpu_count() or 1)
+    plan = _checked_plan(conversion)
+    if size is None:
+        return [FeedSlice(str(path), 0, options, conversion=conversion)]
+    store = FeedCache(cache, path)
+    frames, directory = store.get_or_make(
+        store.key("frames", INDEX_VERSION, size, options),
+        Frames,
+        lambda into: _make_frames(path, options, size, into, progress),
+    )
+    slices = _slices(path, options, conversion, frames, directory)
+    if conversion is None or plan is None or len(slices) == 1:
+        return slices
+    digest = plan_digest(conversion, plan[0], plan[1])
+    states, directory = store.get_or_make(
+        store.key("states", INDEX_VERSION, size, options, digest), States,
+        lambda into: _make_states(slices, plan[1], into, progress),
+    )  # fmt: skip
+    starts = [None, *(msgspec.structs.replace(each, image=str(directory / each.image)) for each in states.starts)]
+    return [msgspec.structs.replace(each, start=start) for each, start in zip(slices, starts, strict=True)]
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """Nobody looks."""
+
+
+def _checked_plan(conversion: Conversion | None) -> tuple[ConverterTable, Plan] | None:
+    if conversion is None:
+        return None
+    table, plan = conversion.load()
+    if conversion.day() is None and b"since_midnight" in msgspec.json.encode(table.document):
+        raise ConfigurationError(
+            f"the table {table.name!r} needs a date: the feed's times count from midnight",
+            where="date",
+            hint="like 2019-01-30",
+        )
+    return table, plan
+
+
+def plan_digest(conversion: Conversion, table: ConverterTable, plan: Plan) -> str:
+    """Names everything that decides what a conversion remembers."""
+    source = table.format
+    parts = [
+        msgspec.json.encode(table.document),
+        repr([conversion.trading_date, conversion.stream_id, source.name, source.messages, source.type_field]).encode(),
+        repr([(output.name, output.model, bytes(output.blank)) for output in plan.outputs]).encode(),
+        repr(plan.symbology).encode(),
+        *(getattr(call, "__code__", compile("", "", "exec")).co_code for call, _ in plan.program.functions),
+    ]
+    return sha256(b"\0".join(parts)).hexdigest()
+
+
+def slice_size_of(path: Path, options: FeedOptions, cores: int) -> int | None:
+    """Bytes of a slice; None for a file that is not worth cutting."""
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if _is_compressed(file):
+            size *= COMPRESSION
+    if size < 2 * SLICE_SIZE_MIN:
+        return None
+    count = max(-(-size // SLICE_SIZE_AIM), SLICES_PER_CORE * cores)
+    count = min(count, SLICES_MAX, size // SLICE_SIZE_MIN)
+    return -(-size // count)
+
+
+def _is_compressed(file: BinaryIO) -> bool:
+    return os.pread(file.fileno(), 2, 0) == b"\x1f\x8b"
+
+
+def _is_plain_itch(path: Path, options: FeedOptions) -> bool:
+    with open_file(path) as file:
+        if _is_compressed(file):
+            return False
+        return (options.file_format or guess_format(path, ByteStream(file))) == "itch"
+
+
+def _slices(
+    path: Path, options: FeedOptions, conversion: Conversion | None, frames: Frames, directory: Path
+) -> list[FeedSlice]:
+    return [
+        FeedSlice(
+            path=str(path),
+            number=number,
+            options=options,
+            data=str(directory / frames.tape) if frames.tape else "",
+            offset=frame.offset,
+            size=frame.size,
+            messages=frame.messages,
+            first_sequence=frame.first_sequence,
+            checksum=frame.checksum,
+            session=frames.session,
+            damages=frame.damages,
+            damages_left_out=frame.damages_left_out,
+            conversion=conversion,
+        )
+        for number, frame in enumerate(frames.frames)
+    ]
+
+
+# Frames
+
+
+def _make_frames(path: Path, options: FeedOptions, size: int, into: Making, progress: Progress) -> Frames:
+    if _is_plain_itch(path, options):
+        return Frames(path.name, list(_scanned(path, size, progress)))
+    return Frames(path.name, list(_taped(path, options, min(size, TAPE_SLICE_SIZE_MAX), into, progress)), TAPE)
+
+
+TAPE = "tape"
+
+
+def _scanned(path: Path, slice_size: int, progress: Progress) -> Iterator[Frame]:
+    """Frames of a file of messages with their sizes before them."""
+    buffer = bytearray(SCAN_SIZE)
+    with open_file(path) as file:
+        total = os.fstat(file.fileno()).st_size
+        start = at = count = 0
+        sequence = 1
+        while at < total:
+            view = memoryview(buffer)[: os.preadv(file.fileno(), [buffer], at)]
+            until = min(start + slice_size - at, len(view))
+            step, passed = scan_blocks(view, 0, until)
+            if passed == 0:
+                break
+            at += step
+            count += passed
+            progress("framing", at, total)
+            if at - start >= slice_size:
+                yield Frame(start, at - start, count, sequence)
+                sequence, start, count = sequence + count, at, 0
+        rest = os.pread(file.fileno(), 64, at)
+    damages = (cut_off(rest, total - at, at),) if at < total else ()
+    if count or damages or sequence == 1:
+        yield Frame(start, at - start, count, sequence, damages=damages)
+
+
+def cut_off(rest: bytes, size: int, offset: int) -> Damage:
+    """In the words of ItchFile."""
+    wanted = int.from_bytes(rest[:2], "big") if size > 1 else 0
+    return Damage(f"a message is cut off after {max(size - 2, 0)} of {wanted} bytes", offset, excerpt(rest))
+
+
+def _taped(path: Path, options: FeedOptions, slice_size: int, into: Making, progress: Progress) -> Iterator[Frame]:
+    """Frames of the tape that is made of the file."""
+    total = path.stat().st_size
+    with into.create(TAPE) as tape, open_as_told(path, options) as source:
+        cutter = _TapeCutter(tape, source.damages)
+        for event in source:
+            if cutter.size >= slice_size:
+                yield cutter.cut()
+            cutter.write(encode(event), len(event.batch) if isinstance(event, SourceReady) else 0)
+            progress("framing", min(source.position, total), total)
+        yield cutter.cut()
+
+
+class _TapeCutter:
+    """Writes a tape and says where its frames are."""
+
+    def __init__(self, tape: BinaryIO, damages: Damages) -> None:
+        self._tape = tape
+        self._damages = damages
+        self._start = self._messages = self._checksum = 0
+        self._told = self._told_total = 0
+        self.size = 0
+
+    def write(self, entries: bytes, messages: int) -> None:
+        self._tape.write(entries)
+        self._checksum = crc32c(entries, self._checksum)
+        self.size += len(entries)
+        self._messages += messages
+
+    def cut(self) -> Frame:
+        """What was written since the last cut, and what was found damaged meanwhile."""
+        damages = tuple(self._damages)[self._told :]
+        left_out = self._damages.total - self._told_total - len(damages)
+        frame = Frame(self._start, self.size, self._messages, 0, self._checksum, damages, left_out)
+        self._start += self.size
+        self._told, self._told_total = len(self._damages), self._damages.total
+        self.size = self._messages = self._checksum = 0
+        return frame
+
+
+# States
+
+
+def _make_states(slices: list[FeedSlice], plan: Plan, into: Making, progress: Progress) -> States:
+    """The whole feed is converted once, in order; nothing is made of it but the images at the cuts."""
+    conversion = slices[0].conversion
+    assert conversion is not None
+    feed = FeedConverter(plan, conversion)
+    feed.converter.make_only([])
+    total = sum(each.size for each in slices)
+    done = 0
+    starts = []
+    for piece in slices[:-1]:
+        # without a start it is told when its session begins; that of a later slice has begun
+        events = SourceEvents(piece if piece.number == 0 else msgspec.structs.replace(piece, start=NO_STATE))
+        for event in events:
+            batch = feed.take(event)
+            if batch is not None:
+                feed.converter.convert(batch)
+                progress("converting", done + events.position, total)
+        done += piece.size
+        starts.append(_kept_image(feed, piece.number + 1, into))
+    return States(starts)
+
+
+NO_STATE = StartState("", 0, 0, "", 0)
+
+
+def _kept_image(feed: FeedConverter, number: int, into: Making) -> StartState:
+    name = f"{number:04}.image"
+    size = 0
+    image = feed.converter.state.begin_image()
+    with into.create(name) as file:
+        while chunk := image.chunk(CHUNK_SIZE):
+            file.write(len(chunk).to_bytes(8, "little"))
+            file.write(chunk)
+            size += 8 + len(chunk)
+    converter = feed.converter
+    return StartState(feed.session or "", converter.next_source_sequence, converter.next_message_sequence, name, size)

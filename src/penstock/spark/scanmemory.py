@@ -1,0 +1,76 @@
+"""What scans of journals have found, kept in the user's cache: whole segments that are over never change.
+
+A file per journal below the cache directory; whatever is wrong with it, it is as if there were none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from penstock.base.errors import JournalError
+from penstock.base.log import logger
+from penstock.capture.cursors import CursorImage
+from penstock.journal.files import Directory
+from penstock.journal.format import segment_name
+from penstock.spark.journals import JournalPlace
+
+ENTRIES_MAX = 4_096
+"""Stretches that are remembered of one journal; the oldest go."""
+
+log = logger("spark.scan")
+
+_decoder = msgspec.json.Decoder(dict[str, list[CursorImage]])
+
+
+def cache_directory() -> Path:
+    """Where Penstock keeps what can be made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
+
+
+class ScanMemory(msgspec.Struct, frozen=True):
+    """The cursors after one stretch of whole segments."""
+
+    path: Path
+    key: str
+
+    @staticmethod
+    def of(place: JournalPlace, first: int, last: int, cursors: list[CursorImage]) -> ScanMemory | None:
+        """None if the stretch may still change, or cannot be told from another one."""
+        if place.is_remote:
+            return None
+        digest = sha256(msgspec.json.encode((first, last, cursors)))
+        try:
+            firsts = Directory(Path(place.where)).first_sequences()
+            if first not in firsts or last + 1 not in firsts:
+                return None
+            for start in firsts[firsts.index(first) : firsts.index(last + 1)]:
+                status = os.stat(os.path.join(place.where, segment_name(start)))
+                digest.update(f"{start} {status.st_ino} {status.st_size} {status.st_mtime_ns} ".encode())
+        except (OSError, JournalError):
+            return None
+        name = sha256(place.where.encode()).hexdigest()[:32]
+        return ScanMemory(cache_directory() / "scans" / f"{name}.json", digest.hexdigest())
+
+    def recall(self) -> list[CursorImage] | None:
+        return self._entries().get(self.key)
+
+    def keep(self, cursors: list[CursorImage]) -> None:
+        entries = list((self._entries() | {self.key: cursors}).items())[-ENTRIES_MAX:]
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("wb", dir=self.path.parent, delete=False) as file:
+                file.write(msgspec.json.encode(dict(entries)))
+            os.replace(file.name, self.path)
+        except OSError as error:
+            log.debug("scan_not_kept", path=str(self.path), error=error.strerror)
+
+    def _entries(self) -> dict[str, list[CursorImage]]:
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return _decoder.decode(self.path.read_bytes())
+        return {}
