@@ -1,6 +1,6 @@
 """A cluster on this machine, with the package from its wheel: executors as processes of their own.
 
-The long run has a standalone master and two workers; the suite has Spark's own local-cluster, which is quicker to start.
+The long run has a standalone master and two workers; the suite Spark's own local-cluster, which starts quicker.
 """
 
 import os
