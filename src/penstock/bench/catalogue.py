@@ -26,6 +26,7 @@ BENCHES = {
         Bench("journal", "records appended and on the disk, beside bare writes and fdatasyncs"),
         Bench("match", "topics matched against a million interests, beside bare random memory accesses"),
         Bench("model", "a field read from Python, beside struct.unpack_from"),
+        Bench("pipeline", "the pipeline on Spark: rows from journals and feeds, tables, books, beside Spark alone"),
         Bench("predicate", "a filter expression over records, beside numpy"),
         Bench("region", "a record read while another process overwrites it, beside the same at rest"),
         Bench("ring", "messages from one process to another, beside pyzmq and iceoryx2"),

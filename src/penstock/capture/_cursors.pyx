@@ -9,9 +9,10 @@ from libc.string cimport memmove, memset
 
 import numpy
 
-from penstock.capture._rows cimport OriginRow
-from penstock.wire._codec cimport ORIGIN_DISCONTINUITY, ORIGIN_IMAGE, ORIGIN_SYNCHRONISED
+from penstock.capture._rows cimport OriginRow, read_origin
+from penstock.wire._codec cimport MessageView, ORIGIN_DISCONTINUITY, ORIGIN_IMAGE, ORIGIN_SYNCHRONISED
 
+from penstock.base.errors import LocalProtocolError
 from penstock.wire.term import LINEAGE_SHIFT, SESSION_TAG_SHIFT
 
 cdef uint32_t lineage_shift = LINEAGE_SHIFT
@@ -48,39 +49,58 @@ cdef class StreamCursor:
         self.state.hole_count = count
 
 
-def judge_rows(dict cursors not None, const OriginRow[::1] origins not None):
+def judge_rows(
+    dict cursors not None, const uint8_t[::1] payloads not None, const MessageView[::1] rows not None
+):
     """What becomes of each message (KEPT, ...), as an array of u1; the cursors by stream id move on."""
     cdef Py_ssize_t index = 0
-    cdef Py_ssize_t count = origins.shape[0]
+    cdef Py_ssize_t count = rows.shape[0]
     cdef StreamCursor cursor
+    cdef OriginRow origin
     made = numpy.zeros(count, numpy.uint8)
+    memset(&origin, 0, sizeof(origin))
+    if count == 0:
+        return made
+    check_extensions(payloads.shape[0], rows)
     cdef uint8_t[::1] verdicts = made
     while index < count:
-        if origins[index].stream_id not in cursors:
-            cursors[origins[index].stream_id] = StreamCursor(origins[index].stream_id)
-        cursor = cursors[origins[index].stream_id]
         with nogil:
-            index = judge_run(&cursor.state, origins, &verdicts[0], index)
+            while index < count and not read_origin(&payloads[0], &rows[index], &origin):
+                index += 1 # without ORIGIN it is kept
+        if index == count:
+            break
+        if origin.stream_id not in cursors:
+            cursors[origin.stream_id] = StreamCursor(origin.stream_id)
+        cursor = cursors[origin.stream_id]
+        with nogil:
+            index = judge_run(&cursor.state, &payloads[0], rows, &verdicts[0], index)
     return made
 
 
 cdef Py_ssize_t judge_run(
-    CursorState *cursor, const OriginRow[::1] origins, uint8_t *verdicts, Py_ssize_t start
+    CursorState *cursor, const uint8_t *payloads, const MessageView[::1] rows, uint8_t *verdicts, Py_ssize_t start
 ) noexcept nogil:
     """Go on for as long as the messages are of the cursor's stream."""
     cdef Py_ssize_t index
-    for index in range(start, origins.shape[0]):
-        if origins[index].stream_id != cursor.stream_id:
+    cdef OriginRow origin
+    for index in range(start, rows.shape[0]):
+        if not read_origin(payloads, &rows[index], &origin) or origin.stream_id != cursor.stream_id:
             return index
-        verdicts[index] = judge(cursor, &origins[index])
-    return origins.shape[0]
+        verdicts[index] = judge(cursor, &origin)
+    return rows.shape[0]
+
+
+cdef int check_extensions(Py_ssize_t size, const MessageView[::1] rows) except -1:
+    cdef Py_ssize_t index
+    for index in range(rows.shape[0]):
+        if <uint64_t>rows[index].extensions_offset + rows[index].extensions_size > <uint64_t>size:
+            raise LocalProtocolError(f"the extensions of message {index} are not within the payloads")
+    return 0
 
 
 cdef inline uint8_t judge(CursorState *cursor, const OriginRow *origin) noexcept nogil:
     cdef uint32_t lineage = <uint32_t>origin.term >> lineage_shift
     cdef bint is_discontinuity = origin.flags & ORIGIN_DISCONTINUITY != 0
-    if origin.term == 0 and origin.seq == 0 and origin.flags == 0:
-        return KEPT # it has no ORIGIN
     if origin.flags & ORIGIN_IMAGE and not is_discontinuity:
         return KEPT
     if origin.seq == 0 and not is_discontinuity:

@@ -1,6 +1,20 @@
 """The rows that captured messages are read as, besides those of penstock.wire."""
 
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from penstock.wire._codec cimport (
+    MessageView,
+    ORIGIN_FLAGS_AT,
+    ORIGIN_INDEX_AT,
+    ORIGIN_MESSAGE_SEQUENCE_AT,
+    ORIGIN_SOURCE_SEQUENCE_AT,
+    ORIGIN_STREAM_ID_AT,
+    ORIGIN_TERM_AT,
+    load_u16,
+    load_u32,
+    load_u64,
+)
+from penstock.wire._origin cimport find_origin
 
 
 # A row of ORIGIN_DTYPE; all zero for a message without ORIGIN.
@@ -44,3 +58,17 @@ cdef struct StreamRow:
     uint64_t messages
     uint64_t bytes
     uint64_t recent # bit n: packet last_packet - n has been met
+
+
+cdef inline bint read_origin(const uint8_t *payloads, const MessageView *row, OriginRow *out) noexcept nogil:
+    """Whether the message has an ORIGIN that can be read; its extensions are whole and within the payloads."""
+    cdef const uint8_t *origin = NULL
+    if not find_origin(payloads + row.extensions_offset, row.extensions_size, &origin) or origin is NULL:
+        return False
+    out.stream_id = load_u32(origin + ORIGIN_STREAM_ID_AT)
+    out.part = load_u16(origin + ORIGIN_INDEX_AT)
+    out.flags = load_u16(origin + ORIGIN_FLAGS_AT)
+    out.term = load_u32(origin + ORIGIN_TERM_AT)
+    out.source_seq = load_u64(origin + ORIGIN_SOURCE_SEQUENCE_AT)
+    out.seq = load_u64(origin + ORIGIN_MESSAGE_SEQUENCE_AT)
+    return True

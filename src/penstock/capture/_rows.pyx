@@ -16,12 +16,6 @@ from penstock.wire._codec cimport (
     MESSAGE_MORE,
     MESSAGE_SEALED,
     MessageView,
-    ORIGIN_FLAGS_AT,
-    ORIGIN_INDEX_AT,
-    ORIGIN_MESSAGE_SEQUENCE_AT,
-    ORIGIN_SOURCE_SEQUENCE_AT,
-    ORIGIN_STREAM_ID_AT,
-    ORIGIN_TERM_AT,
     PACKET_COUNT_AT,
     PACKET_HEADER_SIZE,
     PACKET_REPAIR,
@@ -30,7 +24,6 @@ from penstock.wire._codec cimport (
     RANGE_LAST_AT,
     RANGE_SIZE,
     load_u16,
-    load_u32,
     load_u64,
     parse_contents,
     parse_header,
@@ -106,6 +99,7 @@ cdef class RecordParser:
     cdef readonly list refused
     cdef readonly bint has_fragments
     cdef readonly bint has_gone
+    cdef readonly bint has_bad
 
     def __cinit__(self):
         self._packets = numpy.empty(0, PACKET_DTYPE)
@@ -139,6 +133,7 @@ cdef class RecordParser:
         self.refused = []
         self.has_fragments = False
         self.has_gone = False
+        self.has_bad = False
         cdef PacketView[::1] packets = self._packets
         cdef MessageView[::1] messages = self._messages
         cdef MessageView nothing
@@ -161,9 +156,11 @@ cdef class RecordParser:
         cdef uint32_t index, kept = 0
         cdef const uint8_t *origin
         cdef StreamRow *stream
-        if parse_header(data, record.offset, record.size, packet) != ERROR_NONE:
-            return 0
-        if parse_contents(data, packet, messages) != ERROR_NONE:
+        if (
+            parse_header(data, record.offset, record.size, packet) != ERROR_NONE
+            or parse_contents(data, packet, messages) != ERROR_NONE
+        ):
+            self.has_bad = True
             return 0
         if packet.kind == KIND_GONE:
             self.has_gone = True
@@ -177,12 +174,14 @@ cdef class RecordParser:
                 ):
                     with gil:
                         self.refused.append(number)
+                    self.has_bad = True
                     continue
                 if kept != index:
                     messages[kept] = messages[index]
                 messages[kept].packet_index = number
                 kept += 1
         else:
+            self.has_bad = True
             return 0
         stream = self.stream_of(packet)
         note_packet(stream, data, record, packet)
@@ -330,9 +329,7 @@ cdef int check_rows(Py_ssize_t size, const RecordRow[::1] records) except -1:
 def read_origins(const uint8_t[::1] payloads not None, const MessageView[::1] rows not None):
     """A row of ORIGIN_DTYPE for each message; zeros for one without a readable ORIGIN."""
     cdef Py_ssize_t index
-    cdef const uint8_t *origin
     cdef const MessageView *row
-    cdef OriginRow *out
     made = numpy.zeros(rows.shape[0], ORIGIN_DTYPE)
     cdef OriginRow[::1] origins = made
     with nogil:
@@ -343,15 +340,7 @@ def read_origins(const uint8_t[::1] payloads not None, const MessageView[::1] ro
             if <uint64_t>row.extensions_offset + row.extensions_size > <uint64_t>payloads.shape[0]:
                 with gil:
                     raise LocalProtocolError(f"the extensions of message {index} are not within the payloads")
-            origin = NULL
-            if find_origin(&payloads[row.extensions_offset], row.extensions_size, &origin) and origin is not NULL:
-                out = &origins[index]
-                out.stream_id = load_u32(origin + ORIGIN_STREAM_ID_AT)
-                out.part = load_u16(origin + ORIGIN_INDEX_AT)
-                out.flags = load_u16(origin + ORIGIN_FLAGS_AT)
-                out.term = load_u32(origin + ORIGIN_TERM_AT)
-                out.source_seq = load_u64(origin + ORIGIN_SOURCE_SEQUENCE_AT)
-                out.seq = load_u64(origin + ORIGIN_MESSAGE_SEQUENCE_AT)
+            read_origin(&payloads[0], row, &origins[index])
     return made
 
 

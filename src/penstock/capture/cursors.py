@@ -77,7 +77,7 @@ class Cursors:
 
     def judge(self, rows: MessageRows) -> NDArray[numpy.uint8]:
         """What becomes of each message: KEPT, REPEATED, or a key of SKIPPED."""
-        verdicts = judge_rows(self._cursors, rows.origins)
+        verdicts = judge_rows(self._cursors, rows.payloads, rows.rows)
         if len(self._cursors) > STREAMS_MAX:
             raise LimitError(f"the capture has more than {STREAMS_MAX} source streams")
         return verdicts

@@ -118,11 +118,14 @@ class MessageRows:
 
     def select(self, mask: NDArray[Any]) -> MessageRows:
         """Those that an array of bool, or of indices, chooses."""
-        chosen = MessageRows(self.topic_data, self.payloads, self.rows[mask], self._packets, self._records)
+        if mask.dtype == numpy.bool_ and mask.all():
+            return self
+        rows = _taken(self.rows, mask)
+        chosen = MessageRows(self.topic_data, self.payloads, rows, self._packets, self._records)
         if self._origins is not None:
-            chosen._origins = self._origins[mask]
+            chosen._origins = _taken(self._origins, mask)
         if self._places is not None:
-            chosen._places = self._places[mask]
+            chosen._places = _taken(self._places, mask)
         return chosen
 
     def sound(self, model: MessageModel) -> NDArray[numpy.bool_]:
@@ -159,6 +162,13 @@ class MessageRows:
         """The content of one message, to keep."""
         start, size = int(self.rows[index]["payload_offset"]), int(self.rows[index]["payload_size"])
         return self.payloads[start : start + size].tobytes()
+
+
+def _taken(rows: NDArray[Any], mask: NDArray[Any]) -> NDArray[Any]:
+    """rows[mask], but copied as words: numpy goes through structures field by field."""
+    words = numpy.ascontiguousarray(rows).view(numpy.uint64).reshape(len(rows), rows.itemsize // 8)
+    chosen: NDArray[Any] = words[mask].view(rows.dtype).reshape(-1)
+    return chosen
 
 
 class _Shape(msgspec.Struct):
@@ -258,7 +268,8 @@ class PacketRows:
         data = numpy.frombuffer(batch.data, numpy.uint8)
         parser.parse(data, batch.rows)
         self.bad, self.lost = [], []
-        self._report_bad(batch)
+        if parser.has_bad:
+            self._report_bad(batch)
         if parser.has_gone:
             self._report_lost(batch)
         rows, payloads = parser.messages, data

@@ -1,3 +1,5 @@
+import numpy
+from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from penstock.convert import SourceBatch
@@ -14,6 +16,9 @@ TAPE_LOST: int
 TAPE_RESET: int
 
 def encode_messages(batch: SourceBatch) -> bytes: ...
+def gather(
+    batch: SourceBatch,
+) -> tuple[NDArray[numpy.uint64], NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.uint8]]: ...
 def scan_blocks(data: Buffer, start: int, until: int) -> tuple[int, int]: ...
 
 class TapeRows:

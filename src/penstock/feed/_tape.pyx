@@ -5,8 +5,10 @@ layout, tape.py what is not messages.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
+
+import numpy
 
 from penstock.convert._source cimport SourceBatch, SourceRow
 
@@ -152,3 +154,32 @@ def scan_blocks(const uint8_t[::1] data not None, Py_ssize_t start, Py_ssize_t u
             count += 1
             at = after
     return at, count
+
+
+def gather(SourceBatch batch not None) -> tuple:
+    """(numbers, times, offsets, data) of the messages: `data` has their bytes one after the other, `offsets`, one more
+    than messages, where each begins and the last ends."""
+    cdef Py_ssize_t index, count = batch.count
+    cdef uint64_t size = 0
+    for index in range(count):
+        size += batch.row[index].size
+    if size > BODY_SIZE_MAX:
+        raise LocalProtocolError(f"a batch has at most {BODY_SIZE_MAX} bytes, not {size}")
+    numbers, times = numpy.empty(count, numpy.uint64), numpy.empty(count, numpy.int64)
+    offsets, data = numpy.zeros(count + 1, numpy.int32), numpy.empty(size, numpy.uint8)
+    cdef uint64_t[::1] number = numbers
+    cdef int64_t[::1] time = times
+    cdef int32_t[::1] offset = offsets
+    cdef uint8_t[::1] out = data
+    cdef const SourceRow *row
+    cdef int32_t at = 0
+    with nogil:
+        for index in range(count):
+            row = &batch.row[index]
+            number[index] = row.sequence
+            time[index] = row.receive_ns
+            if row.size:
+                memcpy(&out[at], batch.data + row.offset, row.size)
+            at += <int32_t>row.size
+            offset[index + 1] = at
+    return numbers, times, offsets, data

@@ -29,7 +29,7 @@ from penstock.net.secret import read_secret
 
 REMOTE = "tcp://"
 READERS_MAX = 8
-READ_CONFIG = FollowConfig(chunk_bytes=2 * 1024 * 1024)
+READ_CONFIG = FollowConfig(chunk_bytes=4 * 1024 * 1024)
 
 _readers: OrderedDict[str, JournalReader] = OrderedDict()
 """Those used last in this process: they know places in the segments, so that the next stretch is found at once."""

@@ -56,7 +56,7 @@ def session(master: str | None = None, *, app: str = "penstock", **conf: Any) ->
     """The session to work with; `conf` are Spark's settings: session(**{"spark.driver.memory": "8g"}).
 
     Without a master: the session that is active already, else the remote one that SPARK_REMOTE names, else a local one
-    with all cores. The format `penstock` is registered in it.
+    with all cores. The formats `penstock` and `penstock-feed` are registered in it.
     """
     sql = _import_spark()
     master = master or _master_of_environment()
@@ -80,9 +80,11 @@ def session(master: str | None = None, *, app: str = "penstock", **conf: Any) ->
 
 def register(spark: SparkSession) -> None:
     """Make the format `penstock` known to a session."""
+    from penstock.spark.raw import FeedSource
     from penstock.spark.source import PenstockSource
 
     spark.dataSource.register(PenstockSource)
+    spark.dataSource.register(FeedSource)
 
 
 def prepare_environment() -> None:

@@ -49,6 +49,7 @@ from penstock.spark.rowplan import (
     plan_columns,
     plan_schema,
 )
+from penstock.spark.sink import PenstockStreamWriter, PenstockWriter, read_sink_options
 from penstock.spark.slices import Copies, JournalSlice, JournalSliceReader, cut, decode_slice, encode_slice, scan
 
 if TYPE_CHECKING:
@@ -110,6 +111,14 @@ class PenstockSource(DataSource):
 
     def streamReader(self, schema: StructType) -> JournalStreamReader:
         return JournalStreamReader(*self._planned(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> PenstockWriter:
+        if overwrite:
+            raise ConfigurationError("what was published cannot be overwritten", where=WHERE, hint="mode append")
+        return PenstockWriter(read_sink_options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PenstockStreamWriter:
+        return PenstockStreamWriter(read_sink_options(self.options), schema)
 
     def _planned(self, schema: StructType) -> tuple[SourceOptions, RowPlan]:
         options = read_options(self.options, SourceOptions, WHERE)
@@ -278,9 +287,9 @@ def read_slice(text: str, options: SourceOptions, plan: RowPlan) -> Iterator[pa.
             )
         if plan.model is not None:
             is_sound = rows.sound(plan.model)
-            of_model = int((rows.rows["model_id"] == plan.model.id).sum())
-            unsound += of_model - int(is_sound.sum())
-            rows = rows.select(is_sound)
+            if not is_sound.all():
+                unsound += int((~is_sound & (rows.rows["model_id"] == plan.model.id)).sum())
+                rows = rows.select(is_sound)
         if options.rows == "messages":
             batch = plan.batch(rows)
             if len(batch):

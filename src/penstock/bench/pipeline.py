@@ -1,0 +1,68 @@
+"""How fast the pipeline is on Spark: local[2], warm, each figure beside what Spark does without us.
+
+The files are in a directory of their own below the current one, and are removed afterwards.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock.bench.harness import Result, result
+from penstock.bench.pipeline_data import trades_in_journal
+from penstock.spark import session
+
+MASTER = "local[2]"
+ROUNDS = 5
+JOURNAL_MESSAGES = 4_000_000
+
+
+def run() -> Iterator[Result]:
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=".") as folder, session(MASTER) as spark:
+        for metric in METRICS:
+            yield from metric(spark, Path(folder).absolute())
+
+
+def journal_rows(spark: Any, folder: Path) -> Iterator[Result]:
+    """A journal's rows, two columns of them aggregated; the same rows from Parquet."""
+    from pyspark.sql import functions as F
+
+    journal, parquet = folder / "journal", folder / "parquet"
+    trades_in_journal(journal, JOURNAL_MESSAGES)
+    source = spark.read.format("penstock").option("journal", str(journal)).option("model", "trade")
+    pruned = source.option("columns", "quantity,event_time").load()
+    source.option("columns", "").load().write.option("compression", "zstd").parquet(str(parquet))
+
+    def aggregate(frame: Any) -> None:
+        count, _, _ = frame.agg(F.count("*"), F.sum("quantity"), F.max("event_time")).first()
+        assert count == JOURNAL_MESSAGES
+
+    ours, theirs = interleaved(lambda: aggregate(pruned), lambda: aggregate(spark.read.parquet(str(parquet))))
+    yield result(
+        "pipeline",
+        "journal_rows_per_s",
+        JOURNAL_MESSAGES / ours,
+        "rows/s",
+        against="the same two columns of a zstd Parquet table of the same rows",
+        against_value=JOURNAL_MESSAGES / theirs,
+        conditions=f"{MASTER}; {JOURNAL_MESSAGES:,} trades of one publisher in packets with ORIGIN; "
+        f"count, sum(quantity), max(event_time); copies told apart, scans remembered; median of {ROUNDS}",
+    )
+
+
+def interleaved(*calls: Callable[[], object]) -> list[float]:
+    """The median seconds of each call, the first of each not counted: it warms up."""
+    seconds: list[list[float]] = [[] for _ in calls]
+    for call in calls:
+        call()
+    for _ in range(ROUNDS):
+        for call, found in zip(calls, seconds, strict=True):
+            started = time.perf_counter()
+            call()
+            found.append(time.perf_counter() - started)
+    return [statistics.median(each) for each in seconds]
+
+
+METRICS: list[Callable[[Any, Path], Iterator[Result]]] = [journal_rows]

@@ -1,0 +1,97 @@
+"""What can be said about a recorded feed that is read, in Python or as options of the format `penstock-feed`."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from penstock.base.config import Config
+from penstock.base.errors import ConfigurationError
+from penstock.feed.sources import FileFormat
+from penstock.model import MessageModel
+from penstock.spark.feedindex import Progress, plan_slices
+from penstock.spark.feedslices import Conversion, FeedOptions, FeedSlice, check_models
+
+WHERE = "format penstock-feed"
+
+STREAM_MAX = 2**31 - 1
+
+
+class FeedSourceOptions(Config, frozen=True):
+    """Options; docs/spark-feeds.md describes each."""
+
+    path: tuple[str, ...] = ()
+    rows: Literal["messages", "source", "bad", "slices"] = "messages"
+    format: FileFormat | None = None
+    framing: str = ""
+    destinations: tuple[str, ...] = ()
+    header: bool = False
+    table: str = ""
+    date: str = ""
+    stream: Annotated[int, msgspec.Meta(ge=0, le=STREAM_MAX)] = 1
+    model: str = ""
+    columns: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    condition: str = ""
+    bad: Literal["skip", "fail"] = "skip"
+    cache: str = ""
+    cores: Annotated[int, msgspec.Meta(ge=0, le=65_536)] = 0
+    slice_size: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+    @property
+    def conversion(self) -> Conversion | None:
+        return Conversion(self.table, self.stream, self.date) if self.table else None
+
+    def checked_model(self) -> MessageModel | None:
+        """The model of the rows; None: all models, or no conversion at all."""
+        if self.rows == "source":
+            for name in ("table", "model", "date", "topics", "condition"):
+                if getattr(self, name):
+                    raise ConfigurationError(
+                        "source messages are not converted", where=f"{WHERE}: option {name}", hint="rows=messages is"
+                    )
+            return None
+        conversion = self.conversion
+        if conversion is None:
+            raise ConfigurationError(
+                "no converter table is told", where=f"{WHERE}: option table", hint="itch, iex-deep, or a TOML file"
+            )
+        _, plan = conversion.load()
+        if not self.model:
+            return None
+        check_models([self.model], plan)
+        return next(output.model for output in plan.outputs if output.model.name == self.model)
+
+    def files(self) -> list[Path]:
+        """The files that the paths name, patterns among them, in order."""
+        found: list[Path] = []
+        for each in self.path:
+            path = Path(each)
+            matches = [path] if path.exists() else [Path(name) for name in sorted(glob.glob(each))]
+            found += sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else matches
+            if not matches:
+                raise ConfigurationError("there is no such file", where=f"{WHERE}: {each}")
+        if not found:
+            raise ConfigurationError("no file is named", where=f"{WHERE}: option path")
+        return found
+
+    def slices(self, progress: Progress | None = None) -> list[FeedSlice]:
+        """Of all files, each a source stream of its own; indexes are made where they are missing."""
+        conversion = None if self.rows == "source" else self.conversion
+        reading = FeedOptions(self.format, self.framing, self.destinations, self.header)
+        return [
+            piece
+            for path in self.files()
+            for piece in plan_slices(
+                path,
+                options=reading,
+                conversion=conversion,
+                cores=self.cores or None,
+                slice_size=self.slice_size or None,
+                cache=Path(self.cache) if self.cache else None,
+                progress=progress,
+            )
+        ]
