@@ -64,7 +64,14 @@ class AgreementSection:
             "SELECT publisher, sum(packets_lost) AS lost FROM delivery GROUP BY publisher"
         ).createOrReplaceTempView("losses")
         spark.sql(BLOCKS).createOrReplaceTempView("blocks")
-        spark.sql(VERDICTS).createOrReplaceTempView("verdicts")
+        verdicts = spark.sql(VERDICTS).persist()
+        verdicts.createOrReplaceTempView("verdicts")
+        try:
+            return self._judged(tables)
+        finally:
+            verdicts.unpersist()
+
+    def _judged(self, tables: AuditTables) -> SectionResult:
         rows = tables.sql(STREAMS)
         bad = sum(row["disagreed"] for row in rows)
         proved, messages = sum(row["proved"] for row in rows), sum(row["messages"] for row in rows)

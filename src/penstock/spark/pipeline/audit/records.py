@@ -20,7 +20,7 @@ class BalanceSection:
             *((f"quarantined: {code}", count) for code, count in sorted(account.quarantined.items())),
             *((f"skipped: {cause}", count) for cause, count in sorted(account.skipped.items())),
         ]
-        quarantined = sum(account.quarantined.values())
+        quarantined = account.in_quarantine
         is_good = account.is_balanced and not quarantined
         measures = [Measure(self.name, "archive", name, count, "messages") for name, count in lines]
         measures.append(
@@ -29,10 +29,12 @@ class BalanceSection:
         if not account.is_balanced:
             summary = f"{account.taken:,} messages were read, {account.given:,} are accounted for"
         elif quarantined:
-            summary = f"{quarantined:,} of {account.taken:,} messages could not be read; the rest is accounted for"
+            summary = f"{quarantined:,} records are in quarantine; all {account.taken:,} messages are accounted for"
         else:
             summary = f"all {account.taken:,} messages that were read are accounted for"
         rows = [(name, f"{count:,}") for name, count in [("read", account.taken), *lines]]
+        if account.source.taken:
+            rows.insert(0, ("source messages read", f"{account.source.taken:,}"))
         blocks = [TextTable("Since the archive was begun", ("", "messages"), rows)]
         if tables.has(["quarantine"]):
             blocks.append(_quarantine(tables))

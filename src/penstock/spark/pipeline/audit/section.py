@@ -61,6 +61,7 @@ class AuditTables:
         self.dates = dates
         self.audit_log = audit_log
         """Of an administration server, if one was named."""
+        self._answers: dict[str, list[dict[str, Any]]] = {}
 
     def has(self, tables: Iterable[str]) -> bool:
         """Whether all of them have rows for these dates."""
@@ -74,7 +75,10 @@ class AuditTables:
         return frame
 
     def sql(self, query: str) -> list[dict[str, Any]]:
-        return [row.asDict() for row in self.spark.sql(query).collect()]
+        """The rows of the answer; what was asked before is remembered."""
+        if query not in self._answers:
+            self._answers[query] = [row.asDict() for row in self.spark.sql(query).collect()]
+        return self._answers[query]
 
 
 class AuditSection(Protocol):
