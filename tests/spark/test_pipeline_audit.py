@@ -138,7 +138,9 @@ def test_the_audit_finds_what_is_wrong_and_nothing_else(spark: Any, archive: Pat
     log.write_text("".join(json.dumps(line) + "\n" for line in LOG))
     opened = Archive.open(archive)
     good = run_audit(opened, spark, dates=["2024-01-02"], audit_log=log)
-    assert [found.verdict for _, found in good.sections] == ["good"] * len(SECTIONS)
+    verdicts = {section.name: found.verdict for section, found in good.sections}
+    assert verdicts.pop("balance") == "unknown"  # these tables were written by hand
+    assert set(verdicts.values()) == {"good"}
     assert values(result(good, "agreement"), "agreed") == [BLOCKS]
     assert f"{BLOCKS * 1024:,} of {BLOCKS * 1024:,} messages" in result(good, "agreement").summary
     assert values(result(good, "delivery"), "lost") == [0, 0]

@@ -14,6 +14,7 @@ from penstock.spark.pipeline.audit.section import (
     Plot,
     SectionResult,
     TextTable,
+    count_text,
     publisher_text,
 )
 from penstock.spark.pipeline.audit.svg import strip
@@ -78,7 +79,7 @@ class AgreementSection:
         blocks: list[TextTable | Plot] = [self._strip(tables, sum(row["blocks"] for row in rows)), _by_stream(rows)]
         if bad:
             blocks.append(self._disagreements(tables))
-            summary = f"{bad:,} blocks of 1,024 numbers differ between publishers: subscribers may have seen either"
+            summary = f"publishers differ in {count_text(bad, 'block')} of 1,024 numbers"
         elif proved:
             summary = f"{proved:,} of {messages:,} messages came from two publishers or more, and are identical"
         else:
@@ -102,7 +103,7 @@ class AgreementSection:
             f") GROUP BY cell ORDER BY cell"
         )  # "bad" comes before "good" and "unknown"
         cells = [(row["verdict"], f"stream {row['stream']} from number {row['block'] * 1024:,}") for row in rows]
-        return Plot("By stream and number: green agrees, red differs, grey has one publisher only", strip(cells))
+        return Plot("By stream and number: green agrees, red differs, grey cannot be compared", strip(cells))
 
     def _disagreements(self, tables: AuditTables) -> TextTable:
         rows = tables.sql(

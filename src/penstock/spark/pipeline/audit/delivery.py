@@ -84,7 +84,7 @@ class OrderSection:
         return SectionResult(
             "good",
             f"{totals['repeated']:,} packets came twice, {totals['reordered']:,} out of order; "
-            f"{totals['copies']:,} messages were copies from another publisher. Subscribers saw each once, in order",
+            f"{totals['copies']:,} messages were copies of what another publisher had brought, and left out",
             measures,
             [table],
         )

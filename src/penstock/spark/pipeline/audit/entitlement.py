@@ -52,7 +52,7 @@ class EntitlementSection:
             [number for number, (_, use) in enumerate(shown) if use.refusals],
         )
         summary = f"{len(uses):,} clients, {subscriptions:,} subscriptions granted, {refused:,} requests refused"
-        return SectionResult("good", summary, measures, [table])
+        return SectionResult("good" if uses else "unknown", summary, measures, [table])
 
 
 def day_number(date: str) -> int:

@@ -49,6 +49,7 @@ svg .grid { stroke: var(--rule) } svg .mark { fill: var(--one) } svg .good { fil
 svg .bad { fill: var(--bad) } svg .unknown { fill: var(--unknown) } svg .line { fill: none; stroke-width: 2.5 }
 svg .line0 { stroke: var(--one) } svg .line1 { stroke: var(--two) } svg .line2 { stroke: var(--three) }
 svg .line3 { stroke: var(--four) } svg .dot { stroke-width: 2 } svg .dot.line0 { fill: var(--one) }
+@media (max-width: 40rem) { svg text { font-size: 22px } }
 svg .dot.line1 { fill: var(--two) } svg .dot.line2 { fill: var(--three) } svg .dot.line3 { fill: var(--four) }
 """
 

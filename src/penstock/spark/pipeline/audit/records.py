@@ -1,6 +1,6 @@
 """Does the account add up, and what could not be read?"""
 
-from penstock.spark.pipeline.audit.section import AuditTables, Measure, SectionResult, TextTable
+from penstock.spark.pipeline.audit.section import AuditTables, Measure, SectionResult, TextTable, Verdict
 
 SHOWN_MAX = 20
 
@@ -30,15 +30,18 @@ class BalanceSection:
             summary = f"{account.taken:,} messages were read, {account.given:,} are accounted for"
         elif quarantined:
             summary = f"{quarantined:,} records are in quarantine; all {account.taken:,} messages are accounted for"
-        else:
+        elif account.taken:
             summary = f"all {account.taken:,} messages that were read are accounted for"
+        else:
+            summary = "nothing was read into this archive by the pipeline"
         rows = [(name, f"{count:,}") for name, count in [("read", account.taken), *lines]]
         if account.source.taken:
             rows.insert(0, ("source messages read", f"{account.source.taken:,}"))
         blocks = [TextTable("Since the archive was begun", ("", "messages"), rows)]
         if tables.has(["quarantine"]):
             blocks.append(_quarantine(tables))
-        return SectionResult("good" if is_good else "bad", summary, measures, blocks)
+        verdict: Verdict = "bad" if not is_good else "good" if account.taken else "unknown"
+        return SectionResult(verdict, summary, measures, blocks)
 
 
 def _quarantine(tables: AuditTables) -> TextTable:

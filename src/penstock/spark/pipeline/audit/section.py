@@ -95,5 +95,9 @@ def publisher_text(publisher: int) -> str:
     return f"{publisher % 2**64:016x}"
 
 
+def count_text(count: int, name: str) -> str:
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
+
+
 def share_text(part: float, whole: float) -> str:
     return f"{part / whole:.4%}" if whole else "–"
