@@ -49,6 +49,7 @@ from penstock.spark.rowplan import (
     plan_columns,
     plan_schema,
 )
+from penstock.spark.sink import PenstockStreamWriter, PenstockWriter, read_sink_options
 from penstock.spark.slices import Copies, JournalSlice, JournalSliceReader, cut, decode_slice, encode_slice, scan
 
 if TYPE_CHECKING:
@@ -110,6 +111,14 @@ class PenstockSource(DataSource):
 
     def streamReader(self, schema: StructType) -> JournalStreamReader:
         return JournalStreamReader(*self._planned(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> PenstockWriter:
+        if overwrite:
+            raise ConfigurationError("what was published cannot be overwritten", where=WHERE, hint="mode append")
+        return PenstockWriter(read_sink_options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PenstockStreamWriter:
+        return PenstockStreamWriter(read_sink_options(self.options), schema)
 
     def _planned(self, schema: StructType) -> tuple[SourceOptions, RowPlan]:
         options = read_options(self.options, SourceOptions, WHERE)
