@@ -97,6 +97,6 @@ def test_slices_are_what_an_adapter_publishes(samples: Path, tmp_path: Path, tab
     expected = published(path, conversion)
     assert expected
     size = path.stat().st_size
-    for slice_size in (None, size // 5 + 1):
+    for slice_size in (None, size // 5 + 1) if path.suffix == ".itch" else (size // 5 + 1,):
         slices = plan_slices(path, conversion=conversion, slice_size=slice_size, cache=tmp_path / "cache")
         assert converted_slices(slices) == expected
