@@ -112,10 +112,10 @@ def _follow_result(report: RunReport, writer: "_Writer", seconds: float, memory:
         "1/s",
         against="the rate at which they were captured",
         against_value=writer.rate,
-        conditions=f"local[{CORES}]; {report.account.taken:,} messages captured over {FOLLOW_SECONDS:.0f} s and archived "
-        f"in {seconds:.0f} s and {report.commits} commits; committed {statistics.median(delays):.1f} s after the capture "
-        f"(median), {delays[-1]:.1f} s at most; the driver's memory grew by {memory.growth_mb:.0f} MB after a third of "
-        f"the time",
+        conditions=f"local[{CORES}]; {report.account.taken:,} messages captured over {FOLLOW_SECONDS:.0f} s, archived "
+        f"in {seconds:.0f} s and {report.commits} commits; {statistics.median(delays):.1f} s from capture to commit "
+        f"(median), {delays[-1]:.1f} s at most; the driver's memory grew by {memory.growth_mb:.0f} MB after a third "
+        f"of the time",
     )
 
 
