@@ -1,0 +1,220 @@
+"""Bars of trades: by time, by volume, by number of trades.
+
+A bar is written when it is complete, as it is then (revision 0). If one of its trades is corrected or cancelled
+afterwards, it is written once more when the day ends, as it is in the end (revision 1). When a bar is complete, and
+which trades are in it, is decided by the rows and their order alone, never by how they are cut into steps.
+"""
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.spark.pipeline.derive import trades as t
+from penstock.spark.pipeline.derive.protocol import CARRIED, Output, Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+SECOND_NS = 1_000_000_000
+BAR_COLUMNS = f"""stream INT, symbol STRING, venue STRING, event_time BIGINT, end_time BIGINT, first_seq BIGINT,
+    last_seq BIGINT, {t.STATISTICS}, revision INT"""
+BAR_NAMES = re.findall(r"(\w+) [A-Z]", BAR_COLUMNS)
+NEWEST_COLUMNS = "stream INT, newest BIGINT"
+OPEN_COLUMNS = f"{t.TRADE_COLUMNS}, total BIGINT"
+BAR = (*t.INSTRUMENT, "session", "bar")
+NEVER = 2**62
+
+
+class TimeBars(msgspec.Struct, frozen=True):
+    """Bars of so many nanoseconds. They are complete when a row of their stream is later than their end by `lateness`;
+    a trade that comes later than that is late, and in no bar."""
+
+    width_ns: int = 60 * SECOND_NS
+    lateness_ns: int = 10 * SECOND_NS
+    name: str = "bar_time"
+    needs: tuple[str, ...] = ("trade",)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def step(self, step: Step) -> list[Output]:
+        from pyspark.sql import functions as f
+
+        new, before = t.narrow(step.new["trade"]), t.narrow(step.before["trade"])
+        newest = new.groupBy("stream").agg(f.max("event_time").alias("newest"))
+        rows = new
+        if step.carried is not None:
+            newest = newest.union(step.carried).groupBy("stream").agg(f.max("newest").alias("newest"))
+            rows = self._may_be_open(before, step.carried).union(new)
+        made = self._bars(rows, step.carried, newest, step.is_final)
+        if step.carried is not None and step.is_final:
+            made = _with_revisions(made, self._bars(before.union(new), None, newest, True))
+        return _outputs(self.name, made, newest, step.is_final)
+
+    def _may_be_open(self, before: "DataFrame", newest: "DataFrame") -> "DataFrame":
+        """Earlier rows that may be in bars which were not complete; whatever is older cannot make a row late."""
+        from pyspark.sql import functions as f
+
+        oldest = f.col("newest") - (self.lateness_ns + self.width_ns)
+        rows = before.join(f.broadcast(newest), "stream").where(f.col("event_time") > oldest)
+        return rows.select(*t.TRADE_NAMES)
+
+    def _bars(
+        self, rows: "DataFrame", newest_before: "DataFrame | None", newest: "DataFrame", is_final: bool
+    ) -> "DataFrame":
+        """Bars of these rows that are complete now and were not when the newest rows were those before."""
+        from pyspark.sql import functions as f
+
+        dated = t.with_late(rows, self.lateness_ns).withColumn("bar", self._start(f.col("event_time")))
+        trades = t.with_alterations(dated, ("is_late", "bar")).where("not is_late")
+        trades = trades.join(f.broadcast(newest), "stream")
+        trades = trades.where(f.lit(is_final) | (self._done() <= f.col("newest"))).drop("newest")
+        if newest_before is not None:
+            was = f.coalesce(f.col("newest"), f.lit(-NEVER))
+            trades = trades.join(f.broadcast(newest_before), "stream", "left").where(self._done() > was)
+        completed = f.broadcast(self._completed(rows))
+        made = bars_of(trades.join(completed, ["stream", "bar"], "left"))
+        return made.withColumns({"event_time": f.col("bar"), "end_time": f.col("bar") + self.width_ns}).select(
+            *BAR_NAMES
+        )
+
+    def _start(self, time: "Column") -> "Column":
+        from pyspark.sql import functions as f
+
+        return time - f.pmod(time, f.lit(self.width_ns))
+
+    def _done(self) -> "Column":
+        """The time of a row that completes a bar."""
+        from pyspark.sql import functions as f
+
+        return f.col("bar") + (self.width_ns + self.lateness_ns)
+
+    def _completed(self, rows: "DataFrame") -> "DataFrame":
+        """Each stream's bars with the place of the row that completed them."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as f
+
+        # A row completes the bars up to one that follows from its time: the first row that does so or more.
+        reached = self._start(f.col("event_time") - self.lateness_ns) - self.width_ns
+        first = rows.groupBy("stream", reached.alias("bar")).agg(f.min("place").alias("first"))
+        none = f.lit(None).cast("bigint").alias("first")
+        bars = rows.select("stream", self._start(f.col("event_time")).alias("bar"), none).distinct()
+        later = Window.partitionBy("stream").orderBy(f.desc("bar"), f.col("first").desc_nulls_last())
+        so_far = later.rowsBetween(Window.unboundedPreceding, 0)
+        both = first.union(bars).withColumn("completed", f.min("first").over(so_far))
+        return both.where("first is null").select("stream", "bar", "completed")
+
+
+class CountedBars(msgspec.Struct, frozen=True):
+    """Bars of so much volume, or of so many trades. The trade that reaches it completes the bar, and is in it whole.
+
+    Corrections do not move trades from bar to bar: what counts here is what was said of them first.
+    """
+
+    size: int
+    measure: str  # "volume" or "trades"
+    name: str
+    needs: tuple[str, ...] = ("trade",)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def step(self, step: Step) -> list[Output]:
+        from pyspark.sql import functions as f
+
+        unknown = f.lit(None).cast("bigint")
+        new, before = t.narrow(step.new["trade"]), t.narrow(step.before["trade"])
+        rows = new.withColumn("total", unknown)
+        counted = self._counted(rows if step.carried is None else rows.union(step.carried))
+        made = self._bars(counted, step.is_final)
+        if step.carried is not None and step.is_final:
+            whole = self._counted(before.union(new).withColumn("total", unknown))
+            made = _with_revisions(made, self._bars(whole, True))
+        return _outputs(self.name, made, self._left_open(counted), step.is_final)
+
+    def _counted(self, rows: "DataFrame") -> "DataFrame":
+        """With what there was before a row, its bar, whether that was written before, and what completed it."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as f
+
+        instrument = Window.partitionBy(*t.INSTRUMENT, "session")
+        before = instrument.orderBy("place").rowsBetween(Window.unboundedPreceding, -1)
+        first = f.coalesce(f.min("total").over(instrument), f.lit(0))
+        total = first + f.coalesce(f.sum(self._amount()).over(before), f.lit(0))
+        counted = rows.withColumn("is_carried", f.col("total").isNotNull()).withColumn("total", total)
+        counted = counted.withColumn("bar", f.floor(f.col("total") / self.size).cast("bigint"))
+        fills = (f.col("action") == "trade") & (f.col("total") + self._amount() >= (f.col("bar") + 1) * self.size)
+        bar = Window.partitionBy(*BAR)
+        return counted.withColumns(
+            {
+                "completed": f.max(f.when(fills, f.col("place"))).over(bar),
+                "is_written": f.coalesce(f.max(fills & f.col("is_carried")).over(bar), f.lit(False)),
+            }
+        )
+
+    def _amount(self) -> "Column":
+        """What a row counts."""
+        from pyspark.sql import functions as f
+
+        amount = t.volume() if self.measure == "volume" else t.one()
+        return f.when(f.col("action") == "trade", amount).otherwise(0)
+
+    def _bars(self, counted: "DataFrame", is_final: bool) -> "DataFrame":
+        trades = t.with_alterations(counted, ("bar", "completed", "is_written")).where("not is_written")
+        return bars_of(trades if is_final else trades.where("completed is not null")).select(*BAR_NAMES)
+
+    def _left_open(self, counted: "DataFrame") -> "DataFrame":
+        """The rows of each instrument's last bar, be it complete: the next total follows from them."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as f
+
+        of_trade = f.when(f.col("action") == "trade", f.col("bar"))
+        last = f.max(of_trade).over(Window.partitionBy(*t.INSTRUMENT, "session"))
+        return counted.withColumn("last", last).where("bar >= last").select(*t.TRADE_NAMES, "total")
+
+
+def volume_bars(size: int = 10_000, name: str = "bar_volume") -> CountedBars:
+    return CountedBars(size, "volume", name)
+
+
+def tick_bars(size: int = 100, name: str = "bar_tick") -> CountedBars:
+    return CountedBars(size, "trades", name)
+
+
+def bars_of(trades: "DataFrame") -> "DataFrame":
+    """Bars of trades, of which each has its alterations, its `bar`, and the place that completed the bar, or null."""
+    from pyspark.sql import functions as f
+
+    completed = f.coalesce("completed", f.lit(NEVER))
+    ours = f.filter("alterations", lambda said: said["event_time"] >= f.col("event_time"))
+    known = trades.withColumn("alterations", ours).withColumns(
+        {
+            "now_0": t.as_altered(f.filter("alterations", lambda said: said["place"] < completed)),
+            "now_1": t.as_altered(f.col("alterations")),
+            "is_altered": f.exists("alterations", lambda said: said["place"] >= completed),
+        }
+    )
+    bars = known.groupBy(*BAR).agg(
+        f.bool_or("is_altered").alias("is_altered"),
+        f.count("now_0").alias("count_0"),
+        f.struct(*t.extent("now_0"), *t.statistics("now_0"), f.lit(0).alias("revision")).alias("first"),
+        f.struct(*t.extent("now_1"), *t.statistics("now_1"), f.lit(1).alias("revision")).alias("last"),
+    )
+    revisions = f.array(f.when(f.col("count_0") > 0, f.col("first")), f.when(f.col("is_altered"), f.col("last")))
+    each = bars.select(*BAR, f.explode(revisions).alias("one")).where("one is not null")
+    return each.select(*BAR, "one.*")
+
+
+def _with_revisions(made: "DataFrame", whole_day: "DataFrame") -> "DataFrame":
+    """What this step completes, and what was altered in the whole day."""
+    return made.where("revision = 0").union(whole_day.where("revision = 1"))
+
+
+def _outputs(name: str, made: "DataFrame", carried: "DataFrame", is_final: bool) -> list[Output]:
+    if is_final:
+        return [Output({name: BAR_COLUMNS}, made)]
+    columns = NEWEST_COLUMNS if "newest" in carried.columns else OPEN_COLUMNS
+    return [Output({name: BAR_COLUMNS}, made.where("revision = 0")), Output({CARRIED: columns}, carried)]

@@ -1,0 +1,40 @@
+"""What the trades of a day come to: a row per instrument when the day ends, corrections and cancellations taken in.
+
+These are the values of the last `day_statistics` message that the converter publishes for the instrument.
+"""
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.spark.pipeline.derive import trades as t
+from penstock.spark.pipeline.derive.protocol import Output, Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+DAY_COLUMNS = f"""stream INT, symbol STRING, venue STRING, event_time BIGINT, first_seq BIGINT, last_seq BIGINT,
+    {t.STATISTICS}"""
+
+
+class Day(msgspec.Struct, frozen=True):
+    """The derivation: it gives its rows in the final step only."""
+
+    name: str = "day"
+    tables: tuple[str, ...] = ("day",)
+    needs: tuple[str, ...] = ("trade",)
+
+    def step(self, step: Step) -> list[Output]:
+        new = t.narrow(step.new["trade"])
+        rows = new.union(t.narrow(step.before["trade"])) if step.is_final else new.limit(0)
+        return [Output({"day": DAY_COLUMNS}, days(rows))]
+
+
+def days(rows: "DataFrame") -> "DataFrame":
+    """Of all trades of a day, or of several: a session of the source is a day."""
+    from pyspark.sql import functions as f
+
+    trades = t.with_alterations(rows, ()).withColumn("now", t.as_altered(f.col("alterations"))).where("now is not null")
+    made = trades.groupBy(*t.INSTRUMENT, "session").agg(*t.extent("now"), *t.statistics("now"))
+    return made.withColumn("event_time", f.col("end_time")).select(*re.findall(r"(\w+) [A-Z]", DAY_COLUMNS))
