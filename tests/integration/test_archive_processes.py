@@ -1,5 +1,6 @@
 """An archive's writer is killed with -9 at every step of its protocol; whoever comes next finds each row once."""
 
+import multiprocessing
 import os
 import shutil
 import signal
@@ -9,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from integration.archive_writer import main
 from penstock.spark.pipeline.archive import Archive
 from unit.archive_kit import check_whole, numbers_of, step
 
-WRITER = Path(__file__).with_name("archive_writer.py")
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["integration.archive_writer"])
 STEPS = {
     "append": ("staged", "synced", "commit-written", "commit-linked", "committed", "file-placed", "placed", "settled"),
     "compact": ("merged", "staged", "synced", "commit-linked", "committed", "directory-replaced", "placed", "settled"),
@@ -22,12 +25,12 @@ COMMITTED = ("commit-linked", "committed", "file-placed", "directory-replaced", 
 
 
 def run(path: Path, action: str, wanted: str = "", count: int = 1) -> int:
-    done = subprocess.run(
-        [sys.executable, str(WRITER), str(path), action, wanted, str(count)],
-        timeout=60, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode
+    """In a process of its own, forked from one that has imported everything already."""
+    process = PROCESSES.Process(target=main, args=(str(path), action, wanted, str(count)))
+    process.start()
+    process.join(timeout=60)
+    assert process.exitcode in (0, -signal.SIGKILL)
+    return process.exitcode
 
 
 @pytest.fixture(scope="module")
