@@ -34,7 +34,6 @@ from penstock.capture._rows import (
     read_origins,
     read_places,
 )
-from penstock.convert._converted import Converted
 from penstock.journal import RecordBatch
 from penstock.middleware.reassembly import BrokenMessage, Reassembler
 from penstock.model import MessageModel
@@ -42,6 +41,8 @@ from penstock.wire import ERROR_CAUSES, Extension, Kind, MessageFlag, Packet, Pa
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from penstock.convert import Converted
 
 __all__ = [
     "BadRecord",
