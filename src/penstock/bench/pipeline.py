@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.bench.harness import Result, result
+from penstock.bench.pipeline_archive import archive_messages, follow_messages
 from penstock.bench.pipeline_books import book_events
 from penstock.bench.pipeline_data import trades_in_journal
 from penstock.bench.pipeline_feeds import normalise_messages
@@ -67,4 +68,10 @@ def interleaved(*calls: Callable[[], object]) -> list[float]:
     return [statistics.median(each) for each in seconds]
 
 
-METRICS: list[Callable[[Any, Path], Iterator[Result]]] = [journal_rows, normalise_messages, book_events]
+METRICS: list[Callable[[Any, Path], Iterator[Result]]] = [
+    journal_rows,
+    normalise_messages,
+    book_events,
+    archive_messages,
+    follow_messages,
+]

@@ -15,7 +15,8 @@ import msgspec
 from penstock.bench.harness import Result, result
 from penstock.convert import ConverterTable
 from penstock.feed.generator import GeneratorConfig, ItchGenerator
-from penstock.spark import plan_slices, slices_frame
+from penstock.spark import slices_frame
+from penstock.spark.feedindex import plan_slices
 from penstock.spark.feedslices import FeedSlice
 
 if TYPE_CHECKING:
