@@ -14,6 +14,7 @@ FEED = "nasdaq"
 TOPICS = ["md.us.eq.>"]
 ADAPTERS = ("adapter-a", "adapter-b")
 PLAYER = "exchange"
+JOURNAL = "state/{}.journal"
 MESSAGES = 2**40
 """Of the made-up day: more than anybody waits for."""
 
@@ -25,6 +26,9 @@ class Layout(msgspec.Struct, frozen=True):
 
     credentials: list[Path]
     """Of each subscriber."""
+
+    journals: list[Path]
+    """Of each adapter, if they keep any."""
 
 
 def write_layout(directory: Path, options: DemoOptions) -> Layout:
@@ -57,7 +61,12 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
             messages=MESSAGES,
         )
     )
-    return Layout(plant, f"penstock://127.0.0.1:{admin_port}", [directory / f"{name}.toml" for name in subscribers])
+    return Layout(
+        plant,
+        f"penstock://127.0.0.1:{admin_port}",
+        [directory / f"{name}.toml" for name in subscribers],
+        [directory / JOURNAL.format(name) for name in ADAPTERS],
+    )
 
 
 def _make_client(directory: Path, name: str, role: str) -> str:
@@ -75,8 +84,8 @@ def _policy(entries: list[str], subscribers: list[str]) -> str:
 
 
 def _journal(name: str, options: DemoOptions) -> str:
-    """Where an adapter keeps what it published: delayed subscribers are served from it."""
-    return f'journal.path = "state/{name}.journal"\n' if options.journals else ""
+    """Where an adapter keeps what it published: delayed subscribers and the archive are served from it."""
+    return f'journal.path = "{JOURNAL.format(name)}"\n' if options.journals or options.pipeline else ""
 
 
 def _inline(channel: Channel) -> str:
