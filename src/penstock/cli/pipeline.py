@@ -29,6 +29,49 @@ app.command("replay")(pipeline_replay.replay)
 COLUMNS = ("table", "rows", "files", "bytes", "streams", "from", "to")
 
 
+@app.command("run")
+def run(
+    source: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE...", help="Journals (a directory, tcp://HOST:PORT) or feeds (a file)."),
+    ],
+    archive: Annotated[Path, typer.Option(help="The archive's directory; it is made, or gone on with.")],
+    table: Annotated[str, typer.Option(help="The converter table of the feeds: itch, iex-deep, …, or a file.")] = "",
+    day: Annotated[
+        str, typer.Option("--date", help="The feeds' trading date (YYYY-MM-DD), if they send no dates.")
+    ] = "",
+    stream: Annotated[int, typer.Option(min=1, max=2**31 - 1, help="The stream number of the feeds' messages.")] = 1,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is captured next, until Ctrl-C.")] = False,
+    derive: Annotated[bool, typer.Option(help="Make the derived tables as well.")] = True,
+    master: Annotated[
+        str | None, typer.Option(help="Spark's master; this machine with all its cores unless told.")
+    ] = None,
+    secret_file: Annotated[str, typer.Option(help="A file with the secret of the journals' server.")] = "",
+    ca_file: Annotated[str, typer.Option(help="Certificates that TLS connections are checked with.")] = "",
+) -> None:
+    """Archive captures and recorded feeds as tables, and what is derived from them.
+
+    What is archived already is passed over: a run that was ended or killed is gone on with by the same command. What
+    cannot be read goes into the table quarantine with the reason. At the end stands what became of every message.
+    """
+    from penstock.cli.pipeline_run import RunOptions, run_pipeline
+
+    run_pipeline(
+        RunOptions(
+            sources=source,
+            archive=archive,
+            table=table,
+            trading_date=_date(day).isoformat() if day else "",
+            stream=stream,
+            is_following=follow,
+            is_deriving=derive,
+            master=master,
+            secret=secret_file,
+            ca=ca_file,
+        )
+    )
+
+
 @app.command("tables")
 def tables(
     archive: ArchiveArgument,

@@ -12,7 +12,7 @@ of messages that other publishers brought before are left out. A message belongs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -101,6 +101,8 @@ class JournalSliceReader:
         self.lost: list[Loss] = []
         self.account = JournalAccount()
         self.cursors = None if piece.cursors is None else Cursors.of(piece.cursors)
+        self.on_judged: Callable[[MessageRows, NDArray[numpy.bool_]], None] | None = None
+        """Is told all messages of each batch, also those that are left out, and which are repetitions."""
         self._packets = PacketRows()
 
     @property
@@ -141,11 +143,12 @@ class JournalSliceReader:
         self.lost += packets.lost
 
     def _chosen(self, rows: MessageRows) -> MessageRows:
-        if self.cursors is not None:
-            verdicts = self.cursors.judge(rows)
-            if verdicts.any():
-                self._note_left_out(verdicts)
-                rows = rows.select(verdicts == KEPT)
+        verdicts = numpy.zeros(len(rows), numpy.uint8) if self.cursors is None else self.cursors.judge(rows)
+        if self.on_judged is not None:
+            self.on_judged(rows, verdicts == REPEATED)
+        if verdicts.any():
+            self._note_left_out(verdicts)
+            rows = rows.select(verdicts == KEPT)
         self.account.given += len(rows)
         return rows
 

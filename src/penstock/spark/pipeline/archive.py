@@ -269,7 +269,7 @@ class Archive:
                 place(self.path, staging, commit)
             else:
                 log.info("unfinished_removed", path=str(self.path), run=staging.name)
-                shutil.rmtree(staging)
+                shutil.rmtree(staging, ignore_errors=True)  # a worker of a killed run may still be writing there
         commits.reached("recovered")
 
     def _require_lock(self) -> None:

@@ -49,15 +49,35 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq_max: int | None = None
     time_min: int | None = None
     time_max: int | None = None
+    captured_max: int | None = None
 
     @property
     def directory(self) -> str:
         return self.path.rpartition("/")[0]
 
 
+class SourceAccount(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What became of the source's own units: records of a journal, messages of a feed."""
+
+    taken: int = 0
+    used: int = 0
+    repeated: int = 0
+    quarantined: dict[str, int] = {}
+    """By code: what could not be read, or refers to what was never received."""
+    lost: int = 0
+    """Units that the source says are missing; they are in nothing else."""
+    damages: int = 0
+    """Stretches without any unit, each of them quarantined."""
+
+    @property
+    def is_balanced(self) -> bool:
+        return self.taken == self.used + self.repeated + sum(self.quarantined.values())
+
+
 class Account(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What became of the messages that were read: `taken` is the sum of all the others, always."""
 
+    source: SourceAccount = msgspec.field(default_factory=SourceAccount)
     taken: int = 0
     rows: dict[str, int] = {}
     """Messages that became a row, by table."""
@@ -71,12 +91,7 @@ class Account(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Rows of tables that are about the messages; they are no messages."""
 
     def add(self, other: "Account") -> None:
-        self.taken += other.taken
-        self.repeated += other.repeated
-        for name in ("rows", "quarantined", "skipped", "facts"):
-            mine = getattr(self, name)
-            for key, count in getattr(other, name).items():
-                mine[key] = mine.get(key, 0) + count
+        _add(self, other)
 
     @property
     def given(self) -> int:
@@ -85,7 +100,25 @@ class Account(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def is_balanced(self) -> bool:
-        return self.taken == self.given
+        return self.taken == self.given and self.source.is_balanced
+
+    @property
+    def in_quarantine(self) -> int:
+        """Rows that the quarantine got."""
+        return self.facts.get("quarantine", 0)
+
+
+def _add(mine: msgspec.Struct, other: msgspec.Struct) -> None:
+    """Counts add up, also those by name."""
+    for name in mine.__struct_fields__:
+        value, more = getattr(mine, name), getattr(other, name)
+        if isinstance(value, msgspec.Struct):
+            _add(value, more)
+        elif isinstance(value, dict):
+            for key, count in more.items():
+                value[key] = value.get(key, 0) + count
+        else:
+            setattr(mine, name, value + more)
 
 
 class Commit(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -100,8 +133,8 @@ class Commit(msgspec.Struct, kw_only=True, omit_defaults=True):
     removed: list[str] = []
     sources: dict[str, dict[str, Any]] = {}
     """How far each source is read, in the words of whoever reads it."""
-    cursors: dict[str, tuple[int, int]] = {}
-    """By stream: lineage and number of the newest message."""
+    cursors: dict[str, Any] = {}
+    """By stream: how far it has come, as capture.cursors says it."""
     account: Account = msgspec.field(default_factory=Account)
     schemas: dict[str, str] = {}
     """Of tables that are new or have changed, in Spark's words."""
@@ -122,7 +155,7 @@ class Catalogue(msgspec.Struct, kw_only=True, omit_defaults=True):
     files: dict[str, dict[str, FileEntry]] = {}
     """By table and path."""
     sources: dict[str, dict[str, Any]] = {}
-    cursors: dict[str, tuple[int, int]] = {}
+    cursors: dict[str, Any] = {}
     account: Account = msgspec.field(default_factory=Account)
     schemas: dict[str, str] = {}
     appended: int = 0

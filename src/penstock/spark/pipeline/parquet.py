@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-ROW_GROUP_ROWS = 1 << 18
+ROW_GROUP_ROWS = 1 << 17
 """Rows of a row group: large enough to be read quickly, small enough to be held in memory by every core."""
 
 ZSTD_LEVEL = 1

@@ -9,4 +9,7 @@ docs/derived-tables.md has every table and column, and the exact rules.
 
 from penstock.spark.pipeline.derive.protocol import CARRIED, Derivation, Output, Step, TableWork, table_frame
 
-__all__ = ["CARRIED", "Derivation", "Output", "Step", "TableWork", "table_frame"]
+__all__ = ["CARRIED", "DERIVATIONS", "Derivation", "Output", "Step", "TableWork", "table_frame"]
+
+DERIVATIONS: tuple[Derivation, ...] = ()
+"""Those that the pipeline makes unless told otherwise, in their order."""

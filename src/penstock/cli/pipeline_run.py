@@ -1,0 +1,125 @@
+"""`penstock pipeline run`: sources and options into one run, its progress, and its balance."""
+
+import statistics
+from pathlib import Path
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from penstock.base.errors import ConfigurationError
+from penstock.cli.interrupt import interruptible
+from penstock.spark.feedslices import Conversion
+from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.capture import STEP_RECORDS, FeedSource, JournalSource, Source, place_of
+from penstock.spark.pipeline.commits import Account
+from penstock.spark.pipeline.derive import DERIVATIONS
+from penstock.spark.pipeline.runner import RunReport, balance, cores_of, follow, run
+from penstock.spark.session import session
+
+
+class RunOptions(msgspec.Struct, frozen=True):
+    sources: list[str]
+    archive: Path
+    table: str
+    trading_date: str
+    stream: int
+    is_following: bool
+    is_deriving: bool
+    master: str | None
+    secret: str
+    ca: str
+
+
+def run_pipeline(options: RunOptions) -> None:
+    sources = find_sources(options, cores=1)  # what is wrong with them is said before Spark is started
+    with Archive.writing(options.archive) as archive:
+        spark = session(options.master, app="penstock pipeline")
+        try:
+            cores = cores_of(spark)
+            sources = find_sources(options, cores)
+            derivations = DERIVATIONS if options.is_deriving else ()
+            console = Console(stderr=True, highlight=False)
+            with interruptible() as interrupt, Shown(console) as shown:
+                if options.is_following:
+                    typer.echo("following, Ctrl-C ends it", err=True)
+                    report = follow(spark, archive, sources, derivations, shown, is_ended=lambda: interrupt.is_wanted)
+                else:
+                    report = run(
+                        spark, archive, sources, derivations, shown, cores=cores, is_ended=lambda: interrupt.is_wanted
+                    )
+        finally:
+            spark.stop()
+        _say(options, archive, report)
+
+
+def find_sources(options: RunOptions, cores: int) -> list[Source]:
+    """What is to be read; the first that cannot be is an error."""
+    found: list[Source] = []
+    for text in options.sources:
+        place = place_of(text, options.secret, options.ca)
+        if place is not None:
+            place.measure()
+            found.append(JournalSource(place, cores, STEP_RECORDS if options.is_following else None))
+        elif options.is_following:
+            raise ConfigurationError("a file ends, and cannot be followed", where=text, hint="leave out --follow")
+        elif not options.table:
+            raise ConfigurationError(
+                "is a recorded feed, and no converter table is told", where=text, hint="--table itch"
+            )
+        else:
+            conversion = Conversion(options.table, options.stream, options.trading_date)
+            conversion.load()
+            found.append(FeedSource(Path(text), conversion, cores=cores))
+    return found
+
+
+class Shown:
+    """Progress on a terminal: a bar of slices, and what is being derived."""
+
+    def __init__(self, console: Console) -> None:
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("slices"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task: TaskID | None = None
+        self._messages = 0
+
+    def __enter__(self) -> "Shown":
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def begin(self, slices: int) -> None:
+        if self._task is not None:
+            self._bars.remove_task(self._task)
+        self._task = self._bars.add_task(f"{self._messages:,} messages", total=slices)
+
+    def advance(self, slices: int, account: Account) -> None:
+        assert self._task is not None
+        self._messages = account.taken
+        self._bars.update(self._task, advance=slices, description=f"{account.taken:,} messages")
+
+    def derive(self, name: str) -> None:
+        if self._task is not None:
+            self._bars.update(self._task, description=f"{self._messages:,} messages; deriving {name}")
+
+
+def _say(options: RunOptions, archive: Archive, report: RunReport) -> None:
+    for line in balance(report.account):
+        typer.echo(line)
+    if report.delays_s:
+        typical = statistics.median(report.delays_s)
+        typer.echo(f"committed {typical:.1f} s after the capture (median), {max(report.delays_s):.1f} s at most")
+    number = archive.catalogue.number
+    typer.echo(f"{report.commits:,} commits, the last is number {number:,} of {options.archive}")
+    if not report.is_complete and not options.is_following:
+        typer.echo("ended early; the same command goes on", err=True)

@@ -1,0 +1,175 @@
+"""Derived tables brought up to date: every derivation takes the rows of the commits that it has not taken yet.
+
+    derive(spark, archive, DERIVATIONS, is_final=False)
+
+One commit has the rows that all of them made, and what each carries to its next step. A run that is killed before it
+leaves everything as it was; the next one takes the same rows, and some more, which makes the same tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+
+from penstock.base.errors import ConfigurationError
+from penstock.model import shipped, shipped_names
+from penstock.spark.pipeline.archive import Archive, Staging, read_frame
+from penstock.spark.pipeline.commits import Commit, FileEntry
+from penstock.spark.pipeline.derive import CARRIED, Derivation, Output, Step, TableWork
+from penstock.spark.pipeline.placing import STATES
+from penstock.spark.pipeline.tables import table_schema
+from penstock.spark.pipeline.work import ignoring_interrupts
+from penstock.spark.pipeline.writer import PartitionedFiles, StateFile, partitioned
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def needs_derivation(archive: Archive, derivations: Sequence[Derivation], *, is_final: bool) -> bool:
+    catalogue = archive.catalogue
+    is_behind = any(catalogue.derived.get(each.name, 0) < catalogue.appended for each in derivations)
+    return bool(derivations) and (is_behind or (is_final and not catalogue.is_final))
+
+
+def derive(
+    spark: SparkSession,
+    archive: Archive,
+    derivations: Sequence[Derivation],
+    *,
+    is_final: bool,
+    on_each: Callable[[str], None] = lambda name: None,
+) -> Commit | None:
+    """None when there is nothing new. `on_each` is told the name of each derivation before it begins."""
+    if not needs_derivation(archive, derivations, is_final=is_final):
+        return None
+    staging = archive.begin()
+    try:
+        step = _ArchiveStep(spark, archive, staging)
+        for derivation in derivations:
+            on_each(derivation.name)
+            step.take(derivation, is_final=is_final)
+    except BaseException:
+        archive.abandon(staging)
+        raise
+    return archive.commit(
+        staging,
+        "derive",
+        files=step.files,
+        schemas=step.schemas,
+        derived={each.name: staging.number for each in derivations},
+        carried=step.carried,
+        is_final=is_final,
+    )
+
+
+class _ArchiveStep:
+    """One step of all derivations; what one makes the next ones may read."""
+
+    def __init__(self, spark: SparkSession, archive: Archive, staging: Staging) -> None:
+        self._spark = spark
+        self._archive = archive
+        self._staging = staging
+        self._known = {name: table_schema(shipped(name)) for name in shipped_names()} | archive.catalogue.schemas
+        self.files: list[FileEntry] = []
+        self.schemas: dict[str, str] = {}
+        self.carried: dict[str, list[FileEntry]] = {}
+
+    def take(self, derivation: Derivation, *, is_final: bool) -> None:
+        since = self._archive.catalogue.derived.get(derivation.name, 0)
+        step = Step(
+            new={table: self._new(derivation, table, since) for table in derivation.needs},
+            before={table: self._before(table, since) for table in derivation.needs},
+            carried=self._carried(derivation.name),
+            is_final=is_final,
+        )
+        self.carried[derivation.name] = []
+        for output in derivation.step(step):
+            if CARRIED in output.tables:
+                self.schemas[f"{STATES}/{derivation.name}"] = output.tables[CARRIED]
+            for file in write_output(self._staging, derivation.name, output):
+                if file.table.startswith(STATES):
+                    self.carried[derivation.name].append(file)
+                else:
+                    self.files.append(file)
+            made = {name: f"{ddl}, `date` DATE" for name, ddl in output.tables.items() if name != CARRIED}
+            self.schemas |= made
+            self._known |= made
+
+    def _new(self, derivation: Derivation, table: str, since: int) -> DataFrame:
+        if table not in self._known:
+            raise ConfigurationError(
+                f"{derivation.name!r} needs the table {table!r}, which nobody makes",
+                hint=f"there are: {', '.join(sorted(self._known))}",
+            )
+        staged = [file for file in self.files if file.table == table]
+        committed = [file for file in self._committed(table) if file.commit_first > since]
+        frame = self._frame(committed, table)
+        return frame.unionByName(self._frame(staged, table, is_staged=True)) if staged else frame
+
+    def _before(self, table: str, since: int) -> DataFrame:
+        return self._frame([file for file in self._committed(table) if file.commit_first <= since], table)
+
+    def _committed(self, table: str) -> Iterable[FileEntry]:
+        return self._archive.catalogue.files.get(table, {}).values()
+
+    def _frame(self, files: Iterable[FileEntry], table: str, *, is_staged: bool = False) -> DataFrame:
+        root = self._staging.path if is_staged else self._archive.path
+        return read_frame(self._spark, root, table, files, self._known[table])
+
+    def _carried(self, name: str) -> DataFrame | None:
+        files = self._archive.catalogue.carried.get(name)
+        if not files:
+            return None
+        table = f"{STATES}/{name}"
+        return read_frame(self._spark, self._archive.path, table, files, self._known[table])
+
+
+def write_output(staging: Staging, name: str, output: Output) -> list[FileEntry]:
+    """The rows of an output, made and written by the workers."""
+    work = output.work or OnlyTable(next(iter(output.tables)))
+    frame = output.frame.mapInArrow(OutputWork(staging, name, work), "file STRING")
+    return [msgspec.json.decode(row.file, type=FileEntry) for row in frame.collect()]
+
+
+class OnlyTable:
+    """The work of an output whose frame has its rows already."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        return ((self._table, batch) for batch in batches)
+
+
+class OutputWork:
+    """Sent to the workers: the rows of a partition into files."""
+
+    def __init__(self, staging: Staging, name: str, work: TableWork) -> None:
+        self._staging = msgspec.json.encode(staging)
+        self._name = name
+        self._work = work
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        staging = msgspec.json.decode(self._staging, type=Staging)
+        with ignoring_interrupts():
+            files = self._written(staging, batches)
+        texts = [msgspec.json.encode(file).decode() for file in files]
+        yield pa.RecordBatch.from_pydict({"file": texts}, schema=pa.schema([("file", pa.string())]))
+
+    def _written(self, staging: Staging, batches: Iterator[pa.RecordBatch]) -> list[FileEntry]:
+        files = PartitionedFiles(staging)
+        state = StateFile(staging, f"{STATES}/{self._name}")
+        try:
+            for table, batch in self._work(batches):
+                if table == CARRIED:
+                    state.add(batch)
+                else:
+                    files.add(partitioned(table, batch))
+            return [*files.finish(), *state.finish()]
+        except BaseException:
+            files.abandon()
+            state.abandon()
+            raise

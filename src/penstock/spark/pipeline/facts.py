@@ -1,0 +1,216 @@
+"""What a slice of a capture tells about its delivery, besides its messages: rows of the audit's tables.
+
+    facts = SliceFacts(place, models)
+    facts.take(messages, is_repeated)          # every message, in order, also the copies
+    facts.lose(loss); facts.close(reader.streams)
+    for rows in facts.rows(): ...
+
+`delivery` counts packets and messages of every publisher, `loss` names what a capture says is missing, `agreement`
+has a digest of every 1,024 messages of every publisher, `latency` counts how long messages took from hop to hop.
+Rows of several slices add up.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from penstock.base.histogram import LatencyHistogram
+from penstock.capture._digest import digest_rows
+from penstock.capture.rows import Loss, MessageRows
+from penstock.model import MessageModel
+from penstock.spark.pipeline.tables import Quarantined, TableRows
+from penstock.wire.term import LINEAGE_SHIFT
+
+BLOCK_SHIFT = 10
+"""Messages of a block of `agreement`, as a power of two."""
+
+NOWHERE = 0xFFFF_FFFF
+
+VENUE = "venue to adapter"
+CAPTURE = "adapter to capture"
+NEGATIVE_BUCKET = -1
+"""Of latencies below zero: two clocks that disagree."""
+
+_BIGINTS = ("packets", "packets_lost", "packets_repaired", "packets_repeated", "packets_reordered")
+
+FACT_SCHEMAS = {
+    "delivery": "`place` STRING, `first_record` BIGINT, `last_record` BIGINT, `publisher` BIGINT, `group` STRING, "
+    "`epoch` BIGINT, `first_packet` BIGINT, `last_packet` BIGINT, "
+    + "".join(f"`{name}` BIGINT, " for name in _BIGINTS)
+    + "`messages` BIGINT, `first_seq` BIGINT, `last_seq` BIGINT, `repeated` BIGINT, `bytes` BIGINT, "
+    "`date` DATE, `stream` INT",
+    "loss": "`place` STRING, `record` BIGINT, `publisher` BIGINT, `group` STRING, `epoch` BIGINT, "
+    "`first_packet` BIGINT, `last_packet` BIGINT, `captured` BIGINT, `date` DATE",
+    "agreement": "`place` STRING, `publisher` BIGINT, `lineage` BIGINT, `block` BIGINT, `messages` BIGINT, "
+    "`digest` BIGINT, `date` DATE, `stream` INT",
+    "latency": "`hop` STRING, `bucket` INT, `count` BIGINT, `date` DATE, `stream` INT",
+    "quarantine": "`slice` STRING, `place` STRING, `position` BIGINT, `code` STRING, `reason` STRING, "
+    "`excerpt` BINARY, `date` DATE",
+}
+"""The tables of facts, in Spark's words."""
+
+_ARROW = {"STRING": pa.string(), "BIGINT": pa.int64(), "INT": pa.int32(), "BINARY": pa.binary()}
+
+
+class SliceFacts:
+    """Gathers the facts of one slice."""
+
+    def __init__(self, place: str, models: Mapping[int, MessageModel]) -> None:
+        self._place = place
+        self._models = models
+        self._left_out = np.full(max(models, default=0) + 1, NOWHERE, np.uint32)
+        for number, model in models.items():
+            if "receive_time" in model.fields_by_name:
+                self._left_out[number] = model.fields_by_name["receive_time"].offset
+        self._delivered: dict[tuple[int, ...], list[int]] = {}
+        self._blocks: dict[tuple[int, ...], list[int]] = {}
+        self._latencies: dict[tuple[str, int], LatencyHistogram] = {}
+        self._losses: list[Loss] = []
+        self._time_ns = 0
+
+    def take(self, messages: MessageRows, is_repeated: NDArray[np.bool_]) -> None:
+        """All messages of a batch, and which of them are copies of what another publisher brought before."""
+        places, origins = messages.places, messages.origins
+        if places is None or not len(messages):
+            return
+        self._time_ns = self._time_ns or int(places["captured_ns"][0])
+        is_numbered = origins["seq"] != 0
+        self._count(places, origins, is_repeated)
+        if is_numbered.any():
+            self._digest(messages, places, origins, is_numbered)
+
+    def measure(self, model: MessageModel, records: NDArray[Any], messages: MessageRows) -> None:
+        """How long the messages of one model took."""
+        if "receive_time" not in model.fields_by_name or not len(messages):
+            return
+        received = records["receive_time"]
+        is_there = received > 0
+        streams = messages.origins["stream_id"]
+        if "event_time" in model.fields_by_name:
+            self._time(VENUE, streams, received - records["event_time"], is_there & (records["event_time"] > 0))
+        places = messages.places
+        if places is not None:
+            self._time(CAPTURE, streams, places["captured_ns"] - received, is_there)
+
+    def lose(self, losses: Iterable[Loss]) -> None:
+        self._losses += losses
+
+    def rows(self, streams: NDArray[Any]) -> Iterator[TableRows]:
+        """Everything, with what the reader says of its streams (STREAM_DTYPE)."""
+        yield from self._delivery(streams)
+        yield from self._loss()
+        yield from self._agreement()
+        yield from self._latency()
+
+    def _count(self, places: NDArray[Any], origins: NDArray[Any], is_repeated: NDArray[np.bool_]) -> None:
+        runs = _Runs([origins["stream_id"], places["publisher"], places["group"], places["epoch"]])
+        seqs = origins["seq"]
+        lowest, highest = np.minimum.reduceat(seqs, runs.starts), np.maximum.reduceat(seqs, runs.starts)
+        repeated = np.add.reduceat(is_repeated, runs.starts, dtype=np.int64)
+        numbers = zip(runs.sizes.tolist(), lowest.tolist(), highest.tolist(), repeated.tolist(), strict=True)
+        for key, (count, low, high, copies) in zip(runs.keys, numbers, strict=True):
+            found = self._delivered.setdefault(key, [0, low, high, 0])
+            found[0] += count
+            found[1] = min(found[1], low)
+            found[2] = max(found[2], high)
+            found[3] += copies
+
+    def _digest(self, messages: MessageRows, places: NDArray[Any], origins: NDArray[Any], chosen: NDArray[Any]) -> None:
+        digests = digest_rows(messages.topic_data, messages.payloads, messages.rows, origins, self._left_out)[chosen]
+        origins, places = origins[chosen], places[chosen]
+        lineages, blocks = origins["term"] >> LINEAGE_SHIFT, origins["seq"] >> BLOCK_SHIFT
+        runs = _Runs([origins["stream_id"], places["publisher"], lineages, blocks])
+        sums = np.add.reduceat(digests, runs.starts).tolist()
+        for key, count, digest in zip(runs.keys, runs.sizes.tolist(), sums, strict=True):
+            found = self._blocks.setdefault(key, [0, 0])
+            found[0] += count
+            found[1] += digest
+
+    def _time(self, hop: str, streams: NDArray[Any], values_ns: NDArray[Any], chosen: NDArray[np.bool_]) -> None:
+        if not chosen.any():
+            return
+        for stream in np.unique(streams[chosen]).tolist():
+            histogram = self._latencies.setdefault((hop, stream), LatencyHistogram())
+            histogram.record(values_ns[chosen & (streams == stream)])
+
+    def _delivery(self, streams: NDArray[Any]) -> Iterator[TableRows]:
+        """Packets are counted in the row of the first of the source streams that they bring, 0 if they bring none."""
+        rows = []
+        for stream in streams:
+            key = int(stream["publisher"]), int(stream["group"]), int(stream["epoch"])
+            sources = sorted(each[0] for each in self._delivered if each[1:] == key) or [0]
+            for source in sources:
+                counts = self._delivered.get((source, *key), [0, 0, 0, 0])
+                packets = [int(stream[name]) if source == sources[0] else 0 for name in (*_BIGINTS, "bytes")]
+                rows.append(
+                    (self._place, int(stream["first_record"]), int(stream["last_record"]), _signed(key[0]),
+                     str(ipaddress.IPv4Address(key[1])), key[2], int(stream["first_packet"]),
+                     int(stream["last_packet"]), *packets[:-1], *counts, packets[-1], source)
+                )  # fmt: skip
+        yield from fact_rows("delivery", rows, self._time_ns)
+
+    def _loss(self) -> Iterator[TableRows]:
+        for each in self._losses:
+            group = str(ipaddress.IPv4Address(each.group))
+            row = (self._place, each.record, _signed(each.publisher), group, each.epoch, each.first, each.last)
+            yield from fact_rows("loss", [(*row, each.captured_ns, 0)], each.captured_ns)
+
+    def _agreement(self) -> Iterator[TableRows]:
+        rows = [
+            (self._place, _signed(publisher), lineage, block, count, digest, stream)
+            for (stream, publisher, lineage, block), (count, digest) in self._blocks.items()
+        ]
+        yield from fact_rows("agreement", rows, self._time_ns)
+
+    def _latency(self) -> Iterator[TableRows]:
+        rows = []
+        for (hop, stream), histogram in self._latencies.items():
+            state = histogram.state()
+            rows += [(hop, bucket, count, stream) for bucket, count in zip(state.buckets, state.counts, strict=True)]
+            if state.negative_count:
+                rows.append((hop, NEGATIVE_BUCKET, state.negative_count, stream))
+        yield from fact_rows("latency", rows, self._time_ns)
+
+
+def quarantine_rows(name: str, place: str, bad: Iterable[Quarantined], time_ns: int) -> Iterator[TableRows]:
+    """Rows of the table `quarantine`; `time_ns` is for those that have no time of their own."""
+    for each in bad:
+        row = (name, place, each.position, each.code, each.reason, each.excerpt, 0)
+        yield from fact_rows("quarantine", [row], each.time_ns or time_ns)
+
+
+def fact_rows(table: str, rows: list[tuple[Any, ...]], time_ns: int) -> Iterator[TableRows]:
+    """Rows whose last value is the stream, all of one day."""
+    if not rows:
+        return
+    columns = [column.split() for column in FACT_SCHEMAS[table].split(", ")]
+    named = [(name.strip("`"), _ARROW[kind]) for name, kind in columns if name not in ("`date`", "`stream`")]
+    values = list(zip(*rows, strict=True))
+    arrays = [pa.array(column, kind) for column, (_, kind) in zip(values[:-1], named, strict=True)]
+    batch = pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in named])
+    times = np.full(len(rows), time_ns, np.int64)
+    yield TableRows(table, batch, times, np.array(values[-1], np.int64))
+
+
+class _Runs:
+    """Neighbours that agree in every key: where each run starts, how long it is, and its keys."""
+
+    def __init__(self, keys: list[NDArray[Any]]) -> None:
+        is_new = np.zeros(len(keys[0]), np.bool_)
+        is_new[0] = True
+        for key in keys:
+            is_new[1:] |= key[1:] != key[:-1]
+        self.starts = np.flatnonzero(is_new)
+        self.sizes = np.diff(self.starts, append=len(is_new))
+        self.keys: list[tuple[int, ...]] = list(zip(*(key[self.starts].tolist() for key in keys), strict=True))
+
+
+def _signed(number: int) -> int:
+    """The same 64 bits as Spark's BIGINT."""
+    return number - 2**64 if number >= 2**63 else number

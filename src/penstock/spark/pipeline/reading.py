@@ -1,0 +1,127 @@
+"""Slices read as rows of the archive's tables, with an account of everything that was in them.
+
+reading = read_slice(piece)
+for rows in reading: ...                   # TableRows: of messages, of facts, of the quarantine
+reading.account.is_balanced
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from penstock.spark.feedslices import FeedReader, FeedSlice
+from penstock.spark.pipeline.commits import Account
+from penstock.spark.pipeline.facts import FACT_SCHEMAS, SliceFacts, quarantine_rows
+from penstock.spark.pipeline.tables import RAW, MessageTables, Quarantined, TableRows, table_schema
+from penstock.spark.slices import JournalSlice, JournalSliceReader
+
+Slice: TypeAlias = FeedSlice | JournalSlice
+
+
+class Reading(Protocol):
+    """The rows of one slice; the account is whole when all were taken."""
+
+    account: Account
+    schemas: dict[str, str]
+    cursors: dict[str, Any]
+
+    def __iter__(self) -> Iterator[TableRows]: ...
+
+
+def read_slice(piece: Slice) -> Reading:
+    return FeedReading(piece) if isinstance(piece, FeedSlice) else JournalReading(piece)
+
+
+class FeedReading:
+    """A stretch of a recorded feed, converted."""
+
+    def __init__(self, piece: FeedSlice) -> None:
+        self.account = Account()
+        self.schemas: dict[str, str] = {}
+        self.cursors: dict[str, Any] = {}
+        self._piece = piece
+        self._reader = FeedReader(piece)
+        self._time_ns = 0
+
+    def __iter__(self) -> Iterator[TableRows]:
+        tables = MessageTables({model.id: model for model in self._reader.models.values()})
+        for messages in self._reader:
+            yield from self._noted(tables.rows(messages))
+        bad = [Quarantined(each.position, each.code, each.reason, each.excerpt) for each in self._reader.bad]
+        self.account = tables.account
+        self._close_source()
+        name = self._piece.name
+        yield from counted(
+            self.account, quarantine_rows(name, self._piece.path, [*bad, *tables.quarantined], self._time_ns)
+        )
+        self.schemas = schemas_of(tables, self.account)
+
+    def _noted(self, rows: Iterable[TableRows]) -> Iterator[TableRows]:
+        for each in rows:
+            self._time_ns = self._time_ns or int(each.times_ns[0])
+            yield each
+
+    def _close_source(self) -> None:
+        found, source = self._reader.account, self.account.source
+        source.taken = found.taken
+        source.used = found.converted
+        source.repeated = found.repeated
+        source.quarantined = {**found.malformed, **found.unmatched}
+        source.lost = found.lost
+        source.damages = found.damages
+
+
+class JournalReading:
+    """A stretch of a capture: each message once, and the facts of its delivery."""
+
+    def __init__(self, piece: JournalSlice) -> None:
+        self.account = Account()
+        self.schemas: dict[str, str] = {}
+        self.cursors: dict[str, Any] = {}
+        self._piece = piece
+        self._reader = JournalSliceReader(piece)
+        self._tables = MessageTables()
+        self._facts = SliceFacts(piece.place.where, self._tables.models)
+        self._tables.on_records = self._facts.measure
+        self._reader.on_judged = self._facts.take
+
+    def __iter__(self) -> Iterator[TableRows]:
+        reader, tables = self._reader, self._tables
+        for messages in reader:
+            yield from tables.rows(messages)
+        self._close_account()
+        self._facts.lose(reader.lost)
+        bad = [Quarantined(each.record, each.code, each.reason, each.excerpt, each.captured_ns) for each in reader.bad]
+        quarantine = quarantine_rows(self._piece.name, self._piece.place.where, [*bad, *tables.quarantined], 0)
+        yield from counted(self.account, quarantine)
+        yield from counted(self.account, self._facts.rows(reader.streams))
+        images = reader.cursors.export() if reader.cursors is not None else []
+        self.cursors = {str(image.stream): msgspec.to_builtins(image) for image in images}
+        self.schemas = schemas_of(tables, self.account)
+
+    def _close_account(self) -> None:
+        """Messages that the reader left out, and bad records, each of which counts as one, come on top."""
+        found, account = self._reader.account, self._tables.account
+        account.taken = found.taken
+        account.repeated += found.repeated
+        for mine, more in ((account.quarantined, found.quarantined), (account.skipped, found.skipped)):
+            for cause, count in more.items():
+                mine[cause] = mine.get(cause, 0) + count
+        self.account = account
+
+
+def counted(account: Account, rows: Iterable[TableRows]) -> Iterator[TableRows]:
+    """Rows about messages, which are counted apart from them."""
+    for each in rows:
+        account.facts[each.table] = account.facts.get(each.table, 0) + len(each.batch)
+        yield each
+
+
+def schemas_of(tables: MessageTables, account: Account) -> dict[str, str]:
+    """Of the tables that have rows."""
+    models = {model.name: model for model in tables.models.values()}
+    found = {table: table_schema(None if table == RAW else models[table]) for table in account.rows}
+    return found | {table: FACT_SCHEMAS[table] for table in account.facts}

@@ -1,0 +1,208 @@
+"""The whole way: slices of the sources into the archive's tables, commit by commit, then what is derived from them.
+
+    with Archive.writing("archive.d") as archive:
+        report = run(spark, archive, sources, derivations)            # batch: to the end of every source
+        follow(spark, archive, sources, derivations, is_wanted)       # streaming: the same steps, without an end
+
+Batch is a few large steps, streaming many small ones, of the same functions. Where the sources stand is in the commits
+and nowhere else: a run that is killed at any time goes on after its last commit, and no row comes twice.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.errors import LocalProtocolError
+from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.capture import Piece, Source
+from penstock.spark.pipeline.commits import Account, Commit, FileEntry
+from penstock.spark.pipeline.derive import Derivation
+from penstock.spark.pipeline.deriving import derive
+from penstock.spark.pipeline.work import SliceResult, write_slices
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CHUNK_SLICES_PER_CORE = 2
+"""Slices of one commit: enough that no core waits long for another."""
+
+POLL_SECONDS = 0.2
+"""How often a follower with nothing to do looks for more."""
+
+
+class Progress(Protocol):
+    """Whom a run tells where it is."""
+
+    def begin(self, slices: int) -> None:
+        """So many slices are to be read."""
+
+    def advance(self, slices: int, account: Account) -> None:
+        """So many of them are committed; `account` is that of the run so far."""
+
+    def derive(self, name: str) -> None:
+        """Rows of this derivation are being made."""
+
+
+class RunReport(msgspec.Struct):
+    """What a run has done."""
+
+    account: Account = msgspec.field(default_factory=Account)
+    commits: int = 0
+    is_complete: bool = False
+    """Nothing was left to do; else somebody ended it."""
+    delays_s: list[float] = []
+    """Of a follower: how old the newest message of each step was when it was committed."""
+
+
+def run(
+    spark: SparkSession,
+    archive: Archive,
+    sources: Sequence[Source],
+    derivations: Sequence[Derivation],
+    progress: Progress,
+    *,
+    cores: int,
+    is_ended: Callable[[], bool] = lambda: False,
+) -> RunReport:
+    """Every source to its end, and the derivations too; ended early, what is committed stays, and nothing else."""
+    report = RunReport()
+    for source in sources:  # one after the other: where a journal's streams stand decides what of the next is a copy
+        pieces = source.pieces(archive.catalogue)
+        progress.begin(len(pieces))
+        for chunk in _chunks(pieces, CHUNK_SLICES_PER_CORE * cores):
+            if is_ended():
+                return report
+            append(spark, archive, chunk, report)
+            progress.advance(len(chunk), report.account)
+    report.is_complete = not is_ended()
+    if report.is_complete and derive(spark, archive, derivations, is_final=True, on_each=progress.derive) is not None:
+        report.commits += 1
+    return report
+
+
+def follow(
+    spark: SparkSession,
+    archive: Archive,
+    sources: Sequence[Source],
+    derivations: Sequence[Derivation],
+    progress: Progress,
+    *,
+    is_ended: Callable[[], bool],
+    sleep: Callable[[float], None] = time.sleep,
+) -> RunReport:
+    """What the sources have, step after step, until somebody ends it; the step at hand is committed whole.
+
+    Derivations go on from step to step. What they leave open is ended by the next run that does not follow.
+    """
+    report = RunReport()
+    while not is_ended():
+        is_idle = True
+        for source in sources:
+            pieces = source.pieces(archive.catalogue)
+            if pieces:
+                is_idle = False
+                progress.begin(len(pieces))
+                commit = append(spark, archive, pieces, report)
+                _note_delay(commit, report)
+                progress.advance(len(pieces), report.account)
+        if derive(spark, archive, derivations, is_final=False, on_each=progress.derive) is not None:
+            report.commits += 1
+        if is_idle:
+            sleep(POLL_SECONDS)
+    return report
+
+
+def append(spark: SparkSession, archive: Archive, pieces: list[Piece], report: RunReport) -> Commit:
+    """One commit of the rows of these slices."""
+    staging = archive.begin()
+    try:
+        results = write_slices(spark, staging, [piece.slice for piece in pieces])
+        account = _account(results, pieces)
+    except BaseException:
+        archive.abandon(staging)
+        raise
+    files = [file for result in results for file in result.files]
+    known = archive.catalogue.schemas
+    schemas = {table: ddl for result in results for table, ddl in result.schemas.items() if known.get(table) != ddl}
+    commit = archive.commit(
+        staging,
+        "append",
+        files=files,
+        account=account,
+        schemas=schemas,
+        sources={piece.source: piece.position for piece in pieces},
+        cursors={stream: image for result in results for stream, image in result.cursors.items()},
+        watermarks=_watermarks(files),
+    )
+    report.account.add(account)
+    report.commits += 1
+    return commit
+
+
+def _account(results: list[SliceResult], pieces: list[Piece]) -> Account:
+    whole = Account()
+    for result, piece in zip(results, pieces, strict=True):
+        if not result.account.is_balanced:
+            raise LocalProtocolError(
+                f"messages in and out do not add up: {result.account}",
+                where=piece.slice.name,
+                hint="this is a bug; nothing of it was committed",
+            )
+        whole.add(result.account)
+    return whole
+
+
+def _watermarks(files: list[FileEntry]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for file in files:
+        if file.stream is not None and file.time_max is not None:
+            found[str(file.stream)] = max(file.time_max, found.get(str(file.stream), file.time_max))
+    return found
+
+
+def _note_delay(commit: Commit, report: RunReport) -> None:
+    newest = max((file.captured_max for file in commit.files if file.captured_max is not None), default=None)
+    if newest is not None:
+        report.delays_s.append((time.time_ns() - newest) / NS_PER_SECOND)
+
+
+def _chunks(pieces: list[Piece], size: int) -> Iterator[list[Piece]]:
+    for start in range(0, len(pieces), size):
+        yield pieces[start : start + size]
+
+
+def cores_of(spark: SparkSession) -> int:
+    """How many tasks run at the same time, as far as the session tells; a remote one (sc://) does not."""
+    from pyspark.errors import PySparkNotImplementedError
+
+    try:
+        return max(int(spark.sparkContext.defaultParallelism), 1)
+    except PySparkNotImplementedError:
+        return os.cpu_count() or 1
+
+
+def balance(account: Account) -> list[str]:
+    """The account for people: what came in, and what became of it."""
+    lines = []
+    source = account.source
+    if source.taken or source.damages:
+        parts = [f"{source.used:,} converted"]
+        parts += [f"{source.repeated:,} repeated"] if source.repeated else []
+        parts += [f"{count:,} quarantined ({code})" for code, count in sorted(source.quarantined.items())]
+        lines.append(f"{source.taken:,} source messages = {' + '.join(parts)}")
+        if source.lost or source.damages:
+            lines.append(f"besides, {source.lost:,} messages missing in the source, {source.damages:,} damaged places")
+    parts = [f"{count:,} {table}" for table, count in sorted(account.rows.items())]
+    parts += [f"{account.repeated:,} repeated"] if account.repeated else []
+    parts += [f"{count:,} quarantined ({code})" for code, count in sorted(account.quarantined.items())]
+    parts += [f"{count:,} skipped ({cause})" for cause, count in sorted(account.skipped.items())]
+    lines.append(f"{account.taken:,} messages = {' + '.join(parts) or '0'}")
+    if account.in_quarantine:
+        lines.append(f"{account.in_quarantine:,} rows in the table quarantine say what and why")
+    return lines

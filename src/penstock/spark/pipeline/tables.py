@@ -1,0 +1,161 @@
+"""Messages as rows of the archive's tables: one table for each model, `raw` for messages without one.
+
+    tables = MessageTables(models)
+    for table, batch, times_ns, streams in tables.rows(messages): ...
+    tables.quarantined, tables.account
+
+A row is the envelope, without what the partition says, and the model's fields. What cannot be a row is quarantined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from penstock.capture.rows import EXCERPT_SIZE, MessageRows
+from penstock.model import MessageModel, shipped, shipped_names
+from penstock.model.columns import beyond_spark, spark_arrow_schema, spark_schema, to_spark
+from penstock.spark.envelope import envelope_array, envelope_schema
+from penstock.spark.pipeline.commits import Account
+from penstock.wire import OriginFlag
+
+ENVELOPE = ("topic", "seq", "source_seq", "part", "captured", "term", "origin", "publisher", "packet")
+"""Columns of a row before its model's; `stream` and `date` are its partition's."""
+
+PARTITION = "`date` DATE, `stream` INT"
+
+RAW = "raw"
+"""The table of messages without a model; their content is its column `payload`."""
+
+IMAGE = int(OriginFlag.IMAGE)
+DISCONTINUITY = int(OriginFlag.DISCONTINUITY)
+
+NS_PER_DAY = 86_400 * 10**9
+
+
+class TableRows(NamedTuple):
+    """Rows for one table, with what their partition follows from."""
+
+    table: str
+    batch: pa.RecordBatch
+    times_ns: NDArray[np.int64]
+    streams: NDArray[np.int64]
+
+
+class Quarantined(NamedTuple):
+    """Something that could not become a row, and why."""
+
+    position: int
+    """The byte, record or message number of its source."""
+    code: str
+    reason: str
+    excerpt: bytes
+    time_ns: int = 0
+
+
+@cache
+def shipped_models() -> dict[int, MessageModel]:
+    return {shipped(name).id: shipped(name) for name in shipped_names()}
+
+
+@cache
+def table_schema(model: MessageModel | None) -> str:
+    """The columns of a model's table, or of the raw one, in Spark's words."""
+    if model is None:
+        return f"{envelope_schema(ENVELOPE)}, `payload` BINARY, {PARTITION}"
+    fields = [field.name for field in model.fields]
+    envelope = [name for name in ENVELOPE if name not in fields]
+    return f"{envelope_schema(envelope)}, {spark_schema(model)}, {PARTITION}".replace(" NOT NULL", "")
+
+
+class MessageTables:
+    """Takes the messages of one slice. Images for late subscribers are no news: they are skipped, and counted."""
+
+    def __init__(self, models: Mapping[int, MessageModel] | None = None) -> None:
+        self.models = dict(shipped_models() if models is None else models)
+        self.account = Account()
+        self.quarantined: list[Quarantined] = []
+        self.on_records: Callable[[MessageModel, NDArray[Any], MessageRows], None] | None = None
+        """Is told the records of each model before they become columns."""
+
+    def rows(self, messages: MessageRows) -> Iterator[TableRows]:
+        """What these messages are in the tables; all of them are in the account afterwards."""
+        self.account.taken += len(messages)
+        flags = messages.origins["flags"] & (IMAGE | DISCONTINUITY)
+        if flags.any():
+            is_image = flags == IMAGE
+            if skipped := int(np.count_nonzero(is_image)):
+                self.account.skipped["image"] = self.account.skipped.get("image", 0) + skipped
+                messages = messages.select(~is_image)
+        ids = messages.rows["model_id"]
+        for number in np.flatnonzero(np.bincount(ids)).tolist():
+            chosen = messages.select(ids == number) if len(messages) else messages
+            if number == 0:
+                yield self._raw(chosen)
+            elif (model := self.models.get(number)) is None:
+                self._refuse(chosen, "model-unknown", f"no model {number} is known here")
+            elif len(good := self._sound(chosen, model)):
+                yield from self._of_model(good, model)
+
+    def _sound(self, messages: MessageRows, model: MessageModel) -> MessageRows:
+        is_sound = messages.sound(model)
+        if is_sound.all():
+            return messages
+        self._refuse(messages.select(~is_sound), "record", f"is no {model.name} that can be read: too short, or sealed")
+        return messages.select(is_sound)
+
+    def _of_model(self, messages: MessageRows, model: MessageModel) -> Iterator[TableRows]:
+        records = messages.records(model)
+        is_beyond = beyond_spark(model, records)
+        if is_beyond.any():
+            self._refuse(messages.select(is_beyond), "price", f"a price of this {model.name} has more than 18 digits")
+            messages, records = messages.select(~is_beyond), records[~is_beyond]
+        if not len(messages):
+            return
+        if self.on_records is not None:
+            self.on_records(model, records, messages)
+        fields = to_spark(model, records)
+        arrays = [envelope_array(messages, name) for name in ENVELOPE if name not in model.fields_by_name]
+        batch = pa.RecordBatch.from_arrays([*arrays, *fields.columns], schema=_arrow_schema(model))
+        times = records["event_time"] if "event_time" in model.fields_by_name else np.zeros(len(records), np.int64)
+        yield self._made(model.name, batch, times, messages)
+
+    def _raw(self, messages: MessageRows) -> TableRows:
+        contents = pa.array([messages.payload(index) for index in range(len(messages))], pa.binary())
+        arrays = [*(envelope_array(messages, name) for name in ENVELOPE), contents]
+        batch = pa.RecordBatch.from_arrays(arrays, names=[*ENVELOPE, "payload"])
+        return self._made(RAW, batch, np.zeros(len(messages), np.int64), messages)
+
+    def _made(self, table: str, batch: pa.RecordBatch, times: NDArray[Any], messages: MessageRows) -> TableRows:
+        """The time is that of the event, else of the capture."""
+        self.account.rows[table] = self.account.rows.get(table, 0) + len(batch)
+        places = messages.places
+        if places is not None and not (times > 0).all():
+            times = np.where(times > 0, times, places["captured_ns"])
+        return TableRows(table, batch, times, messages.origins["stream_id"].astype(np.int64))
+
+    def _refuse(self, messages: MessageRows, code: str, reason: str) -> None:
+        count = len(messages)
+        self.account.quarantined[code] = self.account.quarantined.get(code, 0) + count
+        places, origins = messages.places, messages.origins
+        for index in range(count):
+            position = int(origins[index]["source_seq"] if places is None else places[index]["record"])
+            excerpt = messages.payload(index)[:EXCERPT_SIZE]
+            time_ns = 0 if places is None else int(places[index]["captured_ns"])
+            self.quarantined.append(Quarantined(position, code, reason, excerpt, time_ns))
+
+
+@cache
+def _arrow_schema(model: MessageModel) -> pa.Schema:
+    """All columns may be null: a plain reader puts files of several versions of a model together."""
+    fields = spark_arrow_schema(model)
+    kinds = {"topic": pa.string(), "part": pa.int32(), "origin": pa.int32()}
+    envelope = [
+        pa.field(name, kinds.get(name, pa.int64())) for name in ENVELOPE if name not in model.fields_by_name
+    ]  # fmt: skip
+    return pa.schema([*envelope, *(field.with_nullable(True) for field in fields)], metadata=fields.metadata)

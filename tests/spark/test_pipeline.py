@@ -1,0 +1,118 @@
+"""The pipeline from feeds and captures to the archive: every message once, everything accounted for, resumable."""
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+import pandas as pd
+import polars
+import pytest
+
+from penstock.capture.cursors import CursorImage
+from penstock.spark.feedslices import Conversion
+from penstock.spark.journals import JournalPlace
+from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.capture import FeedSource, JournalSource
+from penstock.spark.pipeline.runner import balance, follow, run
+from spark.pipeline_kit import DAY, LOST, Silent, capture_of, converted, write_feed, write_journal
+
+CONVERSION = Conversion("itch", 1, DAY.isoformat())
+
+
+def ids(frame: Any) -> list[tuple[int, int]]:
+    return sorted((row.stream, row.seq) for row in frame.select("stream", "seq").collect())
+
+
+@pytest.mark.spec("PIPE-6", "PIPE-11")
+def test_a_feed_is_archived_once_and_everybody_reads_the_same(spark: Any, tmp_path: Path) -> None:
+    feed = tmp_path / "day.itch"
+    count = write_feed(feed)
+    with feed.open("ab") as file:
+        file.write(b"\x00\x05?what" + b"\x00\x30cut off")  # a type that there is not, and a message that has no end
+    path = tmp_path / "archive"
+    source = FeedSource(feed, CONVERSION, cache=tmp_path / "cache")
+    with Archive.writing(path) as archive:
+        report = run(spark, archive, [source], (), Silent(), cores=2)
+        assert report.is_complete
+        account = report.account
+        assert account.is_balanced
+        assert account.source.taken == count + 1
+        assert account.source.quarantined == {"kind": 1}
+        assert account.in_quarantine == 2
+        assert f"{count + 1:,} source messages = {count:,} converted + 1 quarantined (kind)" in balance(account)[0]
+        again = run(spark, archive, [source], (), Silent(), cores=2)
+        assert again.commits == 0, "what is archived is passed over"
+        assert again.is_complete
+
+    archive = Archive.open(path)
+    reasons = sorted(row.reason for row in archive.frame(spark, "quarantine").collect())
+    assert "cut off" in reasons[0]
+    frame = archive.frame(spark, "trade")
+    rows = account.rows["trade"]
+    assert frame.count() == rows
+    plain = spark.read.parquet(str(path / "trade"))
+    assert sorted(plain.columns) == sorted(frame.columns)
+    volume = frame.selectExpr("sum(quantity) v").collect()[0].v
+    assert plain.selectExpr("sum(quantity) v").collect()[0].v == volume
+    assert int(pd.read_parquet(path / "trade")["quantity"].sum()) == volume
+    assert polars.read_parquet(path / "trade")["quantity"].sum() == volume
+    query = f"select sum(quantity), min(price) from read_parquet('{path}/trade/**/*.parquet', hive_partitioning=true)"
+    (found,) = duckdb.sql(query).fetchall()
+    assert int(found[0]) == volume
+    assert found[1] == frame.selectExpr("min(price) p").collect()[0].p
+
+
+@pytest.mark.spec("PIPE-6", "PIPE-11")
+def test_a_capture_of_two_adapters_is_archived_once_in_one_step_or_many(spark: Any, tmp_path: Path) -> None:
+    messages = converted(3_000)
+    packets = capture_of(messages, corrupt=1_500)
+    records = [*packets[:10], b"garbage", LOST, *packets[10:]]
+    half = len(records) // 2
+    place = JournalPlace(str(tmp_path / "journal"))
+    write_journal(Path(place.where), records[:half])
+    with Archive.writing(tmp_path / "steps") as archive:
+        source = JournalSource(place, cores=2)
+        run(spark, archive, [source], (), Silent(), cores=2)
+        write_journal(Path(place.where), records[half:], half + 1)
+        run(spark, archive, [source], (), Silent(), cores=2)
+        steps = archive.catalogue
+    looks = iter([False, False, True])
+    with Archive.writing(tmp_path / "stream") as archive:
+        source = JournalSource(place, cores=1, records_max=half + 7)
+        report = follow(spark, archive, [source], (), Silent(), is_ended=lambda: next(looks))
+        assert report.commits == 2
+        assert len(report.delays_s) == 2
+        streamed = archive.catalogue
+
+    assert msgspec.structs.replace(steps.account, facts={}) == msgspec.structs.replace(streamed.account, facts={})
+    assert steps.cursors == streamed.cursors
+    account = steps.account
+    assert account.is_balanced
+    assert account.taken == 2 * len(messages) + 1
+    assert account.repeated == len(messages)
+    assert account.quarantined == {"foreign": 1}
+    assert CursorImage(*steps.cursors["1"][:6]).seq == len(messages)
+    frames = {name: Archive.open(tmp_path / name) for name in ("steps", "stream")}
+    tables = [table for table in account.rows if table in frames["steps"].catalogue.files]
+    for name, archive in frames.items():
+        seqs = sorted(seq for table in tables for _, seq in ids(archive.frame(spark, table)))
+        assert seqs == list(range(1, len(messages) + 1)), name
+    check_facts(spark, frames["steps"], len(messages))
+
+
+def check_facts(spark: Any, archive: Archive, count: int) -> None:
+    loss = archive.frame(spark, "loss").collect()
+    assert [(row.publisher, row.first_packet, row.last_packet) for row in loss] == [(1, 7, 9)]
+    delivery = archive.frame(spark, "delivery").groupBy("publisher").agg({"messages": "sum", "repeated": "sum"})
+    found = {row.publisher: (row["sum(messages)"], row["sum(repeated)"]) for row in delivery.collect()}
+    assert {publisher: messages for publisher, (messages, _) in found.items()} == {1: count, 2: count}
+    assert sum(repeated for _, repeated in found.values()) == count
+    blocks: dict[int, dict[int, tuple[int, int]]] = {1: {}, 2: {}}
+    agreement = archive.frame(spark, "agreement").groupBy("publisher", "block")
+    for row in agreement.agg({"messages": "sum", "digest": "sum"}).collect():
+        blocks[row.publisher][row.block] = row["sum(messages)"], row["sum(digest)"]
+    assert blocks[1].keys() == blocks[2].keys()
+    differing = {block for block in blocks[1] if blocks[1][block] != blocks[2][block]}
+    assert differing == {1_501 // 1_024}, "the one message that differs is found, and nothing else"
+    assert archive.frame(spark, "quarantine").collect()[0].position == 11

@@ -1,0 +1,108 @@
+"""`penstock pipeline` as a process: killed with -9 and started again, ended by Ctrl-C, told what is wrong."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.spark.pipeline.archive import Archive
+from spark.pipeline_kit import DAY, capture_of, converted, write_feed, write_journal
+from waiting import wait_until
+
+DRIVER = Path(__file__).with_name("pipeline_driver.py")
+PATIENCE_SECONDS = 180
+
+
+def start(*arguments: str, step: str = "", count: int = 1) -> subprocess.Popen[str]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(DRIVER), step, str(count), "pipeline", *arguments]
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def end(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    try:
+        out, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    return process.returncode, out, errors
+
+
+@pytest.mark.spec("PIPE-6", "PIPE-11")
+def test_a_run_killed_between_its_commits_is_gone_on_with_and_gives_the_same_archive(tmp_path: Path) -> None:
+    messages = converted(2_000)
+    write_journal(tmp_path / "journal", capture_of(messages))
+    feed = tmp_path / "day.itch"
+    count = write_feed(feed, 5_000)
+    arguments = (
+        "run", str(tmp_path / "journal"), str(feed), "--archive", str(tmp_path / "archive"),
+        "--table", "itch", "--date", DAY.isoformat(), "--master", "local[2]", "--no-derive",
+    )  # fmt: skip
+    status, _, errors = end(start(*arguments, step="file-placed", count=3))
+    assert status == -signal.SIGKILL, errors
+    assert Archive.open(tmp_path / "archive").catalogue.number == 1, "the first commit counts, and is put in place"
+    status, out, errors = end(start(*arguments))
+    assert status == 0, errors
+    assert f"{count:,} source messages = {count:,} converted" in out
+    catalogue = Archive.open(tmp_path / "archive").catalogue
+    assert catalogue.number == 2
+    assert catalogue.account.is_balanced
+    assert catalogue.account.source.taken == count
+    assert catalogue.account.repeated == len(messages)
+    assert sum(file.rows for files in catalogue.files.values() for file in files.values()) == sum(
+        [*catalogue.account.rows.values(), *catalogue.account.facts.values()]
+    )
+
+
+def test_a_follower_ends_well_on_an_interrupt_and_the_next_goes_on(tmp_path: Path) -> None:
+    packets = capture_of(converted(2_000))
+    half = len(packets) // 2
+    journal, archive = tmp_path / "journal", tmp_path / "archive"
+    write_journal(journal, packets[:half])
+    process = start("run", str(journal), "--archive", str(archive), "--follow", "--master", "local[1]", "--no-derive")
+    try:
+        wait_until(lambda: archive.exists() and _last(archive) == half)
+        write_journal(journal, packets[half:], half + 1)
+        wait_until(lambda: _last(archive) == len(packets))
+    finally:
+        process.send_signal(signal.SIGINT)
+        status, out, errors = end(process)
+    assert status == 0, errors
+    assert "committed" in out
+    assert Archive.open(archive).catalogue.account.is_balanced
+
+
+def _last(path: Path) -> int:
+    if not (path / "_archive.json").exists():
+        return 0
+    return max((each["last"] for each in Archive.open(path).catalogue.sources.values()), default=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("run", "nowhere", "--archive", "a"), "no such file"),
+        (("run", ".", "--archive", "a"), "holds no journal"),
+        (("run", "day.itch", "--archive", "a"), "no converter table"),
+        (("run", "day.itch", "--archive", "a", "--table", "itch", "--follow"), "cannot be followed"),
+        (("run", "day.itch", "--archive", "a", "--table", "itch", "--date", "yesterday"), "no date"),
+        (("run", "day.itch", "--archive", "a", "--table", "unheard-of"), "unheard-of"),
+        (("tables", "nowhere"), "holds no archive"),
+        (("retain", "nowhere"), "what to keep is not said"),
+    ],
+)
+def test_what_is_wrong_is_said_before_spark_is_started(
+    tmp_path: Path, arguments: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "day.itch").write_bytes(b"\x00\x01S")
+    monkeypatch.chdir(tmp_path)
+    status, _, errors = end(start(*arguments))
+    assert status == 1
+    assert says in errors
+    assert "Traceback" not in errors
