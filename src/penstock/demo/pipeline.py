@@ -96,7 +96,10 @@ def _bars(archive: Archive) -> list[BarLine]:
         BarLine(
             symbol=row["symbol"],
             start_ns=row["event_time"],
-            prices=[f"{row[name]:.4f}" if row[name] is not None else "-" for name in ("open", "high", "low", "close", "vwap")],
+            prices=[
+                f"{row[name]:.4f}" if row[name] is not None else "-"
+                for name in ("open", "high", "low", "close", "vwap")
+            ],
             volume=row["volume"],
             trades=row["trade_count"],
         )
