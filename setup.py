@@ -1,6 +1,7 @@
 """Builds the compiled kernels; everything else about the package is in pyproject.toml.
 
-Each `_name.pyx` below src/penstock is one extension. PENSTOCK_DEBUG=1 builds them with Cython's bounds checks, C
+Each `_name.pyx` below src/penstock is one extension. With PENSTOCK_BUILT=1 those that are there already, beside their
+sources, go into the package as they are. PENSTOCK_DEBUG=1 builds them with Cython's bounds checks, C
 assertions and gcc's address and undefined-behaviour sanitizers, for `make test-debug`.
 """
 
@@ -9,7 +10,8 @@ import re
 from pathlib import Path
 
 from Cython.Build import cythonize
-from setuptools import Extension, setup
+from setuptools import Distribution, Extension, setup
+from setuptools.command.build_py import build_py
 
 SOURCE = Path("src")
 IS_BUILT = os.environ.get("PENSTOCK_BUILT") == "1"  # the Makefile has built them: pip need not do it again
@@ -28,6 +30,20 @@ DIRECTIVES = {
     "embedsignature": True,
     "freethreading_compatible": False,
 }
+
+
+class BuildWithExtensions(build_py):
+    """Takes the extensions beside the sources along."""
+
+    def find_data_files(self, package: str, src_dir: str) -> list[str]:
+        return [*super().find_data_files(package, src_dir), *map(str, Path(src_dir).glob("*.so"))]
+
+
+class BuiltDistribution(Distribution):
+    """Without extensions to build, but with some in it: good for this platform only."""
+
+    def has_ext_modules(self) -> bool:
+        return True
 
 
 def headers(source: Path, seen: set[Path]) -> set[str]:
@@ -58,6 +74,8 @@ def extension(pyx: Path) -> Extension:
 
 
 setup(
+    cmdclass={"build_py": BuildWithExtensions} if IS_BUILT else {},
+    distclass=BuiltDistribution if IS_BUILT else Distribution,
     ext_modules=cythonize(
         [] if IS_BUILT else [extension(pyx) for pyx in sorted(SOURCE.rglob("_*.pyx"))],
         compiler_directives=DIRECTIVES,
@@ -65,5 +83,5 @@ setup(
         build_dir="build/cython-debug" if DEBUG else "build/cython",
         nthreads=os.cpu_count() or 1,
         quiet=True,
-    )
+    ),
 )

@@ -9,6 +9,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from penstock.feed.formats import DATAGRAM_FORMATS
+
 SOAK = os.environ.get("PENSTOCK_SOAK") == "1"
 
 hypothesis.settings.register_profile("suite", max_examples=100, deadline=None, derandomize=True, database=None)
@@ -32,6 +34,15 @@ def lines() -> Iterator[io.StringIO]:
     yield io.StringIO()
     root.handlers[:], root.propagate = before[0], before[2]
     root.setLevel(before[1])
+
+
+@pytest.fixture
+def own_formats() -> Iterator[None]:
+    """Formats of datagrams may be registered; afterwards those are known that were known before."""
+    before = dict(DATAGRAM_FORMATS)
+    yield
+    DATAGRAM_FORMATS.clear()
+    DATAGRAM_FORMATS.update(before)
 
 
 @pytest.fixture(scope="session")

@@ -4,23 +4,21 @@ import pytest
 
 from penstock.base.errors import ConfigurationError
 from penstock.feed.adapter_config import LineAddress, SourceStreamConfig
-from penstock.feed.formats import DATAGRAM_FORMATS, MoldUDP64, register_datagram_format
+from penstock.feed.formats import MoldUDP64, register_datagram_format
 
 
 class Toy(MoldUDP64):
     name = "toy"
 
 
+@pytest.mark.usefixtures("own_formats")
 @pytest.mark.spec("FEED-2", "FEED-7")
 def test_a_framing_of_ones_own_is_named_like_any_other() -> None:
     lines = (LineAddress(port=7_000),)
     with pytest.raises(ConfigurationError, match="'toy'") as refused:
         SourceStreamConfig(id=1, name="s", framing="toy", lines=lines)
     assert "moldudp64, iextp, soupbintcp, file, contribution" in str(refused.value)
-    try:
-        register_datagram_format(Toy())
-        assert SourceStreamConfig(id=1, name="s", framing="toy", lines=lines).framing == "toy"
-        with pytest.raises(ConfigurationError, match="does not go with"):
-            SourceStreamConfig(id=1, name="s", framing="toy")
-    finally:
-        DATAGRAM_FORMATS.pop("toy", None)
+    register_datagram_format(Toy())
+    assert SourceStreamConfig(id=1, name="s", framing="toy", lines=lines).framing == "toy"
+    with pytest.raises(ConfigurationError, match="does not go with"):
+        SourceStreamConfig(id=1, name="s", framing="toy")

@@ -1,5 +1,6 @@
 """The stream service's core: who gets what, and who is told why not."""
 
+import numpy
 import pytest
 
 from penstock.base.clock import NS_PER_SECOND
@@ -36,7 +37,7 @@ from penstock.middleware.unicast import (
     StreamOpened,
 )
 from penstock.security import Grant
-from penstock.wire import Kind, decode
+from penstock.wire import MESSAGE_DTYPE, Kind, decode
 from unit.service_kit import PublishedStream, ServiceBench, receive, token, unpacked
 
 QUOTES = "md.us.eq.*.quote"
@@ -201,6 +202,39 @@ def test_what_is_published_while_the_image_is_taken_follows_it_without_gap_or_re
     kinds = [type(each.message) for each in bench.said[1] if isinstance(each, Say)]
     assert kinds == [StreamOpened, ImageBegin, Packets, ImageEnd, Packets, Packets]
     assert bench.topics(1) == ["a.image", "a.3", "a.5"]
+
+
+def empty_image(included: int) -> Image:
+    """Of a PublishedStream after so many packets, without any instrument."""
+    nothing = numpy.empty(0, numpy.uint8)
+    return Image(nothing, nothing, numpy.empty(0, MESSAGE_DTYPE), [Position(1, 256, included)], included + 1)
+
+
+@pytest.mark.spec("SUB-5")
+@pytest.mark.parametrize("carried", range(5))
+@pytest.mark.parametrize("included", range(5))
+def test_exactly_what_the_image_does_not_include_follows_it(included: int, carried: int) -> None:
+    """However far the service was told of what is published when the image comes: less far, as far, or farther."""
+    bench, stream = ServiceBench(), PublishedStream()
+    batches = [stream.batch(f"a.{number}") for number in range(1, 5)]
+    bench.open(1, token(receive(">")), "a.>", image=True)
+    for batch in batches[:carried]:
+        bench.publish(batch)
+    bench.handle(ImageTaken(1, empty_image(included)))
+    for batch in batches[carried:]:
+        bench.publish(batch)
+    bench.publish(stream.batch("a.5", "a.6"))
+    assert bench.numbers(1) == list(range(included + 1, 7))
+
+
+@pytest.mark.spec("SUB-5")
+def test_an_image_that_is_ahead_divides_a_batch_between_two_packets() -> None:
+    bench, stream = ServiceBench(), PublishedStream()
+    bench.open(1, token(receive(">")), "a.>", image=True)
+    bench.open(2, token(receive(">"), client="bob"), "a.>")
+    bench.handle(ImageTaken(1, empty_image(3)))
+    bench.publish(stream.batch("a.1", "b.2", "a.3", "a.4", "b.5", "a.6"))
+    assert (bench.numbers(1), bench.numbers(2)) == ([4, 6], [1, 3, 4, 6])
 
 
 def test_an_image_alone_ends_the_stream() -> None:

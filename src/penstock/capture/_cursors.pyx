@@ -59,8 +59,8 @@ def judge_rows(
     cdef OriginRow origin
     made = numpy.zeros(count, numpy.uint8)
     memset(&origin, 0, sizeof(origin))
-    if count == 0:
-        return made
+    if count == 0 or payloads.shape[0] == 0:
+        return made # nothing has an ORIGIN
     check_extensions(payloads.shape[0], rows)
     cdef uint8_t[::1] verdicts = made
     while index < count:

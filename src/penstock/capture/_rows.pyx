@@ -121,13 +121,15 @@ cdef class RecordParser:
     def parse(self, const uint8_t[::1] data not None, const RecordRow[::1] records not None) -> None:
         cdef Py_ssize_t count = records.shape[0]
         cdef Py_ssize_t room, kept = 0, index
+        cdef uint8_t nowhere = 0
+        cdef const uint8_t *start = &data[0] if data.shape[0] else &nowhere
         check_rows(data.shape[0], records)
         if count > len(self._packets):
             self._packets = numpy.empty(2 * count, PACKET_DTYPE)
         room = 0
         with nogil:
             for index in range(count):
-                room += claimed_messages(&data[0], &records[index])
+                room += claimed_messages(start, &records[index])
         if room > len(self._messages):
             self._messages = numpy.empty(room + room // 4, MESSAGE_DTYPE)
         self.refused = []
@@ -140,7 +142,7 @@ cdef class RecordParser:
         cdef MessageView *out = &messages[0] if room else &nothing
         with nogil:
             for index in range(count):
-                kept += self.parse_one(&data[0], &records[index], <uint32_t>index, &packets[index], out + kept)
+                kept += self.parse_one(start, &records[index], <uint32_t>index, &packets[index], out + kept)
         self.packets = self._packets[:count]
         self.messages = self._messages[:kept]
 

@@ -9,15 +9,13 @@ from penstock.feed.published import Unpacker
 from penstock.feed.service_driver import SubscriberServer
 
 TAKES_PER_TURN = 4
-IDLE_SECONDS = 0.01
-"""How often it is looked whether somebody is served."""
 
 log = logger("feed.service")
 
 
 class ServicePump:
-    """From start() to stop(). While nobody is served live, what is published is left out, and the data thread is not
-    asked to say that there is something: it would be woken by it at every message."""
+    """From start() to stop(). While nobody is served live, it sleeps and what is published is left out: the data thread
+    is not asked to wake it at every message. The first one who is gets everything from that moment on."""
 
     def __init__(self, tap: Tap, server: SubscriberServer, counters: Counters) -> None:
         self._tap = tap
@@ -26,15 +24,21 @@ class ServicePump:
         self._unpacker = Unpacker()
         self._loop = asyncio.get_running_loop()
         self._turn: asyncio.Handle | None = None
+        server.on_first_live = self._begin
 
     def start(self) -> None:
         self._loop.add_reader(self._tap.fileno(), self._on_ready)
         self._on_ready()
 
     def stop(self) -> None:
+        self._server.on_first_live = None
         self._loop.remove_reader(self._tap.fileno())
         if self._turn is not None:
             self._turn.cancel()
+
+    def _begin(self) -> None:
+        self._tap.skip_to_newest()
+        self._on_ready()
 
     def _on_ready(self) -> None:
         self._tap.clear()
@@ -45,8 +49,6 @@ class ServicePump:
         """A bounded piece of work, so that others in this loop get their turn."""
         self._turn = None
         if not self._server.service.has_live:
-            self._tap.skip_to_newest()  # who comes before the next look gets everything from here on
-            self._turn = self._loop.call_later(IDLE_SECONDS, self._take_turn)
             return
         for _ in range(TAKES_PER_TURN):
             if not self._take():

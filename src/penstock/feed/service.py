@@ -2,8 +2,9 @@
 
 A subscriber opens a stream with a token; from then on it gets, packed for it alone, the published messages that it
 asks for and is granted. A stream with an image begins when the image was taken: what was published meanwhile is held,
-and sent after it unless the image includes it. A delayed stream gets its packets from the journal. Nobody is waited
-for: whose queue is full is told so and cut off. `now_ns` is the wall clock's time here, because tokens expire by it.
+and sent after it unless the image includes it. The image may be ahead of what the service was told so far; then what
+it includes is left out when it comes. A delayed stream gets its packets from the journal. Nobody is waited for: whose
+queue is full is told so and cut off. `now_ns` is the wall clock's time here, because tokens expire by it.
 """
 
 from collections.abc import Callable, Sequence
@@ -283,16 +284,17 @@ class StreamService:
         self._out += [Say(subscriber.number, each) for each in _messages_of(packets)]
 
     def _publish(self, batch: PublishedBatch) -> None:
-        sourced = batch.sourced
+        sourced, sequences = batch.sourced, batch.packets["sequence"]
         for number, indices in self._live.select(batch.data, sourced).items():
             subscriber = self._subscribers[number]
             rows = sourced[indices]
-            if subscriber.held is None:
-                self._send(subscriber, batch.data, rows)
-            else:
-                sequences = batch.packets["sequence"][rows["packet_index"]]
-                subscriber.held.append(Held(batch.data, sequences, rows))
+            if subscriber.held is not None:
+                subscriber.held.append(Held(batch.data, sequences[rows["packet_index"]], rows))
                 self._count_queued(subscriber, batch.data.nbytes)
+                continue
+            if sequences[0] < subscriber.first_packet:  # the image came sooner than what it includes
+                rows = rows[sequences[rows["packet_index"]] >= subscriber.first_packet]
+            self._send(subscriber, batch.data, rows)
 
     def _send_recorded(self, event: Recorded) -> None:
         if (subscriber := self._subscribers.get(event.subscriber)) is None:
@@ -305,6 +307,7 @@ class StreamService:
             return
         image, held = event.image, subscriber.held
         subscriber.held = None
+        subscriber.first_packet = image.next_packet
         subscriber.queued_size = 0
         self._out.append(Say(subscriber.number, ImageBegin(image.positions)))
         rows = subscriber.selector.rows_for(0, image.topic_data, image.rows)

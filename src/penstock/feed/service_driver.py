@@ -5,7 +5,7 @@ import contextlib
 import ssl
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -98,7 +98,10 @@ class _Outbox:
 
 
 class SubscriberServer(ControlServer):
-    """Serves streams until close(); beyond the loopback address it needs `tls` and `secret`."""
+    """Serves streams until close(); beyond the loopback address it needs `tls` and `secret`.
+
+    `on_first_live` is called when publish() is of use to somebody after it was not, before that one's image is taken:
+    publish() must then be given everything from there on."""
 
     def __init__(
         self,
@@ -111,6 +114,7 @@ class SubscriberServer(ControlServer):
         counters: Counters | None = None,
     ) -> None:
         self.service = service
+        self.on_first_live: Callable[[], None] | None = None
         self._side = side
         self._outboxes: dict[int, _Outbox] = {}
         self._accepted_count = 0
@@ -149,7 +153,11 @@ class SubscriberServer(ControlServer):
         await asyncio.gather(*self._tasks_running, return_exceptions=True)
 
     def handle(self, event: ServiceEvent) -> None:
-        for instruction in self.service.handle(event, time.time_ns()):
+        had_live = self.service.has_live
+        instructions = self.service.handle(event, time.time_ns())
+        if self.on_first_live is not None and self.service.has_live and not had_live:
+            self.on_first_live()
+        for instruction in instructions:
             self._carry_out(instruction)
 
     async def _converse_with(self, connection: ControlConnection[UnicastMessage]) -> None:

@@ -36,6 +36,7 @@ class Subscriber:
         self.queued_size = 0
         self.contributes: set[str] = set()  # to these streams, and nobody else does meanwhile
         self.held: list[Held] | None = [] if opening.image else None
+        self.first_packet = 0  # of those published: what came before is in its image
         self.selector = Selector()  # of its own: for the image, and for a delayed stream
         self.entitlement = Entitlement(token.grants)
         self.account: SubscriberAccount

@@ -49,14 +49,18 @@ LOCAL_DEFAULTS = {
 }
 """Besides, those of a session in this process: it is not to be reached from elsewhere."""
 
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Is in the environment of a program that spark-submit has started: it knows the master."""
+
 log = logger("spark")
 
 
 def session(master: str | None = None, *, app: str = "penstock", **conf: Any) -> SparkSession:
     """The session to work with; `conf` are Spark's settings: session(**{"spark.driver.memory": "8g"}).
 
-    Without a master: the session that is active already, else the remote one that SPARK_REMOTE names, else a local one
-    with all cores. The formats `penstock` and `penstock-feed` are registered in it.
+    Without a master: the session that is active already, else the remote one that SPARK_REMOTE names, else what
+    spark-submit was told, else a local one with all cores. The formats `penstock` and `penstock-feed` are registered
+    in it.
     """
     sql = _import_spark()
     master = master or _master_of_environment()
@@ -69,11 +73,12 @@ def session(master: str | None = None, *, app: str = "penstock", **conf: Any) ->
     elif master is not None and master.startswith("sc://"):
         made = _configured(sql.SparkSession.builder.remote(master), conf).getOrCreate()
     else:
-        where = master or "local[*]"
         prepare_environment()
-        defaults = DEFAULTS | (LOCAL_DEFAULTS if where.startswith("local[") or where == "local" else {})
-        builder = sql.SparkSession.builder.appName(app).master(where)
-        made = _configured(builder, defaults | conf).getOrCreate()
+        is_submitted = master is None and SUBMITTED in os.environ
+        where = master or ("" if is_submitted else "local[*]")
+        builder = sql.SparkSession.builder.appName(app)
+        defaults = DEFAULTS | (LOCAL_DEFAULTS if where == "local" or where.startswith("local[") else {})
+        made = _configured(builder.master(where) if where else builder, defaults | conf).getOrCreate()
     register(made)
     return made
 
