@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.base.histogram import BUCKET_COUNT, VALUE_BITS, HistogramState, LatencyHistogram, _buckets, _highest
+from penstock.base.histogram import BUCKET_COUNT, VALUE_BITS, HistogramState, LatencyHistogram, _buckets, highest_of
 
 VALUES = st.lists(st.integers(0, 2**VALUE_BITS - 1) | st.integers(0, 5_000), min_size=1, max_size=200)
 PRECISION = 1 / 64
@@ -40,11 +40,11 @@ def test_a_bucket_holds_its_values_within_the_precision(value: int) -> None:
     bucket = int(_buckets(numpy.array([value]))[0])
     assert 0 <= bucket < BUCKET_COUNT
     if value < 2**VALUE_BITS - 2**36:
-        assert value <= _highest(bucket) <= value * (1 + PRECISION)
+        assert value <= highest_of(bucket) <= value * (1 + PRECISION)
 
 
-def test_every_bucket_is_reached_by_its_highest_value_alone() -> None:
-    highest = numpy.array([_highest(bucket) for bucket in range(BUCKET_COUNT)])
+def test_every_bucket_is_reached_by_itshighest_of_value_alone() -> None:
+    highest = numpy.array([highest_of(bucket) for bucket in range(BUCKET_COUNT)])
     assert (numpy.diff(highest) > 0).all()
     assert _buckets(highest).tolist() == list(range(BUCKET_COUNT))
     assert _buckets(highest[:-1] + 1).tolist() == list(range(1, BUCKET_COUNT))

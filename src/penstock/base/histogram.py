@@ -61,7 +61,7 @@ class LatencyHistogram:
             return 0
         rank = min(max(math.ceil(self.count * q / 100), 1), self.count)
         bucket = int(numpy.searchsorted(numpy.cumsum(self._counts), rank))
-        return min(_highest(bucket), self.maximum)
+        return min(highest_of(bucket), self.maximum)
 
     def merge(self, other: "LatencyHistogram | HistogramState") -> None:
         """Count what the other has counted, too."""
@@ -85,7 +85,7 @@ def _buckets(values_ns: NDArray[Any]) -> NDArray[numpy.int64]:
     return buckets
 
 
-def _highest(bucket: int) -> int:
+def highest_of(bucket: int) -> int:
     """The highest value that falls into the bucket."""
     shift = max((bucket >> SUB_BITS) - 1, 0)
     top = ((bucket - (shift << SUB_BITS) + 1) << shift) - 1

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from penstock.base.errors import ConfigurationError
-from penstock.cli import pipeline_plan, pipeline_replay
+from penstock.cli import pipeline_audit, pipeline_plan, pipeline_replay
 from penstock.cli.tabular import tabular
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ app = typer.Typer(help="Archive what was captured as tables, on Spark.", no_args
 ArchiveArgument = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="The archive's directory.")]
 TablesOption = Annotated[list[str] | None, typer.Option("--table", help="Only this table; may be repeated.")]
 
+app.command("audit")(pipeline_audit.audit)
 app.command("plan")(pipeline_plan.plan)
 app.command("replay")(pipeline_replay.replay)
 

@@ -25,7 +25,11 @@ from penstock.capture._digest import digest_rows
 from penstock.capture.rows import Loss, MessageRows
 from penstock.model import MessageModel
 from penstock.spark.pipeline.tables import Quarantined, TableRows
+from penstock.wire import OriginFlag
 from penstock.wire.term import LINEAGE_SHIFT
+
+SYNCHRONISED = int(OriginFlag.SYNCHRONISED)
+ORIGIN_KINDS = int(OriginFlag.SYNCHRONISED | OriginFlag.DISCONTINUITY | OriginFlag.IMAGE)
 
 BLOCK_SHIFT = 10
 """Messages of a block of `agreement`, as a power of two."""
@@ -80,7 +84,8 @@ class SliceFacts:
         if places is None or not len(messages):
             return
         self._time_ns = self._time_ns or int(places["captured_ns"][0])
-        is_numbered = origins["seq"] != 0
+        # what a backup that is not synchronised, an image or an announcement says under a number is not compared
+        is_numbered = (origins["seq"] != 0) & (origins["flags"] & ORIGIN_KINDS == SYNCHRONISED)
         self._count(places, origins, is_repeated)
         if is_numbered.any():
             self._digest(messages, places, origins, is_numbered)

@@ -24,7 +24,7 @@ from penstock.spark.envelope import envelope_array, envelope_schema
 from penstock.spark.pipeline.commits import Account
 from penstock.wire import OriginFlag
 
-ENVELOPE = ("topic", "seq", "source_seq", "part", "captured", "term", "origin", "publisher", "packet")
+ENVELOPE = ("topic", "seq", "source_seq", "part", "captured", "term", "origin", "publisher", "packet", "version")
 """Columns of a row before its model's; `stream` and `date` are its partition's."""
 
 PARTITION = "`date` DATE, `stream` INT"
@@ -154,7 +154,7 @@ class MessageTables:
 def _arrow_schema(model: MessageModel) -> pa.Schema:
     """All columns may be null: a plain reader puts files of several versions of a model together."""
     fields = spark_arrow_schema(model)
-    kinds = {"topic": pa.string(), "part": pa.int32(), "origin": pa.int32()}
+    kinds = {"topic": pa.string(), "part": pa.int32(), "origin": pa.int32(), "version": pa.int32()}
     envelope = [
         pa.field(name, kinds.get(name, pa.int64())) for name in ENVELOPE if name not in model.fields_by_name
     ]  # fmt: skip
