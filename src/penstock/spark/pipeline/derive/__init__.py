@@ -7,9 +7,19 @@ gives as rows of the table CARRIED: they are archived with the step's commit, an
 docs/derived-tables.md has every table and column, and the exact rules.
 """
 
+from penstock.spark.pipeline.derive.asof import TradeQuote, as_of
+from penstock.spark.pipeline.derive.bars import TimeBars, tick_bars, volume_bars
+from penstock.spark.pipeline.derive.bbo import BestBidOffer
+from penstock.spark.pipeline.derive.books import Books
+from penstock.spark.pipeline.derive.day import Day
 from penstock.spark.pipeline.derive.protocol import CARRIED, Derivation, Output, Step, TableWork, table_frame
 
-__all__ = ["CARRIED", "DERIVATIONS", "Derivation", "Output", "Step", "TableWork", "table_frame"]
+DERIVATIONS: tuple[Derivation, ...] = (
+    Books(), TimeBars(), volume_bars(), tick_bars(), TradeQuote(), BestBidOffer(), Day(),
+)  # fmt: skip
+"""What the pipeline derives unless it is told otherwise."""
 
-DERIVATIONS: tuple[Derivation, ...] = ()
-"""Those that the pipeline makes unless told otherwise, in their order."""
+__all__ = [
+    "CARRIED", "DERIVATIONS", "BestBidOffer", "Books", "Day", "Derivation", "Output", "Step", "TableWork", "TimeBars",
+    "TradeQuote", "as_of", "table_frame", "tick_bars", "volume_bars",
+]  # fmt: skip

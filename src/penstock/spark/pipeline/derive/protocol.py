@@ -9,7 +9,7 @@
 Every row of a derived table has the columns `stream` and `event_time`, from which its partition follows.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,6 +32,7 @@ class Step(msgspec.Struct, frozen=True):
     before: Mapping[str, "DataFrame"]  # of earlier steps; lazy, and seldom read
     carried: "DataFrame | None" = None  # what the step before gave; None in the first
     is_final: bool = False
+    files: Mapping[str, Sequence[str]] = {}  # the Parquet files of `new`, if that is what it is: workers may read them
 
 
 class Output(msgspec.Struct, frozen=True):

@@ -1,0 +1,88 @@
+"""The best bid and offer across venues: a row whenever it changes, when the day ends.
+
+Quotes of all streams are taken in the order of their times; of equal times, by stream and number. A venue bids until it
+quotes again. Of venues with the same price the one with the larger size is named, then the first by name.
+"""
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.spark.pipeline.derive import trades as t
+from penstock.spark.pipeline.derive.protocol import Output, Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, WindowSpec
+
+BBO_COLUMNS = """stream INT, seq BIGINT, event_time BIGINT, symbol STRING, bid_price DECIMAL(18,8), bid_size BIGINT,
+    bid_venue STRING, bid_venues INT, ask_price DECIMAL(18,8), ask_size BIGINT, ask_venue STRING, ask_venues INT"""
+SIDES = ("bid", "ask")
+
+
+class BestBidOffer(msgspec.Struct, frozen=True):
+    """The derivation: it gives its rows in the final step only, because streams come at paces of their own."""
+
+    name: str = "bbo"
+    tables: tuple[str, ...] = ("bbo",)
+    needs: tuple[str, ...] = ("quote",)
+
+    def step(self, step: Step) -> list[Output]:
+        new = step.new["quote"]
+        rows = new.unionByName(step.before["quote"], allowMissingColumns=True) if step.is_final else new.limit(0)
+        return [Output({"bbo": BBO_COLUMNS}, best(rows))]
+
+
+def best(quotes: "DataFrame") -> "DataFrame":
+    """`stream` and `seq` are of the quote that changed it; sizes are those of all venues at the best price."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    in_order = Window.partitionBy("symbol").orderBy("event_time", "stream", "place")
+    so_far = in_order.rowsBetween(Window.unboundedPreceding, 0)
+    sources = [tuple(row) for row in quotes.select("stream", "venue").distinct().orderBy("stream", "venue").collect()]
+    rows = quotes.withColumn("place", t.place(quotes))
+    columns = {}
+    for side in SIDES:
+        said = f.struct(f"{side}_price", f"{side}_size", "venue")
+        last = [f.last(f.when(_is_of(source), said), ignorenulls=True).over(so_far) for source in sources]
+        columns[f"{side}_all"] = f.array(*last) if last else f.array(f.lit(None).cast(_SAID.format(side=side)))
+    found = rows.withColumns(columns).withColumns({side: _best(side) for side in SIDES})
+    values = [f.col(f"{side}.{what}").alias(f"{side}_{what}") for side in SIDES for what in _WHAT]
+    changed = reduce(lambda a, b: a | b, (_has_changed(side, in_order) for side in SIDES))
+    is_first = f.row_number().over(in_order) == 1
+    kept = found.withColumn("is_new", changed | is_first).where("is_new")
+    return kept.select("stream", "seq", "event_time", "symbol", *values)
+
+
+_SAID = "struct<{side}_price: decimal(18,8), {side}_size: bigint, venue: string>"
+_WHAT = ("price", "size", "venue", "venues")
+
+
+def _is_of(source: tuple[int, str]) -> "Column":
+    from pyspark.sql import functions as f
+
+    return (f.col("stream") == source[0]) & f.col("venue").eqNullSafe(f.lit(source[1]))
+
+
+def _has_changed(side: str, in_order: "WindowSpec") -> "Column":
+    from pyspark.sql import functions as f
+
+    return ~f.col(side).eqNullSafe(f.lag(side).over(in_order))
+
+
+def _best(side: str) -> "Column":
+    """The best price, the sum of the sizes there, which venue is named, and how many there are."""
+    from pyspark.sql import functions as f
+
+    price, size = f"{side}_price", f"{side}_size"
+    there = f.filter(f"{side}_all", lambda said: said.isNotNull() & said[price].isNotNull())
+    pick = f.array_max if side == "bid" else f.array_min
+    top = pick(f.transform(there, lambda said: said[price]))
+    at_top = f.filter(there, lambda said: said[price] == top)
+    largest = f.array_max(f.transform(at_top, lambda said: said[size]))
+    named = f.array_min(f.transform(f.filter(at_top, lambda said: said[size] == largest), lambda said: said["venue"]))
+    total = f.aggregate(at_top, f.lit(0).cast("bigint"), lambda sum_, said: sum_ + said[size])
+    return f.struct(
+        top.alias("price"), total.alias("size"), named.alias("venue"), f.size(at_top).cast("int").alias("venues")
+    )
