@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from penstock.capture.rows import MessageRows
-from penstock.convert import Converted
 from penstock.feed.formats.mold import encode_end, encode_packet
 from penstock.feed.generator import GeneratorConfig, ItchGenerator
+from penstock.middleware.batch import Packable
 from penstock.spark.feedslices import Conversion, FeedConverter, FeedOptions, FeedReader, FeedSlice, open_as_told
 
 DAY = "2024-01-02"
@@ -65,16 +65,14 @@ def mold_day(messages: list[bytes], session: str = "DAY", first: int = 1, per_da
     return [*datagrams, encode_end(session, first + len(messages))]
 
 
-def messages_of(made: Converted | MessageRows) -> list[Message]:
+PLACES = ["topic_offset", "topic_size", "extensions_offset", "extensions_size", "payload_offset", "payload_size"]
+
+
+def messages_of(made: Packable | MessageRows) -> list[Message]:
     topics, payloads = bytes(made.topic_data), bytes(made.payloads)
     return [
-        (
-            topics[row["topic_offset"] : row["topic_offset"] + row["topic_size"]].decode(),
-            payloads[row["extensions_offset"] : row["extensions_offset"] + row["extensions_size"]],
-            int(row["model_id"]),
-            payloads[row["payload_offset"] : row["payload_offset"] + row["payload_size"]],
-        )
-        for row in made.rows
+        (topics[t : t + t_size].decode(), payloads[o : o + o_size], model_id, payloads[p : p + p_size])
+        for t, t_size, o, o_size, p, p_size, model_id in made.rows[[*PLACES, "model_id"]].tolist()
     ]
 
 

@@ -1,14 +1,10 @@
-"""Does things to an archive and dies in the midst of one: python archive_writer.py PATH ACTION STEP COUNT
+"""Does things to an archive and dies in the midst of one.
 
-When the COUNT-th step named STEP is reached, the process is killed as with kill -9. Without such a step it ends well.
+When the `count`-th step of a name is reached, the process is killed as with kill -9. Without such a step it ends well.
 """
 
 import os
 import signal
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from penstock.spark.pipeline import commits, compaction
 from penstock.spark.pipeline.archive import Archive
@@ -31,7 +27,3 @@ def main(path: str, action: str, wanted: str, count: str) -> None:
     commits.reached = compaction.reached = Killer(wanted, int(count))
     with Archive.writing(path) as archive:
         {"append": step, "compact": compact_all, "retain": drop_old, "open": lambda archive: None}[action](archive)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

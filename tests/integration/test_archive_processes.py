@@ -1,5 +1,6 @@
 """An archive's writer is killed with -9 at every step of its protocol; whoever comes next finds each row once."""
 
+import multiprocessing
 import os
 import shutil
 import signal
@@ -9,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from integration.archive_writer import main
 from penstock.spark.pipeline.archive import Archive
 from unit.archive_kit import check_whole, numbers_of, step
 
-WRITER = Path(__file__).with_name("archive_writer.py")
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["integration.archive_writer"])
 STEPS = {
     "append": ("staged", "synced", "commit-written", "commit-linked", "committed", "file-placed", "placed", "settled"),
     "compact": ("merged", "staged", "synced", "commit-linked", "committed", "directory-replaced", "placed", "settled"),
@@ -22,12 +25,12 @@ COMMITTED = ("commit-linked", "committed", "file-placed", "directory-replaced", 
 
 
 def run(path: Path, action: str, wanted: str = "", count: int = 1) -> int:
-    done = subprocess.run(
-        [sys.executable, str(WRITER), str(path), action, wanted, str(count)],
-        timeout=60, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode
+    """In a process of its own, forked from one that has imported everything already."""
+    process = PROCESSES.Process(target=main, args=(str(path), action, wanted, str(count)))
+    process.start()
+    process.join(timeout=60)
+    assert process.exitcode in (0, -signal.SIGKILL)
+    return process.exitcode
 
 
 @pytest.fixture(scope="module")
@@ -109,3 +112,36 @@ def test_plain_readers_agree(filled: Path) -> None:
     found = duckdb.sql(f"select seq, stream, date from read_parquet('{filled}/trade/**/*.parquet')").fetchall()
     assert sorted(row[0] for row in found) == expected
     assert {row[1] for row in found} == {0, 1}
+
+
+def test_a_slice_that_finds_no_room_says_so_and_leaves_no_file(tmp_path: Path, project: Path) -> None:
+    script = f"""
+import resource
+from datetime import date
+from pathlib import Path
+from penstock.feed.generator import GeneratorConfig, ItchGenerator
+from penstock.spark.feedindex import plan_slices
+from penstock.spark.feedslices import Conversion
+from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.work import write_slice
+folder = Path({str(tmp_path)!r})
+generator = ItchGenerator(GeneratorConfig(seed=1, symbols=10, messages=20_000))
+with (folder / "day.itch").open("wb") as file:
+    while blocks := bytes(generator.blocks()):
+        file.write(blocks)
+(piece,) = plan_slices(folder / "day.itch", conversion=Conversion("itch", 1, "2024-01-02"), cache=folder / "cache")
+with Archive.writing(folder / "archive") as archive:
+    staging = archive.begin()
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    result = write_slice(staging, piece)
+    assert result.no_room == "File too large" and not result.files, result
+    assert not list(staging.path.rglob("*.parquet"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert write_slice(staging, piece).account.is_balanced
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=project, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from feed_slices_kit import (
@@ -16,6 +17,7 @@ from feed_slices_kit import (
     pcap_of,
     write_day,
 )
+from penstock.model import shipped
 from penstock.spark.feedindex import plan_slices
 from penstock.spark.feedslices import Conversion, FeedOptions, FeedReader
 
@@ -109,3 +111,18 @@ def test_only_wanted_models_are_made_and_keep_their_numbers(tmp_path: Path) -> N
         made = [message for rows in reader for message in messages_of(rows)]
         assert made == [message for message in whole if message[2] == model_id]
         assert reader.account.made == len(whole)
+
+
+def test_records_of_one_model_are_read_where_they_lie(tmp_path: Path) -> None:
+    path = tmp_path / "day.itch"
+    write_day(path, 2_000)
+    (piece,) = plan_slices(path, conversion=ITCH)
+    model = shipped("book_event")
+    for models, is_even in ((["book_event"], True), (None, False)):
+        are_shared = []
+        for rows in FeedReader(piece, models):
+            mine = rows.select(rows.sound(model))
+            here = mine.records_here(model)
+            assert (here == mine.records(model)).all()
+            are_shared.append(bool(np.shares_memory(here, rows.payloads)))
+        assert all(are_shared) == is_even

@@ -1,7 +1,6 @@
 """Models and filter expressions against Spark itself. These run where the extra `spark` is installed."""
 
 import random
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -12,10 +11,6 @@ import pytest
 from penstock.model import MessageModel, shipped, shipped_names
 from penstock.model.columns import to_spark
 from penstock.topics import Predicate
-
-sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed: pip install 'penstock[spark]'")
-
-pytestmark = pytest.mark.filterwarnings("default")
 
 MODEL = MessageModel.parse(
     """
@@ -70,14 +65,6 @@ CONDITIONS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def session() -> Iterator[Any]:
-    made = sql.SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-    made.sparkContext.setLogLevel("ERROR")
-    yield made
-    made.stop()
-
-
 def sample_records() -> np.ndarray:
     chance = random.Random(5)
 
@@ -101,17 +88,17 @@ def sample_records() -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", shipped_names())
-def test_spark_reads_the_schema(session: Any, name: str) -> None:
-    frame = session.createDataFrame([], schema=shipped(name).spark_schema())
+def test_spark_reads_the_schema(spark: Any, name: str) -> None:
+    frame = spark.createDataFrame([], schema=shipped(name).spark_schema())
     assert frame.columns == [field.name for field in shipped(name).fields]
 
 
-def test_the_same_text_selects_the_same_records(session: Any) -> None:
+def test_the_same_text_selects_the_same_records(spark: Any) -> None:
     records = sample_records()
     numbers = pa.array(range(len(records)), pa.int64())
     table = pa.Table.from_batches([to_spark(MODEL, records)]).append_column("index", numbers)
     schema = f"{MODEL.spark_schema()}, index BIGINT"
-    frame = session.createDataFrame(table, schema=schema).cache()
+    frame = spark.createDataFrame(table, schema=schema).cache()
     for condition in CONDITIONS:
         selected = sorted(row["index"] for row in frame.filter(condition).select("index").collect())
         assert np.flatnonzero(Predicate.compile(condition, MODEL).select(records)).tolist() == selected, condition

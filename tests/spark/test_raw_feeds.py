@@ -13,7 +13,7 @@ from feed_slices_kit import DAY, blocks_of, converted_whole, write_day
 from penstock.base.errors import ConfigurationError, ModelError, UnknownKeyError
 from penstock.model import shipped
 from penstock.model.columns import to_spark
-from penstock.spark import plan_slices
+from penstock.spark.feedindex import plan_slices
 
 raw = pytest.importorskip("penstock.spark.raw", reason="pyspark is not installed: pip install 'penstock[spark]'")
 

@@ -26,7 +26,7 @@ def convert_messages_per_s() -> Result:
     """A generated day, from a file through the shipped table; the median of several times."""
     with tempfile.TemporaryDirectory() as directory:
         day = Path(directory) / "day.itch"
-        count = _write(day)
+        count = write_day(day, MESSAGES)
         figures = [_convert(day) for _ in range(ROUNDS)]
         day_size = day.stat().st_size
     seconds = sorted(each for each, _, _ in figures)
@@ -45,9 +45,9 @@ def convert_messages_per_s() -> Result:
     )
 
 
-def _write(day: Path) -> int:
-    """The number of messages in the file."""
-    generator = ItchGenerator(GeneratorConfig(seed=7, symbols=SYMBOLS, messages=MESSAGES))
+def write_day(day: Path, messages: int) -> int:
+    """A generated day as a file; the number of messages in it."""
+    generator = ItchGenerator(GeneratorConfig(seed=7, symbols=SYMBOLS, messages=messages))
     with day.open("wb") as file:
         while blocks := bytes(generator.blocks()):
             file.write(blocks)

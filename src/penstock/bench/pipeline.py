@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.bench.harness import Result, result
+from penstock.bench.pipeline_archive import archive_messages, follow_messages
 from penstock.bench.pipeline_data import trades_in_journal
+from penstock.bench.pipeline_feeds import normalise_messages
 from penstock.spark import session
 
 MASTER = "local[2]"
@@ -65,4 +67,9 @@ def interleaved(*calls: Callable[[], object]) -> list[float]:
     return [statistics.median(each) for each in seconds]
 
 
-METRICS: list[Callable[[Any, Path], Iterator[Result]]] = [journal_rows]
+METRICS: list[Callable[[Any, Path], Iterator[Result]]] = [
+    journal_rows,
+    normalise_messages,
+    archive_messages,
+    follow_messages,
+]

@@ -34,7 +34,6 @@ from penstock.capture._rows import (
     read_origins,
     read_places,
 )
-from penstock.convert._converted import Converted
 from penstock.journal import RecordBatch
 from penstock.middleware.reassembly import BrokenMessage, Reassembler
 from penstock.model import MessageModel
@@ -42,6 +41,8 @@ from penstock.wire import ERROR_CAUSES, Extension, Kind, MessageFlag, Packet, Pa
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from penstock.convert import Converted
 
 __all__ = [
     "BadRecord",
@@ -143,6 +144,21 @@ class MessageRows:
         out = made.view(numpy.uint8).reshape(-1) if len(made) else numpy.empty(0, numpy.uint8)
         gather_records(self.payloads, self.rows, shape.blank, shape.newer, out)
         return made
+
+    def records_here(self, model: MessageModel) -> NDArray[Any]:
+        """Like records(), but where they lie, if they lie evenly and none is older: only good as long as the rows are.
+
+        So do those of a converter that makes messages of one model only.
+        """
+        offsets = self.rows["payload_offset"]
+        if len(offsets) > 1 and int(self.rows["model_version"].min()) >= model.version:
+            step = int(offsets[1]) - int(offsets[0])
+            end = int(offsets[-1]) + model.record_size
+            is_even = step >= model.record_size and bool((numpy.diff(offsets.astype(numpy.int64)) == step).all())
+            if is_even and end <= len(self.payloads):
+                start = int(offsets[0])
+                return numpy.ndarray(len(offsets), model.dtype, self.payloads, start, (step,))
+        return self.records(model)
 
     def topics(self) -> pa.StringArray:
         import pyarrow as pa

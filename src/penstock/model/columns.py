@@ -7,6 +7,7 @@ tells which records have one.
 """
 
 from collections.abc import Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -139,7 +140,7 @@ def _column(field: Field, values: NDArray[Any]) -> "pa.Array":
         return _text_column(values, valid)
     if field.type == "enum":
         offsets = np.empty(4 * (count + 1), np.uint8)
-        data, nulls = fill_names(values, _names(field), offsets, valid)
+        data, nulls = fill_names(values, _names(tuple(field.values.items())), offsets, valid)
         return pa.Array.from_buffers(pa.string(), count, _buffers(valid, offsets, data), nulls)
     room = np.empty(count * (16 if field.type == "price" else width_of(field.storage)), np.uint8)
     if field.type == "price":
@@ -171,9 +172,10 @@ def _text_column(values: NDArray[Any], valid: NDArray[np.uint8] | None) -> "pa.A
         return pa.array(texts, type=pa.string())
 
 
-def _names(field: Field) -> tuple[bytes, ...]:
+@cache
+def _names(values: tuple[tuple[str, int], ...]) -> tuple[bytes, ...]:
     """The text of each of the 256 numbers: its name, or its digits."""
-    names = {number: name for name, number in field.values.items()}
+    names = {number: name for name, number in values}
     return tuple(names.get(number, str(number)).encode() for number in range(256))
 
 

@@ -8,7 +8,6 @@ Importing this package does not import Spark; session() and the data sources do.
 """
 
 from penstock.spark.envelope import envelope_array, envelope_schema
-from penstock.spark.feedindex import plan_slices
 from penstock.spark.journals import JournalPlace
 from penstock.spark.session import register, session
 from penstock.spark.slices import JournalSlice, JournalSliceReader, cut, slices_frame
@@ -21,7 +20,6 @@ __all__ = [
     "JournalSliceReader",
     "cut",
     "slices_frame",
-    "plan_slices",
     "envelope_array",
     "envelope_schema",
 ]

@@ -49,11 +49,12 @@ from penstock.spark.rowplan import (
     plan_columns,
     plan_schema,
 )
-from penstock.spark.sink import PenstockStreamWriter, PenstockWriter, read_sink_options
 from penstock.spark.slices import Copies, JournalSlice, JournalSliceReader, cut, decode_slice, encode_slice, scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from penstock.spark.sink import PenstockStreamWriter, PenstockWriter
 
 WHERE = "format penstock"
 
@@ -113,11 +114,15 @@ class PenstockSource(DataSource):
         return JournalStreamReader(*self._planned(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> PenstockWriter:
+        from penstock.spark.sink import PenstockWriter, read_sink_options
+
         if overwrite:
             raise ConfigurationError("what was published cannot be overwritten", where=WHERE, hint="mode append")
         return PenstockWriter(read_sink_options(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> PenstockStreamWriter:
+        from penstock.spark.sink import PenstockStreamWriter, read_sink_options
+
         return PenstockStreamWriter(read_sink_options(self.options), schema)
 
     def _planned(self, schema: StructType) -> tuple[SourceOptions, RowPlan]:

@@ -10,7 +10,6 @@ from penstock.base.errors import LocalProtocolError, ModelError
 from penstock.model import Message, MessageModel
 from penstock.topics._predicate import Program
 from penstock.topics.condition import Condition
-from penstock.topics.expression import parse_expression
 from penstock.topics.lowering import compile_program
 
 if TYPE_CHECKING:
@@ -39,6 +38,8 @@ class Predicate:
     @staticmethod
     def compile(text: str, model: MessageModel, version: int | None = None) -> Predicate:
         """`version` is that of the records, if it is not the model's: fields they do not have yet are missing."""
+        from penstock.topics.expression import parse_expression  # its parser takes long to import
+
         return Predicate(text, model, parse_expression(text, model), model.version if version is None else version)
 
     def __call__(self, record: Buffer) -> bool:

@@ -11,6 +11,10 @@ ROW_GROUP_ROWS = 1 << 17
 ZSTD_LEVEL = 1
 
 
+SOUGHT = ("topic", "seq", "source_seq", "captured", "symbol", "event_time", "price", "publisher")
+"""Columns that queries choose rows by: the files have their extremes, by which readers pass over row groups."""
+
+
 def open_parquet(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     """A new file. Texts are dictionaries; whole numbers, which mostly grow or repeat, are kept as differences."""
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
@@ -22,5 +26,5 @@ def open_parquet(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
         use_dictionary=texts,
         column_encoding={field.name: "DELTA_BINARY_PACKED" for field in schema if pa.types.is_integer(field.type)},
         store_decimal_as_integer=True,
-        write_page_index=False,
+        write_statistics=[name for name in SOUGHT if name in schema.names],
     )

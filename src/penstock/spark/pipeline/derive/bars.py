@@ -6,7 +6,6 @@ which trades are in it, is decided by the rows and their order alone, never by h
 """
 
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -45,20 +44,17 @@ class TimeBars(msgspec.Struct, frozen=True):
 
         new, before = t.narrow(step.new["trade"]), t.narrow(step.before["trade"])
         newest = new.groupBy("stream").agg(f.max("event_time").alias("newest"))
+        rows = new
         if step.carried is not None:
             newest = newest.union(step.carried).groupBy("stream").agg(f.max("newest").alias("newest"))
             rows = self._may_be_open(before, step.carried).union(new)
-        else:
-            rows = new
         made = self._bars(rows, step.carried, newest, step.is_final)
         if step.carried is not None and step.is_final:
-            made = made.where("revision = 0").union(
-                self._bars(before.union(new), None, newest, True).where("revision = 1")
-            )
-        return _outputs(self.name, made, NEWEST_COLUMNS, newest, step.is_final)
+            made = _with_revisions(made, self._bars(before.union(new), None, newest, True))
+        return _outputs(self.name, made, newest, step.is_final)
 
     def _may_be_open(self, before: "DataFrame", newest: "DataFrame") -> "DataFrame":
-        """Earlier rows that may be in bars which were not complete; the archive's files are pruned by their times."""
+        """Earlier rows that may be in bars which were not complete; whatever is older cannot make a row late."""
         from pyspark.sql import functions as f
 
         oldest = f.col("newest") - (self.lateness_ns + self.width_ns)
@@ -71,20 +67,23 @@ class TimeBars(msgspec.Struct, frozen=True):
         """Bars of these rows that are complete now and were not when the newest rows were those before."""
         from pyspark.sql import functions as f
 
-        start = f.col("event_time") - f.pmod(f.col("event_time"), f.lit(self.width_ns))
-        lived = t.with_late(t.with_life(rows), self.lateness_ns).withColumn("bar", start)
-        members = lived.where("action = 'trade' and not is_late").drop("is_late")
-        members = members.join(f.broadcast(newest), "stream")
-        members = members.where(f.lit(is_final) | (self._done() <= f.col("newest"))).drop("newest")
+        dated = t.with_late(rows, self.lateness_ns).withColumn("bar", self._start(f.col("event_time")))
+        trades = t.with_alterations(dated, ("is_late", "bar")).where("not is_late")
+        trades = trades.join(f.broadcast(newest), "stream")
+        trades = trades.where(f.lit(is_final) | (self._done() <= f.col("newest"))).drop("newest")
         if newest_before is not None:
             was = f.coalesce(f.col("newest"), f.lit(-NEVER))
-            members = (
-                members.join(f.broadcast(newest_before), "stream", "left").where(self._done() > was).drop("newest")
-            )
-        made = bars_of(members, lived, lambda bars: self._completed(bars, rows))
+            trades = trades.join(f.broadcast(newest_before), "stream", "left").where(self._done() > was)
+        completed = f.broadcast(self._completed(rows))
+        made = bars_of(trades.join(completed, ["stream", "bar"], "left"))
         return made.withColumns({"event_time": f.col("bar"), "end_time": f.col("bar") + self.width_ns}).select(
             *BAR_NAMES
         )
+
+    def _start(self, time: "Column") -> "Column":
+        from pyspark.sql import functions as f
+
+        return time - f.pmod(time, f.lit(self.width_ns))
 
     def _done(self) -> "Column":
         """The time of a row that completes a bar."""
@@ -92,13 +91,20 @@ class TimeBars(msgspec.Struct, frozen=True):
 
         return f.col("bar") + (self.width_ns + self.lateness_ns)
 
-    def _completed(self, bars: "DataFrame", rows: "DataFrame") -> "DataFrame":
-        """Bars with the place of the row that completed them."""
+    def _completed(self, rows: "DataFrame") -> "DataFrame":
+        """Each stream's bars with the place of the row that completed them."""
+        from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        later = rows.select(f.col("stream").alias("of"), f.col("event_time").alias("at"), "place")
-        joined = bars.join(later, (f.col("of") == f.col("stream")) & (f.col("at") >= self._done()), "left")
-        return joined.groupBy(*BAR).agg(f.coalesce(f.min("place"), f.lit(NEVER)).alias("completed"))
+        # A row completes the bars up to one that follows from its time: the first row that does so or more.
+        reached = self._start(f.col("event_time") - self.lateness_ns) - self.width_ns
+        first = rows.groupBy("stream", reached.alias("bar")).agg(f.min("place").alias("first"))
+        none = f.lit(None).cast("bigint").alias("first")
+        bars = rows.select("stream", self._start(f.col("event_time")).alias("bar"), none).distinct()
+        later = Window.partitionBy("stream").orderBy(f.desc("bar"), f.col("first").desc_nulls_last())
+        so_far = later.rowsBetween(Window.unboundedPreceding, 0)
+        both = first.union(bars).withColumn("completed", f.min("first").over(so_far))
+        return both.where("first is null").select("stream", "bar", "completed")
 
 
 class CountedBars(msgspec.Struct, frozen=True):
@@ -119,28 +125,35 @@ class CountedBars(msgspec.Struct, frozen=True):
     def step(self, step: Step) -> list[Output]:
         from pyspark.sql import functions as f
 
+        unknown = f.lit(None).cast("bigint")
         new, before = t.narrow(step.new["trade"]), t.narrow(step.before["trade"])
-        started = new.withColumn("total", f.lit(None).cast("bigint"))
-        if step.carried is not None:
-            started = started.union(step.carried)
-        counted = self._counted(started)
-        made = self._bars(counted, step.carried, step.is_final)
+        rows = new.withColumn("total", unknown)
+        counted = self._counted(rows if step.carried is None else rows.union(step.carried))
+        made = self._bars(counted, step.is_final)
         if step.carried is not None and step.is_final:
-            whole = self._counted(before.union(new).withColumn("total", f.lit(None).cast("bigint")))
-            made = made.where("revision = 0").union(self._bars(whole, None, True).where("revision = 1"))
-        return _outputs(self.name, made, OPEN_COLUMNS, self._left_open(counted), step.is_final)
+            whole = self._counted(before.union(new).withColumn("total", unknown))
+            made = _with_revisions(made, self._bars(whole, True))
+        return _outputs(self.name, made, self._left_open(counted), step.is_final)
 
     def _counted(self, rows: "DataFrame") -> "DataFrame":
-        """`total`, what there was before a row in its instrument and session, and its `bar`."""
+        """With what there was before a row, its bar, whether that was written before, and what completed it."""
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        whole = Window.partitionBy(*t.INSTRUMENT, "session")
-        before = whole.orderBy("place").rowsBetween(Window.unboundedPreceding, -1)
-        first = f.coalesce(f.min("total").over(whole), f.lit(0))
+        instrument = Window.partitionBy(*t.INSTRUMENT, "session")
+        before = instrument.orderBy("place").rowsBetween(Window.unboundedPreceding, -1)
+        first = f.coalesce(f.min("total").over(instrument), f.lit(0))
         total = first + f.coalesce(f.sum(self._amount()).over(before), f.lit(0))
-        counted = rows.withColumn("total_now", total).drop("total").withColumnRenamed("total_now", "total")
-        return counted.withColumn("bar", f.floor(f.col("total") / self.size).cast("bigint"))
+        counted = rows.withColumn("is_carried", f.col("total").isNotNull()).withColumn("total", total)
+        counted = counted.withColumn("bar", f.floor(f.col("total") / self.size).cast("bigint"))
+        fills = (f.col("action") == "trade") & (f.col("total") + self._amount() >= (f.col("bar") + 1) * self.size)
+        bar = Window.partitionBy(*BAR)
+        return counted.withColumns(
+            {
+                "completed": f.max(f.when(fills, f.col("place"))).over(bar),
+                "is_written": f.coalesce(f.max(fills & f.col("is_carried")).over(bar), f.lit(False)),
+            }
+        )
 
     def _amount(self) -> "Column":
         """What a row counts."""
@@ -149,34 +162,17 @@ class CountedBars(msgspec.Struct, frozen=True):
         amount = t.volume() if self.measure == "volume" else t.one()
         return f.when(f.col("action") == "trade", amount).otherwise(0)
 
-    def _fills(self) -> "Column":
-        from pyspark.sql import functions as f
-
-        return f.col("total") + self._amount() >= (f.col("bar") + 1) * self.size
-
-    def _bars(self, counted: "DataFrame", carried: "DataFrame | None", is_final: bool) -> "DataFrame":
-        from pyspark.sql import functions as f
-
-        lived = t.with_life(counted)
-        members = lived.where("action = 'trade'")
-        full = members.where(self._fills()).groupBy(*BAR).agg(f.max("place").alias("completed"))
-        if not is_final:
-            members = members.join(full.select(*BAR), list(BAR), "left_semi")
-        if carried is not None:
-            bar = f.floor(f.col("total") / self.size).cast("bigint")
-            done = carried.withColumn("bar", bar).where((f.col("action") == "trade") & self._fills())
-            members = members.join(done.select(*BAR), list(BAR), "left_anti")
-        made = bars_of(members, lived, lambda bars: _or_never(bars.join(full, list(BAR), "left")))
-        return made.select(*BAR_NAMES)
+    def _bars(self, counted: "DataFrame", is_final: bool) -> "DataFrame":
+        trades = t.with_alterations(counted, ("bar", "completed", "is_written")).where("not is_written")
+        return bars_of(trades if is_final else trades.where("completed is not null")).select(*BAR_NAMES)
 
     def _left_open(self, counted: "DataFrame") -> "DataFrame":
         """The rows of each instrument's last bar, be it complete: the next total follows from them."""
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        last = f.max(f.when(f.col("action") == "trade", f.col("bar"))).over(
-            Window.partitionBy(*t.INSTRUMENT, "session")
-        )
+        of_trade = f.when(f.col("action") == "trade", f.col("bar"))
+        last = f.max(of_trade).over(Window.partitionBy(*t.INSTRUMENT, "session"))
         return counted.withColumn("last", last).where("bar >= last").select(*t.TRADE_NAMES, "total")
 
 
@@ -188,71 +184,37 @@ def tick_bars(size: int = 100, name: str = "bar_tick") -> CountedBars:
     return CountedBars(size, "trades", name)
 
 
-def _or_never(bars: "DataFrame") -> "DataFrame":
+def bars_of(trades: "DataFrame") -> "DataFrame":
+    """Bars of trades, of which each has its alterations, its `bar`, and the place that completed the bar, or null."""
     from pyspark.sql import functions as f
 
-    return bars.withColumn("completed", f.coalesce("completed", f.lit(NEVER)))
-
-
-def _outputs(name: str, made: "DataFrame", columns: str, carried: "DataFrame", is_final: bool) -> list[Output]:
-    outputs = [Output({name: BAR_COLUMNS}, made)]
-    return outputs if is_final else [*outputs, Output({CARRIED: columns}, carried)]
-
-
-def bars_of(members: "DataFrame", lived: "DataFrame", completed: "Callable[[DataFrame], DataFrame]") -> "DataFrame":
-    """Bars (with `bar`) of their members, in revision 0 and, where something was altered later, in revision 1.
-
-    `lived` has all rows with their lives; `completed` gives bars the place of the row that completed them.
-    """
-    from pyspark.sql import functions as f
-
-    values = ("place", "event_time", "action", "price", "quantity", "conditions")
-    alterations = lived.where("action <> 'trade'").select(*t.LIFE, *values)
-    if alterations.isEmpty():
-        return _summed(members, 0)
-    owners = members.select(*t.LIFE, "bar", f.col("event_time").alias("traded"))
-    ours = alterations.join(owners, list(t.LIFE)).where("event_time >= traded")
-    known = ours.join(completed(ours.select(*BAR).distinct()), list(BAR))
-    in_time = known.where("place < completed")
-    late = known.where("place >= completed").select(*BAR).distinct()
-    first = _summed(t.altered(members, in_time), 0)
-    again = _summed(t.altered(members.join(late, list(BAR), "left_semi"), known), 1)
-    gone = late.join(again, list(BAR), "left_anti")
-    return first.union(again).unionByName(_without_trades(gone, members), allowMissingColumns=True)
-
-
-def _without_trades(bars: "DataFrame", members: "DataFrame") -> "DataFrame":
-    """Revisions of bars whose trades were all cancelled."""
-    from pyspark.sql import functions as f
-
-    return (
-        members.join(bars, list(BAR), "left_semi")
-        .groupBy(*BAR)
-        .agg(*_extent())
-        .withColumns(
-            {
-                "volume": f.lit(0).cast("bigint"),
-                "turnover": f.lit(0).cast("decimal(38,8)"),
-                "trade_count": f.lit(0).cast("bigint"),
-                "revision": f.lit(1),
-            }
-        )
+    completed = f.coalesce("completed", f.lit(NEVER))
+    ours = f.filter("alterations", lambda said: said["event_time"] >= f.col("event_time"))
+    known = trades.withColumn("alterations", ours).withColumns(
+        {
+            "now_0": t.as_altered(f.filter("alterations", lambda said: said["place"] < completed)),
+            "now_1": t.as_altered(f.col("alterations")),
+            "is_altered": f.exists("alterations", lambda said: said["place"] >= completed),
+        }
     )
+    bars = known.groupBy(*BAR).agg(
+        f.bool_or("is_altered").alias("is_altered"),
+        f.count("now_0").alias("count_0"),
+        f.struct(*t.extent("now_0"), *t.statistics("now_0"), f.lit(0).alias("revision")).alias("first"),
+        f.struct(*t.extent("now_1"), *t.statistics("now_1"), f.lit(1).alias("revision")).alias("last"),
+    )
+    revisions = f.array(f.when(f.col("count_0") > 0, f.col("first")), f.when(f.col("is_altered"), f.col("last")))
+    each = bars.select(*BAR, f.explode(revisions).alias("one")).where("one is not null")
+    return each.select(*BAR, "one.*")
 
 
-def _summed(members: "DataFrame", revision: int) -> "DataFrame":
-    from pyspark.sql import functions as f
-
-    made = members.groupBy(*BAR).agg(*_extent(), *t.statistics())
-    return made.withColumn("revision", f.lit(revision))
+def _with_revisions(made: "DataFrame", whole_day: "DataFrame") -> "DataFrame":
+    """What this step completes, and what was altered in the whole day."""
+    return made.where("revision = 0").union(whole_day.where("revision = 1"))
 
 
-def _extent() -> "list[Column]":
-    from pyspark.sql import functions as f
-
-    return [
-        f.min("event_time").alias("event_time"),
-        f.max("event_time").alias("end_time"),
-        t.seq_of(f.min("place")).alias("first_seq"),
-        t.seq_of(f.max("place")).alias("last_seq"),
-    ]
+def _outputs(name: str, made: "DataFrame", carried: "DataFrame", is_final: bool) -> list[Output]:
+    if is_final:
+        return [Output({name: BAR_COLUMNS}, made)]
+    columns = NEWEST_COLUMNS if "newest" in carried.columns else OPEN_COLUMNS
+    return [Output({name: BAR_COLUMNS}, made.where("revision = 0")), Output({CARRIED: columns}, carried)]

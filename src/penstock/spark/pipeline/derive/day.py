@@ -35,12 +35,6 @@ def days(rows: "DataFrame") -> "DataFrame":
     """Of all trades of a day, or of several: a session of the source is a day."""
     from pyspark.sql import functions as f
 
-    lived = t.with_life(rows)
-    effective = t.altered(lived.where("action = 'trade'"), lived.where("action <> 'trade'"))
-    made = effective.groupBy(*t.INSTRUMENT, "session").agg(
-        f.max("event_time").alias("event_time"),
-        t.seq_of(f.min("place")).alias("first_seq"),
-        t.seq_of(f.max("place")).alias("last_seq"),
-        *t.statistics(),
-    )
-    return made.select(*re.findall(r"(\w+) [A-Z]", DAY_COLUMNS))
+    trades = t.with_alterations(rows, ()).withColumn("now", t.as_altered(f.col("alterations"))).where("now is not null")
+    made = trades.groupBy(*t.INSTRUMENT, "session").agg(*t.extent("now"), *t.statistics("now"))
+    return made.withColumn("event_time", f.col("end_time")).select(*re.findall(r"(\w+) [A-Z]", DAY_COLUMNS))

@@ -5,6 +5,7 @@ its `trade_id` before it, in its stream, symbol and venue. What is not found, or
 """
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.convert._units import TRADE_NOT_HIGH_LOW, TRADE_NOT_LAST, TRADE_NOT_VOLUME
@@ -84,41 +85,47 @@ def with_late(rows: "DataFrame", lateness_ns: int) -> "DataFrame":
 # Corrections and cancellations
 
 
-def with_life(rows: "DataFrame") -> "DataFrame":
-    """`life`: which trade of its id a row is, or is about; an id may be used again."""
+VALUES = ("price", "quantity", "conditions")
+ALTERATION = "place BIGINT, event_time BIGINT, action STRING, price DECIMAL(18,8), quantity BIGINT, conditions INT"
+
+
+def with_alterations(rows: "DataFrame", kept: "tuple[str, ...]") -> "DataFrame":
+    """A row per trade: its columns, those that are `kept`, and an array of what was said of it later."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    same_id = Window.partitionBy(*INSTRUMENT, "session", "trade_id").orderBy("place")
-    return rows.withColumn("life", f.count_if(f.col("action") == "trade").over(same_id))
+    columns = [*TRADE_NAMES, *kept]
+    if rows.where("action <> 'trade'").isEmpty():
+        nothing = f.array().cast(f"ARRAY<STRUCT<{ALTERATION.replace(' ', ': ').replace(',: ', ', ')}>>")
+        return rows.select(*columns).withColumn("alterations", nothing)
+    of_id = (*INSTRUMENT, "session", "trade_id")
+    is_trade = f.col("action") == "trade"
+    # An id may be used again: a life of it begins with each trade.
+    lives = rows.withColumn("life", f.count_if(is_trade).over(Window.partitionBy(*of_id).orderBy("place")))
+    said = f.struct("place", "event_time", "action", *VALUES)
+    found = lives.groupBy(*of_id, "life").agg(
+        f.max_by(f.struct(*columns), f.when(is_trade, f.col("place"))).alias("trade"),
+        f.collect_list(f.when(~is_trade, said)).alias("alterations"),
+    )
+    return found.where("life > 0").select("trade.*", "alterations")
 
 
-LIFE = (*INSTRUMENT, "session", "trade_id", "life")
-
-
-def altered(trades: "DataFrame", alterations: "DataFrame") -> "DataFrame":
-    """Trades (with `life`) as these corrections and cancellations make them; cancelled ones are left out."""
+def as_altered(alterations: "Column") -> "Column":
+    """What these alterations make of the trade: its values, or null when it was cancelled."""
     from pyspark.sql import functions as f
 
-    values = ("price", "quantity", "conditions")
-    is_correction = f.col("action") == "correct"
-    ends = alterations.groupBy(*LIFE).agg(
-        f.max_by(f.when(is_correction, f.struct(*values)), f.when(is_correction, f.col("place"))).alias("corrected"),
-        f.bool_or(f.col("action") == "cancel").alias("is_cancelled"),
-    )
-    joined = trades.join(ends, list(LIFE), "left").where("not coalesce(is_cancelled, false)")
-    return joined.withColumns({name: f.coalesce(f.col(f"corrected.{name}"), f.col(name)) for name in values}).drop(
-        "corrected", "is_cancelled"
-    )
+    correction = f.array_max(f.filter(alterations, lambda said: said["action"] == "correct"))
+    values = [f.coalesce(correction[name], f.col(name)).alias(name) for name in VALUES]
+    return f.when(~f.exists(alterations, lambda said: said["action"] == "cancel"), f.struct(*values))
 
 
 # Values
 
 
-def counts_for(mark: int) -> "Column":
+def counts_for(mark: int, conditions: str = "conditions") -> "Column":
     from pyspark.sql import functions as f
 
-    return f.col("conditions").bitwiseAND(mark) == 0
+    return f.col(conditions).bitwiseAND(mark) == 0
 
 
 def volume() -> "Column":
@@ -133,24 +140,43 @@ def one() -> "Column":
     return counts_for(TRADE_NOT_VOLUME).cast("bigint")
 
 
-def statistics() -> "list[Column]":
-    """The columns of STATISTICS: what the trades of a group come to. The marks say what a trade leaves alone."""
+def statistics(now: str) -> "list[Column]":
+    """The columns of STATISTICS: what the trades of a group come to. The marks say what a trade leaves alone.
+
+    `now` names the column of as_altered()'s values.
+    """
     from pyspark.sql import functions as f
 
-    def marked(column: str, mark: int) -> "Column":
-        return f.when(counts_for(mark), f.col(column))
+    def of(column: str, mark: int) -> "Column":
+        return f.when(counts_for(mark, f"{now}.conditions"), f.col(column))
 
-    price, at = marked("price", TRADE_NOT_LAST), marked("place", TRADE_NOT_LAST)
-    amount = f.col("price").cast("decimal(18,8)") * f.col("quantity").cast("decimal(19,0)")
-    turnover = f.sum(f.when(counts_for(TRADE_NOT_VOLUME), amount.cast("decimal(28,8)"))).cast("decimal(38,8)")
-    shares = f.sum(volume())
+    price, at = of(f"{now}.price", TRADE_NOT_LAST), of("place", TRADE_NOT_LAST)
+    quantity = of(f"{now}.quantity", TRADE_NOT_VOLUME)
+    turnover = f.sum((f.col(f"{now}.price") * quantity.cast("decimal(19,0)")).cast("decimal(28,8)"))
+    shares = f.sum(quantity)
     return [
         f.min_by(price, at).alias("open"),
-        f.max(marked("price", TRADE_NOT_HIGH_LOW)).alias("high"),
-        f.min(marked("price", TRADE_NOT_HIGH_LOW)).alias("low"),
+        f.max(of(f"{now}.price", TRADE_NOT_HIGH_LOW)).alias("high"),
+        f.min(of(f"{now}.price", TRADE_NOT_HIGH_LOW)).alias("low"),
         f.max_by(price, at).alias("close"),
         f.coalesce(shares, f.lit(0)).alias("volume"),
-        f.coalesce(turnover, f.lit(0).cast("decimal(38,8)")).alias("turnover"),
-        f.when(shares > 0, (turnover / shares.cast("decimal(19,0)")).cast("decimal(18,8)")).alias("vwap"),
-        f.count_if(counts_for(TRADE_NOT_VOLUME)).alias("trade_count"),
+        f.coalesce(turnover, f.lit(0)).cast("decimal(38,8)").alias("turnover"),
+        f.when(shares > 0, turnover / shares.cast("decimal(19,0)")).cast("decimal(18,8)").alias("vwap"),
+        f.count(quantity).alias("trade_count"),
+    ]
+
+
+def extent(now: str) -> "list[Column]":
+    """Numbers and times of the trades that are left of a group; of all, when none is left."""
+    from pyspark.sql import functions as f
+
+    def of(function: "Callable[[Column], Column]", column: str) -> "Column":
+        left = f.when(f.col(now).isNotNull(), f.col(column))
+        return f.coalesce(function(left), function(f.col(column)))
+
+    return [
+        of(f.min, "event_time").alias("event_time"),
+        of(f.max, "event_time").alias("end_time"),
+        seq_of(of(f.min, "place")).alias("first_seq"),
+        seq_of(of(f.max, "place")).alias("last_seq"),
     ]

@@ -1,0 +1,148 @@
+"""How fast a recorded feed becomes rows: normalised with the converter, and by hand with numpy, for pipeline.py."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.bench.harness import Result, result
+from penstock.convert import ConverterTable
+from penstock.feed.generator import GeneratorConfig, ItchGenerator
+from penstock.spark import slices_frame
+from penstock.spark.feedindex import plan_slices
+from penstock.spark.feedslices import FeedSlice
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SYMBOLS = 1_000
+MESSAGES = 10_000_000
+GROWN = 4
+ROUNDS = 3
+DAY = "2024-01-02"
+COLUMNS = ("source_seq", "event_time", "order_id")
+"""What every message about an order says of itself, so that numpy can give it too."""
+
+ORDER_TYPES = b"AFECXDU"
+
+
+def normalise_messages(spark: Any, folder: Path) -> Iterator[Result]:
+    """An ITCH file as rows, counted; then one four times as large."""
+    from penstock.spark import raw
+
+    day, grown = folder / "day.itch", folder / "grown.itch"
+    count = write_day(day, MESSAGES)
+    cache = folder / "cache"
+
+    def rows(path: Path) -> int:
+        frame = raw.normalised(
+            spark, path, table="itch", date=DAY, model="book_event", columns=COLUMNS, cache=str(cache)
+        )
+        counted: int = frame.count()
+        return counted
+
+    started = time.perf_counter()
+    made = rows(day)
+    first = time.perf_counter() - started
+    ours = median_seconds(lambda: rows(day))
+    by_hand = slices_frame(spark, plan_slices(day, cores=2, cache=cache))
+    midnight_ns = ConverterTable.load("itch").compile().midnight_ns(date.fromisoformat(DAY))
+    work = partial(decode_by_hand, midnight_ns=midnight_ns)
+    schema = ", ".join(f"{name} BIGINT" for name in COLUMNS)
+    theirs = median_seconds(lambda: by_hand.mapInArrow(work, schema).count())
+    yield result(
+        "pipeline",
+        "normalise_messages_per_s",
+        count / ours,
+        "1/s",
+        against="mapInArrow and numpy, written by hand for these columns of the messages about orders, without a book",
+        against_value=count / theirs,
+        conditions=f"local[2]; {count:,} source messages of {SYMBOLS} symbols, {day.stat().st_size >> 20} MiB; "
+        f"{made:,} rows of book_event with {', '.join(COLUMNS)}, counted; warm: the index is there, "
+        f"with making it the first time took {first:.1f} s; median of {ROUNDS}",
+    )
+    grown_count = write_day(grown, GROWN * MESSAGES)
+    rows(grown)
+    larger = median_seconds(lambda: rows(grown))
+    yield result(
+        "pipeline",
+        "growth",
+        larger / ours / (grown_count / count),
+        "ratio",
+        against="a time that grows as the messages do",
+        against_value=1.0,
+        conditions=f"local[2]; time for {grown_count:,} source messages over that for {count:,}, divided by {GROWN}",
+    )
+
+
+def write_day(path: Path, messages: int) -> int:
+    """How many messages are in it."""
+    generator = ItchGenerator(GeneratorConfig(seed=7, symbols=SYMBOLS, messages=messages))
+    with path.open("wb") as file:
+        while blocks := bytes(generator.blocks()):
+            file.write(blocks)
+    return generator.next_sequence - 1
+
+
+def median_seconds(call: Any) -> float:
+    found = []
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - started)
+    return statistics.median(found)
+
+
+def decode_by_hand(batches: Iterator[pa.RecordBatch], midnight_ns: int) -> Iterator[pa.RecordBatch]:
+    """What somebody would write without Penstock; only where the file is cut is told to it."""
+    import numpy as np
+    import pyarrow as pa
+
+    wanted = np.zeros(256, bool)
+    wanted[list(ORDER_TYPES)] = True
+    for batch in batches:
+        for text in batch.column(0).to_pylist():
+            piece = msgspec.json.decode(text, type=FeedSlice)
+            sequence = piece.first_sequence
+            for data, found in read_pieces(piece):
+                starts = np.array(found, np.int64)
+                numbers = np.arange(sequence, sequence + len(starts))
+                sequence += len(starts)
+                array = np.frombuffer(data, np.uint8)
+                is_order = wanted[array[starts]]
+                starts, numbers = starts[is_order], numbers[is_order]
+                times = big_endian(array, starts + 5, 6) + midnight_ns
+                orders = big_endian(array, starts + 11, 8)
+                arrays = [pa.array(numbers), pa.array(times), pa.array(orders)]
+                yield pa.RecordBatch.from_arrays(arrays, names=list(COLUMNS))
+
+
+def read_pieces(piece: FeedSlice) -> Iterator[tuple[bytes, list[int]]]:
+    """Some megabytes at a time, and where whole messages begin in them."""
+    size_max = 4 * 1024 * 1024
+    with Path(piece.path).open("rb") as file:
+        file.seek(piece.offset)
+        left, rest = piece.size, b""
+        while left:
+            data = rest + file.read(min(size_max, left))
+            left -= len(data) - len(rest)
+            starts, at = [], 0
+            while at + 2 <= len(data) and (after := at + 2 + (data[at] << 8 | data[at + 1])) <= len(data):
+                starts.append(at + 2)
+                at = after
+            yield data, starts
+            rest = data[at:]
+
+
+def big_endian(array: Any, places: Any, size: int) -> Any:
+    value = array[places].astype("i8")
+    for at in range(1, size):
+        value = value << 8 | array[places + at]
+    return value

@@ -1,0 +1,65 @@
+"""What a real adapter process has published, as its own journal has it, and the same file read in slices."""
+
+from pathlib import Path
+
+import pytest
+
+from feed_slices_kit import Message, converted_slices, messages_of
+from integration.feed_kit import running_feed
+from penstock.bench.adapters import wait_for
+from penstock.capture.rows import PacketRows
+from penstock.feed.adapter_config import JournalCaptureConfig, SourceStreamConfig
+from penstock.spark.feedindex import plan_slices
+from penstock.spark.feedslices import Conversion
+from penstock.spark.journals import JournalPlace
+from penstock.wire import decode_origin
+
+STREAM = 2
+DAY = "2026-01-30"  # that of the adapter of the kit
+
+
+def recorded(journal: Path) -> list[Message]:
+    """The messages of the stream, in the order of their numbers."""
+    place = JournalPlace(str(journal))
+    extent = place.measure()
+    packets = PacketRows()
+    made: dict[int, Message] = {}
+    for batch in place.read(extent.first_sequence, extent.next_sequence - 1):
+        rows = packets.take(batch)
+        is_ours = (rows.origins["stream_id"] == STREAM) & (rows.rows["model_id"] > 0)
+        for number, message in zip(
+            rows.origins["seq"][is_ours].tolist(), messages_of(rows.select(is_ours)), strict=True
+        ):
+            made.setdefault(number, message)
+    return [made[number] for number in sorted(made)]
+
+
+def without_term(message: Message) -> Message:
+    """Who was active, and whether in step with a backup, is the adapter's business and in no file."""
+    topic, origin, model_id, record = message
+    told = decode_origin(origin[4:])
+    return (
+        topic,
+        repr((told.stream_id, told.index, told.source_sequence, told.message_sequence)).encode(),
+        model_id,
+        record,
+    )
+
+
+@pytest.mark.spec("PIPE-4")
+def test_the_journal_of_an_adapter_has_what_the_slices_give(samples: Path, tmp_path: Path) -> None:
+    path = samples / "itch" / "aapl_20190130_0930_rows00001-05000_REENCODED_all.itch"
+    replay = SourceStreamConfig(id=STREAM, name="replay", framing="file", url=str(path))
+    conversion = Conversion("itch", STREAM, DAY)
+    slices = plan_slices(path, conversion=conversion, slice_size=30_000, cache=tmp_path / "cache")
+    expected = converted_slices(slices)
+    journal = JournalCaptureConfig(path=str(tmp_path / "journal"))
+    with running_feed(tmp_path, 1, streams=(replay,), journal=journal) as feed:
+        (adapter,) = feed.adapters
+        wait_for(
+            lambda: adapter.status().streams[1].next_message_sequence == len(expected) + 1,
+            "all of the file is published",
+        )
+        wait_for(lambda: len(recorded(tmp_path / "journal")) == len(expected), "all of it is in the journal")
+        live = recorded(tmp_path / "journal")
+    assert [without_term(message) for message in live] == [without_term(message) for message in expected]

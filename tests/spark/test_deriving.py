@@ -1,0 +1,71 @@
+"""Derivations in the archive: each row taken once, in whatever steps, with what is carried from one to the next."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.spark.journals import JournalPlace
+from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.capture import JournalSource
+from penstock.spark.pipeline.derive import CARRIED, Output, Step
+from penstock.spark.pipeline.deriving import derive
+from penstock.spark.pipeline.runner import RunReport, append, run
+from spark.pipeline_kit import Silent, capture_of, converted, write_journal
+
+
+class Totals:
+    """A row at the end with the quantity traded: what is carried decides it."""
+
+    name, tables, needs = "totals", ("total",), ("trade",)
+
+    def step(self, step: Step) -> list[Output]:
+        spent = step.new["trade"].selectExpr("stream", "quantity", "event_time")
+        if step.carried is not None:
+            spent = spent.unionByName(step.carried.selectExpr("stream", "quantity", "event_time"))
+        total = spent.groupBy("stream").agg({"quantity": "sum", "event_time": "max"})
+        row = total.selectExpr("stream", "`sum(quantity)` quantity", "`max(event_time)` event_time")
+        schema = "stream INT, quantity BIGINT, event_time BIGINT"
+        return [Output({CARRIED: schema}, row), Output({"total": schema}, row if step.is_final else row.limit(0))]
+
+
+class Doubled:
+    """Reads what another derivation has made in the same step."""
+
+    name, tables, needs = "doubled", ("double",), ("total",)
+
+    def step(self, step: Step) -> list[Output]:
+        rows = step.new["total"].selectExpr("stream", "2 * quantity twice", "event_time")
+        return [Output({"double": "stream INT, twice BIGINT, event_time BIGINT"}, rows)]
+
+
+@pytest.mark.spec("PIPE-5", "PIPE-6")
+def test_steps_and_one_run_derive_the_same(spark: Any, tmp_path: Path) -> None:
+    records = capture_of(converted(1_500))
+    place = JournalPlace(str(tmp_path / "journal"))
+    write_journal(Path(place.where), records)
+    derivations = (Totals(), Doubled())
+    with Archive.writing(tmp_path / "whole") as archive:
+        run(spark, archive, [JournalSource(place)], derivations, Silent(), cores=2)
+        assert archive.catalogue.number == 2
+        assert run(spark, archive, [JournalSource(place)], derivations, Silent(), cores=2).commits == 0
+    with Archive.writing(tmp_path / "steps") as archive:
+        source = JournalSource(place, records_max=len(records) // 2)
+        append(spark, archive, source.pieces(archive.catalogue), RunReport())
+        derive(spark, archive, derivations, is_final=False)
+        append(spark, archive, source.pieces(archive.catalogue), RunReport())  # and the run is killed here
+    with Archive.writing(tmp_path / "steps") as archive:
+        run(spark, archive, [JournalSource(place)], derivations, Silent(), cores=2)
+        states = list((tmp_path / "steps" / "_state" / "totals").iterdir())
+        assert {each.name for each in states} == {
+            Path(file.path).name for file in archive.catalogue.carried["totals"]
+        }, "what was carried before is gone"
+    found = {}
+    for name in ("whole", "steps"):
+        archive = Archive.open(tmp_path / name)
+        total = archive.frame(spark, "total").collect()
+        traded = archive.frame(spark, "trade").selectExpr("sum(quantity) q").collect()[0].q
+        assert [row.quantity for row in total] == [traded]
+        assert [row.twice for row in archive.frame(spark, "double").collect()] == [2 * traded]
+        found[name] = [(row.stream, row.quantity, row.event_time, row.date) for row in total]
+    assert found["whole"] == found["steps"]
