@@ -97,7 +97,7 @@ def _bars(archive: Archive) -> list[BarLine]:
             symbol=row["symbol"],
             start_ns=row["event_time"],
             prices=[
-                f"{row[name]:.4f}" if row[name] is not None else "-"
+                f"{row[name]:.2f}" if row[name] is not None else "-"
                 for name in ("open", "high", "low", "close", "vwap")
             ],
             volume=row["volume"],

@@ -35,14 +35,17 @@ class LatencySection:
         if not histograms:
             return SectionResult("unknown", "no message carries the times that are needed")
         by_hop = _by_hop(histograms)
-        middle = "; ".join(
-            f"{hop}: half within {duration_text(each.percentile(50))}, 99 % within {duration_text(each.percentile(99))}"
-            for hop, each in by_hop.items()
-            if each.count
-        )
+        middle = "; ".join(_sentence(hop, each) for hop, each in by_hop.items() if each.count)
         negative = sum(each.negative_count for each in histograms.values())
         clocks = f". {negative:,} came before they were sent: the clocks of two hosts differ" if negative else ""
         return SectionResult("good", middle + clocks, measures, [_plot(by_hop), table])
+
+
+def _sentence(hop: str, histogram: LatencyHistogram) -> str:
+    if histogram.percentile(50) >= VALUE_MAX:
+        return f"{hop}: the times are those of another day"
+    half, most = (duration_text(histogram.percentile(q)) for q in (50, 99))
+    return f"{hop}: half within {half}, 99 % within {most}"
 
 
 def _histograms(rows: list[dict[str, Any]]) -> dict[tuple[str, int], LatencyHistogram]:
@@ -82,7 +85,7 @@ def _stretched(q: float) -> float:
 
 def duration_text(ns: float) -> str:
     if ns >= VALUE_MAX:
-        return "more than an hour (the times of a day long gone)"
+        return "> 1 h"
     for limit, factor, unit in ((1e3, 1.0, "ns"), (1e6, 1e3, "µs"), (1e9, 1e6, "ms")):
         if ns < limit:
             return f"{ns / factor:,.3g} {unit}"
