@@ -19,13 +19,13 @@ REPORT = "audit.html"
 class Archiving:
     """Begins when the journals are there; `result` comes after finish()."""
 
-    def __init__(self, supervisor: Supervisor, journals: list[Path], directory: Path) -> None:
+    def __init__(self, supervisor: Supervisor, journals: list[Path], audit_log: Path, directory: Path) -> None:
         self.archive = directory / ARCHIVE
         self.page = directory / REPORT
         self.report: ArchiveReport | None = None
         self.result: ArchiveResult | None = None
         self._supervisor = supervisor
-        task = ArchiveTask([str(path) for path in journals], str(self.archive), str(self.page))
+        task = ArchiveTask([str(path) for path in journals], str(self.archive), str(self.page), str(audit_log))
         arguments = [msgspec.json.encode(task).decode()]
         self._member = supervisor.add(Member("pipeline", "penstock.demo.pipeline:main", arguments, self._take))
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.admin.store import FILE_NAME
 from penstock.base.clock import random_bytes
 from penstock.demo.reports import DemoOptions
 from penstock.net.secret import write_private
@@ -14,6 +15,7 @@ FEED = "nasdaq"
 TOPICS = ["md.us.eq.>"]
 ADAPTERS = ("adapter-a", "adapter-b")
 PLAYER = "exchange"
+ADMIN = "admin"
 JOURNAL = "state/{}.journal"
 MESSAGES = 2**40
 """Of the made-up day: more than anybody waits for."""
@@ -29,6 +31,9 @@ class Layout(msgspec.Struct, frozen=True):
 
     journals: list[Path]
     """Of each adapter, if they keep any."""
+
+    audit_log: Path
+    """The administration server's database."""
 
 
 def write_layout(directory: Path, options: DemoOptions) -> Layout:
@@ -48,6 +53,7 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
         _PLANT.format(
             feed=FEED,
             topics=TOPICS,
+            admin=ADMIN,
             admin_port=admin_port,
             lines=", ".join(map(_inline, lines)),
             request_port=request_port,
@@ -66,6 +72,7 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
         f"penstock://127.0.0.1:{admin_port}",
         [directory / f"{name}.toml" for name in subscribers],
         [directory / JOURNAL.format(name) for name in ADAPTERS],
+        directory / "state" / ADMIN / FILE_NAME,
     )
 
 
@@ -96,6 +103,7 @@ _PLANT = """\
 name = "demo"
 
 [[administration]]
+name = "{admin}"
 policy = "policy.toml"
 port = {admin_port}
 

@@ -59,7 +59,7 @@ def main() -> None:
                 report = follow(spark, archive, following, DERIVATIONS, progress, is_ended=supervised.stop.is_set)
                 rest = [JournalSource(place, cores) for place in places]
                 last = run(spark, archive, rest, DERIVATIONS, progress, cores=cores)
-                audit = run_audit(archive, spark)
+                audit = run_audit(archive, spark, audit_log=Path(task.audit_log))
                 write_html(audit, Path(task.report))
                 supervised.tell(_result(archive, audit, report, last))
         finally:

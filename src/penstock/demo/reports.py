@@ -69,6 +69,9 @@ class ArchiveTask(msgspec.Struct, frozen=True):
     report: str
     """Where the audit's page goes."""
 
+    audit_log: str
+    """The administration server's database, which is read when the server has ended."""
+
 
 class ArchiveReport(msgspec.Struct, frozen=True, tag=True):
     """The archiving process is at work."""
