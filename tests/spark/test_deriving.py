@@ -8,9 +8,9 @@ import pytest
 from penstock.spark.journals import JournalPlace
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.capture import JournalSource
-from penstock.spark.pipeline.derive import CARRIED, Output, Step
+from penstock.spark.pipeline.derive import CARRIED, DERIVATIONS, Output, Step
 from penstock.spark.pipeline.deriving import derive
-from penstock.spark.pipeline.runner import RunReport, append, run
+from penstock.spark.pipeline.runner import RunReport, append, follow, run
 from spark.pipeline_kit import Silent, capture_of, converted, write_journal
 
 
@@ -69,3 +69,25 @@ def test_steps_and_one_run_derive_the_same(spark: Any, tmp_path: Path) -> None:
         assert [row.twice for row in archive.frame(spark, "double").collect()] == [2 * traded]
         found[name] = [(row.stream, row.quantity, row.event_time, row.date) for row in total]
     assert found["whole"] == found["steps"]
+
+
+@pytest.mark.spec("PIPE-5")
+def test_the_tables_of_a_followed_capture_are_those_of_a_whole_one(spark: Any, tmp_path: Path) -> None:
+    records = capture_of(converted(1_500))
+    place = JournalPlace(str(tmp_path / "journal"))
+    write_journal(Path(place.where), records)
+    with Archive.writing(tmp_path / "whole") as archive:
+        run(spark, archive, [JournalSource(place)], DERIVATIONS, Silent(), cores=2)
+    looks = iter([False, False, True])
+    with Archive.writing(tmp_path / "followed") as archive:
+        source = JournalSource(place, records_max=len(records) * 2 // 3)
+        follow(spark, archive, [source], DERIVATIONS, Silent(), is_ended=lambda: next(looks))
+        run(spark, archive, [source], DERIVATIONS, Silent(), cores=2)
+    whole, followed = Archive.open(tmp_path / "whole"), Archive.open(tmp_path / "followed")
+    tables = [table for derivation in DERIVATIONS for table in derivation.tables]
+    assert tables
+    for table in tables:
+        expected, found = whole.frame(spark, table), followed.frame(spark, table)
+        assert expected.columns == found.columns
+        assert expected.count() == found.count() > 0, table
+        assert expected.exceptAll(found).isEmpty(), table

@@ -44,6 +44,10 @@ def test_a_feed_is_archived_once_and_everybody_reads_the_same(spark: Any, tmp_pa
         again = run(spark, archive, [source], (), Silent(), cores=2)
         assert again.commits == 0, "what is archived is passed over"
         assert again.is_complete
+        other = bytearray(feed.read_bytes())
+        other[len(other) // 2] ^= 1
+        feed.write_bytes(other)
+        assert source.pieces(archive.catalogue), "a file that differs in one bit is another feed"
 
     archive = Archive.open(path)
     reasons = sorted(row.reason for row in archive.frame(spark, "quarantine").collect())

@@ -9,7 +9,7 @@ content and how it is converted, not by its name: the same file is not archived 
 
 from __future__ import annotations
 
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,9 +23,6 @@ from penstock.spark.journals import REMOTE, JournalPlace
 from penstock.spark.pipeline.commits import Catalogue
 from penstock.spark.pipeline.reading import Slice
 from penstock.spark.slices import JournalSlice, cut, scan
-
-SAMPLE_SIZE = 1024 * 1024
-"""Bytes at both ends of a feed's file by which it is known, besides its size."""
 
 STEP_RECORDS = 200_000
 """Records that one step of a follower takes at most: what its memory and its delay are bounded by."""
@@ -98,15 +95,11 @@ class FeedSource:
         """The same for the same content, converted in the same way."""
         try:
             with self._path.open("rb") as file:
-                size = file.seek(0, 2)
-                file.seek(0)
-                head = file.read(SAMPLE_SIZE)
-                file.seek(max(0, size - SAMPLE_SIZE))
-                tail = file.read(SAMPLE_SIZE)
+                content = file_digest(file, "sha256").digest()
         except OSError as error:
             raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(self._path)) from None
-        told = msgspec.json.encode([size, self._conversion, self._options])
-        return sha256(b"\0".join([told, head, tail])).hexdigest()[:32]
+        told = msgspec.json.encode([self._conversion, self._options])
+        return sha256(content + told).hexdigest()[:32]
 
 
 class JournalSource:

@@ -38,16 +38,10 @@ def small_files(archive: Archive, *, target_size: int = TARGET_SIZE, tables: Ite
     derived = min(archive.catalogue.derived.values(), default=archive.catalogue.number)
     groups = []
     for table in tables or sorted(archive.catalogue.files):
-        files = [
-            file for file in archive.files(table) if file.commit_last <= derived or table_is_derived(archive, table)
-        ]
+        files = [file for file in archive.files(table) if file.commit_last <= derived]
         for _, found in groupby(sorted(files, key=_order), key=lambda file: file.directory):
             groups += [Group(run) for run in _runs(found, target_size) if len(run) > 1]
     return groups
-
-
-def table_is_derived(archive: Archive, table: str) -> bool:
-    return table in archive.catalogue.derived
 
 
 def _order(file: FileEntry) -> tuple[Any, ...]:
