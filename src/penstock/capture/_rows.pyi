@@ -38,7 +38,7 @@ def find_sound(
     rows: NDArray[numpy.void], model_id: int, sizes_needed: NDArray[numpy.uint32]
 ) -> NDArray[numpy.bool_]: ...
 def gather_spans(
-    payloads: NDArray[numpy.uint8], rows: NDArray[Any], start: int, size: int, out: NDArray[numpy.uint8]
+    payloads: Bytes, rows: NDArray[numpy.void], start: int, size: int, out: NDArray[numpy.uint8]
 ) -> None: ...
 def gather_records(
     payloads: Bytes,
