@@ -10,7 +10,7 @@ from websockets.asyncio.client import connect as library_connect
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
 from penstock.base.errors import ConfigurationError, RefusedError, UnreachableError
-from penstock.net.websocket_driver import WebSocketServer, connect_websocket
+from penstock.net import WebSocketServer, connect_websocket
 from penstock.net.config import WebSocketConfig
 from unit.net_kit import echo, run, until
 
