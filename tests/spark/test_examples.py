@@ -1,19 +1,23 @@
-"""The examples run as they are."""
+"""The examples run as they are, and show what they say they show."""
 
-import runpy
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
-import pytest
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PATIENCE_SECONDS = 300
 
 
-@pytest.mark.spec("PIPE-5")
-def test_bars_and_markouts(spark: Any, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = runpy.run_path(str(project / "examples" / "bars_and_markouts.py"))
-    assert made["spark"] is spark
-    volume = made["trades"].where("action = 'trade'").selectExpr("sum(quantity)").first()[0]
-    barred = made["bars"].selectExpr("sum(volume)").first()[0]
-    assert 0 < barred <= volume
-    assert made["spreads"].where("quoted_spread <= 0").isEmpty()
-    assert made["markouts"].columns == ["symbol", "after_1_s", "after_10_s", "after_60_s"]
-    assert "quoted_spread" in capsys.readouterr().out
+def test_a_trading_day(tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "trading_day.py")]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 0, done.stderr
+    trades, quotes = re.findall(r"([\d,]+) (?:trades|quotes)", done.stdout)
+    assert int(trades.replace(",", "")) > 1_000
+    assert int(quotes.replace(",", "")) > 10_000
+    for column in ("vwap", "median_bps", "effective_bps", "markout_1s_bps"):
+        assert column in done.stdout
+    assert not list(tmp_path.glob("penstock-example-*"))
