@@ -16,8 +16,8 @@ ROWS = 10
 TABLES = ("trade", "quote")
 
 
-def stage(staging: Staging, table: str, date: str, stream: int, numbers: list[int]) -> FileEntry:
-    path = staging.new_file(f"{table}/date={date}/stream={stream}")
+def stage(staging: Staging, table: str, date: str, stream: int | None, numbers: list[int]) -> FileEntry:
+    path = staging.new_file(f"{table}/date={date}" + (f"/stream={stream}" if stream is not None else ""))
     target = staging.path / path
     target.parent.mkdir(parents=True, exist_ok=True)
     with open_parquet(target, SCHEMA) as writer:

@@ -16,9 +16,9 @@ from penstock.base.errors import (
 )
 from penstock.spark.pipeline import commits, placing
 from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.commits import STATE_INTERVAL, CommitLog, commit_name, state_name
+from penstock.spark.pipeline.commits import STATE_INTERVAL, Account, CommitLog, commit_name, state_name
 from penstock.spark.pipeline.compaction import small_files
-from unit.archive_kit import DDL, check_whole, compact_all, drop_old, numbers_of, stage, step
+from unit.archive_kit import DDL, ROWS, check_whole, compact_all, drop_old, numbers_of, stage, step
 
 
 @pytest.fixture
@@ -83,6 +83,20 @@ def test_a_reader_does_not_see_what_is_not_yet_in_place(path: Path, monkeypatch:
         monkeypatch.setattr(commits, "reached", look)
         step(archive)
     assert seen == [("staged", 1), ("committed", 1), *[("file-placed", 1)] * 4, ("settled", 2)]
+
+
+def test_a_table_without_streams_goes_when_its_last_date_does(path: Path) -> None:
+    with Archive.writing(path) as archive:
+        staging = archive.begin()
+        files = [stage(staging, "quarantine", date, None, [1, 2]) for date in ("2023-12-31", "2024-01-01")]
+        archive.commit(staging, "append", files=files, account=Account(), schemas={"quarantine": DDL})
+        step(archive)
+        assert drop_old(archive) is not None
+        assert [info.name for info in archive.tables()] == ["quote", "trade"]
+        step(archive)
+    assert not (path / "quarantine").exists()
+    assert not list((path / "_staging").iterdir())
+    assert numbers_of(path, "trade") == list(range(1, 2 * ROWS + 1))
 
 
 @pytest.mark.parametrize("has_exchange", [True, False])

@@ -18,6 +18,9 @@ from penstock.spark.pipeline.derive import DERIVATIONS
 from penstock.spark.pipeline.runner import RunReport, balance, cores_of, follow, run
 from penstock.spark.session import session
 
+INTERRUPTED = 130
+"""Exit status of a run that was ended before it was complete."""
+
 
 class RunOptions(msgspec.Struct, frozen=True):
     sources: list[str]
@@ -123,3 +126,4 @@ def _say(options: RunOptions, archive: Archive, report: RunReport) -> None:
     typer.echo(f"{report.commits:,} commits, the last is number {number:,} of {options.archive}")
     if not report.is_complete and not options.is_following:
         typer.echo("ended early; the same command goes on", err=True)
+        raise typer.Exit(INTERRUPTED)

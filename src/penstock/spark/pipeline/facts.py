@@ -13,6 +13,7 @@ Rows of several slices add up.
 from __future__ import annotations
 
 import ipaddress
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -184,10 +185,10 @@ class SliceFacts:
 
 
 def quarantine_rows(name: str, place: str, bad: Iterable[Quarantined], time_ns: int) -> Iterator[TableRows]:
-    """Rows of the table `quarantine`; `time_ns` is for those that have no time of their own."""
+    """Rows of the table `quarantine`; `time_ns` is for those that have no time of their own, if it is known."""
     for each in bad:
         row = (name, place, each.position, each.code, each.reason, each.excerpt, 0)
-        yield from fact_rows("quarantine", [row], each.time_ns or time_ns)
+        yield from fact_rows("quarantine", [row], each.time_ns or time_ns or time.time_ns())
 
 
 def fact_rows(table: str, rows: list[tuple[Any, ...]], time_ns: int) -> Iterator[TableRows]:

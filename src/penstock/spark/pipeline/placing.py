@@ -38,7 +38,7 @@ def place(root: Path, staging: Path, commit: Commit) -> None:
         for directory in {file.directory for file in staged_files(commit)}:
             sync_with_parents(root, root / directory)
         for table in {path.partition("/")[0] for path in commit.removed}:
-            sync_directory(root / table)
+            sync_directory(root / table if (root / table).exists() else root)
         remove_old_states(root, commit)
         commits.reached("placed")
         shutil.rmtree(staging)
@@ -116,8 +116,8 @@ def _replace_directory(root: Path, staging: Path, directory: str, commit: Commit
     old = staging / TRASH / directory
     old.parent.mkdir(parents=True, exist_ok=True)
     os.rename(live, old)
-    if not any(live.parent.iterdir()):
-        live.parent.rmdir()  # the last stream of a date
+    if live.parent != root and not any(live.parent.iterdir()):
+        live.parent.rmdir()  # the last stream of a date, or the last date of a table that has no streams
 
 
 def exchange(one: Path, other: Path) -> None:

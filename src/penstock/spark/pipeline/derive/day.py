@@ -14,8 +14,8 @@ from penstock.spark.pipeline.derive.protocol import Output, Step
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-DAY_COLUMNS = f"""stream INT, symbol STRING, venue STRING, event_time BIGINT, first_seq BIGINT, last_seq BIGINT,
-    {t.STATISTICS}"""
+DAY_COLUMNS = f"""stream INT, symbol STRING, venue STRING, event_time BIGINT, end_time BIGINT, first_seq BIGINT,
+    last_seq BIGINT, {t.STATISTICS}"""
 
 
 class Day(msgspec.Struct, frozen=True):
@@ -32,9 +32,15 @@ class Day(msgspec.Struct, frozen=True):
 
 
 def days(rows: "DataFrame") -> "DataFrame":
-    """Of all trades of a day, or of several: a session of the source is a day."""
+    """Of all trades of a day, or of several: a session of the source is a day.
+
+    `event_time` is that of the stream's first trade of the day, `end_time` that of the instrument's last.
+    """
+    from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     trades = t.with_alterations(rows, ()).withColumn("now", t.as_altered(f.col("alterations"))).where("now is not null")
     made = trades.groupBy(*t.INSTRUMENT, "session").agg(*t.extent("now"), *t.statistics("now"))
-    return made.withColumn("event_time", f.col("end_time")).select(*re.findall(r"(\w+) [A-Z]", DAY_COLUMNS))
+    # All rows of a day are under one date, also if some instruments trade on after midnight in UTC.
+    begun = f.min("event_time").over(Window.partitionBy("stream", "session"))
+    return made.withColumn("event_time", begun).select(*re.findall(r"(\w+) [A-Z]", DAY_COLUMNS))
