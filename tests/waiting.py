@@ -6,9 +6,9 @@ from collections.abc import Callable
 PATIENCE_SECONDS = 60.0
 
 
-def wait_until(condition: Callable[[], object], what: str = "the condition") -> None:
+def wait_until(condition: Callable[[], object], what: str = "the condition", seconds: float = PATIENCE_SECONDS) -> None:
     """Return as soon as the condition holds; fail when it does not in time."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.002)

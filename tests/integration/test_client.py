@@ -541,6 +541,59 @@ def test_an_image_that_is_ahead_of_the_stream_is_not_followed_by_older_messages(
     assert current.bid_size == 15
 
 
+@pytest.mark.spec("SUB-5")
+def test_what_is_not_ours_between_the_image_and_the_first_update_over_tcp_is_not_lost(
+    feed: AdminClient, alice: Client
+) -> None:
+    is_joined = threading.Event()
+
+    async def conduct(connection: Any, request: OpenStream) -> None:
+        if request.image:
+            await connection.send(Packets(packets(AAPL, [5], publisher_id=A_ID)))
+            await connection.send(ImageEnd([Position(STREAM_ID, TERM, 5)]))
+        else:
+            await asyncio.to_thread(is_joined.wait, 30)
+            await connection.send(Packets(packets(AAPL, [9, 12], publisher_id=A_ID)))
+
+    with serving(conduct, []) as service:
+        feed.register(registered_on(free_channel(), A_ID, service_port=service.port))
+        subscription = alice.subscribe("md.us.eq.AAPL.>", image=True, transport="tcp")
+        taken = take(subscription, 1)
+        is_joined.set()
+        taken += take(subscription, 2)
+        lost = subscription.statistics().lost
+        subscription.close()
+    assert [each.seq for each in taken] == [5, 9, 12]
+    assert lost == 0
+
+
+@pytest.mark.spec("SUB-5")
+def test_other_topics_while_the_image_is_awaited_begin_anew(feed: AdminClient, alice: Client) -> None:
+    """Each image is asked for after a live stream of the same topics was opened."""
+    opened: list[OpenStream] = []
+
+    async def conduct(connection: Any, request: OpenStream) -> None:
+        if request.topics == ["md.us.eq.IBM.>"] and request.image:
+            await connection.send(Packets(packets(IBM, [5], publisher_id=A_ID)))
+            await connection.send(ImageEnd([Position(STREAM_ID, TERM, 5)]))
+        elif not request.image:
+            topic, numbers = (IBM, [5, 9]) if request.topics == ["md.us.eq.IBM.>"] else (AAPL, [7])
+            await connection.send(Packets(packets(topic, numbers, publisher_id=A_ID)))
+
+    with serving(conduct, opened) as service:
+        feed.register(registered_on(free_channel(), A_ID, service_port=service.port))
+        subscription = alice.subscribe("md.us.eq.AAPL.>", image=True, transport="tcp")
+        wait_until(lambda: subscription.next(0.01) is None and len(opened) == 2, "an image is asked for")
+        subscription.modify("md.us.eq.IBM.>")
+        taken = take(subscription, 2)
+        lost = subscription.statistics().lost
+        subscription.close()
+    assert [(each.topic, each.seq) for each in taken] == [(IBM, 5), (IBM, 9)]
+    assert lost == 0
+    asked = [(each.topics, each.image) for each in opened]
+    assert asked == [([f"md.us.eq.{name}.>"], image) for name in ("AAPL", "IBM") for image in (False, True)]
+
+
 @pytest.mark.spec("SUB-3", "SUB-4")
 def test_contributions_reach_every_adapter_and_are_sent_again_to_one_that_returns(
     feed: AdminClient, alice: Client

@@ -18,9 +18,9 @@ from penstock.base.counters import Counters
 from penstock.feed.service import ServiceIdentity, StreamService
 from penstock.feed.service_config import ServiceConfig
 from penstock.feed.service_driver import SubscriberServer
-from penstock.feed.service_events import Image
+from penstock.feed.service_events import Image, Said, ServiceEvent
 from penstock.journal import JournalWriter
-from penstock.middleware.unicast import Contribution, Position
+from penstock.middleware.unicast import Contribution, OpenStream, Position
 from penstock.net.udp import free_channel
 from penstock.security import PublicKey, Token, TokenVerifier
 from penstock.security.client import AdminClient
@@ -43,14 +43,28 @@ delay_minutes = 15
 """
 
 
+class TardyServer(SubscriberServer):
+    """Opens live streams late, images at once."""
+
+    live_after_s = 0.0
+
+    def handle(self, event: ServiceEvent) -> None:
+        is_open = isinstance(event, Said) and isinstance(event.message, OpenStream)
+        if is_open and event.message.live and not event.message.delay_s:
+            asyncio.get_running_loop().call_later(self.live_after_s, super().handle, event)
+        else:
+            super().handle(event)
+
+
 class ServedJournal:
     """A stream service in a thread of its own: an empty image, and delayed data from a journal."""
 
-    def __init__(self, journal_path: Path) -> None:
+    def __init__(self, journal_path: Path, live_after_s: float) -> None:
         self.journal_path = journal_path
+        self.live_after_s = live_after_s
         self.verifier: TokenVerifier | None = None
         self.published = 0
-        self.server: SubscriberServer
+        self.server: TardyServer
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._stop = asyncio.Event()
@@ -59,7 +73,8 @@ class ServedJournal:
     async def _run(self) -> None:
         identity = ServiceIdentity("adapter-0", PUBLISHER_ID, (STREAM_ID,))
         service = StreamService(identity, self._verify, ServiceConfig(), Counters("service"))
-        self.server = SubscriberServer(service, self)
+        self.server = TardyServer(service, self)
+        self.server.live_after_s = self.live_after_s
         await self.server.start()
         self._ready.set()
         await self._stop.wait()
@@ -97,12 +112,15 @@ class ServedJournal:
 
 
 @pytest.mark.spec("ADM-2", "SUB-4", "SUB-5")
-def test_a_client_gets_live_what_is_granted_live_and_the_rest_exactly_as_late_as_granted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("live_after_s", [0.0, 0.3])
+def test_a_client_gets_live_what_is_granted_live_and_the_rest_exactly_as_late_as_granted(
+    tmp_path: Path, live_after_s: float
+) -> None:
     rules = RULES.replace('[[rule]]\nwho = ["carol"]\nreceive = ["md.us.eq.*.quote"]\n', MIXED)
     (tmp_path / "policy.toml").write_text(policy_text(rules))
     with (
         JournalWriter.open(tmp_path / "journal") as journal,
-        ServedJournal(tmp_path / "journal") as served,
+        ServedJournal(tmp_path / "journal", live_after_s) as served,
         AdminServer(config(tmp_path)) as admin,
         AdminClient.connect(admin.url, credentials("feed")) as feed,
         penstock.connect(admin.url, credentials=credentials("carol")) as carol,

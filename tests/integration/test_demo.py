@@ -14,7 +14,7 @@ import pytest
 from integration.command_kit import COMMAND, PATIENCE_SECONDS, Running, is_alive, kill, running
 from waiting import wait_until
 
-QUICK = ("--rate", "2000", "--symbols", "50")
+QUICK = ("--rate", "2000", "--symbols", "50", "--no-pipeline")
 PROCESSES = 6  # an administration server, two adapters, two subscribers, the exchange
 
 
@@ -59,7 +59,7 @@ def test_ctrl_c_ends_it_cleanly_and_leaves_nothing() -> None:
 
 
 def test_ctrl_c_while_it_starts_leaves_nothing() -> None:
-    with running("demo") as demo:
+    with running("demo", "--no-pipeline") as demo:
         wait_until(lambda: len(demo.children()) >= 2, "the first processes")
         children = demo.children()
         assert demo.interrupt() == 0, demo.err

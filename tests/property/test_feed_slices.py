@@ -122,7 +122,7 @@ def test_records_of_one_model_are_read_where_they_lie(tmp_path: Path) -> None:
         are_shared = []
         for rows in FeedReader(piece, models):
             mine = rows.select(rows.sound(model))
-            here = mine.records_here(model)
+            here = mine.fields(model, list(model.fields_by_name))
             assert (here == mine.records(model)).all()
             are_shared.append(bool(np.shares_memory(here, rows.payloads)))
         assert all(are_shared) == is_even

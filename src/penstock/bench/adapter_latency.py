@@ -46,8 +46,9 @@ def run() -> Iterator[Result]:
         against_value=bare_ns,
         conditions=(
             f"one adapter process, its data thread spinning on one of {len(cores)} cores; {MESSAGES} ITCH messages in "
-            f"MoldUDP64 packets of one, {RATE} a second on lines A and B, loopback multicast; from the datagram's "
-            "arrival in the process to after the send"
+            f"MoldUDP64 packets of one, {RATE} a second on lines A and B, loopback multicast; from when all the "
+            "stream's sockets have been read, the datagram's own and then the others, to after the send, with those "
+            "told that take the messages here as well"
         ),
     )
 

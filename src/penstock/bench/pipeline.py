@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.bench.harness import Result, result
 from penstock.bench.pipeline_archive import archive_messages, follow_messages
+from penstock.bench.pipeline_books import book_events
 from penstock.bench.pipeline_data import trades_in_journal
 from penstock.bench.pipeline_feeds import normalise_messages
 from penstock.spark import session
@@ -70,6 +71,7 @@ def interleaved(*calls: Callable[[], object]) -> list[float]:
 METRICS: list[Callable[[Any, Path], Iterator[Result]]] = [
     journal_rows,
     normalise_messages,
+    book_events,
     archive_messages,
     follow_messages,
 ]

@@ -37,6 +37,9 @@ def gather_bytes(
 def find_sound(
     rows: NDArray[numpy.void], model_id: int, sizes_needed: NDArray[numpy.uint32]
 ) -> NDArray[numpy.bool_]: ...
+def gather_spans(
+    payloads: Bytes, rows: NDArray[numpy.void], start: int, size: int, out: NDArray[numpy.uint8]
+) -> None: ...
 def gather_records(
     payloads: Bytes,
     rows: NDArray[numpy.void],

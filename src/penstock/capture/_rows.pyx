@@ -425,6 +425,31 @@ def find_sound(const MessageView[::1] rows not None, uint16_t model_id, const ui
     return made
 
 
+def gather_spans(
+    const uint8_t[::1] payloads not None,
+    const MessageView[::1] rows not None,
+    uint32_t start,
+    uint32_t size,
+    uint8_t[::1] out not None,
+) -> None:
+    """Copy the bytes from `start` of each payload, `size` of them, to their place in `out`."""
+    cdef Py_ssize_t index
+    cdef Py_ssize_t bad = -1
+    if out.shape[0] != rows.shape[0] * size or not size:
+        raise LocalProtocolError(f"{out.shape[0]} bytes are not {rows.shape[0]} spans of {size}")
+    with nogil:
+        for index in range(rows.shape[0]):
+            if (
+                <uint64_t>start + size > rows[index].payload_size
+                or <uint64_t>rows[index].payload_offset + rows[index].payload_size > <uint64_t>payloads.shape[0]
+            ):
+                bad = index
+                break
+            memcpy(&out[index * size], &payloads[rows[index].payload_offset + start], size)
+    if bad >= 0:
+        raise LocalProtocolError(f"message {bad} does not have these bytes")
+
+
 def gather_records(
     const uint8_t[::1] payloads not None,
     const MessageView[::1] rows not None,

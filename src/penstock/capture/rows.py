@@ -14,6 +14,7 @@ Whatever is read costs a few nanoseconds per message and needs no Python object 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,12 +32,15 @@ from penstock.capture._rows import (
     find_sound,
     gather_bytes,
     gather_records,
+    gather_spans,
     read_origins,
     read_places,
 )
 from penstock.journal import RecordBatch
 from penstock.middleware.reassembly import BrokenMessage, Reassembler
 from penstock.model import MessageModel
+from penstock.model.layout import Field
+from penstock.model.schema import dtype_of
 from penstock.wire import ERROR_CAUSES, Extension, Kind, MessageFlag, Packet, PacketMessage, decode, encode_extensions
 
 if TYPE_CHECKING:
@@ -145,10 +149,11 @@ class MessageRows:
         gather_records(self.payloads, self.rows, shape.blank, shape.newer, out)
         return made
 
-    def records_here(self, model: MessageModel) -> NDArray[Any]:
-        """Like records(), but where they lie, if they lie evenly and none is older: only good as long as the rows are.
+    def fields(self, model: MessageModel, names: Sequence[str]) -> NDArray[Any]:
+        """Like records(), with at least these fields, and only good as long as the rows are.
 
-        So do those of a converter that makes messages of one model only.
+        Records that lie evenly are not copied: so do those of a converter that makes messages of one model only. Of
+        others, the bytes from the first to the last field are.
         """
         offsets = self.rows["payload_offset"]
         if len(offsets) > 1 and int(self.rows["model_version"].min()) >= model.version:
@@ -158,7 +163,15 @@ class MessageRows:
             if is_even and end <= len(self.payloads):
                 start = int(offsets[0])
                 return numpy.ndarray(len(offsets), model.dtype, self.payloads, start, (step,))
+            return self._spans([model.fields_by_name[name] for name in names])
         return self.records(model)
+
+    def _spans(self, fields: Sequence[Field]) -> NDArray[Any]:
+        start = min(field.offset for field in fields)
+        size = max(field.end for field in fields) - start
+        made = numpy.empty(len(self.rows), dtype_of(fields, start, size))
+        gather_spans(self.payloads, self.rows, start, size, made.view(numpy.uint8).reshape(-1))
+        return made
 
     def topics(self) -> pa.StringArray:
         import pyarrow as pa

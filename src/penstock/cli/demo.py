@@ -1,6 +1,9 @@
 """`penstock demo`: a whole plant on this machine, from an exchange to its subscribers; and the death of a part."""
 
+import importlib.util
 import time
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,10 +11,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from penstock.base.clock import NS_PER_MS, NS_PER_US
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, NS_PER_US
 from penstock.cli.interrupt import Interrupt, interruptible
 from penstock.demo.plant import DemoPlant, Subscriber
-from penstock.demo.reports import DemoOptions
+from penstock.demo.reports import ArchiveResult, DemoOptions
 
 FRAME_SECONDS = 0.25
 LINE_SECONDS = 1.0
@@ -37,24 +40,52 @@ def demo(
     ] = False,
     spin: Annotated[bool, typer.Option(help="Adapters look again and again: quicker, a whole core each.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another day; the same seed, the same one.")] = 1,
+    pipeline: Annotated[
+        bool | None,
+        typer.Option(
+            "--pipeline/--no-pipeline",
+            help="Archive with Spark what is published, and show bars and an audit; unless told, if it is installed.",
+        ),
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep the archive and the audit's page in this directory, which is made.")
+    ] = None,
 ) -> None:
     """Run an exchange with lines A and B, an active and a backup feed adapter, an administration server and subscribers
-    on this machine, and show how fast and how completely messages arrive."""
+    on this machine, and show how fast and how completely messages arrive.
+
+    Behind it, Spark archives what the adapters publish: tables of quotes, trades and bars, and an audit of it all.
+    """
     console = Console(highlight=False)
-    options = DemoOptions(rate=rate, subscribers=subscribers, symbols=symbols, loss=loss, spin=spin, seed=seed)
-    with interruptible() as interrupt, DemoPlant(options) as plant:
-        with console.status("starting the plant …"):
+    options = DemoOptions(
+        rate=rate,
+        subscribers=subscribers,
+        symbols=symbols,
+        loss=loss,
+        spin=spin,
+        seed=seed,
+        pipeline=_has_spark() if pipeline is None else pipeline,
+    )
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+    with interruptible() as interrupt, DemoPlant(options, keep) as plant:
+        with console.status(
+            "starting the plant, and Spark behind it …" if options.pipeline else "starting the plant …"
+        ):
             is_started = plant.start(lambda: interrupt.is_wanted)
         ran_seconds = 0.0
         if is_started:
             kill_at = min(KILL_AFTER * seconds, KILL_SECONDS) if kill_active else float("inf")
             ran_seconds = _run(console, plant, seconds, kill_at, interrupt)
-            plant.finish()
+            with console.status("the subscribers get the rest, the archive is completed and audited …"):
+                plant.finish()
             _conclude(console, plant, ran_seconds)
+            if plant.archiving is not None and plant.archiving.result is not None:
+                _show_archive(console, plant.archiving.result, keep)
         faults = plant.faults
     for fault in faults:
         Console(stderr=True, highlight=False).print(f"[red]{fault}[/red]")
-    if faults or (is_started and not all(_is_complete(plant, each) for each in plant.subscribers)):
+    if faults or (is_started and not _is_complete(plant)):
         raise typer.Exit(1)
 
 
@@ -106,6 +137,10 @@ def _table(plant: DemoPlant, title: str) -> Table:
             f"{copies:,}",
             f"{lost:,}",
         )
+    if plant.archiving is not None:
+        report = plant.archiving.report
+        role = f"deriving {report.deriving}" if report is not None and report.deriving else "archive"
+        table.add_row("pipeline", role, "", f"{plant.archiving.messages:,}")
     return table
 
 
@@ -149,8 +184,45 @@ def _conclude(console: Console, plant: DemoPlant, ran_seconds: float) -> None:
     console.print("\n".join(lines), soft_wrap=True)
 
 
-def _is_complete(plant: DemoPlant, subscriber: Subscriber) -> bool:
-    return subscriber.messages == plant.made and (subscriber.report is None or subscriber.report.lost == 0)
+def _is_complete(plant: DemoPlant) -> bool:
+    """Every subscriber has everything, and so has the archive."""
+    archived = plant.archiving.result if plant.archiving is not None else None
+    return all(
+        each.messages == plant.made and (each.report is None or each.report.lost == 0) for each in plant.subscribers
+    ) and (plant.archiving is None or (archived is not None and archived.messages == plant.made))
+
+
+def _show_archive(console: Console, result: ArchiveResult, keep: Path | None) -> None:
+    """What analysts would query tomorrow: tables, bars, and what the audit says."""
+    console.print("\nBehind it, Spark archived what the adapters published:")
+    for line in result.balance:
+        console.print(f"  {line}", soft_wrap=True)
+    tables = ", ".join(f"{name} {rows:,}" for name, rows in sorted(result.tables.items()))
+    console.print(f"  tables and their rows: {tables}", soft_wrap=True)
+    if result.delays_s:
+        delays = sorted(result.delays_s)
+        console.print(f"  archived {delays[len(delays) // 2]:.1f} s after it was published (median)")
+    if result.bars:
+        console.print(_bars(result))
+    console.print(f"Audit: {'[green]good[/green]' if result.verdict == 'good' else f'[red]{result.verdict}[/red]'}")
+    for finding in result.findings:
+        console.print(f"  {finding}", soft_wrap=True)
+    where = f"The archive and the audit's page are in {keep}." if keep is not None else "--keep DIR keeps all of it."
+    console.print(where, soft_wrap=True)
+
+
+def _bars(result: ArchiveResult) -> Table:
+    table = Table(title="minute bars with the most volume", box=None, padding=(0, 2, 0, 0), title_justify="left")
+    for column in ("symbol", "from (UTC)", "open", "high", "low", "close", "vwap", "volume", "trades"):
+        table.add_column(column, justify="left" if column == "symbol" else "right", no_wrap=True)
+    for bar in result.bars:
+        start = datetime.fromtimestamp(bar.start_ns // NS_PER_SECOND, UTC)
+        table.add_row(bar.symbol, f"{start:%H:%M}", *bar.prices, f"{bar.volume:,}", f"{bar.trades:,}")
+    return table
+
+
+def _has_spark() -> bool:
+    return importlib.util.find_spec("pyspark") is not None
 
 
 def _account(plant: DemoPlant, subscriber: Subscriber) -> list[str]:

@@ -13,7 +13,8 @@ from penstock.cli.interrupt import Interrupt, interruptible
 from penstock.cli.readable import harmless_json, printable
 from penstock.cli.show import PAYLOAD_SHOWN_MAX, shown_value
 from penstock.client import Subscription, UnreadMessage, connect
-from penstock.client.line import Receipt, Transport
+from penstock.client.joining import Receipt
+from penstock.client.line import Transport
 from penstock.client.reading import Readable
 from penstock.middleware import Discontinuity, LossReceipt
 

@@ -13,22 +13,21 @@ from penstock.base.errors import ConfigurationError, PenstockError, RefusedError
 from penstock.base.log import logger
 from penstock.client.config import ClientConfig
 from penstock.client.gate import SEALED, Gate
-from penstock.client.reading import ORIGIN, Models
+from penstock.client.joining import Joining, Live, Outcome
+from penstock.client.reading import Models
 from penstock.client.service import Image, Protection, ServiceThread, fetch_image
 from penstock.client.unicast import UnicastReceiver
-from penstock.middleware import Discontinuity, LossReceipt, Merged, MergedBatch, MergeGap, StartAfter
+from penstock.middleware import Discontinuity, LossReceipt, Merged, MergedBatch, MergeGap
 from penstock.middleware.driver import MulticastReceiver
 from penstock.middleware.merging_driver import MergingReceiver
 from penstock.net.udp import Channel
 from penstock.security import Entitlement
 from penstock.security.brokering import BrokeredStream, StreamAddress
-from penstock.wire import MessageBatch, PacketMessage, decode_origin
+from penstock.wire import PacketMessage
 
 log = logger("client.line")
 
 Transport: TypeAlias = Literal["auto", "multicast", "tcp"]
-Receipt: TypeAlias = MergeGap | Discontinuity | LossReceipt
-Outcome: TypeAlias = MessageBatch | list[PacketMessage] | Receipt
 
 LOOP_BACK = "127.0.0.1"
 
@@ -67,19 +66,17 @@ class Line:
         self._unopened: deque[PacketMessage] = deque()  # a sealed message without a key, and what follows it
         self._unopened_since = 0.0
         self._image: Future[Image] | None = None
-        self._image_attempts = 0
-        has_image = image and not stream.delay_s  # an image is of now
-        self._early: list[Outcome] | None = [] if has_image else None
+        self._joining: Joining | None = None
+        if image and not stream.delay_s:  # an image is of now
+            self._joining = Joining(self._merging.merger, around.config, stream.feed)
         self.update(stream)
-        if has_image:
-            self._ask_for_image()
 
     def update(self, stream: BrokeredStream) -> None:
         """The adapters as they are now. New ones are listened to before others are left, so nothing is missed."""
         self._stream = stream
         self.gate.requires_seal = stream.sealed and self.is_multicast
         self.gate.hold_keys(stream.keys)
-        asked = [*stream.topics, *(topic for topic in self._wanted if topic.startswith("!"))]
+        asked = self._topics_of(stream)
         is_changed, self._asked = asked != self._asked, asked
         if self.is_multicast:
             if stream.addresses:  # while no adapter is known, what came last is listened to
@@ -118,11 +115,9 @@ class Line:
 
     def receive(self, timeout: float) -> list[Outcome]:
         """What came for the application, in its order, waiting at most so many seconds."""
-        is_waiting = self._image is not None or self._unopened
+        is_waiting = self._joining is not None or self._unopened
         outcomes = self._judged(self._merging.receive(min(timeout, 0.005) if is_waiting else timeout))
-        if self._early is not None:
-            return self._join(outcomes)
-        return outcomes
+        return outcomes if self._joining is None else self._join(self._joining, outcomes)
 
     def close(self) -> None:
         self._merging.close()
@@ -132,8 +127,16 @@ class Line:
     # Where it comes from
 
     def can_take(self, stream: BrokeredStream) -> bool:
-        """Whether it comes the way this line gets it; a stream that goes another way needs a new line."""
-        return not stream.addresses or self._goes_by_multicast(stream) == self.is_multicast
+        """Whether it comes the way this line gets it; a stream that goes another way needs a new line. So does one of
+        other topics as long as there is no image: what is kept for it was chosen by those before."""
+        if not stream.addresses:
+            return True
+        if self._joining is not None and self._topics_of(stream) != self._asked:
+            return False
+        return self._goes_by_multicast(stream) == self.is_multicast
+
+    def _topics_of(self, stream: BrokeredStream) -> list[str]:
+        return [*stream.topics, *(topic for topic in self._wanted if topic.startswith("!"))]
 
     def _goes_by_multicast(self, stream: BrokeredStream) -> bool:
         wanted = self._around.transport
@@ -224,46 +227,37 @@ class Line:
 
     # Late join
 
-    def _ask_for_image(self) -> None:
-        around = self._around
-        self._image_attempts += 1
-        self._image = around.thread().start(
-            fetch_image(
-                self._stream.addresses,
-                around.protection,
-                around.node,
-                self._token,
-                self._asked,
-                around.config.image_messages_max,
-            )
-        )
+    @property
+    def _live(self) -> Live:
+        return None if self._unicast is None else self._unicast.begun
 
-    def _join(self, outcomes: list[Outcome]) -> list[Outcome]:
-        """Keep what comes until there is an image that it follows; then the image, and what came after it."""
-        assert self._early is not None
-        self._early += [list(each) if isinstance(each, MessageBatch) else each for each in outcomes]
-        if sum(len(each) for each in self._early if isinstance(each, list)) > self._around.config.early_messages_max:
-            raise PenstockError("no image came before too many messages were waiting for it")
+    def _ask_for_image(self, joining: Joining) -> None:
+        around = self._around
+        if able := joining.ask(self._stream.addresses, self._live, time.monotonic_ns()):
+            self._image = around.thread().start(
+                fetch_image(
+                    able, around.protection, around.node, self._token, self._asked, around.config.image_messages_max
+                )
+            )
+
+    def _join(self, joining: Joining, outcomes: list[Outcome]) -> list[Outcome]:
+        """Nothing until there is an image that fits; then the image, and what came after it."""
+        joining.keep(outcomes)
+        if self._image is None:
+            self._ask_for_image(joining)
         if self._image is None or not self._image.done():
             return []
-        image = self._image_or_none(self._image)
-        if image is None or not self._fits(image):
-            if self._image_attempts >= self._around.config.image_attempts_max:
-                raise PenstockError("no adapter gave an image that the live stream follows", where=self._stream.feed)
-            self._ask_for_image()
+        image, self._image = self._image_or_none(self._image), None
+        if image is None:
+            joining.fail(time.monotonic_ns())
             return []
-        self._image = None
-        early, self._early = self._early, None
+        if not joining.fits(image, self._live):
+            return []
+        self._joining = None
         current = [message for message in image.messages if self.gate.passes(message, by_service=True)]
-        positions = {each.stream_id: each.message_sequence for each in image.positions}
         joined: list[Outcome] = [current] if current else []
-        for each in early:
-            if isinstance(each, list):
-                each = [message for message in each if _is_after(message, positions)]
-            if not isinstance(each, list) or each:
-                joined.append(each)
-        for position in image.positions:
-            start = StartAfter(position.stream_id, position.term, position.message_sequence)
+        joined += joining.kept_after(image)
+        for start in joining.starts(image):
             joined += self._judged(self._merging.handle(start))
         return joined
 
@@ -275,23 +269,3 @@ class Line:
                 self._around.on_refused(error)
             log.info("image_failed", feed=self._stream.feed, error=str(error))
             return None
-
-    def _fits(self, image: Image) -> bool:
-        """Whether nothing is missing between the image and what was received since."""
-        for position in image.positions:
-            if position.message_sequence >= 2**64:
-                return False
-            source = self._merging.merger.source_stream(position.stream_id)
-            if source is None or not source.is_started:
-                continue
-            if not source.is_kin(position.term) or position.message_sequence < source.begun_after:
-                return False
-        return True
-
-
-def _is_after(message: PacketMessage, positions: dict[int, int]) -> bool:
-    body = message.extensions.get(ORIGIN)
-    if body is None:
-        return True
-    origin = decode_origin(body)
-    return origin.message_sequence > positions.get(origin.stream_id, -1)

@@ -73,11 +73,17 @@ class Image(msgspec.Struct, frozen=True):
 
     messages: list[PacketMessage]
     positions: list[Position]
+    address: StreamAddress
+    """Of the adapter that gave it."""
+
+
+def place(address: StreamAddress) -> StreamAddress:
+    """Where the adapter is, whatever role it has just now: a connection outlives a takeover."""
+    return msgspec.structs.replace(address, role="backup")
 
 
 def places(addresses: Sequence[StreamAddress]) -> list[StreamAddress]:
-    """Where the adapters are, whatever role each has just now: a connection outlives a takeover."""
-    return [msgspec.structs.replace(each, role="backup") for each in addresses]
+    return [place(each) for each in addresses]
 
 
 @contextlib.asynccontextmanager
@@ -118,13 +124,15 @@ async def fetch_image(
         try:
             request = OpenStream(token, topics, live=False, image=True, delay_s=0)
             async with opened_stream(address, protection, node, request) as (connection, _):
-                return await _read_image(connection, messages_max)
+                return await _read_image(connection, address, messages_max)
         except PenstockError as error:
             failure = error
     raise failure or RemoteProtocolError("no adapter gives an image")
 
 
-async def _read_image(connection: ControlConnection[UnicastMessage], messages_max: int) -> Image:
+async def _read_image(
+    connection: ControlConnection[UnicastMessage], address: StreamAddress, messages_max: int
+) -> Image:
     """The adapter's models, which come before it, are given along."""
     messages: list[PacketMessage] = []
     reassembler = Reassembler(MODEL_IN_BAND_SIZE_MAX)
@@ -136,7 +144,7 @@ async def _read_image(connection: ControlConnection[UnicastMessage], messages_ma
                 if len(messages) > messages_max:
                     raise RemoteProtocolError(f"the image has more than {messages_max} messages")
             case ImageEnd():
-                return Image(messages, said.positions)
+                return Image(messages, said.positions, address)
             case StreamRefused():
                 raise refusal(said)
             case ImageBegin():
@@ -157,4 +165,4 @@ def refusal(said: StreamRefused) -> RefusedError:
     return RefusedError(f"the adapter refuses the stream: {said.reason}", peer_code=said.code)
 
 
-__all__ = ["AdapterMessage", "Image", "Protection", "ServiceThread", "fetch_image", "opened_stream", "refusal"]
+__all__ = ["AdapterMessage", "Image", "Protection", "ServiceThread", "fetch_image", "opened_stream", "place", "refusal"]

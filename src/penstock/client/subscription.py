@@ -13,7 +13,8 @@ import msgspec
 from penstock.base.counters import Cause
 from penstock.base.errors import ModelError, NotEntitledError, PenstockError, RefusedError, RevokedError
 from penstock.client.batch import Batch
-from penstock.client.line import Line, Outcome, Receipt, Surroundings
+from penstock.client.joining import Outcome, Receipt
+from penstock.client.line import Line, Surroundings
 from penstock.client.reading import Readable
 from penstock.middleware import Discontinuity, LossReceipt, MergeGap
 from penstock.security import Entitlement, StreamKey

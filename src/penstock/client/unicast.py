@@ -11,8 +11,9 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PenstockError, RefusedError
 from penstock.base.log import logger
 from penstock.client.config import ClientConfig
+from penstock.client.joining import Begun
 from penstock.client.service import Protection, ServiceThread, opened_stream, places, refusal
-from penstock.middleware import Receiver, ReceiverConfig, StreamEnded, StreamKey
+from penstock.middleware import Receiver, ReceiverConfig, StreamEnded, StreamKey, StreamStarted
 from penstock.middleware.driver import Received
 from penstock.middleware.unicast import ModifyStream, OpenStream, Packets, RenewToken, StreamRefused, UnicastMessage
 from penstock.net.control_driver import ControlConnection
@@ -51,7 +52,10 @@ class UnicastReceiver:
         self._topics = list(topics)
         self._delay_s = delay_s
         self._on_refused = on_refused
-        self._inbox: deque[tuple[int, int, Packets | None]] = deque()  # (connection, publisher id, None: it is over)
+        self.begun: dict[StreamAddress, Begun] = {}
+        """The streams that are open, by place, as far as receive() has come."""
+        # (connection, publisher id, its address: it is open; packets; None: it is over)
+        self._inbox: deque[tuple[int, int, StreamAddress | Packets | None]] = deque()
         self._arrived = threading.Condition()
         self._receivers: dict[int, Receiver] = {}
         self._batch = DatagramBatch(BATCH_PACKETS, SystemRandomness().below(2**64))
@@ -85,9 +89,9 @@ class UnicastReceiver:
                             return []
                     connection, publisher_id, said = self._inbox.popleft()
                 if said is None:
-                    if (ended := self._end(connection, publisher_id)) is not None:
-                        return [ended]
-                    continue
+                    return [self._end(connection, publisher_id)]
+                if isinstance(said, StreamAddress):
+                    return [self._begin(connection, publisher_id, said)]
                 self._rest = (connection, publisher_id, list(said.packets))
             if received := self._take():
                 return received
@@ -102,30 +106,37 @@ class UnicastReceiver:
         now, later = packets[:BATCH_PACKETS], packets[BATCH_PACKETS:]
         self._rest = (connection, publisher_id, later) if later else None
         receiver = self._receivers.get(connection)
+        is_first = receiver is None
         if receiver is None:
             receiver = Receiver(ReceiverConfig(join="start"), SystemRandomness(), self._counters)
             self._receivers[connection] = receiver
         self._batch.clear()
         for data in now:
             self._batch.append(data, ("", connection))
-        received = receiver.receive_batch(self._batch, time.monotonic_ns())
-        return [each for each in received if isinstance(each, Received)]
+        told = receiver.receive_batch(self._batch, time.monotonic_ns())
+        received = [each for each in told if isinstance(each, Received)]
+        if is_first and received and isinstance(received[0], StreamStarted):
+            del received[0]  # it was told when the stream was opened
+        return received
 
-    def _end(self, connection: int, publisher_id: int) -> StreamEnded | None:
-        receiver = self._receivers.pop(connection, None)
-        if receiver is None:
-            return None
+    def _begin(self, connection: int, publisher_id: int, address: StreamAddress) -> StreamStarted:
+        self.begun[address] = Begun(connection, publisher_id)
+        return StreamStarted(StreamKey(publisher_id, 0), 0, 1)
+
+    def _end(self, connection: int, publisher_id: int) -> StreamEnded:
+        self._receivers.pop(connection, None)
+        self.begun = {address: each for address, each in self.begun.items() if each.connection != connection}
         return StreamEnded(StreamKey(publisher_id, 0), 0, 0, Cause.CUT)
 
     # In the loop's thread
 
     async def _follow(self, addresses: Sequence[StreamAddress]) -> None:
-        addresses = places(addresses)
-        for address in [each for each in self._tasks if each not in addresses]:
+        wanted = places(addresses)
+        for address in [each for each in self._tasks if each not in wanted]:
             task = self._tasks.pop(address)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        for address in addresses:
+        for address in wanted:
             if address not in self._tasks:
                 self._tasks[address] = asyncio.create_task(self._stay_connected(address))
 
@@ -158,10 +169,11 @@ class UnicastReceiver:
             self._connection_count += 1
             number = self._connection_count
             self._open[number] = connection
-            if (self._token, self._topics) != (request.token, request.topics):
-                await connection.send(RenewToken(self._token))
-                await connection.send(ModifyStream(self._topics))
+            self._append(number, opened.publisher_id, address)
             try:
+                if (self._token, self._topics) != (request.token, request.topics):
+                    await connection.send(RenewToken(self._token))
+                    await connection.send(ModifyStream(self._topics))
                 async for said in connection:
                     if isinstance(said, StreamRefused):
                         raise refusal(said)
@@ -176,7 +188,7 @@ class UnicastReceiver:
             await asyncio.sleep(0.001)  # the application is slow: let the adapter wait
         self._append(number, publisher_id, said)
 
-    def _append(self, number: int, publisher_id: int, said: Packets | None) -> None:
+    def _append(self, number: int, publisher_id: int, said: StreamAddress | Packets | None) -> None:
         with self._arrived:
             self._inbox.append((number, publisher_id, said))
             self._arrived.notify()

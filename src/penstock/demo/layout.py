@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.admin.store import FILE_NAME
 from penstock.base.clock import random_bytes
 from penstock.demo.reports import DemoOptions
 from penstock.net.secret import write_private
@@ -14,6 +15,8 @@ FEED = "nasdaq"
 TOPICS = ["md.us.eq.>"]
 ADAPTERS = ("adapter-a", "adapter-b")
 PLAYER = "exchange"
+ADMIN = "admin"
+JOURNAL = "state/{}.journal"
 MESSAGES = 2**40
 """Of the made-up day: more than anybody waits for."""
 
@@ -25,6 +28,12 @@ class Layout(msgspec.Struct, frozen=True):
 
     credentials: list[Path]
     """Of each subscriber."""
+
+    journals: list[Path]
+    """Of each adapter, if they keep any."""
+
+    audit_log: Path
+    """The administration server's database."""
 
 
 def write_layout(directory: Path, options: DemoOptions) -> Layout:
@@ -44,6 +53,7 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
         _PLANT.format(
             feed=FEED,
             topics=TOPICS,
+            admin=ADMIN,
             admin_port=admin_port,
             lines=", ".join(map(_inline, lines)),
             request_port=request_port,
@@ -57,7 +67,13 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
             messages=MESSAGES,
         )
     )
-    return Layout(plant, f"penstock://127.0.0.1:{admin_port}", [directory / f"{name}.toml" for name in subscribers])
+    return Layout(
+        plant,
+        f"penstock://127.0.0.1:{admin_port}",
+        [directory / f"{name}.toml" for name in subscribers],
+        [directory / JOURNAL.format(name) for name in ADAPTERS],
+        directory / "state" / ADMIN / FILE_NAME,
+    )
 
 
 def _make_client(directory: Path, name: str, role: str) -> str:
@@ -75,8 +91,8 @@ def _policy(entries: list[str], subscribers: list[str]) -> str:
 
 
 def _journal(name: str, options: DemoOptions) -> str:
-    """Where an adapter keeps what it published: delayed subscribers are served from it."""
-    return f'journal.path = "state/{name}.journal"\n' if options.journals else ""
+    """Where an adapter keeps what it published: delayed subscribers and the archive are served from it."""
+    return f'journal.path = "{JOURNAL.format(name)}"\n' if options.journals or options.pipeline else ""
 
 
 def _inline(channel: Channel) -> str:
@@ -87,6 +103,7 @@ _PLANT = """\
 name = "demo"
 
 [[administration]]
+name = "{admin}"
 policy = "policy.toml"
 port = {admin_port}
 

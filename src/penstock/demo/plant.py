@@ -22,6 +22,7 @@ import msgspec
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.histogram import LatencyHistogram
+from penstock.demo.archiving import Archiving
 from penstock.demo.layout import PLAYER, TOPICS, Layout, write_layout
 from penstock.demo.reports import DemoOptions, Subscribed, SubscriberReport, SubscriberTask
 from penstock.node.member import Member
@@ -90,10 +91,13 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class DemoPlant:
-    def __init__(self, options: DemoOptions) -> None:
+    def __init__(self, options: DemoOptions, keep: Path | None = None) -> None:
+        """What is archived goes into the directory `keep`; without one, it is removed at the end."""
         self.options = options
         self._open = ExitStack()
         directory = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="penstock-demo-")))
+        self._keep = keep or directory
+        self.archiving: Archiving | None = None
         self._layout: Layout = write_layout(directory, options)
         self.running = self._open.enter_context(RunningPlant(Plant.load(self._layout.plant), log_level="ERROR"))
         self.subscribers = [Subscriber(path.stem) for path in self._layout.credentials]
@@ -117,6 +121,7 @@ class DemoPlant:
             self.running.start(is_over, players=False)
             and self._wait(lambda: self.running.active() is not None, is_over, "no adapter became the active one")
             and self._start_subscribers(is_over)
+            and self._start_archiving(is_over)
             and self.running.start_players(is_over)
         )
 
@@ -150,13 +155,16 @@ class DemoPlant:
             self.poll(0.05)
         self.running.supervisor.stop([each.member for each in self.subscribers if each.member and not each.fault])
         self.running.stop()
+        if self.archiving is not None:
+            self.archiving.finish()
 
     @property
     def faults(self) -> list[str]:
         """What went wrong, a sentence for each process that did not end well, but for the one killed on purpose."""
         expected = self.kill.adapter if self.kill else ""
         nodes = [node.fault for node in self.running.nodes.values() if node.fault and node.name != expected]
-        return [*self._faults, *nodes, *(each.fault for each in self.subscribers if each.fault)]
+        archiving = [self.archiving.fault] if self.archiving is not None and self.archiving.fault else []
+        return [*self._faults, *nodes, *(each.fault for each in self.subscribers if each.fault), *archiving]
 
     def gap_at_kill_ns(self, subscriber: Subscriber) -> int:
         """The longest time between two deliveries in the seconds around the kill."""
@@ -187,6 +195,14 @@ class DemoPlant:
         return self._wait(
             lambda: all(each.is_ready for each in self.subscribers), is_over, "a subscriber did not come up"
         )
+
+    def _start_archiving(self, is_over: Callable[[], bool]) -> bool:
+        """Spark takes some seconds to start; the exchange waits for it, so that the archive is never far behind."""
+        if not self.options.pipeline:
+            return True
+        archiving = Archiving(self.running.supervisor, self._layout.journals, self._layout.audit_log, self._keep)
+        self.archiving = archiving
+        return self._wait(lambda: archiving.report is not None, is_over, "the pipeline did not come up")
 
     def _wait(self, condition: Callable[[], bool], is_over: Callable[[], bool], what: str) -> bool:
         is_met = self.running.supervisor.wait(condition, START_SECONDS, lambda: is_over() or bool(self.faults))

@@ -19,7 +19,10 @@ class DemoOptions(Config, frozen=True):
     """Share of the datagrams that are lost on the exchange's first line."""
 
     journals: bool = False
-    """Whether adapters keep what they publish, for delayed subscribers."""
+    """Whether adapters keep what they publish, for delayed subscribers and for the archive."""
+
+    pipeline: bool = False
+    """Whether what is published is archived and audited; adapters keep journals for it."""
 
     spin: bool = False
     """Whether adapters wait by looking again and again: quicker, and a whole core each."""
@@ -58,3 +61,44 @@ class SubscriberReport(msgspec.Struct, frozen=True, tag=True):
     latency: HistogramState
     gaps: list[Gap]
     """Of the seconds since the last report."""
+
+
+class ArchiveTask(msgspec.Struct, frozen=True):
+    journals: list[str]
+    archive: str
+    report: str
+    """Where the audit's page goes."""
+
+    audit_log: str
+    """The administration server's database, which is read when the server has ended."""
+
+
+class ArchiveReport(msgspec.Struct, frozen=True, tag=True):
+    """The archiving process is at work."""
+
+    messages: int
+    """Archived so far, each once."""
+
+    deriving: str = ""
+
+
+class BarLine(msgspec.Struct, frozen=True):
+    symbol: str
+    start_ns: int
+    prices: list[str]
+    """Open, high, low, close, and the average weighted by volume."""
+
+    volume: int
+    trades: int
+
+
+class ArchiveResult(msgspec.Struct, frozen=True, tag=True):
+    """What has come of it, once the plant is at rest."""
+
+    messages: int
+    balance: list[str]
+    delays_s: list[float]
+    tables: dict[str, int]
+    bars: list[BarLine]
+    verdict: str
+    findings: list[str]

@@ -94,6 +94,8 @@ class StartAfter(msgspec.Struct, frozen=True):
     stream_id: int
     term: int
     message_sequence: int
+    stream: StreamKey | None = None
+    """A publisher's stream that is known to bring everything after it."""
 
 
 PublisherEvent: TypeAlias = Publish | PublishBatch | Close | DatagramReceived | Tick

@@ -78,8 +78,7 @@ class Merger:
                 self._end(event.stream, now_ns, out)
                 out.append(event)
             case StartAfter():
-                if (known := self._source(event.stream_id)) is not None:
-                    self._emit(known, known.start_after(event.term, event.message_sequence, now_ns), out)
+                self._start(event, now_ns, out)
             case Tick():
                 self._give_up(now_ns, out)
             case _:
@@ -109,6 +108,17 @@ class Merger:
                 index += 1
         if (duplicates := self._table.duplicate_count - duplicates_before) > 0:
             self.counters.add("messages_suppressed", duplicates, cause=Cause.DUPLICATE)
+
+    def _start(self, event: StartAfter, now_ns: int, out: list[MergerInstruction]) -> None:
+        if (source := self._source(event.stream_id)) is None:
+            return
+        if event.stream is not None:
+            is_new = event.stream not in source.branches
+            branch = self._branch(source, event.stream)
+            if branch is not None and (is_new or (branch.is_synchronised and not source.is_started)):
+                branch.number, branch.term = event.message_sequence, event.term
+                branch.is_synchronised = branch.is_continuous = True
+        self._emit(source, source.start_after(event.term, event.message_sequence, now_ns), out)
 
     def _end(self, key: StreamKey, now_ns: int, out: list[MergerInstruction]) -> None:
         for source in self._of(key):

@@ -1,5 +1,6 @@
 """A model in the words of numpy and Arrow, and records as Arrow columns; columns.py has those of Spark."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +15,17 @@ if TYPE_CHECKING:
 
 
 def numpy_dtype(model: "MessageModel") -> np.dtype[np.void]:
+    return dtype_of(model.fields, 0, model.record_size)
+
+
+def dtype_of(fields: Sequence[Field], start: int, size: int) -> np.dtype[np.void]:
+    """Of the bytes of a record from `start` on, `size` of them, which these fields lie in."""
     return np.dtype(
         {
-            "names": [field.name for field in model.fields],
-            "formats": [field.storage if field.type == "text" else "<" + field.storage for field in model.fields],
-            "offsets": [field.offset for field in model.fields],
-            "itemsize": model.record_size,
+            "names": [field.name for field in fields],
+            "formats": [field.storage if field.type == "text" else "<" + field.storage for field in fields],
+            "offsets": [field.offset - start for field in fields],
+            "itemsize": size,
         }
     )
 

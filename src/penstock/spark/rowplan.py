@@ -81,7 +81,7 @@ class RowPlan(msgspec.Struct, frozen=True):
         model = self.model
         if model is None or not self._fields:
             return []
-        columns = to_spark(model, rows.records_here(model), self._fields).columns
+        columns = to_spark(model, rows.fields(model, self._fields), self._fields).columns
         versions = rows.rows["model_version"]
         if not len(rows) or int(versions.min()) >= model.version:
             return list(columns)

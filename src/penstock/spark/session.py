@@ -42,10 +42,13 @@ DEFAULTS = {
 }
 """Settings of every session that is made here; the caller's come on top."""
 
+LOGGING = Path(__file__).with_name("log4j2.properties")
+
 LOCAL_DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
 }
 """Besides, those of a session in this process: it is not to be reached from elsewhere."""
 

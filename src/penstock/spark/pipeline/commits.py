@@ -163,6 +163,8 @@ class Catalogue(msgspec.Struct, kw_only=True, omit_defaults=True):
     derived: dict[str, int] = {}
     carried: dict[str, list[FileEntry]] = {}
     is_final: bool = True
+    finished: int = 0
+    """The last commit in which the derivations ended what they had begun."""
     watermarks: dict[str, int] = {}
 
     def take(self, commit: Commit) -> None:
@@ -184,6 +186,7 @@ class Catalogue(msgspec.Struct, kw_only=True, omit_defaults=True):
             self.is_final = False
         elif commit.kind == "derive":
             self.is_final = commit.is_final
+            self.finished = commit.number if commit.is_final else self.finished
         self.number = commit.number
 
 

@@ -84,6 +84,7 @@ class _ArchiveStep:
             before={table: self._before(table, since) for table in derivation.needs},
             carried=self._carried(derivation.name),
             is_final=is_final,
+            files=self._files(derivation, since),
         )
         self.carried[derivation.name] = []
         for output in derivation.step(step):
@@ -110,7 +111,18 @@ class _ArchiveStep:
         return frame.unionByName(self._frame(staged, table, is_staged=True)) if staged else frame
 
     def _before(self, table: str, since: int) -> DataFrame:
-        return self._frame([file for file in self._committed(table) if file.commit_first <= since], table)
+        """Rows of earlier steps of the day that is not over: what came before a final step is done with."""
+        over = self._archive.catalogue.finished
+        return self._frame([file for file in self._committed(table) if over < file.commit_first <= since], table)
+
+    def _files(self, derivation: Derivation, since: int) -> dict[str, list[str]]:
+        """Paths of the new rows, when all of them are committed."""
+        if any(file.table in derivation.needs for file in self.files):
+            return {}
+        return {
+            table: [str(self._archive.path / file.path) for file in self._committed(table) if file.commit_first > since]
+            for table in derivation.needs
+        }
 
     def _committed(self, table: str) -> Iterable[FileEntry]:
         return self._archive.catalogue.files.get(table, {}).values()

@@ -3,13 +3,15 @@
 import math
 from typing import Any
 
-from penstock.base.histogram import HistogramState, LatencyHistogram, highest_of
+from penstock.base.histogram import VALUE_BITS, HistogramState, LatencyHistogram, highest_of
 from penstock.spark.pipeline.audit.section import AuditTables, Measure, Plot, SectionResult, TextTable
 from penstock.spark.pipeline.audit.svg import Line, curves
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
 CURVE = (1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99)
 LINES_MAX = 4
+VALUE_MAX = 2**VALUE_BITS
+"""What is longer is not measured: the times are those of another day, or of a clock that is quite wrong."""
 
 
 class LatencySection:
@@ -33,13 +35,17 @@ class LatencySection:
         if not histograms:
             return SectionResult("unknown", "no message carries the times that are needed")
         by_hop = _by_hop(histograms)
-        middle = "; ".join(
-            f"{hop}: half within {duration_text(each.percentile(50))}, 99 % within {duration_text(each.percentile(99))}"
-            for hop, each in by_hop.items()
-        )
+        middle = "; ".join(_sentence(hop, each) for hop, each in by_hop.items() if each.count)
         negative = sum(each.negative_count for each in histograms.values())
         clocks = f". {negative:,} came before they were sent: the clocks of two hosts differ" if negative else ""
         return SectionResult("good", middle + clocks, measures, [_plot(by_hop), table])
+
+
+def _sentence(hop: str, histogram: LatencyHistogram) -> str:
+    if histogram.percentile(50) >= VALUE_MAX:
+        return f"{hop}: the times are those of another day"
+    half, most = (duration_text(histogram.percentile(q)) for q in (50, 99))
+    return f"{hop}: half within {half}, 99 % within {most}"
 
 
 def _histograms(rows: list[dict[str, Any]]) -> dict[tuple[str, int], LatencyHistogram]:
@@ -63,7 +69,7 @@ def _by_hop(histograms: dict[tuple[str, int], LatencyHistogram]) -> dict[str, La
 def _plot(by_hop: dict[str, LatencyHistogram]) -> Plot:
     """Time on a logarithmic scale over the share of messages, stretched towards the slowest."""
     lines = [
-        Line(hop, [(_stretched(q), math.log10(max(histogram.percentile(q), 1))) for q in CURVE])
+        Line(hop, [(_stretched(q), math.log10(min(max(histogram.percentile(q), 1), VALUE_MAX))) for q in CURVE])
         for hop, histogram in list(by_hop.items())[:LINES_MAX]
     ]
     heights = [y for line in lines for _, y in line.points]
@@ -78,6 +84,8 @@ def _stretched(q: float) -> float:
 
 
 def duration_text(ns: float) -> str:
+    if ns >= VALUE_MAX:
+        return "> 1 h"
     for limit, factor, unit in ((1e3, 1.0, "ns"), (1e6, 1e3, "µs"), (1e9, 1e6, "ms")):
         if ns < limit:
             return f"{ns / factor:,.3g} {unit}"

@@ -15,7 +15,7 @@ from penstock.spark.pipeline.derive.day import Day
 from penstock.spark.pipeline.derive.protocol import CARRIED, Derivation, Output, Step, TableWork, table_frame
 
 DERIVATIONS: tuple[Derivation, ...] = (
-    Books(),
+    Books(), TimeBars(), volume_bars(), tick_bars(), TradeQuote(), BestBidOffer(), Day(),
 )  # fmt: skip
 """What the pipeline derives unless it is told otherwise."""
 

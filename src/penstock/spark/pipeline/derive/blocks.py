@@ -64,7 +64,13 @@ def arranged(blocks: "DataFrame") -> "DataFrame":
 
 
 def partition_count(spark: "SparkSession") -> int:
-    return int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
+    """Twice as many as tasks run at once: a stream's books go on for as long as they may, and no core waits long."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return 2 * int(spark.sparkContext.defaultParallelism)
+    except PySparkException:  # a session of Spark Connect does not tell
+        return int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
 
 
 # Blocks in a worker

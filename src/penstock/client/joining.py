@@ -1,0 +1,123 @@
+"""Late join, without I/O: what comes is kept until there is an image that it follows.
+
+    adapter     ──1──2──┬──3──4──┬──5──6──►
+                     opened    image
+    live stream         └──3──4─────5──6──►      kept 3 and 4, which the image includes
+    application                  └──5──6──►
+
+An adapter is asked for an image after its live stream has begun, so that this stream brings everything after the image,
+however few of the messages it has for us and whenever the first one comes. An image is of no use when its adapter's
+stream was begun anew since it was asked for, when another adapter's stream was ahead of the image from the start, or
+when something after it was lost already; then another image is asked for. By multicast a stream has begun when its
+group is listened to.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.errors import PenstockError
+from penstock.client.config import ClientConfig
+from penstock.client.reading import ORIGIN
+from penstock.client.service import Image, place
+from penstock.middleware import Discontinuity, LossReceipt, MergeGap, Merger, StartAfter, StreamKey
+from penstock.security.brokering import StreamAddress
+from penstock.wire import MessageBatch, PacketMessage, decode_origin
+
+Receipt: TypeAlias = MergeGap | Discontinuity | LossReceipt
+Outcome: TypeAlias = MessageBatch | list[PacketMessage] | Receipt
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """A live stream over TCP that its adapter has opened. Each connection is another one."""
+
+    connection: int
+    publisher_id: int
+
+
+Live: TypeAlias = Mapping[StreamAddress, Begun] | None
+"""The streams that have begun, by the place of their adapter; None: all have, by multicast."""
+
+
+class Joining:
+    """From the subscription until the image is there that is joined. `merger` is where the live streams go."""
+
+    def __init__(self, merger: Merger, config: ClientConfig, feed: str) -> None:
+        self._merger = merger
+        self._config = config
+        self._feed = feed
+        self._kept: list[list[PacketMessage] | Receipt] = []
+        self._kept_count = 0
+        self._live: Live = None  # when the image was asked for
+        self._attempts = 0
+        self._pause_until_ns = 0
+
+    def keep(self, outcomes: Sequence[Outcome]) -> None:
+        for each in outcomes:
+            if isinstance(each, MessageBatch | list):
+                self._kept.append(list(each))
+                self._kept_count += len(each)
+            else:
+                self._kept.append(each)
+        if self._kept_count > self._config.early_messages_max:
+            raise PenstockError("no image came before too many messages were waiting for it", where=self._feed)
+
+    def ask(self, addresses: Sequence[StreamAddress], live: Live, now_ns: int) -> list[StreamAddress]:
+        """The adapters to ask for an image now, in this order; nobody as long as it is too early."""
+        able = [each for each in addresses if live is None or place(each) in live]
+        if not able or now_ns < self._pause_until_ns:
+            return []
+        if self._attempts >= self._config.image_attempts_max:
+            raise PenstockError("no adapter gave an image that the live stream follows", where=self._feed)
+        self._attempts += 1
+        self._live = None if live is None else dict(live)
+        return able
+
+    def fail(self, now_ns: int) -> None:
+        """No image came; ask again after a pause."""
+        self._pause_until_ns = now_ns + round(self._config.reconnect_s * NS_PER_SECOND)
+
+    def fits(self, image: Image, live: Live) -> bool:
+        """Whether nothing is missing between the image and what was received since."""
+        if live is not None and self._begun(image) != live.get(place(image.address)):
+            return False
+        lost = {each.stream_id: each.last for each in self._kept if isinstance(each, MergeGap)}
+        for position in image.positions:
+            if position.message_sequence >= 2**64 or position.message_sequence < lost.get(position.stream_id, 0):
+                return False
+            source = self._merger.source_stream(position.stream_id)
+            if source is None or not source.is_started:
+                continue
+            if not source.is_kin(position.term) or position.message_sequence < source.begun_after:
+                return False
+        return True
+
+    def kept_after(self, image: Image) -> list[list[PacketMessage] | Receipt]:
+        positions = {each.stream_id: each.message_sequence for each in image.positions}
+        after: list[list[PacketMessage] | Receipt] = []
+        for each in self._kept:
+            if isinstance(each, list):
+                each = [message for message in each if _is_after(message, positions)]
+            if not isinstance(each, list) or each:
+                after.append(each)
+        return after
+
+    def starts(self, image: Image) -> list[StartAfter]:
+        """What the merger is to be told when the image is joined."""
+        begun = self._begun(image)
+        stream = None if begun is None else StreamKey(begun.publisher_id, 0)
+        return [StartAfter(each.stream_id, each.term, each.message_sequence, stream) for each in image.positions]
+
+    def _begun(self, image: Image) -> Begun | None:
+        """The live stream of the image's adapter, as it was when the image was asked for."""
+        return None if self._live is None else self._live[place(image.address)]
+
+
+def _is_after(message: PacketMessage, positions: dict[int, int]) -> bool:
+    body = message.extensions.get(ORIGIN)
+    if body is None:
+        return True
+    origin = decode_origin(body)
+    return origin.message_sequence > positions.get(origin.stream_id, -1)

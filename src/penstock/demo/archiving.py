@@ -1,0 +1,51 @@
+"""The archiving process, as the plant sees it."""
+
+from pathlib import Path
+
+import msgspec
+
+from penstock.demo.reports import ArchiveReport, ArchiveResult, ArchiveTask
+from penstock.node.member import Member
+from penstock.node.process import STOP
+from penstock.node.supervisor import Supervisor
+
+END_SECONDS = 180.0
+"""How long it may take to archive the rest, derive and audit; on a slow machine Spark needs a while."""
+
+ARCHIVE = "archive"
+REPORT = "audit.html"
+
+
+class Archiving:
+    """Begins when the journals are there; `result` comes after finish()."""
+
+    def __init__(self, supervisor: Supervisor, journals: list[Path], audit_log: Path, directory: Path) -> None:
+        self.archive = directory / ARCHIVE
+        self.page = directory / REPORT
+        self.report: ArchiveReport | None = None
+        self.result: ArchiveResult | None = None
+        self._supervisor = supervisor
+        task = ArchiveTask([str(path) for path in journals], str(self.archive), str(self.page), str(audit_log))
+        arguments = [msgspec.json.encode(task).decode()]
+        self._member = supervisor.add(Member("pipeline", "penstock.demo.pipeline:main", arguments, self._take))
+
+    @property
+    def fault(self) -> str:
+        return self._member.fault
+
+    @property
+    def messages(self) -> int:
+        return self.report.messages if self.report else 0
+
+    def finish(self) -> None:
+        """The plant is at rest: have the rest archived and everything audited, and the process ended."""
+        self._member.order(STOP)
+        self._supervisor.wait(lambda: self.result is not None or bool(self.fault), END_SECONDS)
+        self._supervisor.stop([self._member] if self._member.is_running else [])
+
+    def _take(self, line: bytes) -> None:
+        told = msgspec.json.decode(line, type=ArchiveReport | ArchiveResult)
+        if isinstance(told, ArchiveResult):
+            self.result = told
+        else:
+            self.report = told

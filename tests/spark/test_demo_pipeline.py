@@ -1,0 +1,51 @@
+"""`penstock demo` with the pipeline behind the plant: everything that was published is archived, once, and audited."""
+
+import re
+from pathlib import Path
+
+import pyarrow.dataset
+import pytest
+
+from integration.command_kit import is_alive, kill, running
+from waiting import wait_until
+
+QUICK = ("--pipeline", "--rate", "1000", "--symbols", "50")
+ARCHIVED = ("trade", "quote", "book_event", "status", "day_statistics")
+SPARK_SECONDS = 300.0
+"""Spark is slow to start on a busy machine."""
+
+
+@pytest.mark.spec("PIPE-5", "PIPE-7")
+def test_what_subscribers_saw_is_what_is_archived_though_the_active_adapter_is_killed(tmp_path: Path) -> None:
+    with running("demo", "--seconds", "5", "--kill-active", "--keep", str(tmp_path), *QUICK) as demo:
+        wait_until(lambda: demo.process.poll() is not None, "the end of the demo", SPARK_SECONDS)
+        assert demo.end() == 0, demo.out + demo.err
+        out, err = demo.out, demo.err
+    found = re.search(r"the adapters made ([\d,]+) application messages", out)
+    assert found, out + err
+    numbers = [
+        number
+        for table in ARCHIVED
+        for number in pyarrow.dataset.dataset(tmp_path / "archive" / table).to_table(columns=["seq"])["seq"].to_pylist()
+    ]
+    assert sorted(numbers) == list(range(1, int(found[1].replace(",", "")) + 1))
+    assert "minute bars with the most volume" in out
+    assert "Audit: good" in out
+    assert "<html" in (tmp_path / "audit.html").read_text(encoding="utf-8")
+    assert "Traceback" not in err
+
+
+def test_a_demo_that_is_killed_leaves_no_spark_behind() -> None:
+    with running("demo", *QUICK) as demo:
+        wait_until(lambda: "exchange 1," in demo.out, "a plant at work", SPARK_SECONDS)
+        processes = descendants(demo.pid)
+        assert any("java" in Path(f"/proc/{pid}/cmdline").read_text() for pid in processes)
+        kill(demo.pid)
+        wait_until(lambda: not any(map(is_alive, processes)), "the end of all processes")
+
+
+def descendants(pid: int) -> list[int]:
+    children = [
+        int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()
+    ]
+    return [*children, *(each for child in children for each in descendants(child))]
