@@ -19,7 +19,7 @@ from penstock.spark import session
 
 MASTER = "local[2]"
 ROUNDS = 5
-JOURNAL_MESSAGES = 4_000_000
+JOURNAL_MESSAGES = 16_000_000
 
 
 def run() -> Iterator[Result]:

@@ -6,6 +6,9 @@ stream.py runs the first two on TCP, control_driver.py and websocket_driver.py a
 use, agent.py is the loop around it all. Read docs/network.md first.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from penstock.net.agent import CoreRunner, run_agent
 from penstock.net.clock import ClockEstimate, ClockEstimator
 from penstock.net.clock_driver import ClockClient, ClockServer
@@ -13,7 +16,9 @@ from penstock.net.control import ControlProtocol, Version
 from penstock.net.control_driver import ControlConnection, ControlServer, connect_control
 from penstock.net.framing import FrameDecoder, encode_frame
 from penstock.net.secret import Secret, read_secret
-from penstock.net.websocket_driver import WebSocketConnection, WebSocketServer, connect_websocket
+
+if TYPE_CHECKING:
+    from penstock.net.websocket_driver import WebSocketConnection, WebSocketServer, connect_websocket
 
 __all__ = [
     "ClockClient",
@@ -35,3 +40,10 @@ __all__ = [
     "read_secret",
     "run_agent",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """WebSockets, which few processes need, take long to import."""
+    if name in ("WebSocketConnection", "WebSocketServer", "connect_websocket"):
+        return getattr(importlib.import_module("penstock.net.websocket_driver"), name)
+    raise AttributeError(f"module 'penstock.net' has no attribute {name!r}")
