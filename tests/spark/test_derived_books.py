@@ -4,6 +4,7 @@ import csv
 import gzip
 import random
 from collections import Counter
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from interop import test_real_books as real
 from penstock.spark.pipeline.derive import Step, table_frame
 from penstock.spark.pipeline.derive.blocks import EVENT_NAMES
 from penstock.spark.pipeline.derive.books import Books
@@ -143,6 +145,34 @@ def test_a_day_in_spark_has_the_vendors_ten_levels(spark: Any, samples: Path, tm
         assert now["asks"] == vendor_levels(expected, "ask"), row
         met[row["action"]] += 1
     assert met == {"R": 1, "A": 560, "C": 463}
+
+
+@pytest.mark.spec("PIPE-5")
+def test_changes_of_a_real_slice_are_those_of_the_given_book(samples: Path) -> None:
+    """Orders from before the slice are unknown; every other change is the given one, to the share."""
+    slice_ = of_file(samples / "itch" / real.NAME.format("all"), day=date(2019, 1, 30))
+    given = real.rows(samples / "itch" / "aapl_20190130_0930_events_book10_rows00001-05000.csv.gz")
+    sides = {row["source_seq"]: row["side"] for row in slice_["book_event"].to_pylist()}
+    assert len(given) - len(sides) == 326
+    made = {row["source_seq"]: row for row in books([slice_["book_event"]], levels=10_000)["depth"]}
+    held: dict[str, Any] = {"bids": [], "asks": []}
+    before = real.given_sides(given[0])
+    compared = 0
+    for number, row in enumerate(given, 1):
+        now = real.given_sides(row)
+        if number in sides and number > 1:
+            side = 0 if sides[number] == "buy" else 1
+            was, has = (sizes(each, side) for each in (held, made[number]))
+            for at in {real.price(row[name]) for name in ("price", "old_price") if row[name]}:
+                if all(real.visible(book[side], at, side) for book in (before, now)):
+                    assert has[at] - was[at] == now[side].get(at, 0) - before[side].get(at, 0), row
+                    compared += 1
+        held, before = made.get(number, held), now
+    assert compared == 2611
+
+
+def sizes(row: dict[str, Any], side: int) -> Counter[int]:
+    return Counter({int(level["price"] * 10**8): level["size"] for level in row[("bids", "asks")[side]]})
 
 
 @pytest.mark.spec("PIPE-5")

@@ -5,6 +5,7 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,26 +23,29 @@ from penstock.spark.pipeline.derive import Books, Step, TableWork
 SYMBOLS = 1_000
 MESSAGES = 4_000_000
 FILES = 4
+PEER_COLUMNS = "seq BIGINT, bid DECIMAL(18,8), ask DECIMAL(18,8)"
 ENVELOPE = ("seq", "term", "origin")
 EVENTS_OF_PEER = 200_000
 
 
 def book_events(spark: Any, folder: Path) -> Iterator[Result]:
-    """Book events in Parquet, through both tables, whose rows Spark counts; a book in Python beside it."""
+    """Book events in Parquet into both tables, counted by the workers, and written by them; a book in Python beside."""
     from pyspark.sql import functions as f
 
     files, events = _order_flow(folder)
-    new = {"book_event": spark.range(0)}  # the workers read the files themselves
-    (output,) = Books().step(Step(new=new, before={}, is_final=True, files={"book_event": files}))
-    assert output.work is not None
-    columns = ", ".join(f"{name} STRUCT<{ddl}>" for name, ddl in output.tables.items())
-    both = output.frame.mapInArrow(partial(_side_by_side, output.work), columns)
-    counted = both.agg(f.count("top_of_book"), f.count("depth"), f.sum("top_of_book.bid_size"))
-    ((best, levels, _),) = counted.collect()
-    seconds = median_seconds(counted.first)
-    few = spark.createDataFrame(pq.read_table(files[0]).slice(0, EVENTS_OF_PEER)).repartition(2, "symbol")
-    peer = few.groupBy("symbol").applyInArrow(_book_in_python, "seq BIGINT, bid DECIMAL(18,8), ask DECIMAL(18,8)")
-    peer_seconds = median_seconds(peer.agg(f.count("*")).first)
+
+    def derived(into: str) -> dict[str, int]:
+        new = {"book_event": spark.range(0)}  # the workers read the files themselves
+        (output,) = Books().step(Step(new=new, before={}, is_final=True, files={"book_event": files}))
+        assert output.work is not None
+        made = output.frame.mapInArrow(partial(_take, output.work, into), "name STRING, count BIGINT")
+        return {row.name: row["sum(count)"] for row in made.groupBy("name").sum("count").collect()}
+
+    few = pq.read_table(files[0], partitioning=None).slice(0, EVENTS_OF_PEER)
+    peer = spark.createDataFrame(few).groupBy("symbol")
+    rows = derived("")
+    seconds, written_seconds = median_seconds(lambda: derived("")), median_seconds(lambda: derived(str(folder)))
+    peer_seconds = median_seconds(lambda: peer.applyInArrow(_book_in_python, PEER_COLUMNS).agg(f.count("*")).collect())
     yield result(
         "pipeline",
         "book_events_per_s",
@@ -49,27 +53,29 @@ def book_events(spark: Any, folder: Path) -> Iterator[Result]:
         "1/s",
         against="the best bid and offer alone, by a book in Python for each symbol (applyInArrow)",
         against_value=EVENTS_OF_PEER / peer_seconds,
-        conditions=f"local[2]; {events:,} book events of {SYMBOLS:,} symbols from {FILES} zstd Parquet files, by "
-        f"symbol and number, into {best:,} rows of top_of_book and {levels:,} of depth (ten levels), counted in Spark; "
-        f"median of {ROUNDS}; the book in Python took {EVENTS_OF_PEER:,} events",
+        conditions=f"local[2]; {events:,} book events of {SYMBOLS:,} symbols from {FILES} zstd Parquet files, dealt "
+        f"out by symbol, sorted, into {rows['top_of_book']:,} rows of top_of_book and {rows['depth']:,} of depth (ten "
+        f"levels), as Arrow batches that the workers count; {events / written_seconds:,.0f}/s when they write them "
+        f"to zstd Parquet too; median of {ROUNDS}; the book in Python took {EVENTS_OF_PEER:,} events",
     )
 
 
-def _side_by_side(work: TableWork, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of both tables in one DataFrame: a column for each table, one of them null."""
-    names = ("top_of_book", "depth")
-    schemas: dict[str, pa.DataType] = {}
-    waiting: list[tuple[str, pa.RecordBatch]] = []
+def _take(work: TableWork, into: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """How many rows each table has; they are written to files below `into`, if that is told."""
+    counts: dict[str, int] = {}
+    writers: dict[str, pq.ParquetWriter] = {}
     for name, batch in work(batches):
-        schemas[name] = pa.struct(list(batch.schema))
-        waiting.append((name, batch))
-        if len(schemas) == len(names):
-            for made, rows in waiting:
-                columns = [
-                    rows.to_struct_array() if made == each else pa.nulls(len(rows), schemas[each]) for each in names
-                ]
-                yield pa.RecordBatch.from_arrays(columns, names)
-            waiting.clear()
+        counts[name] = counts.get(name, 0) + batch.num_rows
+        if into and name not in writers:
+            path = f"{into}/{name}-{uuid4()}.parquet"
+            writers[name] = pq.ParquetWriter(path, batch.schema, compression="zstd", store_decimal_as_integer=True)
+        if into:
+            writers[name].write_batch(batch)
+    for writer in writers.values():
+        writer.close()
+    yield pa.RecordBatch.from_pydict(
+        {"name": pa.array(counts, pa.string()), "count": pa.array(counts.values(), pa.int64())}
+    )
 
 
 def _order_flow(folder: Path) -> tuple[list[str], int]:

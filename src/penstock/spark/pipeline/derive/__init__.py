@@ -12,7 +12,7 @@ from penstock.spark.pipeline.derive.bars import TimeBars, tick_bars, volume_bars
 from penstock.spark.pipeline.derive.bbo import BestBidOffer
 from penstock.spark.pipeline.derive.books import Books
 from penstock.spark.pipeline.derive.day import Day
-from penstock.spark.pipeline.derive.protocol import CARRIED, Derivation, Output, Step, TableWork, table_frame
+from penstock.spark.pipeline.derive.protocol import CARRIED, Derivation, Output, Step, TableWork, derived, table_frame
 
 DERIVATIONS: tuple[Derivation, ...] = (
     Books(), TimeBars(), volume_bars(), tick_bars(), TradeQuote(), BestBidOffer(), Day(),
@@ -21,5 +21,5 @@ DERIVATIONS: tuple[Derivation, ...] = (
 
 __all__ = [
     "CARRIED", "DERIVATIONS", "BestBidOffer", "Books", "Day", "Derivation", "Output", "Step", "TableWork", "TimeBars",
-    "TradeQuote", "as_of", "table_frame", "tick_bars", "volume_bars",
+    "TradeQuote", "as_of", "derived", "table_frame", "tick_bars", "volume_bars",
 ]  # fmt: skip

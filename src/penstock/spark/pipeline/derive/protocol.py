@@ -60,6 +60,14 @@ class Derivation(Protocol):
     def step(self, step: Step) -> list[Output]: ...
 
 
+def derived(derivation: Derivation, **tables: "DataFrame") -> "dict[str, DataFrame]":
+    """What a derivation makes of whole tables, without an archive: `derived(TimeBars(), trade=trades)["bar_time"]`."""
+    new = {name: tables[name] for name in derivation.needs}
+    before = {name: frame.limit(0) for name, frame in new.items()}
+    outputs = derivation.step(Step(new=new, before=before, is_final=True))
+    return {name: table_frame(output, name) for output in outputs for name in output.tables}
+
+
 def table_frame(output: Output, table: str) -> "DataFrame":
     """The rows of one table as a DataFrame. Of an output with several, the work is done once for each."""
     if output.work is None:
