@@ -123,6 +123,8 @@ from penstock.feed.generator import GeneratorConfig, ItchGenerator
 from penstock.spark.feedindex import plan_slices
 from penstock.spark.feedslices import Conversion
 from penstock.spark.pipeline.archive import Archive
+from penstock.base.errors import ArchiveFullError
+from penstock.spark.pipeline.failures import Failure, attempt
 from penstock.spark.pipeline.work import write_slice
 folder = Path({str(tmp_path)!r})
 generator = ItchGenerator(GeneratorConfig(seed=1, symbols=10, messages=20_000))
@@ -134,8 +136,9 @@ with Archive.writing(folder / "archive") as archive:
     staging = archive.begin()
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
-    result = write_slice(staging, piece)
-    assert result.no_room == "File too large" and not result.files, result
+    failure = attempt(staging, lambda: write_slice(staging, piece))
+    assert isinstance(failure, Failure), failure
+    assert isinstance(failure.error(), ArchiveFullError) and "File too large" in str(failure.error()), failure
     assert not list(staging.path.rglob("*.parquet"))
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     assert write_slice(staging, piece).account.is_balanced

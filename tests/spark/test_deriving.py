@@ -1,10 +1,14 @@
 """Derivations in the archive: each row taken once, in whatever steps, with what is carried from one to the next."""
 
+import errno
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.base.errors import ArchiveFullError, JournalGoneError, PenstockError, TaskError
 from penstock.spark.journals import JournalPlace
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.capture import JournalSource
@@ -91,3 +95,52 @@ def test_the_tables_of_a_followed_capture_are_those_of_a_whole_one(spark: Any, t
         assert expected.columns == found.columns
         assert expected.count() == found.count() > 0, table
         assert expected.exceptAll(found).isEmpty(), table
+
+
+class Failing:
+    """Its tasks fail in the worker, each in another way."""
+
+    name, tables, needs = "failing", ("never",), ("trade",)
+
+    def __init__(self, how: str) -> None:
+        self._how = how
+
+    def step(self, step: Step) -> list[Output]:
+        return [Output({"never": "stream INT, event_time BIGINT"}, step.new["trade"].select("seq"), self.work)]
+
+    def work(self, batches: Iterator[Any]) -> Iterator[tuple[str, Any]]:
+        if self._how == "full":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self._how == "full without a number":
+            raise OSError("Could not write: No space left on device")
+        if self._how == "gone":
+            raise JournalGoneError("records 1 to 5 were removed", first_sequence=6, where="there", hint="too late")
+        if self._how == "dies":
+            os._exit(9)
+        raise ValueError("a mistake\nof ours")
+        yield
+
+
+@pytest.mark.spec("PIPE-11")
+def test_what_fails_in_a_task_is_an_error_of_ours_and_nothing_of_it_is_committed(spark: Any, tmp_path: Path) -> None:
+    place = JournalPlace(str(tmp_path / "journal"))
+    write_journal(Path(place.where), capture_of(converted(200)))
+    cases: list[tuple[str, type[PenstockError], str, str]] = [
+        ("full", ArchiveFullError, "archive-full", "No space left on device"),
+        ("full without a number", ArchiveFullError, "archive-full", "No space left on device"),
+        ("gone", PenstockError, "journal-gone", "there: records 1 to 5 were removed (too late)"),
+        ("dies", TaskError, "task", "Python worker exited unexpectedly"),
+        ("mistaken", TaskError, "task", "a task of Spark failed: ValueError: a mistake"),
+    ]
+    with Archive.writing(tmp_path / "archive") as archive:
+        append(spark, archive, JournalSource(place).pieces(archive.catalogue), RunReport())
+        for how, kind, code, says in cases:
+            with pytest.raises(kind) as caught:
+                derive(spark, archive, (Failing(how),), is_final=True)
+            assert caught.value.code == code
+            assert says in str(caught.value)
+            assert caught.value.hint
+            assert "\n" not in str(caught.value)
+            assert not list((archive.path / "_staging").iterdir())
+        assert archive.catalogue.number == 1
+        assert derive(spark, archive, (Totals(),), is_final=True) is not None, "and the session is good for more"

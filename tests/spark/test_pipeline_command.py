@@ -16,9 +16,9 @@ DRIVER = Path(__file__).with_name("pipeline_driver.py")
 PATIENCE_SECONDS = 180
 
 
-def start(*arguments: str, step: str = "", count: int = 1) -> subprocess.Popen[str]:
+def start(*arguments: str, step: str = "", count: int = 1, within: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, str(DRIVER), step, str(count), "pipeline", *arguments]
+    command = [*within, sys.executable, str(DRIVER), step, str(count), "pipeline", *arguments]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -58,6 +58,31 @@ def test_a_run_killed_between_its_commits_is_gone_on_with_and_gives_the_same_arc
     assert sum(file.rows for files in catalogue.files.values() for file in files.values()) == sum(
         [*catalogue.account.rows.values(), *catalogue.account.facts.values()]
     )
+
+
+@pytest.mark.spec("PIPE-11")
+def test_a_disk_that_is_full_is_said_and_nothing_is_left_on_it(tmp_path: Path) -> None:
+    """A real one: 300 KiB of tmpfs in a mount namespace of its own, where that is allowed."""
+    write_feed(tmp_path / "day.itch", 20_000)
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    mount = f"mount -t tmpfs -o size=300k tmpfs {archive}"
+    allowed = subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True, text=True)
+    if allowed.returncode:
+        pytest.skip(f"no mount namespace here: {allowed.stderr.strip()}")
+    run_it = f'{mount} && "$@"; status=$?; find {archive}/_staging {archive}/_commits -mindepth 1; exit $status'
+    process = start(
+        "run", str(tmp_path / "day.itch"), "--archive", str(archive), "--table", "itch", "--date", DAY.isoformat(),
+        "--master", "local[1]", within=("unshare", "-rm", "sh", "-c", run_it, "sh"),
+    )  # fmt: skip
+    status, out, errors = end(process)
+    assert status == 1, errors
+    assert "[archive-full]" in errors
+    assert "No space left on device" in errors
+    assert "make room and run it again" in errors
+    assert "Traceback" not in errors + out
+    assert "\tat " not in errors, "nor Java's"
+    assert not out, "nothing is staged or committed"
 
 
 def test_a_follower_ends_well_on_an_interrupt_and_the_next_goes_on(tmp_path: Path) -> None:

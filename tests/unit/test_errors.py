@@ -39,6 +39,7 @@ CODES = {
     "simulation": "SimulationError",
     "state-image": "StateImageError",
     "table": "TableError",
+    "task": "TaskError",
     "topic": "TopicError",
     "unreachable": "UnreachableError",
     "credentials-expired": "CredentialsExpiredError",

@@ -152,6 +152,12 @@ class ArchiveLockedError(ArchiveError):
     code = "archive-locked"
 
 
+class TaskError(PenstockError):
+    """A task of a Spark job failed, again and again if Spark is told to; nothing came of the job."""
+
+    code = "task"
+
+
 class StateImageError(RemoteProtocolError):
     """An image of a conversion state cannot be read, does not fit, or could not be finished; nothing was changed."""
 

@@ -9,6 +9,7 @@ leaves everything as it was; the next one takes the same rows, and some more, wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,6 +20,7 @@ from penstock.model import shipped, shipped_names
 from penstock.spark.pipeline.archive import Archive, Staging, read_frame
 from penstock.spark.pipeline.commits import Commit, FileEntry
 from penstock.spark.pipeline.derive import CARRIED, Derivation, Output, Step, TableWork
+from penstock.spark.pipeline.failures import Failure, attempt, spark_failures
 from penstock.spark.pipeline.placing import STATES
 from penstock.spark.pipeline.tables import table_schema
 from penstock.spark.pipeline.work import ignoring_interrupts
@@ -26,6 +28,10 @@ from penstock.spark.pipeline.writer import PartitionedFiles, StateFile, partitio
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+OUTPUT_ROW = pa.schema([("file", pa.string()), ("failure", pa.string())])
+"""What a task of an output gives: the files it made, or why there are none."""
 
 
 def needs_derivation(archive: Archive, derivations: Sequence[Derivation], *, is_final: bool) -> bool:
@@ -48,9 +54,10 @@ def derive(
     staging = archive.begin()
     try:
         step = _ArchiveStep(spark, archive, staging)
-        for derivation in derivations:
-            on_each(derivation.name)
-            step.take(derivation, is_final=is_final)
+        with spark_failures(archive.path):
+            for derivation in derivations:
+                on_each(derivation.name)
+                step.take(derivation, is_final=is_final)
     except BaseException:
         archive.abandon(staging)
         raise
@@ -142,8 +149,12 @@ class _ArchiveStep:
 def write_output(staging: Staging, name: str, output: Output) -> list[FileEntry]:
     """The rows of an output, made and written by the workers."""
     work = output.work or OnlyTable(next(iter(output.tables)))
-    frame = output.frame.mapInArrow(OutputWork(staging, name, work), "file STRING")
-    return [msgspec.json.decode(row.file, type=FileEntry) for row in frame.collect()]
+    frame = output.frame.mapInArrow(OutputWork(staging, name, work), "file STRING, failure STRING")
+    rows = frame.collect()
+    for row in rows:
+        if row.failure is not None:
+            raise msgspec.json.decode(row.failure, type=Failure).error()
+    return [msgspec.json.decode(row.file, type=FileEntry) for row in rows]
 
 
 class OnlyTable:
@@ -167,9 +178,10 @@ class OutputWork:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         staging = msgspec.json.decode(self._staging, type=Staging)
         with ignoring_interrupts():
-            files = self._written(staging, batches)
-        texts = [msgspec.json.encode(file).decode() for file in files]
-        yield pa.RecordBatch.from_pydict({"file": texts}, schema=pa.schema([("file", pa.string())]))
+            made = attempt(staging, partial(self._written, staging, batches))
+        rows = [(None, made)] if isinstance(made, Failure) else [(file, None) for file in made]
+        texts = [[None if each is None else msgspec.json.encode(each).decode() for each in row] for row in rows]
+        yield pa.RecordBatch.from_pylist([{"file": file, "failure": failure} for file, failure in texts], OUTPUT_ROW)
 
     def _written(self, staging: Staging, batches: Iterator[pa.RecordBatch]) -> list[FileEntry]:
         files = PartitionedFiles(staging)

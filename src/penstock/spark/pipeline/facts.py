@@ -25,7 +25,8 @@ from penstock.base.histogram import LatencyHistogram
 from penstock.capture._digest import digest_rows
 from penstock.capture.rows import Loss, MessageRows
 from penstock.model import MessageModel
-from penstock.spark.pipeline.tables import Quarantined, TableRows
+from penstock.spark.pipeline.bounds import PartitionBound
+from penstock.spark.pipeline.tables import BY_DATE_ONLY, Quarantined, TableRows
 from penstock.wire import OriginFlag
 from penstock.wire.term import LINEAGE_SHIFT
 
@@ -162,10 +163,12 @@ class SliceFacts:
         yield from fact_rows("delivery", rows, self._time_ns)
 
     def _loss(self) -> Iterator[TableRows]:
-        for each in self._losses:
-            group = str(ipaddress.IPv4Address(each.group))
-            row = (self._place, each.record, _signed(each.publisher), group, each.epoch, each.first, each.last)
-            yield from fact_rows("loss", [(*row, each.captured_ns, 0)], each.captured_ns)
+        rows = [
+            (self._place, each.record, _signed(each.publisher), str(ipaddress.IPv4Address(each.group)), each.epoch,
+             each.first, each.last, each.captured_ns, 0)
+            for each in self._losses
+        ]  # fmt: skip
+        yield from fact_rows("loss", rows, np.array([each.captured_ns for each in self._losses], np.int64))
 
     def _agreement(self) -> Iterator[TableRows]:
         rows = [
@@ -186,13 +189,14 @@ class SliceFacts:
 
 def quarantine_rows(name: str, place: str, bad: Iterable[Quarantined], time_ns: int) -> Iterator[TableRows]:
     """Rows of the table `quarantine`; `time_ns` is for those that have no time of their own, if it is known."""
-    for each in bad:
-        row = (name, place, each.position, each.code, each.reason, each.excerpt, 0)
-        yield from fact_rows("quarantine", [row], each.time_ns or time_ns or time.time_ns())
+    found = list(bad)
+    rows = [(name, place, each.position, each.code, each.reason, each.excerpt, 0) for each in found]
+    now_ns = time_ns or time.time_ns()
+    yield from fact_rows("quarantine", rows, np.array([each.time_ns or now_ns for each in found], np.int64))
 
 
-def fact_rows(table: str, rows: list[tuple[Any, ...]], time_ns: int) -> Iterator[TableRows]:
-    """Rows whose last value is the stream, all of one day."""
+def fact_rows(table: str, rows: list[tuple[Any, ...]], times_ns: NDArray[np.int64] | int) -> Iterator[TableRows]:
+    """Rows whose last value is the stream."""
     if not rows:
         return
     columns = [column.split() for column in FACT_SCHEMAS[table].split(", ")]
@@ -200,8 +204,20 @@ def fact_rows(table: str, rows: list[tuple[Any, ...]], time_ns: int) -> Iterator
     values = list(zip(*rows, strict=True))
     arrays = [pa.array(column, kind) for column, (_, kind) in zip(values[:-1], named, strict=True)]
     batch = pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in named])
-    times = np.full(len(rows), time_ns, np.int64)
+    times = np.broadcast_to(np.asarray(times_ns, np.int64), len(rows))
     yield TableRows(table, batch, times, np.array(values[-1], np.int64))
+
+
+def bounded(rows: TableRows) -> TableRows:
+    """Those of no more partitions than a slice may make; rows that belong to no stream then have no date (1970)."""
+    times = np.maximum(rows.times_ns, 0)
+    is_admitted = PartitionBound().admit(times, rows.streams)
+    if is_admitted.all():
+        return rows._replace(times_ns=times)
+    if rows.table in BY_DATE_ONLY:
+        return rows._replace(times_ns=np.where(is_admitted, times, 0))
+    batch = rows.batch.filter(pa.array(is_admitted))
+    return TableRows(rows.table, batch, times[is_admitted], rows.streams[is_admitted])
 
 
 class _Runs:

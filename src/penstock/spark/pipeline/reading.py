@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.spark.feedslices import FeedReader, FeedSlice
 from penstock.spark.pipeline.commits import Account
-from penstock.spark.pipeline.facts import FACT_SCHEMAS, SliceFacts, quarantine_rows
+from penstock.spark.pipeline.facts import FACT_SCHEMAS, SliceFacts, bounded, quarantine_rows
 from penstock.spark.pipeline.tables import RAW, MessageTables, Quarantined, TableRows, table_schema
 from penstock.spark.slices import JournalSlice, JournalSliceReader
 
@@ -94,13 +94,22 @@ class JournalReading:
             yield from tables.rows(messages)
         self._close_account()
         self._facts.lose(reader.lost)
+        yield from counted(self.account, self._bounded(self._facts.rows(reader.streams)))
         bad = [Quarantined(each.record, each.code, each.reason, each.excerpt, each.captured_ns) for each in reader.bad]
         quarantine = quarantine_rows(self._piece.name, self._piece.place.where, [*bad, *tables.quarantined], 0)
-        yield from counted(self.account, quarantine)
-        yield from counted(self.account, self._facts.rows(reader.streams))
+        yield from counted(self.account, self._bounded(quarantine))
         images = reader.cursors.export() if reader.cursors is not None else []
         self.cursors = {str(image.stream): msgspec.to_builtins(image) for image in images}
         self.schemas = schemas_of(tables, self.account)
+
+    def _bounded(self, facts: Iterable[TableRows]) -> Iterator[TableRows]:
+        """Facts of no more partitions than messages may have; what is left out is told in the quarantine."""
+        for rows in facts:
+            kept = bounded(rows)
+            if left_out := len(rows.batch) - len(kept.batch):
+                reason = f"{left_out:,} rows of {rows.table} are left out: the slice has too many streams"
+                self._tables.quarantined.append(Quarantined(self._piece.first, "partitions", reason, b""))
+            yield kept
 
     def _close_account(self) -> None:
         """Messages that the reader left out, and bad records, each of which counts as one, come on top."""

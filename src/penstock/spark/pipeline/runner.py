@@ -24,6 +24,7 @@ from penstock.spark.pipeline.capture import Piece, Source
 from penstock.spark.pipeline.commits import Account, Commit, FileEntry
 from penstock.spark.pipeline.derive import Derivation
 from penstock.spark.pipeline.deriving import derive
+from penstock.spark.pipeline.failures import spark_failures
 from penstock.spark.pipeline.work import SliceResult, write_slices
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ def append(spark: SparkSession, archive: Archive, pieces: list[Piece], report: R
     """One commit of the rows of these slices."""
     staging = archive.begin()
     try:
-        results = write_slices(spark, staging, [piece.slice for piece in pieces])
+        with spark_failures(archive.path):
+            results = write_slices(spark, staging, [piece.slice for piece in pieces])
         account = _account(results, pieces)
     except BaseException:
         archive.abandon(staging)

@@ -21,6 +21,7 @@ from penstock.capture.rows import EXCERPT_SIZE, MessageRows
 from penstock.model import MessageModel, shipped, shipped_names
 from penstock.model.columns import beyond_spark, spark_arrow_schema, spark_schema, to_spark
 from penstock.spark.envelope import envelope_array, envelope_schema
+from penstock.spark.pipeline.bounds import PartitionBound
 from penstock.spark.pipeline.commits import Account
 from penstock.wire import OriginFlag
 
@@ -32,10 +33,11 @@ PARTITION = "`date` DATE, `stream` INT"
 RAW = "raw"
 """The table of messages without a model; their content is its column `payload`."""
 
+BY_DATE_ONLY = ("loss", "quarantine")
+"""Tables whose rows belong to no stream."""
+
 IMAGE = int(OriginFlag.IMAGE)
 DISCONTINUITY = int(OriginFlag.DISCONTINUITY)
-
-NS_PER_DAY = 86_400 * 10**9
 
 
 class TableRows(NamedTuple):
@@ -80,6 +82,7 @@ class MessageTables:
         self.models = dict(shipped_models() if models is None else models)
         self.account = Account()
         self.quarantined: list[Quarantined] = []
+        self._bound = PartitionBound()
         self.on_records: Callable[[MessageModel, NDArray[Any], MessageRows], None] | None = None
         """Is told the records of each model before they become columns."""
 
@@ -96,7 +99,7 @@ class MessageTables:
         for number in np.flatnonzero(np.bincount(ids)).tolist():
             chosen = messages.select(ids == number) if len(messages) else messages
             if number == 0:
-                yield self._raw(chosen)
+                yield from self._raw(chosen)
             elif (model := self.models.get(number)) is None:
                 self._refuse(chosen, "model-unknown", f"no model {number} is known here")
             elif len(good := self._sound(chosen, model)):
@@ -115,6 +118,8 @@ class MessageTables:
         if is_beyond.any():
             self._refuse(messages.select(is_beyond), "price", f"a price of this {model.name} has more than 18 digits")
             messages, records = messages.select(~is_beyond), records[~is_beyond]
+        is_placed, times = self._placed(messages, _event_times(model, records))
+        messages, records = messages.select(is_placed), records[is_placed]
         if not len(messages):
             return
         if self.on_records is not None:
@@ -122,21 +127,32 @@ class MessageTables:
         fields = to_spark(model, records)
         arrays = [envelope_array(messages, name) for name in ENVELOPE if name not in model.fields_by_name]
         batch = pa.RecordBatch.from_arrays([*arrays, *fields.columns], schema=_arrow_schema(model))
-        times = records["event_time"] if "event_time" in model.fields_by_name else np.zeros(len(records), np.int64)
         yield self._made(model.name, batch, times, messages)
 
-    def _raw(self, messages: MessageRows) -> TableRows:
+    def _raw(self, messages: MessageRows) -> Iterator[TableRows]:
+        is_placed, times = self._placed(messages, np.zeros(len(messages), np.int64))
+        messages = messages.select(is_placed)
         contents = pa.array([messages.payload(index) for index in range(len(messages))], pa.binary())
         arrays = [*(envelope_array(messages, name) for name in ENVELOPE), contents]
-        batch = pa.RecordBatch.from_arrays(arrays, names=[*ENVELOPE, "payload"])
-        return self._made(RAW, batch, np.zeros(len(messages), np.int64), messages)
+        if len(messages):
+            yield self._made(RAW, pa.RecordBatch.from_arrays(arrays, names=[*ENVELOPE, "payload"]), times, messages)
+
+    def _placed(self, messages: MessageRows, times: NDArray[Any]) -> tuple[NDArray[np.bool_], NDArray[Any]]:
+        """Which messages have a partition, and the times of these: of the event, else (0) of the capture."""
+        places = messages.places
+        if places is not None and not times.all():
+            times = np.where(times == 0, places["captured_ns"], times)
+        is_dated = times >= 0
+        if not is_dated.all():
+            self._refuse(messages.select(~is_dated), "time", "its time is before 1970, or after 2262")
+        is_placed = is_dated.copy()
+        is_placed[is_dated] = self._bound.admit(times[is_dated], messages.origins["stream_id"][is_dated])
+        if (is_beyond := is_dated & ~is_placed).any():
+            self._refuse(messages.select(is_beyond), "partitions", "the slice has too many other dates and streams")
+        return is_placed, times[is_placed]
 
     def _made(self, table: str, batch: pa.RecordBatch, times: NDArray[Any], messages: MessageRows) -> TableRows:
-        """The time is that of the event, else of the capture."""
         self.account.rows[table] = self.account.rows.get(table, 0) + len(batch)
-        places = messages.places
-        if places is not None and not (times > 0).all():
-            times = np.where(times > 0, times, places["captured_ns"])
         return TableRows(table, batch, times, messages.origins["stream_id"].astype(np.int64))
 
     def _refuse(self, messages: MessageRows, code: str, reason: str) -> None:
@@ -148,6 +164,15 @@ class MessageTables:
             excerpt = messages.payload(index)[:EXCERPT_SIZE]
             time_ns = 0 if places is None else int(places[index]["captured_ns"])
             self.quarantined.append(Quarantined(position, code, reason, excerpt, time_ns))
+
+
+def _event_times(model: MessageModel, records: NDArray[Any]) -> NDArray[Any]:
+    """0 where there is none."""
+    field = model.fields_by_name.get("event_time")
+    if field is None:
+        return np.zeros(len(records), np.int64)
+    times = records["event_time"]
+    return times if field.missing is None else np.where(times == field.missing, 0, times)
 
 
 @cache

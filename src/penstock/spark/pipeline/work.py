@@ -3,24 +3,24 @@
     for result in write_slices(spark, staging, slices): ...
 
 Rows do not go through the JVM: Spark hands out slices, and gets back which files were written and what became of every
-message. A slice that fails for want of room says so; anything else that fails is tried again as Spark's tasks are.
+message. A slice of which nothing comes says why.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import threading
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 
-from penstock.base.errors import ArchiveFullError
 from penstock.spark.pipeline.archive import Staging
-from penstock.spark.pipeline.commits import NO_ROOM, Account, FileEntry, cannot
+from penstock.spark.pipeline.commits import Account, FileEntry
+from penstock.spark.pipeline.failures import Failure, attempt
 from penstock.spark.pipeline.reading import Slice, read_slice
 from penstock.spark.pipeline.writer import PartitionedFiles
 
@@ -36,20 +36,19 @@ class SliceResult(msgspec.Struct, omit_defaults=True):
     schemas: dict[str, str] = {}
     cursors: dict[str, Any] = {}
     """By source stream: how far it has come after a slice of a journal."""
-    no_room: str = ""
-    """Why nothing came of it: what the system said."""
-    error: int = 0
+    failure: Failure | None = None
+    """Why nothing came of it."""
 
 
 def write_slices(spark: SparkSession, staging: Staging, slices: list[Slice]) -> list[SliceResult]:
-    """The results in the order of the slices; each is a task of its own. ArchiveFullError when the disk has no room."""
+    """The results in the order of the slices; each is a task of its own. The first failure of one is raised."""
     work = SliceWork(staging, [msgspec.json.encode(each) for each in slices])
     tasks = spark.range(0, len(slices), 1, len(slices))
     rows = tasks.mapInArrow(work, "number BIGINT, result STRING").collect()
     results = [msgspec.json.decode(row.result, type=SliceResult) for row in sorted(rows, key=lambda row: row.number)]
     for result in results:
-        if result.no_room:
-            raise _full(staging, result)
+        if result.failure is not None:
+            raise result.failure.error()
     return results
 
 
@@ -65,7 +64,9 @@ class SliceWork:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with ignoring_interrupts():
-                    result = write_slice(staging, msgspec.json.decode(self._slices[number], type=Slice))
+                    piece = msgspec.json.decode(self._slices[number], type=Slice)
+                    made = attempt(staging, partial(write_slice, staging, piece))
+                result = SliceResult(failure=made) if isinstance(made, Failure) else made
                 text = msgspec.json.encode(result).decode()
                 yield pa.RecordBatch.from_pydict({"number": [number], "result": [text]})
 
@@ -91,26 +92,7 @@ def write_slice(staging: Staging, piece: Slice) -> SliceResult:
         for rows in reading:
             files.add(rows)
         entries = files.finish()
-    except OSError as error:
-        files.abandon()
-        number = _errno(error)
-        if number in NO_ROOM:
-            return SliceResult(no_room=os.strerror(number), error=number)
-        raise
     except BaseException:
         files.abandon()
         raise
     return SliceResult(entries, reading.account, reading.schemas, reading.cursors)
-
-
-def _errno(error: OSError) -> int:
-    """pyarrow says the number in its text only, at times."""
-    if error.errno is not None:
-        return error.errno
-    return next((number for number in NO_ROOM if os.strerror(number) in str(error)), 0)
-
-
-def _full(staging: Staging, result: SliceResult) -> ArchiveFullError:
-    error = cannot("write the rows", staging.path, OSError(result.error, result.no_room))
-    assert isinstance(error, ArchiveFullError)
-    return error

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,17 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from penstock.base.errors import LimitError
 from penstock.spark.pipeline.archive import Staging
+from penstock.spark.pipeline.bounds import partition_keys, partition_of
 from penstock.spark.pipeline.commits import FileEntry, sync_file
 from penstock.spark.pipeline.parquet import ROW_GROUP_ROWS, open_parquet
-from penstock.spark.pipeline.tables import NS_PER_DAY, TableRows
-
-PARTITIONS_MAX = 1_024
-"""Files that one slice may have open: times and stream numbers come from outside."""
-
-BY_DATE_ONLY = ("loss", "quarantine")
-"""Tables whose rows belong to no stream."""
+from penstock.spark.pipeline.tables import BY_DATE_ONLY, TableRows
 
 BOUNDED = ("seq", "event_time", "captured")
 """Columns whose extremes the catalogue has."""
@@ -39,7 +32,7 @@ EPOCH = date(1970, 1, 1)
 
 
 class PartitionedFiles:
-    """The files that one task makes."""
+    """The files that one task makes; whoever brings the rows bounds how many partitions they are of."""
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
@@ -49,16 +42,10 @@ class PartitionedFiles:
         """Keep these rows, in their order."""
         if not len(rows.batch):
             return
-        days = rows.times_ns // NS_PER_DAY
-        streams = rows.streams
-        if _is_constant(days) and _is_constant(streams):
-            self._file(rows.table, int(days[0]), int(streams[0])).add(rows.batch)
-            return
-        keys = np.stack([days, streams])
-        different, which = np.unique(keys, axis=1, return_inverse=True)
-        for index, (day, stream) in enumerate(different.T.tolist()):
-            chosen = np.flatnonzero(which.reshape(-1) == index)
-            self._file(rows.table, day, stream).add(rows.batch.take(pa.array(chosen)))
+        different, which = partition_keys(rows.times_ns, rows.streams)
+        for index, key in enumerate(different.tolist()):
+            chosen = rows.batch if len(different) == 1 else rows.batch.take(pa.array(np.flatnonzero(which == index)))
+            self._file(rows.table, *partition_of(key)).add(chosen)
 
     def finish(self) -> list[FileEntry]:
         entries = [file.finish() for file in self._open.values()]
@@ -74,8 +61,6 @@ class PartitionedFiles:
         key = table, day, None if table in BY_DATE_ONLY else stream
         file = self._open.get(key)
         if file is None:
-            if len(self._open) >= PARTITIONS_MAX:
-                raise LimitError(f"the rows of one slice belong to more than {PARTITIONS_MAX} partitions")
             file = self._open[key] = _OpenFile(self._staging, *key)
         return file
 
@@ -170,10 +155,6 @@ class StateFile:
     def abandon(self) -> None:
         if self._file is not None:
             self._file.abandon()
-
-
-def _is_constant(values: NDArray[Any]) -> bool:
-    return bool((values == values[0]).all())
 
 
 def partitioned(table: str, batch: pa.RecordBatch) -> TableRows:
