@@ -117,13 +117,16 @@ class Shown:
 
 
 def _say(options: RunOptions, archive: Archive, report: RunReport) -> None:
-    for line in balance(report.account):
-        typer.echo(line)
+    number, where = archive.catalogue.number, options.archive
+    if report.commits:
+        for line in balance(report.account):
+            typer.echo(line)
+        typer.echo(f"commits: {report.commits:,}, the last is number {number:,} of {where}")
+    elif report.is_complete or options.is_following:
+        typer.echo(f"nothing new: all of it is archived already, up to commit {number:,} of {where}")
     if report.delays_s:
         typical = statistics.median(report.delays_s)
         typer.echo(f"committed {typical:.1f} s after the capture (median), {max(report.delays_s):.1f} s at most")
-    number = archive.catalogue.number
-    typer.echo(f"{report.commits:,} commits, the last is number {number:,} of {options.archive}")
     if not report.is_complete and not options.is_following:
         typer.echo("ended early; the same command goes on", err=True)
         raise typer.Exit(INTERRUPTED)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
+from penstock.base.log import configure
 from penstock.spark.pipeline.archive import Staging
 from penstock.spark.pipeline.commits import Account, FileEntry
 from penstock.spark.pipeline.failures import Failure, attempt
@@ -60,6 +61,7 @@ class SliceWork:
         self._slices = slices
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        configure(level="ERROR")  # what is wrong with messages goes into the quarantine, not to standard error
         staging = msgspec.json.decode(self._staging, type=Staging)
         for batch in batches:
             for number in batch.column(0).to_pylist():

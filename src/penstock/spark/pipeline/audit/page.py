@@ -73,10 +73,19 @@ def page(report: AuditReport) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>Audit of {html.escape(dates)}</title><style>{STYLE}</style></head><body><main>"
         f'<p class="dim">Audit of {html.escape(dates)} · {html.escape(report.archive)}</p>'
-        f'<div class="verdict {report.verdict}"><h1>{HEADLINES[report.verdict]}</h1>{lead}</div>'
+        f'<div class="verdict {report.verdict}"><h1>{_headline(report)}</h1>{lead}</div>'
         f'<ul class="overview">{cards}</ul>{body}'
         f'<p class="dim">Made by penstock pipeline audit, {when:%Y-%m-%d %H:%M:%S} UTC.</p></main></body></html>\n'
     )
+
+
+def _headline(report: AuditReport) -> str:
+    """Good news is only of what could be looked at."""
+    unknown = sum(result.verdict == "unknown" for _, result in report.sections)
+    if report.verdict == "good" and unknown:
+        sections = len(report.sections)
+        return f"{HEADLINES['good']}, as far as was recorded: {unknown} of {sections} sections have nothing to say"
+    return HEADLINES[report.verdict]
 
 
 def _good_news(sections: Sequence[tuple[AuditSection, SectionResult]]) -> str:
