@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.bench.conversion import SYMBOLS, write_day
 from penstock.bench.harness import Result, result
 from penstock.convert import ConverterTable
-from penstock.feed.generator import GeneratorConfig, ItchGenerator
 from penstock.spark import slices_frame
 from penstock.spark.feedindex import plan_slices
 from penstock.spark.feedslices import FeedSlice
@@ -22,7 +22,6 @@ from penstock.spark.feedslices import FeedSlice
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SYMBOLS = 1_000
 MESSAGES = 10_000_000
 GROWN = 4
 ROUNDS = 3
@@ -80,15 +79,6 @@ def normalise_messages(spark: Any, folder: Path) -> Iterator[Result]:
         against_value=1.0,
         conditions=f"local[2]; time for {grown_count:,} source messages over that for {count:,}, divided by {GROWN}",
     )
-
-
-def write_day(path: Path, messages: int) -> int:
-    """How many messages are in it."""
-    generator = ItchGenerator(GeneratorConfig(seed=7, symbols=SYMBOLS, messages=messages))
-    with path.open("wb") as file:
-        while blocks := bytes(generator.blocks()):
-            file.write(blocks)
-    return generator.next_sequence - 1
 
 
 def median_seconds(call: Any) -> float:
