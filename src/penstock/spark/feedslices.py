@@ -33,7 +33,7 @@ from penstock.feed.sources import FileFormat, open_file, open_source
 from penstock.feed.tape import read_tape
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 
-READ_SIZE = 256 * 1024
+READ_SIZE = 1024 * 1024
 """Bytes of source messages that are converted at a time: what comes of them stays in the cache."""
 
 BAD_MAX = 100_000
