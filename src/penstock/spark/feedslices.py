@@ -34,7 +34,7 @@ from penstock.feed.tape import read_tape
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 
 READ_SIZE = 1024 * 1024
-"""Bytes of source messages that are converted at a time: what comes of them stays in the cache."""
+"""Bytes of source messages that are converted at a time: enough that what is done per batch does not count."""
 
 BAD_MAX = 100_000
 """Bad messages of one slice that are kept in full; a slice with more says how many more."""
