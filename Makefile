@@ -37,12 +37,12 @@ demo: $(STAMPS)/build ## ticks from a publisher to its subscribers on this machi
 	@test ! -t 0 || set -m; $(BIN)/penstock demo $(ARGS) # job control: Ctrl-C reaches the demo, which ends well, not make
 
 test: lint ## lint, then the whole suite
-	$(BIN)/pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-debug: $(STAMPS)/build-debug ## the suite on extensions with bounds checks and sanitizers
 	PYTHONPATH=build/debug PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:halt_on_error=1 UBSAN_OPTIONS=halt_on_error=1 \
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so.6)" \
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 lint: $(STAMPS)/build ## ruff, mypy, import-linter
 	$(BIN)/ruff check
@@ -54,7 +54,7 @@ bench: $(STAMPS)/peers ## every benchmark, beside the peers it installs; ARGS="m
 	@$(BIN)/penstock bench $(ARGS)
 
 soak: $(STAMPS)/build ## the long and wide variants of the suite
-	PENSTOCK_SOAK=1 $(BIN)/pytest -n $(WORKERS) $(ARGS)
+	PENSTOCK_SOAK=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 clean: ## remove everything that was built or installed here
 	rm -rf $(VENV) build .hypothesis .mypy_cache .ruff_cache .import_linter_cache src/*.egg-info
