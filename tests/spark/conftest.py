@@ -1,6 +1,8 @@
 """One Spark session for all tests of a process: starting one takes seconds."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,12 @@ import pytest
 from penstock.spark import session as new_session
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock[spark]'")
+
+
+# Spark's workers find what tests define in the tests' modules, as the tests themselves do.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]).rstrip(
+    ":"
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

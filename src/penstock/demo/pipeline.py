@@ -35,7 +35,7 @@ class _Progress:
         """How many slices a step has does not matter to the demo."""
 
     def advance(self, slices: int, account: Account) -> None:
-        self._messages = account.taken - account.repeated
+        self._messages = sum(account.rows.values())
         self._supervised.tell(ArchiveReport(self._messages))
 
     def derive(self, name: str) -> None:
@@ -74,7 +74,7 @@ def _result(archive: Archive, audit: AuditReport, followed: RunReport, last: Run
     account.add(followed.account)
     account.add(last.account)
     return ArchiveResult(
-        messages=account.taken - account.repeated,
+        messages=sum(account.rows.values()),
         balance=balance(account),
         delays_s=followed.delays_s,
         tables={info.name: info.rows for info in archive.tables()},
