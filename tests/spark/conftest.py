@@ -13,9 +13,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'pe
 
 
 # Spark's workers find what tests define in the tests' modules, as the tests themselves do.
-os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]).rstrip(
-    ":"
-)
+TESTS = str(Path(__file__).parents[1])
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [TESTS, os.environ.get("PYTHONPATH")]))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,6 +15,7 @@ SPARK_SECONDS = 300.0
 """Spark is slow to start on a busy machine."""
 
 
+@pytest.mark.soak
 @pytest.mark.spec("PIPE-5", "PIPE-7")
 def test_what_subscribers_saw_is_what_is_archived_though_the_active_adapter_is_killed(tmp_path: Path) -> None:
     with running("demo", "--seconds", "5", "--kill-active", "--keep", str(tmp_path), *QUICK) as demo:

@@ -75,6 +75,7 @@ def test_steps_and_one_run_derive_the_same(spark: Any, tmp_path: Path) -> None:
     assert found["whole"] == found["steps"]
 
 
+@pytest.mark.soak
 @pytest.mark.spec("PIPE-5")
 def test_the_tables_of_a_followed_capture_are_those_of_a_whole_one(spark: Any, tmp_path: Path) -> None:
     records = capture_of(converted(1_500))

@@ -10,6 +10,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.bench.conversion import write_day
 from penstock.bench.harness import Result, result
 from penstock.bench.pipeline_feeds import ROUNDS, median_seconds, write_day
 from penstock.capture.rows import rows_of_converted
