@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from penstock.bench.conversion import write_day
 from penstock.bench.harness import Result, result
-from penstock.bench.pipeline_feeds import ROUNDS, median_seconds, write_day
+from penstock.bench.pipeline_feeds import ROUNDS, median_seconds
 from penstock.capture.rows import rows_of_converted
 from penstock.convert import Converter, ConverterTable
 from penstock.feed.sources import open_source
