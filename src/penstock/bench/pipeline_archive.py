@@ -25,7 +25,7 @@ from penstock.spark.pipeline.runner import RunReport, follow, run
 
 CORES = 2
 ROUNDS = 3
-FEED_MESSAGES = 2_000_000
+FEED_MESSAGES = 8_000_000
 FOLLOW_RATE = 400_000
 """Messages a second that are captured while the archive follows."""
 
