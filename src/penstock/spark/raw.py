@@ -26,11 +26,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.base.errors import ConfigurationError
+from penstock.spark import feedframes
 from penstock.spark.feedindex import Progress
 from penstock.spark.feedoptions import WHERE, FeedSourceOptions
 from penstock.spark.feedslices import FeedSlice
 from penstock.spark.options import read_options
-from penstock.spark.pipeline import normalise
 from penstock.spark.rowplan import RowPlan, check_conditions, plan_columns, plan_schema
 from penstock.spark.slices import slices_frame
 from penstock.spark.sourcerows import SOURCE_SCHEMA
@@ -47,7 +47,7 @@ Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 def messages(spark: SparkSession, path: Paths, **options: Any) -> DataFrame:
     """The source messages as they are: source_seq, receive_time, type, message."""
     checked = _options(path, {"rows": "source", **options})
-    return normalise.source_messages(_planned(spark, checked))
+    return feedframes.source_messages(_planned(spark, checked))
 
 
 def normalised(spark: SparkSession, path: Paths, *, table: str, **options: Any) -> DataFrame:
@@ -56,12 +56,12 @@ def normalised(spark: SparkSession, path: Paths, *, table: str, **options: Any) 
     `columns` are those wanted, and `date` the trading date where the feed tells only times of the day.
     """
     checked = _options(path, {"table": table, **options})
-    return normalise.normalise(_planned(spark, checked), _row_plan(checked), bad=checked.bad)
+    return feedframes.normalise(_planned(spark, checked), _row_plan(checked), bad=checked.bad)
 
 
 def quarantine(spark: SparkSession, path: Paths, *, table: str, **options: Any) -> DataFrame:
     """What of a feed could not be read or converted: slice, place, position, code, reason, excerpt."""
-    return normalise.quarantine(_planned(spark, _options(path, {"table": table, "rows": "bad", **options})))
+    return feedframes.quarantine(_planned(spark, _options(path, {"table": table, "rows": "bad", **options})))
 
 
 def _planned(spark: SparkSession, options: FeedSourceOptions) -> DataFrame:
@@ -143,7 +143,7 @@ class FeedSource(DataSource):
 
 
 def schema_of(options: FeedSourceOptions) -> str:
-    fixed = {"source": SOURCE_SCHEMA, "bad": normalise.QUARANTINE_SCHEMA, "slices": SLICE_SCHEMA}
+    fixed = {"source": SOURCE_SCHEMA, "bad": feedframes.QUARANTINE_SCHEMA, "slices": SLICE_SCHEMA}
     if options.rows in fixed:
         return fixed[options.rows]
     plan = _row_plan(options)
@@ -169,11 +169,11 @@ class FeedSourceReader(DataSourceReader):
         import pyarrow as pa
 
         assert isinstance(partition, FeedPartition)
-        piece = normalise.decode_feed_slice(partition.text)
+        piece = feedframes.decode_feed_slice(partition.text)
         if self._options.rows == "slices":
             return iter([pa.RecordBatch.from_pydict({"slice": [partition.text]})])
         if self._options.rows == "source":
-            return normalise.source_batches(piece)
+            return feedframes.source_batches(piece)
         if self._plan is None:
-            return normalise.quarantine_batches(piece)
-        return normalise.normalised_batches(piece, self._plan, self._options.bad)
+            return feedframes.quarantine_batches(piece)
+        return feedframes.normalised_batches(piece, self._plan, self._options.bad)

@@ -1,5 +1,12 @@
 """The pipeline: capture, normalise, derive, archive, audit; each step from DataFrames to DataFrames, and one runner.
 
-Read commits.py first: an archive is its commits, and a commit is one document for all tables. runner.py has the whole
-way in one place.
+runner.py has the whole way in one place. In its order:
+
+    capture.py       what there is to read, from where the last commit left off, cut into slices
+    work.py          what Spark's workers do with a slice: normalise.py (rows: tables.py, facts.py), writer.py (files)
+    archive.py       the tables; commits.py first: an archive is its commits, a commit one document for all tables
+    deriving.py      derive/: tables that follow from others, step by step or all at once
+    audit/           what the tables prove
+
+Besides, from an archive or a journal: replay.py to live subscribers, plan.py to a map of topics to groups.
 """

@@ -1,7 +1,7 @@
 """What there is to read, cut into slices: journals and recorded feeds, from where the archive's last commit left off.
 
-    for source in find_sources(["captured.d", "day.itch"], feed=...):
-        pieces = source.pieces(catalogue)      # in order; none when all is archived
+    source = JournalSource(JournalPlace("captured.d"))     # or FeedSource(Path("day.itch"), Conversion("itch", …))
+    pieces = source.pieces(catalogue)                      # in order; none when all is archived
 
 A piece says where its source is when it is done, so that any run can go on after any commit. A feed is known by its
 content and how it is converted, not by its name: the same file is not archived twice. A journal is known by its place.
@@ -21,7 +21,7 @@ from penstock.spark.feedindex import Progress, plan_slices, slice_size_of
 from penstock.spark.feedslices import Conversion, FeedOptions
 from penstock.spark.journals import REMOTE, JournalPlace
 from penstock.spark.pipeline.commits import Catalogue
-from penstock.spark.pipeline.reading import Slice
+from penstock.spark.pipeline.normalise import Slice
 from penstock.spark.slices import JournalSlice, cut, scan
 
 STEP_RECORDS = 200_000

@@ -63,7 +63,9 @@ class SourceAccount(msgspec.Struct, kw_only=True, omit_defaults=True):
     used: int = 0
     repeated: int = 0
     quarantined: dict[str, int] = {}
-    """By code: what could not be read, or refers to what was never received."""
+    """By code: what could not be read."""
+    unmatched: dict[str, int] = {}
+    """By code: what refers to an order, trade or instrument that was never received. It is counted, not quarantined."""
     lost: int = 0
     """Units that the source says are missing; they are in nothing else."""
     damages: int = 0
@@ -71,7 +73,7 @@ class SourceAccount(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def is_balanced(self) -> bool:
-        return self.taken == self.used + self.repeated + sum(self.quarantined.values())
+        return self.taken == self.used + self.repeated + sum(self.quarantined.values()) + sum(self.unmatched.values())
 
 
 class Account(msgspec.Struct, kw_only=True, omit_defaults=True):

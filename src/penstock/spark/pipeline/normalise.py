@@ -1,111 +1,140 @@
-"""Normalisation: slices of recorded feeds into rows of a model, by the converter that live adapters run.
+"""Normalisation: slices read as rows of the archive's tables, with an account of everything that was in them.
 
-    rows = normalise(slices_frame(spark, slices), RowPlan(("topic", "seq", "price"), shipped("trade")))
+A recorded feed is converted as live adapters do it; a capture has what they published, of which each message is taken
+once. The workers do it, below work.py: rows go into files there, and never through the JVM.
 
-Every task converts its slices in compiled code, from the state that the index kept, and only the columns that are asked
-for go to the JVM. A message that cannot be converted is left out, told in the log, and a row of quarantine().
+reading = read_slice(piece)
+for rows in reading: ...                   # TableRows: of messages, of facts, of the quarantine
+reading.account.is_balanced
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from penstock.base.errors import RemoteProtocolError
-from penstock.base.log import logger
-from penstock.spark.feedslices import FeedReader, FeedSlice, SourceEvents
-from penstock.spark.rowplan import RowPlan, plan_schema
-from penstock.spark.sourcerows import SOURCE_SCHEMA, source_batch
+from penstock.spark.feedslices import FeedReader, FeedSlice
+from penstock.spark.pipeline.commits import Account
+from penstock.spark.pipeline.facts import FACT_SCHEMAS, SliceFacts, bounded, quarantine_rows
+from penstock.spark.pipeline.tables import RAW, MessageTables, Quarantined, TableRows, table_schema
+from penstock.spark.slices import JournalSlice, JournalSliceReader
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
-
-QUARANTINE_SCHEMA = (
-    "slice STRING COMMENT 'of the run', place STRING COMMENT 'the file', "
-    "position BIGINT COMMENT 'byte in the file, or number of the message', "
-    "code STRING, reason STRING, excerpt BINARY COMMENT 'its first bytes'"
-)
-
-log = logger("spark.normalise")
+Slice: TypeAlias = FeedSlice | JournalSlice
 
 
-def normalise(slices: DataFrame, plan: RowPlan, *, bad: Literal["skip", "fail"] = "skip") -> DataFrame:
-    """The messages of all slices that the plan wants, as rows."""
-    schema = plan_schema(plan.columns, plan.model)
-    return slices.mapInArrow(partial(_each_slice, work=partial(normalised_batches, plan=plan, bad=bad)), schema)
+class Reading(Protocol):
+    """The rows of one slice; the account is whole when all were taken."""
+
+    account: Account
+    schemas: dict[str, str]
+    cursors: dict[str, Any]
+
+    def __iter__(self) -> Iterator[TableRows]: ...
 
 
-def source_messages(slices: DataFrame) -> DataFrame:
-    """The source messages of all slices as they are."""
-    return slices.mapInArrow(partial(_each_slice, work=source_batches), SOURCE_SCHEMA)
+def read_slice(piece: Slice) -> Reading:
+    return FeedReading(piece) if isinstance(piece, FeedSlice) else JournalReading(piece)
 
 
-def quarantine(slices: DataFrame) -> DataFrame:
-    """What could not be read or converted, and why."""
-    return slices.mapInArrow(partial(_each_slice, work=quarantine_batches), QUARANTINE_SCHEMA)
+class FeedReading:
+    """A stretch of a recorded feed, converted."""
 
+    def __init__(self, piece: FeedSlice) -> None:
+        self.account = Account()
+        self.schemas: dict[str, str] = {}
+        self.cursors: dict[str, Any] = {}
+        self._piece = piece
+        self._reader = FeedReader(piece)
+        self._time_ns = 0
 
-def _each_slice(
-    batches: Iterator[pa.RecordBatch], work: Callable[[FeedSlice], Iterator[pa.RecordBatch]]
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for text in batch.column(0).to_pylist():
-            yield from work(decode_feed_slice(text))
-
-
-def decode_feed_slice(text: str) -> FeedSlice:
-    return msgspec.json.decode(text, type=FeedSlice)
-
-
-def normalised_batches(
-    piece: FeedSlice, plan: RowPlan, bad: Literal["skip", "fail"] = "skip"
-) -> Iterator[pa.RecordBatch]:
-    """What one task gives."""
-    reader = FeedReader(piece, None if plan.model is None else [plan.model.name])
-    for rows in reader:
-        _refuse_bad(reader, bad)
-        batch = plan.batch(rows)
-        if len(batch):
-            yield batch
-    _refuse_bad(reader, bad)
-    if reader.bad:
-        account = reader.account
-        log.warning("messages_left_out", slice=piece.name, malformed=account.malformed, damages=account.damages)
-
-
-def _refuse_bad(reader: FeedReader, bad: str) -> None:
-    if bad == "fail" and reader.bad:
-        first = reader.bad[0]
-        raise RemoteProtocolError(first.reason, where=f"{reader.piece.path}: {first.position}", hint="bad=skip goes on")
-
-
-def source_batches(piece: FeedSlice) -> Iterator[pa.RecordBatch]:
-    for event in SourceEvents(piece):
-        batch = source_batch(event)
-        if batch is not None:
-            yield batch
-
-
-def quarantine_batches(piece: FeedSlice) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    reader = FeedReader(piece, [])
-    for _ in reader:
-        """Nothing is made; what is bad is noted."""
-    bad = reader.bad
-    if bad:
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.array([piece.name] * len(bad)),
-                pa.array([piece.path] * len(bad)),
-                pa.array([each.position for each in bad], pa.int64()),
-                pa.array([each.code for each in bad]),
-                pa.array([each.reason for each in bad]),
-                pa.array([each.excerpt for each in bad], pa.binary()),
-            ],
-            names=["slice", "place", "position", "code", "reason", "excerpt"],
+    def __iter__(self) -> Iterator[TableRows]:
+        tables = MessageTables({model.id: model for model in self._reader.models.values()})
+        for messages in self._reader:
+            yield from self._noted(tables.rows(messages))
+        bad = [Quarantined(each.position, each.code, each.reason, each.excerpt) for each in self._reader.bad]
+        self.account = tables.account
+        self._close_source()
+        name = self._piece.name
+        yield from counted(
+            self.account, quarantine_rows(name, self._piece.path, [*bad, *tables.quarantined], self._time_ns)
         )
+        self.schemas = schemas_of(tables, self.account)
+
+    def _noted(self, rows: Iterable[TableRows]) -> Iterator[TableRows]:
+        for each in rows:
+            self._time_ns = self._time_ns or int(each.times_ns[0])
+            yield each
+
+    def _close_source(self) -> None:
+        found, source = self._reader.account, self.account.source
+        source.taken = found.taken
+        source.used = found.converted
+        source.repeated = found.repeated
+        source.quarantined = found.malformed
+        source.unmatched = found.unmatched
+        source.lost = found.lost
+        source.damages = found.damages
+
+
+class JournalReading:
+    """A stretch of a capture: each message once, and the facts of its delivery."""
+
+    def __init__(self, piece: JournalSlice) -> None:
+        self.account = Account()
+        self.schemas: dict[str, str] = {}
+        self.cursors: dict[str, Any] = {}
+        self._piece = piece
+        self._reader = JournalSliceReader(piece)
+        self._tables = MessageTables()
+        self._facts = SliceFacts(piece.place.where, self._tables.models)
+        self._tables.on_records = self._facts.measure
+        self._reader.on_judged = self._facts.take
+
+    def __iter__(self) -> Iterator[TableRows]:
+        reader, tables = self._reader, self._tables
+        for messages in reader:
+            yield from tables.rows(messages)
+        self._close_account()
+        self._facts.lose(reader.lost)
+        yield from counted(self.account, self._bounded(self._facts.rows(reader.streams)))
+        bad = [Quarantined(each.record, each.code, each.reason, each.excerpt, each.captured_ns) for each in reader.bad]
+        quarantine = quarantine_rows(self._piece.name, self._piece.place.where, [*bad, *tables.quarantined], 0)
+        yield from counted(self.account, self._bounded(quarantine))
+        images = reader.cursors.export() if reader.cursors is not None else []
+        self.cursors = {str(image.stream): msgspec.to_builtins(image) for image in images}
+        self.schemas = schemas_of(tables, self.account)
+
+    def _bounded(self, facts: Iterable[TableRows]) -> Iterator[TableRows]:
+        """Facts of no more partitions than messages may have; what is left out is told in the quarantine."""
+        for rows in facts:
+            kept = bounded(rows)
+            if left_out := len(rows.batch) - len(kept.batch):
+                reason = f"{left_out:,} rows of {rows.table} are left out: the slice has too many streams"
+                self._tables.quarantined.append(Quarantined(self._piece.first, "partitions", reason, b""))
+            yield kept
+
+    def _close_account(self) -> None:
+        """Messages that the reader left out, and bad records, each of which counts as one, come on top."""
+        found, account = self._reader.account, self._tables.account
+        account.taken = found.taken
+        account.repeated += found.repeated
+        for mine, more in ((account.quarantined, found.quarantined), (account.skipped, found.skipped)):
+            for cause, count in more.items():
+                mine[cause] = mine.get(cause, 0) + count
+        self.account = account
+
+
+def counted(account: Account, rows: Iterable[TableRows]) -> Iterator[TableRows]:
+    """Rows about messages, which are counted apart from them."""
+    for each in rows:
+        account.facts[each.table] = account.facts.get(each.table, 0) + len(each.batch)
+        yield each
+
+
+def schemas_of(tables: MessageTables, account: Account) -> dict[str, str]:
+    """Of the tables that have rows."""
+    models = {model.name: model for model in tables.models.values()}
+    found = {table: table_schema(None if table == RAW else models[table]) for table in account.rows}
+    return found | {table: FACT_SCHEMAS[table] for table in account.facts}

@@ -197,6 +197,7 @@ def balance(account: Account) -> list[str]:
         parts = [f"{source.used:,} converted"]
         parts += [f"{source.repeated:,} repeated"] if source.repeated else []
         parts += [f"{count:,} quarantined ({code})" for code, count in sorted(source.quarantined.items())]
+        parts += [f"{count:,} unmatched ({code})" for code, count in sorted(source.unmatched.items())]
         lines.append(f"{source.taken:,} source messages = {' + '.join(parts)}")
         if source.lost or source.damages:
             lines.append(f"besides, {source.lost:,} messages missing in the source, {source.damages:,} damaged places")

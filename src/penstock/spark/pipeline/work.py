@@ -22,7 +22,7 @@ from penstock.base.log import configure
 from penstock.spark.pipeline.archive import Staging
 from penstock.spark.pipeline.commits import Account, FileEntry
 from penstock.spark.pipeline.failures import Failure, attempt
-from penstock.spark.pipeline.reading import Slice, read_slice
+from penstock.spark.pipeline.normalise import Slice, read_slice
 from penstock.spark.pipeline.writer import PartitionedFiles
 
 if TYPE_CHECKING:
