@@ -7,7 +7,15 @@ from libc.stdint cimport INT64_MAX, UINT32_MAX, int64_t, uint8_t, uint32_t, uint
 from libc.string cimport memset
 
 from penstock.base._crc32c cimport crc32c_extend, crc32c_initialise
-from penstock.shm._memory cimport Mapping, doorbell_arm, doorbell_wait, load_acquire, monotonic_ns, spin_pause
+from penstock.shm._memory cimport (
+    Mapping,
+    doorbell_arm,
+    doorbell_wait,
+    load_acquire,
+    monotonic_ns,
+    spin_pause,
+    wall_ns,
+)
 from penstock.shm._ring cimport (
     CHECKSUM_ATTEMPTS,
     Cursor,
@@ -35,6 +43,7 @@ from penstock.shm._ring cimport (
     take_event,
 )
 from penstock.wire._codec cimport load_u16, load_u32, load_u64
+from penstock.wire._datagrams cimport DatagramBatch
 
 from penstock.base.errors import LocalProtocolError, OverrunError, ProducerGoneError, RingClosedError, SharedMemoryError
 from penstock.shm.memory import open_memory
@@ -175,6 +184,28 @@ cdef class RingReader:
         finally:
             PyBuffer_Release(&buffer)
 
+    def read_datagrams(self, DatagramBatch batch not None, uint64_t source, uint8_t socket = 0, timeout_ns = 0) -> int:
+        """Read as many events as are there into the batch, behind what it has, and return how many.
+
+        They look as if they came from `source` (net.udp.address_key) by the batch's socket of this number. Waits for
+        the first one as read() does; an event that is longer than a datagram is a LocalProtocolError once it comes
+        first.
+        """
+        cdef State state = self.wait(bounded(timeout_ns))
+        cdef Mapping mapping = self._mapping
+        cdef Py_ssize_t before = batch.count
+        if state == STATE_BLANK or before == batch.capacity:
+            return 0
+        self._is_busy = True
+        with nogil:
+            state = take_datagrams(&self._cursor, batch, source, socket)
+        self._is_busy = False
+        if batch.count == before:
+            if state == STATE_EVENT:
+                raise LocalProtocolError(f"event {self._cursor.sequence} is longer than a datagram")
+            raise self.error(state)
+        return batch.count - before
+
     def restart(self) -> bool:
         """Begin again at sequence 1 if the producer has restarted the ring since, and say whether it has."""
         self.check_open()
@@ -281,6 +312,28 @@ cdef int check_header(Cursor *cursor, Mapping mapping) except -1:
         raise SharedMemoryError(f"the ring's header says {capacity} bytes, the segment has {mapping.size}")
     cursor.events = start + RING_HEADER_SIZE
     return set_geometry(cursor, capacity, load_u32(start + RING_EVENT_SIZE_MAX_AT))
+
+
+cdef State take_datagrams(Cursor *cursor, DatagramBatch batch, uint64_t source, uint8_t socket) noexcept nogil:
+    """Fill the batch until it is full or the events end; the state that ended it."""
+    cdef State state = STATE_EVENT
+    cdef uint32_t size = 0
+    cdef int64_t now_ns = wall_ns()
+    cdef Py_ssize_t index
+    while batch.count < batch.capacity:
+        index = batch.count
+        state = look(cursor, &size)
+        if state != STATE_EVENT or size > <uint64_t>batch.stride:
+            return state
+        state = take_event(cursor, batch.data + index * batch.stride, size)
+        if state != STATE_EVENT:
+            return state
+        batch.sizes[index] = size
+        batch.sources[index] = source
+        batch.sockets[index] = socket
+        batch.arrivals_ns[index] = now_ns
+        batch.count = index + 1
+    return state
 
 
 cdef State take_rows(
