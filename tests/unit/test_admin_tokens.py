@@ -161,10 +161,10 @@ def test_a_filter_checks_tokens_by_itself_and_hears_of_what_is_revoked() -> None
     gate.renew(known)
     assert gate.verify(brokered.token, plant.now_ns).subject == "alice"
     plant.revoke("alice", reason="left the firm")
-    (event,) = plant.events("edge", known.events_after)
+    (event,) = plant.events("filter", known.events_after)
     assert isinstance(event, Revoked)
     gate.note(event)
     with pytest.raises(RevokedError, match="left the firm"):
         gate.verify(brokered.token, plant.now_ns)
     plant.core.promote("the test says so", plant.now_ns)
-    assert plant.events("edge")[-1] == GenerationChanged(generation=2, since_ns=plant.now_ns)
+    assert plant.events("filter")[-1] == GenerationChanged(generation=2, since_ns=plant.now_ns)

@@ -456,41 +456,33 @@ def test_a_forgotten_segment_is_closed_with_a_warning() -> None:
         os.fstat(fd)
 
 
-@pytest.mark.spec("CRIT-2")
-def test_events_are_read_as_datagrams(writer: RingWriter, reader: RingReader) -> None:
-    batch = DatagramBatch(3)
-    assert reader.read_datagrams(batch, 7) == 0
-    writer.write_many([b"a", b"", b"ccc", b"d"])
-    batch.append(b"from elsewhere", ("host", 1))
-    assert reader.read_datagrams(batch, 127 << 40 | 1 << 16 | 9, socket=2) == 2
-    assert [bytes(batch.datagram(n)) for n in range(3)] == [b"from elsewhere", b"a", b""]
-    assert (batch.source(1), batch.socket(1)) == (("127.0.0.1", 9), 2)
-    assert batch.arrival_ns(2) > 0
-    assert reader.read_datagrams(batch, 7) == 0  # no room: nothing is lost
-    batch.clear()
-    assert reader.read_datagrams(batch, 7) == 2
-    assert bytes(batch.datagram(1)) == b"d"
+def test_datagrams_come_in_batches_from_a_ring(writer: RingWriter, reader: RingReader) -> None:
+    batch = DatagramBatch(4)
+    source = 10 << 40 | 1 << 16 | 4_000  # 10.0.0.1:4000
+    assert reader.receive(batch, source, 0) == 0
+    sent = [bytes([number]) * (number * 31) for number in range(6)]
+    writer.write_many(sent)
+    assert reader.receive(batch, source, 0) == 4
+    assert [bytes(batch.datagram(n)) for n in range(4)] == sent[:4]
+    assert {batch.source(n) for n in range(4)} == {("10.0.0.1", 4_000)}
+    assert reader.receive(batch, source, NS_PER_MS) == 2
+    assert [bytes(batch.datagram(n)) for n in range(2)] == sent[4:]
+    assert reader.receive(batch, source, 0) == len(batch) == 0
+    for _ in range(40):
+        writer.write(bytes(EVENT_SIZE_MAX))
+    with pytest.raises(OverrunError):
+        reader.receive(batch, source, 0)
+    writer.restart()
+    assert reader.restart()
+    writer.write(b"again")
+    assert reader.receive(batch, source, 0) == 1
+    writer.close()
+    with pytest.raises(RingClosedError):
+        reader.receive(batch, source, 0)
 
 
 def test_an_event_that_is_no_datagram_is_refused() -> None:
-    with RingWriter.create(1_000_000, 100_000) as writer, RingReader(writer.segment) as reader:
-        writer.write_many([b"x", bytes(90_000)])
-        batch = DatagramBatch(4)
-        assert reader.read_datagrams(batch, 7) == 1
-        with pytest.raises(LocalProtocolError, match="longer than a datagram"):
-            reader.read_datagrams(batch, 7)
-
-
-def test_an_overrun_and_the_end_are_told_to_who_reads_datagrams(writer: RingWriter, reader: RingReader) -> None:
-    batch = DatagramBatch(4)
-    for _ in range(20):
-        writer.write_many([bytes(EVENT_SIZE_MAX)] * 20)
-    with pytest.raises(OverrunError):
-        reader.read_datagrams(batch, 7)
-    writer.restart()
-    assert reader.restart()
-    writer.write(b"x")
-    writer.close()
-    assert reader.read_datagrams(batch, 7) == 1
-    with pytest.raises(RingClosedError):
-        reader.read_datagrams(batch, 7)
+    with RingWriter.create(1 << 20, 70_000) as writer, RingReader(writer.segment) as reader:
+        writer.write(bytes(70_000))
+        with pytest.raises(LocalProtocolError):
+            reader.receive(DatagramBatch(4), 1, 0)

@@ -7,15 +7,7 @@ from libc.stdint cimport INT64_MAX, UINT32_MAX, int64_t, uint8_t, uint32_t, uint
 from libc.string cimport memset
 
 from penstock.base._crc32c cimport crc32c_extend, crc32c_initialise
-from penstock.shm._memory cimport (
-    Mapping,
-    doorbell_arm,
-    doorbell_wait,
-    load_acquire,
-    monotonic_ns,
-    spin_pause,
-    wall_ns,
-)
+from penstock.shm._memory cimport Mapping, doorbell_arm, doorbell_wait, load_acquire, monotonic_ns, spin_pause
 from penstock.shm._ring cimport (
     CHECKSUM_ATTEMPTS,
     Cursor,
@@ -99,13 +91,6 @@ cdef class RingReader:
     the producer closes the ring. The segment stays the caller's to close, after the reader. One thread at a time.
     """
 
-    cdef Mapping _mapping
-    cdef Mapping _doorbell
-    cdef Cursor _cursor
-    cdef bint _is_busy
-    cdef bint _is_blocking
-    cdef object _lifeline
-
     def __init__(self, segment not None, *, wait = "spin"):
         if wait not in ("spin", "block"):
             raise LocalProtocolError(f"a reader cannot wait by {wait!r}", hint='"spin" or "block"')
@@ -172,7 +157,8 @@ cdef class RingReader:
             try:
                 with nogil:
                     state = take_rows(
-                        &self._cursor, <uint8_t *>buffer.buf, buffer.shape[0], row_size, sizes_out, &count
+                        &self._cursor, <uint8_t *>buffer.buf, buffer.shape[0], row_size, sizes_out, &count,
+                        is_padded=True,
                     )
             finally:
                 self._is_busy = False
@@ -184,27 +170,34 @@ cdef class RingReader:
         finally:
             PyBuffer_Release(&buffer)
 
-    def read_datagrams(self, DatagramBatch batch not None, uint64_t source, uint8_t socket = 0, timeout_ns = 0) -> int:
-        """Read as many events as are there into the batch, behind what it has, and return how many.
-
-        They look as if they came from `source` (net.udp.address_key) by the batch's socket of this number. Waits for
-        the first one as read() does; an event that is longer than a datagram is a LocalProtocolError once it comes
-        first.
-        """
-        cdef State state = self.wait(bounded(timeout_ns))
+    cpdef int receive(self, DatagramBatch batch, uint64_t source, int64_t timeout_ns) except -1:
+        """Fill the batch with events that are datagrams and are there, or come within the time: how many. They are said
+        to come from `source`, a key as net's sockets have them."""
+        cdef uint64_t count = 0
+        cdef Py_ssize_t index
+        cdef State state = STATE_BLANK
         cdef Mapping mapping = self._mapping
-        cdef Py_ssize_t before = batch.count
-        if state == STATE_BLANK or before == batch.capacity:
+        batch.clear()
+        if self.wait(timeout_ns) == STATE_BLANK:
             return 0
         self._is_busy = True
-        with nogil:
-            state = take_datagrams(&self._cursor, batch, source, socket)
-        self._is_busy = False
-        if batch.count == before:
+        try:
+            with nogil:
+                state = take_rows(
+                    &self._cursor, batch.data, batch.capacity, batch.stride, batch.sizes, &count, is_padded=False
+                )
+        finally:
+            self._is_busy = False
+        if count == 0:
             if state == STATE_EVENT:
-                raise LocalProtocolError(f"event {self._cursor.sequence} is longer than a datagram")
+                raise LocalProtocolError(f"event {self._cursor.sequence} is larger than a datagram")
             raise self.error(state)
-        return batch.count - before
+        for index in range(<Py_ssize_t>count):
+            batch.sources[index] = source
+            batch.arrivals_ns[index] = 0
+            batch.sockets[index] = 0
+        batch.count = count
+        return <int>count
 
     def restart(self) -> bool:
         """Begin again at sequence 1 if the producer has restarted the ring since, and say whether it has."""
@@ -314,30 +307,14 @@ cdef int check_header(Cursor *cursor, Mapping mapping) except -1:
     return set_geometry(cursor, capacity, load_u32(start + RING_EVENT_SIZE_MAX_AT))
 
 
-cdef State take_datagrams(Cursor *cursor, DatagramBatch batch, uint64_t source, uint8_t socket) noexcept nogil:
-    """Fill the batch until it is full or the events end; the state that ended it."""
-    cdef State state = STATE_EVENT
-    cdef uint32_t size = 0
-    cdef int64_t now_ns = wall_ns()
-    cdef Py_ssize_t index
-    while batch.count < batch.capacity:
-        index = batch.count
-        state = look(cursor, &size)
-        if state != STATE_EVENT or size > <uint64_t>batch.stride:
-            return state
-        state = take_event(cursor, batch.data + index * batch.stride, size)
-        if state != STATE_EVENT:
-            return state
-        batch.sizes[index] = size
-        batch.sources[index] = source
-        batch.sockets[index] = socket
-        batch.arrivals_ns[index] = now_ns
-        batch.count = index + 1
-    return state
-
-
 cdef State take_rows(
-    Cursor *cursor, uint8_t *row, uint64_t row_count, uint64_t row_size, uint32_t *sizes, uint64_t *count
+    Cursor *cursor,
+    uint8_t *row,
+    uint64_t row_count,
+    uint64_t row_size,
+    uint32_t *sizes,
+    uint64_t *count,
+    bint is_padded,
 ) noexcept nogil:
     """Fill rows until they or the events end; the state that ended it, STATE_EVENT if the next one is too long."""
     cdef State state
@@ -349,7 +326,7 @@ cdef State take_rows(
         state = take_event(cursor, row, size)
         if state != STATE_EVENT:
             return state
-        if size < row_size:
+        if is_padded and size < row_size:
             memset(row + size, 0, row_size - size)
         if sizes is not NULL:
             sizes[count[0]] = size
