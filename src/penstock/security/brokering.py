@@ -152,7 +152,7 @@ class Brokered(Answer, frozen=True, kw_only=True):
 
 
 class Revoked(msgspec.Struct, frozen=True, kw_only=True, tag="revoked"):
-    """To the client, adapters and filters: a subscription is over, and why. Its tokens are refused until they expire."""
+    """To client, adapters and filters: a subscription is over, and why. Its tokens are refused until they expire."""
 
     subscription_id: str
     client: str
