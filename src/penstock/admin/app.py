@@ -229,6 +229,9 @@ class AdminApp:
     async def _heartbeat(self, call: Call) -> Any:
         return self._service.decide(lambda now: self._core.heartbeat(call.caller, call.document, now))
 
+    async def _verification(self, call: Call) -> Any:
+        return self._core.verification()
+
     async def _revoke(self, call: Call) -> Any:
         return self._service.decide(lambda now: self._core.revoke(call.caller, call.document, now))
 

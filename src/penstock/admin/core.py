@@ -222,6 +222,18 @@ class StreamAdministration:
         if held is None and len(self.state.adapters) >= self._limits.adapters_max:
             raise LimitError(f"there are {len(self.state.adapters)} adapters already", hint="raise adapters_max")
 
+    # Filters
+
+    def verification(self) -> b.Verification:
+        meta = self.state.meta
+        return b.Verification(
+            generation=meta.generation,
+            generation_since_ns=meta.generation_since_ns,
+            token_keys=[self._signer.public.text],
+            revoked=list(self.state.revoked.values()),
+            events_after=meta.event_number,
+        )
+
     # Administrators
 
     def revoke(self, caller: Caller, request: o.RevokeRequest, now_ns: int) -> o.RevokeAnswer:
@@ -296,7 +308,7 @@ class StreamAdministration:
         self.state.begin_events()
         self.publishers.begin()
         event = b.GenerationChanged(generation=self.state.meta.generation, since_ns=now_ns)
-        for client in sorted({each.client for each in self.state.adapters.values()}):
+        for client in sorted({*(each.client for each in self.state.adapters.values()), *self.policy.filters()}):
             self.state.notify(client, event, now_ns)
         self.audit(ITSELF, "promote", now_ns, detail=f"generation {self.state.meta.generation}: {reason}")
         self.begin(now_ns)

@@ -15,6 +15,7 @@ AUDITOR: frozenset[Role] = frozenset({"administrator", "auditor"})
 OPERATOR: frozenset[Role] = frozenset({"administrator", "auditor", "standby"})
 PUBLISHER: frozenset[Role] = frozenset({"adapter", "publisher"})
 ADAPTER: frozenset[Role] = frozenset({"adapter"})
+FILTER: frozenset[Role] = frozenset({"filter"})
 STANDBY: frozenset[Role] = frozenset({"standby"})
 ANY_CLIENT: frozenset[Role] = frozenset()
 
@@ -79,6 +80,8 @@ OPERATIONS = (
               b.AdapterRegistration, roles=ADAPTER),
     Operation("heartbeat", "POST", "/v1/adapters/heartbeat", "Say that an adapter is still there.", b.HeartbeatAnswer,
               b.AdapterHeartbeat, roles=ADAPTER),
+    Operation("verification", "GET", "/v1/verification", "What stream tokens are checked with.", b.Verification,
+              roles=FILTER),
     Operation("revoke", "POST", "/v1/revocations", "Take topics away from a client.", o.RevokeAnswer, o.RevokeRequest,
               roles=ADMINISTRATOR),
     Operation("restore", "POST", "/v1/restorations", "Take back all revocations of a client.", None, o.RestoreRequest,

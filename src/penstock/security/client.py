@@ -156,6 +156,12 @@ class AdminClient:
         """NotFoundError means that the adapter has to register (again)."""
         return self._call("POST", "/v1/adapters/heartbeat", heartbeat, b.HeartbeatAnswer)
 
+    # Filters
+
+    def verification(self) -> b.Verification:
+        """What stream tokens are checked with, and up to which event this is true."""
+        return self._call("GET", "/v1/verification", None, b.Verification)
+
     # Administrators
 
     def revoke(self, client: str, reason: str, topics: Sequence[str] = (">",)) -> o.RevokeAnswer:
