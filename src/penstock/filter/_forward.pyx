@@ -14,7 +14,7 @@ from libc.string cimport memcpy, memset
 from penstock.filter._account cimport LAST, Share, StreamAccount, grow
 from penstock.filter._condition cimport is_met
 from penstock.filter._consumers cimport NOBODY, Consumer, Consumers, Home, Slot
-from penstock.filter._matching cimport Matcher, extension_body
+from penstock.filter._matching cimport Matcher
 from penstock.middleware._streams cimport StreamIndex
 from penstock.topics._store cimport lowest_bit
 from penstock.wire._codec cimport (
@@ -45,6 +45,7 @@ from penstock.wire._codec cimport (
     parse_header,
     store_u16,
 )
+from penstock.wire._extensions cimport find_extension
 from penstock.wire._messages cimport MessageBatch
 from penstock.wire._outbox cimport Outbox
 
@@ -172,12 +173,12 @@ cdef class Forwarder(Consumers):
             work.data = <const uint8_t *>content.buf
             if parse_header(work.data, 0, <uint32_t>min(content.len, <Py_ssize_t>UINT32_MAX), &packet) != ERROR_NONE:
                 raise packet_error(&packet)
+            if parse_contents(work.data, &packet, self._messages) != ERROR_NONE:
+                raise packet_error(&packet)
             if packet.kind != KIND_DATA or (packet.publisher_id, packet.group, packet.epoch) != (
                 account.publisher_id, account.group, account.epoch
             ):
                 raise LocalProtocolError("the packet is not one of the stream")
-            if parse_contents(work.data, &packet, self._messages) != ERROR_NONE:
-                raise packet_error(&packet)
             work.packet = &packet
             work.messages = self._messages
             work.topic = 0
@@ -310,7 +311,10 @@ cdef class Forwarder(Consumers):
 
     cdef int take_direct(self, StreamAccount account, Work *work, uint32_t index) noexcept nogil:
         cdef uint16_t size = 0
-        cdef const uint8_t *body = extension_body(work.data, work.messages + index, EXTENSION_DESTINATION, &size)
+        cdef const MessageView *message = work.messages + index
+        cdef const uint8_t *body = find_extension(
+            work.data + message.extensions_offset, message.extensions_size, EXTENSION_DESTINATION, &size
+        )
         cdef const Home *home
         if body is NULL or size != sizeof(uint64_t):
             return 0
