@@ -1,4 +1,4 @@
-"""Hostile packets through the fast path and a filter's kernel: what goes out is well formed, wanted, and accounted for."""
+"""Hostile packets through the fast path and a filter's kernel: what goes out is well formed, and accounted for."""
 
 import random
 
@@ -68,7 +68,7 @@ class Watch:
 
     def __init__(self, module: Forwarder, account: StreamAccount) -> None:
         self.module = module
-        self.told = {consumer: 0 for consumer in account.listeners()}
+        self.told = dict.fromkeys(account.listeners(), 0)
         self.seen = 0
 
     def look(self) -> None:

@@ -71,7 +71,8 @@ class FilterOracle:
                 (message, takers[index][consumer]) for index, message in enumerate(packet) if consumer in takers[index]
             ]
             if messages or is_for_all:
-                said = min(packet.sequence - expected, 2**32 - 1) if gap is None else gap
+                is_news = expected <= packet.sequence < stream.position
+                said = gap if gap is not None and not is_news else min(packet.sequence - expected, 2**32 - 1)
                 sent[consumer] = Sent(packet.sequence, said, packet.flags | flags, messages)
         if packet.sequence >= stream.position and only is None:
             # whoever must not get the packet has no part in the message that begins in it

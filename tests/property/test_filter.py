@@ -34,14 +34,18 @@ INTERESTS = [
 MODEL = MessageModel.parse('id = 3\nname = "m"\nversion = 2\nfield = [{ name = "n", type = "u8" }]')
 OTHER = MessageModel.parse('id = 4\nname = "o"\nversion = 1\nfield = [{ name = "n", type = "u16" }]')
 CONTENTS = [
-    ({(3, 2): Predicate.compile("n > 100", MODEL)}, lambda model, version, data: (model, version) == (3, 2) and data[:1] > b"d"),
+    (
+        {(3, 2): Predicate.compile("n > 100", MODEL)},
+        lambda model, version, data: (model, version) == (3, 2) and data[:1] > b"d",
+    ),
     (
         {(3, 2): Predicate.compile("n = 7", MODEL), (4, 1): Predicate.compile("n = 7", OTHER)},
-        lambda model, version, data: ((model, version) == (3, 2) and data[:1] == b"\7")
-        or ((model, version) == (4, 1) and data[:2] == b"\7\0"),
+        lambda model, version, data: (
+            ((model, version) == (3, 2) and data[:1] == b"\7") or ((model, version) == (4, 1) and data[:2] == b"\7\0")
+        ),
     ),
     (b"\1\2", lambda model, version, data: b"\1\2" in data),
-]  # fmt: skip
+]
 
 
 class Twins:

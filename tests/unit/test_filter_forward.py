@@ -344,3 +344,17 @@ def test_a_fragment_of_another_message_goes_by_its_topic(is_broken: bool) -> Non
     sent(module)
     assert module.forward_packet(end, account, gap=0) == 1
     assert list(sent(module)) == [1]
+
+
+def test_a_late_packet_tells_the_truth_to_who_does_not_know_of_it() -> None:
+    module = forwarder()
+    application(module, 0, "a")
+    application(module, 1, "b")
+    account = opened(module, 0, 1)
+    data = packets(*([("a", b"")] for _ in range(5)))
+    module.forward(batch_of(data))
+    sent(module)
+    module.forward_packet(data[2], account, gap=0, to_all=True)
+    found = sent(module)
+    assert [(found[number][0].gap, len(found[number][0])) for number in range(2)] == [(0, 1), (2, 0)]
+    assert account.expected_by(1) == 4

@@ -153,7 +153,8 @@ cdef class Forwarder(Consumers):
         """Forward one packet that is not simply the next one of its stream; returns how many consumers get something.
 
         `gap` is what the consumers are told; without it they are told what is true by the account, and those who were
-        told of this number already get nothing. Something left or not, all consumers get it that listen, if it is
+        told of this number already get nothing. Of a late packet, one that others came after, `gap` is told to those
+        who know of its number; the others hear what is true. Something left or not, all consumers get it that listen, if it is
         `to_all`; or `only` one gets it. `flags` are added to the packet's. The outbox must have room for a packet for
         each consumer, or nothing is done (LimitError).
         """
@@ -263,7 +264,8 @@ cdef class Forwarder(Consumers):
             size += packet_size(&self.consumers[self._takers[index]], packet)
         if not self.outbox.has_room(self._taker_count, size):
             return TROUBLE_FULL
-        if packet.sequence >= account.position and work.only == EVERYBODY:
+        work.is_late = packet.sequence < account.position
+        if not work.is_late and work.only == EVERYBODY:
             if self.remember(account, work):
                 return TROUBLE_MEMORY
             account.position = packet.sequence + 1
@@ -447,10 +449,9 @@ cdef class Forwarder(Consumers):
         packet.size = packet_size(consumer, work.packet)
         packet.count = <uint16_t>consumer.count
         packet.flags |= work.flags
-        if work.gap == ACCOUNTED:
+        packet.gap = <uint32_t>work.gap
+        if work.gap == ACCOUNTED or (work.is_late and packet.sequence >= account.expected[number]):
             packet.gap = <uint32_t>min(packet.sequence - account.expected[number], <uint64_t>UINT32_MAX)
-        else:
-            packet.gap = <uint32_t>work.gap
         account.expected[number] = max(account.expected[number], packet.sequence + 1)
         out = self.outbox.reserve(packet.size)
         at = out + PACKET_HEADER_SIZE
