@@ -14,6 +14,7 @@ from penstock.middleware.events import (
     DatagramReceived,
     DatagramsReceived,
     DeliverBatch,
+    Expect,
     Multicast,
     ReceiverEvent,
     ReceiverInstruction,
@@ -66,6 +67,7 @@ class Receiver:
         self.counters.watch("packets_received", lambda: fast_path.packets_taken)
         self.counters.watch(self.messages_counter, lambda: fast_path.messages_taken)
         self._positions: dict[StreamKey, Position] = {}  # oldest first
+        self._expected: dict[StreamKey, Expect] = {}  # oldest first; streams of which nothing came yet
         self._repairing: dict[StreamKey, IncomingStream] = {}
         self._nack_ns: int | None = None  # when to look at due requests; it may be too early, never too late
         self._expiry_check_ns: int | None = None
@@ -76,6 +78,8 @@ class Receiver:
                 return self.receive_batch(event.batch, now_ns)
             case DatagramReceived():
                 return self._receive(event, now_ns)
+            case Expect():
+                return self._expect(event, now_ns)
             case Tick():
                 return self._request_repairs(now_ns) + self._expire(now_ns)
             case _:
@@ -104,6 +108,13 @@ class Receiver:
             self._drop(stream)
         for key in [key for key in self._positions if key.group == group]:
             del self._positions[key]
+
+    def is_expected(self, key: StreamKey, source: Address) -> bool:
+        """Whether a packet of this stream from there is not the first that is heard of it."""
+        stream, expected = self._streams.get(key), self._expected.get(key)
+        if stream is not None and stream.may_come_from(source, is_repair=True):
+            return True
+        return expected is not None and expected.source == source
 
     def receive_batch(self, batch: DatagramBatch, now_ns: int) -> list[ReceiverInstruction]:
         """What handle(DatagramsReceived) does, without an event."""
@@ -155,12 +166,31 @@ class Receiver:
         instructions: list[ReceiverInstruction] = []
         if packet.kind == Kind.NACK and self.config.nack == "multicast":
             stream.suppress(ranges, now_ns)
-        elif packet.kind == Kind.GONE and event.source == stream.source:
+        elif packet.kind == Kind.GONE and stream.may_come_from(event.source, is_repair=True):
             for first, last in ranges:
                 instructions += stream.give_up(first, last, Cause.GONE)
         else:
             self.counters.add("packets_dropped", cause=Cause.UNEXPECTED)
         return instructions + self._settle(stream)
+
+    def _expect(self, event: Expect, now_ns: int) -> list[ReceiverInstruction]:
+        instructions: list[ReceiverInstruction] = []
+        stream = self._streams.get(event.stream)
+        if stream is not None and event.epoch < stream.epoch:
+            return []
+        if stream is not None and event.is_anew:
+            instructions += self._end(stream, Cause.CLOSED)
+        elif stream is not None and event.epoch == stream.epoch:
+            return stream.expect(event, now_ns) + self._settle(stream)
+        before = self._expected.pop(event.stream, None)
+        if event.is_anew:
+            self._positions.pop(event.stream, None)
+        elif before is not None and before.epoch == event.epoch and before.next_sequence < event.next_sequence:
+            event = msgspec.structs.replace(event, next_sequence=before.next_sequence)  # nothing came since
+        self._expected[event.stream] = event
+        if len(self._expected) > self.config.streams_max:
+            self._expected.pop(next(iter(self._expected)))
+        return instructions
 
     def _take(self, key: StreamKey, packet: Packet, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
         source = event.source
@@ -187,13 +217,14 @@ class Receiver:
             if stream is None:
                 return instructions
             instructions.append(StreamStarted(key, stream.epoch, stream.next_sequence, is_replay))
-        elif packet.epoch < stream.epoch or source != stream.source:
+        elif packet.epoch < stream.epoch or not stream.may_come_from(source, is_repair=is_repair):
             return self._refuse(stream, packet, source, now_ns)
         elif is_replay != stream.is_replay:
             self.counters.add("packets_dropped", cause=Cause.REPLAY)
             return []
         stream.heard_ns = now_ns
-        stream.source_key = event.source_key
+        if source == stream.source:
+            stream.source_key = event.source_key
         instructions += stream.take(packet, now_ns)
         return instructions + self._settle(stream)
 
@@ -209,6 +240,12 @@ class Receiver:
         if len(self._streams) >= self.config.streams_max:
             self.counters.add("packets_dropped", cause=Cause.STREAM_LIMIT)
             return None
+        expected = self._expected.get(key)
+        if expected is not None and expected.epoch != packet.epoch:
+            expected = None
+        if expected is not None and expected.source != source:
+            self.counters.add("packets_dropped", cause=Cause.ID_COLLISION)
+            return None
         if known is not None and packet.epoch == known.epoch:
             if packet.sequence < known.next_sequence:
                 self.counters.add("packets_dropped", cause=Cause.DUPLICATE)
@@ -217,9 +254,12 @@ class Receiver:
         elif known is not None or self.config.join == "start":
             first = 1
         else:
-            first = packet.sequence - packet.gap
+            first = packet.sequence - packet.gap if expected is None else expected.next_sequence
         self._positions.pop(key, None)
+        self._expected.pop(key, None)
         stream = self.make_stream(key, packet.epoch, first, source)
+        if expected is not None and expected.repair_source is not None:
+            stream.repair_source = expected.repair_source
         stream.started_ns = now_ns
         stream.is_replay = bool(packet.flags & REPLAY)
         self._streams[key] = stream
@@ -266,7 +306,7 @@ class Receiver:
             if ranges:
                 request = encode_nack(stream.key.publisher_id, stream.key.group, stream.epoch, ranges)
                 if self.config.nack == "unicast":
-                    instructions.append(Unicast(stream.source, request))
+                    instructions.append(Unicast(stream.repair_source, request))
                 else:
                     instructions.append(Multicast(stream.key.group, request))
                 self.counters.add("nacks_sent")
