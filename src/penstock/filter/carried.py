@@ -34,11 +34,11 @@ class CarriedStream:
         self.lost: list[tuple[int, int]] = []
         """Packets that never came, in order; those too old to be asked for are forgotten."""
 
-        self.is_after_loss = False
-        """Whether the next packet is the first one after such."""
+        self.lost_last: list[tuple[int, int]] = []
+        """Those since the last packet that was forwarded."""
 
-        self.ended_until_ns: int | None = None
-        """Until when it is kept although it has ended."""
+        self.repaired_ns: dict[tuple[int, int], int] = {}
+        """When a packet was last sent again, by application and number."""
 
         self._floor = first
 
@@ -52,13 +52,15 @@ class CarriedStream:
         """What every packet of the stream has."""
         return int(PacketFlag.REPLAY) if self.is_replay else 0
 
-    def position(self) -> StreamPosition:
-        return StreamPosition(self.key, self.epoch, self.next_sequence, self.source, self.is_replay)
+    def position_for(self, consumer: int) -> StreamPosition:
+        """Where it begins, or goes on, for a consumer that listens."""
+        next_sequence = self.account.expected_by(consumer)
+        return StreamPosition(self.key, self.epoch, next_sequence, self.source, self.is_replay)
 
     def lose(self, first: int, last: int) -> None:
         """Consumers find out by the next packet's number, which they all get."""
         self._floor = last + 1
-        self.is_after_loss = True
+        self.lost_last.append((first, last))
         for consumer in self.account.listeners():
             self.account.listen(consumer, last + 1)
         if self.kept is None:

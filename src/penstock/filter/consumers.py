@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from penstock.base.errors import LimitError, LocalProtocolError
 from penstock.base.ids import format_group, parse_group
-from penstock.filter._forward import MASK_BITS_MAX, ConsumerMode, Forwarder
+from penstock.filter._forward import Forwarder, Mode
 from penstock.filter.config import FilterConfig
 from penstock.filter.events import Address, Attach, Attached, Delivery, FilterInstruction, Opened, Shut
 from penstock.filter.interests import Slot, Terms
@@ -14,12 +14,15 @@ from penstock.filter.numbers import Numbers
 SharedKey: TypeAlias = tuple[str, str]
 """Host and entitlement: applications that agree in both may share a copy."""
 
-MODES: dict[Delivery, ConsumerMode] = {
-    "unicast": ConsumerMode.OWN,
-    "ring": ConsumerMode.OWN,
-    "mask": ConsumerMode.MASK,
-    "residual": ConsumerMode.RESIDUAL,
+MODES: dict[Delivery, Mode] = {
+    "unicast": Mode.OWN,
+    "ring": Mode.OWN,
+    "mask": Mode.MASK,
+    "residual": Mode.RESIDUAL,
 }
+
+APPLICATIONS_SHARING_MAX = 64
+"""Applications that have one copy in common: so that a mask is one word."""
 
 
 class Consumer:
@@ -88,7 +91,7 @@ class Audience:
         if consumer is None:
             consumer = self._open(event)
             instructions.append(Opened(consumer.number, consumer.delivery, consumer.address))
-        bit = next(bit for bit in range(MASK_BITS_MAX) if bit not in consumer.applications)
+        bit = next(bit for bit in range(APPLICATIONS_SHARING_MAX) if bit not in consumer.applications)
         application = Application(event.application, event.address, consumer, bit)
         consumer.applications[bit] = application
         self.applications[event.application] = application
@@ -109,7 +112,7 @@ class Audience:
     def _shared_consumer(self, event: Attach) -> Consumer | None:
         """One that is there already, and has a bit for one more."""
         for consumer in self._shared.get((event.host, event.entitlement), ()):
-            if len(consumer.applications) < MASK_BITS_MAX:
+            if len(consumer.applications) < APPLICATIONS_SHARING_MAX:
                 return consumer
         return None
 

@@ -5,7 +5,7 @@ takes away from those under the same condition only.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -70,15 +70,23 @@ class InterestBook:
         self._slot_numbers = Numbers(config.conditions_max, "conditions", "raise conditions_max")
         self._flows: dict[Flow, Flow] = {}  # one object for equal ones: there may be millions
 
-    def change(self, application: "Application", want: Want) -> tuple[Counter[int], Counter[int]]:
+    def change(
+        self, application: "Application", want: Want, check_groups: Callable[[Counter[int]], None]
+    ) -> tuple[Counter[int], Counter[int]]:
         """Make the change; for each group, how many of the application's interests came to need it, and how many
-        ceased to."""
+        ceased to. `check_groups` may refuse the first."""
         wanted = self._resolve(want.add)
         unwanted = {terms: [_canonical(text) for text in topics] for terms, topics in _by_terms(want.remove).items()}
         self._check_limits(application, wanted, unwanted)
         compiled = {terms: self._compile(terms) for terms in wanted if terms not in application.slots}
-        added = self._add(application, wanted, compiled)
-        return added, self._remove(application, unwanted, wanted)
+        new = {terms: _new(application.slots.get(terms), flows) for terms, flows in wanted.items()}
+        needed: Counter[int] = Counter()
+        for flows in new.values():
+            for flow in flows.values():
+                needed.update(flow.groups)
+        check_groups(needed)
+        self._add(application, new, compiled)
+        return needed, self._remove(application, unwanted, wanted)
 
     def clear(self, application: "Application") -> None:
         """The application wants nothing any more."""
@@ -182,32 +190,25 @@ class InterestBook:
     def _add(
         self,
         application: "Application",
-        wanted: dict[Terms, dict[str, Flow]],
+        new: dict[Terms, dict[str, Flow]],
         compiled: dict[Terms, Predicates | bytes | None],
-    ) -> Counter[int]:
-        needed: Counter[int] = Counter()
-        done: list[tuple[Slot, list[str]]] = []
+    ) -> None:
+        tried: list[tuple[int, str]] = []
         try:
-            for terms, flows in wanted.items():
+            for terms, flows in new.items():
                 slot = application.slots.get(terms)
                 if slot is None:
                     slot = application.slots[terms] = Slot(self._slot_numbers.take())
                     self._set_slot(application, slot.number, terms, compiled[terms])
-                new = [text for text in flows if text not in slot.interests]
-                done.append((slot, new))
-                self._table.add_many(new, [slot.number] * len(new))
-                for text in new:
-                    slot.interests[text] = flows[text]
-                    needed.update(flows[text].groups)
+                tried += [(slot.number, text) for text in flows]
+                self._table.add_many(flows, [slot.number] * len(flows))
         except PenstockError:
-            for slot, new in done:
-                for text in new:
-                    slot.interests.pop(text, None)
-                    self._take_back(text, slot.number)
-            for terms in [terms for terms, slot in application.slots.items() if not slot.interests]:
-                self._release(application, terms)
+            for number, text in tried:
+                self._take_back(text, number)
+            self._release_empty(application)
             raise
-        return needed
+        for terms, flows in new.items():
+            application.slots[terms].interests.update(flows)
 
     def _remove(
         self, application: "Application", unwanted: dict[Terms, list[str]], wanted: dict[Terms, dict[str, Flow]]
@@ -222,8 +223,7 @@ class InterestBook:
                 if text in slot.interests and text not in wanted.get(terms, ()):
                     self._table.remove(text, slot.number)
                     freed.update(slot.interests.pop(text).groups)
-            if not slot.interests:
-                self._release(application, terms)
+        self._release_empty(application)
         return freed
 
     def _take_back(self, text: str, slot_number: int) -> None:
@@ -237,10 +237,19 @@ class InterestBook:
     ) -> None:
         self._forwarder.set_slot(number, application.consumer.number, application.bit, condition)
 
+    def _release_empty(self, application: "Application") -> None:
+        for terms in [terms for terms, slot in application.slots.items() if not slot.interests]:
+            self._release(application, terms)
+
     def _release(self, application: "Application", terms: Terms) -> None:
         number = application.slots.pop(terms).number
         self._forwarder.clear_slot(number)
         self._slot_numbers.give_back(number)
+
+
+def _new(slot: Slot | None, flows: dict[str, Flow]) -> dict[str, Flow]:
+    """What the slot does not have yet."""
+    return flows if slot is None else {text: flow for text, flow in flows.items() if text not in slot.interests}
 
 
 def _terms(interests: Interests) -> Terms:

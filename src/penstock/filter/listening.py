@@ -36,15 +36,17 @@ class Listening:
         if count > self._groups_max:
             raise LimitError(f"{count} multicast groups would be listened to", hint="raise groups_max")
 
-    def change(self, application: Application, needed: Counter[int], freed: Counter[int]) -> Changes:
+    def change(
+        self, application: Application, needed: Counter[int] | None = None, freed: Counter[int] | None = None
+    ) -> Changes:
         """So many more, and so many less of the application's interests need each group."""
         changes = Changes()
-        for group, count in needed.items():
+        for group, count in (needed or {}).items():
             if group not in application.listening:
                 changes.new_to_application.append(group)
                 self._add(application.consumer, group, changes)
             application.listening[group] += count
-        for group, count in freed.items():
+        for group, count in (freed or {}).items():
             application.listening[group] -= count
             if not application.listening[group]:
                 del application.listening[group]
@@ -67,7 +69,7 @@ class Listening:
     def forget(self, application: Application) -> Changes:
         """It is gone."""
         self._retiring = [each for each in self._retiring if each[1] != application.number]
-        return self.change(application, Counter(), application.listening.copy())
+        return self.change(application, freed=application.listening.copy())
 
     def next_deadline_ns(self) -> int | None:
         return min((at_ns for at_ns, _, _ in self._retiring), default=None)

@@ -17,7 +17,7 @@ from penstock.middleware.events import ReceiverInstruction
 from penstock.middleware.gaps import Gaps
 from penstock.middleware.reassembly import Unassembled
 from penstock.middleware.stream import GOODBYE, IncomingStream
-from penstock.wire import Packet, PacketFlag
+from penstock.wire import Kind, Packet, PacketFlag
 
 REPAIR = int(PacketFlag.REPAIR)
 
@@ -99,17 +99,23 @@ class PassingStream(RepairedStream):
 
 
 class Host(Protocol):
-    """What the watcher asks the module."""
+    """What the watcher tells and asks the module."""
 
     def listens(self, group: int) -> bool:
         """Whether an application needs the group."""
+        ...
+
+    def starts(self, key: StreamKey, epoch: int, source: Address) -> None:
+        """A stream begins, or goes on after its end, which StreamStarted will say."""
         ...
 
     def source_of_ended(self, key: StreamKey, epoch: int) -> Address | None:
         """Where a stream came from that has ended, and of which applications may still lack something."""
         ...
 
-    def hear(self, key: StreamKey, packet: Packet, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction] | None:
+    def hear(
+        self, key: StreamKey, packet: Packet, event: DatagramReceived, now_ns: int
+    ) -> list[ReceiverInstruction] | None:
         """A NACK or a GONE; None leaves it to the receiver."""
         ...
 
@@ -126,6 +132,7 @@ class Watcher(Receiver):
         self._kind = RepairedStream if config.repair == "filter" else PassingStream
 
     def make_stream(self, key: StreamKey, epoch: int, first: int, source: Address) -> IncomingStream:
+        self._host.starts(key, epoch, source)
         return self._kind(key, epoch, first, source, self.config, self.counters, self._randomness)
 
     def admits(self, key: StreamKey) -> bool:
@@ -133,7 +140,9 @@ class Watcher(Receiver):
 
     def hear(self, key: StreamKey, packet: Packet, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
         answers = self._host.hear(key, packet, event, now_ns)
-        return super().hear(key, packet, event, now_ns) if answers is None else answers
+        if answers is None or (packet.kind == Kind.GONE and key in self._streams):
+            return [*super().hear(key, packet, event, now_ns), *(answers or ())]
+        return answers
 
     def _take(self, key: StreamKey, packet: Packet, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
         """Of a stream that has ended, repeated goodbyes and repairs are passed on: an application may lack them."""
