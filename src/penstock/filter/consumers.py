@@ -5,7 +5,8 @@ from typing import TypeAlias
 
 from penstock.base.errors import LimitError, LocalProtocolError
 from penstock.base.ids import format_group, parse_group
-from penstock.filter._forward import Forwarder, Mode
+from penstock.filter._consumers import Mode
+from penstock.filter._forward import Forwarder
 from penstock.filter.config import FilterConfig
 from penstock.filter.events import Address, Attach, Attached, Delivery, FilterInstruction, Opened, Shut
 from penstock.filter.interests import Slot, Terms
@@ -118,15 +119,14 @@ class Audience:
 
     def _open(self, event: Attach) -> Consumer:
         number = self._numbers.take()
-        delivery, address, key = event.delivery, event.address, None
-        if delivery == "shared":
-            delivery, key = self._config.shared, (event.host, event.entitlement)
-            address = self._shared_address(self._shared_numbers.take())
-        consumer = Consumer(number, delivery, address, key)
-        if key is not None:
+        if event.delivery == "shared":
+            key = (event.host, event.entitlement)
+            consumer = Consumer(number, self._config.shared, self._shared_address(self._shared_numbers.take()), key)
             self._shared.setdefault(key, []).append(consumer)
+        else:
+            consumer = Consumer(number, event.delivery, event.address, None)
         self.consumers[number] = consumer
-        self._forwarder.set_consumer(number, MODES[delivery])
+        self._forwarder.set_consumer(number, MODES[consumer.delivery])
         return consumer
 
     def _shut(self, consumer: Consumer) -> Shut:

@@ -25,7 +25,6 @@ import msgspec
 
 from penstock.base.core import Tick
 from penstock.base.counters import Cause
-from penstock.wire import Outbox
 from penstock.middleware import (
     Address,
     Collision,
@@ -37,6 +36,7 @@ from penstock.middleware import (
 )
 from penstock.model import MessageModel
 from penstock.topics import GroupMap
+from penstock.wire import Outbox
 
 Wish: TypeAlias = Literal["unicast", "ring", "shared"]
 Delivery: TypeAlias = Literal["unicast", "ring", "mask", "residual"]
@@ -103,9 +103,7 @@ class ChangeMap(msgspec.Struct, frozen=True):
     groups: GroupMap
 
 
-FilterEvent: TypeAlias = (
-    Attach | Want | Detach | LearnModel | ChangeMap | DatagramReceived | DatagramsReceived | Tick
-)
+FilterEvent: TypeAlias = Attach | Want | Detach | LearnModel | ChangeMap | DatagramReceived | DatagramsReceived | Tick
 
 
 # Instructions
@@ -177,9 +175,7 @@ class Send(msgspec.Struct, frozen=True):
     outbox: Outbox
 
 
-FilterInstruction: TypeAlias = (
-    Opened | Shut | Attached | Join | Leave | Tell | Send | Unicast | Multicast | Collision
-)
+FilterInstruction: TypeAlias = Opened | Shut | Attached | Join | Leave | Tell | Send | Unicast | Multicast | Collision
 
 __all__ = [
     "Address",

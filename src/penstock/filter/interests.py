@@ -183,7 +183,7 @@ class InterestBook:
             except FilterExpressionError as error:
                 refusal = refusal or error
         if not predicates:
-            what = "no message model is known" if refusal is None else f"it fits no message model that is known: {refusal}"
+            what = "fits no message model that is known" + (f": {refusal}" if refusal else "")
             raise FilterExpressionError(what, where=f"condition {terms.where[:80]!r}")
         return predicates
 

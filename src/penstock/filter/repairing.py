@@ -1,6 +1,6 @@
-"""Repairs for applications: what the module still has is sent again, filtered for who asks; what it never had is gone."""
+"""Repairs for applications: what the module still has is sent again, filtered for who asks; the rest is gone."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from penstock.base.clock import NS_PER_MS
 from penstock.base.counters import Counters
@@ -56,10 +56,10 @@ class Repairs:
                 gone.append(forgotten)
             lost = [(max(a, present.start), min(b, present.stop - 1)) for a, b in stream.lost]
             gone += (lost := [(a, b) for a, b in lost if a <= b])
-            for run in self._runs(stream, application, _without(present, lost), now_ns):
-                run = run[:budget]
-                budget -= len(run)
-                if run:
+            for numbers in _without(present, lost):
+                chosen = numbers[:budget]
+                budget -= len(chosen)
+                for run in self._runs(stream, application, chosen, now_ns):
                     answers += [Unicast(application.address, data) for data in self._repair(stream, application, run)]
         if gone:
             self._counters.add("repairs_unavailable", sum(last - first + 1 for first, last in gone))
@@ -67,27 +67,24 @@ class Repairs:
             answers.append(Unicast(application.address, answer))
         return answers
 
-    def _runs(
-        self, stream: CarriedStream, application: Application, present: Iterable[range], now_ns: int
-    ) -> Iterator[range]:
-        """The ranges without what was sent to the application a moment ago."""
+    def _runs(self, stream: CarriedStream, application: Application, numbers: range, now_ns: int) -> Iterator[range]:
+        """The range without what was sent to the application a moment ago."""
         hold_ns = self._config.repair_hold_ms * NS_PER_MS
         held = stream.repaired_ns
         if len(held) > HELD_MAX:
             stream.repaired_ns = held = {key: at_ns for key, at_ns in held.items() if now_ns - at_ns < hold_ns}
-        for numbers in present:
-            start = numbers.start
-            for sequence in numbers:
-                repaired_ns = held.get((application.number, sequence))
-                if repaired_ns is None or now_ns - repaired_ns >= hold_ns:
-                    held[application.number, sequence] = now_ns
-                    continue
-                self._counters.add("repairs_suppressed")
-                if start < sequence:
-                    yield range(start, sequence)
-                start = sequence + 1
-            if start < numbers.stop:
-                yield range(start, numbers.stop)
+        start = numbers.start
+        for sequence in numbers:
+            repaired_ns = held.get((application.number, sequence))
+            if repaired_ns is None or now_ns - repaired_ns >= hold_ns:
+                held[application.number, sequence] = now_ns
+                continue
+            self._counters.add("repairs_suppressed")
+            if start < sequence:
+                yield range(start, sequence)
+            start = sequence + 1
+        if start < numbers.stop:
+            yield range(start, numbers.stop)
 
     def _repair(self, stream: CarriedStream, application: Application, run: range) -> list[bytes]:
         """The packets of the run as the application's consumer gets them."""

@@ -41,7 +41,7 @@ class RepairedStream(IncomingStream):
 
 
 class PassingStream(RepairedStream):
-    """Lost packets are for others to ask for; nothing waits. `gaps` stays empty: the receiver has nothing to ask for."""
+    """Lost packets are for others to ask for, and nothing waits for them. So `gaps` stays empty."""
 
     def __init__(
         self,
