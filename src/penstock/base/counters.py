@@ -138,6 +138,7 @@ CATALOGUE = {
     "lines_silent": "Times that a line of a source stream fell silent",
     "handovers_granted": "Segments of shared memory handed to a consumer",
     "handovers_refused": "Consumers that were given no segment, by cause",
+    "rings_overrun": "Rings of shared memory whose reader was too slow and lost its place",
 }
 """Every counter there is, with its help text."""
 
