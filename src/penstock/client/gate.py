@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ModelError, PacketError, SealError, SealKeyError, TopicError
 from penstock.client.reading import ORIGIN, Models
+from penstock.middleware.direct import DIRECT
 from penstock.middleware.own import MODEL_TOPIC
 from penstock.security import Entitlement, Opener, StreamKey, StreamKeyRing
 from penstock.topics import InterestTable
@@ -18,7 +19,6 @@ from penstock.topics.modelcondition import ModelCondition
 from penstock.wire import Extension, MessageBatch, MessageFlag, PacketMessage, decode_origin, decode_seal
 
 SEALED = int(MessageFlag.SEALED)
-DIRECT = int(MessageFlag.DIRECT)
 SPECIAL = SEALED | DIRECT
 SEAL = int(Extension.SEAL)
 

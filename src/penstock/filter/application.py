@@ -25,7 +25,6 @@ import msgspec
 from penstock.base.clock import random_bytes
 from penstock.base.counters import Counters
 from penstock.base.errors import (
-    ConfigurationError,
     OverrunError,
     ProducerGoneError,
     RefusedError,
@@ -35,6 +34,7 @@ from penstock.base.errors import (
 from penstock.base.log import logger
 from penstock.filter.choosing import Choice
 from penstock.filter.control import Collided, Ended, Position, Register, Restarted, Wish
+from penstock.filter.finding import parse_place
 from penstock.filter.link import Attachment, Detached, FilterLink, Identity
 from penstock.filter.wishes import Condition, ModelFinder, Wishes, cut
 from penstock.middleware import Collision, Expect, ReceiverConfig, StreamKey
@@ -347,14 +347,6 @@ class FilteredReceiver(SocketReceiver):
                     f"no filter module answers at {place[0]}:{place[1]}",
                     hint="is `penstock filter` running? Without one, listen to the channels directly",
                 )
-
-
-def parse_place(text: str) -> Address:
-    """host:port."""
-    host, _, port = text.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit() and int(port) <= 65_535):
-        raise ConfigurationError(f"{text!r} is not an address", hint="write host:port, like 127.0.0.1:7402")
-    return host, int(port)
 
 
 def _interface_towards(place: Address) -> str:

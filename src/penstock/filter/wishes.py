@@ -9,15 +9,14 @@ import numpy
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LocalProtocolError, ModelError, PacketError, TopicError
 from penstock.filter.control import TOPICS_MAX, Interests
+from penstock.middleware.direct import DIRECT, is_direct_to
 from penstock.model import MessageModel
 from penstock.topics import Interest, InterestKind, InterestTable
 from penstock.topics.modelcondition import ModelCondition
-from penstock.wire import Extension, MessageBatch, MessageFlag, PacketMessage, decode_destination, decode_tags
+from penstock.wire import Extension, MessageBatch, MessageFlag, PacketMessage, decode_tags
 
-DIRECT = int(MessageFlag.DIRECT)
 SEALED = int(MessageFlag.SEALED)
 TAGS = int(Extension.TAGS)
-DESTINATION = int(Extension.DESTINATION)
 
 TOPICS_SIZE_MAX = 512 * 1024
 """Bytes of the interests in one message; a message has room for more."""
@@ -115,7 +114,7 @@ class Wishes:
     def wants(self, message: PacketMessage, application_id: int) -> bool:
         try:
             if message.flags & DIRECT:
-                return decode_destination(message.extensions.get(DESTINATION, b"")) == application_id
+                return is_direct_to(message, application_id)
             tags = decode_tags(message.extensions.get(TAGS, b"")) if self._has_tags else ()
             numbers = self._table.match(message.topic, tags)
             return any(slot.holds(message) for number in numbers if (slot := self._by_number.get(number)) is not None)
