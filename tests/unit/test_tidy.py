@@ -20,6 +20,7 @@ NET_CORES = (
 
 DRIVERS = {
     "app.py", "client.py", "driver.py", "files.py", "gate.py", "http.py", "merging_driver.py", "promises.py",
+    "receiving_driver.py",
     "server.py", "standby.py", "store.py",
 }  # fmt: skip
 """The files of such a package that do its I/O, and nothing else."""
@@ -31,7 +32,7 @@ FEED_DRIVERS = {
 }  # fmt: skip
 """Besides, those of penstock.feed, which is a process with many sides."""
 
-FILTER_DRIVERS = {"datapath.py"}
+FILTER_DRIVERS = {"application.py", "datapath.py", "link.py"}
 """And of penstock.filter."""
 
 FORBIDDEN_IN_CORES = {

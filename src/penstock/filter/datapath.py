@@ -23,7 +23,9 @@ from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.base.log import logger
 from penstock.base.segment import Segment
 from penstock.filter._dispatch import Dispatcher
+from penstock.filter.control import RefusalCode
 from penstock.filter.core import FilterModule
+from penstock.filter.desk import RefusalError
 from penstock.filter.events import (
     Attached,
     Collision,
@@ -165,7 +167,12 @@ class DataPath:
 
     def handle(self, event: FilterEvent) -> list[Attached]:
         """Have the core handle an event, and carry out what it says."""
-        return self._carry_out(self.core.handle(event, time.monotonic_ns()))
+        instructions = self.core.handle(event, time.monotonic_ns())
+        try:
+            return self._carry_out(instructions)
+        except PenstockError as error:  # the core has changed already, so who asked must leave
+            code = RefusalCode.RING if isinstance(error, SharedMemoryError) else RefusalCode.CHANNEL
+            raise RefusalError(code, error.what, hint=error.hint, is_final=True) from None
 
     def attach(self, event: FilterEvent) -> Placed:
         (attached,) = self.handle(event)

@@ -54,11 +54,13 @@ _CODES: tuple[tuple[type[PenstockError], RefusalCode], ...] = (
 
 
 class RefusalError(PenstockError):
-    """What an application asked for is against the rules; `refusal` says which."""
+    """What an application asked for is against the rules, or cannot be done; `refusal` says why. With `is_final` it
+    cannot be served any longer."""
 
-    def __init__(self, refusal: RefusalCode, what: str, *, hint: str = "") -> None:
+    def __init__(self, refusal: RefusalCode, what: str, *, hint: str = "", is_final: bool = False) -> None:
         super().__init__(what, hint=hint)
         self.refusal = refusal
+        self.is_final = is_final
 
 
 def refusal_of(error: PenstockError, number: int = 0) -> control.Refused:

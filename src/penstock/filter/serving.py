@@ -1,4 +1,4 @@
-"""The control connections of a filter module: applications come, say what they want, and are told what becomes of it."""
+"""The control connections of a filter module: applications say what they want, and are told what becomes of it."""
 
 import asyncio
 import contextlib
@@ -126,9 +126,8 @@ class ApplicationServer(ControlServer):
 
     def placed(self) -> list[tuple[Registrant, Placed]]:
         """The applications that are served, and where."""
-        return [
-            (each, self._placed[number]) for number, each in self._desk.registrants.items() if number in self._placed
-        ]
+        found = self._desk.registrants
+        return [(found[number], placed) for number, placed in self._placed.items() if number in found]
 
     def _end(self, registrant: Registrant, error: PenstockError) -> None:
         letters = self._letters.get(registrant.application_id)
@@ -256,7 +255,7 @@ class ApplicationServer(ControlServer):
         except PenstockError as error:
             refusal = refusal_of(error, number)
             self.counters.add("requests_refused", cause=refusal.code)
-            if refusal.code == RefusalCode.PROTOCOL:
+            if refusal.code == RefusalCode.PROTOCOL or (isinstance(error, RefusalError) and error.is_final):
                 raise _final(error) from None
             letters.put(refusal)
             return
@@ -275,8 +274,8 @@ class ApplicationServer(ControlServer):
         await self._ask(lambda: self._data.handle(event))
 
     async def _learn(self, request: control.Models) -> None:
-        for model in self._desk.models(request):
-            await self._ask(lambda event=LearnModel(model): self._data.handle(event))
+        models = self._desk.models(request)
+        await self._ask(lambda: [self._data.handle(LearnModel(model)) for model in models])
 
     async def _renew(self, registrant: Registrant, request: control.RenewToken) -> None:
         try:
@@ -335,7 +334,7 @@ class ApplicationServer(ControlServer):
 def _final(error: PenstockError) -> RefusalError:
     """The connection ends with it."""
     refusal = refusal_of(error)
-    return RefusalError(RefusalCode(refusal.code), error.what, hint=error.hint)
+    return RefusalError(RefusalCode(refusal.code), error.what, hint=error.hint, is_final=True)
 
 
 def _message_of(tell: Tell) -> control.FilterMessage:

@@ -38,7 +38,8 @@ cdef class ReceivingLane:
         self.messages = self._in_order.begin(self._inlet.batch, self.now_ns)
         return self.messages is not None and self.messages.packet_count_ == self._inlet.batch.count
 
-    cdef int fill(self, int64_t timeout_ns, bint spin) except -1:
+    cpdef int fill(self, int64_t timeout_ns, bint spin) except -1:
+        """Fill the batch with what is there, or comes within the time: how many datagrams."""
         return self._inlet.receive(timeout_ns, spin)
 
 
@@ -53,7 +54,7 @@ cdef class RingLane(ReceivingLane):
         self._ring = ring
         self._source = source
 
-    cdef int fill(self, int64_t timeout_ns, bint spin) except -1:
+    cpdef int fill(self, int64_t timeout_ns, bint spin) except -1:
         cdef int64_t deadline_ns = udp_monotonic_ns() + timeout_ns
         cdef int64_t left_ns = timeout_ns
         cdef int received = self._ring.receive(self._inlet.batch, self._source, 0)

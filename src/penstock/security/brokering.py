@@ -226,6 +226,23 @@ class Events(Answer, frozen=True, kw_only=True):
     """False when events before these are no longer kept: then ask for the whole state again."""
 
 
+# Publishers
+
+
+class PublisherRequest(Document, frozen=True, kw_only=True):
+    """A publisher of the client, by the name that the client gave it, is about to start."""
+
+    name: Name
+
+
+class PublisherClaimed(Answer, frozen=True, kw_only=True):
+    """The publisher's id, the same every time and nobody else's, and an epoch that it never had."""
+
+    name: str
+    publisher_id: int
+    epoch: U32
+
+
 # Adapters
 
 

@@ -34,7 +34,7 @@ from penstock.security.proof import SecretVerifier
 from penstock.security.token import Grant
 from penstock.topics import Interest
 
-Role: TypeAlias = Literal["administrator", "auditor", "adapter", "filter", "standby"]
+Role: TypeAlias = Literal["administrator", "auditor", "adapter", "filter", "publisher", "standby"]
 EVERYBODY = "*"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 DELAY_MINUTES_MAX = 60 * 24 * 366
