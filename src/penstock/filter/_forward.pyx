@@ -104,6 +104,11 @@ cdef class Forwarder(Consumers):
         for account in self._accounts._entries:
             account.leave(consumer)
 
+    def use(self, Outbox outbox not None) -> Outbox:
+        """Write into this outbox from now on; returns the one before."""
+        before, self.outbox = self.outbox, outbox
+        return before
+
     def open(self, uint64_t publisher_id, uint32_t group, uint32_t epoch) -> StreamAccount:
         """A stream begins, and nobody listens to it yet. It takes the place of an earlier one of the publisher."""
         cdef PyObject *known = self._accounts.find(publisher_id, group)
@@ -189,7 +194,9 @@ cdef class Forwarder(Consumers):
             PyBuffer_Release(&content)
         return self.outbox.count - before
 
-    def catch_up(self, StreamAccount account not None, uint64_t sequence, *, only = None) -> int:
+    def catch_up(
+        self, StreamAccount account not None, uint64_t sequence, *, only = None, uint16_t flags = 0
+    ) -> int:
         """Tell consumers that listen, by an empty packet with this number, that everything up to it was left out that
         they did not get; returns how many did not know."""
         cdef PacketView packet
@@ -201,6 +208,7 @@ cdef class Forwarder(Consumers):
         packet.group = account.group
         packet.epoch = account.epoch
         packet.sequence = sequence
+        packet.flags = flags
         packet.size = PACKET_HEADER_SIZE
         memset(&work, 0, sizeof(Work))
         work.packet = &packet
@@ -266,6 +274,8 @@ cdef class Forwarder(Consumers):
             if self.remember(account, work):
                 return TROUBLE_MEMORY
             account.position = packet.sequence + 1
+            if account.kept is not None and work.data is not NULL:
+                account.kept.keep_packet(packet.sequence, work.data + packet.offset, packet.size)
         for index in range(self._taker_count):
             self.write(account, work, self._takers[index])
         if work.data is not NULL and work.only == EVERYBODY:
