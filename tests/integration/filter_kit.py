@@ -98,7 +98,7 @@ class Application:
 
     def __init__(
         self,
-        port: int,
+        control_port: int,
         name: str = "app",
         *,
         delivery: control.Wish = "unicast",
@@ -119,9 +119,10 @@ class Application:
         self._ring: RingReader | None = None
         self._segment: Any = None
         self.loop = Loop()
-        message = control.Register(name, self.socket.getsockname()[1], delivery, **values)
+        values.setdefault("port", self.socket.getsockname()[1])
+        message = control.Register(name, delivery=delivery, **values)
         try:
-            self.connection = self.loop.run(self._open(port, node or name, secret))
+            self.connection = self.loop.run(self._open(control_port, node or name, secret))
             self.loop.run(self.connection.send(message))
             wait_until(lambda: self.told or self.connection.is_over, "an answer to the registration")
             self.registered = self.told[0]

@@ -42,7 +42,7 @@ from penstock.filter.events import (
     Unicast,
 )
 from penstock.filter.module_config import FilterModuleConfig
-from penstock.middleware.driver import note_unsent
+from penstock.middleware.receiving_driver import note_unsent
 from penstock.net.handover import Handover
 from penstock.net.udp import Address, Channel, Inlet, Memberships, Outlet, address_key, host_socket
 from penstock.shm import RingReader, RingWriter

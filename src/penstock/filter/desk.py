@@ -95,7 +95,7 @@ class Desk:
         self._config = config
         self._verify = verify
         self._networks = config.networks()
-        self._ports = {channel.group_id: channel.port for channel in ports}
+        self._ports: dict[int, int] = {channel.group_id: channel.port for channel in ports}
         self._own_groups = set(self._ports)
         self._joined: set[int] = set()
         self._models: set[tuple[int, int]] = set()
@@ -184,7 +184,10 @@ class Desk:
     def models(self, message: control.Models) -> list[MessageModel]:
         found = []
         for number, text in enumerate(message.documents):
-            model = MessageModel.parse(text, where=f"documents[{number}]")
+            try:
+                model = MessageModel.parse(text, where=f"documents[{number}]")
+            except PenstockError as error:
+                raise RefusalError(RefusalCode.MODEL, str(error)) from None
             self._models.add((model.id, model.version))
             if len(self._models) > self._config.models_max:
                 raise LimitError(f"more than {self._config.models_max} models were named")
