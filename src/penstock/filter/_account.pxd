@@ -1,6 +1,7 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from penstock.middleware._streams cimport StreamEntry
+from penstock.wire._packets cimport PacketStore
 
 
 cdef struct Share:      # a consumer takes the message that is cut into fragments
@@ -13,6 +14,7 @@ cdef class StreamAccount(StreamEntry):
     cdef readonly uint32_t epoch
     cdef readonly uint32_t consumers_max
     cdef readonly uint64_t position # one more than the newest packet that was forwarded
+    cdef public PacketStore kept    # what was forwarded, for repairs; None: nothing is kept
     cdef uint64_t *expected         # by consumer: one more than the last number it knows of; 0: it does not listen
     cdef uint64_t *listening        # a bit for each consumer
     # the last message that was cut: its first fragment is in packet `begun`, its last one in packet `ended` (LAST: to come)

@@ -1,6 +1,8 @@
 from penstock.middleware._streams import StreamEntry
+from penstock.wire import PacketStore
 
 class StreamAccount(StreamEntry):
+    kept: PacketStore | None
     def __init__(self, publisher_id: int, group: int, epoch: int, consumers_max: int) -> None: ...
     @property
     def epoch(self) -> int: ...

@@ -5,6 +5,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy
 
 from penstock.middleware._streams cimport StreamEntry
+from penstock.wire._packets cimport PacketStore
 
 from penstock.base.errors import LimitError, LocalProtocolError
 

@@ -41,18 +41,31 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Receiver:
-    """The core of one receiver. Streams are learned from the packets themselves."""
+    """The core of one receiver. Streams are learned from the packets themselves.
 
-    def __init__(self, config: ReceiverConfig, randomness: Randomness, counters: Counters | None = None) -> None:
+    Who only passes packets on (a filter module) makes it with an `in_order` of its own and overrides make_stream(),
+    admits() and hear().
+    """
+
+    messages_counter = "messages_delivered"
+
+    def __init__(
+        self,
+        config: ReceiverConfig,
+        randomness: Randomness,
+        counters: Counters | None = None,
+        *,
+        in_order: InOrder | None = None,
+    ) -> None:
         self.config = config
         self.counters = counters or Counters("receiver")
         self._randomness = randomness
         self._refuses = {"live": True, "replay": False, "both": None}[config.accept]  # packets with such a REPLAY mark
         self._streams: dict[StreamKey, IncomingStream] = {}
-        self.in_order = InOrder(randomness.below(2**64))
-        in_order = self.in_order
-        self.counters.watch("packets_received", lambda: in_order.packets_taken)
-        self.counters.watch("messages_delivered", lambda: in_order.messages_taken)
+        fast_path = in_order or InOrder(randomness.below(2**64))
+        self.in_order = fast_path
+        self.counters.watch("packets_received", lambda: fast_path.packets_taken)
+        self.counters.watch(self.messages_counter, lambda: fast_path.messages_taken)
         self._positions: dict[StreamKey, Position] = {}  # oldest first
         self._expected: dict[StreamKey, Expect] = {}  # oldest first; streams of which nothing came yet
         self._repairing: dict[StreamKey, IncomingStream] = {}
@@ -80,6 +93,21 @@ class Receiver:
     def streams(self) -> list[IncomingStream]:
         """The streams that are going on."""
         return list(self._streams.values())
+
+    def make_stream(self, key: StreamKey, epoch: int, first: int, source: Address) -> IncomingStream:
+        """For a stream that begins with packet `first`."""
+        return IncomingStream(key, epoch, first, source, self.config, self.counters, self._randomness)
+
+    def admits(self, key: StreamKey) -> bool:
+        """Whether a stream that is not known may begin."""
+        return True
+
+    def forget(self, group: int) -> None:
+        """The group is listened to no longer: its streams are over, and begin as if they were new when they return."""
+        for stream in [each for each in self._streams.values() if each.key.group == group]:
+            self._drop(stream)
+        for key in [key for key in self._positions if key.group == group]:
+            del self._positions[key]
 
     def is_expected(self, key: StreamKey, source: Address) -> bool:
         """Whether a packet of this stream from there is not the first that is heard of it."""
@@ -126,6 +154,10 @@ class Receiver:
         key = StreamKey(packet.publisher_id, packet.group)
         if packet.kind == Kind.DATA:
             return self._take(key, packet, event, now_ns)
+        return self.hear(key, packet, event, now_ns)
+
+    def hear(self, key: StreamKey, packet: Packet, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
+        """Somebody asks for packets, or says that they are gone."""
         stream = self._streams.get(key)
         if stream is None or stream.epoch != packet.epoch:
             self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
@@ -202,6 +234,9 @@ class Receiver:
         if known is not None and packet.epoch < known.epoch:
             self.counters.add("packets_dropped", cause=Cause.STALE_EPOCH)
             return None
+        if not self.admits(key):
+            self.counters.add("packets_dropped", cause=Cause.UNEXPECTED)
+            return None
         if len(self._streams) >= self.config.streams_max:
             self.counters.add("packets_dropped", cause=Cause.STREAM_LIMIT)
             return None
@@ -222,7 +257,7 @@ class Receiver:
             first = packet.sequence - packet.gap if expected is None else expected.next_sequence
         self._positions.pop(key, None)
         self._expected.pop(key, None)
-        stream = IncomingStream(key, packet.epoch, first, source, self.config, self.counters, self._randomness)
+        stream = self.make_stream(key, packet.epoch, first, source)
         if expected is not None and expected.repair_source is not None:
             stream.repair_source = expected.repair_source
         stream.started_ns = now_ns
@@ -292,14 +327,17 @@ class Receiver:
 
     def _end(self, stream: IncomingStream, cause: Cause) -> list[ReceiverInstruction]:
         instructions = stream.end(cause)
-        self._streams.pop(stream.key, None)
-        self.in_order.remove(stream)
-        self._repairing.pop(stream.key, None)
+        self._drop(stream)
         self._positions[stream.key] = Position(stream.epoch, stream.next_sequence)
         if len(self._positions) > self.config.streams_max:
             self._positions.pop(next(iter(self._positions)))
         self.counters.add("streams_ended", cause=cause)
         return [*instructions, StreamEnded(stream.key, stream.epoch, stream.next_sequence, cause)]
+
+    def _drop(self, stream: IncomingStream) -> None:
+        self._streams.pop(stream.key, None)
+        self.in_order.remove(stream)
+        self._repairing.pop(stream.key, None)
 
     def _expiry_ns(self) -> int:
         return self.config.publisher_expiry_ms * NS_PER_MS

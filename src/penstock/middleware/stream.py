@@ -23,6 +23,8 @@ class IncomingStream(StreamCursor):
     a filter, which a later packet in the window says.
     """
 
+    messages_counter = "messages_delivered"
+
     def __init__(
         self,
         key: StreamKey,
@@ -32,6 +34,7 @@ class IncomingStream(StreamCursor):
         config: ReceiverConfig,
         counters: Counters,
         randomness: Randomness,
+        reassembler: Reassembler | None = None,
     ) -> None:
         self.key = key
         self.publisher_id = key.publisher_id
@@ -50,7 +53,7 @@ class IncomingStream(StreamCursor):
         self._window: list[tuple[int, int, Packet]] = []  # a heap by sequence number; the second number breaks ties
         self._taken = 0
         self.window_bytes = 0
-        self._reassembler = Reassembler(config.message_size_max)
+        self._reassembler = reassembler or Reassembler(config.message_size_max)
         self._config = config
         self._counters = counters
         self._randomness = randomness
@@ -157,7 +160,10 @@ class IncomingStream(StreamCursor):
         first = max(packet.sequence - packet.gap, self.next_sequence)
         if first > self.newest_sequence + 1:
             self.gaps.open(self.newest_sequence + 1, first - 1, now_ns + self._first_nack_delay_ns())
-        elif not self.gaps.fill(first, packet.sequence) and packet.sequence <= self.newest_sequence:
+        elif (
+            not self.gaps.fill(first, packet.sequence, now_ns + self._retry_ns(1))
+            and packet.sequence <= self.newest_sequence
+        ):
             self._counters.add("packets_dropped", cause=Cause.DUPLICATE)
             return []
         self.newest_sequence = max(self.newest_sequence, packet.sequence)
@@ -206,7 +212,7 @@ class IncomingStream(StreamCursor):
             pieces = list(self._reassembler.messages(packet))
             messages = [piece for piece in pieces if isinstance(piece, PacketMessage)]
             yield from self._report(piece for piece in pieces if isinstance(piece, BrokenMessage))
-        self._counters.add("messages_delivered", len(messages))
+        self._counters.add(self.messages_counter, len(messages))
         yield Deliver(self.key, self.epoch, first, packet.sequence, packet.flags, messages, packet.data)
 
     def _skip(self, gap: Gap) -> Iterator[ReceiverInstruction]:
