@@ -19,7 +19,6 @@ from penstock.convert.registers import Code, Op
 from penstock.convert.symbols import Symbology
 from penstock.convert.targets import VERBS
 
-
 PLAIN_LOADS = {c.CODE_LOAD_BIG, c.CODE_LOAD_LITTLE}
 """They depend on nothing and cannot fail, so they come first: many of one kind run in one go."""
 
