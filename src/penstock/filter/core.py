@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from penstock.base.clock import NS_PER_MS, Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
+from penstock.base.errors import LimitError
 from penstock.filter._forward import Forwarder
 from penstock.filter.config import FilterConfig
 from penstock.filter.consumers import Application, Audience
@@ -174,6 +175,8 @@ class FilterModule:
         return answers + self._audience.detach(application)
 
     def _change_map(self, event: ChangeMap, now_ns: int) -> list[FilterInstruction]:
+        if len(event.groups.groups) > self.config.groups_max:
+            raise LimitError(f"the map has {len(event.groups.groups)} groups", hint="raise groups_max")
         answers: list[FilterInstruction] = []
         applications = self._audience.applications
         at_ns = now_ns + self.config.map_transition_ms * NS_PER_MS

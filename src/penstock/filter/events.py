@@ -14,8 +14,9 @@ for messages to it alone, a consumer's is small and used again.
             Unicast, Multicast        datagrams from the module's own socket
             Collision                 two publishers use one id
 
-Attach, Want and LearnModel are refused with an error (LimitError, TopicError, FilterExpressionError, ModelError,
-LocalProtocolError); then nothing has changed. What they ask for holds when their instructions have been carried out.
+Attach, Want, LearnModel and ChangeMap are refused with an error (LimitError, TopicError, FilterExpressionError,
+ModelError, LocalProtocolError); then nothing has changed. What they ask for holds when their instructions have been
+carried out.
 """
 
 from collections.abc import Sequence
