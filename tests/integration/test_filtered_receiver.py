@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from filter_kit import StandInFilter, position
+from filter_stand_in import StandInFilter, position
 from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError, LocalProtocolError, RefusedError, TopicError, UnreachableError
 from penstock.filter.application import FilteredReceiver
