@@ -105,6 +105,7 @@ class Application:
         node: str = "",
         secret: Secret | None = None,
         is_listening: bool = True,
+        offer: control.OfferRing | None = None,
         **values: Any,
     ) -> None:
         self.socket = host_socket("127.0.0.1")
@@ -120,7 +121,7 @@ class Application:
         self._segment: Any = None
         self.loop = Loop()
         values.setdefault("port", self.socket.getsockname()[1])
-        message = control.Register(name, delivery=delivery, **values)
+        message = offer or control.Register(name, delivery=delivery, **values)
         try:
             self.connection = self.loop.run(self._open(control_port, node or name, secret))
             self.loop.run(self.connection.send(message))

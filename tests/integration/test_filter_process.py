@@ -1,5 +1,6 @@
 """A filter module on real sockets: deliveries, changes, refusals, and whatever can go wrong around it."""
 
+import asyncio
 import itertools
 import os
 import random
@@ -14,13 +15,16 @@ import pytest
 from integration.filter_kit import Application, FilterHere, filter_here
 from integration.test_garbage import sender, thrown
 from penstock.base.errors import PenstockError
+from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.filter import control
 from penstock.filter.module_config import ControlAccess
+from penstock.filter.offering import RingOffer
 from penstock.middleware import PublisherConfig
 from penstock.middleware.driver import MulticastPublisher
 from penstock.model import shipped
 from penstock.net.secret import Secret, write_private
-from penstock.net.udp import Channel, free_channel
+from penstock.net.udp import Channel, free_channel, free_ports
+from penstock.shm import RingWriter
 from waiting import wait_until
 
 QUICK = PublisherConfig(linger_ms=1)
@@ -233,6 +237,90 @@ def test_a_changed_map_is_taken_without_loss(tmp_path: Path) -> None:
         publish(new, "a.b", count=20, start=60)
         assert sorted(application.wait_for(80)) == sorted(expected("a.b", 80))
         assert not application.receipts
+
+
+# Publishers on the same host
+
+
+@pytest.fixture
+def offered(channel: Channel, beside: FilterHere) -> Iterator[tuple[MulticastPublisher, RingOffer]]:
+    with (
+        RingWriter.create(1024 * 1024, PACKET_SIZE_MAX) as ring,
+        MulticastPublisher(channel, config=QUICK, ring=ring) as publisher,
+        RingOffer(publisher, ring, ("127.0.0.1", beside.port)) as offer,
+    ):
+        assert offer.is_held.wait(30)
+        yield publisher, offer
+
+
+@pytest.mark.spec("FILT-11")
+def test_a_publisher_of_this_host_needs_no_network(
+    beside: FilterHere, offered: tuple[MulticastPublisher, RingOffer]
+) -> None:
+    publisher, _ = offered
+    with Application(beside.port, delivery="ring") as application:
+        application.want("a")
+        publish(publisher, "a", "b", count=500)
+        assert application.wait_for(500) == expected("a", 500)
+        core = beside.module._data.core
+        wait_until(lambda: core.counters.by_cause("packets_dropped").get("duplicate", 0) >= 900, "the network's copies")
+        beside.loop.run(deafened(beside))  # now the network brings nothing
+        publish(publisher, "a", count=500, start=500)
+        assert application.wait_for(1_000) == expected("a", 1_000)
+        assert not application.receipts
+
+
+async def deafened(beside: FilterHere) -> None:
+    data = beside.module._data
+    await asyncio.wrap_future(data.ask(lambda: data._inlet.listen_to([data._own.fileno()])))
+
+
+@pytest.mark.spec("FILT-11")
+def test_a_ring_that_was_overrun_is_begun_anew_and_nothing_is_lost(
+    beside: FilterHere, offered: tuple[MulticastPublisher, RingOffer]
+) -> None:
+    publisher, offer = offered
+    with Application(beside.port) as application:
+        application.want("a")
+        publish(publisher, "a", count=10)
+        application.wait_for(10)
+        is_over = threading.Event()
+        data = beside.module._data
+        data.ask(is_over.wait)  # the data thread stands still
+        publish(publisher, "a", count=3_000, start=10)
+        publisher.publish("b", bytes(60_000))
+        for _ in range(30):
+            publisher.publish("b", bytes(60_000))
+        is_over.set()
+        wait_until(lambda: not offer.is_held.is_set(), "the ring to be given up")
+        assert offer.is_held.wait(30)
+        publish(publisher, "a", count=10, start=3_010)
+        assert application.wait_for(3_020) == expected("a", 3_020)
+        assert not application.receipts
+
+
+def test_a_filter_that_comes_later_reads_the_ring_too(channel: Channel) -> None:
+    (port,) = free_ports(1)
+    with (
+        RingWriter.create(1024 * 1024, PACKET_SIZE_MAX) as ring,
+        MulticastPublisher(channel, config=QUICK, ring=ring) as publisher,
+        RingOffer(publisher, ring, ("127.0.0.1", port)) as offer,
+    ):
+        for round_number in range(2):
+            with filter_here(channels=(str(channel),), control=ControlAccess(port=port)) as beside:
+                assert offer.is_held.wait(30)
+                with Application(beside.port) as application:
+                    application.want("a")
+                    publish(publisher, "a", count=10, start=round_number)
+                    assert application.wait_for(10) == expected("a", 10, round_number)
+            wait_until(lambda: not offer.is_held.is_set(), "the filter's end")
+
+
+def test_rings_that_are_none_are_refused(beside: FilterHere) -> None:
+    for path in ("@nobody-is-there", "/no/such/socket"):
+        with Application(beside.port, offer=control.OfferRing(1, 5, path, "x", "127.0.0.1", 9)) as publisher:
+            assert isinstance(publisher.registered, control.Refused)
+            assert publisher.registered.code == control.RefusalCode.RING
 
 
 # Who is let in

@@ -162,6 +162,12 @@ class MulticastPublisher:
             for group, chosen in batch_by_group(batch, self._groups, self._group):
                 self._handle(PublishBatch(group, chosen))
 
+    def restart_ring(self) -> None:
+        """Begin the ring anew, for a reader that comes or has lost its place."""
+        with self._lock:
+            if self._ring is not None:
+                self._ring.restart()
+
     def say_goodbye(self) -> None:
         """Publish nothing more; repair requests are answered until close(), or for the configured time."""
         with self._lock:

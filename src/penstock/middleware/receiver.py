@@ -139,6 +139,12 @@ class Receiver:
             if self._refuses is not None and (passed := self.in_order.pass_over(batch, index, self._refuses)):
                 self.counters.add("packets_dropped", passed, cause=Cause.REPLAY)
                 index += passed
+            if passed := self.in_order.pass_known(batch, index):
+                self.counters.add("packets_received", passed)
+                self.counters.add("packets_dropped", passed, cause=Cause.DUPLICATE)
+                index += passed
+                messages = self.in_order.take(batch, index, now_ns)
+                continue
             if index == count:
                 return instructions
             data = bytes(batch.datagram(index))  # what goes the slow way may stay longer than the batch
