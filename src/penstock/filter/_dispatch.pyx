@@ -3,12 +3,15 @@
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport uint32_t, uint64_t
 
+from penstock.base._crc32c cimport crc32c_initialise
 from penstock.net._udp cimport UDP_BATCH, Outlet, udp_send_each
 from penstock.shm._memory cimport doorbell_ring
 from penstock.shm._ring cimport Cursor, RingWriter, push
 from penstock.wire._outbox cimport Outbox, OutboxRow
 
 from penstock.base.errors import LocalProtocolError
+
+crc32c_initialise()
 
 
 cdef class Dispatcher:
