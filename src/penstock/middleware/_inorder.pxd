@@ -28,9 +28,11 @@ cdef class InOrder(StreamIndex):
     cdef Py_ssize_t _message_count
     cdef readonly uint64_t packets_taken
     cdef readonly uint64_t messages_taken
+    cdef readonly uint64_t packets_known
 
     cpdef MessageBatch begin(self, DatagramBatch batch, int64_t now_ns)
     cpdef MessageBatch take(self, DatagramBatch batch, Py_ssize_t start, int64_t now_ns)
+    cdef Py_ssize_t pass_known_rows(self, DatagramBatch batch, Py_ssize_t start) noexcept nogil
     cdef void clear(self) noexcept nogil
     cdef Py_ssize_t take_rows(self, DatagramBatch batch, Py_ssize_t start, int64_t now_ns) noexcept nogil
     cdef bint take_one(

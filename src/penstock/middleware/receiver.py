@@ -67,7 +67,8 @@ class Receiver:
         self._streams: dict[StreamKey, IncomingStream] = {}
         fast_path = in_order or InOrder(randomness.below(2**64))
         self.in_order = fast_path
-        self.counters.watch("packets_received", lambda: fast_path.packets_taken)
+        self.counters.watch("packets_received", lambda: fast_path.packets_taken + fast_path.packets_known)
+        self.counters.watch("packets_dropped", lambda: fast_path.packets_known, cause=Cause.DUPLICATE)
         self.counters.watch(self.messages_counter, lambda: fast_path.messages_taken)
         self._positions: dict[StreamKey, Position] = {}  # oldest first
         self._expected: dict[StreamKey, Expect] = {}  # oldest first; streams of which nothing came yet
@@ -141,8 +142,6 @@ class Receiver:
                 self.counters.add("packets_dropped", passed, cause=Cause.REPLAY)
                 index += passed
             if passed := self.in_order.pass_known(batch, index):
-                self.counters.add("packets_received", passed)
-                self.counters.add("packets_dropped", passed, cause=Cause.DUPLICATE)
                 index += passed
                 messages = self.in_order.take(batch, index, now_ns)
                 continue
