@@ -7,7 +7,15 @@ from penstock.base.errors import LocalProtocolError
 from penstock.middleware import DatagramsReceived, DeliverBatch
 from penstock.middleware._inorder import InOrder, StreamCursor
 from penstock.model import shipped
-from penstock.wire import DatagramBatch, MessageBatch, Packer, PacketStore, encode_extensions, encode_tags
+from penstock.wire import (
+    DatagramBatch,
+    MessageBatch,
+    Packer,
+    PacketStore,
+    encode_extensions,
+    encode_interest_mask,
+    encode_tags,
+)
 from penstock.wire.packet import Extension
 from unit.middleware_kit import GROUP, SOURCE, packets, receiver
 
@@ -135,3 +143,20 @@ def test_a_store_refuses_what_it_cannot_keep() -> None:
     store.keep(bytes(1_200))  # larger than the store: sent, but not kept
     assert (len(store), store.next_sequence, store.oldest) == (0, 3, 3)
     assert store.split(1, 5) == ((1, 2), range(3, 3))
+
+
+@pytest.mark.spec("FILT-8")
+def test_an_application_finds_its_bit_in_the_masks() -> None:
+    packer = Packer(42, GROUP, 1, first_sequence=2)
+    masks = [None, 0, 1, 1 << 63, 1 << 64, 1 << 130 | 1]
+    for mask in masks:
+        bodies = {Extension.TAGS: encode_tags(["t"])}
+        if mask is not None:
+            bodies[Extension.INTEREST_MASK] = encode_interest_mask(mask)
+        packer.add("t", b"", extensions=encode_extensions(bodies))
+    packet = packer.flush()
+    assert packet is not None
+    batch = delivered([packet])
+    for bit in (0, 1, 63, 64, 65, 130, 131, 2**32 - 1):
+        expected = [2 if mask is None else mask >> bit & 1 if bit < 200 else 0 for mask in masks]
+        assert batch.marked_for(bit).tolist()[-len(masks) :] == expected

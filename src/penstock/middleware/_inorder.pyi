@@ -1,22 +1,20 @@
+from penstock.middleware._streams import StreamEntry, StreamIndex
 from penstock.wire import DatagramBatch, MessageBatch
 
 SEQUENCE_MAX: int
 
-class StreamCursor:
-    publisher_id: int
+class StreamCursor(StreamEntry):
     source_key: int
     next_sequence: int
     newest_sequence: int
     heard_ns: int
-    group: int
     epoch: int
     is_smooth: bool
     is_replay: bool
 
-class InOrder:
-    def __init__(self, seed: int) -> None: ...
-    def add(self, cursor: StreamCursor) -> None: ...
-    def remove(self, cursor: StreamCursor) -> None: ...
+class InOrder(StreamIndex):
+    def __init__(self, seed: int, *, takes_fragments: bool = False) -> None: ...
+    def add(self, cursor: StreamCursor) -> None: ...  # type: ignore[override]
     @property
     def packets_taken(self) -> int: ...
     @property

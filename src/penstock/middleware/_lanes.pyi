@@ -3,6 +3,7 @@ from typing_extensions import Buffer
 from penstock.middleware._inorder import InOrder
 from penstock.middleware._outgoing import OutgoingCursor
 from penstock.net._udp import Inlet, Outlet
+from penstock.shm.ring import RingReader
 from penstock.wire import MessageBatch
 
 class ReceivingLane:
@@ -13,6 +14,10 @@ class ReceivingLane:
     @property
     def now_ns(self) -> int: ...
     def receive(self, timeout_ns: int, spin: bool) -> bool: ...
+    def fill(self, timeout_ns: int, spin: bool) -> int: ...
+
+class RingLane(ReceivingLane):
+    def __init__(self, inlet: Inlet, in_order: InOrder, ring: RingReader, source: int) -> None: ...
 
 class PublishingLane:
     def __init__(self, stream: OutgoingCursor, outlet: Outlet, destination: int) -> None: ...

@@ -23,6 +23,7 @@ cdef extern from "penstock/net/udp.h" nogil:
     int udp_send(int fd, udp_calls *calls, uint64_t destination, int count, int *error)
     int udp_send_one(int fd, uint64_t destination, const uint8_t *data, size_t size)
     int udp_wait(const int *fds, int count, int64_t timeout_ns)
+    int udp_wait_or_bell(const int *fds, int count, int bell, int64_t timeout_ns)
 
 
 cdef class Inlet:
@@ -30,6 +31,9 @@ cdef class Inlet:
     cdef int _fds[UDP_BATCH]
     cdef uint32_t _overflows[UDP_BATCH]
     cdef int _count
+    cdef uint64_t _overflows_before # of sockets that it no longer listens to
+    cdef int _bell
+    cdef bint _is_rung
     cdef bint _is_closed
     cdef udp_calls *_calls
 

@@ -24,19 +24,35 @@ cdef int64_t SIGNAL_CHECK_NS = 50_000_000
 
 
 cdef class Inlet:
-    """Fills one batch from one or more sockets; only one thread may use it at a time."""
+    """Fills one batch from one or more sockets; only one thread may use it at a time.
 
-    def __cinit__(self, fds, DatagramBatch batch not None):
-        if not 1 <= len(fds) <= SOCKETS_MAX or batch.capacity < len(fds):
-            raise LocalProtocolError(f"1 to {SOCKETS_MAX} sockets, and not more than the batch has room, make an inlet")
+    With a `bell`, an eventfd, any thread may wake() it.
+    """
+
+    def __cinit__(self, fds, DatagramBatch batch not None, int bell = -1):
         self.batch = batch
-        self._count = len(fds)
-        for index, fd in enumerate(fds):
-            self._fds[index] = fd
-            self._overflows[index] = 0
+        self._bell = bell
         self._calls = <udp_calls *>PyMem_Calloc(1, sizeof(udp_calls))
         if self._calls is NULL:
             raise MemoryError
+        self.listen_to(fds)
+
+    def listen_to(self, fds not None) -> None:
+        """Other sockets, from the next receive() on."""
+        if not 1 <= len(fds) <= SOCKETS_MAX or self.batch.capacity < len(fds):
+            raise LocalProtocolError(f"1 to {SOCKETS_MAX} sockets, and not more than the batch has room, make an inlet")
+        cdef int index
+        before = {self._fds[index]: self._overflows[index] for index in range(self._count)}
+        for index, fd in enumerate(fds):
+            self._fds[index] = fd
+            self._overflows[index] = before.pop(fd, 0)
+        self._count = len(fds)
+        self._overflows_before += sum(before.values())
+
+    def wake(self) -> None:
+        """Have the receive() that waits, or else the next one that would, return at once. In any thread."""
+        self._is_rung = True
+        os.eventfd_write(self._bell, 1)
 
     def __dealloc__(self):
         PyMem_Free(self._calls)
@@ -49,7 +65,7 @@ cdef class Inlet:
     def overflows(self) -> int:
         """Datagrams that the kernel threw away because a socket's buffer was full."""
         cdef int index
-        cdef uint64_t total = 0
+        cdef uint64_t total = self._overflows_before
         for index in range(self._count):
             total += self._overflows[index]
         return total
@@ -72,9 +88,11 @@ cdef class Inlet:
                 now_ns = udp_monotonic_ns()
                 deadline_ns = now_ns + timeout_ns
                 signals_ns = now_ns + SIGNAL_CHECK_NS
-                while received == 0 and now_ns < deadline_ns:
+                while received == 0 and now_ns < deadline_ns and not self._is_rung:
                     if not spin:
-                        received = udp_wait(self._fds, self._count, min(deadline_ns, signals_ns) - now_ns)
+                        received = udp_wait_or_bell(
+                            self._fds, self._count, self._bell, min(deadline_ns, signals_ns) - now_ns
+                        )
                         if received < 0 and received != -EINTR:
                             break
                         if received == -EINTR:
@@ -90,6 +108,7 @@ cdef class Inlet:
                             signals_ns = now_ns + SIGNAL_CHECK_NS
                     if spin:
                         udp_pause()
+                self._is_rung = False
         if received < 0:
             raise OSError(-received, os.strerror(-received))
         return received

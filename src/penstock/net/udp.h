@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #define UDP_BATCH 64
 
@@ -138,17 +139,29 @@ static int udp_send_one(int fd, uint64_t destination, const uint8_t *data, size_
     return 0;
 }
 
-/* Wait until one of the sockets has something: whether one has, or -errno. */
-static int udp_wait(const int *fds, int count, int64_t timeout_ns) {
-    struct pollfd waiting[UDP_BATCH];
+/* Wait until one of the sockets has something, or somebody rings the bell (an eventfd, or -1): whether, or -errno. */
+static int udp_wait_or_bell(const int *fds, int count, int bell, int64_t timeout_ns) {
+    struct pollfd waiting[UDP_BATCH + 1];
+    uint64_t rings;
     struct timespec timeout = {timeout_ns / 1000000000, timeout_ns % 1000000000};
     int index, ready;
     for (index = 0; index < count; index++) {
         waiting[index].fd = fds[index];
         waiting[index].events = POLLIN;
     }
-    ready = ppoll(waiting, (nfds_t)count, &timeout, NULL);
-    return ready < 0 ? -errno : ready;
+    waiting[count].fd = bell; /* the kernel passes over a negative one */
+    waiting[count].events = POLLIN;
+    waiting[count].revents = 0;
+    ready = ppoll(waiting, (nfds_t)count + 1, &timeout, NULL);
+    if (ready < 0)
+        return -errno;
+    if (waiting[count].revents && read(bell, &rings, sizeof(rings)) < 0 && errno != EAGAIN)
+        return -errno;
+    return ready;
+}
+
+static inline int udp_wait(const int *fds, int count, int64_t timeout_ns) {
+    return udp_wait_or_bell(fds, count, -1, timeout_ns);
 }
 
 #endif
