@@ -1,6 +1,7 @@
-"""A capture of five minutes, followed into an archive: `make soak ARGS="-rP -k follower_keeps_up"` shows the figures."""
+"""A capture of five minutes, followed into an archive; `make soak ARGS="-rP -k follower_keeps"` shows the figures."""
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def test_a_follower_keeps_up_and_needs_no_more_memory_the_longer_it_runs(
     }
     for name, value in figures.items():
         record_property(name, value)
-        print(name, value)
+        sys.stdout.write(f"{name}: {value}\n")
     account = Archive.open(tmp_path / "follower").catalogue.account
     assert account.is_balanced
     assert followed.report.account.rows == {"trade": followed.captured}, "every message once"
