@@ -12,7 +12,8 @@ from penstock.security.brokering import AdapterRegistration, ModelReference, Sou
 from penstock.security.proof import ScryptCost, SecretVerifier
 
 SECRETS = {name: f"the secret of {name}".encode() for name in ("alice", "bob", "dora", "old")}
-KEYS = {name: PrivateKey(number.to_bytes(32, "big")) for number, name in enumerate(("carol", "root", "feed", "pair"))}
+_HAVE_KEYS = ("carol", "root", "feed", "pair", "filter", "quill")
+KEYS = {name: PrivateKey(number.to_bytes(32, "big")) for number, name in enumerate(_HAVE_KEYS)}
 _COST = ScryptCost(n=16)
 
 RULES = """
@@ -51,7 +52,7 @@ def _verifier(name: str) -> str:
 
 
 def _roles(name: str) -> str:
-    roles = {"root": "administrator", "feed": "adapter", "pair": "standby"}
+    roles = {"root": "administrator", "feed": "adapter", "pair": "standby", "filter": "filter", "quill": "publisher"}
     return f'roles = ["{roles[name]}"]\n' if name in roles else ""
 
 

@@ -64,6 +64,15 @@ def raw(server: AdminServer, method: str, path: str, body: bytes = b"", token: s
         connection.close()
 
 
+@pytest.mark.spec("FILT-15")
+def test_publishers_get_ids_from_the_server(own: AdminServer) -> None:
+    with client(own, "quill") as quill:
+        first = quill.claim_publisher("desk.quotes")
+        again = quill.claim_publisher("desk.quotes")
+        assert (first.publisher_id, first.epoch + 1) == (again.publisher_id, again.epoch)
+        assert quill.claim_publisher("desk.trades").publisher_id != first.publisher_id
+
+
 @pytest.mark.spec("ADM-1", "ADM-3", "ADM-4", "ADM-5")
 def test_a_subscription_from_login_to_cancellation(own: AdminServer) -> None:
     with client(own, "feed") as adapter, client(own, "alice") as alice:
@@ -186,6 +195,8 @@ def test_who_tries_too_often_has_to_wait(tmp_path: Path) -> None:
         ("alice", "GET", "/v1/changes", None, 403, "forbidden"),
         ("alice", "POST", "/v1/adapters", {}, 403, "forbidden"),
         ("feed", "POST", "/v1/adapters", {"feed": "itch"}, 400, "request"),
+        ("alice", "POST", "/v1/publishers", {"name": "x"}, 403, "forbidden"),
+        ("quill", "POST", "/v1/publishers", {"name": "../x"}, 400, "request"),
         ("root", "POST", "/v1/revocations", {"client": "nobody", "reason": "x"}, 404, "not-found"),
         ("root", "POST", "/v1/revocations", {"client": "bob", "reason": ""}, 400, "request"),
         ("root", "PUT", "/v1/policy", {"text": "[clients"}, 400, "config"),

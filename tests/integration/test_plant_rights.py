@@ -14,7 +14,7 @@ from penstock.base.errors import RefusedError, RevokedError, SealKeyError
 from penstock.client.gate import Gate
 from penstock.client.reading import Models
 from penstock.client.service import Protection, opened_stream
-from penstock.middleware.driver import DELIVERIES, MulticastReceiver
+from penstock.middleware.receiving_driver import DELIVERIES, MulticastReceiver
 from penstock.middleware.unicast import OpenStream, Packets
 from penstock.security import Grant, PrivateKey, Token, TokenSigner
 from penstock.wire import MessageFlag, decode, decode_origin

@@ -16,6 +16,9 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'pe
 TESTS = str(Path(__file__).parents[1])
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [TESTS, os.environ.get("PYTHONPATH")]))
 
+# Small work in many short processes: the time to compile Java well would never come back.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Spark and py4j warn of things that are not ours to mend."""

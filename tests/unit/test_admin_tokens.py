@@ -7,9 +7,10 @@ from admin_plant import NOW_NS, Plant
 from penstock.admin import AdminLimits
 from penstock.admin.issued import ISSUED_MAX
 from penstock.base.clock import NS_PER_SECOND
-from penstock.base.errors import LimitError, NotEntitledError, RevokedError
+from penstock.base.errors import LimitError, NotEntitledError, RevokedError, TokenError
 from penstock.security import Policy
 from penstock.security.brokering import GenerationChanged, Revoked
+from penstock.security.gate import TokenGate
 from penstock.security.token import TOKEN_SIZE_MAX
 
 
@@ -141,3 +142,29 @@ def test_readers_of_events_are_told_that_a_new_primary_may_not_know_all() -> Non
         answer = server.core.events(server.caller("feed"), answer.next_after + 5)  # of the one that was lost
         assert not answer.is_complete
         assert answer.next_after == server.core.state.meta.event_number
+
+
+# Filters
+
+
+@pytest.mark.spec("ADM-7", "ADM-8")
+def test_a_filter_checks_tokens_by_itself_and_hears_of_what_is_revoked() -> None:
+    plant = Plant()
+    brokered = plant.subscribe("alice", "md.us.>")
+    plant.subscribe("bob", "md.us.>", name="s2")
+    plant.revoke("bob")
+    known = plant.core.verification()
+    assert [each.subscription_id for each in known.revoked] == ["s2"]
+    gate = TokenGate(None)
+    with pytest.raises(TokenError):
+        gate.verify(brokered.token, plant.now_ns)
+    gate.renew(known)
+    assert gate.verify(brokered.token, plant.now_ns).subject == "alice"
+    plant.revoke("alice", reason="left the firm")
+    (event,) = plant.events("filter", known.events_after)
+    assert isinstance(event, Revoked)
+    gate.note(event)
+    with pytest.raises(RevokedError, match="left the firm"):
+        gate.verify(brokered.token, plant.now_ns)
+    plant.core.promote("the test says so", plant.now_ns)
+    assert plant.events("filter")[-1] == GenerationChanged(generation=2, since_ns=plant.now_ns)

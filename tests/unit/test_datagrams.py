@@ -4,10 +4,18 @@ import numpy
 import pytest
 
 from penstock.base.errors import LocalProtocolError
-from penstock.middleware import DatagramsReceived, DeliverBatch
+from penstock.middleware import DatagramsReceived, DeliverBatch, StreamStarted
 from penstock.middleware._inorder import InOrder, StreamCursor
 from penstock.model import shipped
-from penstock.wire import DatagramBatch, MessageBatch, Packer, PacketStore, encode_extensions, encode_tags
+from penstock.wire import (
+    DatagramBatch,
+    MessageBatch,
+    Packer,
+    PacketStore,
+    encode_extensions,
+    encode_interest_mask,
+    encode_tags,
+)
 from penstock.wire.packet import Extension
 from unit.middleware_kit import GROUP, SOURCE, packets, receiver
 
@@ -104,6 +112,25 @@ def test_what_is_read_from_a_batch_can_be_kept() -> None:
     assert records.tobytes() == b"234"
 
 
+def test_copies_of_what_has_come_are_passed_over_at_once() -> None:
+    core, batch = receiver(), DatagramBatch(64)
+    data = packets(12)
+    for each in (*data[:10], *data[3:10], *data[10:], data[0]):
+        batch.append(each, SOURCE)
+    told = core.handle(DatagramsReceived(batch), 0)
+    received = [
+        bytes(message.payload) for each in told if not isinstance(each, StreamStarted) for message in each.messages
+    ]
+    assert received == [b"%d" % number for number in range(1, 13)]
+    assert core.counters.by_cause("packets_dropped") == {"duplicate": 8}
+    assert core.counters["packets_received"] == 20
+    batch.clear()
+    for each in (data[4], packets(13)[12], data[5]):
+        batch.append(each, ("10.0.0.2", 1))  # somebody else's: not passed over
+    core.handle(DatagramsReceived(batch), 0)
+    assert core.counters.by_cause("packets_dropped")["id_collision"] == 3
+
+
 def test_cursors_are_found_among_many_and_after_others_left() -> None:
     """Publisher ids that fall into neighbouring places must still be found when one of them is removed."""
     table, batch = InOrder(7), DatagramBatch(1)
@@ -135,3 +162,20 @@ def test_a_store_refuses_what_it_cannot_keep() -> None:
     store.keep(bytes(1_200))  # larger than the store: sent, but not kept
     assert (len(store), store.next_sequence, store.oldest) == (0, 3, 3)
     assert store.split(1, 5) == ((1, 2), range(3, 3))
+
+
+@pytest.mark.spec("FILT-8")
+def test_an_application_finds_its_bit_in_the_masks() -> None:
+    packer = Packer(42, GROUP, 1, first_sequence=2)
+    masks = [None, 0, 1, 1 << 63, 1 << 64, 1 << 130 | 1]
+    for mask in masks:
+        bodies = {Extension.TAGS: encode_tags(["t"])}
+        if mask is not None:
+            bodies[Extension.INTEREST_MASK] = encode_interest_mask(mask)
+        packer.add("t", b"", extensions=encode_extensions(bodies))
+    packet = packer.flush()
+    assert packet is not None
+    batch = delivered([packet])
+    for bit in (0, 1, 63, 64, 65, 130, 131, 2**32 - 1):
+        expected = [2 if mask is None else mask >> bit & 1 if bit < 200 else 0 for mask in masks]
+        assert batch.marked_for(bit).tolist()[-len(masks) :] == expected

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError, RevokedError, TokenError
-from penstock.feed.registration import Registration, TokenGate
+from penstock.feed.registration import Registration
 from penstock.security import Token, TokenSigner
 from penstock.security.brokering import (
     AdapterHeartbeat,
@@ -19,6 +19,7 @@ from penstock.security.brokering import (
     Registered,
     Revoked,
 )
+from penstock.security.gate import TokenGate
 from unit.service_kit import KEY, START_NS, receive, token
 from waiting import wait_until
 
@@ -47,7 +48,7 @@ def revoked(subscription_id: str, until_ns: int = START_NS + HOUR_NS) -> Revoked
 def test_a_restarted_adapter_refuses_what_was_revoked_without_asking_anybody(tmp_path: Path) -> None:
     path = tmp_path / "state" / "tokens.json"
     gate = TokenGate(path)
-    with pytest.raises(TokenError, match="not heard"):
+    with pytest.raises(TokenError, match="not been heard of"):
         gate.verify(token(receive(">")), START_NS)
     gate.renew(registered(revoked=[revoked("s-1")]))
     gate.note(revoked("s-2"))

@@ -23,6 +23,7 @@ from penstock.base.errors import (
 from penstock.base.segment import Segment
 from penstock.shm import RegionWriter, RingReader, RingWriter
 from penstock.shm._ring import RING_HEADER_SIZE
+from penstock.wire import DatagramBatch
 
 CAPACITY, EVENT_SIZE_MAX = 4_096, 256
 NS_PER_MS = 1_000_000
@@ -453,3 +454,35 @@ def test_a_forgotten_segment_is_closed_with_a_warning() -> None:
         Segment("ring", (fd,))
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
+
+
+def test_datagrams_come_in_batches_from_a_ring(writer: RingWriter, reader: RingReader) -> None:
+    batch = DatagramBatch(4)
+    source = 10 << 40 | 1 << 16 | 4_000  # 10.0.0.1:4000
+    assert reader.receive(batch, source, 0) == 0
+    sent = [bytes([number]) * (number * 31) for number in range(6)]
+    writer.write_many(sent)
+    assert reader.receive(batch, source, 0) == 4
+    assert [bytes(batch.datagram(n)) for n in range(4)] == sent[:4]
+    assert {batch.source(n) for n in range(4)} == {("10.0.0.1", 4_000)}
+    assert reader.receive(batch, source, NS_PER_MS) == 2
+    assert [bytes(batch.datagram(n)) for n in range(2)] == sent[4:]
+    assert reader.receive(batch, source, 0) == len(batch) == 0
+    for _ in range(40):
+        writer.write(bytes(EVENT_SIZE_MAX))
+    with pytest.raises(OverrunError):
+        reader.receive(batch, source, 0)
+    writer.restart()
+    assert reader.restart()
+    writer.write(b"again")
+    assert reader.receive(batch, source, 0) == 1
+    writer.close()
+    with pytest.raises(RingClosedError):
+        reader.receive(batch, source, 0)
+
+
+def test_an_event_that_is_no_datagram_is_refused() -> None:
+    with RingWriter.create(1 << 20, 70_000) as writer, RingReader(writer.segment) as reader:
+        writer.write(bytes(70_000))
+        with pytest.raises(LocalProtocolError):
+            reader.receive(DatagramBatch(4), 1, 0)

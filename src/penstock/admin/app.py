@@ -220,11 +220,17 @@ class AdminApp:
             return self._respond(b"", HTTPStatus.NOT_MODIFIED, headers)
         return self._respond(msgspec.json.encode(document), headers=headers)
 
+    async def _publisher(self, call: Call) -> Any:
+        return self._service.decide(lambda now: self._core.claim_publisher(call.caller, call.document, now))
+
     async def _register(self, call: Call) -> Any:
         return self._service.decide(lambda now: self._core.register(call.caller, call.document, now))
 
     async def _heartbeat(self, call: Call) -> Any:
         return self._service.decide(lambda now: self._core.heartbeat(call.caller, call.document, now))
+
+    async def _verification(self, call: Call) -> Any:
+        return self._core.verification()
 
     async def _revoke(self, call: Call) -> Any:
         return self._service.decide(lambda now: self._core.revoke(call.caller, call.document, now))

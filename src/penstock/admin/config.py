@@ -49,6 +49,10 @@ class AdminLimits(Config, frozen=True):
     """A subscription whose token expired so long ago is over."""
 
     adapters_max: Count = 4_096
+    publishers_max: Count = 10_000
+    client_publishers_max: Count = 256
+    """Names under which clients, and one client, may have publisher ids."""
+
     heartbeat_s: Seconds = 2.0
     """How often adapters report."""
 

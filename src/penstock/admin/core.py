@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from penstock.admin.config import AdminLimits
 from penstock.admin.feeds import Feeds, adapter_name, topics_of
+from penstock.admin.publishers import Publishers
 from penstock.admin.records import Adapter, Denial, Denials
 from penstock.admin.rights import Rights
 from penstock.admin.state import Audit, State, Stored
@@ -72,6 +73,7 @@ class StreamAdministration:
         self._sessions = TokenVerifier([key.public], purpose="session")
         self.feeds = Feeds(self.state, limits, random, self.rights.grants, now_ns)
         self.subscriptions = Subscriptions(self.state, self.feeds, self.rights, limits, self._signer)
+        self.publishers = Publishers(self.state, limits, random)
         self._audits: list[Audit] = []
         self._ticked_ns = now_ns
 
@@ -145,6 +147,11 @@ class StreamAdministration:
         next_after = found[-1].number if found else self.state.meta.event_number
         return b.Events(events=found, next_after=next_after, is_complete=is_complete)
 
+    def claim_publisher(self, caller: Caller, request: b.PublisherRequest, now_ns: int) -> b.PublisherClaimed:
+        answer = self.publishers.claim(caller.client, request.name)
+        self.audit(caller, "publisher", now_ns, detail=f"{answer.name}: {answer.publisher_id}, epoch {answer.epoch}")
+        return answer
+
     def _audit_brokered(self, caller: Caller, action: str, answer: b.Brokered, now_ns: int) -> None:
         rights = ", ".join(f"{each.action} {each.pattern} {each.delay_s}" for each in answer.grants)
         self.audit(caller, action, now_ns, detail=f"{answer.subscription_id}: {rights}")
@@ -194,6 +201,9 @@ class StreamAdministration:
         held = self.state.adapters.get(name)
         if held is not None and held.client != caller.client:
             raise ForbiddenError(f"{name} was registered by {held.client}")
+        owner = self.publishers.owner(request.publisher_id)
+        if owner is not None and not owner.startswith(f"{caller.client}/"):
+            raise ForbiddenError(f"publisher id {request.publisher_id} is that of {owner}", hint="choose another one")
         others = [
             each
             for each in self.feeds.adapters(request.feed, live=False)
@@ -211,6 +221,18 @@ class StreamAdministration:
                 )
         if held is None and len(self.state.adapters) >= self._limits.adapters_max:
             raise LimitError(f"there are {len(self.state.adapters)} adapters already", hint="raise adapters_max")
+
+    # Filters
+
+    def verification(self) -> b.Verification:
+        meta = self.state.meta
+        return b.Verification(
+            generation=meta.generation,
+            generation_since_ns=meta.generation_since_ns,
+            token_keys=[self._signer.public.text],
+            revoked=list(self.state.revoked.values()),
+            events_after=meta.event_number,
+        )
 
     # Administrators
 
@@ -284,8 +306,9 @@ class StreamAdministration:
         meta = self.state.meta
         self.state.set_meta(generation=meta.generation + 1, generation_since_ns=now_ns)
         self.state.begin_events()
+        self.publishers.begin()
         event = b.GenerationChanged(generation=self.state.meta.generation, since_ns=now_ns)
-        for client in sorted({each.client for each in self.state.adapters.values()}):
+        for client in sorted({*(each.client for each in self.state.adapters.values()), *self.policy.filters()}):
             self.state.notify(client, event, now_ns)
         self.audit(ITSELF, "promote", now_ns, detail=f"generation {self.state.meta.generation}: {reason}")
         self.begin(now_ns)

@@ -13,7 +13,9 @@ WAIT_S_MAX = 30.0
 ADMINISTRATOR: frozenset[Role] = frozenset({"administrator"})
 AUDITOR: frozenset[Role] = frozenset({"administrator", "auditor"})
 OPERATOR: frozenset[Role] = frozenset({"administrator", "auditor", "standby"})
+PUBLISHER: frozenset[Role] = frozenset({"adapter", "publisher"})
 ADAPTER: frozenset[Role] = frozenset({"adapter"})
+FILTER: frozenset[Role] = frozenset({"filter"})
 STANDBY: frozenset[Role] = frozenset({"standby"})
 ANY_CLIENT: frozenset[Role] = frozenset()
 
@@ -72,10 +74,14 @@ OPERATIONS = (
     Operation("events", "GET", "/v1/events", "What happened; waits for the first.", b.Events, query=EventsQuery),
     Operation("models", "GET", "/v1/models", "Which message models there are.", b.ModelList),
     Operation("model", "GET", "/v1/models/{model_id}", "A message model.", b.ModelDocument, query=ModelQuery),
+    Operation("publisher", "POST", "/v1/publishers", "Get a publisher's id and the epoch of its next start.",
+              b.PublisherClaimed, b.PublisherRequest, roles=PUBLISHER),
     Operation("register", "POST", "/v1/adapters", "Say that an adapter is there.", b.Registered,
               b.AdapterRegistration, roles=ADAPTER),
     Operation("heartbeat", "POST", "/v1/adapters/heartbeat", "Say that an adapter is still there.", b.HeartbeatAnswer,
               b.AdapterHeartbeat, roles=ADAPTER),
+    Operation("verification", "GET", "/v1/verification", "What stream tokens are checked with.", b.Verification,
+              roles=FILTER),
     Operation("revoke", "POST", "/v1/revocations", "Take topics away from a client.", o.RevokeAnswer, o.RevokeRequest,
               roles=ADMINISTRATOR),
     Operation("restore", "POST", "/v1/restorations", "Take back all revocations of a client.", None, o.RestoreRequest,

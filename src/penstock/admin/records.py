@@ -67,6 +67,15 @@ class Adapter(msgspec.Struct, frozen=True):
     key_ids: tuple[int, ...]
 
 
+class PublisherName(msgspec.Struct, frozen=True):
+    """A publisher of a client, and the epoch of its last start."""
+
+    client: str
+    name: str
+    publisher_id: int
+    epoch: int
+
+
 class FeedKey(msgspec.Struct, frozen=True):
     key: StreamKey
     state: KeyState
@@ -90,6 +99,7 @@ KINDS: dict[str, type[Any]] = {
     "denials": Denials,
     "adapter": Adapter,
     "key": FeedKey,
+    "publisher": PublisherName,
     "notice": Notice,
 }
 

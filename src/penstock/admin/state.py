@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from penstock.admin.records import Adapter, Denials, FeedKey, Meta, Notice, PolicyText, Subscription
+from penstock.admin.records import Adapter, Denials, FeedKey, Meta, Notice, PolicyText, PublisherName, Subscription
 from penstock.security.brokering import Event, EventBody, Revoked
 
 SERVER = "server"
@@ -44,6 +44,7 @@ class State:
         self.denials: dict[str, Denials] = {}
         self.adapters: dict[str, Adapter] = {}
         self.keys: dict[str, FeedKey] = {}
+        self.publishers: dict[str, PublisherName] = {}
         self._meta: dict[str, Meta] = {SERVER: Meta()}
         self._policy: dict[str, PolicyText] = {SERVER: PolicyText()}
         self._notices: dict[str, Notice] = {}
@@ -55,6 +56,7 @@ class State:
             "denials": self.denials,
             "adapter": self.adapters,
             "key": self.keys,
+            "publisher": self.publishers,
             "notice": self._notices,
         }
         self._events: dict[str, deque[Event]] = {}

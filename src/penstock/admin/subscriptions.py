@@ -171,11 +171,12 @@ class Subscriptions:
         self._refuse_tokens(held, reason, now_ns, held.client)
 
     def _refuse_tokens(self, held: Subscription, reason: str, now_ns: int, *told: str) -> None:
-        """Until they expire; all adapters hear of it, and whoever else is to be told."""
+        """Until they expire; all adapters and filters hear of it, and whoever else is to be told."""
         name = held.subscription_id
         event = Revoked(subscription_id=name, client=held.client, reason=reason, until_ns=held.expires_ns)
         self._state.put("revoked", name, event)
-        for client in sorted({*told, *(each.client for each in self._state.adapters.values())}):
+        adapters = (each.client for each in self._state.adapters.values())
+        for client in sorted({*told, *adapters, *self._rights.policy.filters()}):
             self._state.notify(client, event, now_ns)
 
     def _issued(self, held: Subscription, grants: tuple[Grant, ...], now_ns: int) -> tuple[Issued, ...]:

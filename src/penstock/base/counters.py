@@ -30,6 +30,7 @@ class Cause(StrEnum):
     UNKNOWN_STREAM = "unknown_stream"
     UNEXPECTED = "unexpected"
     STREAM_LIMIT = "stream_limit"
+    UNKNOWN_APPLICATION = "unknown_application"
     # messages of redundant streams that are not to be used
     FENCED = "fenced"
     UNSYNCHRONISED = "unsynchronised"
@@ -40,6 +41,8 @@ class Cause(StrEnum):
     RESTARTED = "restarted"
     EXPIRED = "expired"
     FRAGMENT = "fragment"
+    # what a filter module leaves to its applications to ask for
+    UNREPAIRED = "unrepaired"
     # what is wrong with a source message
     NUMBER = "number"
     RANGE = "range"
@@ -81,6 +84,8 @@ CATALOGUE = {
     "packets_dropped": "Packets thrown away, by cause",
     "messages_published": "Messages accepted from the application",
     "messages_delivered": "Messages handed to the application",
+    "messages_judged": "Messages that a filter module looked at",
+    "messages_unwanted": "Messages of those that none of its applications wants",
     "messages_lost": "Messages known to be lost, by cause",
     "source_messages": "Messages of a source stream, each counted once: by lines, and by converters with their type",
     "source_messages_malformed": "Source messages that could not be converted, by cause",
@@ -93,6 +98,7 @@ CATALOGUE = {
     "messages_held": "Messages held back until what was missing before them came from another stream",
     "discontinuities": "Times that the numbers of a source stream did not go on, by reason",
     "packets_lost": "Packets reported lost, by cause",
+    "packets_left": "Packets that a filter module missed and left to the receivers to ask for",
     "keep_alives_sent": "Empty packets sent to show that the publisher lives",
     "nacks_sent": "Repair requests sent",
     "nacks_received": "Repair requests received",
@@ -136,8 +142,12 @@ CATALOGUE = {
     "source_resets": "Times that a source was seen to count anew without having said so",
     "retransmissions_requested": "Requests for messages of a source stream to be sent again",
     "lines_silent": "Times that a line of a source stream fell silent",
+    "applications_attached": "Applications that a filter module began to serve",
+    "applications_refused": "Applications that a filter module did not serve, or no longer, by cause",
+    "requests_refused": "Requests of applications that a filter module did not carry out, by cause",
     "handovers_granted": "Segments of shared memory handed to a consumer",
     "handovers_refused": "Consumers that were given no segment, by cause",
+    "rings_overrun": "Rings of shared memory whose reader was too slow and lost its place",
 }
 """Every counter there is, with its help text."""
 

@@ -12,6 +12,9 @@ TOPIC_DEPTH_MAX = 16
 PACKET_SIZE_MAX = 65_507
 """Bytes of a packet: what one IPv4 UDP datagram can carry."""
 
+EPOCH_MAX = 2**32 - 1
+"""Starts of a publisher with one id."""
+
 PACKET_SIZE_DEFAULT = 1_472
 """Bytes of a packet that cross an Ethernet of MTU 1500 without IP fragmentation."""
 

@@ -9,9 +9,10 @@ from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
 from penstock.feed.config import LineConfig, SynchroniserConfig
 from penstock.feed.formats import DATAGRAM_FORMATS
-from penstock.feed.service_config import ServiceConfig, TlsConfig
+from penstock.feed.service_config import ServiceConfig
 from penstock.journal import JournalConfig
 from penstock.middleware import PublisherConfig
+from penstock.net.config import TlsConfig
 from penstock.net.control import Name
 from penstock.net.udp import Channel
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from penstock.base.log import logger
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.outbound import Outbound
-from penstock.feed.registration import Registration, TokenGate
+from penstock.feed.registration import Registration
 from penstock.security import Grant, Sealer, StreamKey, Token
 from penstock.security.brokering import (
     AdapterHeartbeat,
@@ -23,6 +23,7 @@ from penstock.security.brokering import (
     SubscriptionCancelled,
 )
 from penstock.security.client import AdminClient
+from penstock.security.gate import TokenGate
 
 FOREVER_NS = 2**63 - 1
 

@@ -51,11 +51,11 @@ from penstock.feed.service import ServiceIdentity, StreamService
 from penstock.feed.service_driver import SubscriberServer
 from penstock.feed.serviceside import ServiceSide
 from penstock.feed.terms import TermFile
-from penstock.feed.tls import client_context, server_context
 from penstock.feed.unlined import ReplayInput, SoupInput
 from penstock.middleware import Publisher
 from penstock.middleware.files import claim_epoch
 from penstock.net.secret import Secret, read_secret
+from penstock.net.tls import client_context, server_context
 from penstock.security.brokering import Revoked
 
 HEALTH_SECONDS = 0.5

@@ -21,8 +21,8 @@ from penstock.feed.published import cut
 from penstock.feed.sealed import seal_batch, seal_message
 from penstock.middleware import Close, DatagramReceived, Multicast, MulticastStored, Publish, PublishBatch, Publisher
 from penstock.middleware.batch import Packable
-from penstock.middleware.driver import note_unsent
 from penstock.middleware.events import Address, OutgoingMessage, PublisherInstruction, Unicast
+from penstock.middleware.receiving_driver import note_unsent
 from penstock.net.udp import Channel, Outlet, address_key
 from penstock.security import Sealer
 from penstock.wire import PacketStore

@@ -6,19 +6,11 @@ import msgspec
 
 from penstock.base.config import Config
 from penstock.base.limits import PACKET_SIZE_DEFAULT, PACKET_SIZE_MAX
+from penstock.net.config import TlsConfig
 from penstock.wire import PACKET_SIZE_MIN
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
-
-
-class TlsConfig(Config, frozen=True):
-    """PEM files, for connections beyond this machine."""
-
-    certificate: str
-    private_key: str
-    ca_file: str
-    """Whom the other side's certificate must come from."""
 
 
 class ServiceConfig(Config, frozen=True):

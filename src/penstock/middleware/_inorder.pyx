@@ -3,12 +3,12 @@
 Whatever is not the next packet of a stream that lacks nothing is left to the receiver, one datagram at a time.
 """
 
-from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 import numpy
 
+from penstock.middleware._streams cimport StreamEntry, StreamIndex
 from penstock.wire._codec cimport (
     ERROR_NONE,
     KIND_DATA,
@@ -27,67 +27,34 @@ from penstock.wire._messages cimport MessageBatch, message_batch
 
 from penstock.wire import MESSAGE_DTYPE, MESSAGES_MAX, PACKET_DTYPE
 
-cdef enum:
-    SLOTS_MIN = 64
-
 cdef uint64_t SEQUENCE_LAST = <uint64_t>1 << 63
 
 SEQUENCE_MAX = SEQUENCE_LAST
 """The highest number a packet may have; whatever is computed from it fits 64 bits."""
 
 
-cdef class StreamCursor:
+cdef class StreamCursor(StreamEntry):
     """How far a stream has come. While `is_smooth`, nothing is missing or half assembled, and its next packet may be
     delivered as it is."""
 
 
-cdef class InOrder:
-    """The cursors of all streams, found by publisher and group, and the rows that take() fills."""
+cdef class InOrder(StreamIndex):
+    """The cursors of all streams, found by publisher and group, and the rows that take() fills.
 
-    def __cinit__(self, uint64_t seed):
-        self._seed = seed
-        self._cursors = set()
-        self._room = 0
-        self.allot(SLOTS_MIN)
+    Packets with fragments are left to the receiver, which puts them together, unless it `takes_fragments`.
+    """
 
-    def __dealloc__(self):
-        PyMem_Free(self._slots)
+    def __cinit__(self, uint64_t seed, *, bint takes_fragments = False):
+        self._takes_fragments = takes_fragments
 
     def add(self, StreamCursor cursor not None) -> None:
-        if 2 * (<uint64_t>len(self._cursors) + 1) > self._mask + 1:
-            self.allot(2 * (self._mask + 1))
-        self._cursors.add(cursor)
-        self.insert(cursor)
-
-    def remove(self, StreamCursor cursor not None) -> None:
-        cdef uint64_t hole, at, home
-        if cursor not in self._cursors:
-            return
-        self._cursors.discard(cursor)
-        hole = self.slot_of(cursor.publisher_id, cursor.group)
-        while self._slots[hole] != <PyObject *>cursor:
-            hole = (hole + 1) & self._mask
-        # move what was pushed on by a collision back into the hole, so that every probe still finds its cursor
-        at = hole
-        while True:
-            at = (at + 1) & self._mask
-            if self._slots[at] is NULL:
-                break
-            home = self.slot_of(
-                (<StreamCursor>self._slots[at]).publisher_id, (<StreamCursor>self._slots[at]).group
-            )
-            if ((at - home) & self._mask) >= ((at - hole) & self._mask):
-                self._slots[hole] = self._slots[at]
-                hole = at
-        self._slots[hole] = NULL
+        StreamIndex.add(self, cursor)
 
     cpdef MessageBatch begin(self, DatagramBatch batch, int64_t now_ns):
         """take() from the batch's beginning; the rows of earlier batches are used again."""
         batch.generation += 1 # what was made of these rows before is no longer good
-        self._packet_count = 0
-        self._message_count = 0
-        if self._room < batch.capacity:
-            self.make_rows(batch.capacity)
+        self.make_room(batch.capacity)
+        self.clear()
         return self.take(batch, 0, now_ns)
 
     cpdef MessageBatch take(self, DatagramBatch batch, Py_ssize_t start, int64_t now_ns):
@@ -97,14 +64,10 @@ cdef class InOrder:
         """
         cdef Py_ssize_t packet_start = self._packet_count
         cdef Py_ssize_t message_start = self._message_count
-        cdef Py_ssize_t index = start
         with nogil:
-            while index < batch.count and self.take_one(batch, index, now_ns, message_start):
-                index += 1
-        if index == start:
+            self.take_rows(batch, start, now_ns)
+        if self._packet_count == packet_start:
             return None
-        self.packets_taken += self._packet_count - packet_start
-        self.messages_taken += self._message_count - message_start
         return message_batch(
             batch, self._packet_rows, self._message_rows, self._packets, self._messages,
             packet_start, self._packet_count - packet_start, message_start, self._message_count - message_start,
@@ -121,6 +84,39 @@ cdef class InOrder:
                 if packet.kind != KIND_DATA or (packet.flags & PACKET_REPLAY != 0) != is_replay:
                     break
                 index += 1
+        return index - start
+
+    def pass_known(self, DatagramBatch batch not None, Py_ssize_t start) -> int:
+        """How many datagrams from `start` on are copies of packets that have come, before another comes: a publisher on
+        this host may send them by a ring and by the network."""
+        cdef Py_ssize_t index = start
+        cdef PacketView packet
+        cdef PyObject *slot
+        with nogil:
+            while index < batch.count:
+                if parse_header(batch.data, <uint32_t>(index * batch.stride), batch.sizes[index], &packet) != ERROR_NONE:
+                    break
+                if packet.kind != KIND_DATA or packet.flags & (PACKET_REPAIR | PACKET_GOODBYE):
+                    break
+                slot = self.find(packet.publisher_id, packet.group)
+                if slot is NULL or not is_known(<StreamCursor>slot, &packet, batch.sources[index]):
+                    break
+                index += 1
+        return index - start
+
+    cdef void clear(self) noexcept nogil:
+        """Use the rows again."""
+        self._packet_count = 0
+        self._message_count = 0
+
+    cdef Py_ssize_t take_rows(self, DatagramBatch batch, Py_ssize_t start, int64_t now_ns) noexcept nogil:
+        """What take() does, as rows behind those that are there already: how many packets. There must be room."""
+        cdef Py_ssize_t message_start = self._message_count
+        cdef Py_ssize_t index = start
+        while index < batch.count and self.take_one(batch, index, now_ns, message_start):
+            index += 1
+        self.packets_taken += index - start
+        self.messages_taken += self._message_count - message_start
         return index - start
 
     cdef bint take_one(
@@ -142,7 +138,7 @@ cdef class InOrder:
             return False
         if parse_contents(batch.data, packet, messages) != ERROR_NONE:
             return False
-        if packet.count and (messages[0].flags | messages[packet.count - 1].flags) & (
+        if not self._takes_fragments and packet.count and (messages[0].flags | messages[packet.count - 1].flags) & (
             MESSAGE_CONTINUATION | MESSAGE_MORE
         ):
             return False
@@ -157,37 +153,9 @@ cdef class InOrder:
         self._message_count += packet.count
         return True
 
-    cdef PyObject *find(self, uint64_t publisher_id, uint32_t group) noexcept nogil:
-        cdef uint64_t at = self.slot_of(publisher_id, group)
-        cdef PyObject *slot = self._slots[at]
-        while slot is not NULL and not (
-            (<StreamCursor>slot).publisher_id == publisher_id and (<StreamCursor>slot).group == group
-        ):
-            at = (at + 1) & self._mask
-            slot = self._slots[at]
-        return slot
-
-    cdef uint64_t slot_of(self, uint64_t publisher_id, uint32_t group) noexcept nogil:
-        cdef uint64_t mixed = (publisher_id ^ self._seed ^ <uint64_t>group << 32) * <uint64_t>0x9E3779B97F4A7C15
-        mixed = (mixed ^ mixed >> 32) * <uint64_t>0xD6E8FEB86659FD93
-        return mixed >> 32 & self._mask
-
-    cdef int allot(self, uint64_t slots) except -1:
-        cdef PyObject **fresh = <PyObject **>PyMem_Calloc(slots, sizeof(PyObject *))
-        if fresh is NULL:
-            raise MemoryError
-        PyMem_Free(self._slots)
-        self._slots = fresh
-        self._mask = slots - 1
-        for cursor in self._cursors:
-            self.insert(<StreamCursor>cursor)
-        return 0
-
-    cdef void insert(self, StreamCursor cursor) noexcept:
-        cdef uint64_t at = self.slot_of(cursor.publisher_id, cursor.group)
-        while self._slots[at] is not NULL:
-            at = (at + 1) & self._mask
-        self._slots[at] = <PyObject *>cursor
+    cdef int make_room(self, Py_ssize_t room) except -1:
+        """For batches of so many datagrams."""
+        return self.make_rows(room) if self._room < room else 0
 
     cdef int make_rows(self, Py_ssize_t room) except -1:
         """Enough for a batch full of packets full of messages; memory is taken only as it is used."""
@@ -209,4 +177,14 @@ cdef inline bint is_next(StreamCursor cursor, const PacketView *packet, uint64_t
         and cursor.source_key == source_key
         and packet.sequence >= cursor.next_sequence
         and packet.sequence - packet.gap <= cursor.next_sequence
+    )
+
+
+cdef inline bint is_known(StreamCursor cursor, const PacketView *packet, uint64_t source_key) noexcept nogil:
+    return (
+        cursor.is_smooth
+        and cursor.epoch == packet.epoch
+        and cursor.is_replay == (packet.flags & PACKET_REPLAY != 0)
+        and cursor.source_key == source_key
+        and cursor.known_from <= packet.sequence < cursor.next_sequence
     )

@@ -7,34 +7,29 @@ The publisher has a thread that answers repair requests and keeps its streams al
 thread, or in an asyncio loop.
 """
 
-import asyncio
-import errno
-import os
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Self
 
 from typing_extensions import Buffer
 
-from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, SystemRandomness
+from penstock.base.clock import NS_PER_MS, SystemRandomness
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, LocalProtocolError
 from penstock.base.ids import random_publisher_id
 from penstock.base.log import logger
-from penstock.middleware._lanes import PublishingLane, ReceivingLane
+from penstock.middleware._lanes import PublishingLane
 from penstock.middleware.batch import Packable
-from penstock.middleware.config import PublisherConfig, ReceiverConfig
+from penstock.middleware.config import PublisherConfig
+from penstock.middleware.direct import direct_message, direct_topic
 from penstock.middleware.events import (
+    Address,
     Close,
-    Collision,
     DatagramReceived,
-    Deliver,
-    DeliverBatch,
-    LossReceipt,
     Multicast,
     MulticastStored,
     OutgoingMessage,
@@ -42,29 +37,22 @@ from penstock.middleware.events import (
     PublishBatch,
     PublisherEvent,
     PublisherInstruction,
-    ReceiverInstruction,
-    StreamEnded,
-    StreamStarted,
     Unicast,
 )
 from penstock.middleware.files import claim_epoch
 from penstock.middleware.grouping import batch_by_group, messages_by_group
 from penstock.middleware.publisher import Publisher
-from penstock.middleware.receiver import Receiver
+from penstock.middleware.receiving_driver import MulticastReceiver, Received, note_unsent
 from penstock.model import Message
-from penstock.net.udp import Channel, Inlet, Outlet, address_key, group_sockets, host_socket
+from penstock.net.udp import Channel, Inlet, Outlet, address_key, host_socket
+from penstock.shm import RingWriter
 from penstock.topics import GroupMap
-from penstock.wire import DatagramBatch, PacketMessage
+from penstock.wire import DatagramBatch
 
 log = logger("middleware.driver")
 
 SERVICE_SLICE_NS = 50 * NS_PER_MS
 """How long the publisher's thread sleeps at most before it looks whether it is still wanted."""
-
-DELIVERIES = (Deliver, DeliverBatch)  # not a union, which would be made and taken apart for every message
-
-Received: TypeAlias = Deliver | DeliverBatch | LossReceipt | StreamStarted | StreamEnded | Collision
-"""What a receiver tells the application, in its order."""
 
 
 class MulticastPublisher:
@@ -72,7 +60,10 @@ class MulticastPublisher:
     caller knows one that was never used before.
 
     With a map (`groups`) every topic goes to its own group and to the map's port; of the channel, only the interface
-    and the hops count. Messages on different groups have no order between them."""
+    and the hops count. Messages on different groups have no order between them.
+
+    A `ring`, with room for the largest packet, gets every packet that is sent to a group, before the network does: for
+    a filter on this host (penstock.filter.offering). It stays the caller's to close, after the publisher."""
 
     def __init__(
         self,
@@ -84,6 +75,7 @@ class MulticastPublisher:
         config: PublisherConfig | None = None,
         counters: Counters | None = None,
         groups: GroupMap | None = None,
+        ring: RingWriter | None = None,
     ) -> None:
         if publisher_id is not None and epoch_path is None and epoch is None:
             raise ConfigurationError(
@@ -96,6 +88,7 @@ class MulticastPublisher:
         self._core = Publisher(identity, epoch, config or PublisherConfig(), self.counters)
         self._group = channel.group_id
         self._groups = groups
+        self._ring = ring
         self._port = channel.port if groups is None else groups.port
         self._socket = host_socket(channel.interface, multicast_hops=channel.hops)
         self._inlet = Inlet([self._socket.fileno()], DatagramBatch(16))
@@ -118,6 +111,12 @@ class MulticastPublisher:
     def epoch(self) -> int:
         return self._core.epoch
 
+    @property
+    def address(self) -> Address:
+        """Where its packets come from and repairs are asked for."""
+        host, port = self._socket.getsockname()
+        return host, port
+
     def publish(self, topic: str, payload: Buffer | Message, *, model_id: int = 0, model_version: int = 0) -> None:
         """Send one message now. A Message of a model brings its model's id and version."""
         if isinstance(payload, Message):
@@ -131,7 +130,7 @@ class MulticastPublisher:
             self._handle(Publish(group, (OutgoingMessage(topic, payload, model_id, model_version),)))
             if lane is None:
                 stream = self._core.stream(group, time.monotonic_ns())
-                self._lanes[group] = PublishingLane(stream, self._outlet, self._key(group))
+                self._lanes[group] = PublishingLane(stream, self._outlet, self._key(group), self._ring)
 
     def publish_messages(self, messages: Sequence[OutgoingMessage]) -> None:
         """Send messages of any size now, with whatever extensions they have."""
@@ -139,11 +138,35 @@ class MulticastPublisher:
             for group, chosen in messages_by_group(messages, self._groups, self._group):
                 self._handle(Publish(group, chosen))
 
+    def send_to(
+        self,
+        application: int,
+        payload: Buffer | Message,
+        *,
+        topic: str = "",
+        model_id: int = 0,
+        model_version: int = 0,
+    ) -> None:
+        """Send one message to one application alone; `topic` only says what it is about. It goes to the publisher's
+        group or, with a map, to that of direct_topic(); the application has to listen there."""
+        if isinstance(payload, Message):
+            model_id, model_version = payload.model.id, payload.version
+        message = direct_message(application, payload, topic=topic, model_id=model_id, model_version=model_version)
+        with self._lock:
+            group = self._group if self._groups is None else self._groups.group_of(direct_topic(application))
+            self._handle(Publish(group, (message,)))
+
     def publish_batch(self, batch: Packable) -> None:
         """Send many messages now, packed into as few packets as they fit."""
         with self._lock:
             for group, chosen in batch_by_group(batch, self._groups, self._group):
                 self._handle(PublishBatch(group, chosen))
+
+    def restart_ring(self) -> None:
+        """Begin the ring anew, for a reader that comes or has lost its place."""
+        with self._lock:
+            if self._ring is not None:
+                self._ring.restart()
 
     def say_goodbye(self) -> None:
         """Publish nothing more; repair requests are answered until close(), or for the configured time."""
@@ -213,9 +236,13 @@ class MulticastPublisher:
     def _carry_out(self, instructions: list[PublisherInstruction]) -> None:
         for instruction in instructions:
             if isinstance(instruction, Multicast):
+                if self._ring is not None:
+                    self._ring.write(instruction.data)
                 self._note_unsent(1, self._outlet.send(self._key(instruction.group), instruction.data))
             elif isinstance(instruction, MulticastStored):
                 key, store = self._key(instruction.group), instruction.store
+                if self._ring is not None:
+                    self._ring.write_stored(store, instruction.first, instruction.last)
                 self._note_unsent(*self._outlet.send_stored(key, store, instruction.first, instruction.last))
             elif isinstance(instruction, Unicast):
                 self._note_unsent(1, self._outlet.send(address_key(instruction.destination), instruction.data))
@@ -231,153 +258,4 @@ class MulticastPublisher:
             note_unsent(self.counters, count, error)
 
 
-class MulticastReceiver:
-    """Receives from one or more channels on one interface.
-
-    Spinning answers within a microsecond and burns a core; otherwise the kernel wakes us. `loss` throws that share of
-    the datagrams away as they arrive, to see how they are repaired.
-    """
-
-    def __init__(
-        self,
-        channels: Sequence[Channel],
-        *,
-        config: ReceiverConfig | None = None,
-        counters: Counters | None = None,
-        spin: bool = False,
-        loss: float = 0.0,
-    ) -> None:
-        if len({channel.interface for channel in channels}) != 1:
-            raise ConfigurationError("a receiver needs channels, all on one interface")
-        self.counters = counters or Counters("receiver")
-        randomness = SystemRandomness()
-        self._core = Receiver(config or ReceiverConfig(), randomness, self.counters)
-        self._spin = spin
-        self._loss = loss
-        self._keys: dict[int, int] = {channel.group_id: channel.key for channel in channels}
-        # repairs come to a socket of our own: several receivers of a machine share the port of the group
-        self._own = host_socket(channels[0].interface, multicast_hops=channels[0].hops)
-        self._sockets = [self._own]
-        try:
-            self._sockets += group_sockets(channels)
-        except ConfigurationError:
-            self._own.close()
-            raise
-        self._batch = DatagramBatch(64, randomness.below(2**64))
-        self._inlet = Inlet([each.fileno() for each in reversed(self._sockets)], self._batch)
-        self._lane = ReceivingLane(self._inlet, self._core.in_order)
-        self._outlet = Outlet(self._own.fileno())
-        inlet = self._inlet
-        self.counters.watch("datagrams_overflowed", lambda: inlet.overflows)
-
-    def receive(self, timeout: float | None = None) -> list[Received]:
-        """What came, waiting at most `timeout` seconds, or for ever: possibly nothing, when time was up.
-
-        A DeliverBatch and its messages are good until the next call.
-        """
-        deadline_ns = None if timeout is None else time.monotonic_ns() + round(timeout * NS_PER_SECOND)
-        while True:
-            now_ns = time.monotonic_ns()
-            received = self._tick(now_ns)
-            if received:
-                return received
-            wait_ns = self._wait_ns(now_ns, deadline_ns)
-            if self._loss:
-                received = self._take() if self._inlet.receive(wait_ns, self._spin) else []
-            elif self._lane.receive(wait_ns, self._spin):
-                return [DeliverBatch(self._lane.messages)]
-            elif len(self._batch):
-                lane = self._lane
-                received = self._carry_out(self._core.receive_rest(self._batch, lane.messages, lane.now_ns))
-            if received:
-                return received
-            if deadline_ns is not None and time.monotonic_ns() >= deadline_ns:
-                return []
-
-    def __iter__(self) -> Iterator[PacketMessage]:
-        """Messages for ever; losses are in the counters. receive() tells everything."""
-        while True:
-            for each in self.receive():
-                if isinstance(each, DELIVERIES):
-                    yield from each.messages
-
-    async def stream(self) -> AsyncIterator[list[Received]]:
-        """What comes, in an asyncio loop, until the generator is closed."""
-        loop = asyncio.get_running_loop()
-        is_ready = asyncio.Event()
-        for each in self._sockets:
-            loop.add_reader(each, is_ready.set)
-        try:
-            while True:
-                timer = loop.call_later(self._wait_ns(time.monotonic_ns(), None) / NS_PER_SECOND, is_ready.set)
-                await is_ready.wait()
-                timer.cancel()
-                is_ready.clear()
-                if self._inlet.receive(0):
-                    is_ready.set()  # look again, after everybody else in this loop had a turn
-                    if received := self._take():
-                        yield received
-                if received := self._tick(time.monotonic_ns()):
-                    yield received
-                await asyncio.sleep(0)
-        finally:
-            for each in self._sockets:
-                loop.remove_reader(each)
-
-    def close(self) -> None:
-        self._inlet.close()
-        self._outlet.close()
-        for each in self._sockets:
-            each.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    def _wait_ns(self, now_ns: int, deadline_ns: int | None) -> int:
-        """How long nothing need be done unless a datagram comes."""
-        wake_ns = self._core.next_deadline_ns()
-        if wake_ns is None or (deadline_ns is not None and deadline_ns < wake_ns):
-            wake_ns = deadline_ns
-        return NS_PER_SECOND if wake_ns is None else max(wake_ns - now_ns, 0)
-
-    def _tick(self, now_ns: int) -> list[Received]:
-        """Give the core a Tick when it is due."""
-        wake_ns = self._core.next_deadline_ns()
-        if wake_ns is None or now_ns < wake_ns:
-            return []
-        return self._carry_out(self._core.handle(Tick(), now_ns))
-
-    def _take(self) -> list[Received]:
-        """Give the core what is in the batch."""
-        if self._loss:
-            self.counters.add("datagrams_discarded", self._batch.lose(self._loss))
-        return self._carry_out(self._core.receive_batch(self._batch, time.monotonic_ns()))
-
-    def _carry_out(self, instructions: list[ReceiverInstruction]) -> list[Received]:
-        """Send what is to be sent; the rest is for the application."""
-        received: list[Received] = []
-        for instruction in instructions:
-            if isinstance(instruction, Unicast):
-                self._send(address_key(instruction.destination), instruction.data)
-            elif isinstance(instruction, Multicast):
-                if (key := self._keys.get(instruction.group)) is not None:
-                    self._send(key, instruction.data)
-                else:
-                    self.counters.add("datagrams_unsent", cause="foreign_group")  # a packet may claim any group
-            else:
-                received.append(instruction)
-        return received
-
-    def _send(self, key: int, data: bytes) -> None:
-        error = self._outlet.send(key, data)
-        if error:
-            note_unsent(self.counters, 1, error)
-
-
-def note_unsent(counters: Counters, count: int, error: int) -> None:
-    """Nothing is lost by it: whoever misses the packet asks for it."""
-    counters.add("datagrams_unsent", count, cause=errno.errorcode.get(error, str(error)).lower())
-    log.debug("datagram_unsent", error=os.strerror(error), count=count)
+__all__ = ["MulticastPublisher", "MulticastReceiver", "Received"]

@@ -5,7 +5,7 @@ that starts again takes a higher epoch.
 
     Publisher:   Publish, PublishBatch, Close, DatagramReceived, Tick
                      ->  Multicast, MulticastStored, Unicast, Closed
-    Receiver:    DatagramReceived, DatagramsReceived, Tick
+    Receiver:    DatagramReceived, DatagramsReceived, Expect, Tick
                      ->  Deliver, DeliverBatch, LossReceipt, StreamStarted, StreamEnded, Collision, Multicast, Unicast
     Merger:      the receiver's instructions, StartAfter, Tick
                      ->  Merged, MergedBatch, MergeGap, Discontinuity, and what of its events is not to be merged
@@ -88,6 +88,19 @@ class DatagramsReceived(msgspec.Struct, frozen=True):
     batch: DatagramBatch
 
 
+class Expect(msgspec.Struct, frozen=True):
+    """A filter passes this stream on from now: its packets come from `source`, the first of them after
+    `next_sequence` - 1. What is missing is asked for at `repair_source`, if that is not the filter itself, and may come
+    from there, too. `is_anew` says that what was before is not missed, because nobody listened."""
+
+    stream: StreamKey
+    epoch: int
+    next_sequence: int
+    source: Address
+    repair_source: Address | None = None
+    is_anew: bool = False
+
+
 class StartAfter(msgspec.Struct, frozen=True):
     """What a source stream brought up to this number is known from elsewhere (an image): begin with the next one."""
 
@@ -99,7 +112,7 @@ class StartAfter(msgspec.Struct, frozen=True):
 
 
 PublisherEvent: TypeAlias = Publish | PublishBatch | Close | DatagramReceived | Tick
-ReceiverEvent: TypeAlias = DatagramReceived | DatagramsReceived | Tick
+ReceiverEvent: TypeAlias = DatagramReceived | DatagramsReceived | Expect | Tick
 
 
 # Instructions

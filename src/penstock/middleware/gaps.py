@@ -38,17 +38,22 @@ class Gaps:
         if self._next_nack_ns is None or nack_at_ns < self._next_nack_ns:
             self._next_nack_ns = nack_at_ns
 
-    def fill(self, first: int, last: int) -> bool:
+    def fill(self, first: int, last: int, retry_at_ns: int = 0) -> bool:
         """The packets `first` to `last` are accounted for; whether any of them had been missing.
 
-        A range that shrinks has shown that somebody answers, so its attempts start anew.
+        A range that shrinks has shown that somebody answers, so its attempts start anew. What was asked for together
+        with these packets and comes after them is on its way: it is not asked for again before `retry_at_ns`. What was
+        passed over keeps its time.
         """
         low, high = self._span(first, last)
         rest = []
         for gap in self._gaps[low:high]:
-            for rest_first, rest_last in ((gap.first, first - 1), (last + 1, gap.last)):
-                if max(rest_first, gap.first) <= min(rest_last, gap.last):
-                    rest.append(Gap(rest_first, rest_last, gap.nack_at_ns, given_up=gap.given_up))
+            attempts = min(gap.attempts, 1)
+            if gap.first < first:
+                rest.append(Gap(gap.first, first - 1, gap.nack_at_ns, attempts, given_up=gap.given_up))
+            if last < gap.last:
+                nack_at_ns = max(gap.nack_at_ns, retry_at_ns) if attempts else gap.nack_at_ns
+                rest.append(Gap(last + 1, gap.last, nack_at_ns, attempts, given_up=gap.given_up))
         self._gaps[low:high] = rest
         return low < high
 

@@ -7,6 +7,7 @@ from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LocalProtocolError, PacketError
 from penstock.base.ids import PUBLISHER_ID_MAX
+from penstock.base.limits import EPOCH_MAX
 from penstock.middleware._outgoing import OutgoingCursor
 from penstock.middleware.config import PublisherConfig
 from penstock.middleware.events import (
@@ -36,7 +37,6 @@ from penstock.wire import (
     restamp,
 )
 
-EPOCH_MAX = 2**32 - 1
 TOPICS_REMEMBERED_MAX = 65_536
 
 

@@ -88,3 +88,14 @@ class Reassembler:
         self._head = None
         self._pieces = []
         self._size = 0
+
+
+class Unassembled(Reassembler):
+    """For who only passes packets on: fragments stay as they are."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self._is_skipping = False
+
+    def messages(self, packet: Packet) -> Iterator[PacketMessage | BrokenMessage]:
+        yield from packet

@@ -14,6 +14,7 @@ from penstock.middleware.events import (
     DatagramReceived,
     DatagramsReceived,
     DeliverBatch,
+    Expect,
     Multicast,
     ReceiverEvent,
     ReceiverInstruction,
@@ -40,19 +41,36 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Receiver:
-    """The core of one receiver. Streams are learned from the packets themselves."""
+    """The core of one receiver. Streams are learned from the packets themselves; or, with `only_expected`, behind a
+    filter that tells of them.
 
-    def __init__(self, config: ReceiverConfig, randomness: Randomness, counters: Counters | None = None) -> None:
+    Who only passes packets on (a filter module) makes it with an `in_order` of its own and overrides make_stream(),
+    admits() and hear().
+    """
+
+    messages_counter = "messages_delivered"
+
+    def __init__(
+        self,
+        config: ReceiverConfig,
+        randomness: Randomness,
+        counters: Counters | None = None,
+        *,
+        only_expected: bool = False,
+        in_order: InOrder | None = None,
+    ) -> None:
         self.config = config
+        self._only_expected = only_expected
         self.counters = counters or Counters("receiver")
         self._randomness = randomness
         self._refuses = {"live": True, "replay": False, "both": None}[config.accept]  # packets with such a REPLAY mark
         self._streams: dict[StreamKey, IncomingStream] = {}
-        self.in_order = InOrder(randomness.below(2**64))
-        in_order = self.in_order
-        self.counters.watch("packets_received", lambda: in_order.packets_taken)
-        self.counters.watch("messages_delivered", lambda: in_order.messages_taken)
+        fast_path = in_order or InOrder(randomness.below(2**64))
+        self.in_order = fast_path
+        self.counters.watch("packets_received", lambda: fast_path.packets_taken)
+        self.counters.watch(self.messages_counter, lambda: fast_path.messages_taken)
         self._positions: dict[StreamKey, Position] = {}  # oldest first
+        self._expected: dict[StreamKey, Expect] = {}  # oldest first; streams of which nothing came yet
         self._repairing: dict[StreamKey, IncomingStream] = {}
         self._nack_ns: int | None = None  # when to look at due requests; it may be too early, never too late
         self._expiry_check_ns: int | None = None
@@ -63,6 +81,8 @@ class Receiver:
                 return self.receive_batch(event.batch, now_ns)
             case DatagramReceived():
                 return self._receive(event, now_ns)
+            case Expect():
+                return self._expect(event, now_ns)
             case Tick():
                 return self._request_repairs(now_ns) + self._expire(now_ns)
             case _:
@@ -77,19 +97,42 @@ class Receiver:
         """The streams that are going on."""
         return list(self._streams.values())
 
+    def make_stream(self, key: StreamKey, epoch: int, first: int, source: Address) -> IncomingStream:
+        """For a stream that begins with packet `first`."""
+        return IncomingStream(key, epoch, first, source, self.config, self.counters, self._randomness)
+
+    def admits(self, key: StreamKey) -> bool:
+        """Whether a stream that is not known may begin."""
+        return True
+
+    def forget(self, group: int) -> None:
+        """The group is listened to no longer: its streams are over, and begin as if they were new when they return."""
+        for stream in [each for each in self._streams.values() if each.key.group == group]:
+            self._drop(stream)
+        for key in [key for key in self._positions if key.group == group]:
+            del self._positions[key]
+
+    def is_expected(self, key: StreamKey, source: Address) -> bool:
+        """Whether a packet of this stream from there is not the first that is heard of it."""
+        stream, expected = self._streams.get(key), self._expected.get(key)
+        if stream is not None and stream.may_come_from(source, is_repair=True):
+            return True
+        return expected is not None and expected.source == source
+
     def receive_batch(self, batch: DatagramBatch, now_ns: int) -> list[ReceiverInstruction]:
         """What handle(DatagramsReceived) does, without an event."""
         return self.receive_rest(batch, self.in_order.begin(batch, now_ns), now_ns)
 
     def receive_rest(
-        self, batch: DatagramBatch, messages: MessageBatch | None, now_ns: int
+        self, batch: DatagramBatch, messages: MessageBatch | None, now_ns: int, *, start: int = 0
     ) -> list[ReceiverInstruction]:
-        """The same when in_order.begin() was called already and took `messages` from the batch's beginning.
+        """The same when in_order.begin() was called already and took `messages` from the batch's beginning, or when
+        the datagrams before `start` were taken from in_order and delivered by somebody else.
 
         What comes in order takes the fast path, the rest goes one by one; the order of all is kept.
         """
         instructions: list[ReceiverInstruction] = []
-        index, count = 0, len(batch)
+        index, count = start, len(batch)
         while True:
             if messages is not None:
                 instructions.append(DeliverBatch(messages))
@@ -97,6 +140,12 @@ class Receiver:
             if self._refuses is not None and (passed := self.in_order.pass_over(batch, index, self._refuses)):
                 self.counters.add("packets_dropped", passed, cause=Cause.REPLAY)
                 index += passed
+            if passed := self.in_order.pass_known(batch, index):
+                self.counters.add("packets_received", passed)
+                self.counters.add("packets_dropped", passed, cause=Cause.DUPLICATE)
+                index += passed
+                messages = self.in_order.take(batch, index, now_ns)
+                continue
             if index == count:
                 return instructions
             data = bytes(batch.datagram(index))  # what goes the slow way may stay longer than the batch
@@ -115,6 +164,10 @@ class Receiver:
         key = StreamKey(packet.publisher_id, packet.group)
         if packet.kind == Kind.DATA:
             return self._take(key, packet, event, now_ns)
+        return self.hear(key, packet, event, now_ns)
+
+    def hear(self, key: StreamKey, packet: Packet, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
+        """Somebody asks for packets, or says that they are gone."""
         stream = self._streams.get(key)
         if stream is None or stream.epoch != packet.epoch:
             self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
@@ -123,12 +176,31 @@ class Receiver:
         instructions: list[ReceiverInstruction] = []
         if packet.kind == Kind.NACK and self.config.nack == "multicast":
             stream.suppress(ranges, now_ns)
-        elif packet.kind == Kind.GONE and event.source == stream.source:
+        elif packet.kind == Kind.GONE and stream.may_come_from(event.source, is_repair=True):
             for first, last in ranges:
                 instructions += stream.give_up(first, last, Cause.GONE)
         else:
             self.counters.add("packets_dropped", cause=Cause.UNEXPECTED)
         return instructions + self._settle(stream)
+
+    def _expect(self, event: Expect, now_ns: int) -> list[ReceiverInstruction]:
+        instructions: list[ReceiverInstruction] = []
+        stream = self._streams.get(event.stream)
+        if stream is not None and event.epoch < stream.epoch:
+            return []
+        if stream is not None and event.is_anew:
+            instructions += self._end(stream, Cause.CLOSED)
+        elif stream is not None and event.epoch == stream.epoch:
+            return stream.expect(event, now_ns) + self._settle(stream)
+        before = self._expected.pop(event.stream, None)
+        if event.is_anew:
+            self._positions.pop(event.stream, None)
+        elif before is not None and before.epoch == event.epoch and before.next_sequence < event.next_sequence:
+            event = msgspec.structs.replace(event, next_sequence=before.next_sequence)  # nothing came since
+        self._expected[event.stream] = event
+        if len(self._expected) > self.config.streams_max:
+            self._expected.pop(next(iter(self._expected)))
+        return instructions
 
     def _take(self, key: StreamKey, packet: Packet, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
         source = event.source
@@ -149,21 +221,39 @@ class Receiver:
                 # somebody else's; a publisher shows itself by the packets it sends first
                 self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
                 return []
+            if not self._may_start(key, packet.epoch, source):
+                return []
             if stream is not None:
                 instructions += self._end(stream, Cause.RESTARTED)
             stream = self._start(key, packet, source, now_ns)
             if stream is None:
                 return instructions
             instructions.append(StreamStarted(key, stream.epoch, stream.next_sequence, is_replay))
-        elif packet.epoch < stream.epoch or source != stream.source:
+        elif packet.epoch < stream.epoch or not stream.may_come_from(source, is_repair=is_repair):
             return self._refuse(stream, packet, source, now_ns)
         elif is_replay != stream.is_replay:
             self.counters.add("packets_dropped", cause=Cause.REPLAY)
             return []
         stream.heard_ns = now_ns
-        stream.source_key = event.source_key
+        if source == stream.source:
+            stream.source_key = event.source_key
         instructions += stream.take(packet, now_ns)
         return instructions + self._settle(stream)
+
+    def _expectation(self, key: StreamKey, epoch: int) -> Expect | None:
+        expected = self._expected.get(key)
+        return expected if expected is not None and expected.epoch == epoch else None
+
+    def _may_start(self, key: StreamKey, epoch: int, source: Address) -> bool:
+        """Whether a stream from there is none that is expected from elsewhere, or not at all."""
+        expected = self._expectation(key, epoch)
+        if expected is None and self._only_expected:
+            self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
+        elif expected is not None and expected.source != source:
+            self.counters.add("packets_dropped", cause=Cause.ID_COLLISION)
+        else:
+            return True
+        return False
 
     def _start(self, key: StreamKey, packet: Packet, source: Address, now_ns: int) -> IncomingStream | None:
         """Begin a stream where it was left, at the epoch's start, or at this packet."""
@@ -171,9 +261,13 @@ class Receiver:
         if known is not None and packet.epoch < known.epoch:
             self.counters.add("packets_dropped", cause=Cause.STALE_EPOCH)
             return None
+        if not self.admits(key):
+            self.counters.add("packets_dropped", cause=Cause.UNEXPECTED)
+            return None
         if len(self._streams) >= self.config.streams_max:
             self.counters.add("packets_dropped", cause=Cause.STREAM_LIMIT)
             return None
+        expected = self._expectation(key, packet.epoch)
         if known is not None and packet.epoch == known.epoch:
             if packet.sequence < known.next_sequence:
                 self.counters.add("packets_dropped", cause=Cause.DUPLICATE)
@@ -182,9 +276,12 @@ class Receiver:
         elif known is not None or self.config.join == "start":
             first = 1
         else:
-            first = packet.sequence - packet.gap
+            first = packet.sequence - packet.gap if expected is None else expected.next_sequence
         self._positions.pop(key, None)
-        stream = IncomingStream(key, packet.epoch, first, source, self.config, self.counters, self._randomness)
+        self._expected.pop(key, None)
+        stream = self.make_stream(key, packet.epoch, first, source)
+        if expected is not None and expected.repair_source is not None:
+            stream.repair_source = expected.repair_source
         stream.started_ns = now_ns
         stream.is_replay = bool(packet.flags & REPLAY)
         self._streams[key] = stream
@@ -231,7 +328,7 @@ class Receiver:
             if ranges:
                 request = encode_nack(stream.key.publisher_id, stream.key.group, stream.epoch, ranges)
                 if self.config.nack == "unicast":
-                    instructions.append(Unicast(stream.source, request))
+                    instructions.append(Unicast(stream.repair_source, request))
                 else:
                     instructions.append(Multicast(stream.key.group, request))
                 self.counters.add("nacks_sent")
@@ -252,14 +349,21 @@ class Receiver:
 
     def _end(self, stream: IncomingStream, cause: Cause) -> list[ReceiverInstruction]:
         instructions = stream.end(cause)
-        self._streams.pop(stream.key, None)
-        self.in_order.remove(stream)
-        self._repairing.pop(stream.key, None)
+        self._drop(stream)
         self._positions[stream.key] = Position(stream.epoch, stream.next_sequence)
         if len(self._positions) > self.config.streams_max:
             self._positions.pop(next(iter(self._positions)))
+        if cause == Cause.EXPIRED and self._only_expected:  # should it go on, nobody need tell
+            self._expected[stream.key] = Expect(
+                stream.key, stream.epoch, stream.next_sequence, stream.source, stream.repair_source
+            )
         self.counters.add("streams_ended", cause=cause)
         return [*instructions, StreamEnded(stream.key, stream.epoch, stream.next_sequence, cause)]
+
+    def _drop(self, stream: IncomingStream) -> None:
+        self._streams.pop(stream.key, None)
+        self.in_order.remove(stream)
+        self._repairing.pop(stream.key, None)
 
     def _expiry_ns(self) -> int:
         return self.config.publisher_expiry_ms * NS_PER_MS

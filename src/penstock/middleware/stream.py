@@ -7,7 +7,7 @@ from penstock.base.clock import NS_PER_MS, NS_PER_US, Randomness
 from penstock.base.counters import Cause, Counters
 from penstock.middleware._inorder import StreamCursor
 from penstock.middleware.config import ReceiverConfig
-from penstock.middleware.events import Address, Deliver, LossReceipt, ReceiverInstruction, StreamKey
+from penstock.middleware.events import Address, Deliver, Expect, LossReceipt, ReceiverInstruction, StreamKey
 from penstock.middleware.gaps import Gap, Gaps
 from penstock.middleware.reassembly import BrokenMessage, Reassembler
 from penstock.wire import RANGES_MAX, Packet, PacketFlag, PacketMessage, decode
@@ -23,6 +23,8 @@ class IncomingStream(StreamCursor):
     a filter, which a later packet in the window says.
     """
 
+    messages_counter = "messages_delivered"
+
     def __init__(
         self,
         key: StreamKey,
@@ -32,12 +34,14 @@ class IncomingStream(StreamCursor):
         config: ReceiverConfig,
         counters: Counters,
         randomness: Randomness,
+        reassembler: Reassembler | None = None,
     ) -> None:
         self.key = key
         self.publisher_id = key.publisher_id
         self.group = key.group
         self.epoch = epoch
         self.source = source
+        self.repair_source = source
         self.first_sequence = first
         self.next_sequence = first
         self.newest_sequence = first - 1
@@ -49,7 +53,7 @@ class IncomingStream(StreamCursor):
         self._window: list[tuple[int, int, Packet]] = []  # a heap by sequence number; the second number breaks ties
         self._taken = 0
         self.window_bytes = 0
-        self._reassembler = Reassembler(config.message_size_max)
+        self._reassembler = reassembler or Reassembler(config.message_size_max)
         self._config = config
         self._counters = counters
         self._randomness = randomness
@@ -68,6 +72,7 @@ class IncomingStream(StreamCursor):
         self.is_smooth = not (
             self.gaps or self._window or self._reassembler.is_waiting or self.goodbye_sequence is not None
         )
+        self.known_from = self.first_sequence
 
     def take(self, packet: Packet, now_ns: int) -> list[ReceiverInstruction]:
         """A data packet of this stream has come."""
@@ -82,6 +87,25 @@ class IncomingStream(StreamCursor):
             self.newest_sequence = sequence
             return list(self._deliver(packet))
         return self._take_out_of_order(packet, now_ns)
+
+    def may_come_from(self, source: Address, *, is_repair: bool) -> bool:
+        return source == self.source or (is_repair and source == self.repair_source)
+
+    def expect(self, event: Expect, now_ns: int) -> list[ReceiverInstruction]:
+        """It comes by way of a filter, from now on or still, which begins with a certain packet."""
+        if event.source != self.source:
+            self.source, self.source_key = event.source, 0
+        self.repair_source = event.repair_source or event.source
+        if event.next_sequence < self.first_sequence:
+            # the word came late: a packet has begun the stream before it, and those before that one did not come
+            last, self.first_sequence = self.first_sequence - 1, event.next_sequence
+            self._counters.add("packets_lost", last - event.next_sequence + 1, cause=Cause.BEFORE_JOIN)
+            return [LossReceipt(self.key, self.epoch, event.next_sequence, last, Cause.BEFORE_JOIN)]
+        if event.next_sequence <= self.newest_sequence + 1:
+            return []
+        self.gaps.open(self.newest_sequence + 1, event.next_sequence - 1, now_ns + self._first_nack_delay_ns())
+        self.newest_sequence = event.next_sequence - 1
+        return self._make_room()
 
     def give_up(self, first: int, last: int, cause: Cause) -> list[ReceiverInstruction]:
         """The packets `first` to `last` will never come."""
@@ -137,7 +161,10 @@ class IncomingStream(StreamCursor):
         first = max(packet.sequence - packet.gap, self.next_sequence)
         if first > self.newest_sequence + 1:
             self.gaps.open(self.newest_sequence + 1, first - 1, now_ns + self._first_nack_delay_ns())
-        elif not self.gaps.fill(first, packet.sequence) and packet.sequence <= self.newest_sequence:
+        elif (
+            not self.gaps.fill(first, packet.sequence, now_ns + self._retry_ns(1))
+            and packet.sequence <= self.newest_sequence
+        ):
             self._counters.add("packets_dropped", cause=Cause.DUPLICATE)
             return []
         self.newest_sequence = max(self.newest_sequence, packet.sequence)
@@ -145,7 +172,10 @@ class IncomingStream(StreamCursor):
         kept = decode(bytes(packet.data))  # the datagram's buffer is the driver's to use again
         heapq.heappush(self._window, (packet.sequence, self._taken, kept))
         self.window_bytes += packet.size
-        instructions = list(self._advance())
+        return list(self._advance()) + self._make_room()
+
+    def _make_room(self) -> list[ReceiverInstruction]:
+        instructions: list[ReceiverInstruction] = []
         while (overflow := self._overflow()) is not None:
             instructions += self.give_up(*overflow, Cause.WINDOW)
         return instructions
@@ -183,7 +213,7 @@ class IncomingStream(StreamCursor):
             pieces = list(self._reassembler.messages(packet))
             messages = [piece for piece in pieces if isinstance(piece, PacketMessage)]
             yield from self._report(piece for piece in pieces if isinstance(piece, BrokenMessage))
-        self._counters.add("messages_delivered", len(messages))
+        self._counters.add(self.messages_counter, len(messages))
         yield Deliver(self.key, self.epoch, first, packet.sequence, packet.flags, messages, packet.data)
 
     def _skip(self, gap: Gap) -> Iterator[ReceiverInstruction]:

@@ -24,19 +24,35 @@ cdef int64_t SIGNAL_CHECK_NS = 50_000_000
 
 
 cdef class Inlet:
-    """Fills one batch from one or more sockets; only one thread may use it at a time."""
+    """Fills one batch from one or more sockets; only one thread may use it at a time.
 
-    def __cinit__(self, fds, DatagramBatch batch not None):
-        if not 1 <= len(fds) <= SOCKETS_MAX or batch.capacity < len(fds):
-            raise LocalProtocolError(f"1 to {SOCKETS_MAX} sockets, and not more than the batch has room, make an inlet")
+    With a `bell`, an eventfd, any thread may wake() it.
+    """
+
+    def __cinit__(self, fds, DatagramBatch batch not None, int bell = -1):
         self.batch = batch
-        self._count = len(fds)
-        for index, fd in enumerate(fds):
-            self._fds[index] = fd
-            self._overflows[index] = 0
+        self._bell = bell
         self._calls = <udp_calls *>PyMem_Calloc(1, sizeof(udp_calls))
         if self._calls is NULL:
             raise MemoryError
+        self.listen_to(fds)
+
+    def listen_to(self, fds not None) -> None:
+        """Other sockets, from the next receive() on."""
+        if not 1 <= len(fds) <= SOCKETS_MAX or self.batch.capacity < len(fds):
+            raise LocalProtocolError(f"1 to {SOCKETS_MAX} sockets, and not more than the batch has room, make an inlet")
+        cdef int index
+        before = {self._fds[index]: self._overflows[index] for index in range(self._count)}
+        for index, fd in enumerate(fds):
+            self._fds[index] = fd
+            self._overflows[index] = before.pop(fd, 0)
+        self._count = len(fds)
+        self._overflows_before += sum(before.values())
+
+    def wake(self) -> None:
+        """Have the receive() that waits, or else the next one that would, return at once. In any thread."""
+        self._is_rung = True
+        os.eventfd_write(self._bell, 1)
 
     def __dealloc__(self):
         PyMem_Free(self._calls)
@@ -49,7 +65,7 @@ cdef class Inlet:
     def overflows(self) -> int:
         """Datagrams that the kernel threw away because a socket's buffer was full."""
         cdef int index
-        cdef uint64_t total = 0
+        cdef uint64_t total = self._overflows_before
         for index in range(self._count):
             total += self._overflows[index]
         return total
@@ -60,39 +76,53 @@ cdef class Inlet:
         Spinning burns a core and answers within a microsecond; blocking lets the kernel wake us. While spinning, the
         last socket is looked at less often than the others.
         """
-        cdef int64_t deadline_ns, now_ns, signals_ns
-        cdef int received = 0
-        cdef int spins = 0
-        cdef bint is_partial
-        if self._is_closed:
-            raise LocalProtocolError("receive after close")
+        cdef int received
+        self.check_open()
         with nogil:
-            received = self.drain(self._count, False)
-            if received == 0 and timeout_ns > 0:
-                now_ns = udp_monotonic_ns()
-                deadline_ns = now_ns + timeout_ns
-                signals_ns = now_ns + SIGNAL_CHECK_NS
-                while received == 0 and now_ns < deadline_ns:
-                    if not spin:
-                        received = udp_wait(self._fds, self._count, min(deadline_ns, signals_ns) - now_ns)
-                        if received < 0 and received != -EINTR:
-                            break
-                        if received == -EINTR:
-                            signals_ns = now_ns
-                    is_partial = spin and self._count > 1 and spins % SPINS_PER_ROUND != 0
-                    received = self.drain(self._count - 1 if is_partial else self._count, spin)
-                    spins += 1
-                    if received == 0 and (not spin or spins % SPINS_PER_LOOK == 0):
-                        now_ns = udp_monotonic_ns()
-                        if now_ns >= signals_ns:
-                            with gil:
-                                PyErr_CheckSignals()
-                            signals_ns = now_ns + SIGNAL_CHECK_NS
-                    if spin:
-                        udp_pause()
+            received = self.fill(timeout_ns, spin)
         if received < 0:
             raise OSError(-received, os.strerror(-received))
         return received
+
+    cdef int check_open(self) except -1:
+        if self._is_closed:
+            raise LocalProtocolError("receive after close")
+        return 0
+
+    cdef int fill(self, int64_t timeout_ns, bint spin) except? -1 nogil:
+        cdef int64_t deadline_ns, now_ns, signals_ns
+        cdef int received = self.drain(self._count, False)
+        cdef int spins = 0
+        cdef bint is_partial
+        if received != 0 or timeout_ns <= 0:
+            return received
+        now_ns = udp_monotonic_ns()
+        deadline_ns = now_ns + timeout_ns
+        signals_ns = now_ns + SIGNAL_CHECK_NS
+        while received == 0 and now_ns < deadline_ns and not self.is_rung():
+            if not spin:
+                received = udp_wait_or_bell(self._fds, self._count, self._bell, min(deadline_ns, signals_ns) - now_ns)
+                if received < 0 and received != -EINTR:
+                    break
+                if received == -EINTR:
+                    signals_ns = now_ns
+            is_partial = spin and self._count > 1 and spins % SPINS_PER_ROUND != 0
+            received = self.drain(self._count - 1 if is_partial else self._count, spin)
+            spins += 1
+            if received == 0 and (not spin or spins % SPINS_PER_LOOK == 0):
+                now_ns = udp_monotonic_ns()
+                if now_ns >= signals_ns:
+                    with gil:
+                        PyErr_CheckSignals()
+                    signals_ns = now_ns + SIGNAL_CHECK_NS
+            if spin:
+                udp_pause()
+        return received
+
+    cdef bint is_rung(self) noexcept nogil:
+        cdef bint was_rung = self._is_rung
+        self._is_rung = False
+        return was_rung
 
     cdef int drain(self, int sockets, bint is_single) noexcept nogil:
         """What is there now at the first so many sockets, of each a fair share, or just one datagram; or -errno.

@@ -10,6 +10,15 @@ Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=3_600_000)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 
 
+class TlsConfig(Config, frozen=True):
+    """PEM files, for connections beyond this machine."""
+
+    certificate: str
+    private_key: str
+    ca_file: str
+    """Whom the other side's certificate must come from."""
+
+
 class StreamConfig(Config, frozen=True):
     """What holds for every connection on a byte stream, whatever is spoken on it."""
 

@@ -13,7 +13,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from penstock.base.config import Config
-from penstock.base.errors import ConfigurationError
+from penstock.base.errors import ConfigurationError, LimitError
 from penstock.base.ids import Group, format_group, parse_group
 from penstock.base.log import logger
 from penstock.net._udp import SOCKETS_MAX, Inlet, Outlet
@@ -111,13 +111,62 @@ def group_socket(channel: Channel, *others: Channel) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
         made.bind(("" if others else channel.group, channel.port))
-        for each in (channel, *others):
+        for each in dict.fromkeys((channel, *others)):
             membership = socket.inet_aton(each.group) + socket.inet_aton(each.interface)
             made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
     except OSError as error:
         made.close()
         raise _explained(error, f"cannot join {channel} on {channel.interface}") from None
     return made
+
+
+class Memberships:
+    """Groups on one interface that are joined and left while others are listened to: as few sockets as hold them."""
+
+    def __init__(self, interface: str) -> None:
+        self._interface = interface
+        self._sockets: list[tuple[int, socket.socket, set[str]]] = []  # with their ports and groups
+
+    @property
+    def fds(self) -> list[int]:
+        return [each.fileno() for _, each, _ in self._sockets]
+
+    def join(self, channel: Channel) -> None:
+        membership = socket.inet_aton(channel.group) + socket.inet_aton(self._interface)
+        for port, sock, groups in self._sockets:
+            if port != channel.port:
+                continue
+            try:
+                sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+            except OSError as error:
+                if error.errno == errno.ENOBUFS:
+                    continue  # the system lets a socket have no more
+                raise _explained(error, f"cannot join {channel} on {self._interface}") from None
+            groups.add(channel.group)
+            return
+        if len(self._sockets) >= SOCKETS_MAX - 1:
+            raise LimitError(
+                f"{len(self._sockets)} sockets are full of groups", hint="raise net.ipv4.igmp_max_memberships"
+            )
+        self._sockets.append((channel.port, group_socket(channel, channel), {channel.group}))
+
+    def leave(self, channel: Channel) -> None:
+        """A group that was joined."""
+        for number, (port, sock, groups) in enumerate(self._sockets):
+            if port == channel.port and channel.group in groups:
+                groups.remove(channel.group)
+                if groups:
+                    membership = socket.inet_aton(channel.group) + socket.inet_aton(self._interface)
+                    sock.setsockopt(socket.IPPROTO_IP, socket.IP_DROP_MEMBERSHIP, membership)
+                else:
+                    sock.close()
+                    del self._sockets[number]
+                return
+
+    def close(self) -> None:
+        for _, sock, _ in self._sockets:
+            sock.close()
+        self._sockets.clear()
 
 
 def host_socket(interface: str, *, multicast_hops: int = 1, port: int = 0) -> socket.socket:
@@ -202,6 +251,7 @@ __all__ = [
     "Address",
     "Channel",
     "Inlet",
+    "Memberships",
     "Outlet",
     "address_key",
     "free_channel",

@@ -152,7 +152,7 @@ class Brokered(Answer, frozen=True, kw_only=True):
 
 
 class Revoked(msgspec.Struct, frozen=True, kw_only=True, tag="revoked"):
-    """To the client and the adapters: a subscription is over, and why. Its tokens are refused until they expire."""
+    """To client, adapters and filters: a subscription is over, and why. Its tokens are refused until they expire."""
 
     subscription_id: str
     client: str
@@ -200,7 +200,7 @@ class SubscriptionCancelled(msgspec.Struct, frozen=True, kw_only=True, tag="canc
 
 
 class GenerationChanged(msgspec.Struct, frozen=True, kw_only=True, tag="generation"):
-    """To adapters: another server took over; what older ones issued since then does not count."""
+    """To adapters and filters: another server took over; what older ones issued since then does not count."""
 
     generation: int
     since_ns: int
@@ -224,6 +224,23 @@ class Events(Answer, frozen=True, kw_only=True):
     """For the next request."""
     is_complete: bool
     """False when events before these are no longer kept: then ask for the whole state again."""
+
+
+# Publishers
+
+
+class PublisherRequest(Document, frozen=True, kw_only=True):
+    """A publisher of the client, by the name that the client gave it, is about to start."""
+
+    name: Name
+
+
+class PublisherClaimed(Answer, frozen=True, kw_only=True):
+    """The publisher's id, the same every time and nobody else's, and an epoch that it never had."""
+
+    name: str
+    publisher_id: int
+    epoch: U32
 
 
 # Adapters
@@ -279,6 +296,21 @@ class Registered(Answer, frozen=True, kw_only=True):
     revoked: list[Revoked]
     """Revocations whose tokens have not yet expired."""
     subscriptions: list[SubscriptionBrokered]
+
+
+# Filters
+
+
+class Verification(Answer, frozen=True, kw_only=True):
+    """What a filter module checks stream tokens with; `revoked` and `generation` events keep it up to date."""
+
+    generation: int
+    generation_since_ns: int
+    token_keys: list[str]
+    """Public keys of stream tokens, for TokenVerifier."""
+    revoked: list[Revoked]
+    """Revocations whose tokens have not yet expired."""
+    events_after: int
 
 
 # Models and errors

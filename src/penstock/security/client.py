@@ -141,6 +141,12 @@ class AdminClient:
 
         return self._with_session(lambda: self._somewhere(exchange))
 
+    # Publishers
+
+    def claim_publisher(self, name: str) -> b.PublisherClaimed:
+        """The id of the client's publisher of this name, and the epoch of a start that it is about to make."""
+        return self._call("POST", "/v1/publishers", b.PublisherRequest(name=name), b.PublisherClaimed)
+
     # Adapters
 
     def register(self, registration: b.AdapterRegistration) -> b.Registered:
@@ -149,6 +155,12 @@ class AdminClient:
     def heartbeat(self, heartbeat: b.AdapterHeartbeat) -> b.HeartbeatAnswer:
         """NotFoundError means that the adapter has to register (again)."""
         return self._call("POST", "/v1/adapters/heartbeat", heartbeat, b.HeartbeatAnswer)
+
+    # Filters
+
+    def verification(self) -> b.Verification:
+        """What stream tokens are checked with, and up to which event this is true."""
+        return self._call("GET", "/v1/verification", None, b.Verification)
 
     # Administrators
 

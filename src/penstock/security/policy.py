@@ -34,7 +34,7 @@ from penstock.security.proof import SecretVerifier
 from penstock.security.token import Grant
 from penstock.topics import Interest
 
-Role: TypeAlias = Literal["administrator", "auditor", "adapter", "standby"]
+Role: TypeAlias = Literal["administrator", "auditor", "adapter", "filter", "publisher", "standby"]
 EVERYBODY = "*"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 DELAY_MINUTES_MAX = 60 * 24 * 366
@@ -91,6 +91,10 @@ class Policy:
             for name in sorted(_members(rule, groups, clients, place)):
                 grants[name] += of_rule
         return Policy(text, clients, grants)
+
+    def filters(self) -> list[str]:
+        """The clients that check tokens of others."""
+        return sorted(client.name for client in self.clients.values() if "filter" in client.roles)
 
     def grants(self, client: str) -> list[Grant]:
         """Every right of a client, as written in the rules for it and its groups."""

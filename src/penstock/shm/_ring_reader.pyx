@@ -35,6 +35,7 @@ from penstock.shm._ring cimport (
     take_event,
 )
 from penstock.wire._codec cimport load_u16, load_u32, load_u64
+from penstock.wire._datagrams cimport DatagramBatch
 
 from penstock.base.errors import LocalProtocolError, OverrunError, ProducerGoneError, RingClosedError, SharedMemoryError
 from penstock.shm.memory import open_memory
@@ -89,13 +90,6 @@ cdef class RingReader:
     sleep until the producer wakes it. Waiting releases the interpreter's lock and ends on Ctrl-C. Iteration ends when
     the producer closes the ring. The segment stays the caller's to close, after the reader. One thread at a time.
     """
-
-    cdef Mapping _mapping
-    cdef Mapping _doorbell
-    cdef Cursor _cursor
-    cdef bint _is_busy
-    cdef bint _is_blocking
-    cdef object _lifeline
 
     def __init__(self, segment not None, *, wait = "spin"):
         if wait not in ("spin", "block"):
@@ -163,7 +157,8 @@ cdef class RingReader:
             try:
                 with nogil:
                     state = take_rows(
-                        &self._cursor, <uint8_t *>buffer.buf, buffer.shape[0], row_size, sizes_out, &count
+                        &self._cursor, <uint8_t *>buffer.buf, buffer.shape[0], row_size, sizes_out, &count,
+                        is_padded=True,
                     )
             finally:
                 self._is_busy = False
@@ -174,6 +169,35 @@ cdef class RingReader:
             return count
         finally:
             PyBuffer_Release(&buffer)
+
+    cpdef int receive(self, DatagramBatch batch, uint64_t source, int64_t timeout_ns) except -1:
+        """Fill the batch with events that are datagrams and are there, or come within the time: how many. They are said
+        to come from `source`, a key as net's sockets have them."""
+        cdef uint64_t count = 0
+        cdef Py_ssize_t index
+        cdef State state = STATE_BLANK
+        cdef Mapping mapping = self._mapping
+        batch.clear()
+        if self.wait(timeout_ns) == STATE_BLANK:
+            return 0
+        self._is_busy = True
+        try:
+            with nogil:
+                state = take_rows(
+                    &self._cursor, batch.data, batch.capacity, batch.stride, batch.sizes, &count, is_padded=False
+                )
+        finally:
+            self._is_busy = False
+        if count == 0:
+            if state == STATE_EVENT:
+                raise LocalProtocolError(f"event {self._cursor.sequence} is larger than a datagram")
+            raise self.error(state)
+        for index in range(<Py_ssize_t>count):
+            batch.sources[index] = source
+            batch.arrivals_ns[index] = 0
+            batch.sockets[index] = 0
+        batch.count = count
+        return <int>count
 
     def restart(self) -> bool:
         """Begin again at sequence 1 if the producer has restarted the ring since, and say whether it has."""
@@ -284,7 +308,13 @@ cdef int check_header(Cursor *cursor, Mapping mapping) except -1:
 
 
 cdef State take_rows(
-    Cursor *cursor, uint8_t *row, uint64_t row_count, uint64_t row_size, uint32_t *sizes, uint64_t *count
+    Cursor *cursor,
+    uint8_t *row,
+    uint64_t row_count,
+    uint64_t row_size,
+    uint32_t *sizes,
+    uint64_t *count,
+    bint is_padded,
 ) noexcept nogil:
     """Fill rows until they or the events end; the state that ended it, STATE_EVENT if the next one is too long."""
     cdef State state
@@ -296,7 +326,7 @@ cdef State take_rows(
         state = take_event(cursor, row, size)
         if state != STATE_EVENT:
             return state
-        if size < row_size:
+        if is_padded and size < row_size:
             memset(row + size, 0, row_size - size)
         if sizes is not NULL:
             sizes[count[0]] = size

@@ -100,11 +100,6 @@ cdef struct Span:
     size_t size
 
 
-cdef struct Codes:
-    const uint32_t *codes
-    size_t count
-
-
 cdef struct Batch:                   # topic i is sizes[i] bytes at data + offsets[i]
     const uint8_t *data
     const uint32_t *offsets
@@ -112,12 +107,14 @@ cdef struct Batch:                   # topic i is sizes[i] bytes at data + offse
     size_t count
     const uint32_t *codes            # found elsewhere (regular expressions), merged into the result of topic i:
     const uint64_t *code_offsets     # those from code_offsets[i] to code_offsets[i + 1]; NULL: none at all
+    const Span *tags                 # of topic i: those from tag_offsets[i] to tag_offsets[i + 1]
+    const uint64_t *tag_offsets      # NULL: no topic has tags
 
 
 cdef uint8_t topic_scan(const uint8_t *data, size_t size, uint8_t *ends) noexcept nogil
-cdef int match_one(
-    Store *store, Scratch *scratch, Span topic, const Span *tags, size_t tag_count, Codes more, Output *output
-) noexcept nogil
+
+# Match a batch whose ranges have been checked: 0, or -1 when there is no memory. The subscribers of topic i are appended
+# to the output, from result_offsets[i] on.
 cdef int match_batch(
     Store *store, Scratch *scratch, const Batch *batch, uint64_t *result_offsets, Output *output
 ) noexcept nogil

@@ -27,6 +27,10 @@ cdef enum ByteClass:
     BYTE_DOT = 1
     BYTE_FORBIDDEN = 2
 
+cdef struct Codes:
+    const uint32_t *codes
+    size_t count
+
 cdef uint8_t byte_classes[256]
 for _byte in range(256):
     if _byte <= 0x20 or _byte == 0x7F or chr(_byte) in RESERVED:
@@ -35,36 +39,9 @@ for _byte in range(256):
         byte_classes[_byte] = BYTE_DOT if _byte == 0x2E else BYTE_ORDINARY
 
 
-cdef int match_one(
-    Store *store, Scratch *scratch, Span topic, const Span *tags, size_t tag_count, Codes more, Output *output
-) noexcept nogil:
-    """Match one topic with tags; 0, or -1 when there is no memory."""
-    cdef size_t index
-    cdef uint32_t node
-    cdef int status
-    lock_acquire(&store.lock)
-    scratch.topics[0].data = topic.data
-    scratch.topics[0].size = <uint16_t>topic.size
-    status = match_chunk(store, scratch, 1)
-    if status == 0:
-        status = reserve(<void **>&scratch.hits, &scratch.hits_capacity, scratch.hit_count + tag_count, sizeof(Hit))
-    if status == 0:
-        for index in range(tag_count):
-            node = child_find(
-                store, ROOT, NODE_TAG, tags[index].data, tags[index].size,
-                hash_child(store, ROOT, NODE_TAG, hash_bytes(store, tags[index].data, tags[index].size))
-            )
-            if node:
-                hit_put(scratch, scratch.topics, node)
-        status = emit(store, scratch, scratch.topics[0].first_hit, more, output)
-    lock_release(&store.lock)
-    return status
-
-
 cdef int match_batch(
     Store *store, Scratch *scratch, const Batch *batch, uint64_t *result_offsets, Output *output
 ) noexcept nogil:
-    """Match a batch whose ranges have been checked; 0, or -1 when there is no memory."""
     cdef size_t start = 0, count, chunk = CHUNK_MAX
     cdef uint64_t lookup_count
     cdef int status = 0
@@ -96,6 +73,8 @@ cdef int match_batch_chunk(
         scratch.topics[index].size = batch.sizes[start + index]
     if match_chunk(store, scratch, count):
         return -1
+    if batch.tag_offsets is not NULL and match_tags(store, scratch, batch, start, count):
+        return -1
     for index in range(count):
         more.codes = NULL
         more.count = 0
@@ -105,6 +84,27 @@ cdef int match_batch_chunk(
         if emit(store, scratch, scratch.topics[index].first_hit, more, output):
             return -1
         result_offsets[start + index + 1] = output.count
+    return 0
+
+
+cdef int match_tags(Store *store, Scratch *scratch, const Batch *batch, size_t start, size_t count) noexcept nogil:
+    """Add the hits of the tags to those of the topics."""
+    cdef size_t first = batch.tag_offsets[start], last = batch.tag_offsets[start + count], index, tag
+    cdef const Span *span
+    cdef uint32_t node
+    if reserve(<void **>&scratch.hits, &scratch.hits_capacity, scratch.hit_count + last - first, sizeof(Hit)):
+        return -1
+    for index in range(count):
+        if not scratch.topics[index].depth:
+            continue
+        for tag in range(batch.tag_offsets[start + index], batch.tag_offsets[start + index + 1]):
+            span = batch.tags + tag
+            node = child_find(
+                store, ROOT, NODE_TAG, span.data, span.size,
+                hash_child(store, ROOT, NODE_TAG, hash_bytes(store, span.data, span.size))
+            )
+            if node:
+                hit_put(scratch, scratch.topics + index, node)
     return 0
 
 

@@ -5,6 +5,7 @@ import numpy.typing as npt
 from typing_extensions import Buffer
 
 class TableKernel:
+    regex_count: int
     def __init__(self, seed: bytes) -> None: ...
     @property
     def interest_count(self) -> int: ...

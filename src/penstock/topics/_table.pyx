@@ -22,9 +22,6 @@ cdef class TableKernel:
     list of (NodeKind, key) steps. Arguments are trusted to come from parsed interests; sizes are checked nevertheless.
     """
 
-    cdef Store *store
-    cdef Scratch *scratch
-
     def __cinit__(self, bytes seed not None):
         if len(seed) != 16:
             raise ValueError("a table's seed has 16 bytes")
@@ -146,29 +143,30 @@ cdef class TableKernel:
 
     def match(self, bytes topic not None, list tags not None, const uint32_t[::1] codes = None):
         """The subscribers for one topic as an array; `codes`, found elsewhere, take part."""
-        cdef Span span
-        cdef Codes more
+        cdef Batch batch
         cdef Output output
+        cdef uint32_t offset = 0
+        cdef uint16_t size = <uint16_t>min(len(topic), <Py_ssize_t>SIZE_MAX + 1)
+        cdef uint64_t[2] tag_offsets = [0, 0], code_offsets = [0, 0], result_offsets
         cdef Span *tag_spans = <Span *>malloc(max(1, len(tags)) * sizeof(Span))
-        cdef size_t tag_count = 0
         cdef int status
         if tag_spans is NULL:
             raise MemoryError
+        memset(&batch, 0, sizeof(Batch))
         memset(&output, 0, sizeof(Output))
-        memset(&more, 0, sizeof(Codes))
+        batch.data, batch.offsets, batch.sizes, batch.count = topic, &offset, &size, 1
+        batch.tags, batch.tag_offsets = tag_spans, tag_offsets
         try:
             for tag in tags:
-                tag_spans[tag_count].data = <const uint8_t *><const char *>tag
-                tag_spans[tag_count].size = len(tag)
-                tag_count += 1
+                tag_spans[tag_offsets[1]].data = <const uint8_t *><const char *>tag
+                tag_spans[tag_offsets[1]].size = len(tag)
+                tag_offsets[1] += 1
             if codes is not None and codes.shape[0]:
                 self.check_codes(codes)
-                more.codes = &codes[0]
-                more.count = codes.shape[0]
-            span.data = topic
-            span.size = min(<size_t>len(topic), <size_t>SIZE_MAX + 1)
+                code_offsets[1] = codes.shape[0]
+                batch.codes, batch.code_offsets = &codes[0], code_offsets
             with nogil:
-                status = match_one(self.store, self.scratch, span, tag_spans, tag_count, more, &output)
+                status = match_batch(self.store, self.scratch, &batch, result_offsets, &output)
             if status:
                 raise MemoryError
             return as_array(&output)

@@ -54,6 +54,11 @@ class InterestTable:
         self._kernel = TableKernel(random_bytes(SEED_SIZE) if seed is None else seed)
         self._regexes = RegexInterests(self.limits.regexes_max, self.limits.regex_group_memory_bytes_max)
 
+    @property
+    def kernel(self) -> TableKernel:
+        """The compiled part, for compiled code. It does not know what `regex_codes` finds, only whether to ask."""
+        return self._kernel
+
     def __len__(self) -> int:
         """Interests, each counted once per subscriber that has it."""
         return self._kernel.interest_count + len(self._regexes)
@@ -81,7 +86,7 @@ class InterestTable:
             raise LimitError(f"the table has {len(self)} interests already", hint="raise interests_max")
         if parsed.kind is InterestKind.REGEX:
             self._kernel.reserve_subscriber(code)
-            return self._regexes.add(parsed.subject, code)
+            return self._regexes_changed(self._regexes.add(parsed.subject, code))
         if parsed.kind is not InterestKind.PATTERN:
             return self._kernel.add_key(_KEY_KINDS[parsed.kind], parsed.subject.encode(), code)
         if not parsed.has_ranges:
@@ -109,7 +114,7 @@ class InterestTable:
         parsed = _parsed(interest)
         code = _code(subscriber, parsed.negative)
         if parsed.kind is InterestKind.REGEX:
-            return self._regexes.remove(parsed.subject, code)
+            return self._regexes_changed(self._regexes.remove(parsed.subject, code))
         if parsed.kind is not InterestKind.PATTERN:
             return self._kernel.remove_key(_KEY_KINDS[parsed.kind], parsed.subject.encode(), code)
         if not parsed.has_ranges:
@@ -120,7 +125,7 @@ class InterestTable:
         """Remove all interests of a subscriber; how many it had."""
         code = _code(subscriber, negative=False)
         before = len(self)
-        self._regexes.remove_codes({code, code | NEGATIVE})
+        self._regexes_changed(self._regexes.remove_codes({code, code | NEGATIVE}) > 0)
         for text, negative in self._kernel.remove_subscriber(code):
             self._remove_ranged(Interest.parse(text.decode()), _code(subscriber, negative))
         return before - len(self)
@@ -150,13 +155,26 @@ class InterestTable:
         offsets, sizes = numpy.ascontiguousarray(offsets), numpy.ascontiguousarray(sizes)
         if not len(self._regexes):
             return self._kernel.match_batch(data, offsets, sizes)
+        return self._kernel.match_batch(data, offsets, sizes, *self.regex_codes(data, offsets, sizes))
+
+    def regex_codes(
+        self,
+        data: bytes | bytearray | memoryview,
+        offsets: npt.NDArray[numpy.uint32],
+        sizes: npt.NDArray[numpy.uint16],
+    ) -> tuple[Offsets, Subscribers]:
+        """What the regular expressions find for topics given as to match_batch(), for the kernel to take along."""
         view = memoryview(data)
         ranges = zip(offsets.tolist(), sizes.tolist(), strict=False)
         codes = [self._regexes.match(bytes(view[offset : offset + size])) for offset, size in ranges]
         code_offsets = numpy.zeros(len(codes) + 1, dtype=numpy.uint64)
         numpy.cumsum([len(found) for found in codes], out=code_offsets[1:])
         joined = numpy.concatenate(codes) if codes else numpy.empty(0, dtype=numpy.uint32)
-        return self._kernel.match_batch(data, offsets, sizes, code_offsets, joined)
+        return code_offsets, joined
+
+    def _regexes_changed(self, is_changed: bool) -> bool:
+        self._kernel.regex_count = len(self._regexes)
+        return is_changed
 
     # Ranges of two interests may share blocks. So the text of a ranged interest is kept as well and says who has it,
     # and in the blocks a subscriber is present once for each of its interests.

@@ -10,6 +10,7 @@ from penstock.wire._batch import MESSAGE_DTYPE, MESSAGES_MAX, PACKET_DTYPE, deco
 from penstock.wire._codec import ERROR_CAUSES
 from penstock.wire._datagrams import DatagramBatch
 from penstock.wire._messages import MessageBatch
+from penstock.wire._outbox import Outbox
 from penstock.wire._packer import PACKET_SIZE_MIN, RANGES_MAX, Packer, encode_gone, encode_nack, restamp
 from penstock.wire._packet import Packet, PacketMessage, decode
 from penstock.wire._packets import PacketStore
@@ -46,6 +47,7 @@ __all__ = [
     "DatagramBatch",
     "MessageBatch",
     "PacketStore",
+    "Outbox",
     "PACKET_DTYPE",
     "MESSAGE_DTYPE",
     "MESSAGES_MAX",

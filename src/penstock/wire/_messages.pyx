@@ -2,12 +2,13 @@
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 import numpy
 
 from penstock.wire._codec cimport (
+    EXTENSION_INTEREST_MASK,
     MessageView,
     PACKET_EPOCH_AT,
     PACKET_GROUP_AT,
@@ -18,6 +19,7 @@ from penstock.wire._codec cimport (
     load_u64,
 )
 from penstock.wire._datagrams cimport DatagramBatch
+from penstock.wire._extensions cimport find_extension
 from penstock.wire._packet cimport PacketMessage, read_extensions
 
 from penstock.base.errors import LocalProtocolError
@@ -140,6 +142,16 @@ cdef class MessageBatch:
             return self
         return self.choose(&chosen[0], 0, self.message_count_, numpy.count_nonzero(marks))
 
+    def marked_for(self, uint32_t application):
+        """For each message whether its interest mask has the application's bit: 1 or 0, and 2 when it has no mask."""
+        self.check_current()
+        marks = numpy.empty(self.message_count_, numpy.uint8)
+        cdef uint8_t[::1] out = marks
+        if self.message_count_:
+            with nogil:
+                mark_rows(self._datagrams.data, self.message, self.message_count_, application, &out[0])
+        return marks
+
     def group_of(self, Py_ssize_t index) -> int:
         """The group of the packet that brought a message."""
         self.check_current()
@@ -237,3 +249,20 @@ cdef Py_ssize_t choose_rows(
             packets_out[packets_taken].count = <uint16_t>(taken - before)
             packets_taken += 1
     return packets_taken
+
+
+cdef void mark_rows(
+    const uint8_t *data, const MessageView *messages, Py_ssize_t count, uint32_t application, uint8_t *marks
+) noexcept nogil:
+    cdef uint32_t word = application // 64
+    cdef uint16_t size = 0
+    cdef Py_ssize_t index
+    cdef const uint8_t *mask
+    for index in range(count):
+        mask = find_extension(
+            data + messages[index].extensions_offset, messages[index].extensions_size, EXTENSION_INTEREST_MASK, &size
+        )
+        if mask is NULL:
+            marks[index] = 2
+        else: # words beyond the mask's end are 0
+            marks[index] = <uint64_t>8 * word + 8 <= size and (load_u64(mask + 8 * word) >> (application % 64)) & 1

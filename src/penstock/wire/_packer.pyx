@@ -258,8 +258,8 @@ cdef bytes encode_ranges(uint8_t kind, publisher_id, group, epoch, ranges):
     return data
 
 
-def restamp(packet not None, *, set_flags = 0, gap = None) -> bytes:
-    """A copy of the packet with these flags added and the gap changed, and its checksum made anew.
+def restamp(packet not None, *, set_flags = 0, clear_flags = 0, gap = None) -> bytes:
+    """A copy of the packet with these flags added or taken away and the gap changed, and its checksum made anew.
 
     The packet's own checksum is verified first (PacketError), so damage is never given a good checksum.
     """
@@ -269,6 +269,7 @@ def restamp(packet not None, *, set_flags = 0, gap = None) -> bytes:
     if parse_header(copy, 0, size, &view) != ERROR_NONE:
         raise packet_error(&view)
     view.flags |= <uint16_t>unsigned(set_flags, UINT16_MAX, "packet flags")
+    view.flags &= ~<uint16_t>unsigned(clear_flags, UINT16_MAX, "packet flags")
     if gap is not None:
         view.gap = <uint32_t>unsigned(gap, UINT32_MAX, "gap")
     finish_packet(<uint8_t *>PyBytes_AS_STRING(copy), &view)

@@ -24,6 +24,7 @@ cdef class PacketStore:
     cdef const Place *place(self, uint64_t sequence) noexcept nogil
     cdef uint8_t *reserve(self, uint32_t size) noexcept nogil
     cdef void commit(self, uint32_t size) noexcept nogil
+    cdef void keep_packet(self, uint64_t sequence, const uint8_t *packet, uint32_t size) noexcept nogil
 
     # Make packets of messages that are known to be packable, and keep them; returns how many. `packet` says whose,
     # and which flags all of them have.

@@ -52,8 +52,14 @@ cdef class PacketStore:
         memcpy(self.reserve(<uint32_t>len(packet)), <const uint8_t *>packet, len(packet))
         self.commit(<uint32_t>len(packet))
 
+    def keep_at(self, uint64_t sequence, bytes packet not None) -> None:
+        """Keep a packet with this number; those between the newest one and it are not there. An older one is not kept."""
+        if not PACKET_HEADER_SIZE <= len(packet) <= PACKET_SIZE_MAX:
+            raise LocalProtocolError(f"{len(packet)} bytes are no packet")
+        self.keep_packet(sequence, <const uint8_t *>packet, <uint32_t>len(packet))
+
     def get(self, uint64_t sequence) -> bytes:
-        """A packet that is still here."""
+        """A packet that is still here; of one that was passed over, nothing."""
         cdef const Place *place
         if not self.next_sequence - self.count <= sequence < self.next_sequence:
             raise LocalProtocolError(f"packet {sequence} is not kept", hint="split() says which are")
@@ -140,6 +146,19 @@ cdef class PacketStore:
             packed += packet.count
             packet_count += 1
         return packet_count
+
+    cdef void keep_packet(self, uint64_t sequence, const uint8_t *packet, uint32_t size) noexcept nogil:
+        """What keep_at() does, with a packet of allowed size."""
+        if sequence < self.next_sequence:
+            return
+        if sequence - self.next_sequence >= self.packets_max: # nothing that is here would stay
+            self.count = 0
+            self.bytes_kept = 0
+            self.next_sequence = sequence
+        while self.next_sequence < sequence:
+            self.commit(0)
+        memcpy(self.reserve(size), packet, size)
+        self.commit(size)
 
     cdef const Place *place(self, uint64_t sequence) noexcept nogil:
         return &self.places[sequence % self.packets_max]

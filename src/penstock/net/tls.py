@@ -1,9 +1,9 @@
-"""TLS for the channels between adapters and for streams over TCP, from files that configurations name."""
+"""TLS for control connections and streams over TCP, from files that configurations name."""
 
 import ssl
 
 from penstock.base.errors import ConfigurationError
-from penstock.feed.service_config import TlsConfig
+from penstock.net.config import TlsConfig
 
 
 def server_context(config: TlsConfig | None) -> ssl.SSLContext | None:

@@ -1,0 +1,28 @@
+from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t
+
+from penstock.topics._predicate cimport Node
+from penstock.wire._codec cimport MessageView
+
+
+cdef struct Clause:     # what records of one version of a model must meet
+    uint16_t model_id
+    uint16_t model_version
+    int32_t entry
+    const Node *nodes
+    const unsigned char *pool
+
+
+cdef struct Terms:
+    Clause *clauses
+    uint32_t clause_count
+    uint32_t pattern_size # 0: the clauses count, else the bytes that must occur
+    const uint8_t *pattern
+
+
+cdef class Condition:
+    cdef Terms terms
+    cdef object _held
+
+
+# Whether a message with this content is taken; that of a sealed one cannot be judged here.
+cdef bint is_met(const Terms *terms, const MessageView *message, const uint8_t *payload) noexcept nogil

@@ -1,0 +1,6 @@
+from penstock.topics import InterestTable
+
+class Matcher:
+    def __init__(self, table: InterestTable) -> None: ...
+    @property
+    def table(self) -> InterestTable: ...

@@ -1,0 +1,278 @@
+"""What applications want: their interests in the table, by slots, and the groups on which these topics flow.
+
+A slot is a subscriber of the interest table: one application's interests under one condition. So a negative interest
+takes away from those under the same condition only.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from penstock.base.errors import FilterExpressionError, LimitError, LocalProtocolError, PenstockError, TopicError
+from penstock.filter._forward import Forwarder
+from penstock.filter.config import FilterConfig
+from penstock.filter.events import Interests, Want
+from penstock.filter.numbers import Numbers
+from penstock.model import MessageModel
+from penstock.topics import GroupMap, Interest, InterestKind, InterestTable, Predicate
+
+if TYPE_CHECKING:
+    from penstock.filter.consumers import Application
+
+MARKS = frozenset("*>[!/#")
+"""What no plain topic has in it."""
+
+Predicates = dict[tuple[int, int], Predicate]
+"""By model id and version."""
+
+
+class Terms(NamedTuple):
+    """A condition: interests under equal ones are judged together."""
+
+    where: str = ""
+    content: bytes = b""
+
+
+class Flow(NamedTuple):
+    """The groups on which an interest's messages come, and whether the application named them itself."""
+
+    groups: tuple[int, ...]
+    is_named: bool
+
+
+class Slot(msgspec.Struct):
+    """`interests` has each one's canonical text."""
+
+    number: int
+    interests: dict[str, Flow] = {}
+
+
+class InterestBook:
+    """The interests of all applications. A change is made as a whole or, with an error, not at all."""
+
+    def __init__(
+        self,
+        config: FilterConfig,
+        table: InterestTable,
+        forwarder: Forwarder,
+        groups: Sequence[int],
+        group_map: GroupMap | None,
+        models: Iterable[MessageModel],
+    ) -> None:
+        self._config = config
+        self._table = table
+        self._forwarder = forwarder
+        self._standard = Flow(tuple(groups), is_named=False)
+        self._map = group_map
+        self._models = {model.id: model for model in models}
+        self._slot_numbers = Numbers(config.conditions_max, "conditions", "raise conditions_max")
+        self._flows: dict[Flow, Flow] = {}  # one object for equal ones: there may be millions
+
+    def change(
+        self, application: "Application", want: Want, check_groups: Callable[[Counter[int]], None]
+    ) -> tuple[Counter[int], Counter[int]]:
+        """Make the change; for each group, how many of the application's interests came to need it, and how many
+        ceased to. `check_groups` may refuse the first."""
+        wanted = self._resolve(want.add)
+        unwanted = {terms: [_canonical(text) for text in topics] for terms, topics in _by_terms(want.remove).items()}
+        self._check_limits(application, wanted, unwanted)
+        compiled = {terms: self._compile(terms) for terms in wanted if terms not in application.slots}
+        new = {terms: _new(application.slots.get(terms), flows) for terms, flows in wanted.items()}
+        needed: Counter[int] = Counter()
+        for flows in new.values():
+            for flow in flows.values():
+                needed.update(flow.groups)
+        check_groups(needed)
+        self._add(application, new, compiled)
+        return needed, self._remove(application, unwanted, wanted)
+
+    def clear(self, application: "Application") -> None:
+        """The application wants nothing any more."""
+        for terms in list(application.slots):
+            self._table.remove_subscriber(application.slots[terms].number)
+            self._release(application, terms)
+
+    def learn(self, model: MessageModel, applications: Iterable["Application"]) -> None:
+        """Conditions may speak of this model, those that are there already too."""
+        self._models[model.id] = model
+        for application in applications:
+            for terms, slot in application.slots.items():
+                if terms.where:
+                    self._set_slot(application, slot.number, terms, self._compile(terms))
+
+    def change_map(
+        self, group_map: GroupMap, applications: Iterable["Application"]
+    ) -> dict[int, tuple[Counter[int], Counter[int]]]:
+        """Topics flow elsewhere from now on: for each application what change() says."""
+        self._map = group_map
+        changes = {}
+        for application in applications:
+            before: Counter[int] = Counter()
+            after: Counter[int] = Counter()
+            for slot in application.slots.values():
+                for text, flow in slot.interests.items():
+                    if not flow.is_named:
+                        before.update(flow.groups)
+                        slot.interests[text] = fresh = self._flow(text, ())
+                        after.update(fresh.groups)
+            changes[application.number] = (after, before)
+        return changes
+
+    def _resolve(self, wanted: Iterable[Interests]) -> dict[Terms, dict[str, Flow]]:
+        resolved: dict[Terms, dict[str, Flow]] = {}
+        for interests in wanted:
+            terms = _terms(interests)
+            flows = resolved.setdefault(terms, {})
+            for topic in interests.topics:
+                text = _canonical(topic)
+                flows[text] = self._flow(text, interests.groups)
+        return resolved
+
+    def _flow(self, text: str, groups: Sequence[int]) -> Flow:
+        if groups:
+            flow = Flow(tuple(groups), is_named=True)
+        elif self._map is None:
+            flow = self._standard
+        elif not MARKS.intersection(text):
+            flow = Flow((self._map.group_of(text),), is_named=False)
+        else:
+            flow = Flow(tuple(self._map.groups_for([text])), is_named=False)
+        return self._flows.setdefault(flow, flow)
+
+    def _check_limits(
+        self, application: "Application", wanted: dict[Terms, dict[str, Flow]], unwanted: dict[Terms, list[str]]
+    ) -> None:
+        """Of what there will be when the change is made."""
+        new = gone = 0
+        terms_after = set(application.slots) | set(wanted)
+        for terms, flows in wanted.items():
+            slot = application.slots.get(terms)
+            new += len(flows) if slot is None else sum(text not in slot.interests for text in flows)
+        for terms, texts in unwanted.items():
+            slot = application.slots.get(terms)
+            if slot is not None:
+                gone += sum(text in slot.interests and text not in wanted.get(terms, ()) for text in set(texts))
+        if application.interest_count + new - gone > self._config.interests_per_application_max:
+            raise LimitError(
+                f"the application would have {application.interest_count + new - gone} interests",
+                hint="raise interests_per_application_max",
+            )
+        if len(self._table) + new - gone > self._config.interests_max:
+            raise LimitError(f"there would be {len(self._table) + new - gone} interests", hint="raise interests_max")
+        if len(terms_after) > self._config.conditions_per_application_max:
+            raise LimitError(
+                f"the application would have {len(terms_after)} conditions", hint="raise conditions_per_application_max"
+            )
+        if len(terms_after) - len(application.slots) > self._slot_numbers.free:
+            raise LimitError(f"all {self._config.conditions_max} conditions are in use", hint="raise conditions_max")
+
+    def _compile(self, terms: Terms) -> Predicates | bytes | None:
+        """The condition for every model that has its fields."""
+        if terms.content:
+            return terms.content
+        if not terms.where:
+            return None
+        predicates: Predicates = {}
+        refusal: FilterExpressionError | None = None
+        for model in self._models.values():
+            try:
+                for version in range(1, model.version + 1):
+                    predicates[model.id, version] = Predicate.compile(terms.where, model, version)
+            except FilterExpressionError as error:
+                refusal = refusal or error
+        if not predicates:
+            what = "fits no message model that is known" + (f": {refusal}" if refusal else "")
+            raise FilterExpressionError(what, where=f"condition {terms.where[:80]!r}")
+        return predicates
+
+    def _add(
+        self,
+        application: "Application",
+        new: dict[Terms, dict[str, Flow]],
+        compiled: dict[Terms, Predicates | bytes | None],
+    ) -> None:
+        tried: list[tuple[int, str]] = []
+        try:
+            for terms, flows in new.items():
+                slot = application.slots.get(terms)
+                if slot is None:
+                    slot = application.slots[terms] = Slot(self._slot_numbers.take())
+                    self._set_slot(application, slot.number, terms, compiled[terms])
+                tried += [(slot.number, text) for text in flows]
+                self._table.add_many(flows, [slot.number] * len(flows))
+        except PenstockError:
+            for number, text in tried:
+                self._take_back(text, number)
+            self._release_empty(application)
+            raise
+        for terms, flows in new.items():
+            application.slots[terms].interests.update(flows)
+
+    def _remove(
+        self, application: "Application", unwanted: dict[Terms, list[str]], wanted: dict[Terms, dict[str, Flow]]
+    ) -> Counter[int]:
+        """What is added by the same change stays."""
+        freed: Counter[int] = Counter()
+        for terms, texts in unwanted.items():
+            slot = application.slots.get(terms)
+            if slot is None:
+                continue
+            for text in texts:
+                if text in slot.interests and text not in wanted.get(terms, ()):
+                    self._table.remove(text, slot.number)
+                    freed.update(slot.interests.pop(text).groups)
+        self._release_empty(application)
+        return freed
+
+    def _take_back(self, text: str, slot_number: int) -> None:
+        try:
+            self._table.remove(text, slot_number)
+        except TopicError:
+            return  # it was this one that was refused
+
+    def _set_slot(
+        self, application: "Application", number: int, terms: Terms, condition: Predicates | bytes | None
+    ) -> None:
+        self._forwarder.set_slot(number, application.consumer.number, application.bit, condition)
+
+    def _release_empty(self, application: "Application") -> None:
+        for terms in [terms for terms, slot in application.slots.items() if not slot.interests]:
+            self._release(application, terms)
+
+    def _release(self, application: "Application", terms: Terms) -> None:
+        number = application.slots.pop(terms).number
+        self._forwarder.clear_slot(number)
+        self._slot_numbers.give_back(number)
+
+
+def _new(slot: Slot | None, flows: dict[str, Flow]) -> dict[str, Flow]:
+    """What the slot does not have yet."""
+    return flows if slot is None else {text: flow for text, flow in flows.items() if text not in slot.interests}
+
+
+def _terms(interests: Interests) -> Terms:
+    if interests.where and interests.content:
+        raise LocalProtocolError("a condition is on fields or on a pattern in the content, not on both")
+    return Terms(interests.where, interests.content)
+
+
+def _by_terms(wanted: Iterable[Interests]) -> dict[Terms, list[str]]:
+    topics: dict[Terms, list[str]] = {}
+    for interests in wanted:
+        topics.setdefault(_terms(interests), []).extend(interests.topics)
+    return topics
+
+
+def _canonical(text: str) -> str:
+    """One text for all interests that mean the same by their parts."""
+    if not MARKS.intersection(text):
+        return text
+    interest = Interest.parse(text)
+    mark = "!" if interest.negative else ""
+    if interest.kind is InterestKind.REGEX:
+        return f"{mark}/{interest.subject}/"
+    if interest.kind is InterestKind.TAG:
+        return f"{mark}#{interest.subject}"
+    return mark + interest.subject

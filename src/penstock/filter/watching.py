@@ -1,0 +1,163 @@
+"""The module's view of the network: a receiver that passes packets on instead of putting messages together.
+
+Epochs, collisions, expiry and limits are the middleware's. What differs is what a stream does about missing packets:
+RepairedStream asks for them and waits, PassingStream says that they are missing and goes on. Either way the answers
+are the middleware's; a Deliver whose number is below the stream's position is a packet that came late.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from penstock.base.clock import Randomness
+from penstock.base.counters import Cause, Counters
+from penstock.filter.config import FilterConfig
+from penstock.middleware import Address, DatagramReceived, Deliver, LossReceipt, Receiver, ReceiverConfig, StreamKey
+from penstock.middleware._inorder import InOrder
+from penstock.middleware.events import ReceiverInstruction
+from penstock.middleware.gaps import Gaps
+from penstock.middleware.reassembly import Unassembled
+from penstock.middleware.stream import GOODBYE, IncomingStream
+from penstock.wire import Kind, Packet, PacketFlag
+
+REPAIR = int(PacketFlag.REPAIR)
+
+
+class RepairedStream(IncomingStream):
+    """Lost packets are asked for; what comes after them waits."""
+
+    messages_counter = "messages_judged"
+
+    def __init__(
+        self,
+        key: StreamKey,
+        epoch: int,
+        first: int,
+        source: Address,
+        config: ReceiverConfig,
+        counters: Counters,
+        randomness: Randomness,
+    ) -> None:
+        super().__init__(key, epoch, first, source, config, counters, randomness, Unassembled())
+
+
+class PassingStream(RepairedStream):
+    """Lost packets are for others to ask for, and nothing waits for them. So `gaps` stays empty."""
+
+    def __init__(
+        self,
+        key: StreamKey,
+        epoch: int,
+        first: int,
+        source: Address,
+        config: ReceiverConfig,
+        counters: Counters,
+        randomness: Randomness,
+    ) -> None:
+        super().__init__(key, epoch, first, source, config, counters, randomness)
+        self.missing = Gaps()
+
+    @property
+    def is_complete(self) -> bool:
+        return super().is_complete and not self.missing
+
+    def find_out_whether_smooth(self) -> None:
+        super().find_out_whether_smooth()
+        if self.missing:
+            self.known_from = self.next_sequence  # what comes late is of use
+
+    def take(self, packet: Packet, now_ns: int) -> list[ReceiverInstruction]:
+        if packet.flags & GOODBYE:
+            self.goodbye_sequence = packet.sequence
+        if packet.sequence < self.next_sequence:
+            return self._take_late(packet)
+        return list(self._pass_on(packet))
+
+    def give_up(self, first: int, last: int, cause: Cause) -> list[ReceiverInstruction]:
+        """Whoever lacks these packets will hear of it as well."""
+        self.missing.fill(first, last)
+        return []
+
+    def _pass_on(self, packet: Packet) -> Iterator[ReceiverInstruction]:
+        first = packet.sequence - packet.gap
+        if first > self.next_sequence:
+            missing = (self.next_sequence, first - 1)
+            self.missing.open(*missing, nack_at_ns=0)
+            self._counters.add("packets_left", first - self.next_sequence)
+            self.next_sequence = first
+            yield LossReceipt(self.key, self.epoch, *missing, Cause.UNREPAIRED)
+        self.newest_sequence = packet.sequence
+        yield from self._deliver(packet)
+        oldest_sequence = self.newest_sequence - self._config.window_packets_max
+        if self.missing.oldest is not None and self.missing.oldest.first <= oldest_sequence:
+            self.missing.fill(self.missing.oldest.first, oldest_sequence)  # nobody can expect these any more
+
+    def _take_late(self, packet: Packet) -> list[ReceiverInstruction]:
+        """Pass on what was missing here, and what others have asked for: an application may lack it."""
+        was_missing = self.missing.fill(packet.sequence, packet.sequence)
+        if packet.sequence < self.first_sequence:
+            self._counters.add("packets_dropped", cause=Cause.BEFORE_JOIN)
+            return []
+        if not was_missing and not packet.flags & (REPAIR | GOODBYE):
+            self._counters.add("packets_dropped", cause=Cause.DUPLICATE)
+            return []
+        return [late(self.key, packet)]
+
+
+class Host(Protocol):
+    """What the watcher tells and asks the module."""
+
+    def listens(self, group: int) -> bool:
+        """Whether an application needs the group."""
+        ...
+
+    def starts(self, key: StreamKey, epoch: int, source: Address) -> None:
+        """A stream begins, or goes on after its end, which StreamStarted will say."""
+        ...
+
+    def source_of_ended(self, key: StreamKey, epoch: int) -> Address | None:
+        """Where a stream came from that has ended, and of which applications may still lack something."""
+        ...
+
+    def hear(
+        self, key: StreamKey, packet: Packet, event: DatagramReceived, now_ns: int
+    ) -> list[ReceiverInstruction] | None:
+        """A NACK or a GONE; None leaves it to the receiver."""
+        ...
+
+
+class Watcher(Receiver):
+    """Receives what the module's applications need."""
+
+    messages_counter = "messages_judged"
+
+    def __init__(self, config: FilterConfig, host: Host, randomness: Randomness, counters: Counters) -> None:
+        in_order = InOrder(randomness.below(2**64), takes_fragments=True)
+        super().__init__(config.receiver, randomness, counters, in_order=in_order)
+        self._host = host
+        self._kind = RepairedStream if config.repair == "filter" else PassingStream
+
+    def make_stream(self, key: StreamKey, epoch: int, first: int, source: Address) -> IncomingStream:
+        self._host.starts(key, epoch, source)
+        return self._kind(key, epoch, first, source, self.config, self.counters, self._randomness)
+
+    def admits(self, key: StreamKey) -> bool:
+        return self._host.listens(key.group)
+
+    def hear(self, key: StreamKey, packet: Packet, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
+        answers = self._host.hear(key, packet, event, now_ns)
+        if answers is None or (packet.kind == Kind.GONE and key in self._streams):
+            return [*super().hear(key, packet, event, now_ns), *(answers or ())]
+        return answers
+
+    def _take(self, key: StreamKey, packet: Packet, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
+        """Of a stream that has ended, repeated goodbyes and repairs are passed on: an application may lack them."""
+        if packet.flags & (GOODBYE | REPAIR) and key not in self._streams:
+            ended = self._positions.get(key)
+            is_known = ended is not None and packet.epoch == ended.epoch and packet.sequence < ended.next_sequence
+            if is_known and event.source == self._host.source_of_ended(key, packet.epoch):
+                return [late(key, packet)]
+        return super()._take(key, packet, event, now_ns)
+
+
+def late(key: StreamKey, packet: Packet) -> Deliver:
+    return Deliver(key, packet.epoch, packet.sequence, packet.sequence, packet.flags, packet, packet.data)

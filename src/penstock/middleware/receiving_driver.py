@@ -1,0 +1,217 @@
+"""The receiving side of the middleware on real sockets."""
+
+import asyncio
+import errno
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from types import TracebackType
+from typing import Self, TypeAlias
+
+from penstock.base.clock import NS_PER_SECOND, SystemRandomness
+from penstock.base.core import Tick
+from penstock.base.counters import Counters
+from penstock.base.errors import ConfigurationError
+from penstock.base.log import logger
+from penstock.middleware._lanes import ReceivingLane
+from penstock.middleware.config import ReceiverConfig
+from penstock.middleware.events import (
+    Collision,
+    Deliver,
+    DeliverBatch,
+    LossReceipt,
+    Multicast,
+    ReceiverInstruction,
+    StreamEnded,
+    StreamStarted,
+    Unicast,
+)
+from penstock.middleware.receiver import Receiver
+from penstock.net.udp import Channel, Inlet, Outlet, address_key, group_sockets, host_socket
+from penstock.wire import DatagramBatch, MessageBatch, PacketMessage
+
+log = logger("middleware.driver")
+
+DELIVERIES = (Deliver, DeliverBatch)  # not a union, which would be made and taken apart for every message
+
+Received: TypeAlias = Deliver | DeliverBatch | LossReceipt | StreamStarted | StreamEnded | Collision
+"""What a receiver tells the application, in its order."""
+
+
+class SocketReceiver:
+    """A receiver on sockets: its `own`, which its requests go out by and repairs come back to, and others. It works in
+    the caller's thread, or in an asyncio loop. `keys` has the destination of each group for requests by multicast.
+
+    Spinning answers within a microsecond and burns a core; otherwise the kernel wakes us. `loss` throws that share of
+    the datagrams away as they arrive, to see how they are repaired.
+    """
+
+    def __init__(
+        self,
+        own: socket.socket,
+        others: Sequence[socket.socket],
+        keys: dict[int, int],
+        *,
+        config: ReceiverConfig | None,
+        counters: Counters | None,
+        spin: bool,
+        loss: float,
+        bell: int = -1,
+        only_expected: bool = False,
+    ) -> None:
+        self.counters = counters or Counters("receiver")
+        randomness = SystemRandomness()
+        self._core = Receiver(config or ReceiverConfig(), randomness, self.counters, only_expected=only_expected)
+        self._spin = spin
+        self._loss = loss
+        self._keys = keys
+        self._own = own
+        self._sockets = [own, *others]
+        self._batch = DatagramBatch(64, randomness.below(2**64))
+        self._inlet = Inlet([each.fileno() for each in reversed(self._sockets)], self._batch, bell)
+        self._lane = ReceivingLane(self._inlet, self._core.in_order)
+        self._outlet = Outlet(own.fileno())
+        inlet = self._inlet
+        self.counters.watch("datagrams_overflowed", lambda: inlet.overflows)
+
+    def receive(self, timeout: float | None = None) -> list[Received]:
+        """What came, waiting at most `timeout` seconds, or for ever: possibly nothing, when time was up.
+
+        A DeliverBatch and its messages are good until the next call.
+        """
+        deadline_ns = None if timeout is None else time.monotonic_ns() + round(timeout * NS_PER_SECOND)
+        while True:
+            now_ns = time.monotonic_ns()
+            received = self._tick(now_ns)
+            if received:
+                return received
+            wait_ns = self._wait_ns(now_ns, deadline_ns)
+            if self._loss:
+                received = self._take() if self._lane.fill(wait_ns, self._spin) else []
+            elif self._lane.receive(wait_ns, self._spin):
+                return [DeliverBatch(self._lane.messages)]
+            elif len(self._batch):
+                received = self._take_rest(self._lane.messages, self._lane.now_ns)
+            if received:
+                return received
+            if deadline_ns is not None and time.monotonic_ns() >= deadline_ns:
+                return []
+
+    def __iter__(self) -> Iterator[PacketMessage]:
+        """Messages for ever; losses are in the counters. receive() tells everything."""
+        while True:
+            for each in self.receive():
+                if isinstance(each, DELIVERIES):
+                    yield from each.messages
+
+    async def stream(self) -> AsyncIterator[list[Received]]:
+        """What comes, in an asyncio loop, until the generator is closed."""
+        loop = asyncio.get_running_loop()
+        is_ready = asyncio.Event()
+        for each in self._sockets:
+            loop.add_reader(each, is_ready.set)
+        try:
+            while True:
+                timer = loop.call_later(self._wait_ns(time.monotonic_ns(), None) / NS_PER_SECOND, is_ready.set)
+                await is_ready.wait()
+                timer.cancel()
+                is_ready.clear()
+                if self._inlet.receive(0):
+                    is_ready.set()  # look again, after everybody else in this loop had a turn
+                    if received := self._take():
+                        yield received
+                if received := self._tick(time.monotonic_ns()):
+                    yield received
+                await asyncio.sleep(0)
+        finally:
+            for each in self._sockets:
+                loop.remove_reader(each)
+
+    def close(self) -> None:
+        self._inlet.close()
+        self._outlet.close()
+        for each in self._sockets:
+            each.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _wait_ns(self, now_ns: int, deadline_ns: int | None) -> int:
+        """How long nothing need be done unless a datagram comes."""
+        wake_ns = self._core.next_deadline_ns()
+        if wake_ns is None or (deadline_ns is not None and deadline_ns < wake_ns):
+            wake_ns = deadline_ns
+        return NS_PER_SECOND if wake_ns is None else max(wake_ns - now_ns, 0)
+
+    def _tick(self, now_ns: int) -> list[Received]:
+        """Give the core a Tick when it is due."""
+        wake_ns = self._core.next_deadline_ns()
+        if wake_ns is None or now_ns < wake_ns:
+            return []
+        return self._carry_out(self._core.handle(Tick(), now_ns))
+
+    def _take(self) -> list[Received]:
+        """Give the core what is in the batch."""
+        if self._loss:
+            self.counters.add("datagrams_discarded", self._batch.lose(self._loss))
+        now_ns = time.monotonic_ns()
+        return self._take_rest(self._core.in_order.begin(self._batch, now_ns), now_ns)
+
+    def _take_rest(self, messages: MessageBatch | None, now_ns: int) -> list[Received]:
+        """The same, of which `messages` came in order and were taken already."""
+        return self._carry_out(self._core.receive_rest(self._batch, messages, now_ns))
+
+    def _carry_out(self, instructions: list[ReceiverInstruction]) -> list[Received]:
+        """Send what is to be sent; the rest is for the application."""
+        received: list[Received] = []
+        for instruction in instructions:
+            if isinstance(instruction, Unicast):
+                self._send(address_key(instruction.destination), instruction.data)
+            elif isinstance(instruction, Multicast):
+                if (key := self._keys.get(instruction.group)) is not None:
+                    self._send(key, instruction.data)
+                else:
+                    self.counters.add("datagrams_unsent", cause="foreign_group")  # a packet may claim any group
+            else:
+                received.append(instruction)
+        return received
+
+    def _send(self, key: int, data: bytes) -> None:
+        error = self._outlet.send(key, data)
+        if error:
+            note_unsent(self.counters, 1, error)
+
+
+class MulticastReceiver(SocketReceiver):
+    """Receives from one or more channels on one interface."""
+
+    def __init__(
+        self,
+        channels: Sequence[Channel],
+        *,
+        config: ReceiverConfig | None = None,
+        counters: Counters | None = None,
+        spin: bool = False,
+        loss: float = 0.0,
+    ) -> None:
+        if len({channel.interface for channel in channels}) != 1:
+            raise ConfigurationError("a receiver needs channels, all on one interface")
+        # repairs come to a socket of our own: several receivers of a machine share the port of the group
+        own = host_socket(channels[0].interface, multicast_hops=channels[0].hops)
+        try:
+            others = group_sockets(channels)
+        except ConfigurationError:
+            own.close()
+            raise
+        keys: dict[int, int] = {channel.group_id: channel.key for channel in channels}
+        super().__init__(own, others, keys, config=config, counters=counters, spin=spin, loss=loss)
+
+
+def note_unsent(counters: Counters, count: int, error: int) -> None:
+    """Nothing is lost by it: whoever misses the packet asks for it."""
+    counters.add("datagrams_unsent", count, cause=errno.errorcode.get(error, str(error)).lower())
+    log.debug("datagram_unsent", error=os.strerror(error), count=count)

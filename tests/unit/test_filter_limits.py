@@ -1,0 +1,255 @@
+"""What a filter module allows: how many applications, interests, conditions and groups, and who shares a copy."""
+
+import pytest
+
+from penstock.base.counters import Cause
+from penstock.base.errors import FilterExpressionError, LimitError, LocalProtocolError, PenstockError, TopicError
+from penstock.filter.events import Attach, ChangeMap, Interests, LearnModel, Want
+from penstock.model import shipped
+from penstock.topics import GroupMap
+from penstock.wire import (
+    Extension,
+    MessageFlag,
+    Packer,
+    decode_interest_mask,
+    encode_destination,
+    encode_extensions,
+    encode_tags,
+)
+from unit.filter_module_kit import GROUP, MS, OTHER_GROUP, PUBLISHER_ID, Harness, harness, packets, stream
+
+
+def refused(module: Harness, event: object, error: type[PenstockError]) -> None:
+    """With nothing changed: neither the table nor what others get."""
+    interests, joined, consumers = len(module.module.table), set(module.joined), dict(module.consumers)
+    with pytest.raises(error):
+        module.handle(event)
+    assert (len(module.module.table), module.joined, module.consumers) == (interests, joined, consumers)
+
+
+def test_applications_are_limited() -> None:
+    module = harness(applications_max=2)
+    module.attach(1, "a")
+    module.attach(2, "a")
+    refused(module, Attach(3, ("10.0.0.2", 9)), LimitError)
+    module.detach(1)
+    module.attach(3, "a")
+    refused(module, Attach(3, ("10.0.0.2", 9)), LocalProtocolError)
+    refused(module, Attach(4, ("10.0.0.2", 5_003)), LocalProtocolError)
+    refused(module, Want(9, add=[Interests(["a"])]), LocalProtocolError)
+
+
+def test_a_flood_of_interests_is_refused_and_the_others_do_not_notice() -> None:
+    module = harness(interests_max=100, interests_per_application_max=60)
+    module.attach(1, "a")
+    module.attach(2)
+    module.attach(3)
+    module.take(stream("a"))
+    flood = [f"t.{number}" for number in range(61)]
+    refused(module, Want(2, add=[Interests(flood)]), LimitError)
+    module.want(2, *flood[:60])
+    refused(module, Want(2, add=[Interests(["one.more"])]), LimitError)
+    module.handle(Want(2, add=[Interests(["one.more"])], remove=[Interests(flood[:1])]))
+    refused(module, Want(3, add=[Interests(flood[:40])]), LimitError)
+    module.want(3, *flood[:39])
+    module.take(stream("xa", first=2))
+    assert module.got(1) == [(1, 0, "a"), (3, 1, "a")]
+    module.detach(2)
+    assert len(module.module.table) == 40
+
+
+def test_conditions_and_groups_are_limited() -> None:
+    module = harness(conditions_per_application_max=2, conditions_max=3, groups_max=2)
+    for number in (1, 2, 3):
+        module.attach(number)
+    module.want(1, "a")
+    module.want(1, "a", content=b"1")
+    refused(module, Want(1, add=[Interests(["a"], content=b"2")]), LimitError)
+    module.want(2, "a")
+    refused(module, Want(3, add=[Interests(["a"])]), LimitError)
+    refused(module, Want(2, add=[Interests(["b"], groups=[GROUP + 7])]), LimitError)
+    module.unwant(1, "a", content=b"1")
+    module.want(3, "a")
+
+
+@pytest.mark.parametrize(
+    ("interests", "error"),
+    [
+        (Interests(["good", "bad..one"]), TopicError),
+        (Interests(["good", "a*b"]), TopicError),
+        (Interests(["good", "/(/"]), TopicError),
+        (Interests(["good", "also.good", "/(/"]), TopicError),
+        (Interests(["good"], where="no such syntax ("), FilterExpressionError),
+        (Interests(["good"], where="no_such_field > 1"), FilterExpressionError),
+        (Interests(["good"], where="bid_price > 1", content=b"x"), LocalProtocolError),
+    ],
+)
+def test_what_is_not_well_formed_is_refused_as_a_whole(interests: Interests, error: type[PenstockError]) -> None:
+    module = harness(models=[shipped("quote")])
+    module.attach(1, "good", "a")
+    first = Interests(["also.good.*", "x"], content=b"1")
+    refused(module, Want(1, add=[first, interests], remove=[Interests(["a"])]), error)
+    module.take(stream("ax"))
+    assert module.got(1) == [(1, 0, "a")]
+    module.handle(Want(1, add=[first]))
+
+
+@pytest.mark.spec("FILT-6")
+def test_equal_interests_count_once_whatever_their_text() -> None:
+    module = harness()
+    module.attach(1, "n.[..20]", "n.[0..20]", "n.[0..20]")
+    assert len(module.module.table) == 1
+    module.unwant(1, "n.[0..20]", "not.there")
+    assert len(module.module.table) == 0
+    assert module.joined == set()
+
+
+@pytest.mark.spec("FILT-6")
+def test_negative_interests_and_conditions_hold_among_themselves() -> None:
+    module = harness()
+    module.attach(1, "*", "!b")
+    module.want(1, "b", content=b"2")
+    module.take(stream("abcb"))
+    assert module.got(1) == [(1, 0, "a"), (2, 0, "b"), (3, 0, "c")]
+
+
+@pytest.mark.spec("FILT-6")
+def test_conditions_on_fields_are_judged_for_every_model_that_has_them() -> None:
+    module = harness()
+    module.attach(1)
+    refused(module, Want(1, add=[Interests(["*"], where="bid_price > 100")]), FilterExpressionError)
+    quote = shipped("quote")
+    module.handle(LearnModel(quote))
+    module.want(1, "*", where="bid_price > 100")
+    packer = Packer(PUBLISHER_ID, GROUP, 1)
+    for price in (99, 101, 150):
+        packer.add("q", quote.new(bid_price=price), model_id=quote.id, model_version=quote.version)
+    packer.add("other", b"101", model_id=quote.id + 1)
+    module.take([packer.flush()])  # type: ignore[list-item]
+    (packet,) = module.sent[module.attached[1].consumer]
+    assert [quote.view(message.payload).bid_price for message in packet] == [101, 150]
+
+
+@pytest.mark.spec("FILT-6", "FILT-16")
+def test_tags_and_messages_to_one_application() -> None:
+    module = harness()
+    module.attach(1, "#halted")
+    module.attach(2, "none")
+    packer = Packer(PUBLISHER_ID, GROUP, 1)
+    packer.add("a", b"1", extensions=encode_extensions({Extension.TAGS: encode_tags(["halted"])}))
+    packer.add("a", b"2")
+    direct = encode_extensions({Extension.DESTINATION: encode_destination(2)})
+    packer.add("", b"3", flags=int(MessageFlag.DIRECT), extensions=direct)
+    module.take([packer.flush()])  # type: ignore[list-item]
+    contents = {
+        number: [
+            bytes(message.payload) for packet in module.sent[module.attached[number].consumer] for message in packet
+        ]
+        for number in (1, 2)
+    }
+    assert contents == {1: [b"1"], 2: [b"3"]}
+
+
+@pytest.mark.spec("FILT-8", "ADM-7")
+def test_only_equally_entitled_applications_of_a_host_share_a_copy() -> None:
+    module = harness()
+    module.attach(1, "a", delivery="shared", host="h", entitlement="gold")
+    module.attach(2, "b", delivery="shared", host="h", entitlement="gold")
+    module.attach(3, "a", delivery="shared", host="h", entitlement="silver")
+    module.attach(4, "a", delivery="shared", host="other", entitlement="gold")
+    module.attach(5, "a")
+    shared = {number: (each.consumer, each.bit, each.address) for number, each in module.attached.items()}
+    assert shared[1][0] == shared[2][0]
+    assert len({each[0] for each in shared.values()}) == 4
+    assert len({each[2] for each in shared.values()}) == 4
+    assert (shared[1][1], shared[2][1]) == (0, 1)
+    assert module.attached[1].delivery == "mask"
+    module.take(stream("abxab"))
+    assert module.got(1) == [(1, 0, "a"), (2, 0, "b"), (4, 1, "a"), (5, 0, "b")]
+    assert module.got(3) == [(1, 0, "a"), (4, 2, "a")]
+    for number in (1, 2, 3, 4, 5):
+        module.detach(number)
+    assert (module.consumers, module.joined) == ({}, set())
+
+
+@pytest.mark.spec("FILT-8")
+@pytest.mark.parametrize("mode", ["mask", "residual"])
+def test_shared_delivery_says_who_wants_a_message_or_leaves_it_to_be_found_out(mode: str) -> None:
+    module = harness(shared=mode)
+    module.attach(1, "a", "c", delivery="shared", host="h")
+    module.attach(2, "b", "c", delivery="shared", host="h")
+    module.take(packets([("a", b""), ("b", b""), ("c", b""), ("d", b"")]))
+    (packet,) = module.sent[module.attached[1].consumer]
+    assert [message.topic for message in packet] == ["a", "b", "c"]
+    masks = [message.extensions.get(Extension.INTEREST_MASK) for message in packet]
+    if mode == "mask":
+        assert [decode_interest_mask(mask) for mask in masks if mask is not None] == [0b01, 0b10, 0b11]
+    else:
+        assert masks == [None, None, None]
+    repair, *_ = module.nack(2, (1, 1))
+    assert bytes(repair.data)[48:] == bytes(packet.data)[48:]
+
+
+@pytest.mark.spec("FILT-12")
+def test_only_groups_that_somebody_needs_are_listened_to() -> None:
+    module = harness()
+    module.attach(1, "a", groups=[GROUP])
+    assert module.joined == {GROUP}
+    module.attach(2, "a", groups=[OTHER_GROUP])
+    module.attach(3, "a")
+    assert module.joined == {GROUP, OTHER_GROUP}
+    module.take(stream("aa"))
+    module.take(stream("a", group=OTHER_GROUP))
+    assert [len(module.got(number)) for number in (1, 2, 3)] == [2, 1, 3]
+    module.detach(3)
+    module.unwant(1, "a")
+    assert module.joined == {OTHER_GROUP}
+    module.take(stream("a", first=3))
+    assert module.got(1) == []
+    assert module.module.counters.by_cause("packets_dropped") == {Cause.UNEXPECTED: 1}
+    module.want(1, "a", groups=[GROUP])
+    module.take(stream("aa", first=9))  # nobody listened meanwhile: it begins anew, with nothing missing
+    assert module.got(1) == [(9, 0, "a"), (10, 0, "a")]
+    assert [each.next_sequence for each in module.positions(1)] == [1, 9]
+
+
+MAP = """
+version = 1
+default = "239.1.1.1"
+[[rules]]
+topics = ["moved.>"]
+group = "{}"
+"""
+
+
+@pytest.mark.spec("FILT-12")
+def test_a_map_is_changed_while_running_without_loss() -> None:
+    module = harness(group_map=GroupMap.parse(MAP.format("239.1.1.1")), map_transition_ms=1_000)
+    module.attach(1, "moved.x", "stays")
+    module.attach(2, "moved.*")
+    assert module.joined == {GROUP}
+    module.handle(ChangeMap(GroupMap.parse(MAP.format("239.1.1.2"))))
+    assert module.joined == {GROUP, OTHER_GROUP}
+    module.take(packets([("moved.x", b"")]))
+    module.take(packets([("moved.x", b"")], group=OTHER_GROUP))
+    assert len(module.got(1)) == len(module.got(2)) == 2
+    module.tick(999 * MS)
+    assert module.joined == {GROUP, OTHER_GROUP}
+    module.tick(1 * MS)
+    assert module.joined == {GROUP, OTHER_GROUP}  # the first application still wants something there
+    module.unwant(1, "stays")
+    assert module.joined == {OTHER_GROUP}
+    module.unwant(1, "moved.x")
+    module.unwant(2, "moved.*")
+    assert module.joined == set()
+    too_many = GroupMap.parse('version = 1\n[hash]\nfirst = "239.1.1.1"\ncount = 4')
+    refused(harness(groups_max=3), ChangeMap(too_many), LimitError)
+
+
+def test_streams_are_limited() -> None:
+    module = harness(receiver={"streams_max": 2})
+    module.attach(1, "a")
+    for publisher_id in (1, 2, 3):
+        module.take(stream("a", publisher_id=publisher_id))
+    assert len(module.got(1)) == 2
+    assert module.module.counters.by_cause("packets_dropped") == {Cause.STREAM_LIMIT: 1}
