@@ -147,6 +147,7 @@ CATALOGUE = {
     "requests_refused": "Requests of applications that a filter module did not carry out, by cause",
     "handovers_granted": "Segments of shared memory handed to a consumer",
     "handovers_refused": "Consumers that were given no segment, by cause",
+    "rings_overrun": "Rings of shared memory whose reader was too slow and lost its place",
 }
 """Every counter there is, with its help text."""
 

@@ -62,6 +62,9 @@ cdef class RingLane(ReceivingLane):
             received = self._inlet.receive(0, False)
             if received or left_ns <= 0:
                 break
+            if self._inlet._is_rung:
+                self._inlet._is_rung = False
+                break
             received = self._ring.receive(
                 self._inlet.batch, self._source, min(left_ns, SPIN_SLICE_NS if spin else BLOCK_SLICE_NS)
             )

@@ -25,6 +25,7 @@ from penstock.base.log import logger
 from penstock.middleware._lanes import PublishingLane
 from penstock.middleware.batch import Packable
 from penstock.middleware.config import PublisherConfig
+from penstock.middleware.direct import direct_message, direct_topic
 from penstock.middleware.events import (
     Address,
     Close,
@@ -136,6 +137,24 @@ class MulticastPublisher:
         with self._lock:
             for group, chosen in messages_by_group(messages, self._groups, self._group):
                 self._handle(Publish(group, chosen))
+
+    def send_to(
+        self,
+        application: int,
+        payload: Buffer | Message,
+        *,
+        topic: str = "",
+        model_id: int = 0,
+        model_version: int = 0,
+    ) -> None:
+        """Send one message to one application alone; `topic` only says what it is about. It goes to the publisher's
+        group or, with a map, to that of direct_topic(); the application has to listen there."""
+        if isinstance(payload, Message):
+            model_id, model_version = payload.model.id, payload.version
+        message = direct_message(application, payload, topic=topic, model_id=model_id, model_version=model_version)
+        with self._lock:
+            group = self._group if self._groups is None else self._groups.group_of(direct_topic(application))
+            self._handle(Publish(group, (message,)))
 
     def publish_batch(self, batch: Packable) -> None:
         """Send many messages now, packed into as few packets as they fit."""
