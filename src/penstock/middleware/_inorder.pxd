@@ -10,6 +10,7 @@ cdef class StreamCursor(StreamEntry):
     cdef public uint64_t source_key # of a DatagramBatch; 0 while it is not known
     cdef public uint64_t next_sequence
     cdef public uint64_t newest_sequence
+    cdef public uint64_t known_from # what has come from here up to the next one lacks nothing
     cdef public int64_t heard_ns
     cdef public uint32_t epoch
     cdef public bint is_smooth
@@ -35,4 +36,5 @@ cdef class InOrder(StreamIndex):
     cdef bint take_one(
         self, DatagramBatch batch, Py_ssize_t index, int64_t now_ns, Py_ssize_t message_start
     ) noexcept nogil
+    cdef int make_room(self, Py_ssize_t room) except -1
     cdef int make_rows(self, Py_ssize_t room) except -1

@@ -53,8 +53,7 @@ cdef class InOrder(StreamIndex):
     cpdef MessageBatch begin(self, DatagramBatch batch, int64_t now_ns):
         """take() from the batch's beginning; the rows of earlier batches are used again."""
         batch.generation += 1 # what was made of these rows before is no longer good
-        if self._room < batch.capacity:
-            self.make_rows(batch.capacity)
+        self.make_room(batch.capacity)
         self.clear()
         return self.take(batch, 0, now_ns)
 
@@ -83,6 +82,24 @@ cdef class InOrder(StreamIndex):
                 if parse_header(batch.data, <uint32_t>(index * batch.stride), batch.sizes[index], &packet) != ERROR_NONE:
                     break
                 if packet.kind != KIND_DATA or (packet.flags & PACKET_REPLAY != 0) != is_replay:
+                    break
+                index += 1
+        return index - start
+
+    def pass_known(self, DatagramBatch batch not None, Py_ssize_t start) -> int:
+        """How many datagrams from `start` on are copies of packets that have come, before another comes: a publisher on
+        this host may send them by a ring and by the network."""
+        cdef Py_ssize_t index = start
+        cdef PacketView packet
+        cdef PyObject *slot
+        with nogil:
+            while index < batch.count:
+                if parse_header(batch.data, <uint32_t>(index * batch.stride), batch.sizes[index], &packet) != ERROR_NONE:
+                    break
+                if packet.kind != KIND_DATA or packet.flags & (PACKET_REPAIR | PACKET_GOODBYE):
+                    break
+                slot = self.find(packet.publisher_id, packet.group)
+                if slot is NULL or not is_known(<StreamCursor>slot, &packet, batch.sources[index]):
                     break
                 index += 1
         return index - start
@@ -136,6 +153,10 @@ cdef class InOrder(StreamIndex):
         self._message_count += packet.count
         return True
 
+    cdef int make_room(self, Py_ssize_t room) except -1:
+        """For batches of so many datagrams."""
+        return self.make_rows(room) if self._room < room else 0
+
     cdef int make_rows(self, Py_ssize_t room) except -1:
         """Enough for a batch full of packets full of messages; memory is taken only as it is used."""
         self._packet_rows = numpy.empty(room, PACKET_DTYPE)
@@ -156,4 +177,14 @@ cdef inline bint is_next(StreamCursor cursor, const PacketView *packet, uint64_t
         and cursor.source_key == source_key
         and packet.sequence >= cursor.next_sequence
         and packet.sequence - packet.gap <= cursor.next_sequence
+    )
+
+
+cdef inline bint is_known(StreamCursor cursor, const PacketView *packet, uint64_t source_key) noexcept nogil:
+    return (
+        cursor.is_smooth
+        and cursor.epoch == packet.epoch
+        and cursor.is_replay == (packet.flags & PACKET_REPLAY != 0)
+        and cursor.source_key == source_key
+        and cursor.known_from <= packet.sequence < cursor.next_sequence
     )
