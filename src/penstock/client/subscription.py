@@ -162,6 +162,10 @@ class Subscription:
         return self._receipt_count
 
     @property
+    def token(self) -> str:
+        return self._brokered.token
+
+    @property
     def expires_ns(self) -> int:
         """Until when the grants are good that are held now, by the wall clock."""
         return self._brokered.expires_ns
