@@ -9,7 +9,9 @@ from penstock.client.joining import Begun
 from penstock.client.reading import Models
 from penstock.client.service import Protection, place
 from penstock.filter.application import FilteredReceiver
+from penstock.middleware import DeliverBatch, StreamKey, StreamStarted
 from penstock.middleware.own import DISCONTINUITY_TOPIC, MODEL_TOPIC
+from penstock.middleware.receiving_driver import Received
 from penstock.net.loop_thread import LoopThread
 from penstock.net.udp import Address, Channel
 from penstock.security.brokering import BrokeredStream, StreamAddress
@@ -17,9 +19,11 @@ from penstock.security.brokering import BrokeredStream, StreamAddress
 OWN_TOPICS = (DISCONTINUITY_TOPIC, MODEL_TOPIC)
 """What every subscriber of a feed gets."""
 
+STREAMS_MAX = 65_536
+
 
 class FilteredFeed:
-    """One registration at the filter. `receiver` is a source of a MergingReceiver."""
+    """One registration at the filter, and a source of a MergingReceiver."""
 
     def __init__(
         self,
@@ -42,6 +46,8 @@ class FilteredFeed:
         self._channels = channels_of(stream.addresses)
         self._models = models
         self._stream = stream
+        self._started: set[StreamKey] = set()
+        self._awaited: dict[StreamKey, int] = {}  # taken for begun before they started, by which connection
         self.receiver = FilteredReceiver(
             module,
             OWN_TOPICS,
@@ -76,17 +82,36 @@ class FilteredFeed:
         self._channels, self._topics = channels, list(topics)
 
     def begun(self, addresses: Sequence[StreamAddress]) -> dict[StreamAddress, Begun]:
-        """The adapters whose streams come from the filter, as far as receive() has come: it brings everything of them
-        that is wanted from then on."""
+        """The adapters' streams: since the filter holds to what is wanted, it brings everything of them, also of those
+        of which nothing has come yet."""
         if not self.receiver.is_attached:
             return {}
-        number, told = self.receiver.attachment, self.receiver.streams_told()
+        number = self.receiver.attachment
         found = {}
         for each in addresses:
-            group = Channel(group=each.group, port=each.port).group_id
-            if (each.publisher_id, group) in told:
-                found[place(each)] = Begun(number, each.publisher_id, group)
+            key = StreamKey(each.publisher_id, Channel(group=each.group, port=each.port).group_id)
+            found[place(each)] = Begun(number, key.publisher_id, key.group)
+            if key not in self._started:
+                self._awaited[key] = number
         return found
+
+    # For the MergingReceiver
+
+    def receive(self, timeout: float | None = None) -> list[Received]:
+        """As FilteredReceiver.receive(), but for the start of a stream that was taken for begun by then: nothing of it
+        was missed."""
+        received = self.receiver.receive(timeout)
+        if len(received) == 1 and isinstance(received[0], DeliverBatch):
+            return received
+        return [each for each in received if not (isinstance(each, StreamStarted) and self._was_begun(each.stream))]
+
+    def close(self) -> None:
+        self.receiver.close()
+
+    def _was_begun(self, key: StreamKey) -> bool:
+        if len(self._started) < STREAMS_MAX:
+            self._started.add(key)
+        return self._awaited.pop(key, -1) == self.receiver.attachment
 
     def _documents(self) -> list[str]:
         """Of the models that a condition may speak of."""

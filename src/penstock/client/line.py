@@ -187,7 +187,7 @@ class Line:
             log.warning("filter_not_used", feed=stream.feed, error=str(error))
             self._module = None
         else:
-            self._merging.add(self._filtered.receiver)
+            self._merging.add(self._filtered)
 
     def _refused_by_filter(self, error: RefusedError) -> None:
         """In the thread's loop. Of the rights in a token the filter is not asked for its opinion twice."""
@@ -203,7 +203,7 @@ class Line:
         log.warning("filter_left", feed=self._stream.feed)
         self._filtered = self._module = None
         self._listen_directly(self._stream.addresses)
-        self._merging.retire(filtered.receiver)
+        self._merging.retire(filtered)
 
     def _listen_directly(self, addresses: Sequence[StreamAddress]) -> None:
         by_interface: dict[str, set[Channel]] = {}

@@ -152,10 +152,6 @@ class FilteredReceiver(SocketReceiver):
         """Counts the connections to a filter so far, as far as receive() has come."""
         return self._attachment_count
 
-    def streams_told(self) -> set[tuple[int, int]]:
-        """Publishers and groups of the streams that this filter has told of, as far as receive() has come."""
-        return {(key.publisher_id, key.group) for key, _ in self._told}
-
     # Changing what is wanted, in any thread
 
     def want(self, *topics: str, where: str = "", content: bytes = b"", channels: Sequence[str] = ()) -> bool:
