@@ -1,21 +1,16 @@
 """The publisher of `penstock pub`: whose id it has, and whether the host's filter module gets its packets at once."""
 
-import contextlib
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from penstock.base.errors import ConfigurationError
-from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.filter.finding import find_filter
-from penstock.filter.offering import RingOffer
+from penstock.filter.offering import offered_publisher
 from penstock.middleware.driver import MulticastPublisher
 from penstock.net.udp import Channel
 from penstock.security.client import AdminClient
-from penstock.shm import RingWriter
 from penstock.topics import GroupMap
-
-RING_BYTES = 8 * 1024 * 1024
 
 
 def identity(
@@ -35,19 +30,11 @@ def identity(
     return {"publisher_id": claimed.publisher_id, "epoch": claimed.epoch}
 
 
-@contextlib.contextmanager
 def publishing(
     channel: Channel, groups: GroupMap | None, known: dict[str, Any], filter_place: str
-) -> Iterator[MulticastPublisher]:
+) -> AbstractContextManager[MulticastPublisher]:
     """A publisher; with a filter module on this host, what it sends is in a ring that the filter reads, too."""
     module = find_filter(filter_place)
     if module is None:
-        with MulticastPublisher(channel, groups=groups, **known) as publisher:
-            yield publisher
-        return
-    with (
-        RingWriter.create(RING_BYTES, PACKET_SIZE_MAX) as ring,
-        MulticastPublisher(channel, groups=groups, ring=ring, **known) as publisher,
-        RingOffer(publisher, ring, module),
-    ):
-        yield publisher
+        return MulticastPublisher(channel, groups=groups, **known)
+    return offered_publisher(channel, module, groups=groups, **known)
