@@ -4,10 +4,7 @@ Filter and application look for messages all the time, each on a core of its own
 and shares the application's core, so that the application goes on when the publisher sleeps again.
 """
 
-import ctypes
-import os
 import statistics
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
@@ -19,6 +16,7 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.bench.filter_process import running_filter
 from penstock.bench.harness import Result, result
+from penstock.bench.ticker import Ticker
 from penstock.bench.transports import ALL_CORES, PAYLOAD_SIZE, check, now, other_process, pin, stamp
 from penstock.filter.application import FilteredReceiver
 from penstock.filter.control import Wish
@@ -110,23 +108,6 @@ def _round(receiver: SocketReceiver, orders: Connection) -> list[int]:
 # The publisher's process
 
 
-class _Ticker:
-    """Sleeps until the next of equal intervals. The timer goes on by itself: who waits for it only has to wait."""
-
-    def __init__(self, interval_ns: int) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._fd = libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_CLOEXEC)
-        check(self._fd >= 0, f"no timer: {os.strerror(ctypes.get_errno())}")
-        every = (ctypes.c_long * 4)(0, interval_ns, 0, interval_ns)  # two struct timespec: the interval, and the first
-        libc.timerfd_settime(self._fd, 0, every, None)
-
-    def wait(self) -> None:
-        os.read(self._fd, 8)
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-
 def _publish(channel: Channel, address: Address, reach: str, orders: Connection) -> None:
     """For each number that comes as an order, publish as many messages."""
     with ExitStack() as stack:
@@ -146,9 +127,8 @@ def _publish(channel: Channel, address: Address, reach: str, orders: Connection)
 
 def _publish_slowly(publisher: MulticastPublisher, count: int) -> None:
     payload = bytearray(PAYLOAD_SIZE)
-    ticker = _Ticker(INTERVAL_NS)
-    for _ in range(count):
-        ticker.wait()
-        stamp.pack_into(payload, 0, now())
-        publisher.publish(TOPIC, payload)
-    ticker.close()
+    with Ticker(INTERVAL_NS) as ticker:
+        for _ in range(count):
+            ticker.wait()
+            stamp.pack_into(payload, 0, now())
+            publisher.publish(TOPIC, payload)
