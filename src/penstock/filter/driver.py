@@ -242,9 +242,7 @@ class LiveFilter:
     async def _close_accounts(self, recorder: AccountRecorder) -> None:
         entries: list[Entry] = []
         if self._tasks:
-            with contextlib.suppress(
-                PenstockError
-            ):  # the data thread has failed, which is told: what was written stands
+            with contextlib.suppress(PenstockError):  # the data thread has failed: what was written stands
                 entries = await asyncio.wrap_future(self._data.ask(self._data.core.accounts))
         await asyncio.to_thread(recorder.close, entries)
 
