@@ -33,8 +33,14 @@ FEED_DRIVERS = {
 """Besides, those of penstock.feed, which is a process with many sides."""
 
 FILTER_DRIVERS = {
-    "administration.py", "application.py", "datapath.py", "finding.py", "link.py", "offering.py", "serving.py"
-}  # fmt: skip
+    "administration.py",
+    "application.py",
+    "datapath.py",
+    "finding.py",
+    "link.py",
+    "offering.py",
+    "serving.py",
+}
 """And of penstock.filter."""
 
 FORBIDDEN_IN_CORES = {
