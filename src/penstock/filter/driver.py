@@ -105,6 +105,8 @@ class LiveFilter:
             raise
         work = [self._server.watch_tokens(), self._watch_map(), self._give_accounts()]
         self._tasks = [asyncio.ensure_future(each) for each in work]
+        for task in self._tasks:
+            task.add_done_callback(self._on_task_done)
         log.info("filter_started", name=self.config.name, port=self._server.port, address=self._data.address)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -195,6 +197,10 @@ class LiveFilter:
     def _fail(self, error: Exception) -> None:
         if not self._failed.done():
             self._failed.set_exception(error)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self._fail(error)
 
     # The rest
 
