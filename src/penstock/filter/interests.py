@@ -6,7 +6,7 @@ takes away from those under the same condition only.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -40,6 +40,9 @@ class Flow(NamedTuple):
 
     groups: tuple[int, ...]
     is_named: bool
+
+
+FlowsByTerms: TypeAlias = dict[Terms, dict[str, Flow]]
 
 
 class Slot(msgspec.Struct):
@@ -79,14 +82,17 @@ class InterestBook:
         unwanted = {terms: [_canonical(text) for text in topics] for terms, topics in _by_terms(want.remove).items()}
         self._check_limits(application, wanted, unwanted)
         compiled = {terms: self._compile(terms) for terms in wanted if terms not in application.slots}
-        new = {terms: _new(application.slots.get(terms), flows) for terms, flows in wanted.items()}
-        needed: Counter[int] = Counter()
-        for flows in new.values():
-            for flow in flows.values():
-                needed.update(flow.groups)
+        new, moved = _new_and_moved(application, wanted)
+        needed = _groups(new) + _groups(moved)
         check_groups(needed)
         self._add(application, new, compiled)
-        return needed, self._remove(application, unwanted, wanted)
+        freed = self._remove(application, unwanted, wanted)
+        for terms, flows in moved.items():
+            interests = application.slots[terms].interests
+            for text, flow in flows.items():
+                freed.update(interests[text].groups)
+                interests[text] = flow
+        return needed, freed
 
     def clear(self, application: "Application") -> None:
         """The application wants nothing any more."""
@@ -120,8 +126,8 @@ class InterestBook:
             changes[application.number] = (after, before)
         return changes
 
-    def _resolve(self, wanted: Iterable[Interests]) -> dict[Terms, dict[str, Flow]]:
-        resolved: dict[Terms, dict[str, Flow]] = {}
+    def _resolve(self, wanted: Iterable[Interests]) -> FlowsByTerms:
+        resolved: FlowsByTerms = {}
         for interests in wanted:
             terms = _terms(interests)
             flows = resolved.setdefault(terms, {})
@@ -141,9 +147,7 @@ class InterestBook:
             flow = Flow(tuple(self._map.groups_for([text])), is_named=False)
         return self._flows.setdefault(flow, flow)
 
-    def _check_limits(
-        self, application: "Application", wanted: dict[Terms, dict[str, Flow]], unwanted: dict[Terms, list[str]]
-    ) -> None:
+    def _check_limits(self, application: "Application", wanted: FlowsByTerms, unwanted: dict[Terms, list[str]]) -> None:
         """Of what there will be when the change is made."""
         new = gone = 0
         terms_after = set(application.slots) | set(wanted)
@@ -190,7 +194,7 @@ class InterestBook:
     def _add(
         self,
         application: "Application",
-        new: dict[Terms, dict[str, Flow]],
+        new: FlowsByTerms,
         compiled: dict[Terms, Predicates | bytes | None],
     ) -> None:
         tried: list[tuple[int, str]] = []
@@ -211,7 +215,7 @@ class InterestBook:
             application.slots[terms].interests.update(flows)
 
     def _remove(
-        self, application: "Application", unwanted: dict[Terms, list[str]], wanted: dict[Terms, dict[str, Flow]]
+        self, application: "Application", unwanted: dict[Terms, list[str]], wanted: FlowsByTerms
     ) -> Counter[int]:
         """What is added by the same change stays."""
         freed: Counter[int] = Counter()
@@ -247,9 +251,20 @@ class InterestBook:
         self._slot_numbers.give_back(number)
 
 
-def _new(slot: Slot | None, flows: dict[str, Flow]) -> dict[str, Flow]:
-    """What the slot does not have yet."""
-    return flows if slot is None else {text: flow for text, flow in flows.items() if text not in slot.interests}
+def _new_and_moved(application: "Application", wanted: FlowsByTerms) -> tuple[FlowsByTerms, FlowsByTerms]:
+    """What the application does not want yet, and what it wants on other groups than before."""
+    new: FlowsByTerms = {}
+    moved: FlowsByTerms = {}
+    for terms, flows in wanted.items():
+        slot = application.slots.get(terms)
+        known = slot.interests if slot is not None else {}
+        new[terms] = {text: flow for text, flow in flows.items() if text not in known}
+        moved[terms] = {text: flow for text, flow in flows.items() if text in known and known[text] != flow}
+    return new, moved
+
+
+def _groups(wanted: FlowsByTerms) -> Counter[int]:
+    return Counter(group for flows in wanted.values() for flow in flows.values() for group in flow.groups)
 
 
 def _terms(interests: Interests) -> Terms:
