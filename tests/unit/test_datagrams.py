@@ -4,7 +4,7 @@ import numpy
 import pytest
 
 from penstock.base.errors import LocalProtocolError
-from penstock.middleware import DatagramsReceived, DeliverBatch
+from penstock.middleware import DatagramsReceived, DeliverBatch, StreamStarted
 from penstock.middleware._inorder import InOrder, StreamCursor
 from penstock.model import shipped
 from penstock.wire import (
@@ -110,6 +110,25 @@ def test_what_is_read_from_a_batch_can_be_kept() -> None:
     assert messages.data.readonly
     assert [bytes(m.payload) for m in kept] == [b"2", b"3", b"4"]
     assert records.tobytes() == b"234"
+
+
+def test_copies_of_what_has_come_are_passed_over_at_once() -> None:
+    core, batch = receiver(), DatagramBatch(64)
+    data = packets(12)
+    for each in (*data[:10], *data[3:10], *data[10:], data[0]):
+        batch.append(each, SOURCE)
+    told = core.handle(DatagramsReceived(batch), 0)
+    received = [
+        bytes(message.payload) for each in told if not isinstance(each, StreamStarted) for message in each.messages
+    ]
+    assert received == [b"%d" % number for number in range(1, 13)]
+    assert core.counters.by_cause("packets_dropped") == {"duplicate": 8}
+    assert core.counters["packets_received"] == 20
+    batch.clear()
+    for each in (data[4], packets(13)[12], data[5]):
+        batch.append(each, ("10.0.0.2", 1))  # somebody else's: not passed over
+    core.handle(DatagramsReceived(batch), 0)
+    assert core.counters.by_cause("packets_dropped")["id_collision"] == 3
 
 
 def test_cursors_are_found_among_many_and_after_others_left() -> None:

@@ -4,9 +4,19 @@ import pytest
 
 from penstock.base.core import Tick
 from penstock.base.counters import Cause
-from penstock.middleware import Collision, Expect, LossReceipt, Receiver, StreamEnded, StreamKey, StreamStarted, Unicast
+from penstock.middleware import (
+    Collision,
+    Expect,
+    LossReceipt,
+    Receiver,
+    ReceiverConfig,
+    StreamEnded,
+    StreamKey,
+    StreamStarted,
+    Unicast,
+)
 from penstock.wire import PacketFlag, decode, encode_gone, restamp
-from unit.middleware_kit import GROUP, KEY, MS, PUBLISHER_ID, contents, of, packets, receiver, take
+from unit.middleware_kit import GROUP, KEY, MS, PUBLISHER_ID, NoRandomness, contents, of, packets, receiver, take
 
 FILTER, NEXT_FILTER, PUBLISHER = ("10.0.0.2", 7_000), ("10.0.0.2", 7_001), ("10.0.0.1", 4_000)
 
@@ -143,6 +153,19 @@ def test_an_older_epoch_is_not_expected_any_more() -> None:
     answers = take(core, packets(1, epoch=3), source=FILTER)
     assert of(StreamEnded, answers) == [StreamEnded(KEY, 2, 3, Cause.RESTARTED)]
     assert of(StreamStarted, answers) == [StreamStarted(KEY, 3, 1)]
+
+
+def test_behind_a_filter_nobody_else_begins_a_stream() -> None:
+    core, sent = Receiver(ReceiverConfig(publisher_expiry_ms=4), NoRandomness(), only_expected=True), packets(9)
+    assert take(core, sent[:1], source=FILTER) == []
+    assert core.counters.by_cause("packets_dropped") == {Cause.UNKNOWN_STREAM: 1}
+    expect(core, 1)
+    assert contents(take(core, sent[:2], source=FILTER)) == ["1", "2"]
+    for at_ms in range(1, 7):
+        core.handle(Tick(), at_ms * MS)
+    assert core.streams() == []
+    assert contents(take(core, sent[2:4], source=FILTER)) == ["3", "4"]  # the filter has not forgotten it
+    assert take(core, packets(1, epoch=2), source=FILTER) == []
 
 
 def test_expectations_are_bounded() -> None:

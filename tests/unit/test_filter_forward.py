@@ -5,8 +5,17 @@ import pytest
 from penstock.base.errors import LimitError, LocalProtocolError, PacketError
 from penstock.filter import Forwarder, Mode, Outbox
 from penstock.topics import InterestTable
-from penstock.wire import PacketFlag, decode
-from unit.filter_kit import application, batch_of, forwarder, opened, packets, sent, topics, want
+from penstock.wire import (
+    Extension,
+    MessageFlag,
+    Packer,
+    PacketFlag,
+    decode,
+    decode_interest_mask,
+    encode_destination,
+    encode_extensions,
+)
+from unit.filter_kit import PUBLISHER_ID, application, batch_of, forwarder, opened, packets, sent, topics, want
 
 
 @pytest.mark.spec("FILT-7")
@@ -257,3 +266,95 @@ def test_numbers_beyond_the_limits_are_refused() -> None:
     opened(module, 0)
     module.forward(batch_of(packets([("a", b"")])))
     assert sent(module) == {}
+
+
+@pytest.mark.spec("FILT-8")
+def test_a_mask_that_would_make_a_packet_too_long_is_left_out() -> None:
+    module = forwarder()
+    module.set_consumer(0, Mode.MASK)
+    module.set_slot(0, 0, 5)
+    want(module, 0, "a")
+    account = opened(module, 0)
+    short, long = packets([("a", bytes(100))], [("a", bytes(65_507 - 48 - 24 - 8))], size_max=65_507)
+    assert len(long) > 65_507 - 16
+    module.forward_packet(short, account)
+    module.forward_packet(long, account)
+    first, second = sent(module)[0]
+    assert decode_interest_mask(first[0].extensions[Extension.INTEREST_MASK]) == 1 << 5
+    assert second[0].extensions == {}
+    assert len(second[0].payload) == 65_507 - 48 - 24 - 8
+
+
+@pytest.mark.spec("FILT-16")
+def test_a_message_for_one_application_whatever_its_interests() -> None:
+    module = forwarder()
+    application(module, 0)
+    application(module, 1, ">")
+    module.set_application(2**63, 0)
+    account = opened(module, 0, 1)
+    packer = Packer(PUBLISHER_ID, account.group, 1)
+    for destination in (encode_destination(2**63), encode_destination(5), b"short"):
+        extensions = encode_extensions({Extension.DESTINATION: destination})
+        packer.add("", b"for you", flags=MessageFlag.DIRECT, extensions=extensions)
+    packet = packer.flush()
+    assert packet is not None
+    assert module.forward_packet(packet, account) == 1
+    assert [len(packet) for packet in sent(module)[0]] == [1]
+
+
+def test_a_hostile_jump_of_numbers_does_not_overflow_the_gap() -> None:
+    module = forwarder()
+    application(module, 0, "a")
+    account = opened(module, 0)
+    (packet,) = packets([("a", b"")], first=2**40)
+    module.forward_packet(packet, account)
+    assert sent(module)[0][0].gap == 2**32 - 1
+
+
+def test_who_leaves_in_the_midst_of_a_message_does_not_get_its_end() -> None:
+    module = forwarder()
+    application(module, 0, "large")
+    application(module, 1, "large")
+    account = opened(module, 0, 1)
+    data = packets([("large", bytes(5_000))])
+    module.forward(batch_of(data[:2]))
+    account.leave(0)
+    account.listen(0, 3)
+    module.forward(batch_of(data[2:], first=3))
+    found = sent(module)
+    assert [packet.sequence for packet in found[0]] == [1, 2]
+    assert [packet.sequence for packet in found[1]] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("is_broken", [True, False])
+def test_a_fragment_of_another_message_goes_by_its_topic(is_broken: bool) -> None:
+    """After one whose end never came, or whose end and the next one's beginning were lost."""
+    module = forwarder()
+    application(module, 0, "one")
+    application(module, 1, "two")
+    account = opened(module, 0, 1)
+    module.forward(batch_of(packets([("one", bytes(5_000))])[:2]))
+    if is_broken:
+        module.forward(batch_of(packets([("x", b"")], first=3), first=3))
+        module.table.remove("one", 0)
+        module.table.add("one", 1)
+        (*_, end) = packets([("one", bytes(5_000))], first=1)
+    else:
+        (*_, end) = packets([("two", bytes(5_000))], first=1)
+    sent(module)
+    assert module.forward_packet(end, account, gap=0) == 1
+    assert list(sent(module)) == [1]
+
+
+def test_a_late_packet_tells_the_truth_to_who_does_not_know_of_it() -> None:
+    module = forwarder()
+    application(module, 0, "a")
+    application(module, 1, "b")
+    account = opened(module, 0, 1)
+    data = packets(*([("a", b"")] for _ in range(5)))
+    module.forward(batch_of(data))
+    sent(module)
+    module.forward_packet(data[2], account, gap=0, to_all=True)
+    found = sent(module)
+    assert [(found[number][0].gap, len(found[number][0])) for number in range(2)] == [(0, 1), (2, 0)]
+    assert account.expected_by(1) == 4

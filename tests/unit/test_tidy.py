@@ -32,7 +32,7 @@ FEED_DRIVERS = {
 }  # fmt: skip
 """Besides, those of penstock.feed, which is a process with many sides."""
 
-FILTER_DRIVERS = {"application.py", "datapath.py", "link.py"}
+FILTER_DRIVERS = {"administration.py", "application.py", "datapath.py", "finding.py", "link.py", "serving.py"}
 """And of penstock.filter."""
 
 FORBIDDEN_IN_CORES = {

@@ -142,8 +142,12 @@ CATALOGUE = {
     "source_resets": "Times that a source was seen to count anew without having said so",
     "retransmissions_requested": "Requests for messages of a source stream to be sent again",
     "lines_silent": "Times that a line of a source stream fell silent",
+    "applications_attached": "Applications that a filter module began to serve",
+    "applications_refused": "Applications that a filter module did not serve, or no longer, by cause",
+    "requests_refused": "Requests of applications that a filter module did not carry out, by cause",
     "handovers_granted": "Segments of shared memory handed to a consumer",
     "handovers_refused": "Consumers that were given no segment, by cause",
+    "rings_overrun": "Rings of shared memory whose reader was too slow and lost its place",
 }
 """Every counter there is, with its help text."""
 

@@ -6,6 +6,7 @@ import numpy
 
 from penstock.base.errors import ModelError, PacketError, TopicError
 from penstock.middleware import Deliver, DeliverBatch
+from penstock.middleware.direct import DIRECT, is_direct_to
 from penstock.model import MessageModel
 from penstock.topics import Interest, InterestKind, InterestTable, Predicate
 from penstock.wire import Extension, MessageBatch, PacketMessage, decode_tags
@@ -14,9 +15,13 @@ EVERYTHING = ">"
 
 
 class Selection:
-    """Patterns as in docs/topics.md, and a condition as in docs/filters.md on messages of one model."""
+    """Patterns as in docs/topics.md, and a condition as in docs/filters.md on messages of one model. Messages to the
+    application of this `address` alone are wanted, too."""
 
-    def __init__(self, patterns: Sequence[str], condition: str | None, model: MessageModel) -> None:
+    def __init__(
+        self, patterns: Sequence[str], condition: str | None, model: MessageModel, *, address: int = 0
+    ) -> None:
+        self.address = address
         interests = self.interests(patterns)
         self._table = InterestTable()
         for interest in interests:
@@ -36,7 +41,7 @@ class Selection:
         return interests
 
     def wanted(self, each: Deliver | DeliverBatch) -> Iterator[PacketMessage]:
-        if isinstance(each, DeliverBatch) and not self._has_tags:
+        if isinstance(each, DeliverBatch) and not self._has_tags and not _has_direct(each.messages):
             chosen: Iterator[PacketMessage] = self._by_topic(each.messages)
         else:
             chosen = (message for message in each.messages if self._is_wanted(message))
@@ -53,6 +58,8 @@ class Selection:
 
     def _is_wanted(self, message: PacketMessage) -> bool:
         try:
+            if message.flags & DIRECT:
+                return is_direct_to(message, self.address)
             tags = decode_tags(message.extensions.get(Extension.TAGS, b"")) if self._has_tags else []
             return bool(self._table.match(message.topic, tags))
         except (TopicError, PacketError):
@@ -60,6 +67,8 @@ class Selection:
             return False
 
     def _passes(self, message: PacketMessage) -> bool:
+        if message.flags & DIRECT:
+            return True
         if message.model_id != self._model.id:
             return False
         assert self._predicate is not None
@@ -68,3 +77,7 @@ class Selection:
         except ModelError:
             self.malformed_count += 1
             return False
+
+
+def _has_direct(batch: MessageBatch) -> bool:
+    return bool((batch.messages["flags"] & DIRECT).any())

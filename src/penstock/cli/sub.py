@@ -1,5 +1,6 @@
 """`penstock sub`: show what flows on a channel."""
 
+import contextlib
 import re
 import sys
 import time
@@ -19,9 +20,12 @@ from penstock.cli.selection import EVERYTHING, Selection
 from penstock.cli.show import JsonView, PrettyView, QuietView, View
 from penstock.cli.subscribed import show_subscription
 from penstock.client.line import Transport
+from penstock.filter.application import FilteredReceiver
+from penstock.filter.control import Wish
+from penstock.filter.finding import find_filter
 from penstock.middleware import Deliver, DeliverBatch, ReceiverConfig
-from penstock.middleware.driver import MulticastReceiver
 from penstock.middleware.grouping import channels_for
+from penstock.middleware.receiving_driver import MulticastReceiver, SocketReceiver
 from penstock.net.udp import Channel
 from penstock.topics import GroupMap
 
@@ -63,6 +67,15 @@ def sub(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Where `penstock clock serve` runs on the host that made event_time."),
     ] = None,
+    filter_place: Annotated[
+        str,
+        typer.Option(
+            "--filter", metavar="HOST:PORT", help="Through this filter module; auto: the host's if there is one; none."
+        ),
+    ] = "none",
+    delivery: Annotated[
+        str, typer.Option(help="Of --filter: how packets come.", metavar="unicast|ring|shared")
+    ] = "unicast",
     connect: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Subscribe through the administration server at penstock://HOST:PORT."),
@@ -99,7 +112,10 @@ def sub(
             count=count,
             seconds=seconds,
         )
-    channels = _channels(words, group_map, interface)
+    if delivery not in get_args(Wish):
+        raise ConfigurationError(f"{delivery!r} is no delivery", hint="use unicast, ring or shared")
+    module = find_filter(filter_place)
+    channels = _channels(words, group_map, interface, is_filtered=module is not None)
     if clock is not None and not latency:
         raise ConfigurationError("--clock means nothing without --latency")
     chosen_model = find_model(model)
@@ -108,8 +124,28 @@ def sub(
     view = JsonView(chosen_model) if json else QuietView() if quiet else PrettyView(chosen_model)
     config = ReceiverConfig(join="start" if from_start else "live", accept=accept)
     started = time.monotonic()
-    with interruptible() as interrupt, MulticastReceiver(channels, config=config, spin=spin, loss=loss) as receiver:
-        place = str(channels[0]) if group_map is None else f"{len(channels)} groups of {group_map}"
+    with contextlib.ExitStack() as stack:
+        interrupt = stack.enter_context(interruptible())
+        if module is None:
+            receiver: SocketReceiver = MulticastReceiver(channels, config=config, spin=spin, loss=loss)
+            place = str(channels[0]) if group_map is None else f"{len(channels)} groups of {group_map}"
+        else:
+            filtered = FilteredReceiver(
+                module,
+                [str(interest) for interest in Selection.interests(words)],
+                where=where or "",
+                channels=[str(channel) for channel in channels],
+                delivery=cast(Wish, delivery),
+                name="penstock-sub",
+                documents=lambda: [chosen_model.text],
+                config=config,
+                spin=spin,
+                loss=loss,
+            )
+            selection.address = filtered.address
+            receiver, place = filtered, f"the filter at {module[0]}:{module[1]}"
+            sys.stderr.write(f"-- messages to this application alone: {filtered.address}\n")
+        stack.enter_context(receiver)
         log.info("listening", channel=place, patterns=" ".join(words or [EVERYTHING]))
         _show(receiver, selection, view, meter, interrupt, count, started + seconds)
     _conclude(receiver, selection, view, place, time.monotonic() - started)
@@ -117,10 +153,12 @@ def sub(
         sys.stderr.write(f"{meter.summary()}\n")
 
 
-def _channels(words: list[str], group_map: Path | None, interface: str) -> list[Channel]:
-    """What is to be listened to; a channel among the words is taken from them."""
+def _channels(words: list[str], group_map: Path | None, interface: str, *, is_filtered: bool) -> list[Channel]:
+    """What is to be listened to; a channel among the words is taken from them. A filter knows by itself."""
     is_named = bool(words) and CHANNEL_LIKE.fullmatch(words[0]) is not None
     if group_map is None:
+        if is_filtered and not is_named:
+            return []
         return [Channel.parse(words.pop(0) if is_named else CHANNEL, interface=interface)]
     if is_named:
         raise ConfigurationError("a channel and --map do not go together", hint="the map says where topics flow")
@@ -128,7 +166,7 @@ def _channels(words: list[str], group_map: Path | None, interface: str) -> list[
 
 
 def _show(
-    receiver: MulticastReceiver,
+    receiver: SocketReceiver,
     selection: Selection,
     view: View,
     meter: LatencyMeter | None,
@@ -151,7 +189,7 @@ def _show(
     return None
 
 
-def _conclude(receiver: MulticastReceiver, selection: Selection, view: View, place: str, ran_seconds: float) -> None:
+def _conclude(receiver: SocketReceiver, selection: Selection, view: View, place: str, ran_seconds: float) -> None:
     counters = receiver.counters
     causes = counters.by_cause("packets_dropped")
     causes.pop(Cause.DUPLICATE, None)  # a goodbye is said several times

@@ -28,7 +28,7 @@ def up(
     if check:
         described.check_files()
         for name, config in described.nodes.items():
-            typer.echo(f"{name}: {type(config).__name__.removesuffix('Config').lower()}")
+            typer.echo(f"{name}: {type(config).__name__.removesuffix('Config').removesuffix('Module').lower()}")
         return
     console = Console(highlight=False)
     with interruptible() as interrupt, RunningPlant(described) as running:

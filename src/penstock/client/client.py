@@ -28,8 +28,9 @@ from penstock.client.config import ClientConfig
 from penstock.client.contributor import Contributor
 from penstock.client.line import Surroundings, Transport
 from penstock.client.reading import Models
-from penstock.client.service import Protection, ServiceThread
+from penstock.client.service import Protection
 from penstock.client.subscription import Subscription
+from penstock.net.loop_thread import LoopThread
 from penstock.net.secret import Secret
 from penstock.security import Credentials
 from penstock.security.brokering import Brokered, BrokeredStream, KeysChanged, Revoked, StreamMoved, SubscriptionChanged
@@ -92,7 +93,7 @@ class Client:
         self._interface = interface
         self._node = admin.credentials.client
         self._lock = threading.Lock()
-        self._service: ServiceThread | None = None
+        self._service: LoopThread | None = None
         self._subscriptions: dict[str, Subscription] = {}
         self._contributors: dict[str, Contributor] = {}
         self._renew_at: dict[str, float] = {}  # by the monotonic clock
@@ -216,10 +217,10 @@ class Client:
             self._renew_at = dict.fromkeys(self._renew_at, 0.0)
         self._wake.set()
 
-    def _service_thread(self) -> ServiceThread:
+    def _service_thread(self) -> LoopThread:
         with self._lock:
             if self._service is None:
-                self._service = ServiceThread()
+                self._service = LoopThread("penstock-client-streams")
             return self._service
 
     def _learn_models(self, streams: Sequence[BrokeredStream]) -> None:

@@ -19,7 +19,7 @@ from penstock.base.errors import (
 )
 from penstock.base.log import logger
 from penstock.client.config import ClientConfig
-from penstock.client.service import Protection, ServiceThread, opened_stream, places, refusal
+from penstock.client.service import Protection, opened_stream, places, refusal
 from penstock.middleware.unicast import (
     CONTRIBUTIONS_MAX,
     Contribute,
@@ -32,6 +32,7 @@ from penstock.middleware.unicast import (
 )
 from penstock.model import Message
 from penstock.net.control_driver import ControlConnection
+from penstock.net.loop_thread import LoopThread
 from penstock.security import Entitlement
 from penstock.security.brokering import Brokered, BrokeredStream, StreamAddress
 from penstock.topics import check_topic
@@ -44,7 +45,7 @@ class Contributor:
 
     def __init__(
         self,
-        thread: ServiceThread,
+        thread: LoopThread,
         protection: Protection,
         config: ClientConfig,
         brokered: Brokered,

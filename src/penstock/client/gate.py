@@ -9,15 +9,17 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.base.counters import Cause, Counters
-from penstock.base.errors import FilterExpressionError, ModelError, PacketError, SealError, SealKeyError, TopicError
+from penstock.base.errors import ModelError, PacketError, SealError, SealKeyError, TopicError
 from penstock.client.reading import ORIGIN, Models
+from penstock.middleware.direct import DIRECT
 from penstock.middleware.own import MODEL_TOPIC
-from penstock.model import MessageModel
 from penstock.security import Entitlement, Opener, StreamKey, StreamKeyRing
-from penstock.topics import InterestTable, Predicate
+from penstock.topics import InterestTable
+from penstock.topics.modelcondition import ModelCondition
 from penstock.wire import Extension, MessageBatch, MessageFlag, PacketMessage, decode_origin, decode_seal
 
 SEALED = int(MessageFlag.SEALED)
+SPECIAL = SEALED | DIRECT
 SEAL = int(Extension.SEAL)
 
 
@@ -26,8 +28,7 @@ class Gate:
 
     def __init__(self, topics: Sequence[str], where: str | None, models: Models, counters: Counters) -> None:
         self._models = models
-        self._where = where
-        self._predicates: dict[tuple[int, int], tuple[MessageModel, Predicate | None]] = {}
+        self._condition = None if where is None else ModelCondition(where, models.get)
         self._counters = counters
         self._ring = StreamKeyRing()
         self._opener = Opener(self._ring)
@@ -64,7 +65,7 @@ class Gate:
     def choose(self, batch: MessageBatch) -> MessageBatch | list[PacketMessage]:
         """Those of a batch that pass, as long as they can be told without looking at one message at a time."""
         rows = batch.messages
-        if self.requires_seal or self._delay_s or (rows["flags"] & SEALED).any() or not self._is_plain(rows):
+        if self.requires_seal or self._delay_s or (rows["flags"] & SPECIAL).any() or not self._is_plain(rows):
             return [message for message in batch if self.passes(message)]
         offsets, sizes = rows["topic_offset"], rows["topic_size"]
         may = self._entitlement.live_mask(batch.data, offsets, sizes)
@@ -74,11 +75,13 @@ class Gate:
         if refused:
             self._counters.add("messages_dropped", refused, cause=Cause.REFUSED)
         chosen = batch.select(wants & may)
-        return chosen if self._where is None else chosen.select(self._meets(chosen))
+        return chosen if self._condition is None else chosen.select(self._condition.select(chosen))
 
     def passes(self, message: PacketMessage, *, by_service: bool = False) -> bool:
         """Whether a message is for this subscription. A sealed one passes; open() and meets() judge the rest. What an
         adapter's service gave, e.g. an image, need not be sealed."""
+        if message.flags & DIRECT:
+            return False  # to one application, not to subscribers
         is_sealed = bool(message.flags & SEALED)
         if self.requires_seal and not is_sealed and not by_service:
             self._counters.add("messages_dropped", cause=Cause.AUTHENTICATION)
@@ -125,13 +128,10 @@ class Gate:
         if message.topic == MODEL_TOPIC:
             self._learn(message)
             return False
-        if self._where is None:
+        if self._condition is None:
             return True
-        predicate = self._predicate(message.model_id, message.model_version)
-        if predicate is None:
-            return False
         try:
-            return predicate(predicate.model.view(message.payload, message.model_version))
+            return self._condition.holds(message)
         except ModelError:
             self._counters.add("messages_dropped", cause=Cause.MESSAGE)
             return False
@@ -145,33 +145,3 @@ class Gate:
     def _is_plain(self, rows: NDArray[numpy.void]) -> bool:
         """Whether none of the messages is one of our own, whose model would have to be learned."""
         return not (rows["model_id"] == 0).any()
-
-    def _meets(self, batch: MessageBatch) -> NDArray[numpy.bool_]:
-        rows = batch.messages
-        meets = numpy.zeros(len(batch), numpy.bool_)
-        kinds = rows["model_id"].astype(numpy.uint32) << 16 | rows["model_version"]
-        for kind in numpy.unique(kinds).tolist():
-            if (predicate := self._predicate(kind >> 16, kind & 0xFFFF)) is not None:
-                which = numpy.flatnonzero(kinds == kind)
-                meets[which] = predicate.select_at(
-                    batch.data, rows["payload_offset"][which], rows["payload_size"][which]
-                )
-        return meets
-
-    def _predicate(self, model_id: int, version: int) -> Predicate | None:
-        """The condition for such messages; None if their model does not have its fields, or is not known."""
-        model = self._models.get(model_id, version)
-        if model is None or self._where is None or version < 1:
-            return None
-        key = (model_id, min(version, model.version))
-        known = self._predicates.get(key)
-        if known is None or known[0] is not model:
-            known = self._predicates[key] = (model, _compiled(self._where, model, key[1]))
-        return known[1]
-
-
-def _compiled(where: str, model: MessageModel, version: int) -> Predicate | None:
-    try:
-        return Predicate.compile(where, model, version)
-    except FilterExpressionError:
-        return None

@@ -15,11 +15,12 @@ from penstock.client.config import ClientConfig
 from penstock.client.gate import SEALED, Gate
 from penstock.client.joining import Joining, Live, Outcome
 from penstock.client.reading import Models
-from penstock.client.service import Image, Protection, ServiceThread, fetch_image
+from penstock.client.service import Image, Protection, fetch_image
 from penstock.client.unicast import UnicastReceiver
 from penstock.middleware import Discontinuity, LossReceipt, Merged, MergedBatch, MergeGap
 from penstock.middleware.driver import MulticastReceiver
 from penstock.middleware.merging_driver import MergingReceiver
+from penstock.net.loop_thread import LoopThread
 from penstock.net.udp import Channel
 from penstock.security import Entitlement
 from penstock.security.brokering import BrokeredStream, StreamAddress
@@ -35,7 +36,7 @@ LOOP_BACK = "127.0.0.1"
 class Surroundings(msgspec.Struct):
     """What the lines of a subscription share."""
 
-    thread: Callable[[], ServiceThread]
+    thread: Callable[[], LoopThread]
     protection: Protection
     config: ClientConfig
     counters: Counters

@@ -1,12 +1,8 @@
-"""The adapters' stream services as a client uses them: connections in a thread of their own, with asyncio."""
+"""The adapters' stream services as a client uses them: connections with asyncio."""
 
-import asyncio
 import contextlib
 import ssl
-import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import msgspec
 
@@ -32,40 +28,12 @@ from penstock.net.secret import Secret
 from penstock.security.brokering import StreamAddress
 from penstock.wire import PacketMessage, decode
 
-T = TypeVar("T")
-
 
 class Protection(msgspec.Struct, frozen=True):
     """What connections beyond this host need."""
 
     tls: ssl.SSLContext | None = None
     secret: Secret | None = None
-
-
-class ServiceThread:
-    """An asyncio loop in a daemon thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-client-streams", daemon=True)
-        self._thread.start()
-
-    def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def close(self) -> None:
-        """Cancel what runs, and end."""
-        self.start(self._cancel_all()).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _cancel_all(self) -> None:
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._loop.shutdown_asyncgens()
 
 
 class Image(msgspec.Struct, frozen=True):
@@ -165,4 +133,4 @@ def refusal(said: StreamRefused) -> RefusedError:
     return RefusedError(f"the adapter refuses the stream: {said.reason}", peer_code=said.code)
 
 
-__all__ = ["AdapterMessage", "Image", "Protection", "ServiceThread", "fetch_image", "opened_stream", "place", "refusal"]
+__all__ = ["AdapterMessage", "Image", "Protection", "fetch_image", "opened_stream", "place", "refusal"]

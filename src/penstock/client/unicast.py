@@ -12,11 +12,12 @@ from penstock.base.errors import PenstockError, RefusedError
 from penstock.base.log import logger
 from penstock.client.config import ClientConfig
 from penstock.client.joining import Begun
-from penstock.client.service import Protection, ServiceThread, opened_stream, places, refusal
+from penstock.client.service import Protection, opened_stream, places, refusal
 from penstock.middleware import Receiver, ReceiverConfig, StreamEnded, StreamKey, StreamStarted
 from penstock.middleware.driver import Received
 from penstock.middleware.unicast import ModifyStream, OpenStream, Packets, RenewToken, StreamRefused, UnicastMessage
 from penstock.net.control_driver import ControlConnection
+from penstock.net.loop_thread import LoopThread
 from penstock.security.brokering import StreamAddress
 from penstock.wire import DatagramBatch
 
@@ -32,7 +33,7 @@ class UnicastReceiver:
 
     def __init__(
         self,
-        thread: ServiceThread,
+        thread: LoopThread,
         protection: Protection,
         config: ClientConfig,
         counters: Counters,

@@ -9,7 +9,7 @@ from penstock.convert._source cimport SourceBatch
 
 
 cdef enum:
-    AHEAD = 16 # messages at once
+    AHEAD = 16 # messages at once, a power of two
 
 # Look at the next messages from `at` on.
 cdef void look_ahead(Program program, const Frame *frame, SourceBatch batch, Py_ssize_t at) noexcept nogil

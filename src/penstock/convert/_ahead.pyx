@@ -1,6 +1,6 @@
 """Looking ahead in a batch; _ahead.pxd says why."""
 
-from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
 
 from penstock.convert._frame cimport Frame
 from penstock.convert._instruments cimport instrument_by_locate
@@ -21,7 +21,7 @@ from penstock.convert._units cimport (
 )
 
 cdef enum:
-    LINES_AHEAD = 3
+    CACHE_LINE = 64
 
 
 cdef void look_ahead(Program program, const Frame *frame, SourceBatch batch, Py_ssize_t at) noexcept nogil:
@@ -46,9 +46,13 @@ cdef inline void fetch_slots(Program program, const State *state, SourceBatch ba
 
 
 cdef inline void fetch_slot(const State *state, uint64_t reference) noexcept nogil:
+    """The slot where the order should be, and the one after it, which is looked at when an order goes."""
     cdef const Shard *shard = &state.shards[shard_of(reference)]
+    cdef const OrderRow *slot
     if shard.slots is not NULL:
-        prefetch(&shard.slots[slot_of(state, shard, reference)])
+        slot = &shard.slots[slot_of(state, shard, reference)]
+        prefetch(slot)
+        prefetch(slot + 1)
 
 
 cdef inline void fetch_instruments(Program program, const Frame *frame, SourceBatch batch, Py_ssize_t at) noexcept nogil:
@@ -88,13 +92,11 @@ cdef inline int32_t instrument_of(const Route *route, const State *state, const 
 
 
 cdef inline void fetch_levels(const Ladder *ladder) noexcept nogil:
-    """The best of them: up to three cache lines from the end of the ladder."""
-    cdef const char *line
-    cdef uint32_t index
-    if ladder.count:
-        line = <const char *>&ladder.levels[ladder.count - 1]
-        for index in range(min(<uint32_t>LINES_AHEAD, (ladder.count * <uint32_t>sizeof(LevelRow) + 63) >> 6)):
-            prefetch(line - 64 * index)
+    """The best of them: three cache lines from the end of the ladder, also where it is shorter; that harms nobody."""
+    cdef uintptr_t best = <uintptr_t>ladder.levels + (<uintptr_t>ladder.count - 1) * sizeof(LevelRow)
+    prefetch(<const void *>best)
+    prefetch(<const void *>(best - CACHE_LINE))
+    prefetch(<const void *>(best - 2 * CACHE_LINE))
 
 
 cdef inline const Route *route_at(Program program, SourceBatch batch, Py_ssize_t at) noexcept nogil:

@@ -269,7 +269,8 @@ cdef Stop run_batch(ConverterKernel self, SourceBatch batch, Py_ssize_t *at) noe
     cdef Frame *frame = &self.frame
     cdef uint64_t payloads_end = self.converted.payloads_room - self.program.emitted_size_max
     cdef uint64_t rows_end = self.converted.rows_room - self.program.emitted_max
-    cdef Mark *mark
+    cdef uint64_t mark_at = 0 # no message before this one needs a look whether it is to be marked
+    cdef bint looks_ahead = self.program.looks_ahead and batch.count > 1
     if self.converted.payloads_room < self.program.emitted_size_max or self.converted.rows_room < self.program.emitted_max:
         return STOP_ROOM
     while at[0] < batch.count:
@@ -282,18 +283,27 @@ cdef Stop run_batch(ConverterKernel self, SourceBatch batch, Py_ssize_t *at) noe
             self.repeated += 1
             at[0] += 1
             continue
-        if self.program.looks_ahead and at[0] % AHEAD == 0 and batch.count > 1:
+        if looks_ahead and at[0] & (AHEAD - 1) == 0:
             look_ahead(self.program, frame, batch, at[0])
         convert_message(self, batch.data, row)
         at[0] += 1
         self.next_source = row.sequence + 1
-        if self.next_source % self.interval == 0:
-            mark = &self.marks[self.marks_made % CHECKPOINTS]
-            mark.next_source_sequence = self.next_source
-            mark.next_message_sequence = frame.message_sequence
-            mark.digest = frame.state.digest
-            self.marks_made += 1
+        if self.next_source >= mark_at:
+            mark_at = mark(self)
     return STOP_NONE
+
+
+cdef uint64_t mark(ConverterKernel self) noexcept nogil:
+    """Make a checkpoint, if one is due; returns where the next one is."""
+    cdef uint64_t passed = self.next_source % self.interval
+    cdef Mark *made
+    if passed == 0:
+        made = &self.marks[self.marks_made % CHECKPOINTS]
+        made.next_source_sequence = self.next_source
+        made.next_message_sequence = self.frame.message_sequence
+        made.digest = self.frame.state.digest
+        self.marks_made += 1
+    return self.next_source - passed + self.interval
 
 
 cdef inline void convert_message(ConverterKernel self, const uint8_t *data, const SourceRow *row) noexcept nogil:

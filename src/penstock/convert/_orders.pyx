@@ -25,6 +25,7 @@ from penstock.convert._units cimport (
 
 cdef enum:
     SLOTS_FIRST = 16
+    SLOTS_SPARSE = 1024 # tables up to here are sparse: nearly every order is where it is looked for first
 
 
 # Shards
@@ -46,13 +47,17 @@ cdef inline OrderRow *shard_slot(const State *state, const Shard *shard, uint64_
     return &shard.slots[slot]
 
 
+cdef inline uint64_t orders_max(uint64_t slots) noexcept nogil:
+    return slots >> 2 if slots <= SLOTS_SPARSE else 3 * (slots >> 2)
+
+
 cdef bint shard_make_room(State *state, Shard *shard) noexcept nogil:
     """One more order would fit; False without memory."""
     cdef OrderRow *before = shard.slots
     cdef uint64_t slots = <uint64_t>shard.mask + 1, slots_wanted = 2 * slots, slot
     if before is NULL:
         slots_wanted = SLOTS_FIRST
-    elif 4 * (<uint64_t>shard.count + 1) <= 3 * slots:
+    elif shard.count < orders_max(slots):
         return True
     if slots_wanted >> 31:
         return False

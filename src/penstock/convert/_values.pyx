@@ -29,7 +29,10 @@ cdef int run_values(Frame *frame, const Op *op, const Op *end) noexcept nogil:
     cdef int fault = FAULT_NONE
     while op < end:
         if op.code == CODE_LOAD_BIG_WINDOW:
-            registers[op.to] = <int64_t>load_window(data + op.offset, op.size, <uint64_t>op.x, True)
+            while op.code == CODE_LOAD_BIG_WINDOW: # no message's steps begin with one
+                registers[op.to] = <int64_t>load_window(data + op.offset, op.size, <uint64_t>op.x, True)
+                op += 1
+            continue
         elif op.code == CODE_LOAD_LITTLE_WINDOW:
             registers[op.to] = <int64_t>load_window(data + op.offset, op.size, <uint64_t>op.x, False)
         elif op.code == CODE_LOAD_PACKED:

@@ -8,6 +8,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from penstock.base.errors import TableError
+from penstock.convert import _program as c
 from penstock.convert._program import Program
 from penstock.convert.compiler import MessageCompiler, Shared
 from penstock.convert.document import Step, TableDocument
@@ -17,6 +18,9 @@ from penstock.convert.output import OutputPlan
 from penstock.convert.registers import Code, Op
 from penstock.convert.symbols import Symbology
 from penstock.convert.targets import VERBS
+
+PLAIN_LOADS = {c.CODE_LOAD_BIG, c.CODE_LOAD_LITTLE}
+"""They depend on nothing and cannot fail, so they come first: many of one kind run in one go."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ def compile_plan(document: TableDocument, source: SourceFormat, where: str, dire
         code = MessageCompiler(shared, message).compile(steps[message.name]) if steps[message.name] else Code()
         start = len(ops)
         middle = start + len(code.values)
-        ops += code.values
+        ops += sorted(code.values, key=lambda each: each.code not in PLAIN_LOADS)
         ops += _moved(code.steps, middle)
         routes.append((message.key, start, middle, len(ops), message.size_min, message.size_max, message.columns))
     image_start = len(ops)

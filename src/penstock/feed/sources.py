@@ -7,6 +7,7 @@ for damage in source.damages: ...               # what could not be read, and wh
 """
 
 from collections.abc import Iterable, Iterator
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol, Self, TypeAlias
 
@@ -102,7 +103,7 @@ def open_source(
         raise
 
 
-def open_file(path: Path) -> BinaryIO:
+def open_file(path: Path) -> FileIO:
     try:
         return path.open("rb", buffering=0)
     except OSError as error:

@@ -23,6 +23,7 @@ cdef struct Work:        # a packet, and what is to be done with it
     int64_t only         # the consumer, or EVERYBODY
     uint16_t flags       # to be added
     bint is_to_all       # even if nothing is left
+    bint is_late         # packets after it were forwarded before
 
 
 cdef class Forwarder(Consumers):

@@ -14,7 +14,7 @@ from libc.string cimport memcpy, memset
 from penstock.filter._account cimport LAST, Share, StreamAccount, grow
 from penstock.filter._condition cimport is_met
 from penstock.filter._consumers cimport NOBODY, Consumer, Consumers, Home, Slot
-from penstock.filter._matching cimport Matcher, extension_body
+from penstock.filter._matching cimport Matcher
 from penstock.middleware._streams cimport StreamIndex
 from penstock.topics._store cimport lowest_bit
 from penstock.wire._codec cimport (
@@ -45,6 +45,7 @@ from penstock.wire._codec cimport (
     parse_header,
     store_u16,
 )
+from penstock.wire._extensions cimport find_extension
 from penstock.wire._messages cimport MessageBatch
 from penstock.wire._outbox cimport Outbox
 
@@ -157,7 +158,8 @@ cdef class Forwarder(Consumers):
         """Forward one packet that is not simply the next one of its stream; returns how many consumers get something.
 
         `gap` is what the consumers are told; without it they are told what is true by the account, and those who were
-        told of this number already get nothing. Something left or not, all consumers get it that listen, if it is
+        told of this number already get nothing. Of a late packet, one that others came after, `gap` is told to those
+        who know of its number; the others hear what is true. Something left or not, all consumers get it that listen, if it is
         `to_all`; or `only` one gets it. `flags` are added to the packet's. The outbox must have room for a packet for
         each consumer, or nothing is done (LimitError).
         """
@@ -177,12 +179,12 @@ cdef class Forwarder(Consumers):
             work.data = <const uint8_t *>content.buf
             if parse_header(work.data, 0, <uint32_t>min(content.len, <Py_ssize_t>UINT32_MAX), &packet) != ERROR_NONE:
                 raise packet_error(&packet)
+            if parse_contents(work.data, &packet, self._messages) != ERROR_NONE:
+                raise packet_error(&packet)
             if packet.kind != KIND_DATA or (packet.publisher_id, packet.group, packet.epoch) != (
                 account.publisher_id, account.group, account.epoch
             ):
                 raise LocalProtocolError("the packet is not one of the stream")
-            if parse_contents(work.data, &packet, self._messages) != ERROR_NONE:
-                raise packet_error(&packet)
             work.packet = &packet
             work.messages = self._messages
             work.topic = 0
@@ -270,7 +272,8 @@ cdef class Forwarder(Consumers):
             size += packet_size(&self.consumers[self._takers[index]], packet)
         if not self.outbox.has_room(self._taker_count, size):
             return TROUBLE_FULL
-        if packet.sequence >= account.position and work.only == EVERYBODY:
+        work.is_late = packet.sequence < account.position
+        if not work.is_late and work.only == EVERYBODY:
             if self.remember(account, work):
                 return TROUBLE_MEMORY
             account.position = packet.sequence + 1
@@ -320,7 +323,10 @@ cdef class Forwarder(Consumers):
 
     cdef int take_direct(self, StreamAccount account, Work *work, uint32_t index) noexcept nogil:
         cdef uint16_t size = 0
-        cdef const uint8_t *body = extension_body(work.data, work.messages + index, EXTENSION_DESTINATION, &size)
+        cdef const MessageView *message = work.messages + index
+        cdef const uint8_t *body = find_extension(
+            work.data + message.extensions_offset, message.extensions_size, EXTENSION_DESTINATION, &size
+        )
         cdef const Home *home
         if body is NULL or size != sizeof(uint64_t):
             return 0
@@ -453,10 +459,9 @@ cdef class Forwarder(Consumers):
         packet.size = packet_size(consumer, work.packet)
         packet.count = <uint16_t>consumer.count
         packet.flags |= work.flags
-        if work.gap == ACCOUNTED:
+        packet.gap = <uint32_t>work.gap
+        if work.gap == ACCOUNTED or (work.is_late and packet.sequence >= account.expected[number]):
             packet.gap = <uint32_t>min(packet.sequence - account.expected[number], <uint64_t>UINT32_MAX)
-        else:
-            packet.gap = <uint32_t>work.gap
         account.expected[number] = max(account.expected[number], packet.sequence + 1)
         out = self.outbox.reserve(packet.size)
         at = out + PACKET_HEADER_SIZE

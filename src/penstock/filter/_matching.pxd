@@ -26,9 +26,3 @@ cdef class Matcher:
     cdef int gather(self, const uint8_t *data, const MessageView *messages, uint64_t count) noexcept nogil
     cdef int gather_tags(self, const uint8_t *tags, uint32_t size) noexcept nogil
     cdef int find_codes(self, view, Batch *batch) except -1
-
-
-# The body of the message's last extension of this type, or NULL.
-cdef const uint8_t *extension_body(
-    const uint8_t *data, const MessageView *message, uint16_t type, uint16_t *size
-) noexcept nogil

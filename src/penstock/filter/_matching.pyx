@@ -8,16 +8,8 @@ import numpy
 
 from penstock.filter._account cimport grow
 from penstock.topics._match cimport Batch, Span, match_batch
-from penstock.wire._codec cimport (
-    EXTENSION_HEADER_SIZE,
-    EXTENSION_SIZE_AT,
-    EXTENSION_TAGS,
-    EXTENSION_TYPE_AT,
-    MESSAGE_DIRECT,
-    MessageView,
-    load_u16,
-    padded,
-)
+from penstock.wire._codec cimport EXTENSION_TAGS, MESSAGE_DIRECT, MessageView
+from penstock.wire._extensions cimport find_extension
 
 
 cdef class Matcher:
@@ -80,7 +72,9 @@ cdef class Matcher:
             self.tag_offsets[topic] = self.tag_count
             topic += 1
             if message.extensions_size:
-                tags = extension_body(data, message, EXTENSION_TAGS, &size)
+                tags = find_extension(
+                    data + message.extensions_offset, message.extensions_size, EXTENSION_TAGS, &size
+                )
                 if tags is not NULL and self.gather_tags(tags, size):
                     return -1
         self.tag_offsets[topic] = self.tag_count
@@ -114,17 +108,3 @@ cdef class Matcher:
             batch.code_offsets = &code_offsets[0]
             batch.codes = &codes[0]
         return 0
-
-
-cdef const uint8_t *extension_body(
-    const uint8_t *data, const MessageView *message, uint16_t type, uint16_t *size
-) noexcept nogil:
-    cdef const uint8_t *at = data + message.extensions_offset
-    cdef const uint8_t *end = at + message.extensions_size
-    cdef const uint8_t *found = NULL
-    while at < end:
-        if load_u16(at + EXTENSION_TYPE_AT) == type:
-            size[0] = load_u16(at + EXTENSION_SIZE_AT)
-            found = at + EXTENSION_HEADER_SIZE
-        at += padded(<uint64_t>EXTENSION_HEADER_SIZE + load_u16(at + EXTENSION_SIZE_AT))
-    return found

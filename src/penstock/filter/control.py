@@ -268,5 +268,7 @@ ControlMessage: TypeAlias = ApplicationMessage | FilterMessage
 
 PROTOCOL: ControlProtocol[ControlMessage] = ControlProtocol("filter", Version(1, 0), ControlMessage)
 
-CONNECTION = ControlConfig(message_size_max=1024 * 1024, inbox_messages_max=64, ping_ms=1_000, silence_ms=5_000)
+CONNECTION = ControlConfig(
+    message_size_max=1024 * 1024, inbox_messages_max=64, ping_ms=1_000, silence_ms=5_000, write_ms=5_000
+)
 """How both sides configure the connection, unless told otherwise."""

@@ -60,6 +60,11 @@ class PassingStream(RepairedStream):
     def is_complete(self) -> bool:
         return super().is_complete and not self.missing
 
+    def find_out_whether_smooth(self) -> None:
+        super().find_out_whether_smooth()
+        if self.missing:
+            self.known_from = self.next_sequence  # what comes late is of use
+
     def take(self, packet: Packet, now_ns: int) -> list[ReceiverInstruction]:
         if packet.flags & GOODBYE:
             self.goodbye_sequence = packet.sequence

@@ -10,6 +10,7 @@ cdef class StreamCursor(StreamEntry):
     cdef public uint64_t source_key # of a DatagramBatch; 0 while it is not known
     cdef public uint64_t next_sequence
     cdef public uint64_t newest_sequence
+    cdef public uint64_t known_from # what has come from here up to the next one lacks nothing
     cdef public int64_t heard_ns
     cdef public uint32_t epoch
     cdef public bint is_smooth

@@ -87,6 +87,24 @@ cdef class InOrder(StreamIndex):
                 index += 1
         return index - start
 
+    def pass_known(self, DatagramBatch batch not None, Py_ssize_t start) -> int:
+        """How many datagrams from `start` on are copies of packets that have come, before another comes: a publisher on
+        this host may send them by a ring and by the network."""
+        cdef Py_ssize_t index = start
+        cdef PacketView packet
+        cdef PyObject *slot
+        with nogil:
+            while index < batch.count:
+                if parse_header(batch.data, <uint32_t>(index * batch.stride), batch.sizes[index], &packet) != ERROR_NONE:
+                    break
+                if packet.kind != KIND_DATA or packet.flags & (PACKET_REPAIR | PACKET_GOODBYE):
+                    break
+                slot = self.find(packet.publisher_id, packet.group)
+                if slot is NULL or not is_known(<StreamCursor>slot, &packet, batch.sources[index]):
+                    break
+                index += 1
+        return index - start
+
     cdef void clear(self) noexcept nogil:
         """Use the rows again."""
         self._packet_count = 0
@@ -156,4 +174,14 @@ cdef inline bint is_next(StreamCursor cursor, const PacketView *packet, uint64_t
         and cursor.source_key == source_key
         and packet.sequence >= cursor.next_sequence
         and packet.sequence - packet.gap <= cursor.next_sequence
+    )
+
+
+cdef inline bint is_known(StreamCursor cursor, const PacketView *packet, uint64_t source_key) noexcept nogil:
+    return (
+        cursor.is_smooth
+        and cursor.epoch == packet.epoch
+        and cursor.is_replay == (packet.flags & PACKET_REPLAY != 0)
+        and cursor.source_key == source_key
+        and cursor.known_from <= packet.sequence < cursor.next_sequence
     )

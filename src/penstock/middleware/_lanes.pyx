@@ -9,6 +9,7 @@ from libc.stdint cimport int64_t, uint64_t
 from penstock.middleware._inorder cimport InOrder
 from penstock.middleware._outgoing cimport OutgoingCursor
 from penstock.net._udp cimport Inlet, Outlet, udp_monotonic_ns
+from penstock.shm._ring cimport RingWriter
 from penstock.shm._ring_reader cimport RingReader
 from penstock.wire._messages cimport MessageBatch
 
@@ -61,6 +62,9 @@ cdef class RingLane(ReceivingLane):
             received = self._inlet.receive(0, False)
             if received or left_ns <= 0:
                 break
+            if self._inlet._is_rung:
+                self._inlet._is_rung = False
+                break
             received = self._ring.receive(
                 self._inlet.batch, self._source, min(left_ns, SPIN_SLICE_NS if spin else BLOCK_SLICE_NS)
             )
@@ -69,16 +73,20 @@ cdef class RingLane(ReceivingLane):
 
 
 cdef class PublishingLane:
-    """Publishes single messages on one stream, to one destination."""
+    """Publishes single messages on one stream, to one destination, and before that to a ring if there is one."""
 
     cdef OutgoingCursor _stream
     cdef Outlet _outlet
     cdef uint64_t _destination
+    cdef RingWriter _ring
 
-    def __cinit__(self, OutgoingCursor stream not None, Outlet outlet not None, uint64_t destination):
+    def __cinit__(
+        self, OutgoingCursor stream not None, Outlet outlet not None, uint64_t destination, RingWriter ring = None
+    ):
         self._stream = stream
         self._outlet = outlet
         self._destination = destination
+        self._ring = ring
 
     def publish(self, str topic not None, payload not None, model_id, model_version) -> int:
         """Send the message: 0, or the number of the error that kept it from being sent; -1 when it takes the core."""
@@ -87,4 +95,6 @@ cdef class PublishingLane:
         )
         if sequence == 0:
             return -1
+        if self._ring is not None:
+            self._ring.write_stored(self._stream.kept, sequence, sequence)
         return self._outlet.send_one_stored(self._destination, self._stream.kept, sequence)

@@ -25,7 +25,9 @@ from penstock.base.log import logger
 from penstock.middleware._lanes import PublishingLane
 from penstock.middleware.batch import Packable
 from penstock.middleware.config import PublisherConfig
+from penstock.middleware.direct import direct_message, direct_topic
 from penstock.middleware.events import (
+    Address,
     Close,
     DatagramReceived,
     Multicast,
@@ -43,6 +45,7 @@ from penstock.middleware.publisher import Publisher
 from penstock.middleware.receiving_driver import MulticastReceiver, Received, note_unsent
 from penstock.model import Message
 from penstock.net.udp import Channel, Inlet, Outlet, address_key, host_socket
+from penstock.shm import RingWriter
 from penstock.topics import GroupMap
 from penstock.wire import DatagramBatch
 
@@ -57,7 +60,10 @@ class MulticastPublisher:
     caller knows one that was never used before.
 
     With a map (`groups`) every topic goes to its own group and to the map's port; of the channel, only the interface
-    and the hops count. Messages on different groups have no order between them."""
+    and the hops count. Messages on different groups have no order between them.
+
+    A `ring`, with room for the largest packet, gets every packet that is sent to a group, before the network does: for
+    a filter on this host (penstock.filter.offering). It stays the caller's to close, after the publisher."""
 
     def __init__(
         self,
@@ -69,6 +75,7 @@ class MulticastPublisher:
         config: PublisherConfig | None = None,
         counters: Counters | None = None,
         groups: GroupMap | None = None,
+        ring: RingWriter | None = None,
     ) -> None:
         if publisher_id is not None and epoch_path is None and epoch is None:
             raise ConfigurationError(
@@ -81,6 +88,7 @@ class MulticastPublisher:
         self._core = Publisher(identity, epoch, config or PublisherConfig(), self.counters)
         self._group = channel.group_id
         self._groups = groups
+        self._ring = ring
         self._port = channel.port if groups is None else groups.port
         self._socket = host_socket(channel.interface, multicast_hops=channel.hops)
         self._inlet = Inlet([self._socket.fileno()], DatagramBatch(16))
@@ -103,6 +111,12 @@ class MulticastPublisher:
     def epoch(self) -> int:
         return self._core.epoch
 
+    @property
+    def address(self) -> Address:
+        """Where its packets come from and repairs are asked for."""
+        host, port = self._socket.getsockname()
+        return host, port
+
     def publish(self, topic: str, payload: Buffer | Message, *, model_id: int = 0, model_version: int = 0) -> None:
         """Send one message now. A Message of a model brings its model's id and version."""
         if isinstance(payload, Message):
@@ -116,7 +130,7 @@ class MulticastPublisher:
             self._handle(Publish(group, (OutgoingMessage(topic, payload, model_id, model_version),)))
             if lane is None:
                 stream = self._core.stream(group, time.monotonic_ns())
-                self._lanes[group] = PublishingLane(stream, self._outlet, self._key(group))
+                self._lanes[group] = PublishingLane(stream, self._outlet, self._key(group), self._ring)
 
     def publish_messages(self, messages: Sequence[OutgoingMessage]) -> None:
         """Send messages of any size now, with whatever extensions they have."""
@@ -124,11 +138,35 @@ class MulticastPublisher:
             for group, chosen in messages_by_group(messages, self._groups, self._group):
                 self._handle(Publish(group, chosen))
 
+    def send_to(
+        self,
+        application: int,
+        payload: Buffer | Message,
+        *,
+        topic: str = "",
+        model_id: int = 0,
+        model_version: int = 0,
+    ) -> None:
+        """Send one message to one application alone; `topic` only says what it is about. It goes to the publisher's
+        group or, with a map, to that of direct_topic(); the application has to listen there."""
+        if isinstance(payload, Message):
+            model_id, model_version = payload.model.id, payload.version
+        message = direct_message(application, payload, topic=topic, model_id=model_id, model_version=model_version)
+        with self._lock:
+            group = self._group if self._groups is None else self._groups.group_of(direct_topic(application))
+            self._handle(Publish(group, (message,)))
+
     def publish_batch(self, batch: Packable) -> None:
         """Send many messages now, packed into as few packets as they fit."""
         with self._lock:
             for group, chosen in batch_by_group(batch, self._groups, self._group):
                 self._handle(PublishBatch(group, chosen))
+
+    def restart_ring(self) -> None:
+        """Begin the ring anew, for a reader that comes or has lost its place."""
+        with self._lock:
+            if self._ring is not None:
+                self._ring.restart()
 
     def say_goodbye(self) -> None:
         """Publish nothing more; repair requests are answered until close(), or for the configured time."""
@@ -198,9 +236,13 @@ class MulticastPublisher:
     def _carry_out(self, instructions: list[PublisherInstruction]) -> None:
         for instruction in instructions:
             if isinstance(instruction, Multicast):
+                if self._ring is not None:
+                    self._ring.write(instruction.data)
                 self._note_unsent(1, self._outlet.send(self._key(instruction.group), instruction.data))
             elif isinstance(instruction, MulticastStored):
                 key, store = self._key(instruction.group), instruction.store
+                if self._ring is not None:
+                    self._ring.write_stored(store, instruction.first, instruction.last)
                 self._note_unsent(*self._outlet.send_stored(key, store, instruction.first, instruction.last))
             elif isinstance(instruction, Unicast):
                 self._note_unsent(1, self._outlet.send(address_key(instruction.destination), instruction.data))

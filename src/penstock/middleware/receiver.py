@@ -41,7 +41,8 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Receiver:
-    """The core of one receiver. Streams are learned from the packets themselves.
+    """The core of one receiver. Streams are learned from the packets themselves; or, with `only_expected`, behind a
+    filter that tells of them.
 
     Who only passes packets on (a filter module) makes it with an `in_order` of its own and overrides make_stream(),
     admits() and hear().
@@ -55,9 +56,11 @@ class Receiver:
         randomness: Randomness,
         counters: Counters | None = None,
         *,
+        only_expected: bool = False,
         in_order: InOrder | None = None,
     ) -> None:
         self.config = config
+        self._only_expected = only_expected
         self.counters = counters or Counters("receiver")
         self._randomness = randomness
         self._refuses = {"live": True, "replay": False, "both": None}[config.accept]  # packets with such a REPLAY mark
@@ -142,6 +145,12 @@ class Receiver:
             if self._refuses is not None and (passed := self.in_order.pass_over(batch, index, self._refuses)):
                 self.counters.add("packets_dropped", passed, cause=Cause.REPLAY)
                 index += passed
+            if passed := self.in_order.pass_known(batch, index):
+                self.counters.add("packets_received", passed)
+                self.counters.add("packets_dropped", passed, cause=Cause.DUPLICATE)
+                index += passed
+                messages = self.in_order.take(batch, index, now_ns)
+                continue
             if index == count:
                 return instructions
             data = bytes(batch.datagram(index))  # what goes the slow way may stay longer than the batch
@@ -217,6 +226,8 @@ class Receiver:
                 # somebody else's; a publisher shows itself by the packets it sends first
                 self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
                 return []
+            if not self._may_start(key, packet.epoch, source):
+                return []
             if stream is not None:
                 instructions += self._end(stream, Cause.RESTARTED)
             stream = self._start(key, packet, source, now_ns)
@@ -234,6 +245,21 @@ class Receiver:
         instructions += stream.take(packet, now_ns)
         return instructions + self._settle(stream)
 
+    def _expectation(self, key: StreamKey, epoch: int) -> Expect | None:
+        expected = self._expected.get(key)
+        return expected if expected is not None and expected.epoch == epoch else None
+
+    def _may_start(self, key: StreamKey, epoch: int, source: Address) -> bool:
+        """Whether a stream from there is none that is expected from elsewhere, or not at all."""
+        expected = self._expectation(key, epoch)
+        if expected is None and self._only_expected:
+            self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
+        elif expected is not None and expected.source != source:
+            self.counters.add("packets_dropped", cause=Cause.ID_COLLISION)
+        else:
+            return True
+        return False
+
     def _start(self, key: StreamKey, packet: Packet, source: Address, now_ns: int) -> IncomingStream | None:
         """Begin a stream where it was left, at the epoch's start, or at this packet."""
         known = self._positions.get(key)
@@ -246,12 +272,7 @@ class Receiver:
         if len(self._streams) >= self.config.streams_max:
             self.counters.add("packets_dropped", cause=Cause.STREAM_LIMIT)
             return None
-        expected = self._expected.get(key)
-        if expected is not None and expected.epoch != packet.epoch:
-            expected = None
-        if expected is not None and expected.source != source:
-            self.counters.add("packets_dropped", cause=Cause.ID_COLLISION)
-            return None
+        expected = self._expectation(key, packet.epoch)
         if known is not None and packet.epoch == known.epoch:
             if packet.sequence < known.next_sequence:
                 self.counters.add("packets_dropped", cause=Cause.DUPLICATE)
@@ -337,6 +358,10 @@ class Receiver:
         self._positions[stream.key] = Position(stream.epoch, stream.next_sequence)
         if len(self._positions) > self.config.streams_max:
             self._positions.pop(next(iter(self._positions)))
+        if cause == Cause.EXPIRED and self._only_expected:  # should it go on, nobody need tell
+            self._expected[stream.key] = Expect(
+                stream.key, stream.epoch, stream.next_sequence, stream.source, stream.repair_source
+            )
         self.counters.add("streams_ended", cause=cause)
         return [*instructions, StreamEnded(stream.key, stream.epoch, stream.next_sequence, cause)]
 

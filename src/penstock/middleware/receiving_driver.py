@@ -58,10 +58,11 @@ class SocketReceiver:
         spin: bool,
         loss: float,
         bell: int = -1,
+        only_expected: bool = False,
     ) -> None:
         self.counters = counters or Counters("receiver")
         randomness = SystemRandomness()
-        self._core = Receiver(config or ReceiverConfig(), randomness, self.counters)
+        self._core = Receiver(config or ReceiverConfig(), randomness, self.counters, only_expected=only_expected)
         self._spin = spin
         self._loss = loss
         self._keys = keys

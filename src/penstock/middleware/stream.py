@@ -72,6 +72,7 @@ class IncomingStream(StreamCursor):
         self.is_smooth = not (
             self.gaps or self._window or self._reassembler.is_waiting or self.goodbye_sequence is not None
         )
+        self.known_from = self.first_sequence
 
     def take(self, packet: Packet, now_ns: int) -> list[ReceiverInstruction]:
         """A data packet of this stream has come."""

@@ -21,6 +21,7 @@ cdef extern from "penstock/net/udp.h" nogil:
     int udp_receive(int fd, udp_calls *calls, uint8_t *data, size_t stride, int room, uint32_t *sizes,
                     uint64_t *sources, int64_t *arrivals_ns, uint32_t *overflows)
     int udp_send(int fd, udp_calls *calls, uint64_t destination, int count, int *error)
+    int udp_send_each(int fd, udp_calls *calls, const uint64_t *destinations, int count, int *last_error)
     int udp_send_one(int fd, uint64_t destination, const uint8_t *data, size_t size)
     int udp_wait(const int *fds, int count, int64_t timeout_ns)
     int udp_wait_or_bell(const int *fds, int count, int bell, int64_t timeout_ns)

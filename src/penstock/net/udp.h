@@ -105,18 +105,18 @@ static int udp_receive(int fd, udp_calls *calls, uint8_t *data, size_t stride, i
     return count;
 }
 
-/* Send the datagrams of one batch to one address: how many were sent before the first that could not be, and why. */
-static int udp_send(int fd, udp_calls *calls, uint64_t destination, int count, int *error) {
-    int index, sent = 0, now;
-    udp_name(&calls->names[0], destination);
-    for (index = 0; index < count; index++) {
-        struct msghdr *header = &calls->headers[index].msg_hdr;
-        memset(header, 0, sizeof(*header));
-        header->msg_name = &calls->names[0];
-        header->msg_namelen = sizeof(calls->names[0]);
-        header->msg_iov = &calls->pieces[index];
-        header->msg_iovlen = 1;
-    }
+static inline void udp_prepare_send(udp_calls *calls, int index, struct sockaddr_in *name) {
+    struct msghdr *header = &calls->headers[index].msg_hdr;
+    memset(header, 0, sizeof(*header));
+    header->msg_name = name;
+    header->msg_namelen = sizeof(*name);
+    header->msg_iov = &calls->pieces[index];
+    header->msg_iovlen = 1;
+}
+
+/* Send what is prepared: how many were sent before the first that could not be, and why. */
+static int udp_send_prepared(int fd, udp_calls *calls, int count, int *error) {
+    int sent = 0, now;
     *error = 0;
     while (sent < count) {
         now = sendmmsg(fd, calls->headers + sent, (unsigned)(count - sent), 0);
@@ -128,6 +128,36 @@ static int udp_send(int fd, udp_calls *calls, uint64_t destination, int count, i
         }
     }
     return sent;
+}
+
+/* Send the datagrams of one batch to one address. */
+static int udp_send(int fd, udp_calls *calls, uint64_t destination, int count, int *error) {
+    int index;
+    udp_name(&calls->names[0], destination);
+    for (index = 0; index < count; index++)
+        udp_prepare_send(calls, index, &calls->names[0]);
+    return udp_send_prepared(fd, calls, count, error);
+}
+
+/* The same to many addresses: that of each is its destination, and one that cannot be sent is passed over. Returns how
+   many were not sent, and why the last of them was not. */
+static int udp_send_each(int fd, udp_calls *calls, const uint64_t *destinations, int count, int *last_error) {
+    int index, error, done, unsent = 0;
+    for (index = 0; index < count; index++) {
+        udp_name(&calls->names[index], destinations[index]);
+        udp_prepare_send(calls, index, &calls->names[index]);
+    }
+    for (done = udp_send_prepared(fd, calls, count, &error); error; ) {
+        *last_error = error;
+        unsent++;
+        done++; /* the one that could not be sent */
+        if (done == count)
+            break;
+        memmove(calls->headers, calls->headers + done, (size_t)(count - done) * sizeof(calls->headers[0]));
+        count -= done;
+        done = udp_send_prepared(fd, calls, count, &error);
+    }
+    return unsent;
 }
 
 static int udp_send_one(int fd, uint64_t destination, const uint8_t *data, size_t size) {

@@ -21,12 +21,17 @@
         publish.channel = { group = "239.255.20.1", port = 17401 }
         peers.port = 17501
 
+    [[filter]]                               # beside the applications of a host
+    name = "host-1"
+    admin = { credentials = "filter.toml" }
+
     [[player]]                               # plays an exchange, for trials
     name = "exchange"
 
 Paths in it begin at the document's directory. An adapter's keys are those of feed.adapter_config.AdapterConfig, an
-administration server's those of admin.config.AdminConfig; which adapters belong together, where each keeps its state
-and where the administration servers are is filled in.
+administration server's those of admin.config.AdminConfig, a filter's those of
+filter.module_config.FilterModuleConfig; which adapters belong together, where each keeps its state and where the
+administration servers are is filled in.
 """
 
 from collections.abc import Mapping
@@ -39,10 +44,13 @@ from penstock.base.errors import ConfigurationError
 from penstock.convert import ConverterTable
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.play_config import PlayerConfig
+from penstock.filter.module_config import FilterModuleConfig
+from penstock.model import MessageModel
 from penstock.net.control import Name
 from penstock.security import Credentials, Policy
+from penstock.topics import GroupMap
 
-NodeConfig: TypeAlias = AdminConfig | AdapterConfig | PlayerConfig
+NodeConfig: TypeAlias = AdminConfig | AdapterConfig | FilterModuleConfig | PlayerConfig
 Table: TypeAlias = dict[str, Any]
 
 
@@ -53,6 +61,7 @@ class PlantDocument(Config, frozen=True):
 
     administration: tuple[Table, ...] = ()
     feed: tuple[Table, ...] = ()
+    filter: tuple[Table, ...] = ()
     player: tuple[Table, ...] = ()
 
 
@@ -74,12 +83,15 @@ class Plant:
         for number, table in enumerate(document.feed):
             for adapter in _adapters(document, table, servers, f"{where}: feed[{number}]"):
                 nodes.add(adapter.name, adapter)
+        for number, table in enumerate(document.filter):
+            module = _filter(document, table, servers, f"{where}: filter[{number}]")
+            nodes.add(module.name, module)
         for number, table in enumerate(document.player):
             player = convert(table, PlayerConfig, where=f"{where}: player[{number}]")
             nodes.add(player.name, player)
         if not nodes.by_name:
             raise ConfigurationError(
-                "nothing runs in this plant", where=where, hint="add [[feed]] or [[administration]]"
+                "nothing runs in this plant", where=where, hint="add [[feed]], [[filter]] or [[administration]]"
             )
         return Plant(path, document.name, nodes.by_name)
 
@@ -99,6 +111,14 @@ class Plant:
                     Credentials.load(beside / config.admin.credentials)
                 _take_place(places, f"tcp {config.peers.host}:{config.peers.port}", name)
                 _take_place(places, f"channel {config.publish.channel}", name)
+            elif isinstance(config, FilterModuleConfig):
+                if config.map:
+                    GroupMap.load(beside / config.map)
+                for model in config.models:
+                    MessageModel.load(beside / model)
+                if config.admin.credentials:
+                    Credentials.load(beside / config.admin.credentials)
+                _take_place(places, f"tcp {config.control.host}:{config.control.port}", name)
 
     def node(self, name: str) -> NodeConfig:
         try:
@@ -161,6 +181,15 @@ def _adapters(document: PlantDocument, table: Table, servers: list[AdminConfig],
         if others:
             filled.setdefault("peers", {}).setdefault("others", others)
     return [convert(filled, AdapterConfig, where=f"{where}.adapter[{number}]") for number, filled in enumerate(tables)]
+
+
+def _filter(document: PlantDocument, table: Table, servers: list[AdminConfig], where: str) -> FilterModuleConfig:
+    filled = dict(table)
+    admin = filled.get("admin")
+    if servers and isinstance(admin, dict):  # without credentials of its own it asks for no tokens
+        filled["admin"] = {"url": _url(servers), **admin}
+        filled.setdefault("state_directory", f"{document.directory}/{filled.get('name', 'filter')}")
+    return convert(filled, FilterModuleConfig, where=where)
 
 
 def _peer(table: Table, where: str) -> Table:

@@ -1,4 +1,4 @@
-"""What a process of a plant does: it is an administration server, an adapter, or a player, as plant.toml says."""
+"""What a process of a plant does: it is an administration server, an adapter, a filter module, or a player."""
 
 import asyncio
 import contextlib
@@ -21,6 +21,8 @@ from penstock.feed.adapter_status import AdapterStatus
 from penstock.feed.driver import LiveAdapter
 from penstock.feed.play_config import PlayerConfig
 from penstock.feed.player import MoldPlayer
+from penstock.filter.driver import LiveFilter
+from penstock.filter.module_config import FilterModuleConfig
 from penstock.net.agent import run_agent
 from penstock.node.plant import NodeConfig, Plant
 from penstock.node.process import TELL_SECONDS, Supervised
@@ -55,6 +57,8 @@ def run(config: NodeConfig, tell: Tell, supervised: Supervised | None = None) ->
             return run_agent(lambda stop: _administrate(config, tell, _heeding(stop, supervised)), name=config.node)
         case AdapterConfig():
             return run_agent(lambda stop: _adapt(config, tell, _heeding(stop, supervised)), name=config.name)
+        case FilterModuleConfig():
+            return run_agent(lambda stop: _filter(config, tell, _heeding(stop, supervised)), name=config.name)
         case PlayerConfig():
             return run_agent(lambda stop: _play(config, tell, _heeding(stop, supervised)), name=config.name)
 
@@ -116,6 +120,18 @@ async def _adapt(config: AdapterConfig, tell: Tell, stop: asyncio.Event) -> None
         await adapter.run(stop)
     finally:
         reporting.cancel()
+
+
+async def _filter(config: FilterModuleConfig, tell: Tell, stop: asyncio.Event) -> None:
+    module = LiveFilter(config)
+    await module.start()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, module.reload_map)
+    try:
+        tell(Ready(f"{config.control.host}:{module.control_port}"))
+        await module.run(stop)
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
 
 
 async def _play(config: PlayerConfig, tell: Tell, stop: asyncio.Event) -> None:

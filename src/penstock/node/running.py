@@ -18,6 +18,7 @@ from penstock.base.log import logger
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
 from penstock.feed.play_config import PlayerConfig
+from penstock.filter.module_config import FilterModuleConfig
 from penstock.node.member import Member
 from penstock.node.plant import NodeConfig, Plant
 from penstock.node.roles import AdapterReport, PlayerReport, Ready, Told
@@ -73,9 +74,11 @@ class RunningPlant:
         self._log_level = log_level
 
     def start(self, is_over: Callable[[], bool] = lambda: False, *, players: bool = True) -> bool:
-        """Start administration servers, then adapters, then players, each kind when those before are ready; whether
-        all are. What is not wanted is left out."""
-        kinds = (AdminConfig, AdapterConfig, PlayerConfig) if players else (AdminConfig, AdapterConfig)
+        """Start administration servers, then adapters, filters and players, each kind when those before are ready;
+        whether all are. What is not wanted is left out."""
+        kinds: list[type[NodeConfig]] = [AdminConfig, AdapterConfig, FilterModuleConfig]
+        if players:
+            kinds.append(PlayerConfig)
         return all(self.start_nodes(self._named(kind), is_over) for kind in kinds)
 
     def start_players(self, is_over: Callable[[], bool] = lambda: False) -> bool:

@@ -9,12 +9,14 @@ from libc.string cimport memcpy
 
 from penstock.base._crc32c cimport crc32c_extend
 from penstock.shm._memory cimport (
+    Mapping,
     fence_acquire,
     fence_release,
     load_acquire,
     load_relaxed,
     spin_pause,
     store_relaxed,
+    store_release,
 )
 from penstock.wire._codec cimport load_u32, store_u32
 
@@ -134,6 +136,13 @@ cdef inline uint64_t put_event(Cursor *cursor, const uint8_t *payload, uint32_t 
     return word
 
 
+cdef inline void push(Cursor *cursor, const uint8_t *payload, uint32_t size) noexcept nogil:
+    """Write an event that readers see at once. Its size has been checked, and the doorbell is still to be rung."""
+    cdef uint8_t *at = cursor.events + cursor.at
+    cdef uint64_t word = put_event(cursor, payload, size)
+    store_release(at, word)
+
+
 cdef inline State look(const Cursor *cursor, uint32_t *size) noexcept nogil:
     """What is at the cursor; `size` is set for an event."""
     cdef const uint8_t *at = cursor.events + cursor.at
@@ -167,3 +176,15 @@ cdef inline State take_event(Cursor *cursor, uint8_t *out, uint32_t size) noexce
             return STATE_EVENT
         spin_pause()
     return STATE_CHECKSUM
+
+
+cdef class RingWriter:
+    cdef Mapping _mapping
+    cdef Mapping _doorbell
+    cdef Cursor _cursor
+    cdef bint _is_busy
+    cdef readonly object segment
+
+    cdef int check_open(self) except -1
+    cdef int check_size(self, uint64_t size) except -1
+    cdef uint64_t put(self, payload, uint8_t **at) except? 0

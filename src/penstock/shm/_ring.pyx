@@ -6,6 +6,7 @@ from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
 from penstock.base._crc32c cimport crc32c_extend, crc32c_initialise
 from penstock.shm._memory cimport Mapping, doorbell_ring, store_relaxed, store_release
 from penstock.wire._codec cimport load_u32, store_u16, store_u32, store_u64
+from penstock.wire._packets cimport PacketStore, Place
 
 from penstock.base.clock import random_bytes
 from penstock.base.errors import LocalProtocolError, SharedMemoryError
@@ -47,12 +48,6 @@ cdef class RingWriter:
 
     Made by create(). One thread at a time. `segment` is what a consumer needs; it stays this writer's own.
     """
-
-    cdef Mapping _mapping
-    cdef Mapping _doorbell
-    cdef Cursor _cursor
-    cdef bint _is_busy
-    cdef readonly object segment
 
     def __init__(self):
         raise LocalProtocolError("RingWriter.create() makes one")
@@ -188,6 +183,19 @@ cdef class RingWriter:
 
     def __exit__(self, *_):
         self.close()
+
+    def write_stored(self, PacketStore store not None, uint64_t first, uint64_t last) -> None:
+        """Push the packets `first` to `last` of a store."""
+        self.check_open()
+        cdef uint64_t sequence
+        cdef const Place *place
+        if not store.next_sequence - store.count <= first <= last < store.next_sequence:
+            raise LocalProtocolError(f"packets {first} to {last} are not all in the store")
+        for sequence in range(first, last + 1):
+            place = store.place(sequence)
+            self.check_size(place.size)
+            push(&self._cursor, store.data + place.offset, place.size)
+        doorbell_ring(<uint32_t *>self._doorbell.start)
 
     cdef int check_open(self) except -1:
         if self._mapping is None:

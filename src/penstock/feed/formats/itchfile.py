@@ -9,6 +9,9 @@ from penstock.feed.formats.stream import CHUNK_SIZE, ByteStream, Damage, Damages
 MESSAGES_MAX = 512
 """Of a batch: what they are converted into then fits the processor's second cache."""
 
+BLOCK_SIZE_MAX = 2 + 65_535
+"""Bytes of a message with its size before it."""
+
 
 class ItchFile:
     """The messages of a file in batches, numbered from 1. Afterwards `damages` says what could not be read.
@@ -23,15 +26,17 @@ class ItchFile:
         self.next_sequence = 1
 
     def __iter__(self) -> Iterator[SourceBatch]:
-        rest = b""
-        while data := self._stream.read(CHUNK_SIZE):
-            data = rest + data
-            at = 0
-            while len(batch := self._blocks.batch(memoryview(data)[at:], self.next_sequence, count_max=MESSAGES_MAX)):
+        room = memoryview(bytearray(BLOCK_SIZE_MAX + CHUNK_SIZE))
+        held = 0  # bytes at its start that are no whole message yet
+        while size := self._stream.read_into(room[held : held + CHUNK_SIZE]):
+            at, end = 0, held + size
+            while len(batch := self._blocks.batch(room[at:end], self.next_sequence, count_max=MESSAGES_MAX)):
                 at += self._blocks.consumed
                 self.next_sequence += len(batch)
                 yield batch
-            rest = data[at:]
+            held = end - at
+            room[:held] = room[at:end]
+        rest = bytes(room[:held])
         if rest:
             offset = self._stream.offset - len(rest)
             wanted = int.from_bytes(rest[:2], "big") if len(rest) > 1 else 0

@@ -56,6 +56,8 @@ def excerpt(data: bytes | memoryview) -> str:
 class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
+    def readinto(self, room: memoryview, /) -> int | None: ...
+
 
 class ByteStream:
     """Reads a file from its start; compressed content is recognised and decompressed piece by piece.
@@ -88,6 +90,16 @@ class ByteStream:
         del self._buffer[:size]
         self.offset += len(data)
         return data
+
+    def read_into(self, room: memoryview) -> int:
+        """The next bytes, as many as there are at once, to memory that is used again; 0 at the end."""
+        if self._is_compressed or self._buffer or self._raw:
+            data = self.read(len(room))
+            room[: len(data)] = data
+            return len(data)
+        size = self._file.readinto(room) or 0
+        self.offset += size
+        return size
 
     def peek(self, size: int) -> bytes:
         """The next bytes, without taking them."""

@@ -1,0 +1,88 @@
+"""`penstock filter`: run a filter module beside the applications of a host."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import typer
+
+from penstock.base.config import load_toml
+from penstock.base.errors import ConfigurationError
+from penstock.cli.channel import INTERFACE, InterfaceOption, MapOption
+from penstock.filter.config import FilterConfig
+from penstock.filter.control import PORT_DEFAULT
+from penstock.filter.driver import LiveFilter
+from penstock.filter.module_config import ControlAccess, FilterModuleConfig
+from penstock.net.agent import run_agent
+from penstock.node.plant import Plant
+
+SWITCH_SECONDS = 0.0005
+"""How long the data thread and the loop's let each other wait for the interpreter."""
+
+_STANDARD = FilterConfig()
+
+
+def filter_module(
+    channels: Annotated[
+        list[str] | None, typer.Argument(metavar="[CHANNEL]...", help="Where topics flow: groups and ports.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="The filter's own configuration, or a plant's: a TOML document.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Which filter, when the document is a plant's; or its name.")] = None,
+    map_path: MapOption = None,
+    interface: InterfaceOption = INTERFACE,
+    port: Annotated[int, typer.Option(help="The TCP port where applications say what they want.")] = PORT_DEFAULT,
+    repair: Annotated[
+        Literal["filter", "receivers"], typer.Option(help="Who asks publishers for lost packets.")
+    ] = _STANDARD.repair,
+    shared: Annotated[
+        Literal["mask", "residual"], typer.Option(help="What applications get that share one copy.")
+    ] = _STANDARD.shared,
+    spin: Annotated[bool, typer.Option("--spin", help="Look for packets all the time: quicker, takes a core.")] = False,
+) -> None:
+    """Pass on to the applications of this host only what they want, and account for the rest.
+
+    With --config everything is in the document; without it, for trials on this machine, options say the most important.
+    When it runs, one line of JSON on standard output says where applications connect. SIGHUP has the map read again;
+    Ctrl-C or SIGTERM ends it in order.
+    """
+    if config is not None:
+        if channels or map_path is not None:
+            raise ConfigurationError("both a document and channels or a map are given", hint="say it in the document")
+        chosen = load_toml(config, FilterModuleConfig) if name is None else _of_plant(config, name)
+    else:
+        chosen = FilterModuleConfig(
+            name=name or "filter",
+            interface=interface,
+            channels=tuple(channels or ()),
+            map="" if map_path is None else str(map_path),
+            control=ControlAccess(port=port),
+            repair=repair,
+            shared=shared,
+            spin=spin,
+        )
+    sys.setswitchinterval(SWITCH_SECONDS)
+
+    async def main(stop: asyncio.Event) -> None:
+        module = LiveFilter(chosen)
+        await module.start()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, module.reload_map)
+        facts = {"filter": chosen.name, "control_port": module.control_port, "url": module.endpoint_url}
+        sys.stdout.write(msgspec.json.encode(facts).decode() + "\n")
+        sys.stdout.flush()
+        await module.run(stop)
+
+    raise typer.Exit(run_agent(main, name=chosen.name))
+
+
+def _of_plant(path: Path, name: str) -> FilterModuleConfig:
+    found = Plant.load(path).node(name)
+    if not isinstance(found, FilterModuleConfig):
+        raise ConfigurationError(f"{name} is no filter", where=str(path), hint="run it with `penstock node`")
+    os.chdir(path.parent)  # a plant's paths begin there
+    return found

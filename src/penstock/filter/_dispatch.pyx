@@ -1,0 +1,124 @@
+"""Sends a filter's packets to its consumers: datagrams in batches, and events into rings of shared memory."""
+
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from libc.stdint cimport uint32_t, uint64_t
+
+from penstock.base._crc32c cimport crc32c_initialise
+from penstock.net._udp cimport UDP_BATCH, Outlet, udp_send_each
+from penstock.shm._memory cimport doorbell_ring
+from penstock.shm._ring cimport Cursor, RingWriter, push
+from penstock.wire._outbox cimport Outbox, OutboxRow
+
+from penstock.base.errors import LocalProtocolError
+
+crc32c_initialise()
+
+
+cdef struct Place:          # where a consumer's packets go
+    uint64_t destination    # a key as net's sockets have them
+    Cursor *ring            # in place of it, or NULL
+    uint32_t *bell          # of the ring
+    bint is_rung            # whether the bell is still to be rung
+    uint64_t packets
+    uint64_t bytes
+
+
+cdef class Dispatcher:
+    """Knows the place of each consumer; what is for one without a place is passed over. One thread at a time."""
+
+    cdef Outlet _outlet
+    cdef Place *_places
+    cdef uint32_t _consumers_max
+    cdef dict _rings            # by consumer; owns what the places point to
+    cdef readonly uint64_t unsent # datagrams that the system would not send
+    cdef readonly int last_error
+
+    def __cinit__(self, Outlet outlet not None, uint32_t consumers_max):
+        self._outlet = outlet
+        self._consumers_max = consumers_max
+        self._rings = {}
+        self._places = <Place *>PyMem_Calloc(max(1, consumers_max), sizeof(Place))
+        if self._places is NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        PyMem_Free(self._places)
+
+    def open(self, uint32_t consumer, uint64_t destination) -> None:
+        """Send to an address (net.udp.address_key)."""
+        self.shut(consumer)
+        self._places[consumer].destination = destination
+
+    def open_ring(self, uint32_t consumer, RingWriter ring not None) -> None:
+        """Write into a ring, which is to be closed only after shut()."""
+        ring.check_open()
+        self.shut(consumer)
+        self._rings[consumer] = ring
+        self._places[consumer].ring = &ring._cursor
+        self._places[consumer].bell = <uint32_t *>ring._doorbell.start
+
+    def shut(self, uint32_t consumer) -> None:
+        """Send nothing more."""
+        if consumer >= self._consumers_max:
+            raise LocalProtocolError(f"consumer {consumer} is not below {self._consumers_max}")
+        self._places[consumer] = Place(0, NULL, NULL, False, 0, 0)
+        self._rings.pop(consumer, None)
+
+    def sent(self, uint32_t consumer) -> tuple:
+        """Packets and bytes that a consumer was sent, since it was opened."""
+        if consumer >= self._consumers_max:
+            return 0, 0
+        return self._places[consumer].packets, self._places[consumer].bytes
+
+    cpdef int send(self, Outbox outbox) except -1:
+        """Send all that is in the outbox, in its order: how many datagrams could not be sent."""
+        cdef int unsent
+        with nogil:
+            unsent = self.send_rows(outbox)
+        return unsent
+
+    cdef int send_rows(self, Outbox outbox) noexcept nogil:
+        cdef uint64_t destinations[UDP_BATCH]
+        cdef uint64_t index
+        cdef int count = 0, unsent = 0
+        cdef const OutboxRow *row
+        cdef Place *place
+        cdef bint has_rung = False
+        for index in range(outbox.count):
+            row = &outbox.rows[index]
+            if row.consumer >= self._consumers_max:
+                continue
+            place = &self._places[row.consumer]
+            if place.ring is not NULL:
+                if row.size <= place.ring.event_size_max:
+                    push(place.ring, outbox.data + row.offset, row.size)
+                    place.is_rung = has_rung = True
+            elif place.destination:
+                destinations[count] = place.destination
+                self._outlet._calls.pieces[count].iov_base = outbox.data + row.offset
+                self._outlet._calls.pieces[count].iov_len = row.size
+                count += 1
+                if count == UDP_BATCH:
+                    unsent += udp_send_each(self._outlet._fd, self._outlet._calls, destinations, count, &self.last_error)
+                    count = 0
+            else:
+                continue
+            place.packets += 1
+            place.bytes += row.size
+        if count:
+            unsent += udp_send_each(self._outlet._fd, self._outlet._calls, destinations, count, &self.last_error)
+        if has_rung:
+            self.ring_bells(outbox)
+        self.unsent += unsent
+        return unsent
+
+    cdef void ring_bells(self, Outbox outbox) noexcept nogil:
+        """Wake each reader once."""
+        cdef uint64_t index
+        cdef Place *place
+        for index in range(outbox.count):
+            if outbox.rows[index].consumer < self._consumers_max:
+                place = &self._places[outbox.rows[index].consumer]
+                if place.is_rung:
+                    place.is_rung = False
+                    doorbell_ring(place.bell)

@@ -1,0 +1,375 @@
+"""The application's side of a filter module: a receiver that gets what it wants and nothing else.
+
+    with FilteredReceiver("127.0.0.1:7402", ["md.us.eq.AAPL.>"]) as receiver:
+        for message in receiver: ...
+        receiver.want("md.us.eq.IBM.>", where="bid_price > 100")
+
+It is used like a MulticastReceiver, in the caller's thread; the control connection has a loop in another one. A filter
+that is gone is looked for until it is back; then streams go on where they were, and what nobody has any more is
+reported lost. On a thread of its own an application may want() something else at any time.
+"""
+
+import asyncio
+import os
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import msgspec
+
+from penstock.base.clock import random_bytes
+from penstock.base.counters import Counters
+from penstock.base.errors import (
+    OverrunError,
+    ProducerGoneError,
+    RefusedError,
+    RingClosedError,
+    UnreachableError,
+)
+from penstock.base.log import logger
+from penstock.filter.choosing import Choice
+from penstock.filter.control import Collided, Ended, Position, Register, Restarted, Wish
+from penstock.filter.finding import parse_place
+from penstock.filter.link import Attachment, Detached, FilterLink, Identity
+from penstock.filter.wishes import Condition, ModelFinder, Wishes, cut
+from penstock.middleware import Collision, Expect, ReceiverConfig, StreamKey
+from penstock.middleware._lanes import ReceivingLane, RingLane
+from penstock.middleware.receiving_driver import Received, SocketReceiver
+from penstock.model import MessageModel
+from penstock.model.library import shipped, shipped_names
+from penstock.net.loop_thread import LoopThread
+from penstock.net.secret import Secret
+from penstock.net.udp import Address, address_key, host_socket
+from penstock.shm.ring import RingReader
+from penstock.wire import MessageBatch
+
+log = logger("filter.application")
+
+STREAM = struct.Struct("<QI")  # publisher id and group
+STREAM_AT, STREAM_END = 16, 28
+WORD_WAIT_S = 0.1
+"""How long a stream's first packet waits at most for the filter's word about it, which comes another way."""
+
+ATTACH_WAIT_S = 5.0
+CHANGE_WAIT_S = 5.0
+SLICE_S = 0.05
+NAME_SIZE_MAX = 48
+
+T = TypeVar("T")
+
+
+class FilteredReceiver(SocketReceiver):
+    """Receives from the filter module at `address`. Made when the filter holds to everything that is wanted: who does
+    not answer within `timeout` seconds is an UnreachableError, a refusal a RefusedError.
+
+    `delivery` is "unicast", "ring" (shared memory, on the filter's host) or "shared" (one copy for several applications
+    of this host). `application_id` is the address for messages to this application alone; it is random
+    unless given. `models` finds models for conditions; those of `documents` the filter is told. A refusal later
+    on is told to `on_refused`, or raised by receive().
+    """
+
+    def __init__(
+        self,
+        address: Address | str,
+        topics: Sequence[str] = (),
+        *,
+        where: str = "",
+        content: bytes = b"",
+        channels: Sequence[str] = (),
+        delivery: Wish = "unicast",
+        name: str = "application",
+        application_id: int = 0,
+        token: str = "",
+        models: ModelFinder | None = None,
+        documents: Callable[[], Sequence[str]] = tuple,
+        secret: Secret | None = None,
+        tls: ssl.SSLContext | None = None,
+        config: ReceiverConfig | None = None,
+        counters: Counters | None = None,
+        spin: bool = False,
+        loss: float = 0.0,
+        thread: LoopThread | None = None,
+        on_refused: Callable[[RefusedError], None] | None = None,
+        timeout: float = ATTACH_WAIT_S,
+    ) -> None:
+        place = parse_place(address) if isinstance(address, str) else address
+        interface = _interface_towards(place)
+        own = host_socket(interface)
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        config = msgspec.structs.replace(config or ReceiverConfig(), nack="unicast")
+        super().__init__(
+            own, [], {}, config=config, counters=counters, spin=spin, loss=loss, bell=self._bell, only_expected=True
+        )
+        self._wishes = Wishes(models or _shipped_model, self.counters)
+        if topics:
+            self._wishes.add(topics, Condition(where, content), channels)
+        self._lock = threading.Lock()  # for those who change what is wanted
+        self._ring: RingReader | None = None
+        self._attachment: Attachment | None = None
+        self._attachment_count = 0
+        self._choice: Choice | None = None
+        self._filter: Address = ("", 0)
+        self._told: dict[tuple[StreamKey, int], int] = {}  # by the filter at hand, streams and what they begin with
+        self._waited: set[StreamKey] = set()  # for a word in vain
+        self._refusal: RefusedError | None = None
+        self._on_refused = on_refused
+        self.address = application_id or 1 + int.from_bytes(random_bytes(8), "little") % (2**64 - 1)
+        """Where messages to this application alone are sent (MulticastPublisher.send_to)."""
+        self._own_thread = None if thread is not None else LoopThread("penstock-filter-link")
+        self._thread: LoopThread = thread or self._own_thread  # type: ignore[assignment]
+        register = Register(_unique(name), own.getsockname()[1], delivery, "", self.address, token)
+        identity = Identity(register, interface, secret, tls)
+        self._link = FilterLink(place, identity, self._wishes, documents, self._inlet.wake, self._refused)
+        self._run(self._link.run())
+        try:
+            self._wait_until_attached(place, timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether the filter is there and holds to everything that is wanted."""
+        return self._link.attached.is_set()
+
+    @property
+    def detached_s(self) -> float:
+        """For how long that has not been so."""
+        return 0.0 if self.is_attached else time.monotonic() - self._link.lost_at
+
+    @property
+    def attachment(self) -> int:
+        """Counts the connections to a filter so far, as far as receive() has come."""
+        return self._attachment_count
+
+    # Changing what is wanted, in any thread
+
+    def want(self, *topics: str, where: str = "", content: bytes = b"", channels: Sequence[str] = ()) -> bool:
+        """Want these, too: whether it holds already; if not, it will when the filter is back. Raises RefusedError."""
+        condition = Condition(where, content)
+        with self._lock:
+            fresh = self._wishes.add(topics, condition, channels)
+        try:
+            return self._change(self._link.change(add=list(cut(topics, condition, channels))))
+        except RefusedError:
+            with self._lock:
+                self._wishes.remove(fresh, condition)
+            raise
+
+    def unwant(self, *topics: str, where: str = "", content: bytes = b"") -> bool:
+        """Want these no longer; what is on its way may still come."""
+        condition = Condition(where, content)
+        with self._lock:
+            self._wishes.remove(topics, condition)
+        return self._change(self._link.change(remove=list(cut(topics, condition))))
+
+    def learn(self, models: Sequence[MessageModel]) -> None:
+        """Tell the filter of models that conditions may speak of."""
+        self._run(self._link.learn([model.text for model in models])).result(CHANGE_WAIT_S)
+
+    def renew(self, token: str) -> None:
+        """A newer token; the delivery goes on."""
+        self._run(self._link.renew(token))
+
+    # Receiving
+
+    def receive(self, timeout: float | None = None) -> list[Received]:
+        """As MulticastReceiver.receive(), and only what is wanted."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            try:
+                received = super().receive(left)
+            except OverrunError:
+                self._run(self._link.restart_ring())
+                self._leave_ring()
+                self.counters.add("rings_overrun")
+                continue
+            except (ProducerGoneError, RingClosedError):
+                self._leave_ring()
+                continue
+            if self._choice is not None:
+                received = self._choice.among(received)
+            if received or (deadline is not None and time.monotonic() >= deadline):
+                return received
+
+    async def stream(self) -> AsyncIterator[list[Received]]:
+        """What comes, in an asyncio loop, until the generator is closed; a thread waits for it."""
+        while True:
+            if received := await asyncio.to_thread(self.receive, SLICE_S):
+                yield received
+
+    def close(self) -> None:
+        self._run(self._link.close()).result()
+        if self._own_thread is not None:
+            self._own_thread.close()
+        self._leave_ring()
+        for told in self._link.inbox:
+            if isinstance(told, Attachment):
+                _close(told)
+        if self._attachment is not None:
+            _close(self._attachment)
+        super().close()
+        os.close(self._bell)
+
+    # What the filter said
+
+    def _tick(self, now_ns: int) -> list[Received]:
+        return self._hear(now_ns) or super()._tick(now_ns)
+
+    def _hear(self, now_ns: int) -> list[Received]:
+        received: list[Received] = []
+        inbox = self._link.inbox
+        while inbox:
+            told = inbox.popleft()
+            match told:
+                case Attachment():
+                    self._attach(told)
+                case Position():
+                    received += self._carry_out(self._core.handle(self._expectation(told), now_ns))
+                case Ended():
+                    self._told.pop((StreamKey(told.publisher_id, told.group), told.epoch), None)
+                case Collided():
+                    key = StreamKey(told.publisher_id, told.group)
+                    received.append(Collision(key, told.epoch, parse_place(told.owner), parse_place(told.intruder)))
+                case Restarted():
+                    self._enter_ring()
+                case Detached():
+                    self._leave_ring()
+        if self._refusal is not None:
+            raise self._refusal
+        return received
+
+    def _attach(self, attachment: Attachment) -> None:
+        """Listen to what this filter sends, and to no other one."""
+        if self._attachment is not None:
+            _close(self._attachment)
+        registered = attachment.registered
+        self._attachment = attachment
+        self._attachment_count += 1
+        self._filter = (registered.host, registered.port)
+        self._told.clear()
+        self._waited.clear()
+        self._sockets = [self._own] if attachment.group is None else [self._own, attachment.group]
+        self._inlet.listen_to([each.fileno() for each in reversed(self._sockets)])
+        self._choice = Choice.of(self._wishes, registered, self.address)
+        self._enter_ring()
+
+    def _enter_ring(self) -> None:
+        self._leave_ring()
+        attachment = self._attachment
+        if attachment is not None and attachment.segment is not None:
+            self._ring = RingReader(attachment.segment, wait="spin" if self._spin else "block")
+            self._lane = RingLane(self._inlet, self._core.in_order, self._ring, address_key(self._filter))
+
+    def _leave_ring(self) -> None:
+        """What is in it, if it is whole, was read; until there is another, only our own socket is listened to."""
+        if self._ring is not None:
+            self._lane = ReceivingLane(self._inlet, self._core.in_order)
+            self._ring.close()
+            self._ring = None
+
+    def _expectation(self, told: Position) -> Expect:
+        key = StreamKey(told.publisher_id, told.group)
+        # told of one stream twice, and further on: between the two it was not listened to
+        is_anew = self._told.get((key, told.epoch), told.next_sequence) < told.next_sequence
+        self._told[key, told.epoch] = told.next_sequence
+        assert self._attachment is not None
+        is_ours = self._attachment.registered.repair == "filter" or not told.host
+        repair_source = None if is_ours else (told.host, told.port)
+        return Expect(key, told.epoch, told.next_sequence, self._filter, repair_source, is_anew)
+
+    def _refused(self, error: RefusedError) -> None:
+        """In the loop's thread."""
+        if self._on_refused is not None:
+            self._on_refused(error)
+        elif self._link.failure is not None:
+            self._refusal = error
+
+    # What comes out of order or unannounced
+
+    def _take_rest(self, messages: MessageBatch | None, now_ns: int) -> list[Received]:
+        received = self._await_word(0 if messages is None else messages.packet_count, now_ns)
+        return received + super()._take_rest(messages, now_ns)
+
+    def _await_word(self, start: int, now_ns: int) -> list[Received]:
+        """The filter tells of a stream before it sends the first packet, but the packet may be here first."""
+        received: list[Received] = []
+        deadline = time.monotonic() + WORD_WAIT_S
+        for key in self._strangers(start):
+            while not self._core.is_expected(key, self._filter) and key not in self._waited:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    self._waited.add(key)
+                    break
+                with self._link.arrived:
+                    if not self._link.inbox:
+                        self._link.arrived.wait(left)
+                received += self._hear(now_ns)
+        return received
+
+    def _strangers(self, start: int) -> set[StreamKey]:
+        """Streams of the filter's packets of which it has not told yet."""
+        found = set()
+        for index in range(start, len(self._batch)):
+            data = self._batch.datagram(index)
+            if len(data) >= STREAM_END and self._batch.source(index) == self._filter:
+                key = StreamKey(*STREAM.unpack_from(data, STREAM_AT))
+                if not self._core.is_expected(key, self._filter):
+                    found.add(key)
+        return found
+
+    # Small things
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        return self._thread.start(work)
+
+    def _change(self, work: Coroutine[Any, Any, bool]) -> bool:
+        future = self._run(work)
+        try:
+            return future.result(CHANGE_WAIT_S)
+        except TimeoutError:
+            future.cancel()
+            return False
+
+    def _wait_until_attached(self, place: Address, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while not self._link.attached.wait(min(SLICE_S, max(deadline - time.monotonic(), 0.0))):
+            if self._link.failure is not None:
+                raise self._link.failure
+            if time.monotonic() >= deadline:
+                raise self._link.refusal or UnreachableError(
+                    f"no filter module answers at {place[0]}:{place[1]}",
+                    hint="is `penstock filter` running? Without one, listen to the channels directly",
+                )
+
+
+def _interface_towards(place: Address) -> str:
+    """The address of the interface by which the filter is reached; it will send there."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(place)
+        except OSError as error:
+            raise UnreachableError(f"there is no way to {place[0]}: {error.strerror or error}") from None
+        return str(probe.getsockname()[0])
+
+
+def _unique(name: str) -> str:
+    """No two applications of a filter have one name."""
+    return f"{name[:NAME_SIZE_MAX]}-{random_bytes(6).hex()}"
+
+
+def _shipped_model(model_id: int, version: int) -> MessageModel | None:
+    return next((model for model in map(shipped, shipped_names()) if model.id == model_id), None)
+
+
+def _close(attachment: Attachment) -> None:
+    if attachment.group is not None:
+        attachment.group.close()
+    if attachment.segment is not None:
+        attachment.segment.close()

@@ -1,0 +1,279 @@
+"""An application's control connection to its filter module, in an asyncio loop: made, kept, and made again.
+
+What the filter says goes into `inbox`, in its order, for the thread that receives packets.
+"""
+
+import asyncio
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from penstock.base.errors import ConnectionLostError, LimitError, PenstockError, RefusedError, RemoteProtocolError
+from penstock.base.log import logger
+from penstock.base.segment import Segment
+from penstock.filter.control import (
+    CONNECTION,
+    PROTOCOL,
+    Collided,
+    ControlMessage,
+    Ended,
+    Holds,
+    Interests,
+    Models,
+    Position,
+    RefusalCode,
+    Refused,
+    Register,
+    Registered,
+    RenewToken,
+    Restarted,
+    RestartRing,
+    Want,
+)
+from penstock.filter.wishes import Wishes
+from penstock.net.control_driver import ControlConnection, connect_control
+from penstock.net.handover import receive_segment
+from penstock.net.secret import Secret
+from penstock.net.udp import Address, Channel, group_socket
+
+log = logger("filter.link")
+
+INBOX_MAX = 65_536
+RECONNECT_S = 0.1
+RECONNECT_MAX_S = 2.0
+
+FINAL_CODES = frozenset(
+    {
+        RefusalCode.REVOKED, RefusalCode.ENTITLEMENT, RefusalCode.CONTROLLER, RefusalCode.HOST, RefusalCode.DELIVERY,
+        RefusalCode.INTEREST, RefusalCode.CONDITION, RefusalCode.MODEL, RefusalCode.CHANNEL, RefusalCode.PROTOCOL,
+    }
+)  # fmt: skip
+"""Refusals that another attempt would not change."""
+
+
+class Attachment(msgspec.Struct, frozen=True):
+    """The filter knows us: where packets come from, and what they come by besides our own socket."""
+
+    registered: Registered
+    group: socket.socket | None = None
+    segment: Segment | None = None
+
+
+class Detached(msgspec.Struct, frozen=True):
+    """The connection is gone; nothing more comes until there is another."""
+
+
+Told: TypeAlias = Attachment | Detached | Position | Ended | Collided | Restarted
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """How the application introduces itself."""
+
+    register: Register
+    interface: str
+    """The address of the interface on which shared packets come."""
+
+    secret: Secret | None = None
+    tls: ssl.SSLContext | None = None
+
+
+class FilterLink:
+    """Runs in a loop from run() until its task is cancelled, or a refusal is final. `arrived` is for whoever waits for
+    the inbox; `on_news` is called besides, in the loop's thread."""
+
+    def __init__(
+        self,
+        address: Address,
+        identity: Identity,
+        wishes: Wishes,
+        documents: Callable[[], Sequence[str]],
+        on_news: Callable[[], None],
+        on_refused: Callable[[RefusedError], None],
+    ) -> None:
+        self.token = identity.register.token
+        self.inbox: deque[Told] = deque()
+        self.arrived = threading.Condition()
+        self.failure: PenstockError | None = None
+        """Why there will be no connection any more."""
+        self.refusal: RefusedError | None = None
+        """The last one."""
+        self.attached = threading.Event()
+        """Set while everything holds that the application wants."""
+        self.lost_at = time.monotonic()
+        """Since when that is not so."""
+        self._address = address
+        self._identity = identity
+        self._wishes = wishes
+        self._documents = documents
+        self._on_news = on_news
+        self._on_refused = on_refused
+        self._connection: ControlConnection[ControlMessage] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._number = 0
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+
+    async def run(self) -> None:
+        self._task = asyncio.current_task()
+        pause = RECONNECT_S
+        while self.failure is None:
+            try:
+                await self._attach()
+                pause = RECONNECT_S
+            except RefusedError as error:
+                log.warning("filter_refused", code=error.peer_code, reason=error.what)
+                if error.peer_code in FINAL_CODES:
+                    self.failure = error
+                self.refusal = error
+                self._on_refused(error)
+            except (PenstockError, OSError) as error:
+                log.info("filter_lost", filter=f"{self._address[0]}:{self._address[1]}", error=str(error))
+            finally:
+                self._detach()
+            if self.failure is None:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, RECONNECT_MAX_S)
+
+    async def close(self) -> None:
+        """End it, and wait until it has ended."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def change(self, add: Sequence[Interests] = (), remove: Sequence[Interests] = ()) -> bool:
+        """Whether the filter holds to it now; else it is asked for it with everything else when it is back."""
+        if self._connection is None:
+            return False
+        try:
+            for each in remove:
+                await self._ask(lambda number, each=each: Want(number, remove=[each]))  # type: ignore[misc]
+            for each in add:
+                await self._ask(lambda number, each=each: Want(number, add=[each]))  # type: ignore[misc]
+        except ConnectionLostError:
+            return False
+        return True
+
+    async def learn(self, documents: Sequence[str]) -> None:
+        if self._connection is not None and documents:
+            await self._ask(lambda number: Models(number, list(documents)))
+
+    async def renew(self, token: str) -> None:
+        self.token = token
+        if self._connection is not None:
+            await self._ask(lambda number: RenewToken(number, token))
+
+    async def restart_ring(self) -> None:
+        if self._connection is not None:
+            await self._ask(RestartRing)
+
+    async def _attach(self) -> None:
+        host, port = self._address
+        identity = self._identity
+        connection = await connect_control(
+            PROTOCOL,
+            host,
+            port,
+            node=identity.register.application,
+            secret=identity.secret,
+            tls=identity.tls,
+            config=CONNECTION,
+        )
+        async with connection:
+            await connection.send(msgspec.structs.replace(identity.register, token=self.token))
+            registered = await connection.receive()
+            if isinstance(registered, Refused):
+                raise refusal(registered)
+            if not isinstance(registered, Registered):
+                raise RemoteProtocolError("the filter does not register us", where=host)
+            self._put(await self._opened(registered))
+            reading = asyncio.create_task(self._read(connection))
+            try:
+                await self._introduce(connection)
+            except ConnectionLostError:
+                await reading  # it knows why
+                raise
+            else:
+                await reading
+            finally:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+
+    async def _opened(self, registered: Registered) -> Attachment:
+        """What packets come by, which must be there before they do."""
+        if registered.delivery == "ring":
+            segment = await asyncio.to_thread(
+                receive_segment, registered.path, registered.segment, secret=self._identity.secret
+            )
+            return Attachment(registered, segment=segment)
+        if registered.group:
+            channel = Channel(group=registered.group, port=registered.group_port, interface=self._identity.interface)
+            return Attachment(registered, group=group_socket(channel))
+        return Attachment(registered)
+
+    async def _introduce(self, connection: ControlConnection[ControlMessage]) -> None:
+        self._connection = connection  # from here on changes are told at once
+        await self.learn(self._documents())
+        for each in self._wishes.said():
+            await self._ask(lambda number, each=each: Want(number, add=[each]))  # type: ignore[misc]
+        self.attached.set()
+        log.info("filter_attached", filter=f"{self._address[0]}:{self._address[1]}")
+
+    async def _ask(self, question: Callable[[int], ControlMessage]) -> None:
+        """Say something numbered and wait for its answer; a refusal is raised."""
+        connection = self._connection
+        if connection is None:
+            raise ConnectionLostError("the filter is gone")
+        self._number += 1
+        number = self._number
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            await connection.send(question(number))
+            await answer
+        finally:
+            self._waiting.pop(number, None)
+
+    async def _read(self, connection: ControlConnection[ControlMessage]) -> None:
+        try:
+            async for said in connection:
+                if isinstance(said, Refused) and not said.number:
+                    raise refusal(said)
+                self._hear(said)
+            raise ConnectionLostError("the filter said goodbye")
+        finally:
+            for each in self._waiting.values():
+                if not each.done():
+                    each.set_exception(ConnectionLostError("the filter is gone"))
+
+    def _hear(self, said: ControlMessage) -> None:
+        answer = self._waiting.get(said.number) if isinstance(said, Holds | Restarted | Refused) else None
+        if isinstance(said, Position | Ended | Collided | Restarted):
+            if len(self.inbox) >= INBOX_MAX:
+                raise LimitError(f"the filter said {INBOX_MAX} things that nobody has heard yet")
+            self._put(said)
+        if answer is not None and not answer.done():
+            if isinstance(said, Refused):
+                answer.set_exception(refusal(said))
+            else:
+                answer.set_result(None)
+
+    def _detach(self) -> None:
+        self._connection = None
+        if self.attached.is_set():
+            self.attached.clear()
+            self.lost_at = time.monotonic()
+        self._put(Detached())
+
+    def _put(self, told: Told) -> None:
+        with self.arrived:
+            self.inbox.append(told)
+            self.arrived.notify_all()
+        self._on_news()
+
+
+def refusal(said: Refused) -> RefusedError:
+    return RefusedError(f"the filter refuses: {said.reason}", peer_code=said.code)

@@ -1,0 +1,107 @@
+"""A publisher and the filter module of its own host: every packet goes to the filter by shared memory as well.
+
+    with (
+        RingWriter.create(8 * 1024 * 1024, PACKET_SIZE_MAX) as ring,
+        MulticastPublisher(channel, ring=ring) as publisher,
+        RingOffer(publisher, ring, ("127.0.0.1", 7402)),
+    ): ...
+
+The filter then needs no network for this publisher; copies that come that way are dropped. One that is not there, or
+goes, is looked for until it is there.
+"""
+
+import asyncio
+import threading
+
+from penstock.base.clock import random_bytes
+from penstock.base.errors import PenstockError, RemoteProtocolError
+from penstock.base.log import logger
+from penstock.filter.control import CONNECTION, PROTOCOL, Holds, OfferRing, Refused
+from penstock.middleware.driver import MulticastPublisher
+from penstock.net.control_driver import connect_control
+from penstock.net.handover import Handover
+from penstock.net.loop_thread import LoopThread
+from penstock.net.secret import Secret
+from penstock.net.udp import Address
+from penstock.shm import RingWriter
+
+SEGMENT = "packets"
+PAUSE_SECONDS = 0.1
+PAUSE_SECONDS_MAX = 2.0
+
+log = logger("filter.offering")
+
+
+class RingOffer:
+    """From its making to close(). `is_held` is set while the filter reads the ring."""
+
+    def __init__(
+        self, publisher: MulticastPublisher, ring: RingWriter, address: Address, *, secret: Secret | None = None
+    ) -> None:
+        self.is_held = threading.Event()
+        self._publisher = publisher
+        self._address = address
+        self._secret = secret
+        self._path = f"@penstock-publisher-{random_bytes(8).hex()}"
+        self._handover = Handover(self._path, secret=secret)
+        self._handover.offer(SEGMENT, ring.segment)
+        self._handover.start()
+        self._is_over = asyncio.Event()
+        self._loop = LoopThread("penstock-offer")
+        self._keeping = self._loop.start(self._keep())
+
+    def close(self) -> None:
+        """The filter reads nothing more."""
+        self._loop.start(self._end()).result()
+        self._keeping.result()
+        self._loop.close()
+        self._handover.close()
+
+    def __enter__(self) -> "RingOffer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def _end(self) -> None:
+        self._is_over.set()
+
+    async def _keep(self) -> None:
+        offering = asyncio.ensure_future(self._offer_always())
+        await self._is_over.wait()
+        offering.cancel()
+        await asyncio.gather(offering, return_exceptions=True)
+
+    async def _offer_always(self) -> None:
+        pause = PAUSE_SECONDS
+        while True:
+            try:
+                await self._offer()
+            except PenstockError as error:
+                log.debug("offer_not_held", filter=f"{self._address[0]}:{self._address[1]}", why=str(error))
+            if self.is_held.is_set():
+                self.is_held.clear()
+                pause = PAUSE_SECONDS
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, PAUSE_SECONDS_MAX)
+
+    async def _offer(self) -> None:
+        """Until the filter does not want the ring any more, or cannot follow it."""
+        host, port = self._address
+        node = f"publisher-{self._publisher.publisher_id:016x}"
+        connection = await connect_control(PROTOCOL, host, port, node=node, secret=self._secret, config=CONNECTION)
+        async with connection:
+            self._publisher.restart_ring()  # whoever reads it begins at its base
+            source_host, source_port = self._publisher.address
+            await connection.send(
+                OfferRing(1, self._publisher.publisher_id, self._path, SEGMENT, source_host, source_port)
+            )
+            async for answer in connection:
+                match answer:
+                    case Holds():
+                        self.is_held.set()
+                    case Refused():
+                        log.info("ring_refused", code=answer.code, reason=answer.reason)
+                        return
+                    case _:
+                        raise RemoteProtocolError(f"the filter answers an offer with {type(answer).__name__}")

@@ -1,0 +1,40 @@
+"""How a filter module is, as its operator sees it."""
+
+import msgspec
+
+
+class ApplicationStatus(msgspec.Struct, frozen=True):
+    name: str
+    application_id: int
+    delivery: str
+    address: str
+    packets: int
+    """That its consumer was sent; applications with shared delivery have one together."""
+
+    bytes: int
+
+
+class FilterStatus(msgspec.Struct, frozen=True):
+    name: str
+    control_port: int
+    address: str
+    """Of the socket from which packets come, and where repairs are asked for."""
+
+    repair: str
+    is_in_touch: bool
+    """Whether the administration server answers; true where there is none."""
+
+    groups: int
+    """That are listened to."""
+
+    interests: int
+    applications: list[ApplicationStatus]
+
+
+def gauges_of(status: FilterStatus) -> dict[str, float]:
+    return {
+        "filter_applications": len(status.applications),
+        "filter_groups": status.groups,
+        "filter_interests": status.interests,
+        "filter_in_touch": status.is_in_touch,
+    }
