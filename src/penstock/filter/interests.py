@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MARKS = frozenset("*>[!/#")
 """What no plain topic has in it."""
 
+CONDITIONS_REMEMBERED_MAX = 256
+
 Predicates = dict[tuple[int, int], Predicate]
 """By model id and version."""
 
@@ -71,6 +73,7 @@ class InterestBook:
         self._map = group_map
         self._models = {model.id: model for model in models}
         self._slot_numbers = Numbers(config.conditions_max, "conditions", "raise conditions_max")
+        self._compiled: dict[str, Predicates] = {}
         self._flows: dict[Flow, Flow] = {}  # one object for equal ones: there may be millions
 
     def change(
@@ -103,6 +106,7 @@ class InterestBook:
     def learn(self, model: MessageModel, applications: Iterable["Application"]) -> None:
         """Conditions may speak of this model, those that are there already too."""
         self._models[model.id] = model
+        self._compiled.clear()
         for application in applications:
             for terms, slot in application.slots.items():
                 if terms.where:
@@ -178,17 +182,11 @@ class InterestBook:
             return terms.content
         if not terms.where:
             return None
-        predicates: Predicates = {}
-        refusal: FilterExpressionError | None = None
-        for model in self._models.values():
-            try:
-                for version in range(1, model.version + 1):
-                    predicates[model.id, version] = Predicate.compile(terms.where, model, version)
-            except FilterExpressionError as error:
-                refusal = refusal or error
-        if not predicates:
-            what = "fits no message model that is known" + (f": {refusal}" if refusal else "")
-            raise FilterExpressionError(what, where=f"condition {terms.where[:80]!r}")
+        predicates = self._compiled.get(terms.where)
+        if predicates is None:
+            if len(self._compiled) >= CONDITIONS_REMEMBERED_MAX:
+                self._compiled.clear()
+            predicates = self._compiled[terms.where] = _predicates(terms.where, self._models.values())
         return predicates
 
     def _add(
@@ -249,6 +247,22 @@ class InterestBook:
         number = application.slots.pop(terms).number
         self._forwarder.clear_slot(number)
         self._slot_numbers.give_back(number)
+
+
+def _predicates(where: str, models: Iterable[MessageModel]) -> Predicates:
+    """The condition for every version of every model that has its fields."""
+    predicates: Predicates = {}
+    refusal: FilterExpressionError | None = None
+    for model in models:
+        try:
+            for version in range(1, model.version + 1):
+                predicates[model.id, version] = Predicate.compile(where, model, version)
+        except FilterExpressionError as error:
+            refusal = refusal or error
+    if not predicates:
+        what = "fits no message model that is known" + (f": {refusal}" if refusal else "")
+        raise FilterExpressionError(what, where=f"condition {where[:80]!r}")
+    return predicates
 
 
 def _new_and_moved(application: "Application", wanted: FlowsByTerms) -> tuple[FlowsByTerms, FlowsByTerms]:

@@ -1,7 +1,7 @@
 """Publishers, filter modules and applications drawn from a seed, the faults that hit them, and the verdict."""
 
 from collections.abc import Callable
-from typing import TextIO
+from typing import Literal, TextIO
 
 import msgspec
 
@@ -80,7 +80,7 @@ class FilterPlantOptions(msgspec.Struct, kw_only=True):
             window_bytes_max=8_192 if is_small else 16_777_216,
             publisher_expiry_ms=EXPIRY_MS,
         )
-        repair = pick.choose(["filter", "receivers"])
+        repair: Literal["filter", "receivers"] = "filter" if pick.chance(0.5) else "receivers"
         deliveries: list[Wish] = ["unicast", "ring", "shared", "shared"]
         return FilterPlantOptions(
             publishers=pick.between(1, 2),
@@ -239,9 +239,11 @@ class FilterPlant:
 
     def finish(self) -> None:
         """End the faults, work on, let the plant settle, end the publishers, and judge. Of several publishers one is
-        killed; the others say goodbye."""
+        killed; the others say goodbye, which some applications have to be told again."""
         self.faults.stop()
         self.run(2 * EXPIRY_MS * NS_PER_MS)
+        for local in self.locals:
+            local.faults = LinkFaults(loss=0.05)
         for application in self.applications:
             application.rest()
         for publisher in self.publishers:
@@ -250,7 +252,7 @@ class FilterPlant:
         for publisher in self.publishers:
             is_last = publisher is self.publishers[-1] and len(self.publishers) > 1
             publisher.end(is_killed=is_last)
-        self.run(3 * EXPIRY_MS * NS_PER_MS)
+        self.run(5 * EXPIRY_MS * NS_PER_MS)
         for checker in self.checkers:
             checker.finish_filters(self)
 

@@ -1,5 +1,6 @@
 """Applications behind a filter module: a receiver, a control connection, and interests that change."""
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,7 +27,7 @@ from penstock.sim.filterwants import SentMessage, Wants
 from penstock.sim.listening import ListeningNode
 from penstock.sim.log import describe
 from penstock.wire import Extension, PacketMessage, decode_interest_mask
-from penstock.wire._codec import PACKET_GROUP_AT
+from penstock.wire._codec import PACKET_GROUP_AT, PACKET_PUBLISHER_ID_AT
 
 if TYPE_CHECKING:
     from penstock.sim.filter import FilterPlant
@@ -70,6 +71,7 @@ class ApplicationNode(ListeningNode):
         self.run(Receiver(self.plant.options.receiver, randomness, self.counters))
         self.wants = Wants(self.number)
         self._pending.clear()
+        self._positions.clear()
         self._attached = self._filter = self._connection = None
         self.listen()
         self.module.local.attach(self.address(), self._arrive)
@@ -115,6 +117,8 @@ class ApplicationNode(ListeningNode):
     def _forget(self, group: int) -> None:
         """It listens to the group no longer; when it does again, streams begin where the filter says."""
         assert isinstance(self.core, Receiver)
+        self._waiting = deque(each for each in self._waiting if _group_of(each[0]) != group)
+        self._positions = {key: since for key, since in self._positions.items() if key.group != group}
         for instruction in self.core.forget(group):
             self.carry_out(instruction)
         self.plant.forgot(self.viewer(), group)
@@ -137,8 +141,9 @@ class ApplicationNode(ListeningNode):
 
     def take(self, event: Any) -> None:
         if isinstance(event, Said):
+            message = event.connection.at_application()
             if event.connection is self._connection:
-                self._hear(event.message)
+                self._hear(message)
             return
         super().take(event)
 
@@ -169,18 +174,20 @@ class ApplicationNode(ListeningNode):
     def _expect(self, position: StreamPosition) -> None:
         assert self._filter is not None
         key = position.stream
-        self._positions[key] = (position.epoch, position.next_sequence)
         repair_source = position.source if self.plant.options.filter.repair == "receivers" else None
         if key.group in self.wants.groups:
+            self._positions[key] = (position.epoch, position.next_sequence)
             super().take(Expect(key, position.epoch, position.next_sequence, self._filter, repair_source))
 
     # Packets
 
     def _arrive(self, data: bytes, source: Address) -> None:
-        """With shared delivery, packets come that are for the others."""
-        group = int.from_bytes(data[PACKET_GROUP_AT : PACKET_GROUP_AT + 4], "little")
-        if group in self.wants.groups:
-            super()._arrive(data, source)
+        """With shared delivery, packets come that are for the others, or do not yet count with this application."""
+        if _group_of(data) not in self.wants.groups:
+            return
+        if self.delivery == "shared" and _stream_of(data) not in self._positions:
+            return
+        super()._arrive(data, source)
 
     def carry_out(self, instruction: ReceiverInstruction) -> None:
         match instruction:
@@ -216,3 +223,13 @@ class ApplicationNode(ListeningNode):
             return True
         group, payload = deliver.stream.group, bytes(message.payload)
         return self.wants.want(SentMessage.of(group, message.topic, message.model_id, payload))
+
+
+def _stream_of(data: bytes) -> StreamKey:
+    return StreamKey(
+        int.from_bytes(data[PACKET_PUBLISHER_ID_AT : PACKET_PUBLISHER_ID_AT + 8], "little"), _group_of(data)
+    )
+
+
+def _group_of(data: bytes) -> int:
+    return int.from_bytes(data[PACKET_GROUP_AT : PACKET_GROUP_AT + 4], "little")

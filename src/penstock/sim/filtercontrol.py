@@ -1,6 +1,7 @@
 """Control connections between applications and filter modules: what is said arrives, in order, unless one side dies."""
 
-from typing import TYPE_CHECKING, TypeAlias
+from collections import deque
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -51,10 +52,9 @@ ToApplication: TypeAlias = Registered | Holds | StreamPosition | StreamOver | Co
 
 
 class Said(msgspec.Struct, frozen=True):
-    """An event of either side's node: something came over a connection."""
+    """An event of either side's node: something came over a connection, which has it in its order."""
 
     connection: "Connection"
-    message: ToFilter | ToApplication
 
 
 class Connection:
@@ -67,7 +67,9 @@ class Connection:
         self._randomness = world.randomness.fork(f"control/{application.name}/{world.now_ns()}")
         self._incarnations = (application.incarnation, module.incarnation)
         self._arrival_ns = {True: 0, False: 0}
+        self._inboxes: dict[bool, deque[Any]] = {True: deque(), False: deque()}
         self.is_open = True
+        module.connections.append(self)
 
     def to_filter(self, message: ToFilter) -> None:
         self._carry(True, message)
@@ -90,7 +92,15 @@ class Connection:
         arrival_ns = self._arrival_ns[is_upwards] = max(arrival_ns, self._arrival_ns[is_upwards] + 1)
         self._world.at(arrival_ns, lambda: self._arrive(is_upwards, message) if self.is_open else None)
 
+    def at_filter(self) -> ToFilter:
+        """The next message there."""
+        return self._inboxes[True].popleft()  # type: ignore[no-any-return]
+
+    def at_application(self) -> ToApplication:
+        return self._inboxes[False].popleft()  # type: ignore[no-any-return]
+
     def _arrive(self, is_upwards: bool, message: ToFilter | ToApplication) -> None:
         node = self.module if is_upwards else self.application
         if node.incarnation == self._incarnations[is_upwards]:
-            node.handle(Said(self, message))
+            self._inboxes[is_upwards].append(message)
+            node.handle(Said(self))

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from penstock.base.errors import SimulationError
 from penstock.base.ids import parse_group
 from penstock.filter import FilterModule
 from penstock.filter.events import (
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
     from penstock.sim.filter import FilterPlant
 
 TOPIC_LIST = TopicList(TOPICS)
+WITHOUT_PATTERN = bytes(byte | 0x80 for byte in range(256))
+"""Random bytes turned into such as are not in the pattern."""
 HALTED = encode_extensions({Extension.TAGS: encode_tags(["halted"])})
 
 
@@ -71,8 +72,7 @@ class FilteredPublisherNode(PublisherNode):
         self._published += 1
         size = self._randomness.below(20 * options.publisher.packet_size_max if is_large else options.message_size_max)
         record = bytes(MODEL.new(number=self._published, level=level, marks=marks))
-        # no random byte is one of the pattern's
-        filling = bytes(byte | 0x80 for byte in self._randomness.bytes(size))
+        filling = self._randomness.bytes(size).translate(WITHOUT_PATTERN)
         return record + (PATTERN if marks & MARKED else b"") + filling
 
     def _publish_one(self, group: int, message: OutgoingMessage) -> bool:
@@ -95,7 +95,8 @@ class FilterNode(ListeningNode):
         super().__init__(plant.world, f"filter-{number}", "filter", plant.network, ())
         self.plant = plant
         self.local = plant.locals[number]
-        self.connections: dict[int, Connection] = {}
+        self.connections: list[Connection] = []
+        self.registered: dict[int, Connection] = {}
         self._consumers: dict[int, Opened] = {}
 
     def on_start(self) -> None:
@@ -109,9 +110,10 @@ class FilterNode(ListeningNode):
         super().on_crash()
         self.local.detach(self.address())
         self._consumers.clear()
-        for connection in list(self.connections.values()):
+        for connection in self.connections:
             connection.break_off()
         self.connections.clear()
+        self.registered.clear()
 
     def module(self) -> FilterModule | None:
         assert self.core is None or isinstance(self.core, FilterModule)
@@ -121,19 +123,19 @@ class FilterNode(ListeningNode):
         if not isinstance(event, Said):
             super().take(event)
             return
-        match event.message:
+        message = event.connection.at_filter()
+        match message:
             case Register(application, address, delivery, entitlement):
-                self.connections[application] = event.connection
+                self.registered[application] = event.connection
                 super().take(Attach(application, address, delivery, self.name, entitlement))
             case Change(number, want):
                 super().take(want)
                 event.connection.to_application(Holds(number))
             case Gone():
-                for application in [each for each, its in self.connections.items() if its is event.connection]:
+                self.connections.remove(event.connection)
+                for application in [each for each, its in self.registered.items() if its is event.connection]:
                     super().take(Detach(application))
-                    del self.connections[application]
-            case _:
-                raise SimulationError(f"{self.name} hears {event.message}")
+                    del self.registered[application]
 
     def carry_out(self, instruction: FilterInstruction) -> None:
         match instruction:
@@ -149,9 +151,9 @@ class FilterNode(ListeningNode):
                 self.network.multicast(self.address(), group, data)
             case Tell(application, what):
                 self.log(f"tell {application}: {what}")
-                self.connections[application].to_application(what)
+                self.registered[application].to_application(what)
             case Attached():
-                self.connections[instruction.application].to_application(Registered(instruction, self.address()))
+                self.registered[instruction.application].to_application(Registered(instruction, self.address()))
             case Opened():
                 self._consumers[instruction.consumer] = instruction
             case Shut(consumer):
