@@ -7,6 +7,7 @@ from typing import Any
 import numpy
 import pytest
 
+from penstock.base.crc32c import crc32c
 from penstock.base.errors import LocalProtocolError
 from penstock.capture import replay
 from penstock.capture.rows import MessageRows, PacketRows, rows_of_converted
@@ -228,6 +229,37 @@ def test_records_of_older_versions_are_widened() -> None:
     assert MessageFlag.SEALED == 4
 
 
+def test_fields_are_those_of_the_records_however_they_lie() -> None:
+    made = [bytes(NEW.new(number=number, small=number % 200, count=3 * number)) for number in range(150)]
+    older = bytes(OLD.new(number=1_000, small=1))
+    even = [packet_of(*((NEW, record, 0) for record in made))]
+    uneven = [packet_of(*((NEW, record, 0) for record in made[at : at + 9])) for at in range(0, 150, 9)]
+    longer = [packet_of(*((NEW, record + bytes(number % 2 * 8), 0) for number, record in enumerate(made)))]
+    mixed = [*uneven, packet_of((OLD, older, 0), (NEW, made[1], 0))]
+    for contents, count in ((even, 150), (uneven, 150), (longer, 150), (mixed, 152), (uneven[:0], 0), ([mixed[-1]], 2)):
+        rows = PacketRows().take(batch_of(contents))
+        assert len(rows) == count
+        for names in (["number"], ["count"], ["number", "small"], ["number", "price", "count"]):
+            fields, records = rows.fields(NEW, names), rows.records(NEW)
+            assert [fields[name].tolist() for name in names] == [records[name].tolist() for name in names]
+
+
+def test_topics_are_utf8_to_their_last_byte() -> None:
+    for size in range(1, 20):
+        for at in range(size):
+            topic = "a" * at + "é" + "b" * (size - at - 1)
+            packer = Packer(7, GROUP, 1)
+            packer.add(topic, b"1")
+            content = packer.flush() or b""
+            reader = PacketRows()
+            assert reader.take(batch_of([content])).topics().to_pylist() == [topic]
+            bad = bytearray(content)
+            bad[bad.index(topic.encode()) + at] = 0xFF
+            bad[12:16] = crc32c(bad[16:], crc32c(bad[:12])).to_bytes(4, "little")
+            assert not len(reader.take(batch_of([bytes(bad)])))
+            assert [each.code for each in reader.bad] == ["length"]
+
+
 @pytest.mark.spec("PIPE-1", "PIPE-4")
 def test_a_converters_messages_are_the_same_rows() -> None:
     converter = Converter(ConverterTable.load("itch").compile(), 7, trading_date=date(2019, 1, 30))
@@ -254,6 +286,6 @@ def test_rows_from_elsewhere_are_checked() -> None:
     rows = PacketRows().take(batch_of([packet_of((OLD, bytes(OLD.new(number=1)), 0))]))
     short = numpy.zeros(4, numpy.uint8)
     outside = MessageRows(short, short, rows.rows)
-    for read in (lambda: outside.topics(), lambda: outside.records(OLD)):
+    for read in (lambda: outside.topics(), lambda: outside.records(OLD), lambda: outside.fields(OLD, ["small"])):
         with pytest.raises(LocalProtocolError):
             read()

@@ -32,7 +32,15 @@ FEED_DRIVERS = {
 }  # fmt: skip
 """Besides, those of penstock.feed, which is a process with many sides."""
 
-FILTER_DRIVERS = {"administration.py", "application.py", "datapath.py", "finding.py", "link.py", "serving.py"}
+FILTER_DRIVERS = {
+    "administration.py",
+    "application.py",
+    "datapath.py",
+    "finding.py",
+    "link.py",
+    "offering.py",
+    "serving.py",
+}
 """And of penstock.filter."""
 
 FORBIDDEN_IN_CORES = {

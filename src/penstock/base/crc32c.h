@@ -1,7 +1,7 @@
 /* CRC32C (Castagnoli) with the processor's own instruction where it has one, a table elsewhere.
  *
- * Three independent streams hide the instruction's latency of three cycles; their results are joined with
- * multiplications by x^n modulo the polynomial, looked up in tables that are made once at start-up.
+ * Three independent streams, each a third of the data, hide the instruction's latency of three cycles; their results
+ * are joined with carry-less multiplications by x^n modulo the polynomial, for n that are computed once at start-up.
  */
 #ifndef PENSTOCK_CRC32C_H
 #define PENSTOCK_CRC32C_H
@@ -12,10 +12,13 @@
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
-#define CRC32C_TARGET __attribute__((target("sse4.2")))
+#include <wmmintrin.h>
+#define CRC32C_TARGET __attribute__((target("sse4.2,pclmul")))
 #define CRC32C_STEP(crc, word) ((uint32_t)_mm_crc32_u64((crc), (word)))
 #define CRC32C_BYTE(crc, byte) _mm_crc32_u8((crc), (byte))
-#define CRC32C_HARDWARE() __builtin_cpu_supports("sse4.2")
+#define CRC32C_MULTIPLY(a, b) \
+    ((uint64_t)_mm_cvtsi128_si64(_mm_clmulepi64_si128(_mm_cvtsi64_si128(a), _mm_cvtsi64_si128(b), 0)))
+#define CRC32C_HARDWARE() (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"))
 #elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
 #include <arm_acle.h>
 #define CRC32C_TARGET
@@ -25,32 +28,30 @@
 #endif
 
 #define CRC32C_POLYNOMIAL 0x82F63B78u /* bit-reflected */
-#define CRC32C_BLOCK 256              /* bytes per stream; three streams make one round of 768 bytes */
+#define CRC32C_STREAM_MIN 6           /* words of 8 bytes per stream; less is not worth the joining */
+#define CRC32C_STREAM_MAX 128
 
 static uint32_t crc32c_table[256];
-static uint32_t crc32c_shift[4][256]; /* appends CRC32C_BLOCK zero bytes to a CRC, byte by byte of the CRC */
+static uint32_t crc32c_power[2 * CRC32C_STREAM_MAX + 1]; /* [n]: x^(64 n - 33), what n words of zeros multiply by */
 static int crc32c_is_hardware;
+
+static inline uint32_t crc32c_times_x(uint32_t crc) { return (crc >> 1) ^ (CRC32C_POLYNOMIAL & (0u - (crc & 1))); }
 
 static void crc32c_initialise(void) {
     for (uint32_t n = 0; n < 256; n++) {
         uint32_t crc = n;
-        for (int bit = 0; bit < 8; bit++) crc = (crc >> 1) ^ (CRC32C_POLYNOMIAL & (0u - (crc & 1)));
+        for (int bit = 0; bit < 8; bit++) crc = crc32c_times_x(crc);
         crc32c_table[n] = crc;
     }
-    for (int byte = 0; byte < 4; byte++)
-        for (uint32_t n = 0; n < 256; n++) {
-            uint32_t crc = n << (8 * byte);
-            for (int i = 0; i < CRC32C_BLOCK; i++) crc = (crc >> 8) ^ crc32c_table[crc & 0xFF];
-            crc32c_shift[byte][n] = crc;
-        }
+    crc32c_power[1] = 1; /* x^31 */
+    for (int n = 2; n <= 2 * CRC32C_STREAM_MAX; n++) {
+        uint32_t power = crc32c_power[n - 1];
+        for (int bit = 0; bit < 64; bit++) power = crc32c_times_x(power);
+        crc32c_power[n] = power;
+    }
 #ifdef CRC32C_STEP
     crc32c_is_hardware = CRC32C_HARDWARE();
 #endif
-}
-
-static inline uint32_t crc32c_append_block(uint32_t crc) {
-    return crc32c_shift[0][crc & 0xFF] ^ crc32c_shift[1][(crc >> 8) & 0xFF] ^ crc32c_shift[2][(crc >> 16) & 0xFF] ^
-           crc32c_shift[3][crc >> 24];
 }
 
 static uint32_t crc32c_software(uint32_t crc, const uint8_t *data, size_t size) {
@@ -66,17 +67,24 @@ static inline uint64_t crc32c_load(const uint8_t *data) {
 }
 
 CRC32C_TARGET static uint32_t crc32c_hardware(uint32_t crc, const uint8_t *data, size_t size) {
-    while (size >= 3 * CRC32C_BLOCK) {
+#ifdef CRC32C_MULTIPLY
+    size_t words;
+    while ((words = size / 24) >= CRC32C_STREAM_MIN) {
+        if (words > CRC32C_STREAM_MAX) words = CRC32C_STREAM_MAX;
+        const uint8_t *end = data + 8 * words;
         uint32_t second = 0, third = 0;
-        for (size_t i = 0; i < CRC32C_BLOCK; i += 8) {
-            crc = CRC32C_STEP(crc, crc32c_load(data + i));
-            second = CRC32C_STEP(second, crc32c_load(data + CRC32C_BLOCK + i));
-            third = CRC32C_STEP(third, crc32c_load(data + 2 * CRC32C_BLOCK + i));
+        for (; data < end; data += 8) {
+            crc = CRC32C_STEP(crc, crc32c_load(data));
+            second = CRC32C_STEP(second, crc32c_load(data + 8 * words));
+            third = CRC32C_STEP(third, crc32c_load(data + 16 * words));
         }
-        crc = crc32c_append_block(crc32c_append_block(crc) ^ second) ^ third;
-        data += 3 * CRC32C_BLOCK;
-        size -= 3 * CRC32C_BLOCK;
+        /* the instruction reduces the products, and multiplies by the x^33 that the powers lack */
+        crc = CRC32C_STEP(0, CRC32C_MULTIPLY(crc, crc32c_power[2 * words]) ^
+                                 CRC32C_MULTIPLY(second, crc32c_power[words])) ^ third;
+        data += 16 * words;
+        size -= 24 * words;
     }
+#endif
     for (; size >= 8; data += 8, size -= 8) crc = CRC32C_STEP(crc, crc32c_load(data));
     for (; size > 0; data++, size--) crc = CRC32C_BYTE(crc, *data);
     return crc;

@@ -23,6 +23,9 @@ BENCHES = {
         Bench("codec", "packets encoded and decoded in batches, beside a bare copy of the same bytes"),
         Bench("failover", "kill -9 of the active of two adapters, beside undisturbed seconds"),
         Bench("feed", "source messages converted, and a feed adapter from a datagram in to the packets out"),
+        Bench(
+            "filter", "messages judged by a filter module and what one costs that nobody wants, beside bare receiving"
+        ),
         Bench("journal", "records appended and on the disk, beside bare writes and fdatasyncs"),
         Bench("match", "topics matched against a million interests, beside bare random memory accesses"),
         Bench("model", "a field read from Python, beside struct.unpack_from"),

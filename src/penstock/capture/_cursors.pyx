@@ -9,7 +9,8 @@ from libc.string cimport memmove, memset
 
 import numpy
 
-from penstock.capture._rows cimport OriginRow, read_origin
+from penstock.base._prefetch cimport prefetch
+from penstock.capture._rows cimport AHEAD, OriginRow, read_origin
 from penstock.wire._codec cimport MessageView, ORIGIN_DISCONTINUITY, ORIGIN_IMAGE, ORIGIN_SYNCHRONISED
 
 from penstock.base.errors import LocalProtocolError
@@ -84,6 +85,8 @@ cdef Py_ssize_t judge_run(
     cdef Py_ssize_t index
     cdef OriginRow origin
     for index in range(start, rows.shape[0]):
+        if index + AHEAD < rows.shape[0]:
+            prefetch(payloads + rows[index + AHEAD].extensions_offset)
         if not read_origin(payloads, &rows[index], &origin) or origin.stream_id != cursor.stream_id:
             return index
         verdicts[index] = judge(cursor, &origin)
@@ -92,9 +95,11 @@ cdef Py_ssize_t judge_run(
 
 cdef int check_extensions(Py_ssize_t size, const MessageView[::1] rows) except -1:
     cdef Py_ssize_t index
+    cdef uint64_t end = 0
     for index in range(rows.shape[0]):
-        if <uint64_t>rows[index].extensions_offset + rows[index].extensions_size > <uint64_t>size:
-            raise LocalProtocolError(f"the extensions of message {index} are not within the payloads")
+        end = max(end, <uint64_t>rows[index].extensions_offset + rows[index].extensions_size)
+    if end > <uint64_t>size:
+        raise LocalProtocolError(f"the extensions of a message end at {end}, the payloads at {size}")
     return 0
 
 

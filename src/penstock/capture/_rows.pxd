@@ -16,6 +16,9 @@ from penstock.wire._codec cimport (
 )
 from penstock.wire._origin cimport find_origin
 
+cdef enum:
+    AHEAD = 16 # messages between the one that is read and the one whose bytes the processor is told to fetch
+
 
 # A row of ORIGIN_DTYPE; all zero for a message without ORIGIN.
 cdef struct OriginRow:

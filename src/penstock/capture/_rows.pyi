@@ -38,8 +38,8 @@ def find_sound(
     rows: NDArray[numpy.void], model_id: int, sizes_needed: NDArray[numpy.uint32]
 ) -> NDArray[numpy.bool_]: ...
 def gather_spans(
-    payloads: Bytes, rows: NDArray[numpy.void], start: int, size: int, out: NDArray[numpy.uint8]
-) -> None: ...
+    payloads: Bytes, rows: NDArray[numpy.void], version: int, start: int, size: int, out: NDArray[numpy.uint8]
+) -> bool: ...
 def gather_records(
     payloads: Bytes,
     rows: NDArray[numpy.void],

@@ -6,6 +6,7 @@ from libc.string cimport memcpy, memset
 
 import numpy
 
+from penstock.base._prefetch cimport prefetch, prefetch_span
 from penstock.journal._log cimport RecordRow
 from penstock.wire._codec cimport (
     ERROR_NONE,
@@ -142,6 +143,8 @@ cdef class RecordParser:
         cdef MessageView *out = &messages[0] if room else &nothing
         with nogil:
             for index in range(count):
+                if index + 1 < count:
+                    prefetch_span(start + records[index + 1].offset, records[index + 1].size)
                 kept += self.parse_one(start, &records[index], <uint32_t>index, &packets[index], out + kept)
         self.packets = self._packets[:count]
         self.messages = self._messages[:kept]
@@ -428,26 +431,56 @@ def find_sound(const MessageView[::1] rows not None, uint16_t model_id, const ui
 def gather_spans(
     const uint8_t[::1] payloads not None,
     const MessageView[::1] rows not None,
+    uint16_t version,
     uint32_t start,
     uint32_t size,
     uint8_t[::1] out not None,
-) -> None:
-    """Copy the bytes from `start` of each payload, `size` of them, to their place in `out`."""
-    cdef Py_ssize_t index
-    cdef Py_ssize_t bad = -1
+) -> bool:
+    """Copy the bytes from `start` of each payload, `size` of them, to their place in `out`.
+
+    False if a record is of an older version, which may have other bytes there; nothing in `out` is to be used then.
+    """
+    cdef Py_ssize_t index = 0
     if out.shape[0] != rows.shape[0] * size or not size:
         raise LocalProtocolError(f"{out.shape[0]} bytes are not {rows.shape[0]} spans of {size}")
+    if rows.shape[0] == 0:
+        return True
     with nogil:
-        for index in range(rows.shape[0]):
-            if (
-                <uint64_t>start + size > rows[index].payload_size
-                or <uint64_t>rows[index].payload_offset + rows[index].payload_size > <uint64_t>payloads.shape[0]
-            ):
-                bad = index
-                break
-            memcpy(&out[index * size], &payloads[rows[index].payload_offset + start], size)
-    if bad >= 0:
-        raise LocalProtocolError(f"message {bad} does not have these bytes")
+        # a constant size makes the copy a move or two
+        if size == 8:
+            index = copy_spans(payloads, rows, version, start, 8, &out[0])
+        elif size == 16:
+            index = copy_spans(payloads, rows, version, start, 16, &out[0])
+        else:
+            index = copy_spans(payloads, rows, version, start, size, &out[0])
+    if index < rows.shape[0] and rows[index].model_version >= version:
+        raise LocalProtocolError(f"message {index} does not have these bytes")
+    return index == rows.shape[0]
+
+
+cdef inline Py_ssize_t copy_spans(
+    const uint8_t[::1] payloads,
+    const MessageView[::1] rows,
+    uint16_t version,
+    uint32_t start,
+    uint32_t size,
+    uint8_t *out,
+) noexcept nogil:
+    """How many rows were copied: fewer than there are if one is of an older version, or has no such bytes."""
+    cdef Py_ssize_t index
+    cdef const MessageView *row
+    for index in range(rows.shape[0]):
+        row = &rows[index]
+        if index + AHEAD < rows.shape[0]:
+            prefetch(&payloads[0] + rows[index + AHEAD].payload_offset + start)
+        if (
+            row.model_version < version
+            or <uint64_t>start + size > row.payload_size
+            or <uint64_t>row.payload_offset + row.payload_size > <uint64_t>payloads.shape[0]
+        ):
+            return index
+        memcpy(out + index * size, &payloads[row.payload_offset + start], size)
+    return rows.shape[0]
 
 
 def gather_records(

@@ -36,6 +36,7 @@ from penstock.capture._rows import (
     read_origins,
     read_places,
 )
+from penstock.capture.refusals import REASONS, BadRecord, Loss
 from penstock.journal import RecordBatch
 from penstock.middleware.reassembly import BrokenMessage, Reassembler
 from penstock.model import MessageModel
@@ -61,6 +62,9 @@ __all__ = [
 
 EXCERPT_SIZE = 64
 """Bytes of a bad record that are kept to look at."""
+
+EVEN_AT_FIRST = 64
+"""Messages that are looked at first, to see whether all lie evenly."""
 
 FRAGMENT = int(MessageFlag.CONTINUATION | MessageFlag.MORE)
 PACKET_KEY = ["publisher_id", "group", "epoch"]
@@ -155,23 +159,33 @@ class MessageRows:
         Records that lie evenly are not copied: so do those of a converter that makes messages of one model only. Of
         others, the bytes from the first to the last field are.
         """
-        offsets = self.rows["payload_offset"]
-        if len(offsets) > 1 and int(self.rows["model_version"].min()) >= model.version:
-            step = int(offsets[1]) - int(offsets[0])
-            end = int(offsets[-1]) + model.record_size
-            is_even = step >= model.record_size and bool((numpy.diff(offsets.astype(numpy.int64)) == step).all())
-            if is_even and end <= len(self.payloads):
-                start = int(offsets[0])
-                return numpy.ndarray(len(offsets), model.dtype, self.payloads, start, (step,))
-            return self._spans([model.fields_by_name[name] for name in names])
-        return self.records(model)
+        evenly = self._evenly(model)
+        if evenly is not None:
+            return evenly
+        spans = self._spans(model, [model.fields_by_name[name] for name in names])
+        return self.records(model) if spans is None else spans
 
-    def _spans(self, fields: Sequence[Field]) -> NDArray[Any]:
+    def _evenly(self, model: MessageModel) -> NDArray[Any] | None:
+        """The records where they are, if they are equally far apart and of no older version."""
+        offsets = self.rows["payload_offset"]
+        for count in (EVEN_AT_FIRST, len(offsets)):  # most often the first few show that they are not
+            steps = numpy.diff(offsets[:count].astype(numpy.int64))
+            if not len(steps) or steps[0] < model.record_size or (steps != steps[0]).any():
+                return None
+        start, step = int(offsets[0]), int(steps[0])
+        if int(offsets[-1]) + model.record_size > len(self.payloads):
+            return None
+        if int(self.rows["model_version"].min()) < model.version:
+            return None
+        return numpy.ndarray(len(offsets), model.dtype, self.payloads, start, (step,))
+
+    def _spans(self, model: MessageModel, fields: Sequence[Field]) -> NDArray[Any] | None:
+        """Of each record the bytes from the first to the last of these fields; None if one is of an older version."""
         start = min(field.offset for field in fields)
         size = max(field.end for field in fields) - start
         made = numpy.empty(len(self.rows), dtype_of(fields, start, size))
-        gather_spans(self.payloads, self.rows, start, size, made.view(numpy.uint8).reshape(-1))
-        return made
+        out = made.view(numpy.uint8).reshape(-1)
+        return made if gather_spans(self.payloads, self.rows, model.version, start, size, out) else None
 
     def topics(self) -> pa.StringArray:
         import pyarrow as pa
@@ -223,40 +237,6 @@ def _shape_of(model: MessageModel) -> _Shape:
 def rows_of_converted(converted: Converted) -> MessageRows:
     """What a converter has made; good until it is called again."""
     return MessageRows(converted.topic_data, converted.payloads, converted.rows)
-
-
-class BadRecord(msgspec.Struct, frozen=True):
-    """A record, or a message of it, that cannot be read; `code` is a Cause."""
-
-    record: int
-    captured_ns: int
-    code: str
-    reason: str
-    excerpt: bytes
-
-
-class Loss(msgspec.Struct, frozen=True):
-    """Packets `first` to `last` of a stream that were lost, as the capture itself says in this record."""
-
-    record: int
-    captured_ns: int
-    publisher: int
-    group: int
-    epoch: int
-    first: int
-    last: int
-
-
-REASONS = {
-    Cause.FOREIGN: "these bytes are no packet",
-    Cause.VERSION: "the packet has a version that is not known here",
-    Cause.TRUNCATED: "the packet is cut off",
-    Cause.LENGTH: "the packet's lengths or contents are impossible",
-    Cause.CHECKSUM: "the packet's checksum is wrong",
-    Cause.KIND: "the packet is of a kind that is not known here",
-    Cause.UNEXPECTED: "a capture holds no repair requests",
-    Cause.VALUE: "the ORIGIN of a message cannot be read",
-}
 
 
 class PacketRows:

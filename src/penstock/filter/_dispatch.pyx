@@ -14,24 +14,8 @@ from penstock.base.errors import LocalProtocolError
 crc32c_initialise()
 
 
-cdef struct Place:          # where a consumer's packets go
-    uint64_t destination    # a key as net's sockets have them
-    Cursor *ring            # in place of it, or NULL
-    uint32_t *bell          # of the ring
-    bint is_rung            # whether the bell is still to be rung
-    uint64_t packets
-    uint64_t bytes
-
-
 cdef class Dispatcher:
     """Knows the place of each consumer; what is for one without a place is passed over. One thread at a time."""
-
-    cdef Outlet _outlet
-    cdef Place *_places
-    cdef uint32_t _consumers_max
-    cdef dict _rings            # by consumer; owns what the places point to
-    cdef readonly uint64_t unsent # datagrams that the system would not send
-    cdef readonly int last_error
 
     def __cinit__(self, Outlet outlet not None, uint32_t consumers_max):
         self._outlet = outlet

@@ -26,6 +26,13 @@ cdef struct Work:        # a packet, and what is to be done with it
     bint is_late         # packets after it were forwarded before
 
 
+cdef enum Trouble:
+    TROUBLE_NONE = 0
+    TROUBLE_FULL = 1       # the outbox
+    TROUBLE_STREAM = 2     # a packet of a stream that was not opened
+    TROUBLE_MEMORY = 3
+
+
 cdef class Forwarder(Consumers):
     cdef readonly Outbox outbox
     cdef readonly Matcher matcher
@@ -65,3 +72,6 @@ cdef class Forwarder(Consumers):
     cdef int remember(self, StreamAccount account, Work *work) noexcept nogil
     cdef void write(self, StreamAccount account, Work *work, uint32_t number) noexcept nogil
     cdef int check_order(self, StreamAccount account, only) except -1
+
+
+cdef int raise_trouble(int trouble, const PacketView *packet) except -1

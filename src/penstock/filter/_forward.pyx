@@ -58,12 +58,6 @@ cdef enum:
     ACCOUNTED = -1
     EVERYBODY = -1
 
-cdef enum Trouble:
-    TROUBLE_NONE = 0
-    TROUBLE_FULL = 1       # the outbox
-    TROUBLE_STREAM = 2     # a packet of a stream that was not opened
-    TROUBLE_MEMORY = 3
-
 cdef uint32_t packet_size_max = PACKET_SIZE_MAX
 
 

@@ -37,7 +37,7 @@ from penstock.middleware.events import ReceiverInstruction
 from penstock.model import MessageModel
 from penstock.topics import GroupMap, InterestTable, TableLimits
 from penstock.topics.table import SEED_SIZE
-from penstock.wire import DatagramBatch, Kind, MessageBatch, Outbox, Packet
+from penstock.wire import DatagramBatch, Kind, Outbox, Packet
 
 
 class FilterModule:
@@ -100,11 +100,11 @@ class FilterModule:
                 refuse(self, event)
         return self._traffic.answers()
 
-    def receive_rest(self, batch: DatagramBatch, taken: MessageBatch | None, now_ns: int) -> list[FilterInstruction]:
-        """What handle(DatagramsReceived) does, when watcher.in_order.begin() was called already and took `taken` from
-        the batch's beginning. Those are forwarded here."""
+    def receive_rest(self, batch: DatagramBatch, start: int, now_ns: int) -> list[FilterInstruction]:
+        """What handle(DatagramsReceived) does with the datagrams from `start` on: those before it were taken by
+        watcher.in_order, forwarded and sent already (filter._relay)."""
         self._traffic.begin()
-        self._traffic.carry(self.watcher.receive_rest(batch, taken, now_ns), now_ns)
+        self._traffic.carry(self.watcher.receive_rest(batch, None, now_ns, start=start), now_ns)
         return self._traffic.answers()
 
     @property

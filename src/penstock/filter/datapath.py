@@ -23,6 +23,7 @@ from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.base.log import logger
 from penstock.base.segment import Segment
 from penstock.filter._dispatch import Dispatcher
+from penstock.filter._relay import Relay
 from penstock.filter.control import RefusalCode
 from penstock.filter.core import FilterModule
 from penstock.filter.desk import RefusalError
@@ -108,6 +109,7 @@ class DataPath:
         self._inlet = Inlet([self._own.fileno()], DatagramBatch(BATCH), self._bell)
         self._outlet = Outlet(self._own.fileno())
         self.dispatcher = Dispatcher(self._outlet, config.applications_max)
+        self._relay = Relay(self._inlet, core.watcher.in_order, core.forwarder, self.dispatcher)
         self._channels: dict[int, Channel] = {}  # of the groups that are listened to
         self._rings: dict[int, tuple[RingWriter, str]] = {}  # by consumer
         self._publishers: dict[int, _PublisherRing] = {}
@@ -239,8 +241,8 @@ class DataPath:
         wake_ns = now_ns + (RINGS_WAKE_NS if self._publishers else WAKE_NS)
         if deadline_ns is not None:
             wake_ns = min(wake_ns, deadline_ns)
-        if self._inlet.receive(0 if has_read else max(0, wake_ns - now_ns), self._spin):
-            self._carry_out(self.core.handle(DatagramsReceived(self._inlet.batch), time.monotonic_ns()))
+        if self._relay.run(now_ns if has_read else wake_ns, self._spin):
+            self._carry_out(self.core.receive_rest(self._inlet.batch, self._relay.start, self._relay.now_ns))
 
     @property
     def _spin(self) -> bool:

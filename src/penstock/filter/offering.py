@@ -1,20 +1,21 @@
 """A publisher and the filter module of its own host: every packet goes to the filter by shared memory as well.
 
-    with (
-        RingWriter.create(8 * 1024 * 1024, PACKET_SIZE_MAX) as ring,
-        MulticastPublisher(channel, ring=ring) as publisher,
-        RingOffer(publisher, ring, ("127.0.0.1", 7402)),
-    ): ...
+    with offered_publisher(channel, ("127.0.0.1", 7402)) as publisher:
+        publisher.publish("md.us.eq.AAPL.quote", quote)
 
 The filter then needs no network for this publisher; copies that come that way are dropped. One that is not there, or
 goes, is looked for until it is there.
 """
 
 import asyncio
+import contextlib
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 from penstock.base.clock import random_bytes
 from penstock.base.errors import PenstockError, RemoteProtocolError
+from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.base.log import logger
 from penstock.filter.control import CONNECTION, PROTOCOL, Holds, OfferRing, Refused
 from penstock.middleware.driver import MulticastPublisher
@@ -22,14 +23,36 @@ from penstock.net.control_driver import connect_control
 from penstock.net.handover import Handover
 from penstock.net.loop_thread import LoopThread
 from penstock.net.secret import Secret
-from penstock.net.udp import Address
+from penstock.net.udp import Address, Channel
 from penstock.shm import RingWriter
+from penstock.topics import GroupMap
 
 SEGMENT = "packets"
+RING_BYTES = 8 * 1024 * 1024
 PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_MAX = 2.0
 
 log = logger("filter.offering")
+
+
+@contextlib.contextmanager
+def offered_publisher(
+    channel: Channel,
+    address: Address,
+    *,
+    groups: GroupMap | None = None,
+    ring_bytes: int = RING_BYTES,
+    secret: Secret | None = None,
+    **identity: Any,
+) -> Iterator[MulticastPublisher]:
+    """A publisher whose packets the filter at `address` gets by a ring as well; `identity` is what it is told of its
+    id (publisher_id, epoch, epoch_path)."""
+    with (
+        RingWriter.create(ring_bytes, PACKET_SIZE_MAX) as ring,
+        MulticastPublisher(channel, groups=groups, ring=ring, **identity) as publisher,
+        RingOffer(publisher, ring, address, secret=secret),
+    ):
+        yield publisher
 
 
 class RingOffer:

@@ -8,6 +8,7 @@ from libc.string cimport memcpy, memset
 import numpy
 
 from penstock.base._crc32c cimport crc32c_extend, crc32c_initialise
+from penstock.base._prefetch cimport prefetch_span
 from penstock.wire._codec cimport load_u32, load_u64, store_u32, store_u64
 
 from penstock.base import limits
@@ -42,6 +43,7 @@ cdef int parse_record(
     space = record_space(size - RECORD_HEADER_SIZE)
     if data_size - at < space:
         return STOP_SHORT
+    prefetch_span(record + space, min(space, data_size - at - space)) # the next record is about as long
     if record_checksum(record, space, nonce) != load_u32(record + RECORD_CHECKSUM_AT):
         return STOP_INVALID
     row.sequence = load_u64(record + RECORD_SEQUENCE_AT)

@@ -36,4 +36,5 @@ cdef class InOrder(StreamIndex):
     cdef bint take_one(
         self, DatagramBatch batch, Py_ssize_t index, int64_t now_ns, Py_ssize_t message_start
     ) noexcept nogil
+    cdef int make_room(self, Py_ssize_t room) except -1
     cdef int make_rows(self, Py_ssize_t room) except -1

@@ -53,8 +53,7 @@ cdef class InOrder(StreamIndex):
     cpdef MessageBatch begin(self, DatagramBatch batch, int64_t now_ns):
         """take() from the batch's beginning; the rows of earlier batches are used again."""
         batch.generation += 1 # what was made of these rows before is no longer good
-        if self._room < batch.capacity:
-            self.make_rows(batch.capacity)
+        self.make_room(batch.capacity)
         self.clear()
         return self.take(batch, 0, now_ns)
 
@@ -153,6 +152,10 @@ cdef class InOrder(StreamIndex):
         self._packet_count += 1
         self._message_count += packet.count
         return True
+
+    cdef int make_room(self, Py_ssize_t room) except -1:
+        """For batches of so many datagrams."""
+        return self.make_rows(room) if self._room < room else 0
 
     cdef int make_rows(self, Py_ssize_t room) except -1:
         """Enough for a batch full of packets full of messages; memory is taken only as it is used."""

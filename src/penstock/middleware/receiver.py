@@ -130,14 +130,15 @@ class Receiver:
         return self.receive_rest(batch, self.in_order.begin(batch, now_ns), now_ns)
 
     def receive_rest(
-        self, batch: DatagramBatch, messages: MessageBatch | None, now_ns: int
+        self, batch: DatagramBatch, messages: MessageBatch | None, now_ns: int, *, start: int = 0
     ) -> list[ReceiverInstruction]:
-        """The same when in_order.begin() was called already and took `messages` from the batch's beginning.
+        """The same when in_order.begin() was called already and took `messages` from the batch's beginning, or when
+        the datagrams before `start` were taken from in_order and delivered by somebody else.
 
         What comes in order takes the fast path, the rest goes one by one; the order of all is kept.
         """
         instructions: list[ReceiverInstruction] = []
-        index, count = 0, len(batch)
+        index, count = start, len(batch)
         while True:
             if messages is not None:
                 instructions.append(DeliverBatch(messages))
@@ -193,7 +194,7 @@ class Receiver:
         stream = self._streams.get(event.stream)
         if stream is not None and event.epoch < stream.epoch:
             return []
-        if stream is not None and event.is_anew:
+        if stream is not None and event.is_anew and event.next_sequence > stream.newest_sequence:
             instructions += self._end(stream, Cause.CLOSED)
         elif stream is not None and event.epoch == stream.epoch:
             return stream.expect(event, now_ns) + self._settle(stream)

@@ -39,6 +39,13 @@ cdef class Inlet:
     cdef udp_calls *_calls
 
     cpdef int receive(self, int64_t timeout_ns=*, bint spin=*) except -1
+    cdef int check_open(self) except -1
+
+    # What receive() does, of an inlet that is open; -errno on failure.
+    cdef int fill(self, int64_t timeout_ns, bint spin) except? -1 nogil
+
+    # Whether somebody has called wake(); once.
+    cdef bint is_rung(self) noexcept nogil
     cdef int drain(self, int sockets, bint is_single) noexcept nogil
 
 

@@ -76,42 +76,53 @@ cdef class Inlet:
         Spinning burns a core and answers within a microsecond; blocking lets the kernel wake us. While spinning, the
         last socket is looked at less often than the others.
         """
-        cdef int64_t deadline_ns, now_ns, signals_ns
-        cdef int received = 0
-        cdef int spins = 0
-        cdef bint is_partial
-        if self._is_closed:
-            raise LocalProtocolError("receive after close")
+        cdef int received
+        self.check_open()
         with nogil:
-            received = self.drain(self._count, False)
-            if received == 0 and timeout_ns > 0:
-                now_ns = udp_monotonic_ns()
-                deadline_ns = now_ns + timeout_ns
-                signals_ns = now_ns + SIGNAL_CHECK_NS
-                while received == 0 and now_ns < deadline_ns and not self._is_rung:
-                    if not spin:
-                        received = udp_wait_or_bell(
-                            self._fds, self._count, self._bell, min(deadline_ns, signals_ns) - now_ns
-                        )
-                        if received < 0 and received != -EINTR:
-                            break
-                        if received == -EINTR:
-                            signals_ns = now_ns
-                    is_partial = spin and self._count > 1 and spins % SPINS_PER_ROUND != 0
-                    received = self.drain(self._count - 1 if is_partial else self._count, spin)
-                    spins += 1
-                    if received == 0 and (not spin or spins % SPINS_PER_LOOK == 0):
-                        now_ns = udp_monotonic_ns()
-                        if now_ns >= signals_ns:
-                            with gil:
-                                PyErr_CheckSignals()
-                            signals_ns = now_ns + SIGNAL_CHECK_NS
-                    if spin:
-                        udp_pause()
-                self._is_rung = False
+            received = self.fill(timeout_ns, spin)
         if received < 0:
             raise OSError(-received, os.strerror(-received))
         return received
+
+    cdef int check_open(self) except -1:
+        if self._is_closed:
+            raise LocalProtocolError("receive after close")
+        return 0
+
+    cdef int fill(self, int64_t timeout_ns, bint spin) except? -1 nogil:
+        cdef int64_t deadline_ns, now_ns, signals_ns
+        cdef int received = self.drain(self._count, False)
+        cdef int spins = 0
+        cdef bint is_partial
+        if received != 0 or timeout_ns <= 0:
+            return received
+        now_ns = udp_monotonic_ns()
+        deadline_ns = now_ns + timeout_ns
+        signals_ns = now_ns + SIGNAL_CHECK_NS
+        while received == 0 and now_ns < deadline_ns and not self.is_rung():
+            if not spin:
+                received = udp_wait_or_bell(self._fds, self._count, self._bell, min(deadline_ns, signals_ns) - now_ns)
+                if received < 0 and received != -EINTR:
+                    break
+                if received == -EINTR:
+                    signals_ns = now_ns
+            is_partial = spin and self._count > 1 and spins % SPINS_PER_ROUND != 0
+            received = self.drain(self._count - 1 if is_partial else self._count, spin)
+            spins += 1
+            if received == 0 and (not spin or spins % SPINS_PER_LOOK == 0):
+                now_ns = udp_monotonic_ns()
+                if now_ns >= signals_ns:
+                    with gil:
+                        PyErr_CheckSignals()
+                    signals_ns = now_ns + SIGNAL_CHECK_NS
+            if spin:
+                udp_pause()
+        return received
+
+    cdef bint is_rung(self) noexcept nogil:
+        cdef bint was_rung = self._is_rung
+        self._is_rung = False
+        return was_rung
 
     cdef int drain(self, int sockets, bint is_single) noexcept nogil:
         """What is there now at the first so many sockets, of each a fair share, or just one datagram; or -errno.

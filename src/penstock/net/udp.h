@@ -115,11 +115,11 @@ static inline void udp_prepare_send(udp_calls *calls, int index, struct sockaddr
 }
 
 /* Send what is prepared: how many were sent before the first that could not be, and why. */
-static int udp_send_prepared(int fd, udp_calls *calls, int count, int *error) {
+static int udp_send_prepared(int fd, udp_calls *calls, int count, int flags, int *error) {
     int sent = 0, now;
     *error = 0;
     while (sent < count) {
-        now = sendmmsg(fd, calls->headers + sent, (unsigned)(count - sent), 0);
+        now = sendmmsg(fd, calls->headers + sent, (unsigned)(count - sent), flags);
         if (now > 0) {
             sent += now;
         } else if (errno != EINTR) {
@@ -136,18 +136,18 @@ static int udp_send(int fd, udp_calls *calls, uint64_t destination, int count, i
     udp_name(&calls->names[0], destination);
     for (index = 0; index < count; index++)
         udp_prepare_send(calls, index, &calls->names[0]);
-    return udp_send_prepared(fd, calls, count, error);
+    return udp_send_prepared(fd, calls, count, 0, error);
 }
 
-/* The same to many addresses: that of each is its destination, and one that cannot be sent is passed over. Returns how
-   many were not sent, and why the last of them was not. */
+/* The same to many addresses: that of each is its destination, and one that cannot be sent at once is passed over.
+   Returns how many were not sent, and why the last of them was not. */
 static int udp_send_each(int fd, udp_calls *calls, const uint64_t *destinations, int count, int *last_error) {
     int index, error, done, unsent = 0;
     for (index = 0; index < count; index++) {
         udp_name(&calls->names[index], destinations[index]);
         udp_prepare_send(calls, index, &calls->names[index]);
     }
-    for (done = udp_send_prepared(fd, calls, count, &error); error; ) {
+    for (done = udp_send_prepared(fd, calls, count, MSG_DONTWAIT, &error); error; ) {
         *last_error = error;
         unsent++;
         done++; /* the one that could not be sent */
@@ -155,7 +155,7 @@ static int udp_send_each(int fd, udp_calls *calls, const uint64_t *destinations,
             break;
         memmove(calls->headers, calls->headers + done, (size_t)(count - done) * sizeof(calls->headers[0]));
         count -= done;
-        done = udp_send_prepared(fd, calls, count, &error);
+        done = udp_send_prepared(fd, calls, count, MSG_DONTWAIT, &error);
     }
     return unsent;
 }

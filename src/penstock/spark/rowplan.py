@@ -83,11 +83,10 @@ class RowPlan(msgspec.Struct, frozen=True):
             return []
         columns = to_spark(model, rows.fields(model, self._fields), self._fields).columns
         versions = rows.rows["model_version"]
-        if not len(rows) or int(versions.min()) >= model.version:
-            return list(columns)
+        sinces = [model.fields_by_name[name].since for name in self._fields]
         return [
-            _without_older(array, versions < model.fields_by_name[name].since)
-            for name, array in zip(self._fields, columns, strict=True)
+            array if since <= 1 else _without_older(array, versions < since)
+            for since, array in zip(sinces, columns, strict=True)
         ]
 
 

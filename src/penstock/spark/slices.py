@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 Copies = Literal["first", "all"]
 
-SLICE_BYTES = 64 * 1024 * 1024
-"""Bytes of journal that one slice has, about: whole segments."""
+SLICE_BYTES = 256 * 1024 * 1024
+"""Bytes of journal that one slice has, about: whole segments. To begin one costs Spark some 30 ms."""
 
 LOOKBACKS = (64, 1_024, 16_384, 65_536)
 """Records before a slice that are read to find the beginning of a message that ends in it."""
@@ -48,6 +48,8 @@ class JournalSlice(msgspec.Struct, frozen=True, omit_defaults=True, tag="journal
     last: int
     cursors: list[CursorImage] | None = None
     """Of every source stream, how far it came before; None: copies are not told apart, all are taken."""
+    removed: int = 0
+    """Records right before it that retention removed before anybody read them."""
 
     @property
     def name(self) -> str:

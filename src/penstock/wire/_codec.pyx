@@ -145,7 +145,21 @@ cdef inline bint parse_message(
         return False
     if message.extensions_size and not is_extensions(data + message.extensions_offset, message.extensions_size):
         return False
-    return is_utf8(data + message.topic_offset, message.topic_size)
+    return is_padded_ascii(data + message.topic_offset, message.topic_size) or is_utf8(
+        data + message.topic_offset, message.topic_size
+    )
+
+
+cdef inline bint is_padded_ascii(const uint8_t *text, uint32_t size) noexcept nogil:
+    """Whether all bytes are ASCII; whatever they are, the padding is there to be read with them."""
+    cdef uint64_t met = 0
+    cdef uint32_t at = 0
+    while size - at >= ALIGNMENT:
+        met |= load_u64(text + at)
+        at += ALIGNMENT
+    if at < size:
+        met |= load_u64(text + at) & ((<uint64_t>1 << 8 * (size - at)) - 1)
+    return not met & 0x8080808080808080U
 
 
 cdef int parse_ranges(const uint8_t *data, PacketView *packet) noexcept nogil:

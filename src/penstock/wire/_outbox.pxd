@@ -17,6 +17,7 @@ cdef class Outbox:
     cdef object _data
     cdef object _rows
 
+    cdef void reset(self) noexcept nogil
     cdef bint has_room(self, uint64_t packets, uint64_t size) noexcept nogil
 
     # Where the next packet is to be written; has_room() has said yes, or it says NULL.

@@ -58,6 +58,9 @@ cdef class Outbox:
 
     def clear(self) -> None:
         """They were sent."""
+        self.reset()
+
+    cdef void reset(self) noexcept nogil:
         self.count = 0
         self.used = 0
 

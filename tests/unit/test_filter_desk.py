@@ -1,0 +1,183 @@
+"""The rules of a filter's control connection."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from penstock.base.errors import ConfigurationError, LimitError, NotEntitledError, PenstockError, TokenError
+from penstock.filter import control
+from penstock.filter.control import RefusalCode
+from penstock.filter.desk import Desk, Registrant, refusal_of
+from penstock.filter.module_config import AdminAccess, FilterModuleConfig
+from penstock.net.udp import Channel
+from penstock.security import Grant, Token
+
+NOW_NS = 1_000
+CHANNEL = Channel(group="239.1.1.1", port=7_401)
+
+
+def desk(verify: Any = None, **values: Any) -> Desk:
+    return Desk(FilterModuleConfig(name="f", **values), verify, [CHANNEL])
+
+
+def register(made: Desk, name: str = "app", *, peer: str = "127.0.0.1", node: str = "", **values: Any) -> Registrant:
+    message = control.Register(name, values.pop("port", 5_000 + len(made.registrants)), **values)
+    numbers = itertools.count(100)
+    return made.register(node or name, peer, message, lambda: next(numbers), NOW_NS)
+
+
+def refused(call: Any) -> str:
+    with pytest.raises(PenstockError) as caught:
+        call()
+    return refusal_of(caught.value).code
+
+
+def token(*patterns: str, subject: str = "alice", subscription_id: str = "s1", expires_ns: int = 2_000) -> Token:
+    grants = tuple(Grant(pattern, "receive") for pattern in patterns)
+    return Token("stream", subject, subscription_id, grants, 0, expires_ns, 1)
+
+
+def test_names_ids_and_addresses_are_unique() -> None:
+    made = desk(applications_max=3)
+    first = register(made, "one", application_id=7)
+    assert refused(lambda: register(made, "one")) == RefusalCode.TAKEN
+    assert refused(lambda: register(made, "two", application_id=7)) == RefusalCode.TAKEN
+    assert refused(lambda: register(made, "two", port=5_000)) == RefusalCode.TAKEN
+    assert register(made, "two", application_id=100).application_id == 100
+    assert register(made, "three").application_id == 101  # the first that is free
+    assert refused(lambda: register(made, "four")) == RefusalCode.LIMIT
+    made.leave(first)
+    made.leave(first)
+    assert register(made, "one", application_id=7, port=9).attach().application == 7
+
+
+@pytest.mark.spec("FILT-6")
+def test_only_controllers_speak_for_others() -> None:
+    made = desk(controllers=("boss",))
+    assert refused(lambda: register(made, "app", node="other")) == RefusalCode.CONTROLLER
+    assert register(made, "app", node="boss").name == "app"
+
+
+@pytest.mark.spec("FILT-6")
+@pytest.mark.parametrize(
+    ("peer", "host", "is_served"),
+    [
+        ("127.0.0.1", "", True),
+        ("127.0.0.1", "127.0.0.9", True),
+        ("127.0.0.1", "10.9.9.9", True),  # the module's own interface
+        ("10.9.9.9", "127.0.0.1", True),
+        ("10.9.9.8", "", True),
+        ("10.9.9.8", "10.9.9.9", False),
+        ("10.9.9.8", "127.0.0.1", False),
+        ("127.0.0.1", "10.1.2.3", True),  # configured
+        ("127.0.0.1", "10.1.3.3", False),
+        ("10.9.9.8", "10.1.2.3", True),
+        ("127.0.0.1", "not-an-address", False),
+    ],
+)
+def test_which_hosts_are_served(peer: str, host: str, is_served: bool) -> None:
+    made = desk(hosts=("10.1.2.0/24",), interface="10.9.9.9")
+    if is_served:
+        assert register(made, peer=peer, host=host).address[0] == (host or peer)
+    else:
+        assert refused(lambda: register(made, peer=peer, host=host)) == RefusalCode.HOST
+
+
+def test_rings_are_for_the_own_host() -> None:
+    made = desk(interface="10.9.9.9")
+    assert refused(lambda: register(made, peer="10.9.9.8", delivery="ring")) == RefusalCode.DELIVERY
+    assert register(made, peer="10.9.9.9", delivery="ring").delivery == "ring"
+
+
+def test_channels_that_were_named_in_vain_are_forgotten() -> None:
+    made = desk()
+    application = register(made)
+    want, _ = made.want(application, control.Want(1, [control.Interests(["a"], channels=["239.1.1.2:5"])]))
+    assert [tuple(each.groups) for each in want.add] == [(0xEF010102,)]
+    assert made.port_of(0xEF010102) == 5
+    other = control.Want(2, [control.Interests(["a"], channels=["239.1.1.2:6"])])
+    assert refused(lambda: made.want(application, other)) == RefusalCode.CHANNEL
+    made.withdrawn(want)
+    assert made.port_of(0xEF010102) is None
+    want, _ = made.want(application, other)
+    made.joined(0xEF010102)
+    made.withdrawn(want)
+    assert made.port_of(0xEF010102) == 6
+    made.left(0xEF010102)
+    assert made.port_of(0xEF010102) is None
+    made.left(CHANNEL.group_id)
+    assert made.port_of(CHANNEL.group_id) == 7_401  # configured
+
+
+@pytest.mark.spec("ADM-7")
+def test_tokens_bound_what_is_wanted() -> None:
+    tokens = {"good": token("md.us.>", "!md.us.x"), "other": token("md.us.>", subject="bob"), "wide": token("md.>")}
+
+    def verify(text: str, now_ns: int) -> Token:
+        try:
+            return tokens[text]
+        except KeyError:
+            raise TokenError("is no token") from None
+
+    made = desk(verify)
+    assert refused(lambda: register(made)) == RefusalCode.TOKEN
+    assert refused(lambda: register(made, token="bad")) == RefusalCode.TOKEN
+    application = register(made, token="good")
+    want, plan = made.want(application, control.Want(1, [control.Interests(["md.>"])]))
+    made.committed(application, plan)
+    assert [list(each.topics) for each in want.add] == [["md.us.>", "!md.us.x"]]
+    with pytest.raises(NotEntitledError):
+        made.want(application, control.Want(2, [control.Interests(["news"])]))
+    assert refused(lambda: made.renew(application, "other", NOW_NS)) == RefusalCode.TOKEN
+    renewal = made.renew(application, "wide", NOW_NS)
+    assert renewal is not None
+    fresh, entitled, plan = renewal
+    assert [list(each.topics) for each in plan.add] == [["md.>"]]
+    assert [list(each.topics) for each in plan.remove] == [["!md.us.x", "md.us.>"]]
+    made.renewed(application, fresh, entitled)
+    assert made.bearers("s1") == [application]
+    assert (made.expired(1_999), made.expired(2_000)) == ([], [application])
+
+
+@pytest.mark.spec("ADM-7")
+def test_who_shares_a_copy_is_of_equal_entitlement_and_stays_so() -> None:
+    tokens = {"a": token("md.>"), "b": token("md.>", subject="bob"), "c": token("md.>", "!md.x"), "d": token("md.>")}
+    made = desk(lambda text, now_ns: tokens[text])
+    alice, bob = (
+        register(made, "one", token="a", delivery="shared"),
+        register(made, "two", token="b", delivery="shared"),
+    )
+    carol = register(made, "three", token="c", delivery="shared")
+    assert alice.attach().entitlement == bob.attach().entitlement != carol.attach().entitlement
+    assert made.renew(alice, "d", NOW_NS) is not None
+    assert refused(lambda: made.renew(alice, "c", NOW_NS)) == RefusalCode.ENTITLEMENT
+
+
+def test_models_are_bounded() -> None:
+    made = desk(models_max=2)
+    documents = [
+        f'name = "m{number}"\nid = {60_000 + number}\nversion = 1\n[[field]]\nname = "a"\ntype = "u32"\n'
+        for number in range(3)
+    ]
+    assert len(made.models(control.Models(1, documents[:2]))) == 2
+    with pytest.raises(LimitError):
+        made.models(control.Models(2, documents[2:]))
+    assert refused(lambda: made.models(control.Models(3, ["nothing"]))) == RefusalCode.MODEL
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"map": "m.toml", "channels": ("239.1.1.1:1",)},
+        {"channels": ("10.0.0.1:1",)},
+        {"channels": ("nonsense",)},
+        {"hosts": ("10.1.2.3/8",)},
+        {"hosts": ("a-name",)},
+        {"admin": AdminAccess(url="penstock://127.0.0.1:1")},
+        {"shared_group": "10.0.0.1"},
+    ],
+)
+def test_configurations_that_cannot_work_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        FilterModuleConfig(name="f", **values)

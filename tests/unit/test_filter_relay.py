@@ -1,0 +1,156 @@
+"""The filter's fast path between real sockets: what comes in order never sees Python, the rest is left to it."""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.base.errors import LocalProtocolError
+from penstock.filter import Outbox
+from penstock.filter._dispatch import Dispatcher
+from penstock.filter._relay import Relay
+from penstock.middleware._inorder import InOrder, StreamCursor
+from penstock.net.udp import Inlet, Outlet, address_key, host_socket
+from penstock.shm import RingReader, RingWriter
+from penstock.wire import DatagramBatch, Packet, decode
+from unit.filter_kit import GROUP, PUBLISHER_ID, application, forwarder, opened, packets, topics
+
+PATIENCE_NS = 5_000_000_000
+
+
+class Bench:
+    """A relay with two applications at sockets of their own, and a publisher that sends to it alone."""
+
+    def __init__(self) -> None:
+        self.module = forwarder()
+        self.sending, self.own = host_socket("127.0.0.1"), host_socket("127.0.0.1")
+        self.applications = [host_socket("127.0.0.1") for _ in range(2)]
+        self.bell = os.eventfd(0, os.EFD_NONBLOCK)
+        self.inlet = Inlet([self.own.fileno()], DatagramBatch(64), self.bell)
+        self.in_order = InOrder(5, takes_fragments=True)
+        self.dispatcher = Dispatcher(Outlet(self.own.fileno()), self.module.consumers_max)
+        self.relay = Relay(self.inlet, self.in_order, self.module, self.dispatcher)
+        for number, each in enumerate(self.applications):
+            application(self.module, number, "ab"[number])
+            self.dispatcher.open(number, address_key(each.getsockname()))
+            each.settimeout(5)
+
+    def close(self) -> None:
+        for each in (self.sending, self.own, *self.applications):
+            each.close()
+        os.close(self.bell)
+
+    def known(self) -> StreamCursor:
+        opened(self.module, 0, 1)
+        cursor = StreamCursor()
+        cursor.publisher_id, cursor.group, cursor.epoch, cursor.next_sequence = PUBLISHER_ID, GROUP, 1, 1
+        cursor.is_smooth, cursor.source_key = True, address_key(self.sending.getsockname())
+        self.in_order.add(cursor)
+        return cursor
+
+    def send(self, *data: bytes) -> None:
+        for each in data:
+            self.sending.sendto(each, self.own.getsockname())
+
+    def run(self, patience_ns: int = PATIENCE_NS) -> bool:
+        return self.relay.run(time.monotonic_ns() + patience_ns, False)
+
+    def got(self, number: int) -> Packet:
+        return decode(self.applications[number].recv(65_536))
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    made.close()
+
+
+def test_what_comes_in_order_goes_to_who_wants_it(bench: Bench) -> None:
+    cursor = bench.known()
+    bench.send(*packets([("a", b"1"), ("b", b"2")], [("c", b"")], [("b", b"3")]), b"the end")
+    assert bench.run()
+    assert bench.relay.start == 3
+    assert bytes(bench.inlet.batch.datagram(3)) == b"the end"
+    assert 0 < bench.relay.now_ns == cursor.heard_ns
+    assert topics(bench.got(0)) == ["a"]
+    assert [(packet.sequence, packet.gap) for packet in (bench.got(1), bench.got(1))] == [(1, 0), (3, 1)]
+    assert bench.dispatcher.sent(1)[0] == 2
+    assert len(bench.module.outbox) == 0
+
+
+def test_what_is_not_the_next_packet_is_for_python(bench: Bench) -> None:
+    bench.send(*packets([("a", b"1")]))
+    assert bench.run()
+    assert bench.relay.start == 0
+    cursor = bench.known()
+    bench.send(*packets([("a", b"1")], [("a", b"2")], [("a", b"3")])[::2])
+    assert bench.run()
+    assert bench.relay.start == 1
+    assert len(bench.inlet.batch) == 2
+    assert cursor.next_sequence == 2
+    messages = bench.in_order.take(bench.inlet.batch, 1, 0)  # the core goes on in the midst of the batch
+    assert messages is None
+
+
+def test_it_returns_when_its_time_has_come_or_it_is_woken(bench: Bench) -> None:
+    assert not bench.run(0)
+    assert not bench.run(1_000_000)
+    waker = threading.Timer(0.02, bench.inlet.wake)
+    waker.start()
+    started_ns = time.monotonic_ns()
+    assert not bench.run()
+    assert time.monotonic_ns() - started_ns < PATIENCE_NS
+    waker.join()
+    bench.inlet.close()
+    with pytest.raises(LocalProtocolError):
+        bench.run()
+
+
+def test_regular_expressions_and_a_small_outbox(bench: Bench) -> None:
+    bench.module.use(Outbox(2, 200_000))
+    bench.known()
+    bench.module.table.add("/x[0-9]/", 0)
+    bench.send(*packets(*([("x1", str(number).encode()), ("b", b"")] for number in range(5))), b"the end")
+    assert bench.run()
+    assert bench.relay.start == 5
+    assert [bytes(bench.got(0)[0].payload) for _ in range(5)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [bench.got(1).sequence for _ in range(5)] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.spec("FILT-11")
+def test_a_consumer_with_a_ring(bench: Bench) -> None:
+    with RingWriter.create(1 << 20, 65_507) as ring:
+        bench.dispatcher.open_ring(0, ring)
+        reader = RingReader(ring.segment)
+        bench.known()
+        bench.send(*packets([("a", b"1")], [("a", b"2"), ("b", b"")]), b"the end")
+        assert bench.run()
+        assert [bytes(decode(reader.read())[0].payload) for _ in range(2)] == [b"1", b"2"]
+        assert bench.got(1).sequence == 2
+        bench.dispatcher.shut(0)
+        reader.close()
+
+
+def test_an_application_that_never_reads_stops_nobody(bench: Bench) -> None:
+    cursor = bench.known()
+    bench.applications[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+    count = 200
+    for first in range(1, count + 1, 50):
+        bench.send(*packets(*([("a", bytes(1_000)), ("b", b"")] for _ in range(50)), first=first), b"the end")
+        while cursor.next_sequence < first + 50:
+            bench.run()
+    assert [bench.got(1).sequence for _ in range(count)] == list(range(1, count + 1))
+
+
+def test_packets_of_a_stream_without_account_are_a_mistake(bench: Bench) -> None:
+    bench.module.close(opened(bench.module))
+    cursor = bench.known()
+    bench.module.close(bench.module.open(PUBLISHER_ID, GROUP, 1))
+    bench.send(*packets([("a", b"1")]))
+    with pytest.raises(LocalProtocolError, match="not opened"):
+        bench.run()
+    assert cursor.next_sequence == 2
