@@ -49,22 +49,23 @@ def test_a_seed_replays_exactly() -> None:
 def test_the_seeds_reach_every_kind_of_trouble() -> None:
     summaries = [run_filter_seed(seed, seconds=SECONDS) for seed in range(20)]
     for name in (
-        "crashes", "datagrams_lost", "nacks_sent", "repairs_sent", "packets_reported_lost", "interest_changes",
+        "datagrams_lost", "nacks_sent", "repairs_sent", "packets_reported_lost", "interest_changes",
         "messages_unwanted", "messages_delivered",
     ):  # fmt: skip
         assert sum(getattr(each, name) for each in summaries) > len(summaries), name
+    assert sum(each.crashes for each in summaries) > 5
     assert {(each.is_mild, each.repair) for each in summaries} == {
         (is_mild, repair) for is_mild in (True, False) for repair in ("filter", "receivers")
     }
 
 
-def test_a_quiet_plant_loses_nothing_and_asks_for_nothing() -> None:
+def test_a_quiet_plant_loses_nothing() -> None:
     plant = FilterPlant(World(7), FilterPlantOptions())
     plant.start()
     plant.run(500_000_000)
     plant.finish()
     summary = plant.summary()
-    assert (summary.packets_reported_lost, summary.datagrams_lost, summary.crashes) == (0, 0, 0)
+    assert (summary.packets_reported_lost, summary.crashes) == (0, 0)
     assert summary.messages_delivered > 300
     assert summary.messages_unwanted > 0
 

@@ -54,8 +54,8 @@ class FilterPlantOptions(msgspec.Struct, kw_only=True):
     change_interval_ms: int = 200
     """Mean time between an application's changes of interest."""
     publisher: PublisherConfig = PublisherConfig(keep_alive_ms=KEEP_ALIVE_MS, linger_ms=LINGER_MS)
-    filter: FilterConfig = FilterConfig()
-    receiver: ReceiverConfig = ReceiverConfig()
+    filter: FilterConfig = FilterConfig(receiver=ReceiverConfig(publisher_expiry_ms=EXPIRY_MS), linger_ms=LINGER_MS)
+    receiver: ReceiverConfig = ReceiverConfig(publisher_expiry_ms=EXPIRY_MS)
     """Of applications."""
     link: LinkFaults = msgspec.field(default_factory=LinkFaults)
     local: LinkFaults = msgspec.field(default_factory=LinkFaults)
