@@ -29,6 +29,7 @@ class CarriedStream:
         self.first = first
         self.is_replay = is_replay
         self.account = forwarder.open(key.publisher_id, key.group, incoming.epoch)
+        self.account.is_passing = config.repair == "receivers"
         self.kept: PacketStore | None = None
         if config.repair == "filter":
             self.kept = PacketStore(config.kept_packets_max, config.kept_bytes_max, first_sequence=first)
@@ -80,9 +81,8 @@ class CarriedStream:
         """What every packet of the stream has."""
         return int(PacketFlag.REPLAY) if self.is_replay else 0
 
-    def position_for(self, consumer: int) -> StreamPosition:
-        """Where it begins, or goes on, for a consumer that listens."""
-        next_sequence = self.account.expected_by(consumer)
+    def position(self, next_sequence: int) -> StreamPosition:
+        """For an application that gets it from this number on."""
         return StreamPosition(self.key, self.epoch, next_sequence, self.source, self.is_replay)
 
     def leave(self, consumer: int) -> None:
@@ -94,6 +94,7 @@ class CarriedStream:
         """Consumers find out by the next packet's number, which they all get."""
         self._floor = last + 1
         self.lost_by_cause[cause] += last - first + 1
+        self.account.forget_fragments()
         self.lost_last.append((first, last))
         for consumer in self.account.listeners():
             self.account.listen(consumer, last + 1)

@@ -12,6 +12,7 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LimitError
 from penstock.filter._forward import Forwarder
 from penstock.filter.accounting import Entry, Ledger
+from penstock.filter.carried import CarriedStream
 from penstock.filter.config import FilterConfig
 from penstock.filter.consumers import Application, Audience
 from penstock.filter.events import (
@@ -116,6 +117,15 @@ class FilterModule:
         if self._ledger is None:
             return []
         return self._ledger.take(self._traffic.streams.values(), self._audience.consumers.values())
+
+    @property
+    def applications(self) -> list[int]:
+        """Those that are attached."""
+        return list(self._audience.applications)
+
+    def streams(self) -> list[CarriedStream]:
+        """The streams that are carried, those included that have ended a moment ago."""
+        return list(self._traffic.streams.values())
 
     def next_deadline_ns(self) -> int | None:
         deadlines = (
