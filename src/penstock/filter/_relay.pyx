@@ -3,19 +3,28 @@
 Whatever is not of that kind is for Python: run() returns, and the core goes on in the midst of the batch.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 import os
 
+from penstock.base._crc32c cimport crc32c_initialise
 from penstock.filter._dispatch cimport Dispatcher
 from penstock.filter._forward cimport TROUBLE_FULL, TROUBLE_NONE, Forwarder, raise_trouble
 from penstock.middleware._inorder cimport InOrder
-from penstock.net._udp cimport Inlet, udp_monotonic_ns
+from penstock.net._udp cimport Inlet, udp_monotonic_ns, udp_pause
+from penstock.shm._ring cimport STATE_BLANK, State, look
+from penstock.shm._ring_reader cimport RingReader, take_rows
+from penstock.wire._datagrams cimport DatagramBatch
 from penstock.wire._outbox cimport Outbox
+
+from penstock.base.errors import LimitError
+
+crc32c_initialise()
 
 
 cdef class Relay:
-    """From an inlet to a dispatcher. Used by one thread, which alone uses all of them."""
+    """From an inlet, and from rings that publishers of this host write, to a dispatcher. Used by one thread, which alone
+    uses all of them."""
 
     def __cinit__(
         self, Inlet inlet not None, InOrder in_order not None, Forwarder forwarder not None, Dispatcher dispatcher not None
@@ -26,6 +35,29 @@ cdef class Relay:
         self._dispatcher = dispatcher
         self._view = inlet.batch._view
         in_order.make_room(inlet.batch.capacity)
+        self._lost = -1
+        self._names = []
+        self._readers = []
+
+    def add_ring(self, name, RingReader reader not None, uint64_t source) -> None:
+        """Read this ring, too, as if its events were datagrams from `source` (net.udp.address_key). While there are
+        rings, who blocks notices their events only when a datagram comes or the time is over."""
+        if self._ring_count == RINGS_MAX:
+            raise LimitError(f"{RINGS_MAX} rings are read already")
+        reader.check_open()
+        self._sources[self._ring_count] = RingSource(&reader._cursor, source)
+        self._names.append(name)
+        self._readers.append(reader)
+        self._ring_count += 1
+
+    def remove_ring(self, name) -> None:
+        """A ring that was added; only after this may its reader be closed."""
+        cdef int index = self._names.index(name)
+        del self._names[index]
+        del self._readers[index]
+        self._ring_count -= 1
+        for index in range(index, self._ring_count):
+            self._sources[index] = self._sources[index + 1]
 
     def run(self, int64_t wake_ns, bint spin) -> bool:
         """Relay until that time (CLOCK_MONOTONIC), or until the inlet's bell was rung, or until there is something for
@@ -35,8 +67,10 @@ cdef class Relay:
         """
         cdef int received
         self._inlet.check_open()
+        self._lost = -1
         with nogil:
             received = self.loop(wake_ns, spin)
+        self.lost_ring = None if self._lost < 0 else self._names[self._lost]
         if received < 0:
             raise OSError(-received, os.strerror(-received))
         return received > 0
@@ -46,7 +80,7 @@ cdef class Relay:
         cdef int received
         self.now_ns = udp_monotonic_ns()
         while True:
-            received = self._inlet.fill(wake_ns - self.now_ns, spin)
+            received = self.fill(wake_ns - self.now_ns, spin)
             if received <= 0:
                 return received
             self.now_ns = udp_monotonic_ns()
@@ -58,6 +92,51 @@ cdef class Relay:
                 return received
             if self.now_ns >= wake_ns or self._inlet.is_rung():
                 return 0
+
+    cdef int fill(self, int64_t timeout_ns, bint spin) except? -1 nogil:
+        """Fill the batch from a ring or from the sockets: how many datagrams, or -errno."""
+        cdef int received
+        cdef int64_t deadline_ns
+        if self._ring_count == 0:
+            return self._inlet.fill(timeout_ns, spin)
+        deadline_ns = udp_monotonic_ns() + timeout_ns
+        while True:
+            received = self.read_rings(self._inlet.batch)
+            if received or self._lost >= 0:
+                return received
+            received = self._inlet.fill(0 if spin else timeout_ns, False)
+            if received or not spin or udp_monotonic_ns() >= deadline_ns or self._inlet.is_rung():
+                return received
+            udp_pause()
+
+    cdef int read_rings(self, DatagramBatch batch) noexcept nogil:
+        """What is in the next ring that has something; 0 when none has, or one cannot be read any further."""
+        cdef uint64_t count = 0
+        cdef uint32_t size
+        cdef State state
+        cdef RingSource *ring
+        cdef int step, index
+        for step in range(self._ring_count):
+            index = (self._turn + step) % self._ring_count
+            ring = &self._sources[index]
+            state = look(ring.cursor, &size)
+            if state == STATE_BLANK:
+                continue
+            batch.generation += 1
+            state = take_rows(
+                ring.cursor, batch.data, batch.capacity, batch.stride, batch.sizes, &count, is_padded=False
+            )
+            if count == 0:
+                self._lost = index
+                return 0
+            for step in range(<int>count):
+                batch.sources[step] = ring.source
+                batch.arrivals_ns[step] = 0
+                batch.sockets[step] = 0
+            batch.count = count
+            self._turn = index + 1
+            return <int>count
+        return 0
 
     cdef int forward(self, InOrder taken, Outbox outbox) except -1 nogil:
         """Forward what was taken, through the outbox, and send it."""

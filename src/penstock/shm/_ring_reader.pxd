@@ -1,8 +1,20 @@
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from penstock.shm._memory cimport Mapping
 from penstock.shm._ring cimport Cursor, State
 from penstock.wire._datagrams cimport DatagramBatch
+
+
+# Fill rows until they or the events end; the state that ended it, STATE_EVENT if the next one is too long.
+cdef State take_rows(
+    Cursor *cursor,
+    uint8_t *row,
+    uint64_t row_count,
+    uint64_t row_size,
+    uint32_t *sizes,
+    uint64_t *count,
+    bint is_padded,
+) noexcept nogil
 
 
 cdef class RingReader:
