@@ -17,7 +17,7 @@ import msgspec
 
 from penstock.base.clock import NS_PER_MS, random_bytes
 from penstock.base.core import Tick
-from penstock.base.counters import Counters
+from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LocalProtocolError, PenstockError, SharedMemoryError
 from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.base.log import logger
@@ -51,9 +51,6 @@ from penstock.wire import DatagramBatch
 
 WAKE_NS = 50 * NS_PER_MS
 """How long the thread sleeps at most."""
-
-RINGS_WAKE_NS = 1 * NS_PER_MS
-"""The same while publishers' rings are read: these cannot wake it, though the network's copies do."""
 
 BATCH = 64
 SEGMENT_NAME_SIZE = 16
@@ -119,9 +116,11 @@ class DataPath:
         self._is_stopped = False
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="penstock-filter", daemon=True)
-        inlet, dispatcher = self._inlet, self.dispatcher
+        inlet, dispatcher, relay = self._inlet, self.dispatcher, self._relay
         counters.watch("datagrams_overflowed", lambda: inlet.overflows)
         counters.watch("datagrams_unsent", lambda: dispatcher.unsent, cause="to_application")
+        counters.watch("packets_received", lambda: relay.copies)
+        counters.watch("packets_dropped", lambda: relay.copies, cause=Cause.DUPLICATE)
 
     @property
     def address(self) -> Address:
@@ -191,12 +190,17 @@ class DataPath:
         if len(self._publishers) >= self._config.publishers_max:
             raise SharedMemoryError(f"{len(self._publishers)} publishers' rings are read already")
         self._publishers[number] = _PublisherRing(RingReader(segment), segment, address_key(source))
+        self._relay_publishers()
 
     def forget_publisher(self, number: int) -> None:
         ring = self._publishers.pop(number, None)
         if ring is not None:
+            self._relay_publishers()
             ring.reader.close()
             ring.segment.close()
+
+    def _relay_publishers(self) -> None:
+        self._relay.read_from([(ring.reader, ring.source_key) for ring in self._publishers.values()])
 
     @property
     def groups(self) -> Sequence[int]:
@@ -237,20 +241,19 @@ class DataPath:
         if deadline_ns is not None and deadline_ns <= now_ns:
             self._carry_out(self.core.handle(Tick(), now_ns))
             deadline_ns = self.core.next_deadline_ns()
-        has_read = self._read_publishers() if self._publishers else False
-        wake_ns = now_ns + (RINGS_WAKE_NS if self._publishers else WAKE_NS)
+        self._read_publishers()
+        wake_ns = now_ns + WAKE_NS
         if deadline_ns is not None:
             wake_ns = min(wake_ns, deadline_ns)
-        if self._relay.run(now_ns if has_read else wake_ns, self._spin):
-            self._carry_out(self.core.receive_rest(self._inlet.batch, self._relay.start, self._relay.now_ns))
+        if self._relay.run(wake_ns, self._spin):
+            self._carry_out(self.core.receive_rest(self._relay.batch, self._relay.start, self._relay.now_ns))
 
     @property
     def _spin(self) -> bool:
         return self._config.spin
 
-    def _read_publishers(self) -> bool:
-        """Whether there was anything in their rings."""
-        has_read = False
+    def _read_publishers(self) -> None:
+        """The relay reads their rings; but what is wrong with one, and what that one still has, is found out here."""
         for number, ring in list(self._publishers.items()):
             try:
                 count = ring.reader.receive(self._publishers_batch, ring.source_key, 0)
@@ -259,9 +262,7 @@ class DataPath:
                 self._owner.ring_lost(number, error)
                 continue
             if count:
-                has_read = True
                 self._carry_out(self.core.handle(DatagramsReceived(self._publishers_batch), time.monotonic_ns()))
-        return has_read
 
     def _carry_out(self, instructions: list[FilterInstruction]) -> list[Attached]:
         attached: list[Attached] = []

@@ -14,6 +14,9 @@ cdef class RingReader:
     cdef object _lifeline
 
     cpdef int receive(self, DatagramBatch batch, uint64_t source, int64_t timeout_ns) except -1
+
+    # The same without waiting, of a reader that is open; -1 when something is wrong, which receive() says.
+    cdef int fill(self, DatagramBatch batch, uint64_t source) noexcept nogil
     cdef int check_open(self) except -1
     cdef bytes next_payload(self, int64_t timeout_ns)
     cdef State wait(self, int64_t timeout_ns) except *
