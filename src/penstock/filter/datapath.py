@@ -119,8 +119,8 @@ class DataPath:
         inlet, dispatcher, relay = self._inlet, self.dispatcher, self._relay
         counters.watch("datagrams_overflowed", lambda: inlet.overflows)
         counters.watch("datagrams_unsent", lambda: dispatcher.unsent, cause="to_application")
-        counters.watch("packets_received", lambda: relay.copies)
-        counters.watch("packets_dropped", lambda: relay.copies, cause=Cause.DUPLICATE)
+        core.counters.watch("packets_received", lambda: relay.copies)
+        core.counters.watch("packets_dropped", lambda: relay.copies, cause=Cause.DUPLICATE)
 
     @property
     def address(self) -> Address:
