@@ -9,13 +9,15 @@ import pandas as pd
 import polars
 import pytest
 
+from penstock.base.errors import JournalGoneError
 from penstock.capture.cursors import CursorImage
+from penstock.journal import JournalConfig, JournalWriter
 from penstock.spark.feedslices import Conversion
 from penstock.spark.journals import JournalPlace
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.capture import FeedSource, JournalSource
 from penstock.spark.pipeline.runner import balance, follow, run
-from spark.pipeline_kit import DAY, LOST, Silent, capture_of, converted, write_feed, write_journal
+from spark.pipeline_kit import CAPTURED_NS, DAY, LOST, Silent, capture_of, converted, write_feed, write_journal
 
 CONVERSION = Conversion("itch", 1, DAY.isoformat())
 
@@ -103,6 +105,43 @@ def test_a_capture_of_two_adapters_is_archived_once_in_one_step_or_many(spark: A
         seqs = sorted(seq for table in tables for _, seq in ids(archive.frame(spark, table)))
         assert seqs == list(range(1, len(messages) + 1)), name
     check_facts(spark, frames["steps"], len(messages))
+
+
+@pytest.mark.spec("PIPE-11")
+def test_records_that_a_journal_kept_too_briefly_are_named_and_gone_on_behind(spark: Any, tmp_path: Path) -> None:
+    packets = capture_of(converted(6_000))
+    early = len(packets) // 10
+    place = JournalPlace(str(tmp_path / "journal"))
+    write_journal(Path(place.where), packets[:early])
+    is_ended = iter([False, True, False, True]).__next__
+    with Archive.writing(tmp_path / "archive") as archive:
+        follow(spark, archive, [JournalSource(place, records_max=10_000)], (), Silent(), is_ended=is_ended)
+        with JournalWriter.open(place.where, JournalConfig(segment_bytes=65_536, retention_bytes=300_000)) as journal:
+            for number, record in enumerate(packets[early:], start=early + 1):
+                journal.append(record, CAPTURED_NS + number * 1_000)
+        kept = place.measure().first_sequence
+        assert kept > early + 1, "the journal's retention was at work"
+        gone = f"records {early + 1:,} to {kept - 1:,} were removed before they were archived"
+        with pytest.raises(JournalGoneError, match=gone) as caught:
+            run(spark, archive, [JournalSource(place)], (), Silent(), cores=1)
+        assert "--skip-removed" in str(caught.value.hint)
+        assert archive.catalogue.number == 1, "it is as it was"
+        source = JournalSource(place, records_max=10_000, is_skipping=True)
+        report = follow(spark, archive, [source], (), Silent(), is_ended=is_ended)
+        assert report.account.is_balanced
+        assert report.account.source.removed == kept - 1 - early
+        assert any(f"besides, {kept - 1 - early:,} records were removed" in line for line in balance(report.account))
+        assert source.pieces(archive.catalogue) == [], "all that is left is archived"
+    archive = Archive.open(tmp_path / "archive")
+    (row,) = [row for row in archive.frame(spark, "quarantine").collect() if row.code == "removed"]
+    assert (row.position, row.place) == (early + 1, place.where)
+    assert f"records {early + 1} to {kept - 1} were removed" in row.reason
+    account = archive.catalogue.account
+    assert account.is_balanced
+    assert account.source.removed == kept - 1 - early
+    tables = [table for table in account.rows if table in archive.catalogue.files]
+    seqs = [seq for table in tables for _, seq in ids(archive.frame(spark, table))]
+    assert len(seqs) == len(set(seqs)) == sum(account.rows.values())
 
 
 def check_facts(spark: Any, archive: Archive, count: int) -> None:

@@ -5,15 +5,23 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from penstock.spark.feedslices import Conversion
 from penstock.spark.pipeline.archive import Archive
-from spark.pipeline_kit import DAY, capture_of, converted, write_feed, write_journal
+from penstock.spark.pipeline.capture import FeedSource
+from penstock.spark.pipeline.derive import DERIVATIONS
+from penstock.spark.pipeline.runner import run
+from spark.pipeline_kit import DAY, Silent, capture_of, converted, write_feed, write_journal
 from waiting import wait_until
 
 DRIVER = Path(__file__).with_name("pipeline_driver.py")
 PATIENCE_SECONDS = 180
+DERIVED = {"top_of_book", "depth", "bar_time", "bar_tick", "trade_quote", "bbo", "day"}
 
 
 def start(*arguments: str, step: str = "", count: int = 1, within: tuple[str, ...] = ()) -> subprocess.Popen[str]:
@@ -58,6 +66,55 @@ def test_a_run_killed_between_its_commits_is_gone_on_with_and_gives_the_same_arc
     assert sum(file.rows for files in catalogue.files.values() for file in files.values()) == sum(
         [*catalogue.account.rows.values(), *catalogue.account.facts.values()]
     )
+
+
+@pytest.mark.spec("PIPE-5", "PIPE-6")
+def test_a_run_killed_while_it_commits_derived_tables_is_gone_on_with_and_derives_the_same(
+    spark: Any, tmp_path: Path
+) -> None:
+    """Killed when the derived rows are staged and not committed, and again with only some of their files in place."""
+    feed = tmp_path / "day.itch"
+    write_feed(feed, 3_000)
+    with Archive.writing(tmp_path / "whole") as whole:
+        source = FeedSource(feed, Conversion("itch", 1, DAY.isoformat()), cores=2, cache=tmp_path / "cache")
+        run(spark, whole, [source], DERIVATIONS, Silent(), cores=2)
+    path = tmp_path / "archive"
+    arguments = (
+        "run", str(feed), "--archive", str(path), "--table", "itch", "--date", DAY.isoformat(), "--master", "local[2]",
+    )  # fmt: skip
+    for step, count, number in (("staged", 2, 1), ("file-placed", 3, 2)):
+        status, _, errors = end(start(*arguments, step=step, count=count))
+        assert status == -signal.SIGKILL, errors
+        assert list((path / "_staging").iterdir()), "it was in the midst of it"
+        if step == "staged":
+            assert not set(table_rows(path)) & DERIVED, "nothing of what was not committed is seen"
+        assert Archive.open(path).catalogue.number == number
+    status, out, errors = end(start(*arguments))
+    assert status == 0, errors
+    assert "nothing new" in out
+    assert not list((path / "_staging").iterdir())
+    found, expected = table_rows(path), table_rows(tmp_path / "whole")
+    assert set(found) >= DERIVED
+    assert found == expected
+    for table in found:
+        assert sum(map(len, plain_rows(path, table))) == len(found[table]), "plain readers see the same files"
+
+
+def table_rows(path: Path) -> dict[str, list[str]]:
+    """What is committed of each table, in no order; places and times of the run itself left out."""
+    archive = Archive.open(path)
+    return {
+        info.name: sorted(
+            repr(row)
+            for file in archive.files(info.name)
+            for row in pq.ParquetFile(path / file.path).read().to_pylist()
+        )
+        for info in archive.tables()
+    }
+
+
+def plain_rows(path: Path, table: str) -> list[pa.Table]:
+    return [pq.ParquetFile(file).read() for file in (path / table).rglob("*.parquet")]
 
 
 @pytest.mark.spec("PIPE-11")
@@ -117,7 +174,14 @@ def _last(path: Path) -> int:
         (("run", "day.itch", "--archive", "a"), "no converter table"),
         (("run", "day.itch", "--archive", "a", "--table", "itch", "--follow"), "cannot be followed"),
         (("run", "day.itch", "--archive", "a", "--table", "itch", "--date", "yesterday"), "no date"),
+        (("run", "day.itch", "--archive", "a", "--table", "itch"), "needs a date"),
         (("run", "day.itch", "--archive", "a", "--table", "unheard-of"), "unheard-of"),
+        (
+            ("run", "day.itch", "--archive", "day.itch", "--table", "itch", "--date", "2024-01-02"),
+            "an archive is a directory",
+        ),
+        (("replay", "nowhere"), "is not there"),
+        (("replay", "."), "holds neither an archive (_archive.json) nor a journal (*.journal)"),
         (("tables", "nowhere"), "holds no archive"),
         (("retain", "nowhere"), "what to keep is not said"),
     ],
@@ -131,3 +195,4 @@ def test_what_is_wrong_is_said_before_spark_is_started(
     assert status == 1
     assert says in errors
     assert "Traceback" not in errors
+    assert os.listdir(tmp_path) == ["day.itch"], "no empty archive is left"

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from penstock.base.errors import (
     ArchiveCorruptError,
@@ -14,6 +15,7 @@ from penstock.base.errors import (
     ArchiveLockedError,
     NotFoundError,
 )
+from penstock.cli.pipeline import app
 from penstock.spark.pipeline import commits, placing
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.commits import STATE_INTERVAL, Account, CommitLog, commit_name, state_name
@@ -213,3 +215,44 @@ def test_a_disk_that_fills_while_committing_leaves_nothing(path: Path, monkeypat
         assert check_whole(path) == 10
         step(archive)
     assert check_whole(path) == 20
+
+
+def fail_in(path: Path, *, steps: int = 0) -> None:
+    with Archive.writing(path) as archive:
+        for _ in range(steps):
+            step(archive)
+        raise RuntimeError("something failed")
+
+
+def test_an_archive_made_for_something_that_failed_goes_with_it(path: Path) -> None:
+    with pytest.raises(RuntimeError):
+        fail_in(path)
+    assert not path.exists()
+    path.mkdir()
+    (path / "_notes").write_text("mine")
+    with pytest.raises(RuntimeError):
+        fail_in(path)
+    assert [each.name for each in path.iterdir()] == ["_notes"], "only what was made is removed"
+    with pytest.raises(RuntimeError):
+        fail_in(path, steps=1)
+    assert check_whole(path) == 10, "what was committed stays"
+    with pytest.raises(RuntimeError):
+        fail_in(path)
+    assert check_whole(path) == 10, "and an archive that was there before"
+
+
+def test_the_list_of_tables_says_how_far_each_source_is_read(path: Path) -> None:
+    with Archive.writing(path) as archive:
+        sources = {
+            "journal:/captured.d": {"last": 12_345},
+            "feed:0a1b": {"path": "day.itch", "slices": 4, "of": 4, "slice_size": 0},
+            "feed:2c3d": {"path": "next.itch", "slices": 1, "of": 4, "slice_size": 0},
+        }
+        archive.commit(archive.begin(), "append", sources=sources)
+    lines = CliRunner().invoke(app, ["tables", str(path)], catch_exceptions=False).output.splitlines()
+    assert lines[1:] == [
+        "feed day.itch: all of it",
+        "feed next.itch: 1 of 4 slices; the same run goes on",
+        "journal /captured.d: up to record 12,345",
+        "1 commits",
+    ]

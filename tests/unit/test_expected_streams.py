@@ -133,6 +133,18 @@ def test_a_stream_that_nobody_listened_to_meanwhile_begins_anew() -> None:
     assert core.handle(Tick(), MS) == []
 
 
+def test_a_word_of_a_new_beginning_that_comes_late_takes_the_loss_back() -> None:
+    core, sent = receiver(), packets(9)
+    expect(core, 1)
+    take(core, [sent[0], sent[2]], source=FILTER)  # 2 was lost while it was listened to
+    assert contents(take(core, sent[6:7], source=FILTER)) == []
+    assert expect(core, 7, is_anew=True) == []
+    assert decode(core.handle(Tick(), 0)[0].data).ranges == [(2, 2)]
+    answers = take(core, [sent[1], sent[7]], source=FILTER)
+    assert contents(answers) == ["2", "3", "7", "8"]
+    assert of(LossReceipt, answers) == of(StreamEnded, answers) == []
+
+
 def test_a_stream_that_went_on_after_a_silence_is_not_begun_anew() -> None:
     core, sent = receiver(publisher_expiry_ms=4), packets(9)
     expect(core, 1)

@@ -196,7 +196,7 @@ class Bench:
         before = counters["packets_received"]
         now_ns = time.monotonic_ns()
         while self._relay.run(now_ns + SLICE_NS, False):
-            self._carry_out(self.core.receive_rest(self._relay.batch, self._relay.start, self._relay.now_ns))
+            self._carry_out(self.core.receive_rest(self._inlet.batch, self._relay.start, self._relay.now_ns))
         return counters["packets_received"] - before
 
     def receive_only(self) -> int:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from penstock.bench.harness import Result, result
-from penstock.bench.pipeline_archive import archive_messages, follow_messages
+from penstock.bench.pipeline_archive import archive_messages
 from penstock.bench.pipeline_books import book_events
 from penstock.bench.pipeline_data import trades_in_journal
 from penstock.bench.pipeline_feeds import normalise_messages
+from penstock.bench.pipeline_follow import follow_messages
 from penstock.spark import session
 
 MASTER = "local[2]"

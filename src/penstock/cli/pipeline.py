@@ -3,10 +3,9 @@
 Nothing of Spark is imported before a command needs it.
 """
 
-import json as jsontext
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -43,6 +42,9 @@ def run(
     ] = "",
     stream: Annotated[int, typer.Option(min=1, max=2**31 - 1, help="The stream number of the feeds' messages.")] = 1,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what is captured next, until Ctrl-C.")] = False,
+    skip_removed: Annotated[
+        bool, typer.Option("--skip-removed", help="Go on behind records that a journal no longer keeps.")
+    ] = False,
     derive: Annotated[bool, typer.Option(help="Make the derived tables as well.")] = True,
     master: Annotated[
         str | None, typer.Option(help="Spark's master; this machine with all its cores unless told.")
@@ -65,6 +67,7 @@ def run(
             trading_date=_date(day).isoformat() if day else "",
             stream=stream,
             is_following=follow,
+            is_skipping=skip_removed,
             is_deriving=derive,
             master=master,
             secret=secret_file,
@@ -94,7 +97,7 @@ def tables(
         return
     typer.echo(tabular([COLUMNS, *map(_row, found)]))
     for source, position in sorted(opened.catalogue.sources.items()):
-        typer.echo(f"{source}: {jsontext.dumps(position)}")
+        typer.echo(_source(source, position))
     typer.echo(f"{opened.catalogue.number:,} commits")
 
 
@@ -135,6 +138,16 @@ def retain(
         opened.prune_log()
     removed = len(commit.removed) if commit is not None else 0
     typer.echo(f"{removed:,} files with dates before {first} were removed")
+
+
+def _source(name: str, position: dict[str, Any]) -> str:
+    """What was read, and how far."""
+    kind, _, where = name.partition(":")
+    if kind == "journal":
+        return f"journal {where}: up to record {position['last']:,}"
+    done, whole = position["slices"], position["of"]
+    extent = "all of it" if done == whole else f"{done:,} of {whole:,} slices; the same run goes on"
+    return f"feed {position['path']}: {extent}"
 
 
 def _row(info: "TableInfo") -> tuple[str, ...]:

@@ -45,10 +45,14 @@ def plan(
 
     hosts = read_hosts(interests)
     opened = Archive.open(archive)
-    with Console(stderr=True, highlight=False).status("counting what was recorded"):
+    console = Console(stderr=True, highlight=False)
+    with console.status("starting Spark") as status:
         spark = session(master, app="penstock-plan")
+        rows = sum(info.rows for info in opened.tables())
+        status.update(f"counting what was recorded: {rows:,} rows")
         traffic = recorded_traffic(spark, opened, dates=date, display_rate=display_rate)
-    planned = make_plan(traffic, hosts, groups_max=groups, first_group=first_group, port=port, by=by)
+        status.update(f"putting {len(traffic):,} topics of {len(hosts):,} hosts into {groups:,} groups")
+        planned = make_plan(traffic, hosts, groups_max=groups, first_group=first_group, port=port, by=by)
     planned.groups.save(out)
     typer.echo(f"{len(traffic):,} topics, {len(hosts):,} hosts, {planned.unwanted:,} topics that nobody wants\n")
     _show_waste(planned, by)

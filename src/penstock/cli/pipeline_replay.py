@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from penstock.base.clock import NS_PER_SECOND
-from penstock.base.errors import ConfigurationError
+from penstock.base.errors import ConfigurationError, NotFoundError
 from penstock.cli.channel import CHANNEL, INTERFACE, InterfaceOption, MapOption
 from penstock.cli.interrupt import interruptible
 from penstock.middleware.driver import MulticastPublisher
@@ -84,6 +84,15 @@ def _plays(recorded: str, chosen: "Chosen") -> "Iterator[Play]":
 
     if not recorded.startswith(REMOTE) and (Path(recorded) / MARK).exists():
         return plays_of_archive(Archive.open(recorded), chosen)
+    if not recorded.startswith(REMOTE) and not any(Path(recorded).glob("*.journal")):
+        raise NotFoundError(
+            f"holds neither an archive ({MARK}) nor a journal (*.journal)"
+            if Path(recorded).exists()
+            else "is not there",
+            where=recorded,
+            hint="name the directory of penstock pipeline run --archive or of penstock capture, or tcp://HOST:PORT of "
+            "penstock journal serve",
+        )
     return plays_of_journal(JournalPlace(recorded), chosen)
 
 

@@ -29,6 +29,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     trading_date: str
     stream: int
     is_following: bool
+    is_skipping: bool
     is_deriving: bool
     master: str | None
     secret: str
@@ -64,7 +65,8 @@ def find_sources(options: RunOptions, cores: int) -> list[Source]:
         place = place_of(text, options.secret, options.ca)
         if place is not None:
             place.measure()
-            found.append(JournalSource(place, cores, STEP_RECORDS if options.is_following else None))
+            records_max = STEP_RECORDS if options.is_following else None
+            found.append(JournalSource(place, cores, records_max, is_skipping=options.is_skipping))
         elif options.is_following:
             raise ConfigurationError("a file ends, and cannot be followed", where=text, hint="leave out --follow")
         elif not options.table:
@@ -73,7 +75,7 @@ def find_sources(options: RunOptions, cores: int) -> list[Source]:
             )
         else:
             conversion = Conversion(options.table, options.stream, options.trading_date)
-            conversion.load()
+            conversion.checked()
             found.append(FeedSource(Path(text), conversion, cores=cores))
     return found
 

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -12,13 +12,12 @@ import typer
 from penstock.base.errors import ConfigurationError, ModelError, PenstockError
 from penstock.base.limits import MESSAGE_SIZE_MAX
 from penstock.cli.channel import CHANNEL, INTERFACE, ChannelArgument, InterfaceOption, MapOption
-from penstock.cli.clock import parse_address
 from penstock.cli.interrupt import Interrupt, interruptible
 from penstock.cli.lines import numbered_lines
 from penstock.cli.model import find_model
+from penstock.cli.publishing import identity, publishing
 from penstock.demo.generator import TickGenerator
 from penstock.demo.schedule import Schedule
-from penstock.filter.offering import offered_publisher
 from penstock.middleware.driver import MulticastPublisher
 from penstock.model import MessageModel
 from penstock.net.udp import Channel
@@ -48,11 +47,22 @@ def pub(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of --generate: another seed, other quotes.")] = 1,
     symbols: Annotated[int, typer.Option(min=1, max=100_000, help="Of --generate: how many instruments.")] = 500,
-    filter_address: Annotated[
-        str,
-        typer.Option("--filter", metavar="HOST:PORT", help="A filter on this host that gets packets by shared memory."),
-    ] = "",
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on after a bad line, instead of stopping.")] = False,
+    filter_place: Annotated[
+        str,
+        typer.Option(
+            "--filter",
+            metavar="HOST:PORT",
+            help="Give packets to this host's filter module by shared memory, too; auto: if there is one; none.",
+        ),
+    ] = "none",
+    publisher_id: Annotated[int | None, typer.Option("--id", min=1, help="The publisher's id; with --epochs.")] = None,
+    epochs: Annotated[Path | None, typer.Option(help="The file that keeps the epochs of --id.")] = None,
+    connect: Annotated[
+        str | None, typer.Option(metavar="URL", help="Get the id from the administration server; with --name.")
+    ] = None,
+    credentials: Annotated[Path | None, typer.Option(help="Of --connect: the file that says who you are.")] = None,
+    name: Annotated[str | None, typer.Option(help="Of --connect: the name that has the id.")] = None,
 ) -> None:
     """Publish what is read from standard input: a JSON object per line with a message's fields, or with --raw any text.
 
@@ -65,7 +75,8 @@ def pub(
     groups = GroupMap.load(group_map) if group_map is not None else None
     where = channel if groups is None else f"{len(groups.groups):,} groups of {group_map}"
     chosen = Channel.parse(channel, interface=interface)
-    with interruptible() as interrupt, _publisher(chosen, groups, filter_address) as publisher:
+    known = identity(publisher_id, epochs, connect, credentials, name)
+    with interruptible() as interrupt, publishing(chosen, groups, known, filter_place) as publisher:
         try:
             if generate:
                 _publish_quotes(publisher, TickGenerator(seed, symbols), generate, rate or GENERATE_RATE, interrupt)
@@ -80,14 +91,6 @@ def pub(
     )
     if trouble is not None:
         raise trouble
-
-
-def _publisher(
-    channel: Channel, groups: GroupMap | None, filter_address: str
-) -> AbstractContextManager[MulticastPublisher]:
-    if not filter_address:
-        return MulticastPublisher(channel, groups=groups)
-    return offered_publisher(channel, parse_address(filter_address), groups=groups)
 
 
 class _Lines:

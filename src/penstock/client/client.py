@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from penstock.base.clock import NS_PER_SECOND
+from penstock.base.clock import NS_PER_SECOND, SystemRandomness
 from penstock.base.counters import Counters
 from penstock.base.errors import (
     ConnectionLostError,
@@ -26,16 +26,20 @@ from penstock.base.errors import (
 from penstock.base.log import logger
 from penstock.client.config import ClientConfig
 from penstock.client.contributor import Contributor
+from penstock.client.inbox import Inbox
 from penstock.client.line import Surroundings, Transport
 from penstock.client.reading import Models
 from penstock.client.service import Protection
 from penstock.client.subscription import Subscription
+from penstock.middleware import PublisherConfig
+from penstock.middleware.driver import MulticastPublisher
 from penstock.net.loop_thread import LoopThread
 from penstock.net.secret import Secret
+from penstock.net.udp import Channel
 from penstock.security import Credentials
 from penstock.security.brokering import Brokered, BrokeredStream, KeysChanged, Revoked, StreamMoved, SubscriptionChanged
 from penstock.security.client import AdminClient
-from penstock.topics import Interest, Predicate
+from penstock.topics import GroupMap, Interest, Predicate
 
 EVENTS_WAIT_SECONDS = 10.0
 NOT_NOW = (UnreachableError, ConnectionLostError, StandbyError, RateLimitedError, LocalProtocolError)
@@ -92,10 +96,13 @@ class Client:
         self._protection = protection or Protection()
         self._interface = interface
         self._node = admin.credentials.client
+        self.address = 1 + SystemRandomness().below(2**64 - 1)
+        """Where messages to this client alone are sent, by MulticastPublisher.send_to()."""
         self._lock = threading.Lock()
         self._service: LoopThread | None = None
         self._subscriptions: dict[str, Subscription] = {}
         self._contributors: dict[str, Contributor] = {}
+        self._inboxes: list[Inbox] = []
         self._renew_at: dict[str, float] = {}  # by the monotonic clock
         self._events_after: int | None = None
         self._unheard_since: float | None = None  # since when the administration server does not answer
@@ -164,6 +171,31 @@ class Client:
             self._contributors[contributor.id] = contributor
         self._watch(brokered)
         return contributor
+
+    def publisher(
+        self,
+        channel: Channel,
+        *,
+        name: str,
+        groups: GroupMap | None = None,
+        config: PublisherConfig | None = None,
+    ) -> MulticastPublisher:
+        """A publisher on multicast whose id is this client's under that name; needs the role `publisher`. It is the
+        caller's to close."""
+        claimed = self.admin.claim_publisher(name)
+        return MulticastPublisher(
+            channel, publisher_id=claimed.publisher_id, epoch=claimed.epoch, groups=groups, config=config
+        )
+
+    def inbox(self, *channels: Channel) -> Inbox:
+        """Messages to this client alone (`address`) that come on these channels. One inbox at a time; a filter that
+        asks for tokens is shown a subscription's, so there has to be one."""
+        with self._lock:
+            token = next((each.token for each in self._subscriptions.values()), "")
+        made = Inbox(channels, self.address, self.config, self._protection, self.models, node=self._node, token=token)
+        with self._lock:
+            self._inboxes = [each for each in self._inboxes if not each.is_closed] + [made]
+        return made
 
     def close(self) -> None:
         """End everything."""
@@ -297,6 +329,8 @@ class Client:
                 holder.fail(error)
                 continue
             holder.renewed(brokered)
+            for inbox in [each for each in self._inboxes if not each.is_closed]:
+                inbox.renew(brokered.token)
             self._schedule(brokered)
 
     def _renewed(self, holder: Subscription | Contributor) -> Brokered:

@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 
 from penstock.base.config import Config
+from penstock.filter.control import Wish
 from penstock.middleware import MergerConfig, ReceiverConfig
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
@@ -14,6 +15,18 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=3_600)]
 class ClientConfig(Config, frozen=True):
     receiver: ReceiverConfig = ReceiverConfig()
     merger: MergerConfig = MergerConfig()
+
+    filter: str = "auto"
+    """Whether multicast comes by way of a filter module: host:port of its control connection, "none", or "auto": the
+    one that PENSTOCK_FILTER names in the environment, or else this host's if it has one; when that one is gone, the
+    groups are listened to directly."""
+
+    filter_delivery: Wish = "unicast"
+    """How its packets come: to a socket of each subscription, by "ring" in shared memory, "shared" with others."""
+
+    filter_wait_s: Seconds = 5.0
+    """How long a filter is waited for: until it holds to what a new subscription wants, and, with "auto", when it is
+    gone."""
 
     image_attempts_max: Count = 20
     """How often an image is asked for until one fits the live stream."""

@@ -31,10 +31,12 @@ Outcome: TypeAlias = MessageBatch | list[PacketMessage] | Receipt
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A live stream over TCP that its adapter has opened. Each connection is another one."""
+    """A live stream over TCP that its adapter has opened, or that comes from a filter module. Each connection is
+    another one."""
 
     connection: int
     publisher_id: int
+    group: int = 0
 
 
 Live: TypeAlias = Mapping[StreamAddress, Begun] | None
@@ -107,7 +109,7 @@ class Joining:
     def starts(self, image: Image) -> list[StartAfter]:
         """What the merger is to be told when the image is joined."""
         begun = self._begun(image)
-        stream = None if begun is None else StreamKey(begun.publisher_id, 0)
+        stream = None if begun is None else StreamKey(begun.publisher_id, begun.group)
         return [StartAfter(each.stream_id, each.term, each.message_sequence, stream) for each in image.positions]
 
     def _begun(self, image: Image) -> Begun | None:

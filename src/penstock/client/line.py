@@ -9,19 +9,21 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from penstock.base.counters import Cause, Counters
-from penstock.base.errors import ConfigurationError, PenstockError, RefusedError, SealKeyError
+from penstock.base.errors import ConfigurationError, PenstockError, RefusedError, SealKeyError, UnreachableError
 from penstock.base.log import logger
 from penstock.client.config import ClientConfig
+from penstock.client.filtered import FilteredFeed
 from penstock.client.gate import SEALED, Gate
 from penstock.client.joining import Joining, Live, Outcome
 from penstock.client.reading import Models
 from penstock.client.service import Image, Protection, fetch_image
 from penstock.client.unicast import UnicastReceiver
+from penstock.filter.finding import AUTO, find_filter
 from penstock.middleware import Discontinuity, LossReceipt, Merged, MergedBatch, MergeGap
 from penstock.middleware.driver import MulticastReceiver
 from penstock.middleware.merging_driver import MergingReceiver
 from penstock.net.loop_thread import LoopThread
-from penstock.net.udp import Channel
+from penstock.net.udp import Address, Channel
 from penstock.security import Entitlement
 from penstock.security.brokering import BrokeredStream, StreamAddress
 from penstock.wire import PacketMessage
@@ -62,6 +64,8 @@ class Line:
         self.is_multicast = self._goes_by_multicast(stream)
         self.gate = Gate(topics, around.where, around.models, around.counters)
         self._multicast: dict[str, tuple[frozenset[Channel], MulticastReceiver]] = {}  # by interface
+        self._filtered: FilteredFeed | None = None
+        self._module: Address | None = find_filter(around.config.filter) if self.is_multicast else None
         self._unicast: UnicastReceiver | None = None
         self._merging = MergingReceiver([], config=around.config.merger, counters=around.counters)
         self._unopened: deque[PacketMessage] = deque()  # a sealed message without a key, and what follows it
@@ -81,7 +85,7 @@ class Line:
         is_changed, self._asked = asked != self._asked, asked
         if self.is_multicast:
             if stream.addresses:  # while no adapter is known, what came last is listened to
-                self._listen(stream.addresses)
+                self._listen(stream)
         elif self._unicast is None:
             self._unicast = UnicastReceiver(
                 self._around.thread(),
@@ -108,6 +112,8 @@ class Line:
             self._token = token
             if self._unicast is not None:
                 self._unicast.renew(token)
+            if self._filtered is not None:
+                self._filtered.receiver.renew(token)
 
     def want(self, topics: Sequence[str]) -> None:
         """Other topics; update() follows, and says what the adapters have of them."""
@@ -116,6 +122,8 @@ class Line:
 
     def receive(self, timeout: float) -> list[Outcome]:
         """What came for the application, in its order, waiting at most so many seconds."""
+        if self._filtered is not None and self._is_filter_gone(self._filtered):
+            self._leave_filter(self._filtered)
         is_waiting = self._joining is not None or self._unopened
         outcomes = self._judged(self._merging.receive(min(timeout, 0.005) if is_waiting else timeout))
         return outcomes if self._joining is None else self._join(self._joining, outcomes)
@@ -148,7 +156,56 @@ class Line:
             )
         return can and wanted != "tcp"
 
-    def _listen(self, addresses: Sequence[StreamAddress]) -> None:
+    def _listen(self, stream: BrokeredStream) -> None:
+        if self._filtered is not None:
+            self._filtered.follow(stream, self._asked)
+        elif self._module is not None:
+            self._use_filter(self._module, stream)
+        if self._filtered is None:
+            self._listen_directly(stream.addresses)
+
+    def _use_filter(self, module: Address, stream: BrokeredStream) -> None:
+        around = self._around
+        try:
+            self._filtered = FilteredFeed(
+                module,
+                around.thread(),
+                around.protection,
+                around.config,
+                around.counters,
+                around.models,
+                stream,
+                topics=self._asked,
+                where=around.where,
+                node=around.node,
+                token=self._token,
+                on_refused=self._refused_by_filter,
+            )
+        except (RefusedError, UnreachableError) as error:
+            if around.config.filter != AUTO:
+                raise
+            log.warning("filter_not_used", feed=stream.feed, error=str(error))
+            self._module = None
+        else:
+            self._merging.add(self._filtered)
+
+    def _refused_by_filter(self, error: RefusedError) -> None:
+        """In the thread's loop. Of the rights in a token the filter is not asked for its opinion twice."""
+        if self._around.config.filter != AUTO or error.peer_code in ("revoked", "token", "expired"):
+            self._around.on_refused(error)
+
+    def _is_filter_gone(self, filtered: FilteredFeed) -> bool:
+        config, receiver = self._around.config, filtered.receiver
+        return config.filter == AUTO and (receiver.is_refused or receiver.detached_s > config.filter_wait_s)
+
+    def _leave_filter(self, filtered: FilteredFeed) -> None:
+        """It has not come back: listen to the groups."""
+        log.warning("filter_left", feed=self._stream.feed)
+        self._filtered = self._module = None
+        self._listen_directly(self._stream.addresses)
+        self._merging.retire(filtered)
+
+    def _listen_directly(self, addresses: Sequence[StreamAddress]) -> None:
         by_interface: dict[str, set[Channel]] = {}
         for each in addresses:
             interface = self._around.interface or each.interface or LOOP_BACK
@@ -230,6 +287,8 @@ class Line:
 
     @property
     def _live(self) -> Live:
+        if self._filtered is not None:
+            return self._filtered.begun(self._stream.addresses)
         return None if self._unicast is None else self._unicast.begun
 
     def _ask_for_image(self, joining: Joining) -> None:

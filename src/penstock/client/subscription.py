@@ -162,6 +162,10 @@ class Subscription:
         return self._receipt_count
 
     @property
+    def token(self) -> str:
+        return self._brokered.token
+
+    @property
     def expires_ns(self) -> int:
         """Until when the grants are good that are held now, by the wall clock."""
         return self._brokered.expires_ns
@@ -226,8 +230,7 @@ class Subscription:
 
     def _receive(self, timeout: float) -> list[MessageBatch | list[PacketMessage]]:
         with self._lock:
-            while self._commands:
-                self._commands.popleft()()
+            self._carry_out()
             lines = list(self._lines.values())
             received: list[MessageBatch | list[PacketMessage]] = []
             for number, line in enumerate(lines):
@@ -236,6 +239,10 @@ class Subscription:
         if not lines:
             time.sleep(timeout)  # no adapter of such a feed is there yet
         return received
+
+    def _carry_out(self) -> None:
+        while self._commands:
+            self._commands.popleft()()
 
     def _sorted(self, outcomes: list[Outcome]) -> Iterator[MessageBatch | list[PacketMessage]]:
         for each in outcomes:
@@ -286,6 +293,8 @@ class Subscription:
             self._take_over(brokered)
 
         self._commands.append(change)
+        with self._lock:  # so that it holds when the application goes on
+            self._carry_out()
 
     def refused(self, error: RefusedError) -> None:
         """An adapter does not serve it (any more)."""

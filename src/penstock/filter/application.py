@@ -138,6 +138,11 @@ class FilteredReceiver(SocketReceiver):
         return self._link.attached.is_set()
 
     @property
+    def is_refused(self) -> bool:
+        """Whether it will not be attached any more."""
+        return self._link.failure is not None
+
+    @property
     def detached_s(self) -> float:
         """For how long that has not been so."""
         return 0.0 if self.is_attached else time.monotonic() - self._link.lost_at
@@ -151,22 +156,36 @@ class FilteredReceiver(SocketReceiver):
 
     def want(self, *topics: str, where: str = "", content: bytes = b"", channels: Sequence[str] = ()) -> bool:
         """Want these, too: whether it holds already; if not, it will when the filter is back. Raises RefusedError."""
+        return self.change(topics, (), where=where, content=content, channels=channels)
+
+    def unwant(self, *topics: str, where: str = "", content: bytes = b"") -> bool:
+        """Want these no longer; what is on its way may still come."""
+        return self.change((), topics, where=where, content=content)
+
+    def change(
+        self,
+        want: Sequence[str],
+        unwant: Sequence[str],
+        *,
+        where: str = "",
+        content: bytes = b"",
+        channels: Sequence[str] = (),
+    ) -> bool:
+        """Both at once: what is wanted before and after is never missed."""
         condition = Condition(where, content)
+        more = list(cut(want, condition, channels))
+        less = list(cut([topic for topic in unwant if topic not in set(want)], condition))
         with self._lock:
-            fresh = self._wishes.add(topics, condition, channels)
+            fresh = self._wishes.add(want, condition, channels)
         try:
-            return self._change(self._link.change(add=list(cut(topics, condition, channels))))
+            holds = self._change(self._link.change(more, less))
         except RefusedError:
             with self._lock:
                 self._wishes.remove(fresh, condition)
             raise
-
-    def unwant(self, *topics: str, where: str = "", content: bytes = b"") -> bool:
-        """Want these no longer; what is on its way may still come."""
-        condition = Condition(where, content)
         with self._lock:
-            self._wishes.remove(topics, condition)
-        return self._change(self._link.change(remove=list(cut(topics, condition))))
+            self._wishes.remove([topic for each in less for topic in each.topics], condition)
+        return holds
 
     def learn(self, models: Sequence[MessageModel]) -> None:
         """Tell the filter of models that conditions may speak of."""

@@ -30,7 +30,6 @@ from penstock.filter.desk import RefusalError
 from penstock.filter.events import (
     Attached,
     Collision,
-    DatagramsReceived,
     FilterEvent,
     FilterInstruction,
     Join,
@@ -51,6 +50,9 @@ from penstock.wire import DatagramBatch
 
 WAKE_NS = 50 * NS_PER_MS
 """How long the thread sleeps at most."""
+
+RINGS_WAKE_NS = 1 * NS_PER_MS
+"""The same while publishers' rings are read: these cannot wake it, though the network's copies do."""
 
 BATCH = 64
 SEGMENT_NAME_SIZE = 16
@@ -86,7 +88,6 @@ class Placed(msgspec.Struct, frozen=True):
 class _PublisherRing(msgspec.Struct):
     reader: RingReader
     segment: Segment
-    source_key: int
 
 
 class DataPath:
@@ -110,7 +111,6 @@ class DataPath:
         self._channels: dict[int, Channel] = {}  # of the groups that are listened to
         self._rings: dict[int, tuple[RingWriter, str]] = {}  # by consumer
         self._publishers: dict[int, _PublisherRing] = {}
-        self._publishers_batch = DatagramBatch(BATCH)
         self._mail: deque[Callable[[], None]] = deque()
         self._asked: set[Future[Any]] = set()
         self._is_stopped = False
@@ -189,18 +189,16 @@ class DataPath:
         """Take packets from a publisher's ring as if they came from its socket; the segment is closed with it."""
         if len(self._publishers) >= self._config.publishers_max:
             raise SharedMemoryError(f"{len(self._publishers)} publishers' rings are read already")
-        self._publishers[number] = _PublisherRing(RingReader(segment), segment, address_key(source))
-        self._relay_publishers()
+        reader = RingReader(segment)
+        self._relay.add_ring(number, reader, address_key(source))
+        self._publishers[number] = _PublisherRing(reader, segment)
 
     def forget_publisher(self, number: int) -> None:
         ring = self._publishers.pop(number, None)
         if ring is not None:
-            self._relay_publishers()
+            self._relay.remove_ring(number)
             ring.reader.close()
             ring.segment.close()
-
-    def _relay_publishers(self) -> None:
-        self._relay.read_from([(ring.reader, ring.source_key) for ring in self._publishers.values()])
 
     @property
     def groups(self) -> Sequence[int]:
@@ -241,28 +239,24 @@ class DataPath:
         if deadline_ns is not None and deadline_ns <= now_ns:
             self._carry_out(self.core.handle(Tick(), now_ns))
             deadline_ns = self.core.next_deadline_ns()
-        self._read_publishers()
-        wake_ns = now_ns + WAKE_NS
+        wake_ns = now_ns + (RINGS_WAKE_NS if self._publishers and not self._config.spin else WAKE_NS)
         if deadline_ns is not None:
             wake_ns = min(wake_ns, deadline_ns)
-        if self._relay.run(wake_ns, self._spin):
-            self._carry_out(self.core.receive_rest(self._relay.batch, self._relay.start, self._relay.now_ns))
+        relay = self._relay
+        if relay.run(wake_ns, self._config.spin):
+            self._carry_out(self.core.receive_rest(self._inlet.batch, relay.start, relay.now_ns))
+        if relay.lost_ring is not None:
+            self._lose_publisher(relay.lost_ring)
 
-    @property
-    def _spin(self) -> bool:
-        return self._config.spin
-
-    def _read_publishers(self) -> None:
-        """The relay reads their rings; but what is wrong with one, and what that one still has, is found out here."""
-        for number, ring in list(self._publishers.items()):
-            try:
-                count = ring.reader.receive(self._publishers_batch, ring.source_key, 0)
-            except (SharedMemoryError, LocalProtocolError) as error:  # overrun, closed, gone, or none of ours
-                self.forget_publisher(number)
-                self._owner.ring_lost(number, error)
-                continue
-            if count:
-                self._carry_out(self.core.handle(DatagramsReceived(self._publishers_batch), time.monotonic_ns()))
+    def _lose_publisher(self, number: int) -> None:
+        """Its ring was overrun or closed, or is none of ours; reading it once more says which."""
+        error: PenstockError = SharedMemoryError("the ring cannot be read")
+        try:
+            self._publishers[number].reader.read(0)
+        except (SharedMemoryError, LocalProtocolError) as found:
+            error = found
+        self.forget_publisher(number)
+        self._owner.ring_lost(number, error)
 
     def _carry_out(self, instructions: list[FilterInstruction]) -> list[Attached]:
         attached: list[Attached] = []

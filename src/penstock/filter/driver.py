@@ -97,6 +97,8 @@ class LiveFilter:
             await self.close()
             raise
         self._tasks = [asyncio.ensure_future(self._server.watch_tokens()), asyncio.ensure_future(self._watch_map())]
+        for task in self._tasks:
+            task.add_done_callback(self._on_task_done)
         log.info("filter_started", name=self.config.name, port=self._server.port, address=self._data.address)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -185,6 +187,10 @@ class LiveFilter:
     def _fail(self, error: Exception) -> None:
         if not self._failed.done():
             self._failed.set_exception(error)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self._fail(error)
 
     # The rest
 

@@ -80,13 +80,19 @@ class InterestBook:
         self._check_limits(application, wanted, unwanted)
         compiled = {terms: self._compile(terms) for terms in wanted if terms not in application.slots}
         new = {terms: _new(application.slots.get(terms), flows) for terms, flows in wanted.items()}
+        moved = {terms: _moved(application.slots.get(terms), flows) for terms, flows in wanted.items()}
         needed: Counter[int] = Counter()
-        for flows in new.values():
+        for flows in (*new.values(), *moved.values()):
             for flow in flows.values():
                 needed.update(flow.groups)
         check_groups(needed)
         self._add(application, new, compiled)
-        return needed, self._remove(application, unwanted, wanted)
+        freed = self._remove(application, unwanted, wanted)
+        for terms, flows in moved.items():
+            for text, flow in flows.items():
+                freed.update(application.slots[terms].interests[text].groups)
+                application.slots[terms].interests[text] = flow
+        return needed, freed
 
     def clear(self, application: "Application") -> None:
         """The application wants nothing any more."""
@@ -250,6 +256,12 @@ class InterestBook:
 def _new(slot: Slot | None, flows: dict[str, Flow]) -> dict[str, Flow]:
     """What the slot does not have yet."""
     return flows if slot is None else {text: flow for text, flow in flows.items() if text not in slot.interests}
+
+
+def _moved(slot: Slot | None, flows: dict[str, Flow]) -> dict[str, Flow]:
+    """What the slot has, but from other groups than are named now."""
+    known = {} if slot is None else slot.interests
+    return {text: flow for text, flow in flows.items() if flow.is_named and known.get(text, flow) != flow}
 
 
 def _terms(interests: Interests) -> Terms:

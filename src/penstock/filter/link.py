@@ -4,6 +4,7 @@ What the filter says goes into `inbox`, in its order, for the thread that receiv
 """
 
 import asyncio
+import itertools
 import socket
 import ssl
 import threading
@@ -150,10 +151,9 @@ class FilterLink:
         if self._connection is None:
             return False
         try:
-            for each in remove:
-                await self._ask(lambda number, each=each: Want(number, remove=[each]))  # type: ignore[misc]
-            for each in add:
-                await self._ask(lambda number, each=each: Want(number, add=[each]))  # type: ignore[misc]
+            for part in itertools.zip_longest(add, remove):  # what is new is asked for before what is not wanted goes
+                more, less = ([] if each is None else [each] for each in part)
+                await self._ask(lambda number, more=more, less=less: Want(number, more, less))  # type: ignore[misc]
         except ConnectionLostError:
             return False
         return True

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 from penstock.base.clock import random_bytes
 from penstock.base.errors import PenstockError, RemoteProtocolError
@@ -42,11 +43,13 @@ def offered_publisher(
     groups: GroupMap | None = None,
     ring_bytes: int = RING_BYTES,
     secret: Secret | None = None,
+    **identity: Any,
 ) -> Iterator[MulticastPublisher]:
-    """A publisher whose packets the filter at `address` gets by a ring as well."""
+    """A publisher whose packets the filter at `address` gets by a ring as well; `identity` is what it is told of its
+    id (publisher_id, epoch, epoch_path)."""
     with (
         RingWriter.create(ring_bytes, PACKET_SIZE_MAX) as ring,
-        MulticastPublisher(channel, groups=groups, ring=ring) as publisher,
+        MulticastPublisher(channel, groups=groups, ring=ring, **identity) as publisher,
         RingOffer(publisher, ring, address, secret=secret),
     ):
         yield publisher

@@ -57,6 +57,12 @@ class Gaps:
         self._gaps[low:high] = rest
         return low < high
 
+    def forgive(self, last: int) -> None:
+        """What is missing up to `last`, without a break, is not."""
+        low, high = self._span(last, last)
+        for gap in self._gaps[low:high]:
+            self.fill(gap.first, last)
+
     def give_up(self, first: int, last: int, cause: Cause) -> None:
         """The packets `first` to `last` will not come any more."""
         low, high = self._span(first, last)

@@ -188,7 +188,7 @@ class Receiver:
         stream = self._streams.get(event.stream)
         if stream is not None and event.epoch < stream.epoch:
             return []
-        if stream is not None and event.is_anew:
+        if stream is not None and event.is_anew and event.next_sequence > stream.newest_sequence:
             instructions += self._end(stream, Cause.CLOSED)
         elif stream is not None and event.epoch == stream.epoch:
             return stream.expect(event, now_ns) + self._settle(stream)

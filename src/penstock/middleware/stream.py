@@ -96,6 +96,10 @@ class IncomingStream(StreamCursor):
         if event.source != self.source:
             self.source, self.source_key = event.source, 0
         self.repair_source = event.repair_source or event.source
+        if event.is_anew:
+            # the word came late: a packet after it was here first, and made what nobody listened to look lost
+            self.gaps.forgive(event.next_sequence - 1)
+            return list(self._advance())
         if event.next_sequence < self.first_sequence:
             # the word came late: a packet has begun the stream before it, and those before that one did not come
             last, self.first_sequence = self.first_sequence - 1, event.next_sequence

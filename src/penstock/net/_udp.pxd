@@ -41,7 +41,7 @@ cdef class Inlet:
     cpdef int receive(self, int64_t timeout_ns=*, bint spin=*) except -1
     cdef int check_open(self) except -1
 
-    # What receive() does, of an inlet that is open; -errno on failure. It returns at once while is_rung() was not asked.
+    # What receive() does, of an inlet that is open; -errno on failure.
     cdef int fill(self, int64_t timeout_ns, bint spin) except? -1 nogil
 
     # Whether somebody has called wake(); once.

@@ -80,8 +80,6 @@ cdef class Inlet:
         self.check_open()
         with nogil:
             received = self.fill(timeout_ns, spin)
-        if received == 0 and timeout_ns > 0:
-            self._is_rung = False
         if received < 0:
             raise OSError(-received, os.strerror(-received))
         return received
@@ -101,7 +99,7 @@ cdef class Inlet:
         now_ns = udp_monotonic_ns()
         deadline_ns = now_ns + timeout_ns
         signals_ns = now_ns + SIGNAL_CHECK_NS
-        while received == 0 and now_ns < deadline_ns and not self._is_rung:
+        while received == 0 and now_ns < deadline_ns and not self.is_rung():
             if not spin:
                 received = udp_wait_or_bell(self._fds, self._count, self._bell, min(deadline_ns, signals_ns) - now_ns)
                 if received < 0 and received != -EINTR:

@@ -1,8 +1,20 @@
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from penstock.shm._memory cimport Mapping
 from penstock.shm._ring cimport Cursor, State
 from penstock.wire._datagrams cimport DatagramBatch
+
+
+# Fill rows until they or the events end; the state that ended it, STATE_EVENT if the next one is too long.
+cdef State take_rows(
+    Cursor *cursor,
+    uint8_t *row,
+    uint64_t row_count,
+    uint64_t row_size,
+    uint32_t *sizes,
+    uint64_t *count,
+    bint is_padded,
+) noexcept nogil
 
 
 cdef class RingReader:
@@ -14,9 +26,6 @@ cdef class RingReader:
     cdef object _lifeline
 
     cpdef int receive(self, DatagramBatch batch, uint64_t source, int64_t timeout_ns) except -1
-
-    # The same without waiting, of a reader that is open; -1 when something is wrong, which receive() says.
-    cdef int fill(self, DatagramBatch batch, uint64_t source) noexcept nogil
     cdef int check_open(self) except -1
     cdef bytes next_payload(self, int64_t timeout_ns)
     cdef State wait(self, int64_t timeout_ns) except *

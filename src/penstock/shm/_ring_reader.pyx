@@ -173,9 +173,9 @@ cdef class RingReader:
     cpdef int receive(self, DatagramBatch batch, uint64_t source, int64_t timeout_ns) except -1:
         """Fill the batch with events that are datagrams and are there, or come within the time: how many. They are said
         to come from `source`, a key as net's sockets have them."""
-        cdef int count = 0
-        cdef uint32_t size
-        cdef State state
+        cdef uint64_t count = 0
+        cdef Py_ssize_t index
+        cdef State state = STATE_BLANK
         cdef Mapping mapping = self._mapping
         batch.clear()
         if self.wait(timeout_ns) == STATE_BLANK:
@@ -183,29 +183,20 @@ cdef class RingReader:
         self._is_busy = True
         try:
             with nogil:
-                count = self.fill(batch, source)
+                state = take_rows(
+                    &self._cursor, batch.data, batch.capacity, batch.stride, batch.sizes, &count, is_padded=False
+                )
         finally:
             self._is_busy = False
-        if count < 0:
-            state = look(&self._cursor, &size)
-            if state == STATE_EVENT and size > batch.stride:
+        if count == 0:
+            if state == STATE_EVENT:
                 raise LocalProtocolError(f"event {self._cursor.sequence} is larger than a datagram")
-            raise self.error(STATE_CHECKSUM if state == STATE_EVENT else state)
-        return count
-
-    cdef int fill(self, DatagramBatch batch, uint64_t source) noexcept nogil:
-        cdef uint64_t count = 0, index
-        cdef State state = take_rows(
-            &self._cursor, batch.data, batch.capacity, batch.stride, batch.sizes, &count, is_padded=False
-        )
-        batch.generation += 1
-        batch.count = count
-        for index in range(count):
+            raise self.error(state)
+        for index in range(<Py_ssize_t>count):
             batch.sources[index] = source
             batch.arrivals_ns[index] = 0
             batch.sockets[index] = 0
-        if count == 0 and state != STATE_BLANK:
-            return -1
+        batch.count = count
         return <int>count
 
     def restart(self) -> bool:

@@ -19,7 +19,6 @@ from typing import BinaryIO
 import msgspec
 
 from penstock.base.crc32c import crc32c
-from penstock.base.errors import ConfigurationError
 from penstock.convert import ConverterTable, Plan
 from penstock.feed._tape import scan_blocks
 from penstock.feed.formats.stream import ByteStream, Damage, Damages, excerpt
@@ -101,7 +100,7 @@ def plan_slices(
     options = options or FeedOptions()
     progress = progress or _silent
     size = slice_size or slice_size_of(path, options, cores or os.cpu_count() or 1)
-    plan = _checked_plan(conversion)
+    plan = conversion.checked() if conversion is not None else None
     if size is None:
         return [FeedSlice(str(path), 0, options, conversion=conversion)]
     store = FeedCache(cache, path)
@@ -124,19 +123,6 @@ def plan_slices(
 
 def _silent(what: str, done: int, total: int) -> None:
     """Nobody looks."""
-
-
-def _checked_plan(conversion: Conversion | None) -> tuple[ConverterTable, Plan] | None:
-    if conversion is None:
-        return None
-    table, plan = conversion.load()
-    if conversion.day() is None and b"since_midnight" in msgspec.json.encode(table.document):
-        raise ConfigurationError(
-            f"the table {table.name!r} needs a date: the feed's times count from midnight",
-            where="date",
-            hint="like 2019-01-30",
-        )
-    return table, plan
 
 
 def plan_digest(conversion: Conversion, table: ConverterTable, plan: Plan) -> str:

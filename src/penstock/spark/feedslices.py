@@ -62,6 +62,17 @@ class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
         changed_ns = path.stat().st_mtime_ns if path.suffix == ".toml" and path.exists() else 0
         return _load(self.table, changed_ns)
 
+    def checked(self) -> tuple[ConverterTable, Plan]:
+        """The same, if the table has what it needs: a date, where times count from midnight."""
+        table, plan = self.load()
+        if self.day() is None and b"since_midnight" in msgspec.json.encode(table.document):
+            raise ConfigurationError(
+                f"the table {table.name!r} needs a date: the feed's times count from midnight",
+                where="date",
+                hint="like 2019-01-30",
+            )
+        return table, plan
+
     def day(self) -> date | None:
         try:
             return date.fromisoformat(self.trading_date) if self.trading_date else None

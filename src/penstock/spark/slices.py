@@ -48,6 +48,8 @@ class JournalSlice(msgspec.Struct, frozen=True, omit_defaults=True, tag="journal
     last: int
     cursors: list[CursorImage] | None = None
     """Of every source stream, how far it came before; None: copies are not told apart, all are taken."""
+    removed: int = 0
+    """Records right before it that retention removed before anybody read them."""
 
     @property
     def name(self) -> str:

@@ -14,6 +14,7 @@ committed is put in its place, what was not is removed. Tables are plain directo
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import secrets
@@ -95,8 +96,9 @@ class _Mark(msgspec.Struct):
 class Archive:
     """Made by open() to read, by writing() to write. `catalogue` is what was committed when it was opened."""
 
-    def __init__(self, path: Path, lock_fd: int) -> None:
+    def __init__(self, path: Path, lock_fd: int, *, is_new: bool = False) -> None:
         self.path = path
+        self._is_new = is_new
         self.catalogue = Catalogue()
         self._lock_fd = lock_fd
         self._log = CommitLog(path / COMMITS)
@@ -123,12 +125,21 @@ class Archive:
         """To write, alone; it is made if there is none. What a killed writer left is put right."""
         root = Path(path)
         try:
-            _create(root)
-            archive = Archive(_checked(root), _locked(root))
+            is_new = _create(root)
+            archive = Archive(_checked(root), _locked(root), is_new=is_new)
+        except NotADirectoryError:
+            raise ArchiveError(
+                "is a file, and an archive is a directory",
+                where=str(root),
+                hint="name a directory, new or an archive's",
+            ) from None
         except OSError as error:
             raise cannot("open the archive", root, error) from None
         try:
             archive._recover()
+        except OSError as error:
+            archive.close()
+            raise cannot("open the archive", root, error) from None
         except BaseException:
             archive.close()
             raise
@@ -137,7 +148,15 @@ class Archive:
     def __enter__(self) -> Archive:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """When what was to be done fails, an archive that was made for it, and got nothing, goes as well."""
+        if kind is not None and self._is_new and not self.catalogue.number:
+            for name in (MARK, LOCK):
+                (self.path / name).unlink(missing_ok=True)
+            for name in (COMMITS, STAGING):
+                shutil.rmtree(self.path / name, ignore_errors=True)
+            with contextlib.suppress(OSError):  # somebody else has put something there
+                self.path.rmdir()
         self.close()
 
     def close(self) -> None:
@@ -305,10 +324,10 @@ def _info(name: str, files: Collection[FileEntry]) -> TableInfo:
     )
 
 
-def _create(root: Path) -> None:
-    """The directory of a new archive; the mark comes last, and with it the archive."""
+def _create(root: Path) -> bool:
+    """The directory of a new archive; the mark comes last, and with it the archive. False if there is one."""
     if (root / MARK).exists():
-        return
+        return False
     foreign = [each.name for each in root.iterdir() if not each.name.startswith("_")] if root.exists() else []
     if foreign:
         raise ArchiveError(
@@ -321,6 +340,7 @@ def _create(root: Path) -> None:
     commits.sync_file(new)
     new.rename(root / MARK)
     sync_directory(root)
+    return True
 
 
 def _checked(root: Path) -> Path:

@@ -105,8 +105,12 @@ class FeedSource:
 class JournalSource:
     """A capture, of which there is more every time it is asked, while it goes on."""
 
-    def __init__(self, place: JournalPlace, cores: int = 1, records_max: int | None = None) -> None:
+    def __init__(
+        self, place: JournalPlace, cores: int = 1, records_max: int | None = None, *, is_skipping: bool = False
+    ) -> None:
+        """`is_skipping`: go on behind records that retention removed too early; else they are an error."""
         self._place = place
+        self._is_skipping = is_skipping
         self._cores = cores
         self._records_max = records_max
 
@@ -122,18 +126,23 @@ class JournalSource:
                 hint="give it another archive, or another directory",
             )
         first = done + 1 if done else extent.first_sequence
-        if done and first < extent.first_sequence:
+        removed = max(extent.first_sequence - first, 0)
+        if removed and not self._is_skipping:
             raise JournalGoneError(
-                f"records {first} to {extent.first_sequence - 1} were removed before they were archived",
+                f"records {first:,} to {extent.first_sequence - 1:,} were removed before they were archived",
                 first_sequence=extent.first_sequence,
                 where=self._place.where,
-                hint="keep a journal for longer than the archive needs to follow it",
+                hint="--skip-removed goes on behind them, and notes them in the table quarantine; "
+                "a journal must be kept for longer than its archive is behind",
             )
+        first += removed
         cursors = [msgspec.convert(image, CursorImage) for image in catalogue.cursors.values()]
         if self._records_max is not None:
             slices = self._step(first, min(last, first + self._records_max - 1), cursors)
         else:
             slices = cut(self._place, first, last, cursors=cursors, extent=extent, slices_min=self._cores)
+        if slices and removed:
+            slices[0] = msgspec.structs.replace(slices[0], removed=removed)
         return [Piece(each, key, {"last": each.last}) for each in slices]
 
     def _step(self, first: int, last: int, cursors: list[CursorImage]) -> list[JournalSlice]:

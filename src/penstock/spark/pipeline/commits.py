@@ -68,6 +68,8 @@ class SourceAccount(msgspec.Struct, kw_only=True, omit_defaults=True):
     """By code: what refers to an order, trade or instrument that was never received. It is counted, not quarantined."""
     lost: int = 0
     """Units that the source says are missing; they are in nothing else."""
+    removed: int = 0
+    """Records of a journal that were gone before they could be read; they are in nothing else."""
     damages: int = 0
     """Stretches without any unit, each of them quarantined."""
 

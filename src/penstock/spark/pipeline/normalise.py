@@ -100,11 +100,18 @@ class JournalReading:
         self._facts.lose(reader.lost)
         yield from counted(self.account, self._bounded(self._facts.rows(reader.streams)))
         bad = [Quarantined(each.record, each.code, each.reason, each.excerpt, each.captured_ns) for each in reader.bad]
-        quarantine = quarantine_rows(self._piece.name, self._piece.place.where, [*bad, *tables.quarantined], 0)
+        found = [*self._removed(), *bad, *tables.quarantined]
+        quarantine = quarantine_rows(self._piece.name, self._piece.place.where, found, 0)
         yield from counted(self.account, self._bounded(quarantine))
         images = reader.cursors.export() if reader.cursors is not None else []
         self.cursors = {str(image.stream): msgspec.to_builtins(image) for image in images}
         self.schemas = schemas_of(tables, self.account)
+
+    def _removed(self) -> Iterator[Quarantined]:
+        if removed := self._piece.removed:
+            first, last = self._piece.first - removed, self._piece.first - 1
+            reason = f"records {first} to {last} were removed from the journal before they were archived"
+            yield Quarantined(first, "removed", reason, b"")
 
     def _bounded(self, facts: Iterable[TableRows]) -> Iterator[TableRows]:
         """Facts of no more partitions than messages may have; what is left out is told in the quarantine."""
@@ -123,6 +130,7 @@ class JournalReading:
         for mine, more in ((account.quarantined, found.quarantined), (account.skipped, found.skipped)):
             for cause, count in more.items():
                 mine[cause] = mine.get(cause, 0) + count
+        account.source.removed = self._piece.removed
         self.account = account
 
 

@@ -201,6 +201,8 @@ def balance(account: Account) -> list[str]:
         lines.append(f"{source.taken:,} source messages = {' + '.join(parts)}")
         if source.lost or source.damages:
             lines.append(f"besides, {source.lost:,} messages missing in the source, {source.damages:,} damaged places")
+    if source.removed:
+        lines.append(f"besides, {source.removed:,} records were removed from the journal before they were archived")
     parts = [f"{count:,} {table}" for table, count in sorted(account.rows.items())]
     parts += [f"{account.repeated:,} repeated"] if account.repeated else []
     parts += [f"{count:,} quarantined ({code})" for code, count in sorted(account.quarantined.items())]

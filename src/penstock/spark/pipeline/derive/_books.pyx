@@ -6,6 +6,7 @@ The books themselves are those of penstock.convert: there is no second one.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 import numpy
+import pyarrow
 
 from penstock.convert._book cimport DEPTH_NONE, book_level
 from penstock.convert._instruments cimport instrument_for_locate
@@ -17,6 +18,7 @@ from penstock.convert._units cimport (
     LIMIT_INSTRUMENTS, LIMIT_ORDERS, Ladder, LevelRow, OrderRow, PRICE_NONE, SHARDS, SIDE_ASK, SIDE_BID, STATE_INVALID,
     STATE_OK, STATE_REFUSED, STATE_SHORT, Shard, State, prefetch, shard_of,
 )
+from penstock.spark.pipeline.derive._event cimport Event
 
 from penstock.base.errors import LimitError, LocalProtocolError
 from penstock.convert.state import ConversionState, StateLimits
@@ -46,20 +48,6 @@ INSTRUMENTS_MAX = 65_536
 SIDES = ("bid", "ask")
 
 
-cdef struct Event:
-    int64_t seq
-    int64_t event_time
-    int64_t source_seq
-    uint64_t order_id
-    uint64_t new_order_id
-    int64_t price
-    int64_t quantity
-    uint32_t instrument
-    uint16_t session
-    uint8_t action
-    uint8_t side_flags # 1 buy, 2 sell, 0 not told; the flags from bit 2 on
-
-
 EVENT_DTYPE = numpy.dtype(
     [
         ("seq", "<i8"), ("event_time", "<i8"), ("source_seq", "<i8"), ("order_id", "<u8"), ("new_order_id", "<u8"),
@@ -81,12 +69,19 @@ cdef struct Levels: # of one side, row after row
     uint32_t count
 
 
+cdef struct Keys: # of the events that rows are of
+    int64_t *seq
+    int64_t *source_seq
+    int64_t *event_time
+    uint32_t *instrument
+
+
 cdef struct Rows: # what becomes of the events: rows for the best, and rows for the levels
-    uint32_t *best_event
+    Keys best_keys
     Levels best[2]
     uint8_t *best_is_there[2]
     uint32_t best_count
-    uint32_t *depth_event
+    Keys depth_keys
     int32_t *depth_level
     Levels depth[2]
     int32_t *depth_ends[2]
@@ -135,7 +130,14 @@ cdef inline void put_level(Levels *levels, const LevelRow *level) noexcept nogil
     levels.count += 1
 
 
-cdef void put_best(const State *state, uint32_t instrument, uint32_t number, Rows *rows) noexcept nogil:
+cdef inline void put_keys(Keys *keys, uint32_t row, const Event *event) noexcept nogil:
+    keys.seq[row] = event.seq
+    keys.source_seq[row] = event.source_seq
+    keys.event_time[row] = event.event_time
+    keys.instrument[row] = event.instrument
+
+
+cdef void put_best(const State *state, const Event *event, Rows *rows) noexcept nogil:
     cdef const LevelRow *level
     cdef LevelRow nothing
     cdef uint8_t side
@@ -143,29 +145,37 @@ cdef void put_best(const State *state, uint32_t instrument, uint32_t number, Row
     nothing.size = 0
     nothing.count = 0
     for side in range(2):
-        level = book_level(state, instrument, side, 0)
+        level = book_level(state, event.instrument, side, 0)
         rows.best_is_there[side][rows.best_count] = level is not NULL
         if level is NULL:
             level = &nothing
         put_level(&rows.best[side], level)
-    rows.best_event[rows.best_count] = number
+    put_keys(&rows.best_keys, rows.best_count, event)
     rows.best_count += 1
 
 
-cdef void put_depth(
-    const State *state, uint32_t instrument, uint32_t number, uint32_t changed, Rows *rows
-) noexcept nogil:
+cdef void put_depth(const State *state, const Event *event, uint32_t changed, Rows *rows) noexcept nogil:
+    cdef const Ladder *ladder
     cdef const LevelRow *level
-    cdef uint32_t depth
+    cdef Levels *levels
+    cdef uint32_t number, count, at
     cdef uint8_t side
     for side in range(2):
-        for depth in range(rows.levels_max):
-            level = book_level(state, instrument, side, depth)
-            if level is NULL:
-                break
-            put_level(&rows.depth[side], level)
-        rows.depth_ends[side][rows.depth_count + 1] = <int32_t>rows.depth[side].count
-    rows.depth_event[rows.depth_count] = number
+        ladder = &state.instruments[event.instrument].sides[side]
+        levels = &rows.depth[side]
+        level = ladder.levels + ladder.count
+        count = min(ladder.count, rows.levels_max)
+        at = levels.count
+        for number in range(count):
+            level -= 1
+            levels.price[at].low = level.price
+            levels.price[at].high = level.price >> 63
+            levels.size[at] = <int64_t>level.size
+            levels.orders[at] = <int32_t>level.count
+            at += 1
+        levels.count = at
+        rows.depth_ends[side][rows.depth_count + 1] = <int32_t>at
+    put_keys(&rows.depth_keys, rows.depth_count, event)
     rows.depth_level[rows.depth_count] = <int32_t>changed
     rows.depth_count += 1
 
@@ -213,9 +223,9 @@ cdef void apply_events(
             changed[0] = min(changed[0], depth)
         if event.side_flags >> 2 & FLAG_LAST:
             if changed[0] == 0:
-                put_best(state, event.instrument, index, rows)
+                put_best(state, event, rows)
             if changed[0] < rows.levels_max:
-                put_depth(state, event.instrument, index, changed[0], rows)
+                put_depth(state, event, changed[0], rows)
             changed[0] = DEPTH_NONE
 
 
@@ -300,40 +310,59 @@ cdef class BookKernel:
 # Memory for what comes out
 
 
+cdef object room_for(uint64_t count, kind):
+    """From Arrow's pool, whose memory has been used before: a page that is new costs more than what is put there."""
+    kind = numpy.dtype(kind)
+    return numpy.frombuffer(pyarrow.allocate_buffer(count * kind.itemsize), kind)
+
+
+cdef dict key_arrays(uint64_t count):
+    wide = {name: room_for(count, numpy.int64) for name in ("seq", "source_seq", "event_time")}
+    return {**wide, "instrument": room_for(count, numpy.uint32)}
+
+
 cdef dict side_arrays(uint64_t count):
     return {
-        "price": numpy.empty((count, 2), numpy.int64),
-        "size": numpy.empty(count, numpy.int64),
-        "orders": numpy.empty(count, numpy.int32),
+        "price": room_for(2 * count, numpy.int64),
+        "size": room_for(count, numpy.int64),
+        "orders": room_for(count, numpy.int32),
     }
 
 
 cdef dict best_arrays(uint64_t count):
-    sides = {side: {**side_arrays(count), "is_there": numpy.empty(count, numpy.uint8)} for side in SIDES}
-    return {"event": numpy.empty(count, numpy.uint32), **sides}
+    sides = {side: {**side_arrays(count), "is_there": room_for(count, numpy.uint8)} for side in SIDES}
+    return {**key_arrays(count), **sides}
 
 
 cdef dict depth_arrays(uint64_t count, uint32_t levels_max):
     sides = {
-        side: {**side_arrays(count * levels_max), "ends": numpy.zeros(count + 1, numpy.int32)} for side in SIDES
+        side: {**side_arrays(count * levels_max), "ends": room_for(count + 1, numpy.int32)} for side in SIDES
     }
-    return {"event": numpy.empty(count, numpy.uint32), "level": numpy.empty(count, numpy.int32), **sides}
+    return {**key_arrays(count), "level": room_for(count, numpy.int32), **sides}
+
+
+cdef void keys_into(dict arrays, Keys *keys) except *:
+    cdef int64_t[::1] seq = arrays["seq"], source_seq = arrays["source_seq"], event_time = arrays["event_time"]
+    cdef uint32_t[::1] instrument = arrays["instrument"]
+    keys.seq = &seq[0]
+    keys.source_seq = &source_seq[0]
+    keys.event_time = &event_time[0]
+    keys.instrument = &instrument[0]
 
 
 cdef void side_into(dict arrays, Levels *levels) except *:
-    cdef int64_t[:, ::1] price = arrays["price"]
+    cdef int64_t[::1] price = arrays["price"]
     cdef int64_t[::1] size = arrays["size"]
     cdef int32_t[::1] orders = arrays["orders"]
-    levels.price = <Decimal *>&price[0, 0]
+    levels.price = <Decimal *>&price[0]
     levels.size = &size[0]
     levels.orders = &orders[0]
     levels.count = 0
 
 
 cdef void best_into(dict arrays, Rows *rows) except *:
-    cdef uint32_t[::1] event = arrays["event"]
     cdef uint8_t[::1] is_there
-    rows.best_event = &event[0]
+    keys_into(arrays, &rows.best_keys)
     rows.best_count = 0
     for side, name in enumerate(SIDES):
         side_into(arrays[name], &rows.best[side])
@@ -342,23 +371,22 @@ cdef void best_into(dict arrays, Rows *rows) except *:
 
 
 cdef void depth_into(dict arrays, Rows *rows) except *:
-    cdef uint32_t[::1] event = arrays["event"]
     cdef int32_t[::1] level = arrays["level"]
     cdef int32_t[::1] ends
-    rows.depth_event = &event[0]
+    keys_into(arrays, &rows.depth_keys)
     rows.depth_level = &level[0]
     rows.depth_count = 0
     for side, name in enumerate(SIDES):
         side_into(arrays[name], &rows.depth[side])
         ends = arrays[name]["ends"]
         rows.depth_ends[side] = &ends[0]
+        ends[0] = 0
 
 
 cdef dict cut(dict arrays, uint64_t rows, uint64_t bids, uint64_t asks):
     """Without the room that was not used."""
     made = {name: array[:rows] for name, array in arrays.items() if name not in SIDES}
     for name, count in zip(SIDES, (bids, asks), strict=True):
-        made[name] = {
-            what: array[: rows + 1 if what == "ends" else count] for what, array in arrays[name].items()
-        }
+        lengths = {"ends": rows + 1, "price": 2 * count}
+        made[name] = {what: array[: lengths.get(what, count)] for what, array in arrays[name].items()}
     return made

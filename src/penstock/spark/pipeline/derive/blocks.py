@@ -4,7 +4,6 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.convert.rows import PRICE_NONE
+from penstock.spark.pipeline.derive._blocks import encode
 from penstock.spark.pipeline.derive._books import EVENT_DTYPE
 from penstock.wire.term import LINEAGE_SHIFT, SESSION_TAG_SHIFT
 
@@ -25,9 +25,10 @@ EVENT_COLUMNS = """stream INT, term BIGINT, origin INT, seq BIGINT, source_seq B
 """What books are made of, and what is carried from step to step."""
 
 EVENT_NAMES = re.findall(r"(\w+) [A-Z]", EVENT_COLUMNS)
+INTEGERS = ("seq", "event_time", "source_seq", "order_id", "new_order_id", "quantity")
 TEXTS = ["symbol", "venue", "action", "side"]
-BLOCK_COLUMNS = "bucket INT, stream INT, lineage BIGINT, first BIGINT, instruments BINARY, events BINARY"
-BLOCK_TYPES = [pa.int32(), pa.int32(), pa.int64(), pa.int64(), pa.binary(), pa.binary()]
+BLOCK_COLUMNS = "bucket INT, stream INT, lineage BIGINT, first BIGINT, count INT, instruments BINARY, events BINARY"
+KEY_TYPES = (pa.int32(), pa.int32(), pa.int64())  # of the first three
 BLOCK_NAMES = re.findall(r"(\w+) [A-Z]", BLOCK_COLUMNS)
 EVENTS_PER_PACK = 131_072  # that are packed together, before they are dealt out to blocks
 
@@ -116,14 +117,25 @@ def _pack(bucket_count: int, rows: pa.Table) -> pa.RecordBatch:
     buckets = np.array([zlib.crc32(name) % bucket_count for name in names], np.uint16)[owners]
     lineages = terms >> LINEAGE_SHIFT
     order = _order(buckets, streams, lineages, events["seq"])
-    events, keys = events[order], np.stack([buckets[order], streams[order], lineages[order]])
-    starts = [0, *(np.flatnonzero((keys[:, 1:] != keys[:, :-1]).any(axis=0)) + 1).tolist(), len(events)]
-    made = [
-        (*keys[:, start].tolist(), int(events["seq"][start]), *_block(names, events[start:end]))
-        for start, end in pairwise(starts)
+    starts = _starts(*(each[order] for each in (buckets, streams, lineages)))
+    data, begins, used = encode(events, order, starts, len(names))
+    first = order[starts[:-1]]
+    arrays = [
+        *(pa.array(each[first], kind) for each, kind in zip((buckets, streams, lineages), KEY_TYPES, strict=True)),
+        pa.array(events["seq"][first]),
+        pa.array(np.diff(starts), pa.int32()),
+        pa.array([b"\n".join(names[each] for each in some.tolist()) for some in used], pa.binary()),
+        pa.Array.from_buffers(
+            pa.binary(), len(first), [None, pa.py_buffer(np.array(begins, np.int32)), pa.py_buffer(data)]
+        ),
     ]
-    columns = [pa.array(column, kind) for column, kind in zip(zip(*made, strict=True), BLOCK_TYPES, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, BLOCK_NAMES)
+    return pa.RecordBatch.from_arrays(arrays, BLOCK_NAMES)
+
+
+def _starts(*keys: np.ndarray[Any, Any]) -> list[int]:
+    """Where something changes, and the end."""
+    is_other = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
+    return [0, *(np.flatnonzero(is_other) + 1).tolist(), len(keys[0])]
 
 
 def _order(buckets: np.ndarray[Any, Any], *keys: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -132,15 +144,6 @@ def _order(buckets: np.ndarray[Any, Any], *keys: np.ndarray[Any, Any]) -> np.nda
     if (streams == streams[0]).all() and (lineages == lineages[0]).all() and (numbers[1:] > numbers[:-1]).all():
         return np.argsort(buckets, kind="stable")
     return np.lexsort((numbers, lineages, streams, buckets))
-
-
-def _block(names: list[bytes], events: np.ndarray[Any, Any]) -> tuple[bytes, bytes]:
-    """The names of the instruments in it, and the events, which have the names' places."""
-    used = np.flatnonzero(np.bincount(events["instrument"], minlength=len(names)))
-    places = np.zeros(len(names), np.uint32)
-    places[used] = np.arange(len(used))
-    events["instrument"] = places[events["instrument"]]
-    return b"\n".join(names[each] for each in used.tolist()), events.tobytes()
 
 
 def unpack(instruments: bytes) -> list[tuple[str, str]]:
@@ -152,16 +155,16 @@ def unpack(instruments: bytes) -> list[tuple[str, str]]:
 # Columns
 
 
-def _events(rows: pa.Table) -> np.ndarray[Any, Any]:
-    """Events without their instruments."""
-    events = np.empty(len(rows), EVENT_DTYPE)
-    for name in ("seq", "event_time", "source_seq", "order_id", "new_order_id", "quantity"):
-        events[name] = _integers(rows, name).view(EVENT_DTYPE[name])
-    events["price"] = _prices(rows.column("price").combine_chunks())
-    events["action"] = _codes(rows, "action", ACTIONS)
-    events["side_flags"] = _codes(rows, "side", SIDES) | (_integers(rows, "flags") << 2).astype(np.uint8)
-    events["session"] = (_integers(rows, "origin") & 0xFFFF) >> SESSION_TAG_SHIFT
-    return events
+def _events(rows: pa.Table) -> dict[str, np.ndarray[Any, Any]]:
+    """The fields of events, without their instruments."""
+    flags = (_integers(rows, "flags") << 2).astype(np.uint8)
+    return {
+        **{name: _integers(rows, name).view(EVENT_DTYPE[name]) for name in INTEGERS},
+        "price": _prices(rows.column("price").combine_chunks()),
+        "action": _codes(rows, "action", ACTIONS),
+        "side_flags": _codes(rows, "side", SIDES) | flags,
+        "session": ((_integers(rows, "origin") & 0xFFFF) >> SESSION_TAG_SHIFT).astype(np.uint16),
+    }
 
 
 def _integers(rows: pa.Table, name: str) -> np.ndarray[Any, Any]:
@@ -176,7 +179,7 @@ def _prices(column: pa.Array) -> np.ndarray[Any, Any]:
     column = column if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks)
     values = np.frombuffer(column.buffers()[1], "<i8")[2 * column.offset : 2 * (column.offset + len(column)) : 2]
     if not column.null_count:
-        return values
+        return np.ascontiguousarray(values)
     return np.where(column.is_valid().to_numpy(zero_copy_only=False), values, PRICE_NONE)
 
 

@@ -1,11 +1,12 @@
 """In a worker: blocks of events, sorted, into the rows of the books' tables."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.spark.pipeline.derive._blocks import decode
 from penstock.spark.pipeline.derive._books import EVENT_DTYPE, SIDES, BookKernel
 from penstock.spark.pipeline.derive.blocks import ACTIONS, EVENT_NAMES, unpack
 from penstock.spark.pipeline.derive.blocks import SIDES as EVENT_SIDES
@@ -22,11 +23,12 @@ def make(levels: int, is_final: bool, batches: Iterator[pa.RecordBatch]) -> Iter
     """The work of the derivation: a stream after the other."""
     stream: StreamBooks | None = None
     for batch in batches:
-        for block in batch.to_pylist():
+        contents = batch.column("events")
+        for block, content in zip(batch.drop_columns(["events"]).to_pylist(), contents, strict=True):
             if stream is None or stream.number != block["stream"]:
                 yield from stream.end(is_final) if stream is not None else ()
                 stream = StreamBooks(block["stream"], levels)
-            yield from stream.take(block)
+            yield from stream.take(block, content.as_buffer())
     yield from stream.end(is_final) if stream is not None else ()
 
 
@@ -43,13 +45,13 @@ class StreamBooks:
         self._lineage = 0
         self._held = np.empty(0, EVENT_DTYPE)  # events that one of the next blocks may have earlier ones for
 
-    def take(self, block: dict[str, Any]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def take(self, block: dict[str, Any], content: pa.Buffer) -> Iterator[tuple[str, pa.RecordBatch]]:
         if block["lineage"] != self._lineage:
             yield from self._apply(len(self._held))
             self._lineage = block["lineage"]
         yield from self._apply(int(np.searchsorted(self._held["seq"], block["first"])))
-        events = np.frombuffer(block["events"], EVENT_DTYPE).copy()
-        events["instrument"] = self._known(unpack(block["instruments"]))[events["instrument"]]
+        events = np.empty(block["count"], EVENT_DTYPE)
+        decode(np.frombuffer(content, np.uint8), self._known(unpack(block["instruments"])), events)
         if len(self._held):
             events = np.concatenate([self._held, events])
             events = events[np.argsort(events["seq"], kind="stable")]
@@ -76,23 +78,17 @@ class StreamBooks:
         for first in range(0, count, EVENTS_MAX):
             events = ready[first : first + EVENTS_MAX]
             best, depth = self._kernel.apply(events)
-            if len(best["event"]):
-                yield (
-                    "top_of_book",
-                    pa.RecordBatch.from_pydict({**self._keys(events[best["event"]]), **_best_columns(best)}),
-                )
-            if len(depth["event"]):
-                yield (
-                    "depth",
-                    pa.RecordBatch.from_pydict({**self._keys(events[depth["event"]]), **_depth_columns(depth)}),
-                )
+            if len(best["seq"]):
+                yield "top_of_book", pa.RecordBatch.from_pydict({**self._keys(best), **_best_columns(best)})
+            if len(depth["seq"]):
+                yield "depth", pa.RecordBatch.from_pydict({**self._keys(depth), **_depth_columns(depth)})
 
-    def _keys(self, events: np.ndarray[Any, Any]) -> dict[str, pa.Array]:
+    def _keys(self, events: Mapping[str, Any] | np.ndarray[Any, Any]) -> dict[str, pa.Array]:
         if self._names is None:
             self._names = pa.array(self._symbols), pa.array(self._venues)
         owners = pa.array(events["instrument"])
         return {
-            "stream": pa.array(np.full(len(events), self.number, np.int32)),
+            "stream": pa.array(np.full(len(owners), self.number, np.int32)),
             "seq": pa.array(events["seq"]),
             "source_seq": pa.array(events["source_seq"]),
             "event_time": pa.array(events["event_time"]),
@@ -101,7 +97,7 @@ class StreamBooks:
         }
 
     def _carried(self, events: np.ndarray[Any, Any]) -> pa.RecordBatch:
-        prices = np.stack([events["price"], events["price"] >> 63], axis=1)
+        prices = np.stack([events["price"], events["price"] >> 63], axis=1).ravel()
         columns = {
             **self._keys(events),
             "term": pa.array(np.full(len(events), self._lineage << LINEAGE_SHIFT)),
@@ -120,7 +116,7 @@ class StreamBooks:
 
 def _decimals(values: np.ndarray[Any, Any], is_there: np.ndarray[Any, Any] | None = None) -> pa.Array:
     present = None if is_there is None else pa.py_buffer(np.packbits(is_there, bitorder="little"))
-    return pa.Array.from_buffers(PRICE, len(values), [present, pa.py_buffer(values)])
+    return pa.Array.from_buffers(PRICE, len(values) // 2, [present, pa.py_buffer(values)])
 
 
 def _best_columns(best: dict[str, Any]) -> dict[str, pa.Array]:
