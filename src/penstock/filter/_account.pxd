@@ -14,6 +14,7 @@ cdef class StreamAccount(StreamEntry):
     cdef readonly uint32_t epoch
     cdef readonly uint32_t consumers_max
     cdef readonly uint64_t position # one more than the newest packet that was forwarded
+    cdef public bint is_passing     # fragments whose beginning was not seen go to everybody
     cdef public PacketStore kept    # what was forwarded, for repairs; None: nothing is kept
     cdef uint64_t *expected         # by consumer: one more than the last number it knows of; 0: it does not listen
     cdef uint64_t *listening        # a bit for each consumer

@@ -66,6 +66,10 @@ cdef class StreamAccount(StreamEntry):
             kept += self.shares[index].consumer != consumer
         self.share_count = kept
 
+    def forget_fragments(self) -> None:
+        """What follows may be of another message than the one that is under way."""
+        self.begun = LAST
+
     def expected_by(self, uint64_t consumer) -> int:
         """The number after the last one it was told of, or 0 if it does not listen."""
         self.check(consumer)

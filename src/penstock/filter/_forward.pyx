@@ -7,7 +7,7 @@ Nothing is changed before it is certain that all of them fit.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.ref cimport PyObject
-from libc.stdint cimport UINT16_MAX, UINT32_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport UINT16_MAX, UINT32_MAX, UINT64_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
@@ -302,6 +302,8 @@ cdef class Forwarder(Consumers):
             work.packet.sequence, work.data + message.topic_offset, message.topic_size
         ):
             status = self.take_shares(account, work, index)
+        elif message.flags & MESSAGE_CONTINUATION and account.is_passing:
+            status = self.take_unjudged(account, work, index)
         elif message.flags & MESSAGE_DIRECT:
             status = self.take_direct(account, work, index)
         else:
@@ -356,6 +358,25 @@ cdef class Forwarder(Consumers):
                 continue
             for word in range(min(share.word_count, <uint32_t>self.consumers[share.consumer].word_count)):
                 self._words[taking.word + word] |= account.words[share.word + word]
+        return 0
+
+    cdef int take_unjudged(self, StreamAccount account, Work *work, uint32_t index) noexcept nogil:
+        """By all who listen, and in masks by all of theirs: the message's beginning may come to them yet."""
+        cdef Taking *taking
+        cdef uint32_t block, number, word
+        cdef uint64_t bits
+        for block in range(self.consumers_max // WORD_BITS + 1):
+            bits = account.listening[block]
+            while bits:
+                number = block * WORD_BITS + lowest_bit(bits)
+                bits &= bits - 1
+                taking = self.take(account, work, index, number)
+                if taking is NULL:
+                    if self._taking_count == 0:
+                        return -1
+                    continue
+                for word in range(self.consumers[number].word_count):
+                    self._words[taking.word + word] = UINT64_MAX
         return 0
 
     cdef int take_bit(

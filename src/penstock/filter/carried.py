@@ -27,6 +27,7 @@ class CarriedStream:
         self.source = source
         self.is_replay = is_replay
         self.account = forwarder.open(key.publisher_id, key.group, epoch)
+        self.account.is_passing = config.repair == "receivers"
         self.kept: PacketStore | None = None
         if config.repair == "filter":
             self.kept = PacketStore(config.kept_packets_max, config.kept_bytes_max, first_sequence=first)
@@ -52,14 +53,14 @@ class CarriedStream:
         """What every packet of the stream has."""
         return int(PacketFlag.REPLAY) if self.is_replay else 0
 
-    def position_for(self, consumer: int) -> StreamPosition:
-        """Where it begins, or goes on, for a consumer that listens."""
-        next_sequence = self.account.expected_by(consumer)
+    def position(self, next_sequence: int) -> StreamPosition:
+        """For an application that gets it from this number on."""
         return StreamPosition(self.key, self.epoch, next_sequence, self.source, self.is_replay)
 
     def lose(self, first: int, last: int) -> None:
         """Consumers find out by the next packet's number, which they all get."""
         self._floor = last + 1
+        self.account.forget_fragments()
         self.lost_last.append((first, last))
         for consumer in self.account.listeners():
             self.account.listen(consumer, last + 1)

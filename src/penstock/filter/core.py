@@ -11,6 +11,7 @@ from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LimitError
 from penstock.filter._forward import Forwarder
+from penstock.filter.carried import CarriedStream
 from penstock.filter.config import FilterConfig
 from penstock.filter.consumers import Application, Audience
 from penstock.filter.events import (
@@ -105,6 +106,15 @@ class FilterModule:
         self._traffic.begin()
         self._traffic.carry(self.watcher.receive_rest(batch, None, now_ns, start=start), now_ns)
         return self._traffic.answers()
+
+    @property
+    def applications(self) -> list[int]:
+        """Those that are attached."""
+        return list(self._audience.applications)
+
+    def streams(self) -> list[CarriedStream]:
+        """The streams that are carried, those included that have ended a moment ago."""
+        return list(self._traffic.streams.values())
 
     def next_deadline_ns(self) -> int | None:
         deadlines = (

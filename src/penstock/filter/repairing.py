@@ -92,6 +92,7 @@ class Repairs:
         assert kept is not None
         key = stream.key
         account = StreamAccount(key.publisher_id, key.group, stream.epoch, self._forwarder.consumers_max)
+        account.is_passing = True  # fragments whose beginning is no longer kept: who asks may have it
         with_packets = [sequence for sequence in run if kept.get(sequence)]
         if not with_packets:
             return []  # a filter before this one has removed them

@@ -87,7 +87,8 @@ class Traffic:
             if stream not in self._ended:
                 if is_new_to_consumer:
                     stream.account.listen(consumer, stream.next_sequence)
-                self._said.append(Tell(application.number, stream.position_for(consumer)))
+                # in a shared copy, gaps before this number do not speak for an application that is new
+                self._said.append(Tell(application.number, stream.position(stream.next_sequence)))
 
     def leave(self, consumer: int, group: int) -> None:
         """The consumer listens to the group no longer."""
@@ -134,7 +135,8 @@ class Traffic:
             if group in consumer.listening and not stream.account.expected_by(consumer.number):
                 stream.account.listen(consumer.number, started.first)
         for application in self.listeners(group):
-            self._said.append(Tell(application.number, stream.position_for(application.consumer.number)))
+            next_sequence = stream.account.expected_by(application.consumer.number)
+            self._said.append(Tell(application.number, stream.position(next_sequence)))
 
     def _end(self, ended: StreamEnded, now_ns: int) -> None:
         stream = self.streams[ended.stream]

@@ -105,12 +105,18 @@ class Receiver:
         """Whether a stream that is not known may begin."""
         return True
 
-    def forget(self, group: int) -> None:
-        """The group is listened to no longer: its streams are over, and begin as if they were new when they return."""
+    def forget(self, group: int) -> list[ReceiverInstruction]:
+        """The group is listened to no longer: its streams are over, nothing of them is missing, and when they return
+        they begin as if they were new."""
+        instructions: list[ReceiverInstruction] = []
         for stream in [each for each in self._streams.values() if each.key.group == group]:
             self._drop(stream)
-        for key in [key for key in self._positions if key.group == group]:
-            del self._positions[key]
+            self.counters.add("streams_ended", cause=Cause.CLOSED)
+            instructions.append(StreamEnded(stream.key, stream.epoch, stream.next_sequence, Cause.CLOSED))
+        for known in (self._positions, self._expected):
+            for key in [key for key in known if key.group == group]:
+                del known[key]
+        return instructions
 
     def is_expected(self, key: StreamKey, source: Address) -> bool:
         """Whether a packet of this stream from there is not the first that is heard of it."""
