@@ -2,23 +2,26 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import penstock
 from admin_kit import credentials, credentials_file
-from client_kit import QUOTE, Originated, adapter_on, registered_on
+from client_kit import QUOTE, STREAM_ID, TERM, Originated, adapter_on, packets, registered_on
 from integration.filter_kit import FilterHere, filter_here
 from integration.test_client import *  # noqa: F403
-from integration.test_client import A_ID, AAPL, drained, take
+from integration.test_client import A_ID, AAPL, IBM, drained, serving, take
 from penstock.admin.driver import AdminServer
 from penstock.base.errors import RevokedError, UnreachableError
-from penstock.client import ClientConfig
+from penstock.client import Client, ClientConfig
 from penstock.filter.module_config import AdminAccess
 from penstock.middleware import PublisherConfig
+from penstock.middleware.unicast import ImageEnd, OpenStream, Packets, Position
 from penstock.net.udp import free_channel, free_ports
 from penstock.security import Sealer
 from penstock.security.client import AdminClient
+from penstock.wire import OriginFlag
 from waiting import wait_until
 
 
@@ -118,3 +121,23 @@ def test_a_filter_that_asks_for_tokens_gives_what_they_grant(
                 wait_until(lambda: not entitled.application_names(), "the filter to end it")
                 with pytest.raises(RevokedError):
                     take(subscription, 1)
+
+
+@pytest.mark.spec("SUB-5")
+def test_what_is_not_ours_between_the_image_and_the_first_update_is_not_lost(feed: AdminClient, alice: Client) -> None:
+    channel = free_channel()
+    image = int(OriginFlag.SYNCHRONISED | OriginFlag.IMAGE)
+
+    async def conduct(connection: Any, request: OpenStream) -> None:
+        await connection.send(Packets(packets(AAPL, [5], publisher_id=A_ID, flags=image)))
+        await connection.send(ImageEnd([Position(STREAM_ID, TERM, 5)]))
+
+    with serving(conduct, []) as service, adapter_on(channel, A_ID) as publisher:
+        feed.register(registered_on(channel, A_ID, service_port=service.port))
+        subscription = alice.subscribe("md.us.eq.AAPL.>", image=True)
+        assert [each.seq for each in take(subscription, 1)] == [5]
+        publisher.publish_batch(Originated(IBM, range(6, 20)))  # the stream begins only now
+        publisher.publish_batch(Originated(AAPL, [20]))
+        assert [each.seq for each in take(subscription, 1)] == [20]
+        assert subscription.losses == []
+        subscription.close()

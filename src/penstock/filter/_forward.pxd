@@ -60,6 +60,7 @@ cdef class Forwarder(Consumers):
     ) noexcept nogil
 
     cdef int forward_one(self, StreamAccount account, Work *work) noexcept nogil
+    cdef int take_messages(self, StreamAccount account, Work *work) noexcept nogil
     cdef int take_message(self, StreamAccount account, Work *work, uint32_t index) noexcept nogil
     cdef int take_matched(self, StreamAccount account, Work *work, uint32_t index) noexcept nogil
     cdef int take_direct(self, StreamAccount account, Work *work, uint32_t index) noexcept nogil

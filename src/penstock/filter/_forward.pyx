@@ -248,17 +248,10 @@ cdef class Forwarder(Consumers):
     cdef int forward_one(self, StreamAccount account, Work *work) noexcept nogil:
         cdef const PacketView *packet = work.packet
         cdef uint64_t size
-        cdef uint32_t index, wanted = 0
-        cdef uint64_t takings
-        self._work_count += 1
-        self._taker_count = 0
-        self._taking_count = 1
-        self._word_count = 0
-        for index in range(packet.count):
-            takings = self._taking_count
-            if self.take_message(account, work, index):
-                return TROUBLE_MEMORY
-            wanted += self._taking_count != takings
+        cdef uint32_t index
+        cdef int wanted = self.take_messages(account, work)
+        if wanted < 0:
+            return TROUBLE_MEMORY
         if work.is_to_all or packet.flags & (PACKET_KEEP_ALIVE | PACKET_GOODBYE):
             self.take_empty(account, work)
         size = 0
@@ -283,6 +276,25 @@ cdef class Forwarder(Consumers):
         return TROUBLE_NONE
 
     # Who takes what. These return 0, or -1 when there is no memory.
+
+    cdef int take_messages(self, StreamAccount account, Work *work) noexcept nogil:
+        """But this one returns how many messages have a taker."""
+        cdef uint32_t index
+        cdef uint64_t takings
+        cdef int wanted = 0
+        self._work_count += 1
+        self._taker_count = 0
+        self._taking_count = 1
+        self._word_count = 0
+        if is_nobodys(self.matcher, work):
+            work.topic += work.packet.count
+            return 0
+        for index in range(work.packet.count):
+            takings = self._taking_count
+            if self.take_message(account, work, index):
+                return -1
+            wanted += self._taking_count != takings
+        return wanted
 
     cdef int take_message(self, StreamAccount account, Work *work, uint32_t index) noexcept nogil:
         cdef const MessageView *message = work.messages + index
@@ -503,6 +515,15 @@ cdef inline bint is_for(StreamAccount account, const Work *work, uint32_t number
     if expected == 0 or (work.only != EVERYBODY and work.only != number):
         return False
     return work.gap != ACCOUNTED or work.packet.sequence >= expected
+
+
+cdef inline bint is_nobodys(Matcher matcher, const Work *work) noexcept nogil:
+    """Whether it is plain to see that nobody takes anything, as of most packets."""
+    cdef uint16_t count = work.packet.count
+    return (
+        count and not matcher.has_direct and not work.messages[0].flags & MESSAGE_CONTINUATION
+        and matcher.results[work.topic] == matcher.results[work.topic + count]
+    )
 
 
 cdef inline uint32_t mask_space(const Consumer *consumer) noexcept nogil:

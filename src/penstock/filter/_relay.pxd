@@ -26,6 +26,7 @@ cdef class Relay:
     cdef object _view
     cdef readonly Py_ssize_t start # of the inlet's batch: datagrams before it were forwarded, the others are for Python
     cdef readonly int64_t now_ns   # when they were received
+    cdef readonly uint64_t copies  # packets that had come before, and were passed over
     cdef readonly object lost_ring # the name of one that cannot be read any further; for Python to see to
     cdef RingSource _sources[RINGS_MAX]
     cdef int _ring_count
@@ -37,4 +38,5 @@ cdef class Relay:
     cdef int fill(self, int64_t timeout_ns, bint spin) except? -1 nogil
     cdef int read_rings(self, DatagramBatch batch) noexcept nogil
     cdef int loop(self, int64_t wake_ns, bint spin) except? -1 nogil
+    cdef bint pass_on(self, DatagramBatch batch) except -1 nogil
     cdef int forward(self, InOrder taken, Outbox outbox) except -1 nogil

@@ -84,11 +84,7 @@ cdef class Relay:
             if received <= 0:
                 return received
             self.now_ns = udp_monotonic_ns()
-            self._in_order.clear()
-            self.start = self._in_order.take_rows(self._inlet.batch, 0, self.now_ns)
-            if self.start:
-                self.forward(self._in_order, self._forwarder.outbox)
-            if self.start < received:
+            if self.pass_on(self._inlet.batch):
                 return received
             if self.now_ns >= wake_ns or self._inlet.is_rung():
                 return 0
@@ -137,6 +133,23 @@ cdef class Relay:
             self._turn = index + 1
             return <int>count
         return 0
+
+    cdef bint pass_on(self, DatagramBatch batch) except -1 nogil:
+        """Forward what comes in order, and pass over copies of what has come; whether that was not all."""
+        cdef Py_ssize_t count
+        self.start = 0
+        while self.start < batch.count:
+            self._in_order.clear()
+            count = self._in_order.take_rows(batch, self.start, self.now_ns)
+            if count:
+                self.forward(self._in_order, self._forwarder.outbox)
+            else:
+                count = self._in_order.count_known(batch, self.start)
+                self.copies += count
+            if count == 0:
+                return True
+            self.start += count
+        return False
 
     cdef int forward(self, InOrder taken, Outbox outbox) except -1 nogil:
         """Forward what was taken, through the outbox, and send it."""

@@ -17,7 +17,7 @@ import msgspec
 
 from penstock.base.clock import NS_PER_MS, random_bytes
 from penstock.base.core import Tick
-from penstock.base.counters import Counters
+from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LocalProtocolError, PenstockError, SharedMemoryError
 from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.base.log import logger
@@ -116,9 +116,11 @@ class DataPath:
         self._is_stopped = False
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="penstock-filter", daemon=True)
-        inlet, dispatcher = self._inlet, self.dispatcher
+        inlet, dispatcher, relay = self._inlet, self.dispatcher, self._relay
         counters.watch("datagrams_overflowed", lambda: inlet.overflows)
         counters.watch("datagrams_unsent", lambda: dispatcher.unsent, cause="to_application")
+        core.counters.watch("packets_received", lambda: relay.copies)
+        core.counters.watch("packets_dropped", lambda: relay.copies, cause=Cause.DUPLICATE)
 
     @property
     def address(self) -> Address:

@@ -89,19 +89,24 @@ cdef class InOrder(StreamIndex):
     def pass_known(self, DatagramBatch batch not None, Py_ssize_t start) -> int:
         """How many datagrams from `start` on are copies of packets that have come, before another comes: a publisher on
         this host may send them by a ring and by the network."""
+        cdef Py_ssize_t count
+        with nogil:
+            count = self.count_known(batch, start)
+        return count
+
+    cdef Py_ssize_t count_known(self, DatagramBatch batch, Py_ssize_t start) noexcept nogil:
         cdef Py_ssize_t index = start
         cdef PacketView packet
         cdef PyObject *slot
-        with nogil:
-            while index < batch.count:
-                if parse_header(batch.data, <uint32_t>(index * batch.stride), batch.sizes[index], &packet) != ERROR_NONE:
-                    break
-                if packet.kind != KIND_DATA or packet.flags & (PACKET_REPAIR | PACKET_GOODBYE):
-                    break
-                slot = self.find(packet.publisher_id, packet.group)
-                if slot is NULL or not is_known(<StreamCursor>slot, &packet, batch.sources[index]):
-                    break
-                index += 1
+        while index < batch.count:
+            if parse_header(batch.data, <uint32_t>(index * batch.stride), batch.sizes[index], &packet) != ERROR_NONE:
+                break
+            if packet.kind != KIND_DATA or packet.flags & (PACKET_REPAIR | PACKET_GOODBYE):
+                break
+            slot = self.find(packet.publisher_id, packet.group)
+            if slot is NULL or not is_known(<StreamCursor>slot, &packet, batch.sources[index]):
+                break
+            index += 1
         return index - start
 
     cdef void clear(self) noexcept nogil:
