@@ -78,9 +78,12 @@ class FilterHere:
     def application_names(self) -> list[str]:
         return sorted(each.name for each in self.module.status().applications)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         self.loop.loop.call_soon_threadsafe(self._stop.set)
         self._ended.result(PATIENCE_SECONDS)
+
+    def close(self) -> None:
+        self.stop()
         self.loop.close()
 
 

@@ -253,3 +253,16 @@ def test_streams_are_limited() -> None:
         module.take(stream("a", publisher_id=publisher_id))
     assert len(module.got(1)) == 2
     assert module.module.counters.by_cause("packets_dropped") == {Cause.STREAM_LIMIT: 1}
+
+
+def test_what_is_added_again_with_other_groups_flows_there() -> None:
+    module = harness()
+    module.attach(1, "a", "b", groups=[GROUP])
+    module.want(1, "a", groups=[OTHER_GROUP])
+    assert module.joined == {GROUP, OTHER_GROUP}
+    module.want(1, "b", groups=[OTHER_GROUP])
+    assert module.joined == {OTHER_GROUP}
+    assert len(module.module.table) == 2
+    module.handle(Want(1, add=[Interests(["a"], groups=[GROUP])], remove=[Interests(["a", "b"])]))
+    assert module.joined == {GROUP}
+    assert len(module.module.table) == 1

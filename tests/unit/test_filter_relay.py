@@ -154,3 +154,27 @@ def test_packets_of_a_stream_without_account_are_a_mistake(bench: Bench) -> None
     with pytest.raises(LocalProtocolError, match="not opened"):
         bench.run()
     assert cursor.next_sequence == 2
+
+
+@pytest.mark.spec("FILT-11")
+def test_a_publishers_ring_is_read_besides_the_network(bench: Bench) -> None:
+    cursor = bench.known()
+    data = packets(*([("a", str(number).encode())] for number in range(4)))
+    with RingWriter.create(1 << 20, 65_507) as ring:
+        reader = RingReader(ring.segment)
+        bench.relay.add_ring("ring", reader, cursor.source_key)
+        ring.write_many([*data[:3], b"what is this"])
+        assert bench.run()
+        assert bench.relay.start == 3
+        cursor.known_from = 1
+        bench.send(*data, b"the end")  # copies of those, and one more
+        assert bench.run()
+        assert bench.relay.start == 4
+        assert bench.relay.copies == 3
+        assert [bytes(bench.got(0)[0].payload) for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+    assert not bench.run()
+    assert bench.relay.lost_ring == "ring"
+    bench.relay.remove_ring("ring")
+    reader.close()
+    assert not bench.run(0)
+    assert bench.relay.lost_ring is None

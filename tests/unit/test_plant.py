@@ -11,6 +11,7 @@ from penstock.demo.layout import write_layout
 from penstock.demo.reports import DemoOptions
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.play_config import PlayerConfig
+from penstock.filter.module_config import FilterModuleConfig
 from penstock.node.plant import Plant
 
 PLANT = """
@@ -136,4 +137,8 @@ def test_what_the_document_names_is_read_too(tmp_path: Path, old: str, new: str,
 
 def test_the_documented_plant_is_one(tmp_path: Path, project: Path) -> None:
     (text,) = re.findall(r"```toml\n(.*?)```", (project / "docs" / "plant.md").read_text(), flags=re.DOTALL)
-    assert list(load(tmp_path, text).nodes) == ["admin", "nasdaq-a", "nasdaq-b", "exchange"]
+    nodes = load(tmp_path, text).nodes
+    assert list(nodes) == ["admin", "nasdaq-a", "nasdaq-b", "host-1", "exchange"]
+    module = nodes["host-1"]
+    assert isinstance(module, FilterModuleConfig)
+    assert (module.admin.url, module.state_directory) == ("penstock://127.0.0.1:7400", "state/host-1")

@@ -420,3 +420,54 @@ def test_what_is_held_back_survives_the_reuse_of_the_datagrams_buffer() -> None:
         answers += contents(take(core, [memoryview(buffer)[: len(packet)]]))
         buffer[:] = bytes(2_000)
     assert answers == ["1", "2", "3"]
+
+
+def requests_during(core: Receiver, repairs: list[bytes], step_ns: int) -> list[tuple[int, list[tuple[int, int]]]]:
+    """When the receiver asks for what, while repairs come one after the other."""
+    asked = []
+    for number, data in enumerate(repairs, start=1):
+        now_ns = number * step_ns
+        while (deadline_ns := core.next_deadline_ns()) is not None and deadline_ns <= now_ns:
+            asked += [(deadline_ns, decode(each.data).ranges) for each in of(Unicast, core.handle(Tick(), deadline_ns))]
+        take(core, [restamp(data, set_flags=PacketFlag.REPAIR)], now_ns)
+    return asked
+
+
+@pytest.mark.spec("FILT-10")
+def test_a_long_repair_is_not_asked_for_again_while_it_is_under_way() -> None:
+    core, sent = receiver(nack_retry_ms=10), packets(301)
+    take(core, [sent[0], sent[300]])
+    assert requests_during(core, sent[1:300], MS // 10) == [(0, [(2, 300)])]
+    assert core.counters["nacks_sent"] == 1
+
+
+@pytest.mark.spec("FILT-10")
+def test_what_a_repair_has_passed_over_is_asked_for_in_time() -> None:
+    core, sent = receiver(nack_retry_ms=10), packets(301)
+    take(core, [sent[0], sent[300]])
+    asked = requests_during(core, sent[1:99] + sent[100:300], MS // 10)  # packet 100 is lost again
+    assert asked[0] == (0, [(2, 300)])
+    # its time counts from the last packet before it, and is not put off by those after it
+    assert asked[1] == (98 * MS // 10 + 10 * MS, [(100, 100)])
+    assert len(asked) == 2
+
+
+def test_a_repair_that_stops_is_asked_for_again() -> None:
+    core, sent = receiver(nack_retry_ms=10), packets(31)
+    take(core, [sent[0], sent[30]])
+    assert requests_during(core, sent[1:11], MS) == [(0, [(2, 30)])]
+    assert of(Unicast, core.handle(Tick(), 20 * MS - 1)) == []
+    (request,) = of(Unicast, core.handle(Tick(), 20 * MS))
+    assert decode(request.data).ranges == [(12, 30)]
+
+
+def test_a_group_that_is_not_listened_to_any_more_is_forgotten() -> None:
+    core, sent = receiver(), packets(9)
+    take(core, [sent[0], sent[3]])
+    assert core.forget(GROUP + 1) == []
+    assert core.forget(GROUP) == [StreamEnded(KEY, 1, 2, Cause.CLOSED)]
+    assert of(Unicast, core.handle(Tick(), 10 * MS)) == []
+    answers = take(core, sent[6:8], now_ns=20 * MS)  # as if it were new: nothing is missing
+    assert of(StreamStarted, answers) == [StreamStarted(KEY, 1, 7)]
+    assert contents(answers) == ["7", "8"]
+    assert of(LossReceipt, answers) == []

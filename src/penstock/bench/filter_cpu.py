@@ -34,9 +34,9 @@ SILENCE_S = 20.0
 SEED = 7
 CONDITIONS = (
     f"CPU time of the application's process, which blocks until messages come and wants {WANTED_SHARE:.0%} of them, by "
-    f"{round(TOPICS * WANTED_SHARE)} interests; {PAYLOAD_SIZE}-byte payloads in packets of {MESSAGES_PER_PACKET} messages; "
-    f"{RATE} messages/s, evenly spread; without a filter the application matches topics itself, compiled and in batches; "
-    f"medians of {ROUNDS} rounds of {PACKETS} packets in turn"
+    f"{round(TOPICS * WANTED_SHARE)} interests; {PAYLOAD_SIZE}-byte payloads in packets of {MESSAGES_PER_PACKET} "
+    f"messages; {RATE} messages/s, evenly spread; without a filter the application matches topics itself, compiled and "
+    f"in batches; medians of {ROUNDS} rounds of {PACKETS} packets in turn"
 )
 
 
@@ -57,7 +57,8 @@ def run() -> Iterator[Result]:
         "application_cpu_ratio",
         ours / theirs,
         "ratio",
-        against=f"without a filter: {1e9 * ours / MESSAGES:.1f} ns per message published over {1e9 * theirs / MESSAGES:.1f}",
+        against=f"without a filter: {1e9 * ours / MESSAGES:.1f} ns per message published over "
+        f"{1e9 * theirs / MESSAGES:.1f}",
         against_value=1,
         conditions=f"{CONDITIONS}; messages/s with and without: {rates}",
     )

@@ -36,8 +36,9 @@ HELD_WITHIN_S = 10.0
 TOPIC = "md.us.eq.AAPL.quote"
 CONDITIONS = (
     f"three Python processes on {len(ALL_CORES)} cores, {PAYLOAD_SIZE}-byte payloads; filter and application spin, a "
-    f"core each; the publisher, on the application's core, sleeps until each of its {RATE} messages/s is due; from before the call that publishes "
-    f"to the return of the call that receives; median of {ROUNDS} rounds of {MESSAGES_PER_ROUND}"
+    f"core each; the publisher, on the application's core, sleeps until each of its {RATE} messages/s is due; from "
+    f"before the call that publishes to the return of the call that receives; median of {ROUNDS} rounds of "
+    f"{MESSAGES_PER_ROUND}"
 )
 
 
@@ -46,7 +47,12 @@ def run() -> Iterator[Result]:
     for metric, delivery, reach, how in (
         ("one_way_udp_ns_p50", "unicast", "network", "multicast on loopback to the filter, unicast from there"),
         ("one_way_shm_ns_p50", "ring", "host", "by shared memory both ways, to applications of this host alone"),
-        ("one_way_shm_and_network_ns_p50", "ring", "both", "the same of a publisher that then sends to the network too"),
+        (
+            "one_way_shm_and_network_ns_p50",
+            "ring",
+            "both",
+            "the same of a publisher that then sends to the network too",
+        ),
     ):
         p50s, p99s, rates = _measure(delivery, reach)
         yield result(
@@ -66,7 +72,7 @@ def _listed(values: list[float]) -> str:
 
 
 def _measure(delivery: str, reach: str) -> tuple[list[float], list[float], list[float]]:
-    """Medians, 99th percentiles and messages a second of rounds, in one delivery mode or, with none, past the filter."""
+    """Medians, 99th percentiles and messages a second of rounds, with one delivery or, with none, past the filter."""
     channel = free_channel()
     p50s, p99s, rates = [], [], []
     with ExitStack() as stack:

@@ -31,8 +31,8 @@ APPLICATIONS = 3
 TOPIC = "md.us.eq.AAPL.quote"
 SILENCE_S = 10.0
 CONDITIONS = (
-    f"{MESSAGES} packets of one message at {RATE} a second, {LOSS:.0%} of the datagrams lost at random, repairs as well; "
-    f"{APPLICATIONS} applications that want all of them"
+    f"{MESSAGES} packets of one message at {RATE} a second, {LOSS:.0%} of the datagrams lost at random, repairs as "
+    f"well; {APPLICATIONS} applications that want all of them"
 )
 
 
@@ -54,7 +54,8 @@ def run() -> Iterator[Result]:
     where = "between two hosts, in front of the filter" if not reason else "between the filter and each application"
     conditions = f"{CONDITIONS}; {where}: {losses} datagrams lost, {requests} requests"
     missing = sum(MESSAGES - story.messages for story in stories)
-    slowest = [taken for story in stories for taken in sorted(story.taken_ns)[-max(1, losses) :]]
+    losses_each = losses if not reason else losses // APPLICATIONS
+    slowest = [taken for story in stories for taken in sorted(story.taken_ns)[-max(1, losses_each) :]]
     for metric, value, unit, what in (
         ("unrepaired", missing, "messages", "of all applications"),
         ("nacks_per_loss", requests / max(1, losses), "ratio", "requests for repair per datagram lost"),

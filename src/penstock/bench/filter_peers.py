@@ -37,11 +37,11 @@ PACKET_SIZE = 8_972
 SILENCE_S = 20.0
 SEED = 7
 CONDITIONS = (
-    f"publisher, filter or broker, and application: a process each, on {len(ALL_CORES)} cores of loopback; one application "
-    f"with {INTERESTS} interests, each message wanted by it for one of them, drawn at random; {PAYLOAD_SIZE}-byte payloads; "
-    "filter: published in arrays in packets of at most "
-    f"{PACKET_SIZE} bytes, multicast in, unicast out, no losses; brokers: clients are bare sockets that write many "
-    f"messages at once and only count what they read; medians of {ROUNDS} rounds in turn"
+    f"publisher, filter or broker, and application: a process each, on {len(ALL_CORES)} cores, over loopback; one "
+    f"application with {INTERESTS} interests, each message wanted for one, drawn at random; {PAYLOAD_SIZE}-byte "
+    f"payloads; filter: published in arrays, in packets of at most {PACKET_SIZE} bytes, multicast in, unicast out, no "
+    "losses; brokers: clients are bare sockets that write many messages at once and only count what they read; medians "
+    f"of {ROUNDS} rounds in turn"
 )
 
 
@@ -154,9 +154,7 @@ def _batches() -> list[OutgoingBatch]:
     source = numpy.random.default_rng(SEED)
     topics = TopicList(_topics())
     payloads = numpy.zeros((MESSAGES_PER_BATCH, PAYLOAD_SIZE), numpy.uint8)
-    return [
-        OutgoingBatch(topics, source.integers(0, INTERESTS, MESSAGES_PER_BATCH), payloads) for _ in range(BATCHES)
-    ]
+    return [OutgoingBatch(topics, source.integers(0, INTERESTS, MESSAGES_PER_BATCH), payloads) for _ in range(BATCHES)]
 
 
 # Through a broker

@@ -28,7 +28,6 @@ class RunningFilter:
         counted: dict[str, int] = self._orders.recv()
         return counted
 
-
     def cpu_seconds(self) -> float:
         """That it has taken so far."""
         return cpu_seconds(self._process)

@@ -1,6 +1,5 @@
 """`penstock sub`: show what flows on a channel."""
 
-import contextlib
 import re
 import sys
 import time
@@ -13,6 +12,7 @@ from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
 from penstock.cli.channel import CHANNEL, INTERFACE, FromStartOption, InterfaceOption, MapOption
+from penstock.cli.filtering import filtered_receiver
 from penstock.cli.interrupt import Interrupt, interruptible
 from penstock.cli.latency import LatencyMeter
 from penstock.cli.model import find_model
@@ -20,7 +20,6 @@ from penstock.cli.selection import EVERYTHING, Selection
 from penstock.cli.show import JsonView, PrettyView, QuietView, View
 from penstock.cli.subscribed import show_subscription
 from penstock.client.line import Transport
-from penstock.filter.application import FilteredReceiver
 from penstock.filter.control import Wish
 from penstock.filter.finding import find_filter
 from penstock.middleware import Deliver, DeliverBatch, ReceiverConfig
@@ -124,28 +123,17 @@ def sub(
     view = JsonView(chosen_model) if json else QuietView() if quiet else PrettyView(chosen_model)
     config = ReceiverConfig(join="start" if from_start else "live", accept=accept)
     started = time.monotonic()
-    with contextlib.ExitStack() as stack:
-        interrupt = stack.enter_context(interruptible())
-        if module is None:
-            receiver: SocketReceiver = MulticastReceiver(channels, config=config, spin=spin, loss=loss)
-            place = str(channels[0]) if group_map is None else f"{len(channels)} groups of {group_map}"
-        else:
-            filtered = FilteredReceiver(
-                module,
-                [str(interest) for interest in Selection.interests(words)],
-                where=where or "",
-                channels=[str(channel) for channel in channels],
-                delivery=cast(Wish, delivery),
-                name="penstock-sub",
-                documents=lambda: [chosen_model.text],
-                config=config,
-                spin=spin,
-                loss=loss,
-            )
-            selection.address = filtered.address
-            receiver, place = filtered, f"the filter at {module[0]}:{module[1]}"
-            sys.stderr.write(f"-- messages to this application alone: {filtered.address}\n")
-        stack.enter_context(receiver)
+    receiver: SocketReceiver
+    if module is None:
+        receiver = MulticastReceiver(channels, config=config, spin=spin, loss=loss)
+        place = str(channels[0]) if group_map is None else f"{len(channels)} groups of {group_map}"
+    else:
+        receiver = filtered_receiver(
+            module, words, channels, where, cast(Wish, delivery), chosen_model, config, spin=spin, loss=loss
+        )
+        selection.address = receiver.address
+        place = f"the filter at {module[0]}:{module[1]}"
+    with interruptible() as interrupt, receiver:
         log.info("listening", channel=place, patterns=" ".join(words or [EVERYTHING]))
         _show(receiver, selection, view, meter, interrupt, count, started + seconds)
     _conclude(receiver, selection, view, place, time.monotonic() - started)

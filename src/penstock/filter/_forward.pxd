@@ -60,9 +60,11 @@ cdef class Forwarder(Consumers):
     ) noexcept nogil
 
     cdef int forward_one(self, StreamAccount account, Work *work) noexcept nogil
+    cdef int take_messages(self, StreamAccount account, Work *work) noexcept nogil
     cdef int take_message(self, StreamAccount account, Work *work, uint32_t index) noexcept nogil
     cdef int take_matched(self, StreamAccount account, Work *work, uint32_t index) noexcept nogil
     cdef int take_direct(self, StreamAccount account, Work *work, uint32_t index) noexcept nogil
+    cdef int take_unjudged(self, StreamAccount account, Work *work, uint32_t index) noexcept nogil
     cdef int take_shares(self, StreamAccount account, Work *work, uint32_t index) noexcept nogil
     cdef int take_bit(self, StreamAccount account, Work *work, uint32_t index, uint32_t number, uint16_t bit) noexcept nogil
     cdef Taking *take(self, StreamAccount account, Work *work, uint32_t index, uint32_t number) noexcept nogil

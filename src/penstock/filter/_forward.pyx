@@ -7,7 +7,7 @@ Nothing is changed before it is certain that all of them fit.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.ref cimport PyObject
-from libc.stdint cimport UINT16_MAX, UINT32_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport UINT16_MAX, UINT32_MAX, UINT64_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
@@ -248,17 +248,10 @@ cdef class Forwarder(Consumers):
     cdef int forward_one(self, StreamAccount account, Work *work) noexcept nogil:
         cdef const PacketView *packet = work.packet
         cdef uint64_t size
-        cdef uint32_t index, wanted = 0
-        cdef uint64_t takings
-        self._work_count += 1
-        self._taker_count = 0
-        self._taking_count = 1
-        self._word_count = 0
-        for index in range(packet.count):
-            takings = self._taking_count
-            if self.take_message(account, work, index):
-                return TROUBLE_MEMORY
-            wanted += self._taking_count != takings
+        cdef uint32_t index
+        cdef int wanted = self.take_messages(account, work)
+        if wanted < 0:
+            return TROUBLE_MEMORY
         if work.is_to_all or packet.flags & (PACKET_KEEP_ALIVE | PACKET_GOODBYE):
             self.take_empty(account, work)
         size = 0
@@ -267,6 +260,11 @@ cdef class Forwarder(Consumers):
         if not self.outbox.has_room(self._taker_count, size):
             return TROUBLE_FULL
         work.is_late = packet.sequence < account.position
+        if work.data is not NULL and work.only == EVERYBODY:
+            self.packets_in += 1
+            self.messages_in += packet.count
+            self.messages_unwanted += packet.count - wanted
+            account.book(packet, wanted, work.is_late)
         if not work.is_late and work.only == EVERYBODY:
             if self.remember(account, work):
                 return TROUBLE_MEMORY
@@ -275,13 +273,28 @@ cdef class Forwarder(Consumers):
                 account.kept.keep_packet(packet.sequence, work.data + packet.offset, packet.size)
         for index in range(self._taker_count):
             self.write(account, work, self._takers[index])
-        if work.data is not NULL and work.only == EVERYBODY:
-            self.packets_in += 1
-            self.messages_in += packet.count
-            self.messages_unwanted += packet.count - wanted
         return TROUBLE_NONE
 
     # Who takes what. These return 0, or -1 when there is no memory.
+
+    cdef int take_messages(self, StreamAccount account, Work *work) noexcept nogil:
+        """But this one returns how many messages have a taker."""
+        cdef uint32_t index
+        cdef uint64_t takings
+        cdef int wanted = 0
+        self._work_count += 1
+        self._taker_count = 0
+        self._taking_count = 1
+        self._word_count = 0
+        if is_nobodys(self.matcher, work):
+            work.topic += work.packet.count
+            return 0
+        for index in range(work.packet.count):
+            takings = self._taking_count
+            if self.take_message(account, work, index):
+                return -1
+            wanted += self._taking_count != takings
+        return wanted
 
     cdef int take_message(self, StreamAccount account, Work *work, uint32_t index) noexcept nogil:
         cdef const MessageView *message = work.messages + index
@@ -290,6 +303,8 @@ cdef class Forwarder(Consumers):
             work.packet.sequence, work.data + message.topic_offset, message.topic_size
         ):
             status = self.take_shares(account, work, index)
+        elif message.flags & MESSAGE_CONTINUATION and account.is_passing:
+            status = self.take_unjudged(account, work, index)
         elif message.flags & MESSAGE_DIRECT:
             status = self.take_direct(account, work, index)
         else:
@@ -344,6 +359,25 @@ cdef class Forwarder(Consumers):
                 continue
             for word in range(min(share.word_count, <uint32_t>self.consumers[share.consumer].word_count)):
                 self._words[taking.word + word] |= account.words[share.word + word]
+        return 0
+
+    cdef int take_unjudged(self, StreamAccount account, Work *work, uint32_t index) noexcept nogil:
+        """By all who listen, and in masks by all of theirs: the message's beginning may come to them yet."""
+        cdef Taking *taking
+        cdef uint32_t block, number, word
+        cdef uint64_t bits
+        for block in range(self.consumers_max // WORD_BITS + 1):
+            bits = account.listening[block]
+            while bits:
+                number = block * WORD_BITS + lowest_bit(bits)
+                bits &= bits - 1
+                taking = self.take(account, work, index, number)
+                if taking is NULL:
+                    if self._taking_count == 0:
+                        return -1
+                    continue
+                for word in range(self.consumers[number].word_count):
+                    self._words[taking.word + word] = UINT64_MAX
         return 0
 
     cdef int take_bit(
@@ -456,6 +490,7 @@ cdef class Forwarder(Consumers):
         packet.gap = <uint32_t>work.gap
         if work.gap == ACCOUNTED or (work.is_late and packet.sequence >= account.expected[number]):
             packet.gap = <uint32_t>min(packet.sequence - account.expected[number], <uint64_t>UINT32_MAX)
+        account.book_for(number, &packet)
         account.expected[number] = max(account.expected[number], packet.sequence + 1)
         out = self.outbox.reserve(packet.size)
         at = out + PACKET_HEADER_SIZE
@@ -480,6 +515,15 @@ cdef inline bint is_for(StreamAccount account, const Work *work, uint32_t number
     if expected == 0 or (work.only != EVERYBODY and work.only != number):
         return False
     return work.gap != ACCOUNTED or work.packet.sequence >= expected
+
+
+cdef inline bint is_nobodys(Matcher matcher, const Work *work) noexcept nogil:
+    """Whether it is plain to see that nobody takes anything, as of most packets."""
+    cdef uint16_t count = work.packet.count
+    return (
+        count and not matcher.has_direct and not work.messages[0].flags & MESSAGE_CONTINUATION
+        and matcher.results[work.topic] == matcher.results[work.topic + count]
+    )
 
 
 cdef inline uint32_t mask_space(const Consumer *consumer) noexcept nogil:

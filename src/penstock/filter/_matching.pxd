@@ -14,6 +14,7 @@ cdef class Matcher:
     cdef Span *tags
     cdef uint64_t *tag_offsets
     cdef uint64_t count, tag_count
+    cdef bint has_direct        # there were such others
     cdef uint64_t offsets_capacity, sizes_capacity, tags_capacity, tag_offsets_capacity, results_capacity
     cdef object _codes
     cdef object _code_offsets

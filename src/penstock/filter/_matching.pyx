@@ -79,6 +79,7 @@ cdef class Matcher:
                     return -1
         self.tag_offsets[topic] = self.tag_count
         self.count = topic
+        self.has_direct = topic != count
         return 0
 
     cdef int gather_tags(self, const uint8_t *tags, uint32_t size) noexcept nogil:

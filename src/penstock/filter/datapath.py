@@ -17,7 +17,7 @@ import msgspec
 
 from penstock.base.clock import NS_PER_MS, random_bytes
 from penstock.base.core import Tick
-from penstock.base.counters import Counters
+from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LocalProtocolError, PenstockError, SharedMemoryError
 from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.base.log import logger
@@ -107,9 +107,7 @@ class DataPath:
         self._inlet = Inlet([self._own.fileno()], DatagramBatch(BATCH), self._bell)
         self._outlet = Outlet(self._own.fileno())
         self.dispatcher = Dispatcher(self._outlet, config.applications_max)
-        self._relay = Relay(
-            self._inlet, core.watcher.in_order, core.forwarder, self.dispatcher, config.publishers_max
-        )
+        self._relay = Relay(self._inlet, core.watcher.in_order, core.forwarder, self.dispatcher)
         self._channels: dict[int, Channel] = {}  # of the groups that are listened to
         self._rings: dict[int, tuple[RingWriter, str]] = {}  # by consumer
         self._publishers: dict[int, _PublisherRing] = {}
@@ -118,9 +116,11 @@ class DataPath:
         self._is_stopped = False
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="penstock-filter", daemon=True)
-        inlet, dispatcher = self._inlet, self.dispatcher
+        inlet, dispatcher, relay = self._inlet, self.dispatcher, self._relay
         counters.watch("datagrams_overflowed", lambda: inlet.overflows)
         counters.watch("datagrams_unsent", lambda: dispatcher.unsent, cause="to_application")
+        core.counters.watch("packets_received", lambda: relay.copies)
+        core.counters.watch("packets_dropped", lambda: relay.copies, cause=Cause.DUPLICATE)
 
     @property
     def address(self) -> Address:
@@ -190,13 +190,13 @@ class DataPath:
         if len(self._publishers) >= self._config.publishers_max:
             raise SharedMemoryError(f"{len(self._publishers)} publishers' rings are read already")
         reader = RingReader(segment)
-        self._relay.read(number, reader, address_key(source))
+        self._relay.add_ring(number, reader, address_key(source))
         self._publishers[number] = _PublisherRing(reader, segment)
 
     def forget_publisher(self, number: int) -> None:
         ring = self._publishers.pop(number, None)
         if ring is not None:
-            self._relay.forget(number)
+            self._relay.remove_ring(number)
             ring.reader.close()
             ring.segment.close()
 
@@ -242,12 +242,21 @@ class DataPath:
         wake_ns = now_ns + (RINGS_WAKE_NS if self._publishers and not self._config.spin else WAKE_NS)
         if deadline_ns is not None:
             wake_ns = min(wake_ns, deadline_ns)
-        if self._relay.run(wake_ns, self._config.spin):
-            self._carry_out(self.core.receive_rest(self._relay.batch, self._relay.start, self._relay.now_ns))
-        elif (broken := self._relay.broken()) is not None:  # overrun, closed, or none of ours
-            number, error = broken
-            self.forget_publisher(number)
-            self._owner.ring_lost(number, error)
+        relay = self._relay
+        if relay.run(wake_ns, self._config.spin):
+            self._carry_out(self.core.receive_rest(self._inlet.batch, relay.start, relay.now_ns))
+        if relay.lost_ring is not None:
+            self._lose_publisher(relay.lost_ring)
+
+    def _lose_publisher(self, number: int) -> None:
+        """Its ring was overrun or closed, or is none of ours; reading it once more says which."""
+        error: PenstockError = SharedMemoryError("the ring cannot be read")
+        try:
+            self._publishers[number].reader.read(0)
+        except (SharedMemoryError, LocalProtocolError) as found:
+            error = found
+        self.forget_publisher(number)
+        self._owner.ring_lost(number, error)
 
     def _carry_out(self, instructions: list[FilterInstruction]) -> list[Attached]:
         attached: list[Attached] = []

@@ -62,6 +62,9 @@ class Attach(msgspec.Struct, frozen=True):
     entitlement: str = ""
     """Only applications with the same text share a copy: it stands for what they may see."""
 
+    name: str = ""
+    """For accounts."""
+
 
 class Interests(msgspec.Struct, frozen=True):
     """Interests under one condition; negative ones take away from the others under the same condition."""
@@ -78,8 +81,8 @@ class Interests(msgspec.Struct, frozen=True):
 
 
 class Want(msgspec.Struct, frozen=True):
-    """An application changes its interests, all of it or, with an error, nothing. Of what is removed, the groups do
-    not count; what is not there is passed over."""
+    """An application changes its interests, all of it or, with an error, nothing. What is added again with other groups
+    flows there from now on; of what is removed, the groups do not count. What is both added and removed stays."""
 
     application: int
     add: Sequence[Interests] = ()

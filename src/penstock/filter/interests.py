@@ -6,7 +6,7 @@ takes away from those under the same condition only.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MARKS = frozenset("*>[!/#")
 """What no plain topic has in it."""
 
+CONDITIONS_REMEMBERED_MAX = 256
+
 Predicates = dict[tuple[int, int], Predicate]
 """By model id and version."""
 
@@ -40,6 +42,9 @@ class Flow(NamedTuple):
 
     groups: tuple[int, ...]
     is_named: bool
+
+
+FlowsByTerms: TypeAlias = dict[Terms, dict[str, Flow]]
 
 
 class Slot(msgspec.Struct):
@@ -68,6 +73,7 @@ class InterestBook:
         self._map = group_map
         self._models = {model.id: model for model in models}
         self._slot_numbers = Numbers(config.conditions_max, "conditions", "raise conditions_max")
+        self._compiled: dict[str, Predicates] = {}
         self._flows: dict[Flow, Flow] = {}  # one object for equal ones: there may be millions
 
     def change(
@@ -79,19 +85,16 @@ class InterestBook:
         unwanted = {terms: [_canonical(text) for text in topics] for terms, topics in _by_terms(want.remove).items()}
         self._check_limits(application, wanted, unwanted)
         compiled = {terms: self._compile(terms) for terms in wanted if terms not in application.slots}
-        new = {terms: _new(application.slots.get(terms), flows) for terms, flows in wanted.items()}
-        moved = {terms: _moved(application.slots.get(terms), flows) for terms, flows in wanted.items()}
-        needed: Counter[int] = Counter()
-        for flows in (*new.values(), *moved.values()):
-            for flow in flows.values():
-                needed.update(flow.groups)
+        new, moved = _new_and_moved(application, wanted)
+        needed = _groups(new) + _groups(moved)
         check_groups(needed)
         self._add(application, new, compiled)
         freed = self._remove(application, unwanted, wanted)
         for terms, flows in moved.items():
+            interests = application.slots[terms].interests
             for text, flow in flows.items():
-                freed.update(application.slots[terms].interests[text].groups)
-                application.slots[terms].interests[text] = flow
+                freed.update(interests[text].groups)
+                interests[text] = flow
         return needed, freed
 
     def clear(self, application: "Application") -> None:
@@ -103,6 +106,7 @@ class InterestBook:
     def learn(self, model: MessageModel, applications: Iterable["Application"]) -> None:
         """Conditions may speak of this model, those that are there already too."""
         self._models[model.id] = model
+        self._compiled.clear()
         for application in applications:
             for terms, slot in application.slots.items():
                 if terms.where:
@@ -126,8 +130,8 @@ class InterestBook:
             changes[application.number] = (after, before)
         return changes
 
-    def _resolve(self, wanted: Iterable[Interests]) -> dict[Terms, dict[str, Flow]]:
-        resolved: dict[Terms, dict[str, Flow]] = {}
+    def _resolve(self, wanted: Iterable[Interests]) -> FlowsByTerms:
+        resolved: FlowsByTerms = {}
         for interests in wanted:
             terms = _terms(interests)
             flows = resolved.setdefault(terms, {})
@@ -147,9 +151,7 @@ class InterestBook:
             flow = Flow(tuple(self._map.groups_for([text])), is_named=False)
         return self._flows.setdefault(flow, flow)
 
-    def _check_limits(
-        self, application: "Application", wanted: dict[Terms, dict[str, Flow]], unwanted: dict[Terms, list[str]]
-    ) -> None:
+    def _check_limits(self, application: "Application", wanted: FlowsByTerms, unwanted: dict[Terms, list[str]]) -> None:
         """Of what there will be when the change is made."""
         new = gone = 0
         terms_after = set(application.slots) | set(wanted)
@@ -180,23 +182,17 @@ class InterestBook:
             return terms.content
         if not terms.where:
             return None
-        predicates: Predicates = {}
-        refusal: FilterExpressionError | None = None
-        for model in self._models.values():
-            try:
-                for version in range(1, model.version + 1):
-                    predicates[model.id, version] = Predicate.compile(terms.where, model, version)
-            except FilterExpressionError as error:
-                refusal = refusal or error
-        if not predicates:
-            what = "fits no message model that is known" + (f": {refusal}" if refusal else "")
-            raise FilterExpressionError(what, where=f"condition {terms.where[:80]!r}")
+        predicates = self._compiled.get(terms.where)
+        if predicates is None:
+            if len(self._compiled) >= CONDITIONS_REMEMBERED_MAX:
+                self._compiled.clear()
+            predicates = self._compiled[terms.where] = _predicates(terms.where, self._models.values())
         return predicates
 
     def _add(
         self,
         application: "Application",
-        new: dict[Terms, dict[str, Flow]],
+        new: FlowsByTerms,
         compiled: dict[Terms, Predicates | bytes | None],
     ) -> None:
         tried: list[tuple[int, str]] = []
@@ -217,7 +213,7 @@ class InterestBook:
             application.slots[terms].interests.update(flows)
 
     def _remove(
-        self, application: "Application", unwanted: dict[Terms, list[str]], wanted: dict[Terms, dict[str, Flow]]
+        self, application: "Application", unwanted: dict[Terms, list[str]], wanted: FlowsByTerms
     ) -> Counter[int]:
         """What is added by the same change stays."""
         freed: Counter[int] = Counter()
@@ -253,15 +249,36 @@ class InterestBook:
         self._slot_numbers.give_back(number)
 
 
-def _new(slot: Slot | None, flows: dict[str, Flow]) -> dict[str, Flow]:
-    """What the slot does not have yet."""
-    return flows if slot is None else {text: flow for text, flow in flows.items() if text not in slot.interests}
+def _predicates(where: str, models: Iterable[MessageModel]) -> Predicates:
+    """The condition for every version of every model that has its fields."""
+    predicates: Predicates = {}
+    refusal: FilterExpressionError | None = None
+    for model in models:
+        try:
+            for version in range(1, model.version + 1):
+                predicates[model.id, version] = Predicate.compile(where, model, version)
+        except FilterExpressionError as error:
+            refusal = refusal or error
+    if not predicates:
+        what = "fits no message model that is known" + (f": {refusal}" if refusal else "")
+        raise FilterExpressionError(what, where=f"condition {where[:80]!r}")
+    return predicates
 
 
-def _moved(slot: Slot | None, flows: dict[str, Flow]) -> dict[str, Flow]:
-    """What the slot has, but from other groups than are named now."""
-    known = {} if slot is None else slot.interests
-    return {text: flow for text, flow in flows.items() if flow.is_named and known.get(text, flow) != flow}
+def _new_and_moved(application: "Application", wanted: FlowsByTerms) -> tuple[FlowsByTerms, FlowsByTerms]:
+    """What the application does not want yet, and what it wants on other groups than before."""
+    new: FlowsByTerms = {}
+    moved: FlowsByTerms = {}
+    for terms, flows in wanted.items():
+        slot = application.slots.get(terms)
+        known = slot.interests if slot is not None else {}
+        new[terms] = {text: flow for text, flow in flows.items() if text not in known}
+        moved[terms] = {text: flow for text, flow in flows.items() if text in known and known[text] != flow}
+    return new, moved
+
+
+def _groups(wanted: FlowsByTerms) -> Counter[int]:
+    return Counter(group for flows in wanted.values() for flow in flows.values() for group in flow.groups)
 
 
 def _terms(interests: Interests) -> Terms:

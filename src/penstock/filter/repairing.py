@@ -47,6 +47,7 @@ class Repairs:
         kept = stream.kept
         assert kept is not None
         self._counters.add("nacks_received")
+        stream.nacks_from[application.consumer.number] += 1
         answers: list[Unicast] = []
         gone: list[tuple[int, int]] = []
         budget = self._config.repair_packets_max
@@ -92,6 +93,7 @@ class Repairs:
         assert kept is not None
         key = stream.key
         account = StreamAccount(key.publisher_id, key.group, stream.epoch, self._forwarder.consumers_max)
+        account.is_passing = True  # fragments whose beginning is no longer kept: who asks may have it
         with_packets = [sequence for sequence in run if kept.get(sequence)]
         if not with_packets:
             return []  # a filter before this one has removed them
@@ -113,6 +115,7 @@ class Repairs:
             self._outbox.clear()
             self._forwarder.use(before)
         self._counters.add("repairs_sent", len(answers))
+        stream.repairs_to[consumer] += len(answers)
         return answers
 
 

@@ -28,13 +28,12 @@ cdef class InOrder(StreamIndex):
     cdef Py_ssize_t _message_count
     cdef readonly uint64_t packets_taken
     cdef readonly uint64_t messages_taken
-    cdef readonly uint64_t packets_known
 
     cpdef MessageBatch begin(self, DatagramBatch batch, int64_t now_ns)
     cpdef MessageBatch take(self, DatagramBatch batch, Py_ssize_t start, int64_t now_ns)
-    cdef Py_ssize_t pass_known_rows(self, DatagramBatch batch, Py_ssize_t start) noexcept nogil
     cdef void clear(self) noexcept nogil
     cdef Py_ssize_t take_rows(self, DatagramBatch batch, Py_ssize_t start, int64_t now_ns) noexcept nogil
+    cdef Py_ssize_t count_known(self, DatagramBatch batch, Py_ssize_t start) noexcept nogil
     cdef bint take_one(
         self, DatagramBatch batch, Py_ssize_t index, int64_t now_ns, Py_ssize_t message_start
     ) noexcept nogil

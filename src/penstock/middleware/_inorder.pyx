@@ -88,13 +88,13 @@ cdef class InOrder(StreamIndex):
 
     def pass_known(self, DatagramBatch batch not None, Py_ssize_t start) -> int:
         """How many datagrams from `start` on are copies of packets that have come, before another comes: a publisher on
-        this host may send them by a ring and by the network. They are counted as known."""
-        cdef Py_ssize_t passed
+        this host may send them by a ring and by the network."""
+        cdef Py_ssize_t count
         with nogil:
-            passed = self.pass_known_rows(batch, start)
-        return passed
+            count = self.count_known(batch, start)
+        return count
 
-    cdef Py_ssize_t pass_known_rows(self, DatagramBatch batch, Py_ssize_t start) noexcept nogil:
+    cdef Py_ssize_t count_known(self, DatagramBatch batch, Py_ssize_t start) noexcept nogil:
         cdef Py_ssize_t index = start
         cdef PacketView packet
         cdef PyObject *slot
@@ -107,7 +107,6 @@ cdef class InOrder(StreamIndex):
             if slot is NULL or not is_known(<StreamCursor>slot, &packet, batch.sources[index]):
                 break
             index += 1
-        self.packets_known += index - start
         return index - start
 
     cdef void clear(self) noexcept nogil:

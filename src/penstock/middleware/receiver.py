@@ -67,8 +67,7 @@ class Receiver:
         self._streams: dict[StreamKey, IncomingStream] = {}
         fast_path = in_order or InOrder(randomness.below(2**64))
         self.in_order = fast_path
-        self.counters.watch("packets_received", lambda: fast_path.packets_taken + fast_path.packets_known)
-        self.counters.watch("packets_dropped", lambda: fast_path.packets_known, cause=Cause.DUPLICATE)
+        self.counters.watch("packets_received", lambda: fast_path.packets_taken)
         self.counters.watch(self.messages_counter, lambda: fast_path.messages_taken)
         self._positions: dict[StreamKey, Position] = {}  # oldest first
         self._expected: dict[StreamKey, Expect] = {}  # oldest first; streams of which nothing came yet
@@ -106,12 +105,18 @@ class Receiver:
         """Whether a stream that is not known may begin."""
         return True
 
-    def forget(self, group: int) -> None:
-        """The group is listened to no longer: its streams are over, and begin as if they were new when they return."""
+    def forget(self, group: int) -> list[ReceiverInstruction]:
+        """The group is listened to no longer: its streams are over, nothing of them is missing, and when they return
+        they begin as if they were new."""
+        instructions: list[ReceiverInstruction] = []
         for stream in [each for each in self._streams.values() if each.key.group == group]:
             self._drop(stream)
-        for key in [key for key in self._positions if key.group == group]:
-            del self._positions[key]
+            self.counters.add("streams_ended", cause=Cause.CLOSED)
+            instructions.append(StreamEnded(stream.key, stream.epoch, stream.next_sequence, Cause.CLOSED))
+        for known in (self._positions, self._expected):
+            for key in [key for key in known if key.group == group]:
+                del known[key]
+        return instructions
 
     def is_expected(self, key: StreamKey, source: Address) -> bool:
         """Whether a packet of this stream from there is not the first that is heard of it."""
@@ -142,6 +147,8 @@ class Receiver:
                 self.counters.add("packets_dropped", passed, cause=Cause.REPLAY)
                 index += passed
             if passed := self.in_order.pass_known(batch, index):
+                self.counters.add("packets_received", passed)
+                self.counters.add("packets_dropped", passed, cause=Cause.DUPLICATE)
                 index += passed
                 messages = self.in_order.take(batch, index, now_ns)
                 continue
@@ -331,6 +338,7 @@ class Receiver:
                 else:
                     instructions.append(Multicast(stream.key.group, request))
                 self.counters.add("nacks_sent")
+                stream.nacks += 1
             instructions += self._settle(stream)
         return instructions
 

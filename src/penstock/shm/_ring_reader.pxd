@@ -5,6 +5,18 @@ from penstock.shm._ring cimport Cursor, State
 from penstock.wire._datagrams cimport DatagramBatch
 
 
+# Fill rows until they or the events end; the state that ended it, STATE_EVENT if the next one is too long.
+cdef State take_rows(
+    Cursor *cursor,
+    uint8_t *row,
+    uint64_t row_count,
+    uint64_t row_size,
+    uint32_t *sizes,
+    uint64_t *count,
+    bint is_padded,
+) noexcept nogil
+
+
 cdef class RingReader:
     cdef Mapping _mapping
     cdef Mapping _doorbell
@@ -19,15 +31,3 @@ cdef class RingReader:
     cdef State wait(self, int64_t timeout_ns) except *
     cdef int check_producer(self) except -1
     cdef object error(self, State state)
-
-
-# Fill rows until they or the events end; the state that ended it, STATE_EVENT if the next one is too long.
-cdef State take_rows(
-    Cursor *cursor,
-    uint8_t *row,
-    uint64_t row_count,
-    uint64_t row_size,
-    uint32_t *sizes,
-    uint64_t *count,
-    bint is_padded,
-) noexcept nogil

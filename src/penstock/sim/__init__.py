@@ -10,6 +10,7 @@ Nothing in production imports this package; tests of yours may. Read world.py fi
 from penstock.sim.checkers import Checker
 from penstock.sim.disk import Disk, DiskFaults
 from penstock.sim.feed import FeedPlant, FeedPlantOptions, FeedSummary, run_feed_seed
+from penstock.sim.filter import FilterPlant, FilterPlantOptions, FilterSummary, run_filter_seed
 from penstock.sim.journal import JournalPlant, JournalSummary, run_journal_seed
 from penstock.sim.network import LinkFaults, Network
 from penstock.sim.node import Node
@@ -24,6 +25,9 @@ __all__ = [
     "FeedPlant",
     "FeedPlantOptions",
     "FeedSummary",
+    "FilterPlant",
+    "FilterPlantOptions",
+    "FilterSummary",
     "JournalPlant",
     "JournalSummary",
     "LinkFaults",
@@ -35,6 +39,7 @@ __all__ = [
     "Summary",
     "World",
     "run_feed_seed",
+    "run_filter_seed",
     "run_journal_seed",
     "run_seed",
 ]

@@ -11,13 +11,21 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
-from penstock.middleware import Collision, LossReceipt, Multicast, OutgoingMessage, StreamKey, Unicast
+from penstock.middleware import (
+    Collision,
+    LossReceipt,
+    Multicast,
+    OutgoingMessage,
+    ReceiverConfig,
+    StreamKey,
+    Unicast,
+)
 from penstock.middleware.events import ReceiverInstruction
 from penstock.sim.checkers import MESSAGE_CAUSES, Checker, Viewer
 from penstock.wire import MessageFlag, decode
 
 if TYPE_CHECKING:
-    from penstock.sim.plant import MiddlewarePlant, PlantOptions
+    from penstock.sim.plant import MiddlewarePlant
 
 STEP_NS = 100 * NS_PER_MS
 """How often step() is called."""
@@ -57,8 +65,7 @@ class LosslessChecker(Checker):
 class PaceChecker(Checker):
     """Remembers when each receiver asked for each packet."""
 
-    def __init__(self, options: "PlantOptions") -> None:
-        receiving = options.receiver
+    def __init__(self, receiving: ReceiverConfig) -> None:
         # what would be due in a moment goes along with an earlier request
         self._pause_ns = receiving.nack_retry_ms * NS_PER_MS - receiving.nack_delay_us * 1_000
         self._asked_ns: dict[tuple[Viewer, int, int, int, int], int] = {}

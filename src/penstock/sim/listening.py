@@ -24,6 +24,7 @@ class ListeningNode(Node):
         self._randomness = world.randomness.fork(self.name)
         self._batch = DatagramBatch(BATCH_CAPACITY)
         self._waiting: deque[tuple[bytes, Address]] = deque()
+        self._is_waking = False
 
     def address(self) -> Address:
         return (self.name, 2_000 + self.incarnation)
@@ -39,10 +40,12 @@ class ListeningNode(Node):
     def on_crash(self) -> None:
         self.network.detach(self.address())
         self._waiting.clear()
+        self._is_waking = False
 
     def _arrive(self, data: bytes, source: Address) -> None:
         self._waiting.append((data, source))
-        if len(self._waiting) == 1:
+        if not self._is_waking:
+            self._is_waking = True
             incarnation = self.incarnation
             self.world.after(self._randomness.below(WAKE_DELAY_NS), lambda: self._wake(incarnation))
 
@@ -52,6 +55,7 @@ class ListeningNode(Node):
         if self.world.now_ns() < self.stalled_until_ns:
             self.world.at(self.stalled_until_ns, lambda: self._wake(incarnation))
             return
+        self._is_waking = False
         while self._waiting:
             self._batch.clear()
             while self._waiting and len(self._batch) < self._batch.capacity:

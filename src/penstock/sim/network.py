@@ -35,11 +35,11 @@ class NetworkStatistics(msgspec.Struct):
 class Network:
     """Unicast and multicast datagrams with loss, delay, duplication, reordering, corruption and partitions."""
 
-    def __init__(self, world: World, faults: LinkFaults) -> None:
+    def __init__(self, world: World, faults: LinkFaults, name: str = "network") -> None:
         self.faults = faults
         self.statistics = NetworkStatistics()
         self._world = world
-        self._randomness = world.randomness.fork("network")
+        self._randomness = world.randomness.fork(name)
         self._handlers: dict[Address, Handler] = {}
         self._members: dict[int, list[Address]] = {}
         self._cut: set[tuple[str, str]] = set()
@@ -58,6 +58,10 @@ class Network:
         members = self._members.setdefault(group, [])
         if address not in members:
             members.append(address)
+
+    def leave(self, address: Address, group: int) -> None:
+        if address in self._members.get(group, ()):
+            self._members[group].remove(address)
 
     def cut(self, source: str, destination: str) -> None:
         """No datagram gets from one host to the other; the way back is another matter."""

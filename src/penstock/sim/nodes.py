@@ -1,12 +1,12 @@
 """The nodes of the middleware's plant: a publisher with a workload and a disk, and a receiver."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import numpy
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
-from penstock.base.ids import format_group
+from penstock.base.ids import Group, format_group
 from penstock.middleware import (
     Address,
     Close,
@@ -22,6 +22,7 @@ from penstock.middleware import (
     Publish,
     PublishBatch,
     Publisher,
+    PublisherConfig,
     Receiver,
     StreamKey,
     TopicList,
@@ -30,14 +31,42 @@ from penstock.middleware import (
 from penstock.middleware.epoch import encode_epoch, next_epoch, slot_offset
 from penstock.middleware.events import PublisherEvent, PublisherInstruction, ReceiverInstruction
 from penstock.middleware.stream import IncomingStream
-from penstock.sim.disk import Disk
+from penstock.sim.disk import Disk, DiskFaults
 from penstock.sim.listening import ListeningNode
 from penstock.sim.log import describe
+from penstock.sim.network import Network
 from penstock.sim.node import Node
+from penstock.sim.world import World
 from penstock.wire import PacketStore, decode
 
 if TYPE_CHECKING:
     from penstock.sim.plant import MiddlewarePlant
+
+
+class PublishingOptions(Protocol):
+    """What a plant says of its publishers."""
+
+    messages_per_s: int
+    message_size_max: int
+    large_messages: float
+    publisher: PublisherConfig
+    disk: DiskFaults
+
+
+class PublishingPlant(Protocol):
+    """A plant that has publishers."""
+
+    world: World
+    network: Network
+    groups: list[Group]
+
+    @property
+    def options(self) -> PublishingOptions: ...
+
+    def published(self, key: StreamKey, epoch: int, message: OutgoingMessage) -> None: ...
+
+    def sent(self, key: StreamKey, epoch: int, data: bytes) -> None: ...
+
 
 EPOCH_FILE = "epoch"
 TOPICS = ("md.sim.AAA.trade", "md.sim.BBB.trade", "md.sim.CCC.quote")
@@ -52,7 +81,7 @@ BATCH_RECORD_SIZE_MAX = 128
 class PublisherNode(Node):
     """Publishes bursts of numbered messages; its epochs are on a disk that may fail."""
 
-    def __init__(self, plant: "MiddlewarePlant", number: int) -> None:
+    def __init__(self, plant: PublishingPlant, number: int) -> None:
         super().__init__(plant.world, f"pub-{number}", "publisher")
         self.plant = plant
         self.publisher_id = number

@@ -132,7 +132,7 @@ class MiddlewarePlant:
             self.contents,
             CompletenessChecker(stories, self.contents),
             BoundsChecker(),
-            PaceChecker(options),
+            PaceChecker(options.receiver),
             PunctualityChecker(),
             CollisionChecker(),
         ]

@@ -1,0 +1,238 @@
+"""Filter modules under every fault of publishers, networks, applications and their own, and checkers that do notice."""
+
+from typing import Any
+
+import pytest
+
+import penstock.filter.carried as carried
+import penstock.filter.repairing as repairing
+from penstock.base.counters import Cause
+from penstock.base.errors import SimulationError
+from penstock.filter.carried import CarriedStream
+from penstock.filter.consumers import Audience
+from penstock.filter.core import FilterModule
+from penstock.filter.interests import InterestBook
+from penstock.filter.repairing import Repairs
+from penstock.filter.traffic import Traffic
+from penstock.filter.watching import PassingStream
+from penstock.middleware import Unicast
+from penstock.sim import FilterPlant, FilterPlantOptions, World, run_filter_seed
+from penstock.wire import PacketFlag, restamp
+
+SEEDS = 200
+SEEDS_PER_TEST = 20
+SOAK_SEEDS = 4_000
+SECONDS = 0.3
+
+
+def run_seeds(seeds: range, seconds: float = SECONDS) -> None:
+    for seed in seeds:
+        run_filter_seed(seed, seconds=seconds)
+
+
+@pytest.mark.spec("FILT-4", "FILT-6", "FILT-7", "FILT-8", "FILT-9", "FILT-10")
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
+def test_each_application_gets_what_it_wants_once_and_in_order_or_is_told(first: int) -> None:
+    run_seeds(range(first, first + SEEDS_PER_TEST))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(SEEDS, SOAK_SEEDS, 50))
+def test_many_more_seeds(first: int) -> None:
+    run_seeds(range(first, first + 50), seconds=3)
+
+
+def test_a_seed_replays_exactly() -> None:
+    assert run_filter_seed(3, seconds=0.3) == run_filter_seed(3, seconds=0.3)
+    assert run_filter_seed(3, seconds=0.3).digest != run_filter_seed(4, seconds=0.3).digest
+
+
+def test_the_seeds_reach_every_kind_of_trouble() -> None:
+    summaries = [run_filter_seed(seed, seconds=SECONDS) for seed in range(20)]
+    for name in (
+        "datagrams_lost", "nacks_sent", "repairs_sent", "packets_reported_lost", "interest_changes",
+        "messages_unwanted", "messages_delivered",
+    ):  # fmt: skip
+        assert sum(getattr(each, name) for each in summaries) > len(summaries), name
+    assert sum(each.crashes for each in summaries) > 5
+    assert {(each.is_mild, each.repair) for each in summaries} == {
+        (is_mild, repair) for is_mild in (True, False) for repair in ("filter", "receivers")
+    }
+
+
+def test_a_quiet_plant_loses_nothing() -> None:
+    plant = FilterPlant(World(7), FilterPlantOptions())
+    plant.start()
+    plant.run(500_000_000)
+    plant.finish()
+    summary = plant.summary()
+    assert (summary.packets_reported_lost, summary.crashes) == (0, 0)
+    assert summary.messages_delivered > 300
+    assert summary.messages_unwanted > 0
+
+
+# Each of these breaks one promise in the product; a checker must see it from outside.
+
+
+def cover_losses_with_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packets that were lost look as if they had been removed on purpose."""
+    original = CarriedStream.lose
+
+    def broken(self: CarriedStream, first: int, last: int, cause: Cause) -> None:
+        told = {consumer: self.account.expected_by(consumer) for consumer in self.account.listeners()}
+        original(self, first, last, cause)
+        for consumer, expected in told.items():
+            self.account.listen(consumer, expected)
+
+    monkeypatch.setattr(CarriedStream, "lose", broken)
+
+
+def count_no_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = CarriedStream.lose
+
+    def broken(self: CarriedStream, first: int, last: int, cause: Cause) -> None:
+        original(self, first, last, cause)
+        self.lost_by_cause.clear()
+
+    monkeypatch.setattr(CarriedStream, "lose", broken)
+
+
+def answer_no_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Repairs, "answer", lambda self, stream, application, ranges, now_ns: [])
+
+
+def say_gone_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is kept."""
+
+    def broken(self: Repairs, stream: CarriedStream, application: Any, run: range) -> list[bytes]:
+        return [repairing.encode_gone(stream.key.publisher_id, stream.key.group, stream.epoch, [(run[0], run[-1])])]
+
+    monkeypatch.setattr(Repairs, "_repair", broken)
+
+
+def repair_without_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every repair says that everything before it was removed on purpose."""
+    original = Repairs._repair
+
+    def broken(self: Repairs, stream: Any, application: Any, run: range) -> list[bytes]:
+        made = original(self, stream, application, run)
+        return [restamp(each, gap=repairing.decode(each).sequence - 1) for each in made]
+
+    monkeypatch.setattr(Repairs, "_repair", broken)
+
+
+def repair_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repairs go out as they came in, with messages that are for others."""
+
+    def broken(self: Repairs, stream: CarriedStream, application: Any, run: range) -> list[bytes]:
+        assert stream.kept is not None
+        packets = [stream.kept.get(sequence) for sequence in run]
+        return [restamp(each, set_flags=PacketFlag.REPAIR) for each in packets if each]
+
+    monkeypatch.setattr(Repairs, "_repair", broken)
+
+
+def drop_what_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repair by multicast does not get through to the applications, which asked for it."""
+    monkeypatch.setattr(PassingStream, "_take_late", lambda self, packet: [])
+
+
+def forget_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A goodbye that was lost on its way to the application is not passed on again, nor anything else of the stream."""
+    monkeypatch.setattr(Traffic, "ended", lambda self, key, epoch: None)
+
+
+def ask_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module's own requests never leave it."""
+    original = Traffic.carry
+
+    def broken(self: Traffic, said: list[Any], now_ns: int) -> None:
+        original(self, said, now_ns)
+        self._said = [each for each in self._said if not isinstance(each, Unicast)]
+
+    monkeypatch.setattr(Traffic, "carry", broken)
+
+
+def take_interests_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that adds something is acknowledged before it holds."""
+    original = InterestBook.change
+
+    def broken(self: InterestBook, application: Any, want: Any, check: Any) -> Any:
+        if len(application.slots) > 1 and want.remove:
+            want = type(want)(want.application, [], want.remove)
+        return original(self, application, want, check)
+
+    monkeypatch.setattr(InterestBook, "change", broken)
+
+
+def never_remove_interests(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = InterestBook.change
+
+    def broken(self: InterestBook, application: Any, want: Any, check: Any) -> Any:
+        return original(self, application, type(want)(want.application, want.add, []), check)
+
+    monkeypatch.setattr(InterestBook, "change", broken)
+
+
+def keep_the_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Applications that are gone go on being served."""
+    monkeypatch.setattr(FilterModule, "_detach", lambda self, event: [])
+
+
+def start_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who comes late is told too high a number, and misses what is before it."""
+    original = Traffic.listen
+
+    def broken(self: Traffic, application: Any, group: int, *, is_new_to_consumer: bool) -> None:
+        original(self, application, group, is_new_to_consumer=is_new_to_consumer)
+        for stream in self._of_group(group):
+            stream.account.listen(application.consumer.number, stream.next_sequence + 3)
+
+    monkeypatch.setattr(Traffic, "listen", broken)
+
+
+def swap_applications(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a mask every application has the same bit."""
+    original = Audience.attach
+
+    def broken(self: Audience, event: Any) -> list[Any]:
+        answers = original(self, event)
+        application = self.applications[event.application]
+        application.bit = 0
+        return answers
+
+    monkeypatch.setattr(Audience, "attach", broken)
+
+
+def keep_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = carried.PacketStore
+    monkeypatch.setattr(carried, "PacketStore", lambda *bounds, **more: original(100_000, 2**26, **more))
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "first"),
+    [
+        (cover_losses_with_gaps, 1),
+        (count_no_losses, 1),
+        (answer_no_requests, 5),
+        (say_gone_of_everything, 5),
+        (repair_without_the_range, 0),
+        (repair_for_another, 48),
+        (drop_what_comes_late, 10),
+        (forget_goodbyes, 0),
+        (ask_nobody, 5),
+        (take_interests_late, 0),
+        (never_remove_interests, 0),
+        (keep_the_dead, 0),
+        (start_elsewhere, 26),
+        (swap_applications, 20),
+        (keep_without_bound, 0),
+    ],
+)
+def test_the_checkers_notice(sabotage: Any, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`first` is a seed that shows it, so that the test is short."""
+    sabotage(monkeypatch)
+    with pytest.raises(SimulationError) as caught:
+        run_seeds(range(first, 60))
+    assert "Checker" in caught.value.what
+    assert "penstock sim --scenario filter --seed" in caught.value.hint
