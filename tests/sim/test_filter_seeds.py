@@ -6,6 +6,7 @@ import pytest
 
 import penstock.filter.carried as carried
 import penstock.filter.repairing as repairing
+from penstock.base.counters import Cause
 from penstock.base.errors import SimulationError
 from penstock.filter.carried import CarriedStream
 from penstock.filter.consumers import Audience
@@ -77,11 +78,21 @@ def cover_losses_with_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packets that were lost look as if they had been removed on purpose."""
     original = CarriedStream.lose
 
-    def broken(self: CarriedStream, first: int, last: int) -> None:
+    def broken(self: CarriedStream, first: int, last: int, cause: Cause) -> None:
         told = {consumer: self.account.expected_by(consumer) for consumer in self.account.listeners()}
-        original(self, first, last)
+        original(self, first, last, cause)
         for consumer, expected in told.items():
             self.account.listen(consumer, expected)
+
+    monkeypatch.setattr(CarriedStream, "lose", broken)
+
+
+def count_no_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = CarriedStream.lose
+
+    def broken(self: CarriedStream, first: int, last: int, cause: Cause) -> None:
+        original(self, first, last, cause)
+        self.lost_by_cause.clear()
 
     monkeypatch.setattr(CarriedStream, "lose", broken)
 
@@ -202,6 +213,7 @@ def keep_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     ("sabotage", "first"),
     [
         (cover_losses_with_gaps, 1),
+        (count_no_losses, 1),
         (answer_no_requests, 5),
         (say_gone_of_everything, 5),
         (repair_without_the_range, 0),

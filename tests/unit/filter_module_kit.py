@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from penstock.base import parse_group
+from penstock.filter.accounting import Entry, Intake, Sent
 from penstock.filter.config import FilterConfig
 from penstock.filter.core import FilterModule
 from penstock.filter.events import (
@@ -68,7 +69,7 @@ def stream(topics: str, *, first: int = 1, **more: Any) -> list[bytes]:
 
 
 class Harness:
-    """A module, and what it has said: to whom which packets, in their order."""
+    """A module, and what it has said: to whom which packets, in their order. Its accounts add up at all times."""
 
     def __init__(self, module: FilterModule) -> None:
         self.module = module
@@ -80,11 +81,17 @@ class Harness:
         self.sent: dict[int, list[Packet]] = defaultdict(list)
         self.unicast: dict[Address, list[Packet]] = defaultdict(list)
         self.others: list[Any] = []
+        self.open: list[Entry] = []
+        self.closed: list[Entry] = []
 
     def handle(self, event: Any) -> list[Any]:
         answers = self.module.handle(event, self.now_ns)
         for answer in answers:
             self._note(answer)
+        entries = self.module.accounts()
+        assert all(entry.adds_up for entry in entries), entries
+        self.open = [entry for entry in entries if not entry.is_closed]
+        self.closed += [entry for entry in entries if entry.is_closed]
         return answers
 
     def attach(self, application: int, *topics: str, groups: Sequence[int] = (), **more: Any) -> None:
@@ -130,6 +137,15 @@ class Harness:
         self.sent[consumer] = []
         return found
 
+    def intake(self, key: StreamKey = KEY) -> Intake:
+        (found,) = (each for each in self.open if isinstance(each, Intake) and each.stream == key)
+        return found
+
+    def account(self, name: str, key: StreamKey = KEY) -> Sent:
+        (found,) = (each for each in self.open if isinstance(each, Sent) and name in each.applications)
+        assert found.stream == key
+        return found
+
     def positions(self, application: int) -> list[StreamPosition]:
         return [each for each in self.told[application] if isinstance(each, StreamPosition)]
 
@@ -168,5 +184,13 @@ def harness(
     """Of a module that asks for what is missing at its next Tick."""
     network = ReceiverConfig(**{"nack_delay_us": 0, **(receiver or {})})
     settings = FilterConfig(**{"applications_max": 16, "conditions_max": 32, "receiver": network, **config})
-    core = FilterModule(settings, NoRandomness(), groups=[GROUP, OTHER_GROUP], models=models, group_map=group_map)
-    return Harness(core)
+    return Harness(
+        FilterModule(
+            settings,
+            NoRandomness(),
+            groups=[GROUP, OTHER_GROUP],
+            models=models,
+            group_map=group_map,
+            keeps_books=True,
+        )
+    )

@@ -39,6 +39,7 @@ FILTER_DRIVERS = {
     "finding.py",
     "link.py",
     "offering.py",
+    "recorder.py",
     "serving.py",
 }
 """And of penstock.filter."""

@@ -1,6 +1,7 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from penstock.middleware._streams cimport StreamEntry
+from penstock.wire._codec cimport PacketView
 from penstock.wire._packets cimport PacketStore
 
 
@@ -8,6 +9,16 @@ cdef struct Share:      # a consumer takes the message that is cut into fragment
     uint32_t consumer
     uint32_t word       # where its mask begins in `words`
     uint32_t word_count
+
+
+cdef struct Booked:     # what a consumer was sent of the stream since it listens
+    uint64_t first      # the first number it was to be told of
+    uint64_t packets    # sent in their turn
+    uint64_t left_out   # numbers for which these packets' gaps account
+    uint64_t lost       # numbers passed over because they never came
+    uint64_t late       # packets sent after others that follow them
+    uint64_t messages   # in all of them
+    uint64_t before     # messages of the stream that came before it listened
 
 
 cdef class StreamAccount(StreamEntry):
@@ -18,6 +29,11 @@ cdef class StreamAccount(StreamEntry):
     cdef public PacketStore kept    # what was forwarded, for repairs; None: nothing is kept
     cdef uint64_t *expected         # by consumer: one more than the last number it knows of; 0: it does not listen
     cdef uint64_t *listening        # a bit for each consumer
+    cdef Booked *books              # by consumer; NULL: none are kept
+    cdef readonly uint64_t packets  # forwarded in their turn
+    cdef readonly uint64_t left_out # numbers for which these packets' gaps account
+    cdef readonly uint64_t messages # in those, and in packets that came late
+    cdef readonly uint64_t unwanted # of these: wanted by nobody
     # the last message that was cut: its first fragment is in packet `begun`, its last one in packet `ended` (LAST: to come)
     cdef uint64_t begun
     cdef uint64_t ended
@@ -31,6 +47,10 @@ cdef class StreamAccount(StreamEntry):
     cdef uint64_t word_capacity
 
     cdef int check(self, uint64_t consumer) except -1
+
+    # A packet is forwarded, late or in its turn; a consumer is sent its own of it, with this gap, before that is told.
+    cdef void book(self, const PacketView *packet, uint32_t wanted, bint is_late) noexcept nogil
+    cdef void book_for(self, uint32_t consumer, const PacketView *sent) noexcept nogil
 
     # Whether this fragment, no first one, belongs to the message whose shares are remembered.
     cdef bint is_shared(self, uint64_t sequence, const uint8_t *topic, uint16_t size) noexcept nogil

@@ -5,6 +5,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy
 
 from penstock.middleware._streams cimport StreamEntry
+from penstock.wire._codec cimport PacketView
 from penstock.wire._packets cimport PacketStore
 
 from penstock.base.errors import LimitError, LocalProtocolError
@@ -44,6 +45,7 @@ cdef class StreamAccount(StreamEntry):
     def __dealloc__(self):
         free(self.expected)
         free(self.listening)
+        free(self.books)
         free(self.shares)
         free(self.words)
 
@@ -52,6 +54,11 @@ cdef class StreamAccount(StreamEntry):
         self.check(consumer)
         if next_sequence == 0:
             raise LocalProtocolError("packets are numbered from 1")
+        if self.books is not NULL:
+            if self.expected[consumer] == 0:
+                self.books[consumer] = Booked(next_sequence, 0, 0, 0, 0, 0, self.messages)
+            elif next_sequence > self.expected[consumer]:
+                self.books[consumer].lost += next_sequence - self.expected[consumer]
         self.expected[consumer] = next_sequence
         self.listening[consumer // WORD_BITS] |= <uint64_t>1 << consumer % WORD_BITS
 
@@ -65,6 +72,23 @@ cdef class StreamAccount(StreamEntry):
             self.shares[kept] = self.shares[index]
             kept += self.shares[index].consumer != consumer
         self.share_count = kept
+
+    def keep_books(self) -> None:
+        """Count from now on what each consumer is sent."""
+        if self.books is NULL:
+            self.books = <Booked *>calloc(self.consumers_max, sizeof(Booked))
+            if self.books is NULL:
+                raise MemoryError
+
+    def booked(self, uint64_t consumer) -> dict:
+        """What a consumer that listens was sent since it does, if books are kept: the fields of Booked, and how many
+        messages of the stream came meanwhile (`offered`)."""
+        self.check(consumer)
+        if self.books is NULL:
+            raise LocalProtocolError("no books are kept of this stream")
+        found = dict(self.books[consumer])
+        found["offered"] = self.messages - found.pop("before")
+        return found
 
     def forget_fragments(self) -> None:
         """What follows may be of another message than the one that is under way."""
@@ -83,6 +107,24 @@ cdef class StreamAccount(StreamEntry):
         if consumer >= self.consumers_max:
             raise LimitError(f"consumer {consumer} is not below {self.consumers_max}", hint="raise consumers_max")
         return 0
+
+    cdef void book(self, const PacketView *packet, uint32_t wanted, bint is_late) noexcept nogil:
+        if not is_late:
+            self.packets += 1
+            self.left_out += min(<uint64_t>packet.gap, packet.sequence - self.position) if self.position else packet.gap
+        self.messages += packet.count
+        self.unwanted += packet.count - wanted
+
+    cdef void book_for(self, uint32_t consumer, const PacketView *sent) noexcept nogil:
+        cdef Booked *books = self.books + consumer
+        if self.books is NULL:
+            return
+        if sent.sequence >= self.expected[consumer]:
+            books.packets += 1
+            books.left_out += sent.gap
+        else:
+            books.late += 1
+        books.messages += sent.count
 
     cdef bint is_shared(self, uint64_t sequence, const uint8_t *topic, uint16_t size) noexcept nogil:
         return (

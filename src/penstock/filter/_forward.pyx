@@ -260,6 +260,11 @@ cdef class Forwarder(Consumers):
         if not self.outbox.has_room(self._taker_count, size):
             return TROUBLE_FULL
         work.is_late = packet.sequence < account.position
+        if work.data is not NULL and work.only == EVERYBODY:
+            self.packets_in += 1
+            self.messages_in += packet.count
+            self.messages_unwanted += packet.count - wanted
+            account.book(packet, wanted, work.is_late)
         if not work.is_late and work.only == EVERYBODY:
             if self.remember(account, work):
                 return TROUBLE_MEMORY
@@ -268,10 +273,6 @@ cdef class Forwarder(Consumers):
                 account.kept.keep_packet(packet.sequence, work.data + packet.offset, packet.size)
         for index in range(self._taker_count):
             self.write(account, work, self._takers[index])
-        if work.data is not NULL and work.only == EVERYBODY:
-            self.packets_in += 1
-            self.messages_in += packet.count
-            self.messages_unwanted += packet.count - wanted
         return TROUBLE_NONE
 
     # Who takes what. These return 0, or -1 when there is no memory.
@@ -489,6 +490,7 @@ cdef class Forwarder(Consumers):
         packet.gap = <uint32_t>work.gap
         if work.gap == ACCOUNTED or (work.is_late and packet.sequence >= account.expected[number]):
             packet.gap = <uint32_t>min(packet.sequence - account.expected[number], <uint64_t>UINT32_MAX)
+        account.book_for(number, &packet)
         account.expected[number] = max(account.expected[number], packet.sequence + 1)
         out = self.outbox.reserve(packet.size)
         at = out + PACKET_HEADER_SIZE

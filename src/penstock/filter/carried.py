@@ -1,9 +1,13 @@
 """What the module keeps of a stream that it carries to its applications."""
 
+from collections import Counter
+
+from penstock.base.counters import Cause
 from penstock.filter._forward import Forwarder
 from penstock.filter.config import FilterConfig
 from penstock.filter.events import StreamPosition
-from penstock.middleware import Address, StreamKey
+from penstock.middleware import Address
+from penstock.middleware.stream import IncomingStream
 from penstock.wire import PacketFlag, PacketStore
 
 LOST_RANGES_MAX = 4_096
@@ -14,19 +18,17 @@ class CarriedStream:
 
     def __init__(
         self,
-        key: StreamKey,
-        epoch: int,
+        incoming: IncomingStream,
         first: int,
-        source: Address,
         is_replay: bool,
         forwarder: Forwarder,
         config: FilterConfig,
     ) -> None:
-        self.key = key
-        self.epoch = epoch
-        self.source = source
+        self.key = key = incoming.key
+        self.epoch = incoming.epoch
+        self.first = first
         self.is_replay = is_replay
-        self.account = forwarder.open(key.publisher_id, key.group, epoch)
+        self.account = forwarder.open(key.publisher_id, key.group, incoming.epoch)
         self.account.is_passing = config.repair == "receivers"
         self.kept: PacketStore | None = None
         if config.repair == "filter":
@@ -41,7 +43,33 @@ class CarriedStream:
         self.repaired_ns: dict[tuple[int, int], int] = {}
         """When a packet was last sent again, by application and number."""
 
+        self.lost_by_cause: Counter[Cause] = Counter()
+        self.repaired = 0
+        """Packets that came only because they were asked for."""
+
+        self.nacks_from: Counter[int] = Counter()
+        """Requests of the consumers' applications for packets that were lost on the way to them."""
+
+        self.repairs_to: Counter[int] = Counter()
+        """Packets sent again for those."""
+
+        self._incoming = incoming
+        self._nacks_before = 0
         self._floor = first
+
+    @property
+    def source(self) -> Address:
+        return self._incoming.source
+
+    @property
+    def nacks(self) -> int:
+        """Requests for packets that the network lost."""
+        return self._nacks_before + self._incoming.nacks
+
+    def go_on(self, incoming: IncomingStream) -> None:
+        """It had ended, and comes again."""
+        self._nacks_before += self._incoming.nacks
+        self._incoming = incoming
 
     @property
     def next_sequence(self) -> int:
@@ -57,9 +85,15 @@ class CarriedStream:
         """For an application that gets it from this number on."""
         return StreamPosition(self.key, self.epoch, next_sequence, self.source, self.is_replay)
 
-    def lose(self, first: int, last: int) -> None:
+    def leave(self, consumer: int) -> None:
+        """It gets nothing more of the stream."""
+        self.account.leave(consumer)
+        del self.nacks_from[consumer], self.repairs_to[consumer]
+
+    def lose(self, first: int, last: int, cause: Cause) -> None:
         """Consumers find out by the next packet's number, which they all get."""
         self._floor = last + 1
+        self.lost_by_cause[cause] += last - first + 1
         self.account.forget_fragments()
         self.lost_last.append((first, last))
         for consumer in self.account.listeners():

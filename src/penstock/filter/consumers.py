@@ -42,8 +42,9 @@ class Consumer:
 class Application:
     """One application, with everything it asked for."""
 
-    def __init__(self, number: int, address: Address, consumer: Consumer, bit: int) -> None:
+    def __init__(self, number: int, address: Address, consumer: Consumer, bit: int, name: str) -> None:
         self.number = number
+        self.name = name
         self.address = address
         self.consumer = consumer
         self.bit = bit
@@ -93,7 +94,8 @@ class Audience:
             consumer = self._open(event)
             instructions.append(Opened(consumer.number, consumer.delivery, consumer.address))
         bit = next(bit for bit in range(APPLICATIONS_SHARING_MAX) if bit not in consumer.applications)
-        application = Application(event.application, event.address, consumer, bit)
+        name = event.name or str(event.application)
+        application = Application(event.application, event.address, consumer, bit, name)
         consumer.applications[bit] = application
         self.applications[event.application] = application
         self._by_address[event.address] = application

@@ -11,6 +11,7 @@ from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LimitError
 from penstock.filter._forward import Forwarder
+from penstock.filter.accounting import Entry, Ledger
 from penstock.filter.carried import CarriedStream
 from penstock.filter.config import FilterConfig
 from penstock.filter.consumers import Application, Audience
@@ -34,6 +35,7 @@ from penstock.filter.traffic import Traffic
 from penstock.filter.watching import Watcher
 from penstock.middleware import Address, StreamKey, Unicast
 from penstock.middleware.events import ReceiverInstruction
+from penstock.middleware.stream import IncomingStream
 from penstock.model import MessageModel
 from penstock.topics import GroupMap, InterestTable, TableLimits
 from penstock.topics.table import SEED_SIZE
@@ -53,6 +55,7 @@ class FilterModule:
         groups: Sequence[int] = (),
         group_map: GroupMap | None = None,
         models: Iterable[MessageModel] = (),
+        keeps_books: bool = False,
     ) -> None:
         self.config = config
         self.counters = counters or Counters("filter")
@@ -70,7 +73,8 @@ class FilterModule:
         self._audience = Audience(config, self.forwarder)
         self._interests = InterestBook(config, self.table, self.forwarder, groups, group_map, models)
         self._listening = Listening(config.groups_max)
-        self._traffic = Traffic(config, self.forwarder, self._audience)
+        self._ledger = Ledger() if keeps_books else None
+        self._traffic = Traffic(config, self.forwarder, self._audience, self._ledger)
         self._repairs = Repairs(config, self.forwarder, self.counters)
         forwarder = self.forwarder
         self.counters.watch("messages_unwanted", lambda: forwarder.messages_unwanted)
@@ -107,6 +111,13 @@ class FilterModule:
         self._traffic.carry(self.watcher.receive_rest(batch, None, now_ns, start=start), now_ns)
         return self._traffic.answers()
 
+    def accounts(self) -> list[Entry]:
+        """What became of all packets: accounts that were closed since this was last asked, and those of today. Only a
+        module that `keeps_books` has any, and then they must be asked for now and again."""
+        if self._ledger is None:
+            return []
+        return self._ledger.take(self._traffic.streams.values(), self._audience.consumers.values())
+
     @property
     def applications(self) -> list[int]:
         """Those that are attached."""
@@ -129,8 +140,8 @@ class FilterModule:
     def listens(self, group: int) -> bool:
         return group in self._listening
 
-    def starts(self, key: StreamKey, epoch: int, source: Address) -> None:
-        self._traffic.sources[key, epoch] = source
+    def starts(self, stream: IncomingStream) -> None:
+        self._traffic.incoming[stream.key, stream.epoch] = stream
 
     def source_of_ended(self, key: StreamKey, epoch: int) -> Address | None:
         stream = self._traffic.ended(key, epoch)

@@ -84,7 +84,7 @@ class Registrant:
 
     def attach(self) -> Attach:
         text = "" if self.token is None else entitlement_text(self.token.grants)
-        return Attach(self.application_id, self.address, self.delivery, self.address[0], text)
+        return Attach(self.application_id, self.address, self.delivery, self.address[0], text, self.name)
 
 
 class Desk:

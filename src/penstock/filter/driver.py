@@ -9,6 +9,7 @@ The data thread (datapath.py) receives, matches and delivers. The loop's thread 
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -20,12 +21,14 @@ from penstock.base.endpoint import Endpoint, Health
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
 from penstock.base.metrics import Metrics
+from penstock.filter.accounting import Entry
 from penstock.filter.administration import TokenWatch
 from penstock.filter.core import FilterModule
 from penstock.filter.datapath import DataPath
 from penstock.filter.desk import Desk
 from penstock.filter.events import ChangeMap, Tell
 from penstock.filter.module_config import FilterModuleConfig
+from penstock.filter.recorder import AccountRecorder
 from penstock.filter.serving import ApplicationServer
 from penstock.filter.status import ApplicationStatus, FilterStatus, gauges_of
 from penstock.model import MessageModel
@@ -62,7 +65,9 @@ class LiveFilter:
             groups=[channel.group_id for channel in channels],
             group_map=group_map,
             models=_models(config),
+            keeps_books=bool(config.accounts.path),
         )
+        self._recorder = self._make_recorder()
         self._tokens = self._make_tokens()
         self._desk = Desk(config, None if self._tokens is None else self._tokens.gate.verify, channels)
         secret = read_secret(Path(config.control.secret_file)) if config.control.secret_file else None
@@ -87,6 +92,8 @@ class LiveFilter:
 
     async def start(self) -> None:
         try:
+            if self._recorder is not None:
+                await asyncio.to_thread(self._recorder.start)
             self._handover.start()
             self._data.start()
             await self._server.start()
@@ -96,7 +103,8 @@ class LiveFilter:
         except BaseException:
             await self.close()
             raise
-        self._tasks = [asyncio.ensure_future(self._server.watch_tokens()), asyncio.ensure_future(self._watch_map())]
+        work = [self._server.watch_tokens(), self._watch_map(), self._give_accounts()]
+        self._tasks = [asyncio.ensure_future(each) for each in work]
         for task in self._tasks:
             task.add_done_callback(self._on_task_done)
         log.info("filter_started", name=self.config.name, port=self._server.port, address=self._data.address)
@@ -120,6 +128,8 @@ class LiveFilter:
         if self._tokens is not None:
             await asyncio.to_thread(self._tokens.stop)
         await self._server.close()
+        if self._recorder is not None:
+            await self._close_accounts(self._recorder)
         await asyncio.to_thread(self._data.stop)
         await asyncio.to_thread(self._handover.close)
         await asyncio.to_thread(self._endpoint.stop)
@@ -223,6 +233,24 @@ class LiveFilter:
                 log.error("map_refused", code=error.code, what=str(error))
             else:
                 log.info("map_changed", groups=len(group_map.groups))
+
+    def _make_recorder(self) -> AccountRecorder | None:
+        if not self.config.accounts.path:
+            return None
+        return AccountRecorder(self.config.name, self.config.accounts, self._counted("filter.accounts"))
+
+    async def _give_accounts(self) -> None:
+        while self._recorder is not None:
+            await asyncio.sleep(self.config.accounts.period_s)
+            entries = await asyncio.wrap_future(self._data.ask(self._data.core.accounts))
+            await asyncio.to_thread(self._recorder.record, entries)
+
+    async def _close_accounts(self, recorder: AccountRecorder) -> None:
+        entries: list[Entry] = []
+        if self._tasks:
+            with contextlib.suppress(PenstockError):  # the data thread has failed: what was written stands
+                entries = await asyncio.wrap_future(self._data.ask(self._data.core.accounts))
+        await asyncio.to_thread(recorder.close, entries)
 
     def _counted(self, component: str) -> Counters:
         counters = Counters(component, filter=self.config.name)

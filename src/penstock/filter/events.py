@@ -62,6 +62,9 @@ class Attach(msgspec.Struct, frozen=True):
     entitlement: str = ""
     """Only applications with the same text share a copy: it stands for what they may see."""
 
+    name: str = ""
+    """For accounts."""
+
 
 class Interests(msgspec.Struct, frozen=True):
     """Interests under one condition; negative ones take away from the others under the same condition."""

@@ -9,6 +9,7 @@ from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
 from penstock.filter.config import FilterConfig
 from penstock.filter.control import PORT_DEFAULT
+from penstock.journal import JournalConfig
 from penstock.net.config import TlsConfig
 from penstock.net.control import Name
 from penstock.net.udp import Channel
@@ -37,6 +38,18 @@ class AdminAccess(Config, frozen=True):
 
     credentials: str = ""
     """Path of this module's credentials, of a client with the role `filter`."""
+
+
+class AccountsConfig(Config, frozen=True):
+    """Where the module writes down what became of every packet, for the pipeline's audit."""
+
+    path: str = ""
+    """A journal's directory; empty keeps no accounts."""
+
+    period_s: Annotated[float, msgspec.Meta(ge=0.1, le=3_600)] = 10.0
+    """How often accounts are written; when an application or a stream ends, its last one is."""
+
+    journal: JournalConfig = JournalConfig()
 
 
 class FilterModuleConfig(FilterConfig, frozen=True, kw_only=True):
@@ -70,6 +83,7 @@ class FilterModuleConfig(FilterConfig, frozen=True, kw_only=True):
     """Nodes that may register applications on their behalf."""
 
     admin: AdminAccess = AdminAccess()
+    accounts: AccountsConfig = AccountsConfig()
     state_directory: str = ""
     """Where it keeps what tokens are checked with; empty: nowhere, so that after a restart it has to ask first."""
 

@@ -47,6 +47,7 @@ class Repairs:
         kept = stream.kept
         assert kept is not None
         self._counters.add("nacks_received")
+        stream.nacks_from[application.consumer.number] += 1
         answers: list[Unicast] = []
         gone: list[tuple[int, int]] = []
         budget = self._config.repair_packets_max
@@ -114,6 +115,7 @@ class Repairs:
             self._outbox.clear()
             self._forwarder.use(before)
         self._counters.add("repairs_sent", len(answers))
+        stream.repairs_to[consumer] += len(answers)
         return answers
 
 

@@ -6,12 +6,12 @@ from penstock.base.clock import NS_PER_MS
 from penstock.base.counters import Cause
 from penstock.base.errors import LimitError
 from penstock.filter._forward import Forwarder
+from penstock.filter.accounting import Ledger
 from penstock.filter.carried import CarriedStream
 from penstock.filter.config import FilterConfig
 from penstock.filter.consumers import Application, Audience
 from penstock.filter.events import FilterInstruction, Send, StreamOver, Tell
 from penstock.middleware import (
-    Address,
     Collision,
     Deliver,
     DeliverBatch,
@@ -23,6 +23,7 @@ from penstock.middleware import (
     Unicast,
 )
 from penstock.middleware.events import ReceiverInstruction
+from penstock.middleware.stream import IncomingStream
 from penstock.wire import RANGES_MAX, MessageBatch, Outbox, PacketFlag, encode_gone, restamp
 
 REPAIR = int(PacketFlag.REPAIR)
@@ -31,14 +32,17 @@ REPAIR = int(PacketFlag.REPAIR)
 class Traffic:
     """Forwards the packets of all streams; what it has to say is taken with answers()."""
 
-    def __init__(self, config: FilterConfig, forwarder: Forwarder, audience: Audience) -> None:
+    def __init__(
+        self, config: FilterConfig, forwarder: Forwarder, audience: Audience, ledger: Ledger | None = None
+    ) -> None:
         self.streams: dict[StreamKey, CarriedStream] = {}
-        self.sources: dict[tuple[StreamKey, int], Address] = {}
-        """Where streams come from that have started and were not yet told of."""
+        self.incoming: dict[tuple[StreamKey, int], IncomingStream] = {}
+        """Streams that have started and were not yet told of."""
 
         self._config = config
         self._forwarder = forwarder
         self._audience = audience
+        self._ledger = ledger
         self._ended: dict[CarriedStream, int] = {}  # and until when they are kept
         self._said: list[FilterInstruction] = []
         self._afterwards: list[FilterInstruction] = []  # what is of use only when the packets have arrived
@@ -93,7 +97,9 @@ class Traffic:
     def leave(self, consumer: int, group: int) -> None:
         """The consumer listens to the group no longer."""
         for stream in self._of_group(group):
-            stream.account.leave(consumer)
+            if self._ledger is not None:
+                self._ledger.close_consumer(stream, self._audience.consumers[consumer])
+            stream.leave(consumer)
 
     def forget(self, group: int) -> None:
         """Nobody listens to the group any more."""
@@ -119,17 +125,15 @@ class Traffic:
         return stream if stream in self._ended and stream.epoch == epoch else None
 
     def _start(self, started: StreamStarted) -> None:
-        source = self.sources.pop((started.stream, started.epoch))
+        incoming = self.incoming.pop((started.stream, started.epoch))
         stream = self.streams.get(started.stream)
         if stream is not None:
             self._ended.pop(stream, None)
         if stream is not None and stream.epoch == started.epoch:
-            stream.source = source  # it goes on where it was left
+            stream.go_on(incoming)
         else:
-            stream = CarriedStream(
-                started.stream, started.epoch, started.first, source, started.is_replay, self._forwarder, self._config
-            )
-            self.streams[started.stream] = stream
+            self._open(CarriedStream(incoming, started.first, started.is_replay, self._forwarder, self._config))
+            stream = self.streams[started.stream]
         group = started.stream.group
         for consumer in self._audience.consumers.values():
             if group in consumer.listening and not stream.account.expected_by(consumer.number):
@@ -149,15 +153,17 @@ class Traffic:
         """Bring everybody's account up to date before the lost packets, so that nobody asks for more than those."""
         stream = self.streams[receipt.stream]
         self._catch_up(stream, receipt.first - 1)
-        stream.lose(receipt.first, receipt.last)
+        stream.lose(receipt.first, receipt.last, receipt.cause)
 
     def _deliver(self, deliver: Deliver) -> None:
         stream = self.streams[deliver.stream]
         if deliver.sequence < stream.next_sequence:
             self._forward_packet(stream, bytes(deliver.data), gap=0, to_all=True)
             return
-        # in its turn it is no repair: applications get it for the first time
-        data = restamp(deliver.data, clear_flags=REPAIR) if deliver.flags & REPAIR else bytes(deliver.data)
+        data = bytes(deliver.data)
+        if deliver.flags & REPAIR:  # in its turn it is no repair: applications get it for the first time
+            data = restamp(data, clear_flags=REPAIR)
+            stream.repaired += 1
         lost, stream.lost_last = stream.lost_last, []
         self._forward_packet(stream, data, to_all=bool(lost))
         if lost and stream.kept is not None:
@@ -198,7 +204,17 @@ class Traffic:
     def _of_group(self, group: int) -> Iterator[CarriedStream]:
         return (stream for stream in self.streams.values() if stream.key.group == group)
 
+    def _open(self, stream: CarriedStream) -> None:
+        before = self.streams.get(stream.key)
+        if self._ledger is not None:
+            self._ledger.open(stream)
+            if before is not None:
+                self._ledger.close(before, self._audience.consumers.values())
+        self.streams[stream.key] = stream
+
     def _close(self, stream: CarriedStream) -> None:
+        if self._ledger is not None:
+            self._ledger.close(stream, self._audience.consumers.values())
         self._forwarder.close(stream.account)
         self._ended.pop(stream, None)
         del self.streams[stream.key]

@@ -110,7 +110,7 @@ class Host(Protocol):
         """Whether an application needs the group."""
         ...
 
-    def starts(self, key: StreamKey, epoch: int, source: Address) -> None:
+    def starts(self, stream: IncomingStream) -> None:
         """A stream begins, or goes on after its end, which StreamStarted will say."""
         ...
 
@@ -137,8 +137,9 @@ class Watcher(Receiver):
         self._kind = RepairedStream if config.repair == "filter" else PassingStream
 
     def make_stream(self, key: StreamKey, epoch: int, first: int, source: Address) -> IncomingStream:
-        self._host.starts(key, epoch, source)
-        return self._kind(key, epoch, first, source, self.config, self.counters, self._randomness)
+        stream = self._kind(key, epoch, first, source, self.config, self.counters, self._randomness)
+        self._host.starts(stream)
+        return stream
 
     def admits(self, key: StreamKey) -> bool:
         return self._host.listens(key.group)

@@ -338,6 +338,7 @@ class Receiver:
                 else:
                     instructions.append(Multicast(stream.key.group, request))
                 self.counters.add("nacks_sent")
+                stream.nacks += 1
             instructions += self._settle(stream)
         return instructions
 

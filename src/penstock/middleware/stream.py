@@ -48,6 +48,7 @@ class IncomingStream(StreamCursor):
         self.heard_ns = 0
         self.started_ns = 0
         self.is_collision_reported = False
+        self.nacks = 0
         self.goodbye_sequence: int | None = None
         self.gaps = Gaps()
         self._window: list[tuple[int, int, Packet]] = []  # a heap by sequence number; the second number breaks ties

@@ -18,6 +18,7 @@ from penstock.sim.disk import DiskFaults
 from penstock.sim.filterapps import ApplicationNode
 from penstock.sim.filtercheckers import (
     FilterChecker,
+    FilteredAccountsChecker,
     FilteredBoundsChecker,
     FilteredCompletenessChecker,
     FilteredContentChecker,
@@ -173,6 +174,7 @@ class FilterPlant:
             self.contents,
             FilteredCompletenessChecker(stories, self.contents),
             FilteredBoundsChecker(),
+            FilteredAccountsChecker(),
         ]
         self._pace = PaceChecker(options.receiver)
         if options.is_mild:

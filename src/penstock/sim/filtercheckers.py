@@ -5,6 +5,7 @@ FilteredContentChecker   each application gets every message it wants from when 
                          unchanged, or its loss is reported; and none that it does not want
 FilteredCompleteness     when the network has healed, every application has everything of the streams it listens to
 FilteredBoundsChecker    buffers of modules and applications stay within their limits
+FilteredAccountsChecker  the accounts that modules give of packets and messages add up
 FilteredLosslessChecker  where the networks are mild and buffers large, everything is repaired
 """
 
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.base.counters import Cause
+from penstock.filter.accounting import Sent
 from penstock.middleware import Deliver, LossReceipt, ReceiverConfig, StreamKey
 from penstock.middleware.events import ReceiverInstruction
 from penstock.middleware.stream import IncomingStream
@@ -215,6 +217,20 @@ class FilteredBoundsChecker(FilterChecker):
             stream.window_packets <= config.window_packets_max and stream.window_bytes <= config.window_bytes_max
         )
         self.require(is_bounded, f"{name} holds {stream.window_packets} packets, {stream.window_bytes} bytes")
+
+
+class FilteredAccountsChecker(FilterChecker):
+    """Every number is of a packet, or was removed, or is lost; nobody was sent more than there is."""
+
+    def step_filters(self, plant: "FilterPlant") -> None:
+        for node in plant.filters:
+            module = node.module()
+            for entry in () if module is None else module.accounts():
+                self.require(entry.adds_up, f"{node.name} gives an account that does not add up: {entry}")
+                if isinstance(entry, Sent):
+                    self.require(entry.messages <= entry.offered, f"{node.name} has sent more than came: {entry}")
+
+    finish_filters = step_filters
 
 
 class FilteredLosslessChecker(FilterChecker):

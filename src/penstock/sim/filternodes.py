@@ -102,7 +102,10 @@ class FilterNode(ListeningNode):
     def on_start(self) -> None:
         randomness = self.world.randomness.fork(f"{self.name}/{self.incarnation}")
         options = self.plant.options
-        self.run(FilterModule(options.filter, randomness, self.counters, groups=self.plant.groups, models=[MODEL]))
+        groups = self.plant.groups
+        self.run(
+            FilterModule(options.filter, randomness, self.counters, groups=groups, models=[MODEL], keeps_books=True)
+        )
         self.listen()
         self.local.attach(self.address(), self._arrive)
 
