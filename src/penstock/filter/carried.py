@@ -4,6 +4,7 @@ from collections import Counter
 
 from penstock.base.counters import Cause
 from penstock.filter._forward import Forwarder
+from penstock.filter.beginnings import Beginnings
 from penstock.filter.config import FilterConfig
 from penstock.filter.events import StreamPosition
 from penstock.middleware import Address
@@ -34,6 +35,7 @@ class CarriedStream:
         if config.repair == "filter":
             self.kept = PacketStore(config.kept_packets_max, config.kept_bytes_max, first_sequence=first)
             self.account.kept = self.kept
+            self.beginnings = Beginnings(self.kept)
         self.lost: list[tuple[int, int]] = []
         """Packets that never came, in order; those too old to be asked for are forgotten."""
 

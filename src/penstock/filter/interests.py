@@ -25,6 +25,7 @@ MARKS = frozenset("*>[!/#")
 """What no plain topic has in it."""
 
 CONDITIONS_REMEMBERED_MAX = 256
+FLOWS_REMEMBERED_MAX = 4_096
 
 Predicates = dict[tuple[int, int], Predicate]
 """By model id and version."""
@@ -149,6 +150,8 @@ class InterestBook:
             flow = Flow((self._map.group_of(text),), is_named=False)
         else:
             flow = Flow(tuple(self._map.groups_for([text])), is_named=False)
+        if len(self._flows) >= FLOWS_REMEMBERED_MAX:
+            self._flows.clear()
         return self._flows.setdefault(flow, flow)
 
     def _check_limits(self, application: "Application", wanted: FlowsByTerms, unwanted: dict[Terms, list[str]]) -> None:
