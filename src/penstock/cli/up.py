@@ -59,6 +59,8 @@ def _state(node: NodeProcess) -> str:
     """What is worth a line when it changes."""
     if node.member is None:
         return node.fault or "ended"
+    if node.filtering is not None:
+        return f"applications served: {len(node.filtering.applications)}"
     if node.status is None:
         return "running"
     what = node.status.role

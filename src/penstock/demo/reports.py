@@ -24,6 +24,9 @@ class DemoOptions(Config, frozen=True):
     pipeline: bool = False
     """Whether what is published is archived and audited; adapters keep journals for it."""
 
+    filter_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0
+    """Where applications tell the filter module what they want; 0 takes a free port."""
+
     spin: bool = False
     """Whether adapters wait by looking again and again: quicker, and a whole core each."""
 
@@ -32,6 +35,8 @@ class SubscriberTask(msgspec.Struct, frozen=True):
     url: str
     credentials: str
     topics: list[str]
+    filter: str
+    """The address of the filter module by whose way it gets them, or \"none\"."""
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -45,6 +50,14 @@ class Gap(msgspec.Struct, frozen=True):
 
 class Subscribed(msgspec.Struct, frozen=True, tag=True):
     """The subscriber listens."""
+
+
+class Tally(msgspec.Struct):
+    """Messages of one model."""
+
+    count: int = 0
+    digest: int = 0
+    """Of their contents, but for when an adapter received them; in whatever order they came."""
 
 
 class SubscriberReport(msgspec.Struct, frozen=True, tag=True):
@@ -61,6 +74,9 @@ class SubscriberReport(msgspec.Struct, frozen=True, tag=True):
     latency: HistogramState
     gaps: list[Gap]
     """Of the seconds since the last report."""
+
+    tallies: dict[str, Tally]
+    """By the model's name."""
 
 
 class ArchiveTask(msgspec.Struct, frozen=True):
