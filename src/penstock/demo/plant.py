@@ -172,9 +172,11 @@ class DemoPlant:
 
     def kill_filter(self) -> str:
         """The same with the filter module, which the supervisor starts again."""
-        if (status := self.filter.filtering) is not None:
-            self._filtered_before.append(status)
-        return self._kill(self.filter)
+        status = self.filter.filtering
+        if status is None or not (name := self._kill(self.filter)):
+            return ""
+        self._filtered_before.append(status)
+        return name
 
     def _kill(self, node: NodeProcess | None) -> str:
         if node is None or node.member is None:
@@ -217,6 +219,13 @@ class DemoPlant:
     def is_working(self) -> bool:
         """Whether there is somebody to send, and somebody to listen."""
         return self.exchange.member is not None and any(not each.fault for each in self.subscribers)
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether the filter module was killed and has passed nothing on since."""
+        status = self.filter.filtering
+        is_back = self.filter.starts > len(self._filtered_before) and status is not None and status.passed > 0
+        return bool(self._filtered_before) and not is_back
 
     def finish(self) -> None:
         """Let the exchange fall silent and the subscribers get everything; then all processes end."""
