@@ -54,7 +54,6 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
     policy = directory / "policy.toml"
     policy.write_text(_policy(entries, subscribers))
     admin_port, request_port, filter_port, *peer_ports = free_ports(3 + len(ADAPTERS))
-    filter_port = options.filter_port or filter_port
     lines = [free_channel(), free_channel()]
     adapters = "".join(
         _ADAPTER.format(name=name, channel=_inline(free_channel()), port=port, journal=_journal(name, options))

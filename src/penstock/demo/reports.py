@@ -24,9 +24,6 @@ class DemoOptions(Config, frozen=True):
     pipeline: bool = False
     """Whether what is published is archived and audited; adapters keep journals for it."""
 
-    filter_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0
-    """Where applications tell the filter module what they want; 0 takes a free port."""
-
     spin: bool = False
     """Whether adapters wait by looking again and again: quicker, and a whole core each."""
 
