@@ -1,7 +1,9 @@
 """What every bench shares: the result it yields, and how a rate is measured."""
 
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -53,3 +55,9 @@ def seconds_per_call(call: Callable[[], object], *, rounds: int = 5, round_secon
             call()
         means.append((time.perf_counter() - started) / calls)
     return sorted(means)[rounds // 2]
+
+
+def cpu_seconds(process: int) -> float:
+    """That a process has taken so far, by all its threads."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -142,6 +142,11 @@ class LiveFilter:
     def control_port(self) -> int:
         return self._server.port
 
+    @property
+    def counters(self) -> Counters:
+        """Of the core: what came from the network, and what became of it."""
+        return self._data.core.counters
+
     def reload_map(self) -> None:
         """Read the map's file now, changed or not; one that cannot be used is told of, and the one before stays."""
         self._map_seen = None

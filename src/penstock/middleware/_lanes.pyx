@@ -73,7 +73,7 @@ cdef class RingLane(ReceivingLane):
 
 
 cdef class PublishingLane:
-    """Publishes single messages on one stream, to one destination, and before that to a ring if there is one."""
+    """Publishes single messages on one stream, to a ring if there is one, and then to one destination unless it is 0."""
 
     cdef OutgoingCursor _stream
     cdef Outlet _outlet
@@ -97,4 +97,4 @@ cdef class PublishingLane:
             return -1
         if self._ring is not None:
             self._ring.write_stored(self._stream.kept, sequence, sequence)
-        return self._outlet.send_one_stored(self._destination, self._stream.kept, sequence)
+        return 0 if self._destination == 0 else self._outlet.send_one_stored(self._destination, self._stream.kept, sequence)

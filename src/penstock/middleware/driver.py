@@ -63,7 +63,8 @@ class MulticastPublisher:
     and the hops count. Messages on different groups have no order between them.
 
     A `ring`, with room for the largest packet, gets every packet that is sent to a group, before the network does: for
-    a filter on this host (penstock.filter.offering). It stays the caller's to close, after the publisher."""
+    a filter on this host (penstock.filter.offering). It stays the caller's to close, after the publisher. What
+    `is_host_only` goes nowhere else: the network is spared what only applications of this host want."""
 
     def __init__(
         self,
@@ -76,11 +77,14 @@ class MulticastPublisher:
         counters: Counters | None = None,
         groups: GroupMap | None = None,
         ring: RingWriter | None = None,
+        is_host_only: bool = False,
     ) -> None:
         if publisher_id is not None and epoch_path is None and epoch is None:
             raise ConfigurationError(
                 "a publisher with a fixed id needs a file for its epochs", hint="give epoch_path, or no publisher_id"
             )
+        if is_host_only and ring is None:
+            raise ConfigurationError("a publisher for this host only needs a ring", hint="give ring")
         identity = random_publisher_id(SystemRandomness()) if publisher_id is None else publisher_id
         if epoch is None:
             epoch = 1 if epoch_path is None else claim_epoch(epoch_path)
@@ -89,6 +93,7 @@ class MulticastPublisher:
         self._group = channel.group_id
         self._groups = groups
         self._ring = ring
+        self._is_host_only = is_host_only
         self._port = channel.port if groups is None else groups.port
         self._socket = host_socket(channel.interface, multicast_hops=channel.hops)
         self._inlet = Inlet([self._socket.fileno()], DatagramBatch(16))
@@ -238,20 +243,22 @@ class MulticastPublisher:
             if isinstance(instruction, Multicast):
                 if self._ring is not None:
                     self._ring.write(instruction.data)
-                self._note_unsent(1, self._outlet.send(self._key(instruction.group), instruction.data))
+                if key := self._key(instruction.group):
+                    self._note_unsent(1, self._outlet.send(key, instruction.data))
             elif isinstance(instruction, MulticastStored):
-                key, store = self._key(instruction.group), instruction.store
+                store, first, last = instruction.store, instruction.first, instruction.last
                 if self._ring is not None:
-                    self._ring.write_stored(store, instruction.first, instruction.last)
-                self._note_unsent(*self._outlet.send_stored(key, store, instruction.first, instruction.last))
+                    self._ring.write_stored(store, first, last)
+                if key := self._key(instruction.group):
+                    self._note_unsent(*self._outlet.send_stored(key, store, first, last))
             elif isinstance(instruction, Unicast):
                 self._note_unsent(1, self._outlet.send(address_key(instruction.destination), instruction.data))
             else:
                 self._is_closed.set()
 
     def _key(self, group: int) -> int:
-        """What stands for the group and its port in the outlet."""
-        return group << 16 | self._port
+        """What stands for the group and its port in the outlet; 0 if nothing is to go there."""
+        return 0 if self._is_host_only else group << 16 | self._port
 
     def _note_unsent(self, count: int, error: int) -> None:
         if error:

@@ -19,6 +19,7 @@ from penstock.shm._memory cimport (
     store_release,
 )
 from penstock.wire._codec cimport load_u32, store_u32
+from penstock.wire._packets cimport PacketStore
 
 cpdef enum:
     RING_MAGIC = 0x47525350 # the bytes "PSRG"
@@ -185,6 +186,7 @@ cdef class RingWriter:
     cdef bint _is_busy
     cdef readonly object segment
 
+    cpdef void write_stored(self, PacketStore store, uint64_t first, uint64_t last) except *
     cdef int check_open(self) except -1
     cdef int check_size(self, uint64_t size) except -1
     cdef uint64_t put(self, payload, uint8_t **at) except? 0

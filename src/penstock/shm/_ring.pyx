@@ -184,7 +184,7 @@ cdef class RingWriter:
     def __exit__(self, *_):
         self.close()
 
-    def write_stored(self, PacketStore store not None, uint64_t first, uint64_t last) -> None:
+    cpdef void write_stored(self, PacketStore store, uint64_t first, uint64_t last) except *:
         """Push the packets `first` to `last` of a store."""
         self.check_open()
         cdef uint64_t sequence

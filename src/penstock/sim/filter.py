@@ -82,7 +82,7 @@ class FilterPlantOptions(msgspec.Struct, kw_only=True):
             publisher_expiry_ms=EXPIRY_MS,
         )
         repair: Literal["filter", "receivers"] = "filter" if pick.chance(0.5) else "receivers"
-        deliveries: list[Wish] = ["unicast", "ring", "shared", "shared"]
+        deliveries: list[Wish] = ["unicast", "unicast", "ring", "shared", "shared"]
         return FilterPlantOptions(
             publishers=pick.between(1, 2),
             filters=pick.between(1, 2),

@@ -1,0 +1,211 @@
+"""Brokers that others run in place of filter modules, and clients that cost them as little as possible.
+
+The clients are bare sockets: what is published is laid out beforehand and written in large pieces, and what comes is
+counted by its bytes, for all messages have one size. No library is quicker, so it is the broker that is measured.
+"""
+
+import shutil
+import socket
+import subprocess
+import time
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+
+from penstock.bench.harness import cpu_seconds
+from penstock.bench.transports import PATIENCE_SECONDS, check
+
+READ_SIZE = 1 << 20
+FILTERS_PER_PACKET = 1_000
+PLACES = "/usr/sbin:/usr/local/sbin"  # of servers, beyond the PATH
+HOST = "127.0.0.1"
+
+
+class Client:
+    """A connection to a broker; `levels` is what stands between the levels of a topic."""
+
+    levels: ClassVar[str]
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection((HOST, port))
+        self._socket.settimeout(PATIENCE_SECONDS)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, READ_SIZE)
+        self._buffer = bytearray(READ_SIZE)
+        self._introduce()
+
+    @abstractmethod
+    def _introduce(self) -> None:
+        """Say hello, and hear that the broker is content."""
+
+    @abstractmethod
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Want these, all of one length; made when the broker knows."""
+
+    @abstractmethod
+    def encode(self, topic: str, payload: bytes) -> bytes:
+        """A message as it is published."""
+
+    @abstractmethod
+    def received_size(self, topic: str, payload: bytes) -> int:
+        """Bytes of the message as it arrives."""
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def receive(self) -> int:
+        """Bytes that came."""
+        received = self._socket.recv_into(self._buffer)
+        check(received > 0, "the broker has hung up")
+        return received
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _expect(self, size: int) -> bytes:
+        answer = b""
+        while len(answer) < size:
+            answer += self._socket.recv(size - len(answer))
+        return answer
+
+
+class NatsClient(Client):
+    levels = "."
+
+    def _introduce(self) -> None:
+        with self._socket.makefile("rb") as lines:
+            check(lines.readline().startswith(b"INFO"), "this is no NATS server")
+        self.send(b'CONNECT {"verbose":false,"pedantic":false,"lang":"bench","version":"1"}\r\n')
+        self._meet()
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        lines = [f"SUB {topic} {self._number(index)}\r\n" for index, topic in enumerate(topics)]
+        self.send("".join(lines).encode())
+        self._meet()
+
+    def encode(self, topic: str, payload: bytes) -> bytes:
+        return b"PUB %s %d\r\n%s\r\n" % (topic.encode(), len(payload), payload)
+
+    def received_size(self, topic: str, payload: bytes) -> int:
+        return len(self.encode(topic, payload)) + len(self._number(0)) + 1
+
+    def _meet(self) -> None:
+        self.send(b"PING\r\n")
+        while (answer := self._expect(6)) == b"PING\r\n":  # it asks, too, now and then
+            self.send(b"PONG\r\n")
+        check(answer == b"PONG\r\n", "the NATS server does not answer")
+
+    @staticmethod
+    def _number(index: int) -> str:
+        """Of a subscription; all have one length."""
+        return str(10_000_000 + index)
+
+
+class MqttClient(Client):
+    levels = "/"
+
+    def _introduce(self) -> None:
+        self.send(_mqtt(0x10, b"\x00\x04MQTT\x04\x02\x00\x00" + _text(f"bench-{id(self)}")))
+        check(self._expect(4) == b"\x20\x02\x00\x00", "the MQTT broker refuses")
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        for start in range(0, len(topics), FILTERS_PER_PACKET):
+            chosen = topics[start : start + FILTERS_PER_PACKET]
+            filters = b"".join(_text(topic) + b"\x00" for topic in chosen)
+            self.send(_mqtt(0x82, b"\x00\x01" + filters))
+            self._expect(len(_mqtt(0x90, bytes(2 + len(chosen)))))
+
+    def encode(self, topic: str, payload: bytes) -> bytes:
+        return _mqtt(0x30, _text(topic) + payload)
+
+    def received_size(self, topic: str, payload: bytes) -> int:
+        return len(self.encode(topic, payload))
+
+
+def _mqtt(kind: int, body: bytes) -> bytes:
+    size, digits = len(body), bytearray()
+    while size >= 0x80:
+        digits.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([kind, *digits, size]) + body
+
+
+def _text(text: str) -> bytes:
+    return len(text).to_bytes(2, "big") + text.encode()
+
+
+class Server(msgspec.Struct, frozen=True):
+    """A broker that runs on loopback."""
+
+    port: int
+    process: int
+
+    def cpu_seconds(self) -> float:
+        return cpu_seconds(self.process)
+
+
+class Broker:
+    """A server that is installed, or not; its configuration lets nothing be dropped for slowness."""
+
+    def __init__(self, name: str, client: type[Client], package: str, configuration: str) -> None:
+        self.name = name
+        self.package = package
+        self.client = client
+        self._program = shutil.which(package) or shutil.which(package, path=PLACES)
+        self._configuration = configuration
+
+    @property
+    def is_installed(self) -> bool:
+        return self._program is not None
+
+    @contextmanager
+    def running(self, folder: Path) -> Iterator["Server"]:
+        check(self._program is not None, f"{self.name} is not installed")
+        with socket.socket() as probe:
+            probe.bind((HOST, 0))
+            port = probe.getsockname()[1]
+        path = folder / f"{self.name}.conf"
+        path.write_text(self._configuration.format(host=HOST, port=port))
+        command = [str(self._program), "-c", str(path)]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+            try:
+                _wait_until_it_listens(port, server)
+                yield Server(port, server.pid)
+            finally:
+                server.terminate()
+
+
+def _wait_until_it_listens(port: int, server: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        check(server.poll() is None and time.monotonic() < deadline, "the broker did not start")
+        try:
+            socket.create_connection((HOST, port)).close()
+        except OSError:
+            time.sleep(0.02)
+        else:
+            return
+
+
+NATS_CONFIGURATION = """
+listen: "{host}:{port}"
+max_pending: 1GB
+write_deadline: "30s"
+"""
+
+MOSQUITTO_CONFIGURATION = """
+listener {port} {host}
+allow_anonymous true
+persistence false
+max_queued_messages 0
+max_queued_bytes 0
+log_type none
+"""
+
+BROKERS = (
+    Broker("nats", NatsClient, "nats-server", NATS_CONFIGURATION),
+    Broker("mosquitto", MqttClient, "mosquitto", MOSQUITTO_CONFIGURATION),
+)

@@ -1,0 +1,132 @@
+"""What an application pays for messages that it does not want: all of it, or nearly nothing with a filter module."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+
+import msgspec
+import numpy
+
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.counters import Counters
+from penstock.bench.filter_process import running_filter
+from penstock.bench.harness import Result, result
+from penstock.bench.ticker import Ticker
+from penstock.bench.transports import PAYLOAD_SIZE, check, other_process
+from penstock.filter.application import FilteredReceiver
+from penstock.filter.wishes import Condition, Wishes
+from penstock.middleware import Deliver, DeliverBatch, OutgoingBatch, PublisherConfig, TopicList
+from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
+from penstock.middleware.receiving_driver import Received, SocketReceiver
+from penstock.net.udp import Channel, free_channel
+
+RATE = 500_000
+TOPICS = 100_000
+WANTED_SHARE = 0.01
+MESSAGES_PER_PACKET = 10
+INTERVAL_NS = MESSAGES_PER_PACKET * NS_PER_SECOND // RATE
+PACKETS = 100_000
+MESSAGES = PACKETS * MESSAGES_PER_PACKET
+BATCHES = 1_000
+ROUNDS = 3
+SILENCE_S = 20.0
+SEED = 7
+CONDITIONS = (
+    f"CPU time of the application's process, which blocks until messages come and wants {WANTED_SHARE:.0%} of them, by "
+    f"{round(TOPICS * WANTED_SHARE)} interests; {PAYLOAD_SIZE}-byte payloads in packets of {MESSAGES_PER_PACKET} "
+    f"messages; {RATE} messages/s, evenly spread; without a filter the application matches topics itself, compiled and "
+    f"in batches; medians of {ROUNDS} rounds of {PACKETS} packets in turn"
+)
+
+
+class Run(msgspec.Struct, frozen=True):
+    cpu_seconds: float
+    rate: float
+
+
+def run() -> Iterator[Result]:
+    with_filter, without = [], []
+    for _ in range(ROUNDS):
+        with_filter.append(_filtered())
+        without.append(_direct())
+    ours, theirs = (statistics.median(each.cpu_seconds for each in runs) for runs in (with_filter, without))
+    rates = ", ".join(f"{each.rate:.0f}" for each in (*with_filter, *without))
+    yield result(
+        "filter",
+        "application_cpu_ratio",
+        ours / theirs,
+        "ratio",
+        against=f"without a filter: {1e9 * ours / MESSAGES:.1f} ns per message published over "
+        f"{1e9 * theirs / MESSAGES:.1f}",
+        against_value=1,
+        conditions=f"{CONDITIONS}; messages/s with and without: {rates}",
+    )
+
+
+def _topics() -> list[str]:
+    return [f"md.us.eq.S{number:06}.quote" for number in range(TOPICS)]
+
+
+def _wanted() -> list[str]:
+    return _topics()[:: round(1 / WANTED_SHARE)]
+
+
+def _filtered() -> Run:
+    channel = free_channel()
+    with (
+        running_filter(channels=(str(channel),)) as module,
+        FilteredReceiver(module.address, _wanted()) as receiver,
+    ):
+        return _measure(channel, receiver, _count)
+
+
+def _direct() -> Run:
+    channel = free_channel()
+    wishes = Wishes(lambda model_id, version: None, Counters("receiver"))
+    wishes.add(_wanted(), Condition("", b""), ())
+
+    def count_wanted(each: Received) -> int:
+        if isinstance(each, DeliverBatch):
+            return len(wishes.chosen(each.messages, 0))
+        return sum(wishes.wants(message, 0) for message in each.messages) if isinstance(each, Deliver) else 0
+
+    with MulticastReceiver([channel]) as receiver:
+        return _measure(channel, receiver, count_wanted)
+
+
+def _count(each: Received) -> int:
+    return len(each.messages) if isinstance(each, DeliverBatch | Deliver) else 0
+
+
+def _measure(channel: Channel, receiver: SocketReceiver, wanted_in: Callable[[Received], int]) -> Run:
+    with other_process(_publish, channel) as orders:
+        left = orders.recv()
+        orders.send("go")
+        started, cpu = time.perf_counter(), time.process_time()
+        while left > 0:
+            received = receiver.receive(SILENCE_S)
+            check(bool(received), f"the publisher fell silent, {left} messages are missing")
+            left -= sum(map(wanted_in, received))
+        cpu, seconds = time.process_time() - cpu, time.perf_counter() - started
+        orders.send("enough")
+        return Run(cpu, MESSAGES / seconds)
+
+
+def _publish(channel: Channel, orders: Connection) -> None:
+    source = numpy.random.default_rng(SEED)
+    topics, payloads = TopicList(_topics()), numpy.zeros((MESSAGES_PER_PACKET, PAYLOAD_SIZE), numpy.uint8)
+    chosen = source.integers(0, TOPICS, (BATCHES, MESSAGES_PER_PACKET))
+    batches = [OutgoingBatch(topics, each, payloads) for each in chosen]
+    wanted = (chosen % round(1 / WANTED_SHARE) == 0).sum()
+    publisher = MulticastPublisher(channel, config=PublisherConfig(packet_size_max=8_972))
+    orders.send(int(wanted) * PACKETS // BATCHES)
+    orders.recv()
+    due = 0
+    with Ticker(INTERVAL_NS) as ticker:
+        for number in range(PACKETS):
+            if number >= due:
+                due += ticker.wait()
+            publisher.publish_batch(batches[number % BATCHES])
+    orders.recv()
+    publisher.close(linger=False)

@@ -1,0 +1,182 @@
+"""Several hosts on one machine: network namespaces, each with an interface, joined by a bridge in one more.
+
+    with Network() as network:
+        publisher, subscriber = network.add_host(), network.add_host()
+        subscriber.lose(0.01)
+        with subscriber.entered(): ...      # sockets, threads and processes that are made here are that host's
+
+It takes root. Nothing of this machine's own network is touched, and everything goes with the namespaces.
+"""
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from penstock.base.errors import PenstockError
+
+CLONE_NEWNET = 0x40000000
+NAMESPACES = Path("/run/netns")
+PREFIX = "penstock-bench"
+INTERFACE = "eth0"
+SUBNET = "10.77.0"
+HOSTS_MAX = 250
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def reason_without() -> str:
+    """Why there can be no such hosts here, and what to type; empty if there can."""
+    if os.geteuid() != 0:
+        return "network namespaces take root: sudo -E env PATH=$PATH make test"
+    if missing := [name for name in ("ip", "nft") if shutil.which(name) is None]:
+        return f"{' and '.join(missing)} not found: apt install iproute2 nftables"
+    try:
+        with Network() as network:
+            network.add_host().lose(0.0)
+    except PenstockError as error:
+        return f"network namespaces cannot be made: {error.what}"
+    return ""
+
+
+class Host:
+    """One host. `address` is that of its interface."""
+
+    def __init__(self, namespace: str, number: int, switch: str) -> None:
+        self.namespace = namespace
+        self.address = f"{SUBNET}.{number}"
+        self._port = f"port{number}"
+        self._switch = switch
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """This thread is on the host meanwhile, and so are threads and processes that it starts."""
+        before = os.open(f"/proc/self/task/{threading.get_native_id()}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _enter(self.namespace)
+            yield
+        finally:
+            _set(before)
+            os.close(before)
+
+    def lose(self, share: float) -> None:
+        """Throw away that share of the UDP datagrams that arrive, at random."""
+        rule = f"iifname {INTERFACE} meta l4proto udp numgen random mod 10000 < {round(share * 10_000)}"
+        self._nft(
+            "add table ip penstock",
+            "delete table ip penstock",
+            "add table ip penstock",
+            "add counter ip penstock lost",
+            "add chain ip penstock arriving { type filter hook prerouting priority -300 ; }",
+            f"add rule ip penstock arriving {rule} counter name lost drop",
+        )
+
+    @property
+    def lost(self) -> int:
+        """Datagrams thrown away since lose()."""
+        found = re.search(r"packets (\d+)", self._nft("list counter ip penstock lost"))
+        return int(found[1]) if found else 0
+
+    def cut(self) -> None:
+        """Pull the cable out; what is sent meanwhile is gone."""
+        run("ip", "-n", self._switch, "link", "set", self._port, "down")
+
+    def mend(self) -> None:
+        run("ip", "-n", self._switch, "link", "set", self._port, "up")
+
+    def _nft(self, *commands: str) -> str:
+        return run("ip", "netns", "exec", self.namespace, "nft", "--file", "-", text="\n".join(commands))
+
+
+class Network:
+    """A bridge that sends multicast to every port, and the hosts at it."""
+
+    _made = 0
+
+    def __init__(self) -> None:
+        Network._made += 1
+        self._name = f"{PREFIX}-{os.getpid()}-{Network._made}"
+        self._switch = f"{self._name}-switch"
+        self.hosts: list[Host] = []
+
+    def __enter__(self) -> Self:
+        _remove_orphans()
+        try:
+            run("ip", "netns", "add", self._switch)
+            self._ip("link", "add", "bridge", "type", "bridge", "mcast_snooping", "0")
+            self._ip("link", "set", "bridge", "up")
+        except PenstockError:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def add_host(self) -> Host:
+        number = len(self.hosts) + 1
+        if number > HOSTS_MAX:
+            raise PenstockError(f"a network has {HOSTS_MAX} hosts at most")
+        host = Host(f"{self._name}-{number}", number, self._switch)
+        self.hosts.append(host)
+        run("ip", "netns", "add", host.namespace)
+        port = f"port{number}"
+        self._ip("link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", host.namespace)
+        self._ip("link", "set", port, "master", "bridge", "up")
+        for command in (
+            ("link", "set", "lo", "up"),
+            ("address", "add", f"{host.address}/24", "dev", INTERFACE),
+            ("link", "set", INTERFACE, "up"),
+            ("route", "add", "224.0.0.0/4", "dev", INTERFACE),
+        ):
+            run("ip", "-n", host.namespace, *command)
+        return host
+
+    def close(self) -> None:
+        for namespace in (*(host.namespace for host in self.hosts), self._switch):
+            remove(namespace)
+
+    def _ip(self, *command: str) -> None:
+        run("ip", "-n", self._switch, *command)
+
+
+def run(*command: str, text: str = "") -> str:
+    """What it says when it is told the text; a PenstockError with its complaint if it fails."""
+    ended = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise PenstockError(f"{' '.join(command)}: {ended.stderr.strip()}")
+    return ended.stdout
+
+
+def remove(namespace: str) -> None:
+    """Take a namespace away, with all that is in it, if it is there."""
+    if (NAMESPACES / namespace).exists():
+        run("ip", "netns", "delete", namespace)
+
+
+def _remove_orphans() -> None:
+    """Namespaces of processes that were killed before they could do it."""
+    for path in NAMESPACES.glob(f"{PREFIX}-*"):
+        process = path.name.removeprefix(f"{PREFIX}-").partition("-")[0]
+        if process.isdigit() and not Path(f"/proc/{process}").exists():
+            remove(path.name)
+
+
+def _enter(namespace: str) -> None:
+    descriptor = os.open(NAMESPACES / namespace, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _set(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _set(descriptor: int) -> None:
+    if _libc.setns(descriptor, CLONE_NEWNET):
+        raise PenstockError(f"the network namespace cannot be entered: {os.strerror(ctypes.get_errno())}")
