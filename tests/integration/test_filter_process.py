@@ -508,8 +508,12 @@ def test_a_publisher_that_restarts_goes_on_in_a_new_epoch(channel: Channel, besi
                 publish(publisher, "a", count=50, start=50 * epoch)
                 application.wait_for(50 * epoch)
         assert application.payloads == expected("a", 100, 50)
-        positions = [each for each in application.told if isinstance(each, control.Position)]
-        assert [each.epoch for each in positions] == [1, 2]
+        wait_until(lambda: len(epochs_told(application)) == 2, "the filter's word, which comes another way")
+        assert epochs_told(application) == [1, 2]
+
+
+def epochs_told(application: Application) -> list[int]:
+    return [each.epoch for each in application.told if isinstance(each, control.Position)]
 
 
 def test_nothing_is_left_behind(channel: Channel) -> None:
