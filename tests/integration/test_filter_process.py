@@ -14,13 +14,13 @@ import pytest
 
 from integration.filter_kit import Application, FilterHere, filter_here
 from integration.test_garbage import sender, thrown
-from penstock.base.errors import PenstockError
+from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.filter import control
 from penstock.filter.module_config import ControlAccess
 from penstock.filter.offering import RingOffer
-from penstock.middleware import PublisherConfig
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware import OutgoingMessage, PublisherConfig, ReceiverConfig
+from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
 from penstock.model import shipped
 from penstock.net.secret import Secret, write_private
 from penstock.net.udp import Channel, free_channel, free_ports
@@ -270,6 +270,26 @@ def test_a_publisher_of_this_host_needs_no_network(
         assert not application.receipts
 
 
+@pytest.mark.spec("FILT-11")
+def test_what_is_for_this_host_only_does_not_go_to_the_network(channel: Channel, beside: FilterHere) -> None:
+    with (
+        RingWriter.create(1024 * 1024, PACKET_SIZE_MAX) as ring,
+        MulticastReceiver([channel], config=ReceiverConfig(join="start")) as elsewhere,
+        MulticastPublisher(channel, config=QUICK, ring=ring, is_host_only=True) as publisher,
+        RingOffer(publisher, ring, ("127.0.0.1", beside.port)) as offer,
+        Application(beside.port, delivery="ring") as application,
+    ):
+        assert offer.is_held.wait(30)
+        application.want("a")
+        publish(publisher, "a", "b", count=200)
+        publisher.publish_messages([OutgoingMessage("a", b"a 200")])
+        assert application.wait_for(201) == expected("a", 201)
+        assert not application.receipts
+        assert elsewhere.receive(0.2) == []
+    with pytest.raises(ConfigurationError, match="ring"):
+        MulticastPublisher(channel, is_host_only=True)
+
+
 async def deafened(beside: FilterHere) -> None:
     data = beside.module._data
     await asyncio.wrap_future(data.ask(lambda: data._inlet.listen_to([data._own.fileno()])))
@@ -488,8 +508,12 @@ def test_a_publisher_that_restarts_goes_on_in_a_new_epoch(channel: Channel, besi
                 publish(publisher, "a", count=50, start=50 * epoch)
                 application.wait_for(50 * epoch)
         assert application.payloads == expected("a", 100, 50)
-        positions = [each for each in application.told if isinstance(each, control.Position)]
-        assert [each.epoch for each in positions] == [1, 2]
+        wait_until(lambda: len(epochs_told(application)) == 2, "the filter's word, which comes another way")
+        assert epochs_told(application) == [1, 2]
+
+
+def epochs_told(application: Application) -> list[int]:
+    return [each.epoch for each in application.told if isinstance(each, control.Position)]
 
 
 def test_nothing_is_left_behind(channel: Channel) -> None:

@@ -124,6 +124,23 @@ def test_what_is_lost_on_the_way_is_repaired(channel: Channel) -> None:
         assert receiver.counters["repairs_received"] > 0
 
 
+@pytest.mark.spec("FILT-10")
+def test_requests_to_the_group_are_heard_by_its_publisher(channel: Channel) -> None:
+    config = PublisherConfig(linger_ms=1, nack="multicast")
+    asking = ReceiverConfig(join="start", nack="multicast")
+    with (
+        MulticastReceiver([channel], config=asking, loss=0.2) as receiver,
+        MulticastPublisher(channel, config=config) as publisher,
+        MulticastPublisher(channel, config=config) as other,
+    ):
+        for number in range(200):
+            publisher.publish("t.one", str(number).encode())
+        told = receive_until(receiver, lambda told: len(payloads(told)) == 200)
+        assert payloads(told) == [str(number).encode() for number in range(200)]
+        assert publisher.counters["repairs_sent"] > 0
+        assert other.counters["nacks_received"] == 0
+
+
 def test_a_slow_reader_overflows_its_socket_and_catches_up(channel: Channel) -> None:
     """More than the socket's buffer holds is sent before the reader looks; it is told of the overflow, and repaired."""
     config = PublisherConfig(packet_size_max=65_000, retransmission_bytes_max=256 << 20, linger_ms=1)

@@ -52,23 +52,22 @@ class Host:
     def __init__(self, namespace: str, number: int, switch: str) -> None:
         self.namespace = namespace
         self.address = f"{SUBNET}.{number}"
-        self._port = f"port{number}"
-        self._switch = switch
+        self.switch = switch
+        """The namespace of the bridge."""
+
+        self.port = f"port{number}"
+        """The other end of the host's cable, there."""
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """This thread is on the host meanwhile, and so are threads and processes that it starts."""
-        before = os.open(f"/proc/self/task/{threading.get_native_id()}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            _enter(self.namespace)
+        """Whatever this thread makes meanwhile is on the host."""
+        with entered(self.namespace):
             yield
-        finally:
-            _set(before)
-            os.close(before)
 
     def lose(self, share: float) -> None:
-        """Throw away that share of the UDP datagrams that arrive, at random."""
-        rule = f"iifname {INTERFACE} meta l4proto udp numgen random mod 10000 < {round(share * 10_000)}"
+        """Throw away that share of the UDP datagrams that arrive from others, at random."""
+        chance = f"numgen random mod 10000 < {round(share * 10_000)}"
+        rule = f"iifname {INTERFACE} ip saddr != {self.address} meta l4proto udp {chance}"
         self._nft(
             "add table ip penstock",
             "delete table ip penstock",
@@ -86,10 +85,10 @@ class Host:
 
     def cut(self) -> None:
         """Pull the cable out; what is sent meanwhile is gone."""
-        run("ip", "-n", self._switch, "link", "set", self._port, "down")
+        run("ip", "-n", self.switch, "link", "set", self.port, "down")
 
     def mend(self) -> None:
-        run("ip", "-n", self._switch, "link", "set", self._port, "up")
+        run("ip", "-n", self.switch, "link", "set", self.port, "up")
 
     def _nft(self, *commands: str) -> str:
         return run("ip", "netns", "exec", self.namespace, "nft", "--file", "-", text="\n".join(commands))
@@ -127,9 +126,8 @@ class Network:
         host = Host(f"{self._name}-{number}", number, self._switch)
         self.hosts.append(host)
         run("ip", "netns", "add", host.namespace)
-        port = f"port{number}"
-        self._ip("link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", host.namespace)
-        self._ip("link", "set", port, "master", "bridge", "up")
+        self._ip("link", "add", host.port, "type", "veth", "peer", "name", INTERFACE, "netns", host.namespace)
+        self._ip("link", "set", host.port, "master", "bridge", "up")
         for command in (
             ("link", "set", "lo", "up"),
             ("address", "add", f"{host.address}/24", "dev", INTERFACE),
@@ -169,12 +167,24 @@ def _remove_orphans() -> None:
             remove(path.name)
 
 
-def _enter(namespace: str) -> None:
-    descriptor = os.open(NAMESPACES / namespace, os.O_RDONLY | os.O_CLOEXEC)
+@contextmanager
+def entered(namespace: str) -> Iterator[None]:
+    """This thread is in the namespace meanwhile, and so are threads and processes that it starts."""
+    before = _opened(Path(f"/proc/self/task/{threading.get_native_id()}/ns/net"))
     try:
-        _set(descriptor)
+        there = _opened(NAMESPACES / namespace)
+        try:
+            _set(there)
+        finally:
+            os.close(there)
+        yield
     finally:
-        os.close(descriptor)
+        _set(before)
+        os.close(before)
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _set(descriptor: int) -> None:

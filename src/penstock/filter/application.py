@@ -44,7 +44,7 @@ from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.loop_thread import LoopThread
 from penstock.net.secret import Secret
-from penstock.net.udp import Address, address_key, host_socket
+from penstock.net.udp import Address, Outlet, address_key, host_socket
 from penstock.shm.ring import RingReader
 from penstock.wire import MessageBatch
 
@@ -230,9 +230,9 @@ class FilteredReceiver(SocketReceiver):
         self._leave_ring()
         for told in self._link.inbox:
             if isinstance(told, Attachment):
-                _close(told)
+                told.close()
         if self._attachment is not None:
-            _close(self._attachment)
+            self._attachment.close()
         super().close()
         os.close(self._bell)
 
@@ -271,14 +271,15 @@ class FilteredReceiver(SocketReceiver):
     def _attach(self, attachment: Attachment) -> None:
         """Listen to what this filter sends, and to no other one."""
         if self._attachment is not None:
-            _close(self._attachment)
+            self._attachment.close()
         registered = attachment.registered
         self._attachment = attachment
         self._attachment_count += 1
         self._filter = (registered.host, registered.port)
         self._told.clear()
         self._waited.clear()
-        self._sockets = [self._own] if attachment.group is None else [self._own, attachment.group]
+        self._sockets = [each for each in (self._own, attachment.group, attachment.asking) if each is not None]
+        self._outlet = Outlet((attachment.asking or self._own).fileno())
         self._inlet.listen_to([each.fileno() for each in reversed(self._sockets)])
         self._choice = Choice.of(self._wishes, registered, self.address)
         self._enter_ring()
@@ -389,10 +390,3 @@ def _unique(name: str) -> str:
 
 def _shipped_model(model_id: int, version: int) -> MessageModel | None:
     return next((model for model in map(shipped, shipped_names()) if model.id == model_id), None)
-
-
-def _close(attachment: Attachment) -> None:
-    if attachment.group is not None:
-        attachment.group.close()
-    if attachment.segment is not None:
-        attachment.segment.close()

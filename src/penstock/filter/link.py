@@ -41,7 +41,8 @@ from penstock.filter.wishes import Wishes
 from penstock.net.control_driver import ControlConnection, connect_control
 from penstock.net.handover import receive_segment
 from penstock.net.secret import Secret
-from penstock.net.udp import Address, Channel, group_socket
+from penstock.net.stream import is_loopback
+from penstock.net.udp import Address, Channel, group_socket, host_socket
 
 log = logger("filter.link")
 
@@ -64,6 +65,13 @@ class Attachment(msgspec.Struct, frozen=True):
     registered: Registered
     group: socket.socket | None = None
     segment: Segment | None = None
+    asking: socket.socket | None = None
+    """For requests to publishers, where our own socket is on this machine alone."""
+
+    def close(self) -> None:
+        for each in (self.group, self.segment, self.asking):
+            if each is not None:
+                each.close()
 
 
 class Detached(msgspec.Struct, frozen=True):
@@ -78,7 +86,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     register: Register
     interface: str
-    """The address of the interface on which shared packets come."""
+    """The address of the interface by which the filter is reached."""
 
     secret: Secret | None = None
     tls: ssl.SSLContext | None = None
@@ -209,11 +217,30 @@ class FilterLink:
             segment = await asyncio.to_thread(
                 receive_segment, registered.path, registered.segment, secret=self._identity.secret
             )
-            return Attachment(registered, segment=segment)
-        if registered.group:
-            channel = Channel(group=registered.group, port=registered.group_port, interface=self._identity.interface)
-            return Attachment(registered, group=group_socket(channel))
-        return Attachment(registered)
+            attachment = Attachment(registered, segment=segment)
+        elif registered.group:
+            channel = Channel(
+                group=registered.group, port=registered.group_port, interface=self._network_interface(registered)
+            )
+            attachment = Attachment(registered, group=group_socket(channel))
+        else:
+            attachment = Attachment(registered)
+        return self._with_asking(attachment)
+
+    def _with_asking(self, attachment: Attachment) -> Attachment:
+        interface = self._network_interface(attachment.registered)
+        if attachment.registered.repair == "filter" or interface == self._identity.interface:
+            return attachment
+        try:
+            return msgspec.structs.replace(attachment, asking=host_socket(interface))
+        except PenstockError:
+            attachment.close()
+            raise
+
+    def _network_interface(self, registered: Registered) -> str:
+        """By which the filter sends and publishers are reached. A filter that is reached on this machine's own address
+        is on this machine, so its interface is ours."""
+        return registered.host if is_loopback(self._identity.interface) else self._identity.interface
 
     async def _introduce(self, connection: ControlConnection[ControlMessage]) -> None:
         self._connection = connection  # from here on changes are told at once

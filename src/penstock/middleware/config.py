@@ -35,6 +35,10 @@ class PublisherConfig(Config, frozen=True):
     retransmission_bytes_max: Count = 16 * 1024 * 1024
     """Bytes kept for repair, per group."""
 
+    nack: Literal["unicast", "multicast"] = "unicast"
+    """Whether requests for repairs are heard at the publisher's own address, or on its groups, too: then everything
+    that anybody sends there is looked at."""
+
     repair: Literal["unicast", "multicast"] = "unicast"
     """Whether a repair goes to the one who asked, or to the group."""
 

@@ -19,7 +19,7 @@ from typing_extensions import Buffer
 from penstock.base.clock import NS_PER_MS, SystemRandomness
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
-from penstock.base.errors import ConfigurationError, LocalProtocolError
+from penstock.base.errors import ConfigurationError, LocalProtocolError, PenstockError
 from penstock.base.ids import random_publisher_id
 from penstock.base.log import logger
 from penstock.middleware._lanes import PublishingLane
@@ -44,7 +44,7 @@ from penstock.middleware.grouping import batch_by_group, messages_by_group
 from penstock.middleware.publisher import Publisher
 from penstock.middleware.receiving_driver import MulticastReceiver, Received, note_unsent
 from penstock.model import Message
-from penstock.net.udp import Channel, Inlet, Outlet, address_key, host_socket
+from penstock.net.udp import Channel, Inlet, Memberships, Outlet, address_key, host_socket
 from penstock.shm import RingWriter
 from penstock.topics import GroupMap
 from penstock.wire import DatagramBatch
@@ -53,6 +53,8 @@ log = logger("middleware.driver")
 
 SERVICE_SLICE_NS = 50 * NS_PER_MS
 """How long the publisher's thread sleeps at most before it looks whether it is still wanted."""
+
+BATCH = 16
 
 
 class MulticastPublisher:
@@ -96,7 +98,9 @@ class MulticastPublisher:
         self._is_host_only = is_host_only
         self._port = channel.port if groups is None else groups.port
         self._socket = host_socket(channel.interface, multicast_hops=channel.hops)
-        self._inlet = Inlet([self._socket.fileno()], DatagramBatch(16))
+        self._memberships = self._join(channel)
+        listening = [self._socket.fileno(), *self._memberships.fds]
+        self._inlet = Inlet(listening, DatagramBatch(max(BATCH, len(listening))))
         self._outlet = Outlet(self._socket.fileno())
         self._lanes: dict[int, PublishingLane] = {}  # of the groups on which something was published
         self._lock = threading.Lock()
@@ -188,6 +192,7 @@ class MulticastPublisher:
         self._is_stopped = True
         self._service.join()
         self._outlet.close()
+        self._memberships.close()
         self._socket.close()
 
     def __enter__(self) -> Self:
@@ -195,6 +200,20 @@ class MulticastPublisher:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close(linger=error is None)
+
+    def _join(self, channel: Channel) -> Memberships:
+        """The groups on which requests are heard."""
+        joined = Memberships(channel.interface)
+        if self._core.config.nack == "unicast":
+            return joined
+        try:
+            for group in (self._group,) if self._groups is None else self._groups.groups:
+                joined.join(Channel.of(group, self._port, interface=channel.interface))
+        except PenstockError:
+            joined.close()
+            self._socket.close()
+            raise
+        return joined
 
     def _serve(self) -> None:
         """The thread: answer requests, keep alive, until close() is done."""
