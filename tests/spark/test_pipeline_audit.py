@@ -49,7 +49,8 @@ MINUTE = 60 * 10**9
 def delivery(publisher: int, *, lost: int = 0, copies: int = 0) -> dict[str, Any]:
     return {
         "place": "j", "publisher": publisher, "group": "239.1.1.1", "epoch": 1, "packets": 1_000 - lost,
-        "first_packet": 1, "last_packet": 1_000, "packets_lost": lost, "packets_repaired": 3, "packets_repeated": 2, "packets_reordered": 1,
+        "first_packet": 1, "last_packet": 1_000,
+        "packets_lost": lost, "packets_repaired": 3, "packets_repeated": 2, "packets_reordered": 1,
         "messages": BLOCKS * 1024, "repeated": copies, "bytes": 10**6,
     }  # fmt: skip
 
