@@ -285,3 +285,23 @@ def test_groups_that_were_named_once_are_not_remembered_for_ever(monkeypatch: py
         module.want(1, "a", groups=[GROUP + number])
     assert len(module.module._interests._flows) <= 8
     assert module.joined == {GROUP + 99}
+
+
+def test_what_was_prepared_need_not_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = harness(models=[shipped("trade")])
+    module.attach(1)
+    want = Want(1, add=[Interests(["a.*"], where="price > 1")])
+    module.module.prepare(want)
+    read: list[str] = []
+    monkeypatch.setattr("penstock.filter.interests._predicates", lambda where, models: read.append(where) or {})
+    module.handle(want)
+    assert read == []
+    module.handle(LearnModel(shipped("quote")))  # but with a model that is new it is
+    assert read == ["price > 1"]
+    monkeypatch.undo()
+    with pytest.raises(TopicError):
+        module.module.prepare(Want(1, add=[Interests(["a.>.b"])]))
+    with pytest.raises(FilterExpressionError):
+        harness(models=[shipped("quote")]).module.prepare(Want(1, add=[Interests(["a"], where="price >")]))
+    with pytest.raises(LocalProtocolError):
+        module.module.prepare(Want(1, add=[Interests(["a"], where="price > 1", content=b"1")]))

@@ -48,8 +48,8 @@ class Repairs:
             forgotten, present = kept.split(first, last)
             if forgotten is not None:
                 gone.append(forgotten)
-            lost = [(max(a, present.start), min(b, present.stop - 1)) for a, b in stream.lost]
-            gone += (lost := [(a, b) for a, b in lost if a <= b])
+            lost = stream.lost_within(present)
+            gone += lost
             for numbers in _without(present, lost):
                 chosen = numbers[:budget]
                 budget -= len(chosen)

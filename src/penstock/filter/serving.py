@@ -267,6 +267,7 @@ class ApplicationServer(ControlServer):
     async def _want(self, registrant: Registrant, request: control.Want) -> None:
         event, plan = self._desk.want(registrant, request)
         try:
+            await asyncio.to_thread(self._data.core.prepare, event)  # others' packets do not wait for that
             await self._carry_out(event)
         finally:
             self._desk.settled(event)
