@@ -3,9 +3,16 @@
 import pytest
 
 from penstock.base.counters import Cause
-from penstock.base.errors import FilterExpressionError, LimitError, LocalProtocolError, PenstockError, TopicError
+from penstock.base.errors import (
+    FilterExpressionError,
+    LimitError,
+    LocalProtocolError,
+    ModelError,
+    PenstockError,
+    TopicError,
+)
 from penstock.filter.events import Attach, ChangeMap, Interests, LearnModel, Want
-from penstock.model import shipped
+from penstock.model import MessageModel, shipped
 from penstock.topics import GroupMap
 from penstock.wire import (
     Extension,
@@ -305,3 +312,32 @@ def test_what_was_prepared_need_not_be_read_again(monkeypatch: pytest.MonkeyPatc
         harness(models=[shipped("quote")]).module.prepare(Want(1, add=[Interests(["a"], where="price >")]))
     with pytest.raises(LocalProtocolError):
         module.module.prepare(Want(1, add=[Interests(["a"], where="price > 1", content=b"1")]))
+
+
+def model_of(version: int, *fields: str, name: str = "m") -> MessageModel:
+    """Its fields are there since version 1, 2 and so on."""
+    parts = [
+        f'[[field]]\nname = "{field}"\ntype = "u32"\nsince = {since}\n' for since, field in enumerate(fields, start=1)
+    ]
+    return MessageModel.parse(f'name = "{name}"\nid = 60000\nversion = {version}\n' + "".join(parts), where="here")
+
+
+@pytest.mark.spec("FILT-6")
+def test_no_application_changes_a_model_that_others_rely_on() -> None:
+    known = model_of(2, "a", "b")
+    module = harness(models=[known])
+    module.attach(1)
+    module.want(1, "*", where="b > 100")
+    for other in (model_of(2, "b", "a"), model_of(1, "b"), model_of(3, "b", "a", "c"), model_of(2, "a", "b", name="n")):
+        refused(module, LearnModel(other), ModelError)
+    module.handle(LearnModel(model_of(1, "a")))  # older, and nothing new
+    module.handle(LearnModel(known))
+    newest = model_of(3, "a", "b", "c")
+    module.handle(LearnModel(newest))
+    packer = Packer(PUBLISHER_ID, GROUP, 1)
+    for version, b in ((2, 101), (2, 99), (3, 102), (1, 103), (4, 104)):
+        packer.add("x", newest.new(a=1, b=b, c=1), model_id=known.id, model_version=version)
+    module.take([packer.flush()])  # type: ignore[list-item]
+    (packet,) = module.sent[module.attached[1].consumer]
+    # a version that is newer than all that is known has what those have
+    assert [newest.view(message.payload).b for message in packet] == [101, 102, 104]

@@ -4,7 +4,7 @@ from penstock.topics._predicate cimport Node
 from penstock.wire._codec cimport MessageView
 
 
-cdef struct Clause:     # what records of one version of a model must meet
+cdef struct Clause:     # what records of a model must meet, from a version on
     uint16_t model_id
     uint16_t model_version
     int32_t entry

@@ -21,7 +21,8 @@ cdef extern from * nogil:
 
 @cython.no_gc_clear
 cdef class Condition:
-    """What the content must meet: {(model id, version): Predicate}, or bytes.
+    """What the content must meet: {(model id, version): Predicate}, or bytes. A predicate counts from its version on, up
+    to the next one's; so versions that are newer than what is known here are judged as the newest known.
 
     Of a model that is not named nothing is wanted. A sealed message is wanted: who opens it judges it.
     """
@@ -55,6 +56,7 @@ cdef class Condition:
 
 cdef bint is_met(const Terms *terms, const MessageView *message, const uint8_t *payload) noexcept nogil:
     cdef const Clause *clause
+    cdef const Clause *newest = NULL
     cdef uint32_t index
     if message.flags & MESSAGE_SEALED:
         return True
@@ -62,6 +64,7 @@ cdef bint is_met(const Terms *terms, const MessageView *message, const uint8_t *
         return memmem(payload, message.payload_size, terms.pattern, terms.pattern_size) is not NULL
     for index in range(terms.clause_count):
         clause = terms.clauses + index
-        if clause.model_id == message.model_id and clause.model_version == message.model_version:
-            return evaluate(clause.nodes, clause.entry, clause.pool, payload, message.payload_size)
-    return False
+        if clause.model_id == message.model_id and clause.model_version <= message.model_version:
+            if newest is NULL or newest.model_version < clause.model_version:
+                newest = clause
+    return newest is not NULL and evaluate(newest.nodes, newest.entry, newest.pool, payload, message.payload_size)

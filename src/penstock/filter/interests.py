@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
-from penstock.base.errors import FilterExpressionError, LimitError, LocalProtocolError, PenstockError, TopicError
+from penstock.base.errors import (
+    FilterExpressionError,
+    LimitError,
+    LocalProtocolError,
+    ModelError,
+    PenstockError,
+    TopicError,
+)
 from penstock.filter._forward import Forwarder
 from penstock.filter.config import FilterConfig
 from penstock.filter.events import Interests, Want
@@ -28,7 +35,7 @@ CONDITIONS_REMEMBERED_MAX = 256
 FLOWS_REMEMBERED_MAX = 4_096
 
 Predicates = dict[tuple[int, int], Predicate]
-"""By model id and version."""
+"""By model id, and the version from which on they hold."""
 
 
 class Terms(NamedTuple):
@@ -130,7 +137,15 @@ class InterestBook:
             self._release(application, terms)
 
     def learn(self, model: MessageModel, applications: Iterable["Application"]) -> None:
-        """Conditions may speak of this model, those that are there already too."""
+        """Conditions may speak of this model, those that are there already too. One that is known, or an older version,
+        changes nothing; one that contradicts it is refused (ModelError), as others rely on it."""
+        known = self._known.models.get(model.id)
+        if known is not None:
+            newer, older = (model, known) if model.version > known.version else (known, model)
+            if contradictions := newer.incompatibilities(older):
+                raise ModelError(f"{model.name} contradicts the model that is known: {contradictions[0]}")
+            if newer is known:
+                return
         self._known = _KnownModels({**self._known.models, model.id: model})
         for application in applications:
             for terms, slot in application.slots.items():
@@ -272,12 +287,12 @@ class InterestBook:
 
 
 def _predicates(where: str, models: Iterable[MessageModel]) -> Predicates:
-    """The condition for every version of every model that has its fields."""
+    """The condition for every model that has its fields, in all versions."""
     predicates: Predicates = {}
     refusal: FilterExpressionError | None = None
     for model in models:
         try:
-            for version in range(1, model.version + 1):
+            for version in sorted({1, *(field.since for field in model.fields)}):  # from which on it has other fields
                 predicates[model.id, version] = Predicate.compile(where, model, version)
         except FilterExpressionError as error:
             refusal = refusal or error
