@@ -15,7 +15,7 @@ from integration.command_kit import COMMAND, PATIENCE_SECONDS, Running, is_alive
 from waiting import wait_until
 
 QUICK = ("--rate", "2000", "--symbols", "50", "--no-pipeline")
-PROCESSES = 6  # an administration server, two adapters, two subscribers, the exchange
+PROCESSES = 7  # an administration server, two adapters, a filter module, two subscribers, the exchange
 
 
 def made(command: Running) -> int:
@@ -38,11 +38,29 @@ def test_the_active_adapter_is_killed_and_nobody_misses_anything() -> None:
         assert demo.end() == 0, demo.out + demo.err
         assert "kill -9 of the active adapter, adapter-a" in demo.out
         assert "adapter-b took over" in demo.out
-        assert delivered(demo) == [made(demo)] * 2
-        assert made(demo) > 0
-        assert demo.out.count("(every message, once)") == 2
+        filtered, direct = delivered(demo)
+        assert direct == made(demo) > filtered > 0
+        assert "(every message it wants, once)" in demo.out
+        assert "(every message, once)" in demo.out
+        assert "subscriber-1 with it and subscriber-2 without it saw the same messages on the same topics" in demo.out
         assert len(re.findall(r"[1-9][\d,]* copies from the other adapter suppressed", demo.out)) == 2
         assert len(re.findall(r"longest gap between two deliveries [\d,.]+ ms around the kill", demo.out)) == 2
+
+
+@pytest.mark.spec("FILT-4", "FILT-7")
+def test_the_filter_module_is_killed_and_nothing_is_lost_in_silence() -> None:
+    with running("demo", "--seconds", "3", "--kill-filter", *QUICK) as demo:
+        assert demo.end() == 0, demo.out + demo.err
+        assert "kill -9 of the filter module, filter" in demo.out
+        assert "started again: 2 starts" in demo.out
+        assert delivered(demo)[1] == made(demo)  # the one without it has not noticed
+        found = re.search(r"subscriber-1 did not see ([\d,]+) messages .* told that ([\d,]+) may be lost", demo.out)
+        assert found, demo.out
+        assert 0 < number(found[1]) <= number(found[2])
+        received, passed, removed = map(
+            number, re.findall(r"received ([\d,]+) messages.*\n +([\d,]+) copies .* ([\d,]+) are wanted", demo.out)[0]
+        )
+        assert received == passed + removed
 
 
 def test_ctrl_c_ends_it_cleanly_and_leaves_nothing() -> None:
@@ -52,7 +70,7 @@ def test_ctrl_c_ends_it_cleanly_and_leaves_nothing() -> None:
         children = demo.children()
         assert len(children) == PROCESSES
         assert demo.interrupt() == 0, demo.err
-        assert delivered(demo) == [made(demo)] * 2
+        assert delivered(demo)[1] == made(demo)
         assert not any(map(is_alive, children))
         assert "Traceback" not in demo.err
     assert set(Path("/tmp").glob("penstock-demo-*")) <= before
@@ -70,7 +88,7 @@ def test_ctrl_c_while_it_starts_leaves_nothing() -> None:
 def test_a_subscriber_that_dies_is_noticed() -> None:
     with running("demo", "--seconds", "5", *QUICK) as demo:
         demo.wait_for_output("subscriber-2")  # the first line about a plant at work
-        kill(demo.children()[3])
+        kill(demo.children()[4])
         assert demo.end() == 1
         assert "subscriber-1 was killed by SIGKILL" in demo.err
         assert delivered(demo)[1] == made(demo)
@@ -108,7 +126,8 @@ def test_a_terminal_shows_a_table_and_its_ctrl_c_is_for_the_supervisor() -> None
     text = output.decode()
     for column in ("process", "role", "msgs/s", "p50", "p99.9", "copies", "lost"):
         assert column in text
-    assert text.count("(every message, once)") == 2
+    assert text.count("(every message, once)") == 1
+    assert text.count("(every message it wants, once)") == 1
     assert "Traceback" not in text
 
 
@@ -117,16 +136,23 @@ def test_a_first_plant_runs_and_a_dead_adapter_is_started_again(tmp_path: Path) 
     with running("init", str(directory)) as init:
         assert init.end() == 0, init.err
         (url,) = set(re.findall(r"penstock://127.0.0.1:\d+", init.out))
+        (module,) = re.findall(r"--filter (127.0.0.1:\d+)", init.out)
     plant = str(directory / "plant.toml")
     with running("up", "--check", plant) as check:
         assert check.end() == 0, check.err
         assert "adapter-b: adapter" in check.out
+        assert "filter: filter" in check.out
     with running("up", plant) as up:
         up.wait_for_output("the plant runs")
         up.wait_for_output("adapter-b: backup, synchronised")
         credentials = str(directory / "subscriber-1.toml")
         with running("sub", "--connect", url, "--credentials", credentials, "md.us.eq.>", "--json") as sub:
             sub.wait_for_output('"topic":"md.us.eq.')
+            by_filter = ("--filter", module, "md.us.eq.*.trade", "--count", "40")
+            with running("sub", "--connect", url, "--credentials", credentials, *by_filter) as trades:
+                up.wait_for_output("filter: applications served: 1")
+                assert trades.end() == 0, trades.err
+                assert trades.out.count(".trade") == 40
             admin, adapter = up.children()[:2]
             kill(adapter)
             up.wait_for_output("adapter-b: active")

@@ -266,6 +266,20 @@ def test_a_stream_that_the_filter_took_for_ended_and_comes_back_is_missed(module
         wait_until(lambda: (receiver.receive(0.01), module.requests())[1], "a request for what was missed")
 
 
+@pytest.mark.spec("FILT-5", "FILT-10")
+def test_the_loss_of_the_last_packet_before_the_publishers_end_is_noticed(module: StandInFilter) -> None:
+    with application(module) as receiver:
+        sent = packets(3)
+        module.send(*sent[:2])
+        assert payloads(receive(receiver, 2)) == ["1", "2"]
+        module.say(Ended(PUBLISHER_ID, GROUP, 1, 4, "expired"))
+        requests: list[bytes] = []
+        wait_until(lambda: (receiver.receive(0.01), requests.extend(module.requests())) and requests, "a request")
+        assert decode(requests[0]).ranges == [(3, 3)]
+        module.send(restamp(sent[2], set_flags=PacketFlag.REPAIR))
+        assert payloads(receive(receiver, 1)) == ["3"]
+
+
 @pytest.mark.spec("FILT-15")
 def test_a_collision_is_told(module: StandInFilter) -> None:
     with application(module) as receiver:

@@ -17,7 +17,7 @@ from penstock.filter.traffic import Traffic
 from penstock.filter.watching import PassingStream
 from penstock.middleware import Unicast
 from penstock.sim import FilterPlant, FilterPlantOptions, World, run_filter_seed
-from penstock.wire import PacketFlag, restamp
+from penstock.wire import PacketFlag, decode, restamp
 
 SEEDS = 200
 SEEDS_PER_TEST = 20
@@ -116,7 +116,7 @@ def repair_without_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def broken(self: Repairs, stream: Any, application: Any, run: range) -> list[bytes]:
         made = original(self, stream, application, run)
-        return [restamp(each, gap=repairing.decode(each).sequence - 1) for each in made]
+        return [restamp(each, gap=decode(each).sequence - 1) for each in made]
 
     monkeypatch.setattr(Repairs, "_repair", broken)
 

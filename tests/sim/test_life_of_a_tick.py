@@ -21,6 +21,8 @@ from penstock.feed import FeedAdapter, GeneratorConfig, ItchGenerator, LineArbit
 from penstock.feed.events import PersistTerm, PublishConverted, SourceDatagram, TermPersisted
 from penstock.feed.formats import MoldUDP64
 from penstock.feed.formats.mold import encode_packet
+from penstock.filter import FilterConfig, FilterModule
+from penstock.filter.events import Attach, Attached, Interests, Send, Want
 from penstock.middleware import (
     DatagramReceived,
     DatagramsReceived,
@@ -49,7 +51,7 @@ from penstock.wire import DatagramBatch
 ROOT = Path(__file__).resolve().parents[2]
 GROUP = parse_group("239.7.7.7")
 PUBLISHER, RECEIVER = ("publisher", 1), ("receiver", 2)
-SOCKETS = ("penstock.net.", "penstock.middleware.driver.")
+SOCKETS = ("penstock.net.", "penstock.middleware.driver.", "penstock.middleware.receiving_driver.")
 """Steps that only real sockets take; the simulator's network stands for them."""
 
 SIMULATOR = ("penstock.middleware.receiver.Receiver.receive_batch",)
@@ -114,7 +116,7 @@ def visible(steps: dict[str, list[str]], *titles: str, sockets: bool) -> list[st
 def test_every_function_of_the_walk_exists() -> None:
     steps = documented_steps()
     assert list(steps) == [
-        "Take", "Convert", "Publish", "Pack", "Send", "Receive", "Order", "Repair", "Merge", "Match", "Read"
+        "Take", "Convert", "Publish", "Pack", "Send", "Filter", "Receive", "Order", "Repair", "Merge", "Match", "Read"
     ]  # fmt: skip
     for names in steps.values():
         assert names
@@ -267,6 +269,31 @@ def test_the_walk_through_an_adapter() -> None:
                 published += handle(SourceDatagram(1, line, datagram, now_ns), now_ns)
     assert published > 100
     assert_called_in_order(visible(steps, "Take", "Convert", sockets=False), noted)
+
+
+def test_the_walk_through_a_filter_module(expected_prices: list[float]) -> None:
+    """From what is published to what an application reads; the other application wants nothing of it."""
+    steps, randomness = documented_steps(), World(1).randomness
+    module = FilterModule(FilterConfig(applications_max=4, conditions_max=4), randomness, groups=[GROUP])
+    for number, topics in ((7, "md.demo.eq.*.quote"), (8, "md.demo.eq.*.trade")):
+        (_, attached) = module.handle(Attach(number, ("application", number)), 0)
+        assert isinstance(attached, Attached)
+        module.handle(Want(number, [Interests([topics])]), 0)
+    publisher, receiver = Publisher(1, 1, PublisherConfig()), Receiver(ReceiverConfig(join="start"), randomness)
+    generator, batch, told = TickGenerator(3, 5), DatagramBatch(16), []
+    for _ in range(3):
+        batch.clear()
+        for instruction in publisher.handle(PublishBatch(GROUP, ticks(generator, 4)), 0):
+            assert isinstance(instruction, MulticastStored)
+            batch.append(instruction.store.get(instruction.first), PUBLISHER)
+        with calls_noted() as noted:
+            instructions = module.handle(DatagramsReceived(batch), 0)
+        for instruction in instructions:
+            for consumer, data in instruction.outbox.packets() if isinstance(instruction, Send) else ():
+                assert consumer == 0, "nobody else wants it"
+                told += [each for said in receiver.handle(DatagramReceived(data, PUBLISHER), 0) for each in read(said)]
+    assert_called_in_order(visible(steps, "Filter", sockets=False), noted)
+    assert [price for _, price in told] == expected_prices
 
 
 def test_the_walk_on_real_sockets(expected_prices: list[float]) -> None:

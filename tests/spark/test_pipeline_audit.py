@@ -29,6 +29,18 @@ LOSS = (
 AGREEMENT = "place STRING, publisher BIGINT, lineage BIGINT, block BIGINT, messages BIGINT, digest BIGINT"
 LATENCY = "hop STRING, bucket INT, count BIGINT"
 
+INTAKE = (
+    "filter STRING, group_address STRING, event_time BIGINT, started BIGINT, publisher_id BIGINT, first_packet BIGINT, "
+    "next_packet BIGINT, packets BIGINT, left_out BIGINT, lost_gone BIGINT, lost_no_answer BIGINT, lost_window BIGINT, "
+    "lost_otherwise BIGINT, left_to_receivers BIGINT, repaired BIGINT, nacks BIGINT, messages BIGINT, unwanted BIGINT, "
+    "epoch BIGINT, state STRING"
+)
+ACCOUNT = (
+    "filter STRING, application STRING, delivery STRING, group_address STRING, event_time BIGINT, started BIGINT, "
+    "publisher_id BIGINT, first_packet BIGINT, next_packet BIGINT, packets BIGINT, left_out BIGINT, lost BIGINT, "
+    "late BIGINT, offered BIGINT, passed BIGINT, nacks BIGINT, repairs BIGINT, epoch BIGINT, state STRING"
+)
+
 ACTIVE, BACKUP = 7, -3  # the second has the highest bit set
 BLOCKS = 40
 MINUTE = 60 * 10**9
@@ -37,9 +49,31 @@ MINUTE = 60 * 10**9
 def delivery(publisher: int, *, lost: int = 0, copies: int = 0) -> dict[str, Any]:
     return {
         "place": "j", "publisher": publisher, "group": "239.1.1.1", "epoch": 1, "packets": 1_000 - lost,
+        "first_packet": 1, "last_packet": 1_000,
         "packets_lost": lost, "packets_repaired": 3, "packets_repeated": 2, "packets_reordered": 1,
         "messages": BLOCKS * 1024, "repeated": copies, "bytes": 10**6,
     }  # fmt: skip
+
+
+def filtered(**changes: int) -> dict[str, Any]:
+    """A module's accounts of the active adapter's stream: halfway, and at the end, which alone counts."""
+    stream = {"filter": "beside", "group_address": "239.1.1.1", "started": 1, "publisher_id": ACTIVE, "epoch": 1}
+    intake = {
+        **stream, "first_packet": 1, "next_packet": 1_001, "packets": 990, "left_out": 0, "lost_gone": 0,
+        "lost_no_answer": 0, "lost_window": 0, "lost_otherwise": 0, "left_to_receivers": 10, "repaired": 4, "nacks": 2,
+        "messages": BLOCKS * 1024, "unwanted": 100, "state": "closed", "event_time": 3, **changes,
+    }  # fmt: skip
+    intake = {key: value for key, value in intake.items() if key not in ("passed", "account_left_out")}
+    account = {
+        **stream, "application": "quoter", "delivery": "unicast", "first_packet": 101, "next_packet": 1_001,
+        "packets": 300, "left_out": changes.get("account_left_out", 590), "lost": 10, "late": 3, "offered": 9_000,
+        "passed": changes.get("passed", 700), "nacks": 1, "repairs": 2, "state": "closed", "event_time": 3,
+    }  # fmt: skip
+    begun = {"event_time": 2, "next_packet": 501, "packets": 0, "state": "open"}
+    return {
+        "filter_intake": (INTAKE, [{**intake, **begun}, intake]),
+        "filter_account": (ACCOUNT, [{**account, **begun}, account]),
+    }
 
 
 def agreement() -> list[dict[str, Any]]:
@@ -84,7 +118,7 @@ def facts(**changes: Any) -> dict[str, Any]:
         "delivery": (DELIVERY, [delivery(ACTIVE), delivery(BACKUP, copies=BLOCKS * 1024)]),
         "agreement": (AGREEMENT, agreement()),
         "latency": (LATENCY, latency()),
-    }
+    } | filtered()
     return tables | changes
 
 
@@ -170,6 +204,37 @@ def test_the_audit_finds_what_is_wrong_and_nothing_else(spark: Any, archive: Pat
     assert "4 of 2,000 packets were lost (0.2000%)" in result(lossy, "delivery").summary
     assert values(result(lossy, "agreement"), "unproved") == [2]
     assert "14:30" in page(lossy)
+
+
+WRONG = {
+    "2024-02-01": (filtered(account_left_out=589), "1 account wrong"),  # a gap said too little
+    "2024-02-02": (filtered(passed=9_001), "1 account wrong"),  # more than came
+    "2024-02-03": (filtered(packets=989), "1 account wrong"),  # a packet is missing and not told as lost
+    "2024-02-04": (filtered(packets=987, lost_gone=2, lost_window=1), "3 lost; every number is accounted for"),
+    "2024-02-05": (filtered(packets=1_000, left_to_receivers=0, messages=BLOCKS * 1024 - 1), "1 account wrong"),
+}
+"""The last one had no loss, and yet less than a capture of the same packets."""
+
+
+@pytest.mark.spec("PIPE-7", "FILT-7")
+def test_accounts_of_filter_modules_that_do_not_add_up_are_found(spark: Any, archive: Path, tmp_path: Path) -> None:
+    sections = [section for section in SECTIONS if section.name == "filters"]
+    good = result(run_audit(Archive.open(archive), spark, dates=["2024-01-02"], sections=sections), "filters")
+    assert good.verdict == "good"
+    assert (
+        "of 9,000 for 1 application 700 were passed on; 8,300 were removed; 4 packets repaired; 0 lost" in good.summary
+    )
+    measured = {(m.subject, m.name): m.value for m in good.measures}
+    assert measured["beside, quoter", "removed"] == 8_300
+    assert measured["beside, 0000000000000007 239.1.1.1", "left_to_receivers"] == 10
+    wrong = tmp_path / "wrong"
+    for date, (tables, _) in WRONG.items():
+        write_tables(wrong, facts(**tables), date=date)
+    opened = Archive.open(wrong)
+    for date, (_, summary) in WRONG.items():
+        found = result(run_audit(opened, spark, dates=[date], sections=sections), "filters")
+        assert found.verdict == "bad", date
+        assert summary in found.summary
 
 
 class Custom:

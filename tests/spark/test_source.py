@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
+from penstock.base.errors import UnknownKeyError
+from penstock.spark import messages
 from penstock.wire import Packer, encode_gone
 from spark.journal_kit import FIRST_NS, GROUP, Publisher, append
 from unit.test_slices import served
@@ -41,6 +43,22 @@ def load(spark: Any, path: Path, **options: Any) -> Any:
     for key, value in options.items():
         reader = reader.option(key.strip("_"), str(value))
     return reader.load()
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"model": "trade", "columns": "seq,symbol,price,record", "from_": 7, "to": 900}]
+)
+def test_the_quicker_way_gives_the_same_rows(spark: Any, captured: Path, options: dict[str, Any]) -> None:
+    quick, usual = messages(spark, journal=captured, **options), load(spark, captured, **options)
+    assert quick.schema == usual.schema
+    rows = sorted(map(repr, quick.collect()))
+    assert len(rows) > 200
+    assert rows == sorted(map(repr, usual.collect()))
+
+
+def test_the_quicker_way_refuses_the_same(spark: Any, captured: Path) -> None:
+    with pytest.raises(UnknownKeyError, match=r"did you mean 'model'\?"):
+        messages(spark, journal=captured, modle="trade")
 
 
 @pytest.mark.spec("PIPE-1")

@@ -7,6 +7,7 @@ from penstock.base.counters import Cause
 from penstock.middleware import (
     Collision,
     Expect,
+    ExpectEnd,
     LossReceipt,
     Receiver,
     ReceiverConfig,
@@ -186,3 +187,41 @@ def test_expectations_are_bounded() -> None:
         core.handle(Expect(StreamKey(number, GROUP), 1, 1, FILTER), 0)
     known = [number for number in range(1, 100) if core.is_expected(StreamKey(number, GROUP), FILTER)]
     assert known == [96, 97, 98, 99]
+
+
+@pytest.mark.spec("FILT-5", "FILT-10")
+def test_the_loss_of_a_streams_last_packets_is_found_by_the_filters_word_of_its_end() -> None:
+    core, sent = receiver(), packets(4)
+    expect(core, 1)
+    assert core.handle(ExpectEnd(KEY, 1, 1), 0) == []  # nothing was sent
+    take(core, sent[:2], source=FILTER)
+    assert core.handle(ExpectEnd(KEY, 2, 9), 0) == []  # of another epoch
+    assert core.handle(ExpectEnd(KEY, 1, 3), 0) == []  # nothing is missing
+    assert core.handle(ExpectEnd(KEY, 1, 5), 0) == []
+    (request,) = core.handle(Tick(), 0)
+    assert (request.destination, decode(request.data).ranges) == (FILTER, [(3, 4)])
+    assert contents(take(core, [repaired(each) for each in sent[2:]], source=FILTER)) == ["3", "4"]
+    assert core.handle(ExpectEnd(KEY, 1, 5), 0) == []
+
+
+@pytest.mark.spec("FILT-5", "FILT-10")
+def test_a_stream_of_which_nothing_came_is_missed_when_it_ends() -> None:
+    core = receiver()
+    expect(core, 5, repair_source=PUBLISHER)
+    assert core.handle(ExpectEnd(KEY, 1, 5), 0) == []
+    assert core.handle(ExpectEnd(KEY, 1, 7), 0) == [StreamStarted(KEY, 1, 5)]
+    (request,) = core.handle(Tick(), 0)
+    assert (request.destination, decode(request.data).ranges) == (PUBLISHER, [(5, 6)])
+    gone = encode_gone(PUBLISHER_ID, GROUP, 1, [(5, 6)])
+    assert of(LossReceipt, take(core, [gone], source=PUBLISHER)) == [LossReceipt(KEY, 1, 5, 6, Cause.GONE)]
+
+
+@pytest.mark.spec("FILT-10")
+def test_last_packets_that_are_missing_when_the_publisher_restarts_are_reported() -> None:
+    core, sent = receiver(), packets(2)
+    expect(core, 1)
+    take(core, sent[:1], source=FILTER)
+    core.handle(ExpectEnd(KEY, 1, 3), 0)
+    expect(core, 1, epoch=2)
+    answers = take(core, packets(1, epoch=2), source=FILTER)
+    assert of(LossReceipt, answers) == [LossReceipt(KEY, 1, 2, 2, Cause.RESTARTED)]

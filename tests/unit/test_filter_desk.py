@@ -98,16 +98,78 @@ def test_channels_that_were_named_in_vain_are_forgotten() -> None:
     assert made.port_of(0xEF010102) == 5
     other = control.Want(2, [control.Interests(["a"], channels=["239.1.1.2:6"])])
     assert refused(lambda: made.want(application, other)) == RefusalCode.CHANNEL
-    made.withdrawn(want)
+    made.settled(want)
     assert made.port_of(0xEF010102) is None
     want, _ = made.want(application, other)
     made.joined(0xEF010102)
-    made.withdrawn(want)
+    made.settled(want)
     assert made.port_of(0xEF010102) == 6
     made.left(0xEF010102)
     assert made.port_of(0xEF010102) is None
     made.left(CHANNEL.group_id)
     assert made.port_of(CHANNEL.group_id) == 7_401  # configured
+
+
+def wanting(channel: str, topic: str = "a") -> control.Want:
+    return control.Want(1, [control.Interests([topic], channels=[channel])])
+
+
+def test_a_channel_that_others_ask_for_is_not_forgotten() -> None:
+    made = desk()
+    one, two = register(made, "one"), register(made, "two")
+    first, _ = made.want(one, wanting("239.1.1.2:5"))
+    made.joined(0xEF010102)
+    made.settled(first)
+    second, _ = made.want(two, wanting("239.1.1.2:5"))  # while the first goes
+    made.left(0xEF010102)
+    third, _ = made.want(one, wanting("239.1.1.2:5"))
+    made.settled(third)
+    assert made.port_of(0xEF010102) == 5
+    made.settled(second)
+    assert made.port_of(0xEF010102) is None
+
+
+def test_refused_requests_leave_no_channels_behind() -> None:
+    made = desk(lambda text, now_ns: token("md.>"))
+    application = register(made, token="good")
+    assert refused(lambda: made.want(application, wanting("239.1.1.2:5", "news"))) == RefusalCode.ENTITLEMENT
+    channels = ["239.1.1.2:5", "239.1.1.3:5", "239.1.1.2:6"]
+    both = control.Want(2, [control.Interests(["md.a"], channels=channels)])
+    assert refused(lambda: made.want(application, both)) == RefusalCode.CHANNEL
+    assert [made.port_of(group) for group in (0xEF010102, 0xEF010103)] == [None, None]
+
+
+@pytest.mark.spec("FILT-12")
+def test_a_map_cannot_move_a_group_that_is_listened_to_to_another_port() -> None:
+    made = desk()
+    moved = [Channel(group="239.1.1.1", port=7_409), Channel(group="239.1.1.9", port=7_409)]
+    made.joined(CHANNEL.group_id)
+    with pytest.raises(ConfigurationError):
+        made.use_map(moved)
+    assert [made.port_of(channel.group_id) for channel in moved] == [7_401, None]
+    made.left(CHANNEL.group_id)
+    made.use_map(moved)
+    assert [made.port_of(channel.group_id) for channel in moved] == [7_409, 7_409]
+
+
+@pytest.mark.spec("FILT-11")
+def test_rings_are_offered_on_the_own_host() -> None:
+    made = desk(interface="10.9.9.9")
+    offer = control.OfferRing(1, 5, "@path", "segment", "10.9.9.9", 4_000)
+    made.check_publisher("127.0.0.1", offer)
+    made.check_publisher("10.9.9.9", offer)
+    assert refused(lambda: made.check_publisher("10.9.9.8", offer)) == RefusalCode.HOST
+    nowhere = control.OfferRing(1, 5, "@path", "segment", "nowhere", 4_000)
+    assert refused(lambda: made.check_publisher("127.0.0.1", nowhere)) == RefusalCode.HOST
+
+
+@pytest.mark.spec("ADM-5")
+def test_a_token_that_is_revoked_while_it_is_taken_counts() -> None:
+    tokens = {"old": token("md.>"), "new": token("md.>", subscription_id="s2")}
+    made = desk(lambda text, now_ns: tokens[text])
+    application = register(made, token="old")
+    assert made.renew(application, "new", NOW_NS) is not None
+    assert made.bearers("s2") == [application]
 
 
 @pytest.mark.spec("ADM-7")
@@ -132,10 +194,10 @@ def test_tokens_bound_what_is_wanted() -> None:
     assert refused(lambda: made.renew(application, "other", NOW_NS)) == RefusalCode.TOKEN
     renewal = made.renew(application, "wide", NOW_NS)
     assert renewal is not None
-    fresh, entitled, plan = renewal
+    entitled, plan = renewal
     assert [list(each.topics) for each in plan.add] == [["md.>"]]
     assert [list(each.topics) for each in plan.remove] == [["!md.us.x", "md.us.>"]]
-    made.renewed(application, fresh, entitled)
+    made.renewed(application, entitled)
     assert made.bearers("s1") == [application]
     assert (made.expired(1_999), made.expired(2_000)) == ([], [application])
 

@@ -266,3 +266,42 @@ def test_what_is_added_again_with_other_groups_flows_there() -> None:
     module.handle(Want(1, add=[Interests(["a"], groups=[GROUP])], remove=[Interests(["a", "b"])]))
     assert module.joined == {GROUP}
     assert len(module.module.table) == 1
+
+
+def test_addresses_of_shared_delivery_end_with_the_multicast_range() -> None:
+    module = harness(shared_group="239.255.255.255")
+    module.attach(1, "a", delivery="shared", host="one")
+    with pytest.raises(LimitError):
+        module.attach(2, "a", delivery="shared", host="two")
+    for application in range(3, 18):  # no consumer was lost by it
+        module.attach(application, "a")
+
+
+def test_groups_that_were_named_once_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.filter.interests.FLOWS_REMEMBERED_MAX", 8)
+    module = harness()
+    module.attach(1)
+    for number in range(100):
+        module.want(1, "a", groups=[GROUP + number])
+    assert len(module.module._interests._flows) <= 8
+    assert module.joined == {GROUP + 99}
+
+
+def test_what_was_prepared_need_not_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = harness(models=[shipped("trade")])
+    module.attach(1)
+    want = Want(1, add=[Interests(["a.*"], where="price > 1")])
+    module.module.prepare(want)
+    read: list[str] = []
+    monkeypatch.setattr("penstock.filter.interests._predicates", lambda where, models: read.append(where) or {})
+    module.handle(want)
+    assert read == []
+    module.handle(LearnModel(shipped("quote")))  # but with a model that is new it is
+    assert read == ["price > 1"]
+    monkeypatch.undo()
+    with pytest.raises(TopicError):
+        module.module.prepare(Want(1, add=[Interests(["a.>.b"])]))
+    with pytest.raises(FilterExpressionError):
+        harness(models=[shipped("quote")]).module.prepare(Want(1, add=[Interests(["a"], where="price >")]))
+    with pytest.raises(LocalProtocolError):
+        module.module.prepare(Want(1, add=[Interests(["a"], where="price > 1", content=b"1")]))

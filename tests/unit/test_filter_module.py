@@ -3,9 +3,10 @@
 import pytest
 
 from penstock.base.counters import Cause
+from penstock.filter import beginnings
 from penstock.filter.events import Collision, Multicast
 from penstock.middleware import StreamKey
-from penstock.wire import Kind, Packer, PacketFlag, decode, encode_gone, encode_nack, restamp
+from penstock.wire import Kind, Packer, Packet, PacketFlag, decode, encode_gone, encode_nack, restamp
 from unit.filter_module_kit import (
     GROUP,
     KEY,
@@ -171,6 +172,42 @@ def test_fragments_are_judged_by_the_first_one_in_repairs_too() -> None:
         assert numbers(module.nack(other, (number, number))) == [(number, 0, "")]
 
 
+@pytest.mark.spec("FILT-6", "ADM-7")
+def test_of_fragments_whose_beginning_is_not_kept_nobody_gets_any_of_another_topic() -> None:
+    module = harness(kept_packets_max=2)
+    module.attach(1, "big")
+    module.attach(2, "other")
+    packer = Packer(PUBLISHER_ID, GROUP, 1, packet_size_max=384)
+    data = [*packer.add("big", bytes(1_000)), packer.flush()]
+    module.take_batch([each for each in data if each is not None])
+    assert numbers(module.nack(1, (3, 4))) == [(3, 0, "big"), (4, 0, "big")]
+    assert numbers(module.nack(2, (3, 4))) == [(4, 1, "")]
+
+
+@pytest.mark.parametrize("kept_packets_max", [8_192, 300])
+def test_requests_for_many_fragments_go_over_the_message_once(
+    kept_packets_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = harness(kept_packets_max=kept_packets_max)
+    module.attach(1, "big")
+    packer = Packer(PUBLISHER_ID, GROUP, 1, packet_size_max=384)
+    data = packer.add("big", bytes(150_000))
+    last = len(data)
+    assert last > 400
+    module.take_batch(data)
+    decoded: list[bytes] = []
+
+    def counted(data: bytes) -> Packet:
+        decoded.append(data)
+        return decode(data)
+
+    monkeypatch.setattr(beginnings, "decode", counted)
+    for start in range(0, 100, 50):
+        ranges = [(number, number) for number in range(last - 200 + start, last - 150 + start, 2)]
+        assert numbers(module.nack(1, *ranges)) == [(number, 0, "big") for number, _ in ranges]
+    assert len(decoded) < last + 100
+
+
 @pytest.mark.spec("FILT-5")
 def test_keep_alives_and_goodbyes_reach_everybody_with_the_right_gap() -> None:
     module = harness()
@@ -248,7 +285,7 @@ def test_a_publisher_that_restarts_begins_anew_and_two_with_one_id_are_reported(
     module.take(stream("xa", epoch=2))
     assert module.got(1) == [(1, 0, "a"), (2, 0, "a"), (2, 1, "a")]
     assert [(each.epoch, each.next_sequence) for each in module.positions(1)] == [(1, 1), (2, 1)]
-    assert module.ends(1) == []
+    assert [(each.epoch, each.next_sequence, each.cause) for each in module.ends(1)] == [(1, 3, Cause.RESTARTED)]
     module.take(stream("a", epoch=2, first=3), source=("10.0.0.66", 1))
     expected = Collision(KEY, 2, SOURCE, ("10.0.0.66", 1))
     assert module.others == [expected]

@@ -178,3 +178,19 @@ def test_a_publishers_ring_is_read_besides_the_network(bench: Bench) -> None:
     reader.close()
     assert not bench.run(0)
     assert bench.relay.lost_ring is None
+
+
+@pytest.mark.spec("FILT-11")
+def test_a_ring_that_never_runs_dry_does_not_keep_the_network_waiting(bench: Bench) -> None:
+    cursor = bench.known()
+    data = packets(*([("a", b"")] for _ in range(64 * 40)))
+    with RingWriter.create(1 << 22, 65_507) as ring:
+        reader = RingReader(ring.segment)
+        bench.relay.add_ring("ring", reader, cursor.source_key)
+        ring.write_many(data)
+        bench.send(b"from the network")
+        assert bench.run()
+        assert bytes(bench.inlet.batch.datagram(0)) == b"from the network"
+        assert 1 < cursor.next_sequence < len(data)
+        bench.relay.remove_ring("ring")
+        reader.close()

@@ -2,9 +2,10 @@
 
 import importlib.util
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 from rich.console import Console
@@ -13,8 +14,12 @@ from rich.table import Table
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, NS_PER_US
 from penstock.cli.interrupt import Interrupt, interruptible
+from penstock.demo.layout import TOPICS
 from penstock.demo.plant import DemoPlant, Subscriber
 from penstock.demo.reports import ArchiveResult, DemoOptions
+
+Kill: TypeAlias = Callable[[], str]
+"""Kills a node; its name, or nothing when there is none just now."""
 
 FRAME_SECONDS = 0.25
 LINE_SECONDS = 1.0
@@ -23,6 +28,9 @@ KILL_AFTER = 0.5
 """Share of the run after which the active adapter is killed; of an endless run, after this many seconds."""
 
 KILL_SECONDS = 5.0
+RECOVERY_SECONDS = 15.0
+"""How much longer the demo runs at most, so that a filter module that was killed is seen to serve again."""
+
 RATE_KEPT = 0.9
 """Share of the wanted messages below which the summary says that the exchange was too slow."""
 
@@ -30,13 +38,21 @@ RATE_KEPT = 0.9
 def demo(
     seconds: Annotated[float, typer.Option(min=0.1, help="How long to run; without it, until Ctrl-C.")] = float("inf"),
     rate: Annotated[float, typer.Option(min=1, max=5_000_000, help="Messages per second of the exchange.")] = 10_000,
-    subscribers: Annotated[int, typer.Option(min=1, max=64, help="How many processes subscribe.")] = 2,
+    subscribers: Annotated[
+        int,
+        typer.Option(
+            min=1, max=64, help="How many processes subscribe; of several, the last without the filter module."
+        ),
+    ] = 2,
     symbols: Annotated[int, typer.Option(min=1, max=20_000, help="How many instruments are traded.")] = 500,
     loss: Annotated[
         float, typer.Option(min=0.0, max=0.9, help="Share of datagrams lost on line A; line B fills in.")
     ] = 0.0,
     kill_active: Annotated[
         bool, typer.Option("--kill-active", help="Kill the active adapter in mid-run, and tell what subscribers saw.")
+    ] = False,
+    kill_filter: Annotated[
+        bool, typer.Option("--kill-filter", help="Kill the filter module in mid-run; it is started again.")
     ] = False,
     spin: Annotated[bool, typer.Option(help="Adapters look again and again: quicker, a whole core each.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another day; the same seed, the same one.")] = 1,
@@ -51,8 +67,11 @@ def demo(
         Path | None, typer.Option(help="Keep the archive and the audit's page in this directory, which is made.")
     ] = None,
 ) -> None:
-    """Run an exchange with lines A and B, an active and a backup feed adapter, an administration server and subscribers
-    on this machine, and show how fast and how completely messages arrive.
+    """Run an exchange with lines A and B, an active and a backup feed adapter, an administration server, a filter
+    module and subscribers on this machine, and show how fast and how completely messages arrive.
+
+    Subscribers get everything but changes of order books by way of the filter module; the last one gets everything
+    without it, and they are compared.
 
     Behind it, Spark archives what the adapters publish: tables of quotes, trades and bars, and an audit of it all.
     """
@@ -75,8 +94,7 @@ def demo(
             is_started = plant.start(lambda: interrupt.is_wanted)
         ran_seconds = 0.0
         if is_started:
-            kill_at = min(KILL_AFTER * seconds, KILL_SECONDS) if kill_active else float("inf")
-            ran_seconds = _run(console, plant, seconds, kill_at, interrupt)
+            ran_seconds = _run(console, plant, seconds, _kills(plant, seconds, kill_active, kill_filter), interrupt)
             with console.status("the subscribers get the rest, the archive is completed and audited …"):
                 plant.finish()
             _conclude(console, plant, ran_seconds)
@@ -89,16 +107,34 @@ def demo(
         raise typer.Exit(1)
 
 
-def _run(console: Console, plant: DemoPlant, seconds: float, kill_at: float, interrupt: Interrupt) -> float:
+def _kills(plant: DemoPlant, seconds: float, active: bool, filter_module: bool) -> dict[str, tuple[float, Kill]]:
+    """What is to be killed, when, and how."""
+    at = min(KILL_AFTER * seconds, KILL_SECONDS)
+    kills: dict[str, tuple[float, Kill]] = {}
+    if active:
+        kills["the active adapter"] = at, plant.kill_active
+    if filter_module:
+        kills["the filter module"] = at * (1 + KILL_AFTER * active), plant.kill_filter
+    return kills
+
+
+def _run(
+    console: Console, plant: DemoPlant, seconds: float, kills: dict[str, tuple[float, Kill]], interrupt: Interrupt
+) -> float:
     """Show the plant at work until time is up; returns how long it was."""
     started = time.monotonic()
     interval, shown = (FRAME_SECONDS if console.is_terminal else LINE_SECONDS), 0.0
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        while plant.is_working and not interrupt.is_wanted and (elapsed := time.monotonic() - started) < seconds:
-            plant.poll(min(FRAME_SECONDS, seconds - elapsed))
+        while plant.is_working and not interrupt.is_wanted:
             elapsed = time.monotonic() - started
-            if elapsed >= kill_at and plant.kill is None and (killed := plant.kill_active()):
-                console.print(f"{elapsed:6.1f} s  kill -9 of the active adapter, {killed}")
+            if elapsed >= seconds and not (plant.is_recovering and elapsed < seconds + RECOVERY_SECONDS):
+                break
+            plant.poll(FRAME_SECONDS if elapsed >= seconds else min(FRAME_SECONDS, seconds - elapsed))
+            elapsed = time.monotonic() - started
+            for what, (at, kill) in list(kills.items()):
+                if elapsed >= at and (killed := kill()):
+                    console.print(f"{elapsed:6.1f} s  kill -9 of {what}, {killed}")
+                    del kills[what]
             if elapsed - shown < interval:
                 continue
             shown = elapsed
@@ -124,13 +160,14 @@ def _table(plant: DemoPlant, title: str) -> Table:
         count = sum(stream.next_message_sequence - 1 for stream in status.streams)
         latencies = [f"{status.latency_us.get(f'p{q:g}', 0.0):,.1f}" for q in PERCENTILES]
         table.add_row(node.name, role, f"{status.health.messages_per_s:,.0f}", f"{count:,}", *latencies)
+    table.add_row(*_filter_row(plant))
     for each in plant.subscribers:
         latencies = [f"{each.latency.percentile(q) / NS_PER_US:,.1f}" for q in PERCENTILES]
         copies, lost = (each.report.duplicates, each.report.lost) if each.report else (0, 0)
         name = f"[red]{each.name}[/red]" if each.fault else each.name
         table.add_row(
             name,
-            "subscriber",
+            "subscriber by filter" if each.is_filtered else "subscriber",
             f"{each.rate.per_second:,.0f}",
             f"{each.messages:,}",
             *latencies,
@@ -142,6 +179,13 @@ def _table(plant: DemoPlant, title: str) -> Table:
         role = f"deriving {report.deriving}" if report is not None and report.deriving else "archive"
         table.add_row("pipeline", role, "", f"{plant.archiving.messages:,}")
     return table
+
+
+def _filter_row(plant: DemoPlant) -> list[str]:
+    status = plant.filter.filtering
+    if plant.filter.member is None or status is None:
+        return [f"[red]{plant.filter.name}[/red]", "[red]down[/red]"]
+    return [plant.filter.name, f"passed {status.passed:,}", "", f"{status.messages:,}"]
 
 
 def _line(plant: DemoPlant, elapsed: float) -> str:
@@ -171,11 +215,11 @@ def _conclude(console: Console, plant: DemoPlant, ran_seconds: float) -> None:
         lines.append(f"[red]The exchange could not keep its rate of {plant.options.rate:,.0f} messages/s.[/red]")
     for each in plant.subscribers:
         lines += _account(plant, each)
-    if plant.kill is not None:
-        new = next((node.name for node in plant.running.adapters() if node.name != plant.kill.adapter), "nobody")
-        lines.append(f"{plant.kill.adapter} was the active adapter and was killed with -9; {new} took over.")
+    lines += _filtered(plant)
+    for kill in plant.kills:
+        lines.append(_aftermath(plant, kill.node))
         for each in plant.subscribers:
-            at_kill, otherwise = plant.gap_at_kill_ns(each) / NS_PER_MS, plant.gap_otherwise_ns(each) / NS_PER_MS
+            at_kill, otherwise = plant.gap_at_kill_ns(each, kill) / NS_PER_MS, plant.gap_otherwise_ns(each) / NS_PER_MS
             lines.append(
                 f"  {each.name}: longest gap between two deliveries {at_kill:,.1f} ms around the kill, "
                 f"{otherwise:,.1f} ms in an ordinary second"
@@ -184,12 +228,52 @@ def _conclude(console: Console, plant: DemoPlant, ran_seconds: float) -> None:
     console.print("\n".join(lines), soft_wrap=True)
 
 
+def _filtered(plant: DemoPlant) -> list[str]:
+    """What the filter module did, and whether those behind it saw what one without it saw."""
+    module = plant.filtered
+    lines = [
+        f"The filter module received {module.messages:,} messages from both adapters together:",
+        f"  {module.passed:,} copies of them were passed on, {module.unwanted:,} are wanted by nobody behind it",
+    ]
+    behind = [each for each in plant.subscribers if each.is_filtered and not each.fault]
+    if (reference := plant.reference) is not None:
+        lines += [f"  {each.name} {_compared(plant, each, reference)}" for each in behind]
+    return lines
+
+
+def _compared(plant: DemoPlant, subscriber: Subscriber, reference: Subscriber) -> str:
+    if plant.agrees(subscriber):
+        return f"with it and {reference.name} without it saw the same messages on the same topics"
+    missing, lost = (plant.expected(subscriber) or 0) - subscriber.messages, _lost(subscriber)
+    if 0 < missing <= lost:
+        return f"did not see {missing:,} messages that {reference.name} saw, and was told that {lost:,} may be lost"
+    return f"[red]with it and {reference.name} without it saw other messages on the same topics[/red]"
+
+
+def _lost(subscriber: Subscriber) -> int:
+    return subscriber.report.lost if subscriber.report else 0
+
+
+def _aftermath(plant: DemoPlant, name: str) -> str:
+    if name == plant.filter.name:
+        return f"{name} was killed with -9 and started again: {plant.filter.starts} starts."
+    new = next((node.name for node in plant.running.adapters() if node.name != name), "nobody")
+    return f"{name} was the active adapter and was killed with -9; {new} took over."
+
+
 def _is_complete(plant: DemoPlant) -> bool:
     """Every subscriber has everything, and so has the archive."""
     archived = plant.archiving.result if plant.archiving is not None else None
-    return all(
-        each.messages == plant.made and (each.report is None or each.report.lost == 0) for each in plant.subscribers
-    ) and (plant.archiving is None or (archived is not None and archived.messages == plant.made))
+    return all(_has_all(plant, each) for each in plant.subscribers) and (
+        plant.archiving is None or (archived is not None and archived.messages == plant.made)
+    )
+
+
+def _has_all(plant: DemoPlant, subscriber: Subscriber) -> bool:
+    expected, lost = plant.expected(subscriber), _lost(subscriber)
+    if subscriber.is_filtered and any(kill.node == plant.filter.name for kill in plant.kills):
+        return expected is None or 0 <= expected - subscriber.messages <= lost  # nothing is lost in silence
+    return lost == 0 and expected in (None, subscriber.messages)
 
 
 def _show_archive(console: Console, result: ArchiveResult, keep: Path | None) -> None:
@@ -228,8 +312,11 @@ def _has_spark() -> bool:
 def _account(plant: DemoPlant, subscriber: Subscriber) -> list[str]:
     """What became of everything, for one subscriber."""
     report, latency = subscriber.report, subscriber.latency
-    missing = plant.made - subscriber.messages
-    verdict = "every message, once" if missing == 0 else f"[red]{missing:,} missing[/red]"
+    expected = plant.expected(subscriber)
+    missing = 0 if expected is None else expected - subscriber.messages
+    verdict = "every message, once" if subscriber.topics == TOPICS else "every message it wants, once"
+    if missing:
+        verdict = f"[red]{missing:,} missing[/red]"
     if subscriber.fault:
         verdict = f"[red]until {subscriber.fault}[/red]"
     parts = [f"{subscriber.name}: {subscriber.messages:,} delivered ({verdict})"]

@@ -19,9 +19,10 @@ from penstock.cli.model import find_model
 from penstock.cli.selection import EVERYTHING, Selection
 from penstock.cli.show import JsonView, PrettyView, QuietView, View
 from penstock.cli.subscribed import show_subscription
+from penstock.client import ClientConfig
 from penstock.client.line import Transport
 from penstock.filter.control import Wish
-from penstock.filter.finding import find_filter
+from penstock.filter.finding import AUTO, NONE, find_filter
 from penstock.middleware import Deliver, DeliverBatch, ReceiverConfig
 from penstock.middleware.grouping import channels_for
 from penstock.middleware.receiving_driver import MulticastReceiver, SocketReceiver
@@ -67,11 +68,13 @@ def sub(
         typer.Option(metavar="HOST:PORT", help="Where `penstock clock serve` runs on the host that made event_time."),
     ] = None,
     filter_place: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--filter", metavar="HOST:PORT", help="Through this filter module; auto: the host's if there is one; none."
+            "--filter",
+            metavar="HOST:PORT",
+            help="Through this filter module; auto, as with --connect unless told: the host's if there is one; none.",
         ),
-    ] = "none",
+    ] = None,
     delivery: Annotated[
         str, typer.Option(help="Of --filter: how packets come.", metavar="unicast|ring|shared")
     ] = "unicast",
@@ -89,6 +92,8 @@ def sub(
     if json and quiet:
         raise ConfigurationError("--json and --quiet do not go together")
     words = list(arguments or [])
+    if delivery not in get_args(Wish):
+        raise ConfigurationError(f"{delivery!r} is no delivery", hint="use unicast, ring or shared")
     if connect is not None:
         if credentials is None:
             raise ConfigurationError("--connect needs --credentials", hint="a file made by `penstock admin client`")
@@ -106,14 +111,13 @@ def sub(
             image=image,
             transport=cast(Transport, transport),
             interface=None if interface == INTERFACE else interface,
+            config=ClientConfig(filter=filter_place or AUTO, filter_delivery=cast(Wish, delivery)),
             is_json=json,
             is_quiet=quiet,
             count=count,
             seconds=seconds,
         )
-    if delivery not in get_args(Wish):
-        raise ConfigurationError(f"{delivery!r} is no delivery", hint="use unicast, ring or shared")
-    module = find_filter(filter_place)
+    module = find_filter(filter_place or NONE)
     channels = _channels(words, group_map, interface, is_filtered=module is not None)
     if clock is not None and not latency:
         raise ConfigurationError("--clock means nothing without --latency")

@@ -12,7 +12,7 @@ import msgspec
 from penstock.cli.interrupt import Interrupt, interruptible
 from penstock.cli.readable import harmless_json, printable
 from penstock.cli.show import PAYLOAD_SHOWN_MAX, shown_value
-from penstock.client import Subscription, UnreadMessage, connect
+from penstock.client import ClientConfig, Subscription, UnreadMessage, connect
 from penstock.client.joining import Receipt
 from penstock.client.line import Transport
 from penstock.client.reading import Readable
@@ -31,6 +31,7 @@ def show_subscription(
     image: bool,
     transport: Transport,
     interface: str | None,
+    config: ClientConfig,
     is_json: bool,
     is_quiet: bool,
     count: int | None,
@@ -40,7 +41,7 @@ def show_subscription(
     started = time.monotonic()
     with (
         interruptible() as interrupt,
-        connect(url, credentials=credentials, interface=interface) as client,
+        connect(url, credentials=credentials, interface=interface, config=config) as client,
         client.subscribe(*(topics or [EVERYTHING]), where=where, image=image, transport=transport) as subscription,
     ):
         write = _ignore if is_quiet else _write_json if is_json else _write_line

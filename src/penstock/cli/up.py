@@ -59,6 +59,8 @@ def _state(node: NodeProcess) -> str:
     """What is worth a line when it changes."""
     if node.member is None:
         return node.fault or "ended"
+    if node.filtering is not None:
+        return f"applications served: {len(node.filtering.applications)}"
     if node.status is None:
         return "running"
     what = node.status.role
@@ -99,4 +101,5 @@ def init(
     typer.echo(f"Wrote {layout.plant}, the policy and credentials. Run the plant, and in another terminal subscribe:\n")
     typer.echo(f"  penstock up {layout.plant}")
     typer.echo(f"  penstock sub --connect {layout.url} --credentials {credentials} 'md.us.eq.AAPL.>'")
+    typer.echo(f"    # the same by way of the filter module: --filter {layout.filter}")
     typer.echo(f"  penstock admin status --connect {layout.url} --credentials {directory / 'operations.toml'}")

@@ -13,10 +13,18 @@ from penstock.security.proof import SALT_SIZE, SecretVerifier
 
 FEED = "nasdaq"
 TOPICS = ["md.us.eq.>"]
+FILTERED_TOPICS = ["md.us.eq.>", "!md.us.eq.*.book"]
+"""What subscribers want that get it by way of the filter module: everything but changes of order books."""
+
+UNWANTED_MODEL = "book_event"
+"""The model of what they do not want."""
+
 ADAPTERS = ("adapter-a", "adapter-b")
 PLAYER = "exchange"
 ADMIN = "admin"
+FILTER = "filter"
 JOURNAL = "state/{}.journal"
+ACCOUNTS = "state/{}.accounts"
 MESSAGES = 2**40
 """Of the made-up day: more than anybody waits for."""
 
@@ -30,7 +38,10 @@ class Layout(msgspec.Struct, frozen=True):
     """Of each subscriber."""
 
     journals: list[Path]
-    """Of each adapter, if they keep any."""
+    """Of each adapter, and with the accounts of the filter module, if they keep any."""
+
+    filter: str
+    """Where applications tell the filter module what they want."""
 
     audit_log: Path
     """The administration server's database."""
@@ -38,11 +49,11 @@ class Layout(msgspec.Struct, frozen=True):
 
 def write_layout(directory: Path, options: DemoOptions) -> Layout:
     subscribers = [f"subscriber-{number + 1}" for number in range(options.subscribers)]
-    roles = {"feed": "adapter", "operations": "administrator", **dict.fromkeys(subscribers, "")}
+    roles = {"feed": "adapter", "filter": "filter", "operations": "administrator", **dict.fromkeys(subscribers, "")}
     entries = [_make_client(directory, name, role) for name, role in roles.items()]
     policy = directory / "policy.toml"
     policy.write_text(_policy(entries, subscribers))
-    admin_port, request_port, *peer_ports = free_ports(2 + len(ADAPTERS))
+    admin_port, request_port, filter_port, *peer_ports = free_ports(3 + len(ADAPTERS))
     lines = [free_channel(), free_channel()]
     adapters = "".join(
         _ADAPTER.format(name=name, channel=_inline(free_channel()), port=port, journal=_journal(name, options))
@@ -58,6 +69,9 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
             lines=", ".join(map(_inline, lines)),
             request_port=request_port,
             adapters=adapters,
+            filter=FILTER,
+            filter_port=filter_port,
+            accounts=_accounts(options),
             spin=str(options.spin).lower(),
             player=PLAYER,
             rate=options.rate,
@@ -71,7 +85,8 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
         plant,
         f"penstock://127.0.0.1:{admin_port}",
         [directory / f"{name}.toml" for name in subscribers],
-        [directory / JOURNAL.format(name) for name in ADAPTERS],
+        [*(directory / JOURNAL.format(name) for name in ADAPTERS), directory / ACCOUNTS.format(FILTER)],
+        f"127.0.0.1:{filter_port}",
         directory / "state" / ADMIN / FILE_NAME,
     )
 
@@ -93,6 +108,13 @@ def _policy(entries: list[str], subscribers: list[str]) -> str:
 def _journal(name: str, options: DemoOptions) -> str:
     """Where an adapter keeps what it published: delayed subscribers and the archive are served from it."""
     return f'journal.path = "{JOURNAL.format(name)}"\n' if options.journals or options.pipeline else ""
+
+
+def _accounts(options: DemoOptions) -> str:
+    """Where the filter module gives account of every packet."""
+    if not options.journals and not options.pipeline:
+        return ""
+    return f'accounts = {{ path = "{ACCOUNTS.format(FILTER)}", period_s = 1 }}\n'
 
 
 def _inline(channel: Channel) -> str:
@@ -119,6 +141,11 @@ name = "totalview"
 lines = [{lines}]
 request = {{ host = "127.0.0.1", port = {request_port} }}
 {adapters}
+[[filter]]
+name = "{filter}"
+control.port = {filter_port}
+admin = {{ credentials = "filter.toml" }}
+{accounts}
 [[player]]
 name = "{player}"
 lines = [{lines}]

@@ -21,6 +21,9 @@ from penstock.spark.pipeline.derive import DERIVATIONS
 from penstock.spark.pipeline.runner import RunReport, balance, cores_of, follow, run
 
 BARS_SHOWN = 5
+ACCOUNT_TABLES = ("filter_intake", "filter_account")
+"""What the filter module tells of itself, which is not market data."""
+
 BAR_TABLE = "bar_time"
 
 
@@ -35,7 +38,7 @@ class _Progress:
         """How many slices a step has does not matter to the demo."""
 
     def advance(self, slices: int, account: Account) -> None:
-        self._messages = sum(account.rows.values())
+        self._messages = sum(rows for table, rows in account.rows.items() if table not in ACCOUNT_TABLES)
         self._supervised.tell(ArchiveReport(self._messages))
 
     def derive(self, name: str) -> None:
@@ -74,7 +77,7 @@ def _result(archive: Archive, audit: AuditReport, followed: RunReport, last: Run
     account.add(followed.account)
     account.add(last.account)
     return ArchiveResult(
-        messages=sum(account.rows.values()),
+        messages=sum(rows for table, rows in account.rows.items() if table not in ACCOUNT_TABLES),
         balance=balance(account),
         delays_s=followed.delays_s,
         tables={info.name: info.rows for info in archive.tables()},

@@ -1,5 +1,8 @@
 """The demo's plant: exchange, lines A and B, an active and a backup adapter, an administration server, subscribers.
 
+Subscribers get what they want by way of a filter module; if there are several, the last one listens to the adapters
+itself and takes everything, so that the others can be compared with it.
+
     with DemoPlant(DemoOptions()) as plant:
         plant.start()
         while ...: plant.poll(0.25)
@@ -23,16 +26,20 @@ import msgspec
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.histogram import LatencyHistogram
 from penstock.demo.archiving import Archiving
-from penstock.demo.layout import PLAYER, TOPICS, Layout, write_layout
-from penstock.demo.reports import DemoOptions, Subscribed, SubscriberReport, SubscriberTask
+from penstock.demo.layout import FILTER, FILTERED_TOPICS, PLAYER, TOPICS, UNWANTED_MODEL, Layout, write_layout
+from penstock.demo.reports import DemoOptions, Subscribed, SubscriberReport, SubscriberTask, Tally
+from penstock.filter.finding import NONE
+from penstock.filter.status import FilterStatus
 from penstock.node.member import Member
 from penstock.node.plant import Plant
+from penstock.node.process import TELL_SECONDS
 from penstock.node.running import NodeProcess, RunningPlant
 
 START_SECONDS = 60.0
 DRAIN_SECONDS = 20.0
 """How long subscribers may take to get everything after the exchange has fallen silent."""
 
+SETTLE_SECONDS = 3 * TELL_SECONDS
 RATE_REPORTS = 5
 """Reports over which a rate is taken: about a second."""
 
@@ -58,8 +65,10 @@ class Rate:
 class Subscriber:
     """One subscribing process, as the plant sees it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, topics: list[str], *, is_filtered: bool) -> None:
         self.name = name
+        self.topics = topics
+        self.is_filtered = is_filtered
         self.is_ready = False
         self.report: SubscriberReport | None = None
         self.latency = LatencyHistogram()
@@ -71,6 +80,10 @@ class Subscriber:
     @property
     def messages(self) -> int:
         return self.report.messages if self.report else 0
+
+    @property
+    def tallies(self) -> dict[str, Tally]:
+        return self.report.tallies if self.report else {}
 
     def take(self, line: bytes) -> None:
         told = msgspec.json.decode(line, type=Subscribed | SubscriberReport)
@@ -84,10 +97,23 @@ class Subscriber:
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """What was done to the active adapter, and when."""
+    """What was killed, and when."""
 
-    adapter: str
+    node: str
     second: int
+
+
+class Passed(msgspec.Struct):
+    """What filter modules did with messages, all together."""
+
+    messages: int = 0
+    unwanted: int = 0
+    passed: int = 0
+
+    def add(self, status: FilterStatus) -> None:
+        self.messages += status.messages
+        self.unwanted += status.unwanted
+        self.passed += status.passed
 
 
 class DemoPlant:
@@ -100,12 +126,20 @@ class DemoPlant:
         self.archiving: Archiving | None = None
         self._layout: Layout = write_layout(directory, options)
         self.running = self._open.enter_context(RunningPlant(Plant.load(self._layout.plant), log_level="ERROR"))
-        self.subscribers = [Subscriber(path.stem) for path in self._layout.credentials]
+        self.subscribers = self._make_subscribers()
         self.exchange_rate = Rate()
-        self.kill: Kill | None = None
+        self.kills: list[Kill] = []
+        self._filtered_before: list[FilterStatus] = []  # of filters that were killed, their last word
         self.made = 0
         """Application messages that an adapter made of everything the exchange sent; known at the end."""
         self._faults: list[str] = []
+
+    def _make_subscribers(self) -> list[Subscriber]:
+        names = [path.stem for path in self._layout.credentials]
+        if len(names) == 1:
+            return [Subscriber(names[0], TOPICS, is_filtered=True)]
+        filtered = [Subscriber(name, FILTERED_TOPICS, is_filtered=True) for name in names[:-1]]
+        return [*filtered, Subscriber(names[-1], TOPICS, is_filtered=False)]
 
     @property
     def exchange(self) -> NodeProcess:
@@ -134,17 +168,64 @@ class DemoPlant:
 
     def kill_active(self) -> str:
         """kill -9, while messages flow; the adapter's name, or nothing when none is active just now."""
-        active = self.running.active()
-        if active is None or active.member is None:
+        return self._kill(self.running.active())
+
+    def kill_filter(self) -> str:
+        """The same with the filter module, which the supervisor starts again."""
+        status = self.filter.filtering
+        if status is None or not (name := self._kill(self.filter)):
             return ""
-        self.kill = Kill(active.name, time.monotonic_ns() // NS_PER_SECOND)
-        active.member.kill()
-        return active.name
+        self._filtered_before.append(status)
+        return name
+
+    def _kill(self, node: NodeProcess | None) -> str:
+        if node is None or node.member is None:
+            return ""
+        self.kills.append(Kill(node.name, time.monotonic_ns() // NS_PER_SECOND))
+        node.member.kill()
+        return node.name
+
+    @property
+    def filter(self) -> NodeProcess:
+        return self.running.nodes[FILTER]
+
+    @property
+    def filtered(self) -> Passed:
+        """What became of the messages that the filter module received."""
+        passed = Passed()
+        for status in (*self._filtered_before, self.filter.filtering):
+            if status is not None:
+                passed.add(status)
+        return passed
+
+    @property
+    def reference(self) -> Subscriber | None:
+        """Who gets everything without the filter module, and is well."""
+        return next((each for each in self.subscribers if not each.is_filtered and not each.fault), None)
+
+    def expected(self, subscriber: Subscriber) -> int | None:
+        """How many messages it must have got by now; None if nobody knows."""
+        if subscriber.topics == TOPICS:
+            return self.made
+        if self.reference is None:
+            return None
+        return sum(tally.count for tally in _wanted(self.reference).values())
+
+    def agrees(self, subscriber: Subscriber) -> bool:
+        """Whether it got, by way of the filter module, what the one without it got on the same topics."""
+        return self.reference is not None and _wanted(subscriber) == _wanted(self.reference)
 
     @property
     def is_working(self) -> bool:
         """Whether there is somebody to send, and somebody to listen."""
         return self.exchange.member is not None and any(not each.fault for each in self.subscribers)
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether the filter module was killed and has passed nothing on since."""
+        status = self.filter.filtering
+        is_back = self.filter.starts > len(self._filtered_before) and status is not None and status.passed > 0
+        return bool(self._filtered_before) and not is_back
 
     def finish(self) -> None:
         """Let the exchange fall silent and the subscribers get everything; then all processes end."""
@@ -153,6 +234,7 @@ class DemoPlant:
         deadline = time.monotonic() + DRAIN_SECONDS
         while time.monotonic() < deadline and not self._is_drained(sent):
             self.poll(0.05)
+        self.running.supervisor.wait(lambda: False, SETTLE_SECONDS)  # for everybody's last report
         self.running.supervisor.stop([each.member for each in self.subscribers if each.member and not each.fault])
         self.running.stop()
         if self.archiving is not None:
@@ -161,21 +243,19 @@ class DemoPlant:
     @property
     def faults(self) -> list[str]:
         """What went wrong, a sentence for each process that did not end well, but for the one killed on purpose."""
-        expected = self.kill.adapter if self.kill else ""
-        nodes = [node.fault for node in self.running.nodes.values() if node.fault and node.name != expected]
+        expected = {kill.node for kill in self.kills}
+        nodes = [node.fault for node in self.running.nodes.values() if node.fault and node.name not in expected]
         archiving = [self.archiving.fault] if self.archiving is not None and self.archiving.fault else []
         return [*self._faults, *nodes, *(each.fault for each in self.subscribers if each.fault), *archiving]
 
-    def gap_at_kill_ns(self, subscriber: Subscriber) -> int:
+    def gap_at_kill_ns(self, subscriber: Subscriber, kill: Kill) -> int:
         """The longest time between two deliveries in the seconds around the kill."""
-        if self.kill is None:
-            return 0
-        around = range(self.kill.second, self.kill.second + 3)
+        around = range(kill.second, kill.second + 3)
         return max((subscriber.gaps.get(second, 0) for second in around), default=0)
 
     def gap_otherwise_ns(self, subscriber: Subscriber) -> int:
         """The same in an ordinary second (the median)."""
-        around = range(self.kill.second - 1, self.kill.second + 4) if self.kill else range(0)
+        around = {second for kill in self.kills for second in range(kill.second - 1, kill.second + 4)}
         others = [ns for second, ns in subscriber.gaps.items() if second not in around]
         return int(statistics.median(others)) if others else 0
 
@@ -187,7 +267,8 @@ class DemoPlant:
 
     def _start_subscribers(self, is_over: Callable[[], bool]) -> bool:
         for each, credentials in zip(self.subscribers, self._layout.credentials, strict=True):
-            task = SubscriberTask(self._layout.url, str(credentials), TOPICS)
+            place = self._layout.filter if each.is_filtered else NONE
+            task = SubscriberTask(self._layout.url, str(credentials), each.topics, place)
             arguments = [msgspec.json.encode(task).decode()]
             each.member = self.running.supervisor.add(
                 Member(each.name, "penstock.demo.subscriber:main", arguments, each.take)
@@ -220,4 +301,14 @@ class DemoPlant:
             if stream.next_source_sequence == sent + 1
         ]
         self.made = max(done, default=0)
-        return bool(done) and all(each.fault or each.messages >= self.made for each in self.subscribers)
+        return bool(done) and all(each.fault or self._has_all(each) for each in self.subscribers)
+
+    def _has_all(self, subscriber: Subscriber) -> bool:
+        expected = self.expected(subscriber)
+        lost = subscriber.report.lost if subscriber.report else 0
+        return expected is None or subscriber.messages + lost >= expected
+
+
+def _wanted(subscriber: Subscriber) -> dict[str, Tally]:
+    """What it got on the topics of those behind the filter module."""
+    return {model: tally for model, tally in subscriber.tallies.items() if model != UNWANTED_MODEL}

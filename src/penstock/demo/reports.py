@@ -32,6 +32,8 @@ class SubscriberTask(msgspec.Struct, frozen=True):
     url: str
     credentials: str
     topics: list[str]
+    filter: str
+    """The address of the filter module by whose way it gets them, or \"none\"."""
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -45,6 +47,14 @@ class Gap(msgspec.Struct, frozen=True):
 
 class Subscribed(msgspec.Struct, frozen=True, tag=True):
     """The subscriber listens."""
+
+
+class Tally(msgspec.Struct):
+    """Messages of one model."""
+
+    count: int = 0
+    digest: int = 0
+    """Of their contents, but for when an adapter received them; in whatever order they came."""
 
 
 class SubscriberReport(msgspec.Struct, frozen=True, tag=True):
@@ -61,6 +71,9 @@ class SubscriberReport(msgspec.Struct, frozen=True, tag=True):
     latency: HistogramState
     gaps: list[Gap]
     """Of the seconds since the last report."""
+
+    tallies: dict[str, Tally]
+    """By the model's name."""
 
 
 class ArchiveTask(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ cdef struct RingSource:     # a publisher's ring
 
 cdef enum:
     RINGS_MAX = 1_024
+    RING_BATCHES_MAX = 16   # in a row, before the sockets have their turn
 
 
 cdef class Relay:
@@ -31,6 +32,7 @@ cdef class Relay:
     cdef RingSource _sources[RINGS_MAX]
     cdef int _ring_count
     cdef int _turn                 # of the rings: which is read first
+    cdef int _ring_batches         # that were read since the sockets were looked at
     cdef int _lost                 # the ring that cannot be read, or -1
     cdef list _names
     cdef list _readers             # own what the sources point to

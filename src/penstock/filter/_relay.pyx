@@ -99,12 +99,19 @@ cdef class Relay:
         if self._ring_count == 0:
             return self._inlet.fill(timeout_ns, spin)
         deadline_ns = udp_monotonic_ns() + timeout_ns
+        if self._ring_batches >= RING_BATCHES_MAX:
+            self._ring_batches = 0
+            received = self._inlet.fill(0, False)
+            if received:
+                return received
         while True:
             for turn in range(RING_LOOKS if spin else 1):
                 received = self.read_rings(self._inlet.batch)
                 if received or self._lost >= 0:
+                    self._ring_batches += 1
                     return received
                 udp_pause()
+            self._ring_batches = 0
             received = self._inlet.fill(0 if spin else timeout_ns, False)
             if received or not spin or udp_monotonic_ns() >= deadline_ns or self._inlet.is_rung():
                 return received

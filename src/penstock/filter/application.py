@@ -37,7 +37,7 @@ from penstock.filter.control import Collided, Ended, Position, Register, Restart
 from penstock.filter.finding import parse_place
 from penstock.filter.link import Attachment, Detached, FilterLink, Identity
 from penstock.filter.wishes import Condition, ModelFinder, Wishes, cut
-from penstock.middleware import Collision, Expect, ReceiverConfig, StreamKey
+from penstock.middleware import Collision, Expect, ExpectEnd, ReceiverConfig, StreamKey
 from penstock.middleware._lanes import ReceivingLane, RingLane
 from penstock.middleware.receiving_driver import Received, SocketReceiver
 from penstock.model import MessageModel
@@ -253,7 +253,11 @@ class FilteredReceiver(SocketReceiver):
                 case Position():
                     received += self._carry_out(self._core.handle(self._expectation(told), now_ns))
                 case Ended():
-                    self._told.pop((StreamKey(told.publisher_id, told.group), told.epoch), None)
+                    key = StreamKey(told.publisher_id, told.group)
+                    self._told.pop((key, told.epoch), None)
+                    received += self._carry_out(
+                        self._core.handle(ExpectEnd(key, told.epoch, told.next_sequence), now_ns)
+                    )
                 case Collided():
                     key = StreamKey(told.publisher_id, told.group)
                     received.append(Collision(key, told.epoch, parse_place(told.owner), parse_place(told.intruder)))

@@ -1,9 +1,11 @@
 """What the module keeps of a stream that it carries to its applications."""
 
+from bisect import bisect_left
 from collections import Counter
 
 from penstock.base.counters import Cause
 from penstock.filter._forward import Forwarder
+from penstock.filter.beginnings import Beginnings
 from penstock.filter.config import FilterConfig
 from penstock.filter.events import StreamPosition
 from penstock.middleware import Address
@@ -34,6 +36,7 @@ class CarriedStream:
         if config.repair == "filter":
             self.kept = PacketStore(config.kept_packets_max, config.kept_bytes_max, first_sequence=first)
             self.account.kept = self.kept
+            self.beginnings = Beginnings(self.kept)
         self.lost: list[tuple[int, int]] = []
         """Packets that never came, in order; those too old to be asked for are forgotten."""
 
@@ -89,6 +92,12 @@ class CarriedStream:
         """It gets nothing more of the stream."""
         self.account.leave(consumer)
         del self.nacks_from[consumer], self.repairs_to[consumer]
+
+    def lost_within(self, numbers: range) -> list[tuple[int, int]]:
+        """Those of the numbers whose packets never came, as far as that is remembered."""
+        start = bisect_left(self.lost, numbers.start, key=lambda each: each[1])
+        stop = bisect_left(self.lost, numbers.stop, lo=start, key=lambda each: each[0])
+        return [(max(a, numbers.start), min(b, numbers.stop - 1)) for a, b in self.lost[start:stop]]
 
     def lose(self, first: int, last: int, cause: Cause) -> None:
         """Consumers find out by the next packet's number, which they all get."""

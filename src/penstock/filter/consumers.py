@@ -22,6 +22,7 @@ MODES: dict[Delivery, Mode] = {
     "residual": Mode.RESIDUAL,
 }
 
+GROUP_LAST = parse_group("239.255.255.255")
 APPLICATIONS_SHARING_MAX = 64
 """Applications that have one copy in common: so that a mask is one word."""
 
@@ -69,7 +70,8 @@ class Audience:
         self._shared: dict[SharedKey, list[Consumer]] = {}
         limit = config.applications_max
         self._numbers = Numbers(limit, "consumers", "raise applications_max")
-        self._shared_numbers = Numbers(limit, "addresses of shared delivery", "raise applications_max")
+        shared_max = min(limit, GROUP_LAST - parse_group(config.shared_group) + 1)
+        self._shared_numbers = Numbers(shared_max, "addresses of shared delivery", "begin with a lower shared_group")
 
     def known(self, number: int) -> Application:
         application = self.applications.get(number)
@@ -120,13 +122,14 @@ class Audience:
         return None
 
     def _open(self, event: Attach) -> Consumer:
-        number = self._numbers.take()
         if event.delivery == "shared":
             key = (event.host, event.entitlement)
-            consumer = Consumer(number, self._config.shared, self._shared_address(self._shared_numbers.take()), key)
+            address = self._shared_address(self._shared_numbers.take())
+            consumer = Consumer(self._numbers.take(), self._config.shared, address, key)
             self._shared.setdefault(key, []).append(consumer)
         else:
-            consumer = Consumer(number, event.delivery, event.address, None)
+            consumer = Consumer(self._numbers.take(), event.delivery, event.address, None)
+        number = consumer.number
         self.consumers[number] = consumer
         self._forwarder.set_consumer(number, MODES[consumer.delivery])
         return consumer

@@ -104,6 +104,11 @@ class FilterModule:
                 refuse(self, event)
         return self._traffic.answers()
 
+    def prepare(self, want: Want) -> None:
+        """Read what a Want says before it is handled, so that this is soon done; it may be refused already. In any
+        thread."""
+        self._interests.prepare(want)
+
     def receive_rest(self, batch: DatagramBatch, start: int, now_ns: int) -> list[FilterInstruction]:
         """What handle(DatagramsReceived) does with the datagrams from `start` on: those before it were taken by
         watcher.in_order, forwarded and sent already (filter._relay)."""

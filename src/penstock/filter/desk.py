@@ -5,6 +5,7 @@ carried out and tells the answers. A refusal is an error; refusal_of() says it i
 """
 
 import ipaddress
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from penstock.base.errors import (
@@ -98,6 +99,7 @@ class Desk:
         self._ports: dict[int, int] = {channel.group_id: channel.port for channel in ports}
         self._own_groups = set(self._ports)
         self._joined: set[int] = set()
+        self._asked: Counter[int] = Counter()  # how many changes under way need each group
         self._models: set[tuple[int, int]] = set()
 
     # Applications
@@ -135,11 +137,8 @@ class Desk:
     def _host(self, peer_host: str, message: control.Register) -> str:
         """The application's address, if it may be served there."""
         host = message.host or peer_host
-        try:
-            address = ipaddress.IPv4Address(host)
-        except ValueError:
-            raise RefusalError(RefusalCode.HOST, f"{host!r} is no IPv4 address") from None
-        is_local = is_loopback(peer_host) or peer_host == self._config.interface
+        address = _ipv4(host)
+        is_local = self._is_local(peer_host)
         is_own = host == peer_host or (is_local and (is_loopback(host) or host == self._config.interface))
         if not is_own and not any(address in network for network in self._networks):
             raise RefusalError(
@@ -149,36 +148,49 @@ class Desk:
             raise RefusalError(RefusalCode.DELIVERY, "a ring is for applications on the filter's own host")
         return host
 
+    def check_publisher(self, peer_host: str, offer: control.OfferRing) -> None:
+        """Whether one that connects from there may offer a ring."""
+        if not self._is_local(peer_host):
+            raise RefusalError(RefusalCode.HOST, "a ring is for publishers on the filter's own host")
+        _ipv4(offer.host)
+
+    def _is_local(self, peer_host: str) -> bool:
+        return is_loopback(peer_host) or peer_host == self._config.interface
+
     # What they want
 
     def want(self, registrant: Registrant, message: control.Want) -> tuple[Want, Plan | None]:
-        """The core's event; the plan is to be given to committed() when it was carried out."""
+        """The core's event, to be given to settled(); when it was carried out, the plan is for committed()."""
         remove = [Interests(each.topics, each.where, each.content) for each in message.remove]
-        add = [self._interests(each) for each in message.add]
-        if registrant.entitled is None:
-            return Want(registrant.application_id, add, remove), None
-        plan = registrant.entitled.plan(add, remove)
-        return Want(registrant.application_id, plan.add, plan.remove), plan
+        ports: dict[int, int] = {}
+        add = [self._interests(each, ports) for each in message.add]
+        plan = None if registrant.entitled is None else registrant.entitled.plan(add, remove)
+        if len(self._ports.keys() | ports.keys()) > PORTS_MAX:
+            raise LimitError(f"more than {PORTS_MAX} channels were named")
+        want = Want(registrant.application_id, *((add, remove) if plan is None else (plan.add, plan.remove)))
+        self._ports |= ports
+        self._asked.update(_groups(want))
+        return want, plan
 
-    def withdrawn(self, want: Want) -> None:
-        """The core has refused it."""
-        for group in {group for each in want.add for group in each.groups} - self._joined:
-            self.left(group)
+    def settled(self, want: Want) -> None:
+        """The core has answered, whatever it was."""
+        for group in _groups(want):
+            self._asked[group] -= 1
+            self._forget(group)
 
     def committed(self, registrant: Registrant, plan: Plan | None) -> None:
         if plan is not None and registrant.entitled is not None:
             registrant.entitled.commit(plan)
 
-    def _interests(self, each: control.Interests) -> Interests:
+    def _interests(self, each: control.Interests, ports: dict[int, int]) -> Interests:
+        """`ports` are those of the channels that are named."""
         if each.where and each.content:
             raise RefusalError(RefusalCode.CONDITION, "a condition is on fields or on a pattern, not on both")
         channels = [Channel.parse(text, interface=self._config.interface) for text in each.channels]
         for channel in channels:
-            port = self._ports.setdefault(channel.group_id, channel.port)
+            port = self._ports.get(channel.group_id) or ports.setdefault(channel.group_id, channel.port)
             if port != channel.port:
                 raise RefusalError(RefusalCode.CHANNEL, f"{channel.group} is listened to with port {port}")
-        if len(self._ports) > PORTS_MAX:
-            raise LimitError(f"more than {PORTS_MAX} channels were named")
         return Interests(each.topics, each.where, each.content, tuple(channel.group_id for channel in channels))
 
     def models(self, message: control.Models) -> list[MessageModel]:
@@ -200,7 +212,12 @@ class Desk:
         return self._ports.get(group)
 
     def use_map(self, channels: Sequence[Channel]) -> None:
-        """A new map's channels; those of the one before are known until they are left()."""
+        """A new map's channels; those of the one before are known until they are left(). A group in use cannot have
+        another port (ConfigurationError, and nothing has changed)."""
+        for channel in channels:
+            port = self._ports.get(channel.group_id, channel.port)
+            if port != channel.port and self._is_used(channel.group_id):
+                raise ConfigurationError(f"{channel.group} is listened to with port {port}", hint="use other groups")
         self._own_groups = {channel.group_id for channel in channels}
         self._ports |= {channel.group_id: channel.port for channel in channels}
 
@@ -210,13 +227,23 @@ class Desk:
     def left(self, group: int) -> None:
         """Nobody listens to the group any more."""
         self._joined.discard(group)
-        if group not in self._own_groups:
+        self._forget(group)
+
+    def _is_used(self, group: int) -> bool:
+        return group in self._joined or self._asked[group] > 0
+
+    def _forget(self, group: int) -> None:
+        """Its port, if nobody needs it."""
+        if not self._asked[group]:
+            del self._asked[group]
+        if group not in self._own_groups and not self._is_used(group):
             self._ports.pop(group, None)
 
     # Tokens
 
-    def renew(self, registrant: Registrant, text: str, now_ns: int) -> tuple[Token, EntitledInterests, Plan] | None:
-        """What a new token means: for renewed(), once the plan was carried out. None: nothing."""
+    def renew(self, registrant: Registrant, text: str, now_ns: int) -> tuple[EntitledInterests, Plan] | None:
+        """What a new token means: for renewed(), once the plan was carried out. None: nothing. Should the token be
+        revoked meanwhile, this one counts already."""
         token = self._token(text, now_ns)
         if token is None or registrant.token is None or registrant.entitled is None:
             return None
@@ -225,10 +252,11 @@ class Desk:
         is_changed = entitlement_text(token.grants) != entitlement_text(registrant.token.grants)
         if is_changed and registrant.delivery == "shared":
             raise NotEntitledError("the token grants something else than the one before", hint="connect again")
-        return token, *registrant.entitled.regranted(token.grants)
+        registrant.token = token
+        return registrant.entitled.regranted(token.grants)
 
-    def renewed(self, registrant: Registrant, token: Token, entitled: EntitledInterests) -> None:
-        registrant.token, registrant.entitled = token, entitled
+    def renewed(self, registrant: Registrant, entitled: EntitledInterests) -> None:
+        registrant.entitled = entitled
 
     def expired(self, now_ns: int) -> list[Registrant]:
         """Those whose tokens' time is over."""
@@ -246,6 +274,18 @@ class Desk:
         if not text:
             raise TokenError("a token of the administration server is needed here")
         return self._verify(text, now_ns)
+
+
+def _ipv4(host: str) -> ipaddress.IPv4Address:
+    try:
+        return ipaddress.IPv4Address(host)
+    except ValueError:
+        raise RefusalError(RefusalCode.HOST, f"{host!r} is no IPv4 address") from None
+
+
+def _groups(want: Want) -> set[int]:
+    """Those that are named."""
+    return {group for each in want.add for group in each.groups}
 
 
 def check_number(number: int) -> None:

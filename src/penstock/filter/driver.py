@@ -162,6 +162,9 @@ class LiveFilter:
             is_in_touch=self._tokens is None or self._tokens.is_in_touch,
             groups=len(data.groups),
             interests=len(data.core.table),
+            messages=data.core.forwarder.messages_in,
+            unwanted=data.core.forwarder.messages_unwanted,
+            passed=data.core.forwarder.messages_out,
             applications=[
                 ApplicationStatus(
                     registrant.name,

@@ -25,6 +25,7 @@ MARKS = frozenset("*>[!/#")
 """What no plain topic has in it."""
 
 CONDITIONS_REMEMBERED_MAX = 256
+FLOWS_REMEMBERED_MAX = 4_096
 
 Predicates = dict[tuple[int, int], Predicate]
 """By model id and version."""
@@ -54,6 +55,24 @@ class Slot(msgspec.Struct):
     interests: dict[str, Flow] = {}
 
 
+class _KnownModels:
+    """Models that are never changed, and conditions that were compiled for them."""
+
+    def __init__(self, models: dict[int, MessageModel]) -> None:
+        self.models = models
+        self._compiled: dict[str, Predicates] = {}
+
+    def predicates(self, where: str) -> Predicates:
+        """The condition for every model that has its fields."""
+        found = self._compiled.get(where)
+        if found is None:
+            found = _predicates(where, self.models.values())
+            if len(self._compiled) >= CONDITIONS_REMEMBERED_MAX:
+                self._compiled.clear()
+            self._compiled[where] = found
+        return found
+
+
 class InterestBook:
     """The interests of all applications. A change is made as a whole or, with an error, not at all."""
 
@@ -71,10 +90,17 @@ class InterestBook:
         self._forwarder = forwarder
         self._standard = Flow(tuple(groups), is_named=False)
         self._map = group_map
-        self._models = {model.id: model for model in models}
+        self._known = _KnownModels({model.id: model for model in models})
         self._slot_numbers = Numbers(config.conditions_max, "conditions", "raise conditions_max")
-        self._compiled: dict[str, Predicates] = {}
         self._flows: dict[Flow, Flow] = {}  # one object for equal ones: there may be millions
+
+    def prepare(self, want: Want) -> None:
+        """Do what takes long of a change, in any thread: read its interests and conditions, which are remembered for a
+        while. The same errors as change()."""
+        for interests in want.add:
+            self._compile(_terms(interests))
+            for topic in interests.topics:
+                _canonical(topic)
 
     def change(
         self, application: "Application", want: Want, check_groups: Callable[[Counter[int]], None]
@@ -105,8 +131,7 @@ class InterestBook:
 
     def learn(self, model: MessageModel, applications: Iterable["Application"]) -> None:
         """Conditions may speak of this model, those that are there already too."""
-        self._models[model.id] = model
-        self._compiled.clear()
+        self._known = _KnownModels({**self._known.models, model.id: model})
         for application in applications:
             for terms, slot in application.slots.items():
                 if terms.where:
@@ -149,6 +174,8 @@ class InterestBook:
             flow = Flow((self._map.group_of(text),), is_named=False)
         else:
             flow = Flow(tuple(self._map.groups_for([text])), is_named=False)
+        if len(self._flows) >= FLOWS_REMEMBERED_MAX:
+            self._flows.clear()
         return self._flows.setdefault(flow, flow)
 
     def _check_limits(self, application: "Application", wanted: FlowsByTerms, unwanted: dict[Terms, list[str]]) -> None:
@@ -182,12 +209,7 @@ class InterestBook:
             return terms.content
         if not terms.where:
             return None
-        predicates = self._compiled.get(terms.where)
-        if predicates is None:
-            if len(self._compiled) >= CONDITIONS_REMEMBERED_MAX:
-                self._compiled.clear()
-            predicates = self._compiled[terms.where] = _predicates(terms.where, self._models.values())
-        return predicates
+        return self._known.predicates(terms.where)
 
     def _add(
         self,

@@ -13,19 +13,12 @@ from penstock.middleware import Unicast
 from penstock.middleware.gaps import merged
 from penstock.wire import (
     RANGES_MAX,
-    MessageFlag,
     Outbox,
-    Packet,
     PacketFlag,
-    PacketStore,
-    decode,
     encode_gone,
 )
 
 REPAIR = int(PacketFlag.REPAIR)
-FRAGMENTS_MAX = 16_384
-"""Packets that are gone back over for the first fragment of a message; the longest message has fewer."""
-
 HELD_MAX = 65_536
 """Packets of a stream sent again that are remembered, so that they are not sent twice in a row."""
 
@@ -55,8 +48,8 @@ class Repairs:
             forgotten, present = kept.split(first, last)
             if forgotten is not None:
                 gone.append(forgotten)
-            lost = [(max(a, present.start), min(b, present.stop - 1)) for a, b in stream.lost]
-            gone += (lost := [(a, b) for a, b in lost if a <= b])
+            lost = stream.lost_within(present)
+            gone += lost
             for numbers in _without(present, lost):
                 chosen = numbers[:budget]
                 budget -= len(chosen)
@@ -93,13 +86,12 @@ class Repairs:
         assert kept is not None
         key = stream.key
         account = StreamAccount(key.publisher_id, key.group, stream.epoch, self._forwarder.consumers_max)
-        account.is_passing = True  # fragments whose beginning is no longer kept: who asks may have it
         with_packets = [sequence for sequence in run if kept.get(sequence)]
         if not with_packets:
             return []  # a filter before this one has removed them
         before = self._forwarder.use(self._outbox)
         try:
-            begun = _beginning(kept, with_packets[0])
+            begun = stream.beginnings.of(with_packets[0])
             if begun is not None:
                 account.listen(consumer, begun)
                 self._forwarder.forward_packet(kept.get(begun), account)  # who takes the message is decided by it
@@ -127,23 +119,3 @@ def _without(numbers: range, lost: list[tuple[int, int]]) -> Iterator[range]:
         start = last + 1
     if start < numbers.stop:
         yield range(start, numbers.stop)
-
-
-def _beginning(kept: PacketStore, sequence: int) -> int | None:
-    """The packet in which the message begins that goes on in this one, if it is still here."""
-    if not _goes_on(decode(kept.get(sequence))):
-        return None
-    for earlier in range(sequence - 1, max(kept.oldest, sequence - FRAGMENTS_MAX) - 1, -1):
-        data = kept.get(earlier)
-        if not data:
-            return None
-        packet = decode(data)
-        if len(packet) == 0 or not packet[len(packet) - 1].flags & MessageFlag.MORE:
-            return None
-        if len(packet) > 1 or not _goes_on(packet):
-            return earlier
-    return None
-
-
-def _goes_on(packet: Packet) -> bool:
-    return len(packet) > 0 and bool(packet[0].flags & MessageFlag.CONTINUATION)

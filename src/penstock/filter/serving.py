@@ -126,14 +126,17 @@ class ApplicationServer(ControlServer):
 
     def placed(self) -> list[tuple[Registrant, Placed]]:
         """The applications that are served, and where."""
-        found = self._desk.registrants
-        return [(found[number], placed) for number, placed in self._placed.items() if number in found]
+        placed = list(self._placed.items())  # in one go: any thread may ask
+        found = ((self._desk.registrants.get(number), each) for number, each in placed)
+        return [(registrant, each) for registrant, each in found if registrant is not None]
 
     def _end(self, registrant: Registrant, error: PenstockError) -> None:
         letters = self._letters.get(registrant.application_id)
         log.warning("application_ended", application=registrant.name, code=error.code, why=str(error))
         if letters is not None:
             letters.end(refusal_of(error))
+            # at once, however long the application takes for its last words
+            self._data.ask(lambda: self._data.handle(Detach(registrant.application_id)))
 
     # One connection
 
@@ -264,10 +267,10 @@ class ApplicationServer(ControlServer):
     async def _want(self, registrant: Registrant, request: control.Want) -> None:
         event, plan = self._desk.want(registrant, request)
         try:
+            await asyncio.to_thread(self._data.core.prepare, event)  # others' packets do not wait for that
             await self._carry_out(event)
-        except PenstockError:
-            self._desk.withdrawn(event)
-            raise
+        finally:
+            self._desk.settled(event)
         self._desk.committed(registrant, plan)
 
     async def _carry_out(self, event: Want) -> None:
@@ -281,9 +284,9 @@ class ApplicationServer(ControlServer):
         try:
             renewal = self._desk.renew(registrant, request.token, time.time_ns())
             if renewal is not None:
-                token, entitled, plan = renewal
+                entitled, plan = renewal
                 await self._carry_out(Want(registrant.application_id, plan.add, plan.remove))
-                self._desk.renewed(registrant, token, entitled)
+                self._desk.renewed(registrant, entitled)
         except PenstockError as error:
             raise _final(error) from None  # without a right there is nothing to go on with
 
@@ -310,6 +313,7 @@ class ApplicationServer(ControlServer):
         source = (offer.host, offer.port)
         try:
             check_number(offer.number)
+            self._desk.check_publisher(connection.address.rpartition(":")[0], offer)
             if len(self._publishers) > self._module.publishers_max:
                 raise LimitError(f"{self._module.publishers_max} publishers' rings are read already")
             segment = await asyncio.to_thread(receive_segment, offer.path, offer.segment, secret=self._secret)

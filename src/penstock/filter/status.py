@@ -28,6 +28,15 @@ class FilterStatus(msgspec.Struct, frozen=True):
     """That are listened to."""
 
     interests: int
+    messages: int
+    """Received from the network, and in order."""
+
+    unwanted: int
+    """Of these: wanted by nobody."""
+
+    passed: int
+    """To applications; one that several want counts for each."""
+
     applications: list[ApplicationStatus]
 
 

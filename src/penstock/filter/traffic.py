@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from penstock.base.clock import NS_PER_MS
-from penstock.base.counters import Cause
 from penstock.base.errors import LimitError
 from penstock.filter._forward import Forwarder
 from penstock.filter.accounting import Ledger
@@ -144,9 +143,8 @@ class Traffic:
 
     def _end(self, ended: StreamEnded, now_ns: int) -> None:
         stream = self.streams[ended.stream]
-        if ended.cause is not Cause.RESTARTED:  # else the next epoch says so by itself
-            self._catch_up(stream, ended.next_sequence - 1)
-            self._tell(ended.stream.group, StreamOver(ended.stream, ended.epoch, ended.next_sequence, ended.cause))
+        self._catch_up(stream, ended.next_sequence - 1)
+        self._tell(ended.stream.group, StreamOver(ended.stream, ended.epoch, ended.next_sequence, ended.cause))
         self._ended[stream] = now_ns + self._config.linger_ms * NS_PER_MS
 
     def _lose(self, receipt: LossReceipt) -> None:

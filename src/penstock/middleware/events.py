@@ -101,6 +101,15 @@ class Expect(msgspec.Struct, frozen=True):
     is_anew: bool = False
 
 
+class ExpectEnd(msgspec.Struct, frozen=True):
+    """A filter passes nothing more of this stream on: its last packet was the one before `next_sequence`. What
+    has not come of it is missing."""
+
+    stream: StreamKey
+    epoch: int
+    next_sequence: int
+
+
 class StartAfter(msgspec.Struct, frozen=True):
     """What a source stream brought up to this number is known from elsewhere (an image): begin with the next one."""
 
@@ -112,7 +121,7 @@ class StartAfter(msgspec.Struct, frozen=True):
 
 
 PublisherEvent: TypeAlias = Publish | PublishBatch | Close | DatagramReceived | Tick
-ReceiverEvent: TypeAlias = DatagramReceived | DatagramsReceived | Expect | Tick
+ReceiverEvent: TypeAlias = DatagramReceived | DatagramsReceived | Expect | ExpectEnd | Tick
 
 
 # Instructions

@@ -15,6 +15,7 @@ from penstock.middleware.events import (
     DatagramsReceived,
     DeliverBatch,
     Expect,
+    ExpectEnd,
     Multicast,
     ReceiverEvent,
     ReceiverInstruction,
@@ -83,6 +84,8 @@ class Receiver:
                 return self._receive(event, now_ns)
             case Expect():
                 return self._expect(event, now_ns)
+            case ExpectEnd():
+                return self._expect_end(event, now_ns)
             case Tick():
                 return self._request_repairs(now_ns) + self._expire(now_ns)
             case _:
@@ -208,6 +211,20 @@ class Receiver:
             self._expected.pop(next(iter(self._expected)))
         return instructions
 
+    def _expect_end(self, event: ExpectEnd, now_ns: int) -> list[ReceiverInstruction]:
+        instructions: list[ReceiverInstruction] = []
+        stream = self._streams.get(event.stream)
+        if stream is None and (expected := self._expectation(event.stream, event.epoch)) is not None:
+            known = self._positions.get(event.stream)
+            first = max(expected.next_sequence, known.next_sequence if known and known.epoch == event.epoch else 0)
+            if first < event.next_sequence and len(self._streams) < self.config.streams_max:
+                stream = self._begin(event.stream, event.epoch, first, expected.source, now_ns)  # with what is missing
+                instructions.append(StreamStarted(event.stream, event.epoch, first))
+        if stream is None or stream.epoch != event.epoch or stream.newest_sequence + 1 >= event.next_sequence:
+            return instructions
+        stream.heard_ns = now_ns  # so that it does not expire before this is answered
+        return instructions + stream.expect_until(event.next_sequence - 1, now_ns) + self._settle(stream)
+
     def _take(self, key: StreamKey, packet: Packet, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
         source = event.source
         if packet.gap >= packet.sequence or packet.sequence > SEQUENCE_MAX:
@@ -283,13 +300,18 @@ class Receiver:
             first = 1
         else:
             first = packet.sequence - packet.gap if expected is None else expected.next_sequence
+        stream = self._begin(key, packet.epoch, first, source, now_ns)
+        stream.is_replay = bool(packet.flags & REPLAY)
+        return stream
+
+    def _begin(self, key: StreamKey, epoch: int, first: int, source: Address, now_ns: int) -> IncomingStream:
+        expected = self._expectation(key, epoch)
         self._positions.pop(key, None)
         self._expected.pop(key, None)
-        stream = self.make_stream(key, packet.epoch, first, source)
+        stream = self.make_stream(key, epoch, first, source)
         if expected is not None and expected.repair_source is not None:
             stream.repair_source = expected.repair_source
-        stream.started_ns = now_ns
-        stream.is_replay = bool(packet.flags & REPLAY)
+        stream.started_ns = stream.heard_ns = now_ns
         self._streams[key] = stream
         self.in_order.add(stream)
         if self._expiry_check_ns is None:

@@ -106,10 +106,14 @@ class IncomingStream(StreamCursor):
             last, self.first_sequence = self.first_sequence - 1, event.next_sequence
             self._counters.add("packets_lost", last - event.next_sequence + 1, cause=Cause.BEFORE_JOIN)
             return [LossReceipt(self.key, self.epoch, event.next_sequence, last, Cause.BEFORE_JOIN)]
-        if event.next_sequence <= self.newest_sequence + 1:
+        return self.expect_until(event.next_sequence - 1, now_ns)
+
+    def expect_until(self, last: int, now_ns: int) -> list[ReceiverInstruction]:
+        """The packets up to `last` were sent."""
+        if last <= self.newest_sequence:
             return []
-        self.gaps.open(self.newest_sequence + 1, event.next_sequence - 1, now_ns + self._first_nack_delay_ns())
-        self.newest_sequence = event.next_sequence - 1
+        self.gaps.open(self.newest_sequence + 1, last, now_ns + self._first_nack_delay_ns())
+        self.newest_sequence = last
         return self._make_room()
 
     def give_up(self, first: int, last: int, cause: Cause) -> list[ReceiverInstruction]:

@@ -157,7 +157,10 @@ class Memberships:
                 groups.remove(channel.group)
                 if groups:
                     membership = socket.inet_aton(channel.group) + socket.inet_aton(self._interface)
-                    sock.setsockopt(socket.IPPROTO_IP, socket.IP_DROP_MEMBERSHIP, membership)
+                    try:
+                        sock.setsockopt(socket.IPPROTO_IP, socket.IP_DROP_MEMBERSHIP, membership)
+                    except OSError as error:  # the interface is gone, and the membership with it
+                        log.warning("group_not_left", channel=str(channel), error=str(error))
                 else:
                     sock.close()
                     del self._sockets[number]

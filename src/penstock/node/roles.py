@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
@@ -23,6 +23,7 @@ from penstock.feed.play_config import PlayerConfig
 from penstock.feed.player import MoldPlayer
 from penstock.filter.driver import LiveFilter
 from penstock.filter.module_config import FilterModuleConfig
+from penstock.filter.status import FilterStatus
 from penstock.net.agent import run_agent
 from penstock.node.plant import NodeConfig, Plant
 from penstock.node.process import TELL_SECONDS, Supervised
@@ -41,12 +42,16 @@ class AdapterReport(msgspec.Struct, frozen=True, tag=True):
     status: AdapterStatus
 
 
+class FilterReport(msgspec.Struct, frozen=True, tag=True):
+    status: FilterStatus
+
+
 class PlayerReport(msgspec.Struct, frozen=True, tag=True):
     sent: int
     """Messages, each counted once."""
 
 
-Told: TypeAlias = Ready | AdapterReport | PlayerReport
+Told: TypeAlias = Ready | AdapterReport | FilterReport | PlayerReport
 Tell: TypeAlias = Callable[[Told], object]
 
 
@@ -109,17 +114,8 @@ async def _adapt(config: AdapterConfig, tell: Tell, stop: asyncio.Event) -> None
     adapter = LiveAdapter(config)
     await adapter.start()
     tell(Ready(adapter.endpoint_url))
-
-    async def report() -> None:
-        while True:
-            tell(AdapterReport(adapter.status()))
-            await asyncio.sleep(TELL_SECONDS)
-
-    reporting = asyncio.create_task(report())
-    try:
+    with _reporting(lambda: tell(AdapterReport(adapter.status()))):
         await adapter.run(stop)
-    finally:
-        reporting.cancel()
 
 
 async def _filter(config: FilterModuleConfig, tell: Tell, stop: asyncio.Event) -> None:
@@ -129,9 +125,26 @@ async def _filter(config: FilterModuleConfig, tell: Tell, stop: asyncio.Event) -
     loop.add_signal_handler(signal.SIGHUP, module.reload_map)
     try:
         tell(Ready(f"{config.control.host}:{module.control_port}"))
-        await module.run(stop)
+        with _reporting(lambda: tell(FilterReport(module.status()))):
+            await module.run(stop)
     finally:
         loop.remove_signal_handler(signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def _reporting(report: Callable[[], object]) -> Iterator[None]:
+    """Have it called a few times per second meanwhile."""
+
+    async def repeat() -> None:
+        while True:
+            report()
+            await asyncio.sleep(TELL_SECONDS)
+
+    repeating = asyncio.create_task(repeat())
+    try:
+        yield
+    finally:
+        repeating.cancel()
 
 
 async def _play(config: PlayerConfig, tell: Tell, stop: asyncio.Event) -> None:

@@ -19,9 +19,10 @@ from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
 from penstock.feed.play_config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
+from penstock.filter.status import FilterStatus
 from penstock.node.member import Member
 from penstock.node.plant import NodeConfig, Plant
-from penstock.node.roles import AdapterReport, PlayerReport, Ready, Told
+from penstock.node.roles import AdapterReport, FilterReport, PlayerReport, Ready, Told
 from penstock.node.supervisor import Supervisor
 
 START_SECONDS = 60.0
@@ -43,6 +44,7 @@ class NodeProcess:
         self.name = name
         self.where = ""
         self.status: AdapterStatus | None = None
+        self.filtering: FilterStatus | None = None
         self.sent = 0
         self.is_ready = False
         self.is_wanted = True
@@ -60,6 +62,8 @@ class NodeProcess:
                 self.where, self.is_ready = where, True
             case AdapterReport(status):
                 self.status = status
+            case FilterReport(status):
+                self.filtering = status
             case PlayerReport(sent):
                 self.sent = sent
 
@@ -149,7 +153,7 @@ class RunningPlant:
     def _start(self, node: NodeProcess) -> None:
         node.restart_at = None
         node.is_ready = False
-        node.status = None
+        node.status = node.filtering = None
         node.starts += 1
         node.started_at = time.monotonic()
         arguments = [str(self.plant.path.absolute()), node.name, self._log_level]

@@ -178,7 +178,12 @@ class FilterPlant:
         ]
         self._pace = PaceChecker(options.receiver)
         if options.is_mild:
-            self.checkers.append(FilteredLosslessChecker())
+            self.checkers.append(FilteredLosslessChecker(self._is_repairable))
+
+    def _is_repairable(self, stream: StreamKey) -> bool:
+        """Whether there is somebody who answers requests for the stream's packets."""
+        publishers = (each for each in self.publishers if each.publisher_id == stream.publisher_id)
+        return self.options.filter.repair == "filter" or any(each.epoch() is not None for each in publishers)
 
     # What nodes report
 

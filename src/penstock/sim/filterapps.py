@@ -15,6 +15,7 @@ from penstock.middleware import (
     Deliver,
     DeliverBatch,
     Expect,
+    ExpectEnd,
     Multicast,
     Receiver,
     StreamKey,
@@ -161,7 +162,11 @@ class ApplicationNode(ListeningNode):
                     self.plant.held(self.viewer(), each)
             case StreamPosition():
                 self._expect(message)
-            case StreamOver() | Collision():
+            case StreamOver(key, epoch, next_sequence):
+                self.log(f"is told {message}")
+                if key in self._positions:
+                    super().take(ExpectEnd(key, epoch, next_sequence))
+            case Collision():
                 self.log(f"is told {message}")
             case Gone():
                 if self._attached is not None and self.delivery == "shared":  # the address may soon be others'

@@ -10,7 +10,7 @@ FilteredLosslessChecker  where the networks are mild and buffers large, everythi
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -234,11 +234,16 @@ class FilteredAccountsChecker(FilterChecker):
 
 
 class FilteredLosslessChecker(FilterChecker):
-    """No receipt is acceptable, but for fragments and for what came before the filter's word."""
+    """No receipt is acceptable, but for fragments, for what came before the filter's word, and where the packets'
+    publisher is gone and nobody else can repair: `is_repairable` says so."""
+
+    def __init__(self, is_repairable: Callable[[StreamKey], bool]) -> None:
+        self._is_repairable = is_repairable
 
     def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
         if isinstance(instruction, LossReceipt):
             is_acceptable = instruction.cause in (*MESSAGE_CAUSES, Cause.BEFORE_JOIN)
+            is_acceptable = is_acceptable or not self._is_repairable(instruction.stream)
             self.require(is_acceptable, f"{viewer} gave up without need: {instruction}")
 
 

@@ -2,12 +2,14 @@
 
     spark = penstock.spark.session()                      # local, with all cores; or spark://…, sc://…
     spark.read.format("penstock").option("journal", "captured.d").option("model", "trade").load()
+    penstock.spark.messages(spark, journal="captured.d", model="trade", columns="symbol,price")    # the same, quicker
 
 Nothing of the microsecond path is here. Read slices.py first: a slice is the unit of work that Spark distributes.
 Importing this package does not import Spark; session() and the data sources do.
 """
 
 from penstock.spark.envelope import envelope_array, envelope_schema
+from penstock.spark.frames import messages
 from penstock.spark.journals import JournalPlace
 from penstock.spark.session import register, session
 from penstock.spark.slices import JournalSlice, JournalSliceReader, cut, slices_frame
@@ -15,6 +17,7 @@ from penstock.spark.slices import JournalSlice, JournalSliceReader, cut, slices_
 __all__ = [
     "session",
     "register",
+    "messages",
     "JournalPlace",
     "JournalSlice",
     "JournalSliceReader",

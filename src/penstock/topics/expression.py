@@ -5,6 +5,7 @@ Spark.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from sqlglot import Dialect, exp
 from sqlglot.errors import ParseError, SqlglotError
@@ -37,6 +38,7 @@ from penstock.topics.literal import (
 EXPRESSION_SIZE_MAX = 16_384
 """Characters of an expression: room for a list of a thousand symbols."""
 
+PARSED_MAX = 16
 DEPTH_MAX = 32
 """Parentheses and alternations within each other."""
 
@@ -64,7 +66,9 @@ def parse_expression(text: str, model: MessageModel) -> Condition:
     return _Reader(model).condition(_parsed(text), depth=0)
 
 
+@lru_cache(maxsize=PARSED_MAX)
 def _parsed(text: str) -> exp.Expression:
+    """For the models are many that a text is read for. Nobody changes what is found."""
     if len(text) > EXPRESSION_SIZE_MAX:
         raise FilterExpressionError(
             f"the expression has {len(text)} characters, at most {EXPRESSION_SIZE_MAX} are read"

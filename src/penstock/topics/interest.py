@@ -13,6 +13,7 @@ book.[100..200].depth   levels that are numbers in the range; [100..] and [..200
 import enum
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from penstock.base.errors import TopicError
 from penstock.base.limits import TOPIC_DEPTH_MAX
@@ -21,6 +22,9 @@ from penstock.topics.ranges import NUMBER_MAX
 from penstock.topics.topic import check_extent, check_level, check_levels, shown
 
 INTEREST_SIZE_MAX = 1024
+PARSED_MAX = 32_768
+"""Interests that are remembered, because they are read more than once on their way into a table."""
+
 """Bytes of an interest in UTF-8; a regular expression may fill them."""
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,19}")
@@ -106,23 +110,28 @@ class Interest:
     @classmethod
     def parse(cls, text: str) -> "Interest":
         """Read an interest, or raise a TopicError that says what is wrong with it and where."""
-        if len(text) > INTEREST_SIZE_MAX or len(text.encode(errors="surrogatepass")) > INTEREST_SIZE_MAX:
-            raise TopicError(
-                "is too long", where=f"interest {shown(text)}", hint=f"at most {INTEREST_SIZE_MAX} bytes in UTF-8"
-            )
-        negative = text.startswith("!")
-        body = text[1:] if negative else text
-        if body.startswith("/"):
-            return cls(text, InterestKind.REGEX, negative, _regex(text, body))
-        if body.startswith("#"):
-            check_levels(body[1:], what="tag")
-            return cls(text, InterestKind.TAG, negative, body[1:])
-        levels = _levels(text, body)
-        subject = ".".join(map(str, levels))
-        if all(isinstance(level, Literal) for level in levels):
-            check_levels(body, what="interest")
-            return cls(text, InterestKind.TOPIC, negative, subject)
-        return cls(text, InterestKind.PATTERN, negative, subject, levels)
+        return _parse(text)
+
+
+@lru_cache(maxsize=PARSED_MAX)
+def _parse(text: str) -> Interest:
+    if len(text) > INTEREST_SIZE_MAX or len(text.encode(errors="surrogatepass")) > INTEREST_SIZE_MAX:
+        raise TopicError(
+            "is too long", where=f"interest {shown(text)}", hint=f"at most {INTEREST_SIZE_MAX} bytes in UTF-8"
+        )
+    negative = text.startswith("!")
+    body = text[1:] if negative else text
+    if body.startswith("/"):
+        return Interest(text, InterestKind.REGEX, negative, _regex(text, body))
+    if body.startswith("#"):
+        check_levels(body[1:], what="tag")
+        return Interest(text, InterestKind.TAG, negative, body[1:])
+    levels = _levels(text, body)
+    subject = ".".join(map(str, levels))
+    if all(isinstance(level, Literal) for level in levels):
+        check_levels(body, what="interest")
+        return Interest(text, InterestKind.TOPIC, negative, subject)
+    return Interest(text, InterestKind.PATTERN, negative, subject, levels)
 
 
 def _regex(text: str, body: str) -> str:

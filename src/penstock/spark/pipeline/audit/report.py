@@ -15,6 +15,7 @@ from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.audit.agreement import AgreementSection
 from penstock.spark.pipeline.audit.delivery import DeliverySection, OrderSection
 from penstock.spark.pipeline.audit.entitlement import EntitlementSection
+from penstock.spark.pipeline.audit.filters import FilterSection
 from penstock.spark.pipeline.audit.latency import LatencySection
 from penstock.spark.pipeline.audit.records import BalanceSection
 from penstock.spark.pipeline.audit.section import AuditSection, AuditTables, SectionResult, Verdict
@@ -29,6 +30,7 @@ SECTIONS: list[AuditSection] = [
     AgreementSection(),
     OrderSection(),
     LatencySection(),
+    FilterSection(),
     BalanceSection(),
     EntitlementSection(),
 ]
