@@ -32,6 +32,7 @@ def test_what_subscribers_saw_is_what_is_archived_though_the_active_adapter_is_k
     assert sorted(numbers) == list(range(1, int(found[1].replace(",", "")) + 1))
     assert "minute bars with the most volume" in out
     assert "Audit: good" in out
+    assert re.search(r"Filter modules: 1 module received .* every number is accounted for$", out, re.MULTILINE), out
     assert "<html" in (tmp_path / "audit.html").read_text(encoding="utf-8")
     assert "Traceback" not in err
 

@@ -55,6 +55,15 @@ def delivery(publisher: int, *, lost: int = 0, copies: int = 0) -> dict[str, Any
     }  # fmt: skip
 
 
+def killed() -> dict[str, Any]:
+    """A run that has no last accounts, and the one after it."""
+    tables = filtered()
+    ddl, (begun, last) = tables["filter_intake"]
+    again = {**last, "started": 9, "event_time": 10, "first_packet": 601, "packets": 400, "left_to_receivers": 0}
+    begun = {**begun, "packets": 500, "left_to_receivers": 0}
+    return tables | {"filter_intake": (ddl, [begun, again])}
+
+
 def filtered(**changes: int) -> dict[str, Any]:
     """A module's accounts of the active adapter's stream: halfway, and at the end, which alone counts."""
     stream = {"filter": "beside", "group_address": "239.1.1.1", "started": 1, "publisher_id": ACTIVE, "epoch": 1}
@@ -211,6 +220,7 @@ WRONG = {
     "2024-02-02": (filtered(passed=9_001), "1 account wrong"),  # more than came
     "2024-02-03": (filtered(packets=989), "1 account wrong"),  # a packet is missing and not told as lost
     "2024-02-04": (filtered(packets=987, lost_gone=2, lost_window=1), "3 lost; every number is accounted for"),
+    "2024-02-06": (killed(), "1 run killed, 100 packets from then until the next unknown"),
     "2024-02-05": (filtered(packets=1_000, left_to_receivers=0, messages=BLOCKS * 1024 - 1), "1 account wrong"),
 }
 """The last one had no loss, and yet less than a capture of the same packets."""

@@ -100,6 +100,7 @@ def init(
     (credentials,) = layout.credentials
     typer.echo(f"Wrote {layout.plant}, the policy and credentials. Run the plant, and in another terminal subscribe:\n")
     typer.echo(f"  penstock up {layout.plant}")
-    typer.echo(f"  penstock sub --connect {layout.url} --credentials {credentials} 'md.us.eq.AAPL.>'")
-    typer.echo(f"    # the same by way of the filter module: --filter {layout.filter}")
+    typer.echo(
+        f"  penstock sub --connect {layout.url} --credentials {credentials} --filter {layout.filter} 'md.us.eq.AAPL.>'"
+    )
     typer.echo(f"  penstock admin status --connect {layout.url} --credentials {directory / 'operations.toml'}")

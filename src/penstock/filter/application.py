@@ -239,7 +239,8 @@ class FilteredReceiver(SocketReceiver):
     # What the filter said
 
     def _tick(self, now_ns: int) -> list[Received]:
-        return self._hear(now_ns) or super()._tick(now_ns)
+        is_told = self._link.inbox or self._refusal is not None
+        return (self._hear(now_ns) if is_told else []) or super()._tick(now_ns)
 
     def _hear(self, now_ns: int) -> list[Received]:
         received: list[Received] = []

@@ -107,7 +107,7 @@ class LiveFilter:
         self._tasks = [asyncio.ensure_future(each) for each in work]
         for task in self._tasks:
             task.add_done_callback(self._on_task_done)
-        log.info("filter_started", name=self.config.name, port=self._server.port, address=self._data.address)
+        log.info("filter_started", name=self.config.name, port=self._server.port, address=_shown(self._data.address))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set or something fails; then everything ends in order."""

@@ -224,7 +224,8 @@ class ApplicationServer(ControlServer):
             )
         )
         self.counters.add("applications_attached")
-        log.info("application_attached", application=registrant.name, delivery=attached.delivery, at=registrant.address)
+        host, port = registrant.address
+        log.info("application_attached", application=registrant.name, delivery=attached.delivery, at=f"{host}:{port}")
 
     async def _detach(self, registrant: Registrant) -> None:
         """The application is gone, however that happened; until this has been carried out, its name is taken."""

@@ -1,7 +1,7 @@
 """What did filter modules do with the messages? From the accounts that they give, and from the captures.
 
 Accounts are messages of the models `filter_intake` and `filter_account`: each says how things stood when it was given,
-so the newest of a run holds. A run that ended without its last accounts was killed, or goes on.
+so the newest of a run holds. A run without its last accounts goes on, or was killed, which the next run shows.
 """
 
 from collections.abc import Iterable
@@ -14,6 +14,7 @@ from penstock.spark.pipeline.audit.section import (
     Measure,
     SectionResult,
     TextTable,
+    Verdict,
     count_text,
     publisher_text,
     share_text,
@@ -55,6 +56,15 @@ class _Use(msgspec.Struct):
     is_wrong: bool = False
 
 
+class _Cut(msgspec.Struct):
+    """A run that ended without its last accounts."""
+
+    module: str
+    started: int
+    packets: int
+    """Numbers between its accounts and those of the next run, of the streams that both had."""
+
+
 class FilterSection:
     name = "filters"
     title = "Filter modules"
@@ -72,8 +82,10 @@ class FilterSection:
         measures = [*self._intake_measures(intakes), *self._use_measures(uses)]
         measures.append(Measure(self.name, "", "wrong", len(wrong), "accounts", "bad" if wrong else "good"))
         blocks = [_table_of_streams(intakes), _table_of_applications(uses)]
-        is_bad = bool(wrong or lost)
-        return SectionResult("bad" if is_bad else "good", _summary(intakes, uses, len(wrong)), measures, blocks)
+        cuts = _cuts(intakes)
+        measures += [Measure(self.name, cut.module, "unknown", cut.packets, "packets", "bad") for cut in cuts]
+        verdict: Verdict = "bad" if wrong or lost or cuts else "good"
+        return SectionResult(verdict, _summary(intakes, uses, len(wrong), cuts), measures, blocks)
 
     def _intake_measures(self, intakes: list[dict[str, Any]]) -> Iterable[Measure]:
         for row in intakes:
@@ -81,8 +93,8 @@ class FilterSection:
             for name in ("messages", "unwanted"):
                 yield Measure(self.name, subject, name, row[name], "messages")
             for name in ("packets", "repaired", "left_to_receivers", *CAUSES):
-                verdict = "bad" if name in CAUSES and row[name] else "good"
-                yield Measure(self.name, subject, name, row[name], "packets", verdict)  # type: ignore[arg-type]
+                verdict: Verdict = "bad" if name in CAUSES and row[name] else "good"
+                yield Measure(self.name, subject, name, row[name], "packets", verdict)
             yield Measure(self.name, subject, "nacks", row["nacks"])
 
     def _use_measures(self, uses: dict[tuple[str, str], _Use]) -> Iterable[Measure]:
@@ -121,7 +133,7 @@ def _lacking(tables: AuditTables, intakes: list[dict[str, Any]]) -> list[dict[st
     for intake in intakes:
         inside = [
             row["messages"]
-            for row in captured.get((intake["publisher_id"], intake["group_address"], intake["epoch"]), ())
+            for row in captured.get(_key(intake), ())
             if intake["first_packet"] <= row["first_packet"] and row["last_packet"] < intake["next_packet"]
         ]
         if sum(inside) > intake["messages"] and not _lost(intake) and not intake["left_to_receivers"]:
@@ -140,7 +152,27 @@ def _by_application(sent: list[dict[str, Any]]) -> dict[tuple[str, str], _Use]:
     return uses
 
 
-def _summary(intakes: list[dict[str, Any]], uses: dict[tuple[str, str], _Use], wrong: int) -> str:
+def _cuts(intakes: list[dict[str, Any]]) -> list[_Cut]:
+    """Runs without last accounts that others of the same module follow."""
+    runs: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in intakes:
+        runs.setdefault((row["filter"], row["started"]), []).append(row)
+    cuts = []
+    for (module, started), rows in runs.items():
+        after = min((other for name, other in runs if name == module and other > started), default=None)
+        if after is None or all(row["state"] == "closed" for row in rows):
+            continue
+        begun = {_key(row): row["first_packet"] for row in runs[module, after]}
+        until = {_key(row): row["next_packet"] for row in rows}
+        cuts.append(_Cut(module, started, sum(max(begun.get(key, end) - end, 0) for key, end in until.items())))
+    return cuts
+
+
+def _key(row: dict[str, Any]) -> tuple[int, str, int]:
+    return row["publisher_id"], row["group_address"], row["epoch"]
+
+
+def _summary(intakes: list[dict[str, Any]], uses: dict[tuple[str, str], _Use], wrong: int, cuts: list[_Cut]) -> str:
     modules = len({row["filter"] for row in intakes})
     offered, passed = sum(use.offered for use in uses.values()), sum(use.passed for use in uses.values())
     parts = [
@@ -151,11 +183,9 @@ def _summary(intakes: list[dict[str, Any]], uses: dict[tuple[str, str], _Use], w
         f"{sum(_lost(row) for row in intakes):,} lost",
         f"{count_text(wrong, 'account')} wrong" if wrong else "every number is accounted for",
     ]
-    runs = {(row["filter"], row["started"]): row["state"] == "closed" for row in intakes}
-    for row in intakes:
-        runs[row["filter"], row["started"]] &= row["state"] == "closed"
-    if unended := sum(not is_ended for is_ended in runs.values()):
-        parts.append(f"{count_text(unended, 'run')} without last accounts: killed, or still going on")
+    if cuts:
+        missing = sum(cut.packets for cut in cuts)
+        parts.append(f"{count_text(len(cuts), 'run')} killed, {missing:,} packets from then until the next unknown")
     return "; ".join(parts)
 
 
