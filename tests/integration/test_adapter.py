@@ -279,7 +279,7 @@ def test_health_is_readable_as_status_and_as_metrics(tmp_path: Path) -> None:
         metrics = adapter.page("/metrics").decode()
         for name in ("memory_free_ratio", "cpu_free_ratio", "errors_per_second", "messages_per_second", "lag_seconds"):
             assert f"penstock_adapter_{name} " in metrics
-        assert b"active" in adapter.page("/health")
+        wait_for(lambda: b"active" in adapter.page("/health"), "the only adapter is active, and says so")
 
 
 def written(generator: ItchGenerator, day: Path) -> Path:

@@ -7,14 +7,12 @@ compiled lane does the ordinary work; what it leaves goes through the core, with
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
-from penstock.base.errors import LocalProtocolError
 from penstock.base.histogram import LatencyHistogram
 from penstock.base.log import logger
 from penstock.feed._lane import Exit, Histogram, Lane, StreamLane, Why
@@ -31,6 +29,7 @@ from penstock.feed.events import (
 )
 from penstock.feed.inputs import LinedSource, RepairSocket
 from penstock.feed.outbound import Outbound
+from penstock.net.mailbox import Mailbox
 
 WAKE_NS = 50 * NS_PER_MS
 """How long the thread sleeps at most."""
@@ -68,13 +67,11 @@ class DataPath:
         self._on_failure = on_failure
         self._spin = spin
         self._cpu = cpu
-        self._mail: deque[Callable[[], None]] = deque()
-        self._asked: set[Future[Any]] = set()
         self._latencies = Histogram()
         self._lanes: list[StreamLane] = []
         self._lane = self._make_lane()
+        self._mail = Mailbox(self._lane.ring, "the adapter")
         self._is_stopped = False
-        self._is_over = False
         self._thread = threading.Thread(target=self._run, name="penstock-data", daemon=True)
 
     def start(self) -> None:
@@ -103,27 +100,11 @@ class DataPath:
         self.post(lambda: self.handle(event))
 
     def post(self, call: Callable[[], None]) -> None:
-        self._mail.append(call)
-        self._lane.ring()
-        if self._is_over:
-            self._refuse_asked()
+        self._mail.post(call)
 
     def ask(self, question: Callable[[], T]) -> "Future[T]":
         """What `question` answers in the data thread."""
-        answer: Future[T] = Future()
-
-        def call() -> None:
-            if not answer.set_running_or_notify_cancel():
-                return
-            try:
-                answer.set_result(question())
-            except Exception as error:  # whoever asked is told
-                answer.set_exception(error)
-
-        self._asked.add(answer)
-        answer.add_done_callback(self._asked.discard)
-        self.post(call)
-        return answer
+        return self._mail.ask(question)
 
     # The data thread
 
@@ -142,23 +123,10 @@ class DataPath:
             log.error("data_thread_failed", error=repr(error))
             self._on_failure(error)
         finally:
-            self._is_over = True
-            self._refuse_asked()
-
-    def _refuse_asked(self) -> None:
-        """Nobody answers any more, nor reads the mail."""
-        self._mail.clear()
-        while self._asked:
-            try:
-                answer = self._asked.pop()  # in one go: two threads may be here
-            except KeyError:
-                return
-            if not answer.done() and answer.set_running_or_notify_cancel():
-                answer.set_exception(LocalProtocolError("the adapter has stopped"))
+            self._mail.close()
 
     def _turn(self) -> None:
-        while self._mail:
-            self._mail.popleft()()
+        self._mail.deliver()
         now_ns = time.monotonic_ns()
         deadline_ns = self.core.next_deadline_ns()
         if deadline_ns is not None and deadline_ns <= now_ns:

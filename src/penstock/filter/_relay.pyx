@@ -155,7 +155,7 @@ cdef class Relay:
             if count:
                 self.forward(self._in_order, self._forwarder.outbox)
             else:
-                count = self._in_order.count_known(batch, self.start)
+                count = self._in_order.count_known(batch, self.start, self.now_ns)
                 self.copies += count
             if count == 0:
                 return True

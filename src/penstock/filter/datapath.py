@@ -8,10 +8,9 @@ import errno
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -44,6 +43,7 @@ from penstock.filter.events import (
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.middleware.receiving_driver import note_unsent
 from penstock.net.handover import Handover
+from penstock.net.mailbox import Mailbox
 from penstock.net.udp import Address, Channel, Inlet, Memberships, Outlet, address_key, host_socket
 from penstock.shm import RingReader, RingWriter
 from penstock.wire import DatagramBatch
@@ -111,10 +111,8 @@ class DataPath:
         self._channels: dict[int, Channel] = {}  # of the groups that are listened to
         self._rings: dict[int, tuple[RingWriter, str]] = {}  # by consumer
         self._publishers: dict[int, _PublisherRing] = {}
-        self._mail: deque[Callable[[], None]] = deque()
-        self._asked: set[Future[Any]] = set()
+        self._mail = Mailbox(self._inlet.wake, "the filter")
         self._is_stopped = False
-        self._is_over = False
         self._thread = threading.Thread(target=self._run, name="penstock-filter", daemon=True)
         inlet, dispatcher, relay = self._inlet, self.dispatcher, self._relay
         counters.watch("datagrams_overflowed", lambda: inlet.overflows)
@@ -145,24 +143,7 @@ class DataPath:
 
     def ask(self, question: Callable[[], T]) -> "Future[T]":
         """What `question` answers in the data thread."""
-        answer: Future[T] = Future()
-
-        def call() -> None:
-            if not answer.set_running_or_notify_cancel():
-                return
-            try:
-                answer.set_result(question())
-            except Exception as error:  # whoever asked is told
-                answer.set_exception(error)
-
-        self._asked.add(answer)
-        answer.add_done_callback(self._asked.discard)
-        self._mail.append(call)
-        if self._is_over:
-            self._refuse_asked()
-        else:
-            self._inlet.wake()
-        return answer
+        return self._mail.ask(question)
 
     # For those who ask, in the data thread
 
@@ -217,23 +198,10 @@ class DataPath:
             log.error("data_thread_failed", error=repr(error))
             self._owner.failed(error)
         finally:
-            self._is_over = True
-            self._refuse_asked()
-
-    def _refuse_asked(self) -> None:
-        """Nobody answers any more, nor reads the mail."""
-        self._mail.clear()
-        while self._asked:
-            try:
-                answer = self._asked.pop()  # in one go: two threads may be here
-            except KeyError:
-                return
-            if not answer.done() and answer.set_running_or_notify_cancel():
-                answer.set_exception(LocalProtocolError("the filter has stopped"))
+            self._mail.close()
 
     def _turn(self) -> None:
-        while self._mail:
-            self._mail.popleft()()
+        self._mail.deliver()
         now_ns = time.monotonic_ns()
         deadline_ns = self.core.next_deadline_ns()
         if deadline_ns is not None and deadline_ns <= now_ns:

@@ -86,15 +86,16 @@ cdef class InOrder(StreamIndex):
                 index += 1
         return index - start
 
-    def pass_known(self, DatagramBatch batch not None, Py_ssize_t start) -> int:
+    def pass_known(self, DatagramBatch batch not None, Py_ssize_t start, int64_t now_ns) -> int:
         """How many datagrams from `start` on are copies of packets that have come, before another comes: a publisher on
         this host may send them by a ring and by the network."""
         cdef Py_ssize_t count
+        self.make_room(batch.capacity)
         with nogil:
-            count = self.count_known(batch, start)
+            count = self.count_known(batch, start, now_ns)
         return count
 
-    cdef Py_ssize_t count_known(self, DatagramBatch batch, Py_ssize_t start) noexcept nogil:
+    cdef Py_ssize_t count_known(self, DatagramBatch batch, Py_ssize_t start, int64_t now_ns) noexcept nogil:
         cdef Py_ssize_t index = start
         cdef PacketView packet
         cdef PyObject *slot
@@ -106,6 +107,9 @@ cdef class InOrder(StreamIndex):
             slot = self.find(packet.publisher_id, packet.group)
             if slot is NULL or not is_known(<StreamCursor>slot, &packet, batch.sources[index]):
                 break
+            if parse_contents(batch.data, &packet, &self._messages[self._message_count]) != ERROR_NONE:
+                break
+            (<StreamCursor>slot).heard_ns = now_ns
             index += 1
         return index - start
 
@@ -191,5 +195,6 @@ cdef inline bint is_known(StreamCursor cursor, const PacketView *packet, uint64_
         and cursor.epoch == packet.epoch
         and cursor.is_replay == (packet.flags & PACKET_REPLAY != 0)
         and cursor.source_key == source_key
+        and packet.gap < packet.sequence
         and cursor.known_from <= packet.sequence < cursor.next_sequence
     )

@@ -149,7 +149,7 @@ class Receiver:
             if self._refuses is not None and (passed := self.in_order.pass_over(batch, index, self._refuses)):
                 self.counters.add("packets_dropped", passed, cause=Cause.REPLAY)
                 index += passed
-            if passed := self.in_order.pass_known(batch, index):
+            if passed := self.in_order.pass_known(batch, index, now_ns):
                 self.counters.add("packets_received", passed)
                 self.counters.add("packets_dropped", passed, cause=Cause.DUPLICATE)
                 index += passed

@@ -81,6 +81,9 @@ SO_RXQ_OVFL = 40
 
 log = logger("net.udp")
 
+FREE_PORT_FIRST = 12_000
+FREE_PORTS = 20_000
+
 
 def group_sockets(channels: Sequence[Channel]) -> list[socket.socket]:
     """Sockets that together receive what is sent to the channels, one for each while there is room for so many."""
@@ -193,15 +196,17 @@ def free_channel() -> Channel:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody uses for TCP or UDP right now."""
+    """Ports of this machine that nobody uses for TCP or UDP right now, at random from a range that the kernel does not
+    give to connections: they are likely to be free in a moment, too."""
     sockets: list[socket.socket] = []
     try:
         while len(sockets) < 2 * count:
+            address = ("127.0.0.1", FREE_PORT_FIRST + secrets.randbelow(FREE_PORTS))
             tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            tcp.bind(("127.0.0.1", 0))
             try:
-                udp.bind(tcp.getsockname())
+                tcp.bind(address)
+                udp.bind(address)
             except OSError:
                 tcp.close()
                 udp.close()
