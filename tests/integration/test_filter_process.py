@@ -17,8 +17,8 @@ from integration.test_garbage import sender, thrown
 from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.filter import control
+from penstock.filter.application.offering import RingOffer
 from penstock.filter.module_config import ControlAccess
-from penstock.filter.offering import RingOffer
 from penstock.middleware import OutgoingMessage, PublisherConfig, ReceiverConfig
 from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
 from penstock.model import shipped

@@ -34,11 +34,11 @@ FEED_DRIVERS = {
 
 FILTER_DRIVERS = {
     "administration.py",
-    "application.py",
     "datapath.py",
     "finding.py",
     "link.py",
     "offering.py",
+    "receiver.py",
     "recorder.py",
     "serving.py",
 }

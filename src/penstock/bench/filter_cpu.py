@@ -15,7 +15,7 @@ from penstock.bench.harness import Result, result
 from penstock.bench.ticker import Ticker
 from penstock.bench.transports import PAYLOAD_SIZE, check, other_process
 from penstock.filter.application import FilteredReceiver
-from penstock.filter.wishes import Condition, Wishes
+from penstock.filter.application.wishes import Condition, Wishes
 from penstock.middleware import Deliver, DeliverBatch, OutgoingBatch, PublisherConfig, TopicList
 from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
 from penstock.middleware.receiving_driver import SocketReceiver

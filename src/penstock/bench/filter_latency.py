@@ -19,8 +19,8 @@ from penstock.bench.harness import Result, result
 from penstock.bench.ticker import Ticker
 from penstock.bench.transports import ALL_CORES, PAYLOAD_SIZE, check, now, other_process, pin, stamp
 from penstock.filter.application import FilteredReceiver
+from penstock.filter.application.offering import RingOffer
 from penstock.filter.control import Wish
-from penstock.filter.offering import RingOffer
 from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
 from penstock.middleware.receiving_driver import SocketReceiver
 from penstock.net.udp import Address, Channel, free_channel

@@ -1,23 +1,17 @@
 """`penstock adapter`: run one feed adapter."""
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from penstock.base.config import load_toml
-from penstock.base.errors import ConfigurationError
+from penstock.cli.nodes import SWITCH_SECONDS, announce, node_of_plant
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.driver import LiveAdapter
 from penstock.net.agent import run_agent
-from penstock.node.plant import Plant
-
-SWITCH_SECONDS = 0.0005
-"""How long the data thread and the loop's let each other wait for the interpreter."""
 
 
 def adapter(
@@ -29,7 +23,7 @@ def adapter(
 
     When it runs, one line of JSON on standard output says where it listens. Ctrl-C or SIGTERM ends it in order.
     """
-    chosen = load_toml(config, AdapterConfig) if name is None else _of_plant(config, name)
+    chosen = load_toml(config, AdapterConfig) if name is None else node_of_plant(config, name, AdapterConfig, "adapter")
 
     sys.setswitchinterval(SWITCH_SECONDS)
 
@@ -44,16 +38,7 @@ def adapter(
             "peers_port": status.peers_port,
             "url": live.endpoint_url,
         }
-        sys.stdout.write(msgspec.json.encode(facts).decode() + "\n")
-        sys.stdout.flush()
+        announce(facts)
         await live.run(stop)
 
     raise typer.Exit(run_agent(main, name=chosen.name))
-
-
-def _of_plant(path: Path, name: str) -> AdapterConfig:
-    found = Plant.load(path).node(name)
-    if not isinstance(found, AdapterConfig):
-        raise ConfigurationError(f"{name} is no adapter", where=str(path), hint="run it with `penstock node`")
-    os.chdir(path.parent)  # a plant's paths begin there
-    return found

@@ -1,27 +1,22 @@
 """`penstock filter`: run a filter module beside the applications of a host."""
 
 import asyncio
-import os
 import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-import msgspec
 import typer
 
 from penstock.base.config import load_toml
 from penstock.base.errors import ConfigurationError
 from penstock.cli.channel import INTERFACE, InterfaceOption, MapOption
+from penstock.cli.nodes import SWITCH_SECONDS, announce, node_of_plant
 from penstock.filter.config import FilterConfig
 from penstock.filter.control import PORT_DEFAULT
 from penstock.filter.driver import LiveFilter
 from penstock.filter.module_config import ControlAccess, FilterModuleConfig
 from penstock.net.agent import run_agent
-from penstock.node.plant import Plant
-
-SWITCH_SECONDS = 0.0005
-"""How long the data thread and the loop's let each other wait for the interpreter."""
 
 _STANDARD = FilterConfig()
 
@@ -54,7 +49,11 @@ def filter_module(
     if config is not None:
         if channels or map_path is not None:
             raise ConfigurationError("both a document and channels or a map are given", hint="say it in the document")
-        chosen = load_toml(config, FilterModuleConfig) if name is None else _of_plant(config, name)
+        chosen = (
+            load_toml(config, FilterModuleConfig)
+            if name is None
+            else node_of_plant(config, name, FilterModuleConfig, "filter")
+        )
     else:
         chosen = FilterModuleConfig(
             name=name or "filter",
@@ -73,16 +72,7 @@ def filter_module(
         await module.start()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, module.reload_map)
         facts = {"filter": chosen.name, "control_port": module.control_port, "url": module.endpoint_url}
-        sys.stdout.write(msgspec.json.encode(facts).decode() + "\n")
-        sys.stdout.flush()
+        announce(facts)
         await module.run(stop)
 
     raise typer.Exit(run_agent(main, name=chosen.name))
-
-
-def _of_plant(path: Path, name: str) -> FilterModuleConfig:
-    found = Plant.load(path).node(name)
-    if not isinstance(found, FilterModuleConfig):
-        raise ConfigurationError(f"{name} is no filter", where=str(path), hint="run it with `penstock node`")
-    os.chdir(path.parent)  # a plant's paths begin there
-    return found

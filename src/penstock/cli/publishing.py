@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.base.errors import ConfigurationError
-from penstock.filter.finding import find_filter
-from penstock.filter.offering import offered_publisher
+from penstock.filter.application.finding import find_filter
+from penstock.filter.application.offering import offered_publisher
 from penstock.middleware.driver import MulticastPublisher
 from penstock.net.udp import Channel
 from penstock.security.client import AdminClient

@@ -21,8 +21,8 @@ from penstock.cli.show import JsonView, PrettyView, QuietView, View
 from penstock.cli.subscribed import show_subscription
 from penstock.client import ClientConfig
 from penstock.client.line import Transport
+from penstock.filter.application.finding import AUTO, NONE, find_filter
 from penstock.filter.control import Wish
-from penstock.filter.finding import AUTO, NONE, find_filter
 from penstock.middleware import Deliver, DeliverBatch, ReceiverConfig
 from penstock.middleware.grouping import channels_for
 from penstock.middleware.receiving_driver import MulticastReceiver, SocketReceiver

@@ -12,7 +12,7 @@ from penstock.client.config import ClientConfig
 from penstock.client.reading import Models, Readable
 from penstock.client.service import Protection
 from penstock.filter.application import FilteredReceiver
-from penstock.filter.finding import find_filter
+from penstock.filter.application.finding import find_filter
 from penstock.middleware import Deliver, DeliverBatch
 from penstock.middleware.direct import direct_topic, is_direct_to
 from penstock.middleware.receiving_driver import MulticastReceiver, SocketReceiver

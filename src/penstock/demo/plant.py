@@ -28,7 +28,7 @@ from penstock.base.histogram import LatencyHistogram
 from penstock.demo.archiving import Archiving
 from penstock.demo.layout import FILTER, FILTERED_TOPICS, PLAYER, TOPICS, UNWANTED_MODEL, Layout, write_layout
 from penstock.demo.reports import DemoOptions, Subscribed, SubscriberReport, SubscriberTask, Tally
-from penstock.filter.finding import NONE
+from penstock.filter.application.finding import NONE
 from penstock.filter.status import FilterStatus
 from penstock.node.member import Member
 from penstock.node.plant import Plant

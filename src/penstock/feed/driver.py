@@ -54,6 +54,7 @@ from penstock.feed.terms import TermFile
 from penstock.feed.unlined import ReplayInput, SoupInput
 from penstock.middleware import Publisher
 from penstock.middleware.files import claim_epoch
+from penstock.net.agent import stopped_or_failed
 from penstock.net.secret import Secret, read_secret
 from penstock.net.tls import client_context, server_context
 from penstock.security.brokering import Revoked
@@ -149,12 +150,9 @@ class LiveAdapter:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set or something fails; then everything ends in order."""
-        waiting = asyncio.ensure_future(stop.wait())
         try:
-            either: list[asyncio.Future[Any]] = [waiting, self._failed]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            await stopped_or_failed(stop, self._failed)
         finally:
-            waiting.cancel()
             await self.close()
         if self._failed.done():
             self._failed.result()

@@ -4,6 +4,7 @@ It receives the groups that its applications need, takes every packet in the ord
 consumer (an application, or a host with several) a packet that has only its messages; the packet's gap accounts for
 what was removed. It is no broker: it keeps nothing but the newest packets for repairs, and publishers do not know it.
 Read events.py first, then core.py; _forward.pyx for what happens to a packet, and control.py for what applications say.
+What runs in applications and publishers is in application/.
 """
 
 from penstock.filter._account import StreamAccount

@@ -13,7 +13,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import ParamSpec
 
 from penstock.base.clock import SystemRandomness, random_bytes
 from penstock.base.counters import Counters
@@ -33,6 +33,7 @@ from penstock.filter.serving import ApplicationServer
 from penstock.filter.status import ApplicationStatus, FilterStatus, gauges_of
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
+from penstock.net.agent import stopped_or_failed
 from penstock.net.handover import Handover, HandoverConfig
 from penstock.net.secret import read_secret
 from penstock.net.tls import server_context
@@ -111,12 +112,9 @@ class LiveFilter:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set or something fails; then everything ends in order."""
-        waiting = asyncio.ensure_future(stop.wait())
         try:
-            either: list[asyncio.Future[Any]] = [waiting, self._failed]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            await stopped_or_failed(stop, self._failed)
         finally:
-            waiting.cancel()
             await self.close()
         if self._failed.done():
             self._failed.result()

@@ -15,7 +15,7 @@ from penstock.middleware import Address, DatagramReceived, Deliver, LossReceipt,
 from penstock.middleware._inorder import InOrder
 from penstock.middleware.events import ReceiverInstruction
 from penstock.middleware.gaps import Gaps
-from penstock.middleware.reassembly import Unassembled
+from penstock.middleware.reassembly import Reassembler, Unassembled
 from penstock.middleware.stream import GOODBYE, IncomingStream
 from penstock.wire import Kind, Packet, PacketFlag
 
@@ -27,17 +27,8 @@ class RepairedStream(IncomingStream):
 
     messages_counter = "messages_judged"
 
-    def __init__(
-        self,
-        key: StreamKey,
-        epoch: int,
-        first: int,
-        source: Address,
-        config: ReceiverConfig,
-        counters: Counters,
-        randomness: Randomness,
-    ) -> None:
-        super().__init__(key, epoch, first, source, config, counters, randomness, Unassembled())
+    def make_reassembler(self) -> Reassembler:
+        return Unassembled()
 
 
 class PassingStream(RepairedStream):

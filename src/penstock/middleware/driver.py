@@ -65,7 +65,7 @@ class MulticastPublisher:
     and the hops count. Messages on different groups have no order between them.
 
     A `ring`, with room for the largest packet, gets every packet that is sent to a group, before the network does: for
-    a filter on this host (penstock.filter.offering). It stays the caller's to close, after the publisher. What
+    a filter module on this host. It stays the caller's to close, after the publisher. What
     `is_host_only` goes nowhere else: the network is spared what only applications of this host want."""
 
     def __init__(

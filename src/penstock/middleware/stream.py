@@ -34,7 +34,6 @@ class IncomingStream(StreamCursor):
         config: ReceiverConfig,
         counters: Counters,
         randomness: Randomness,
-        reassembler: Reassembler | None = None,
     ) -> None:
         self.key = key
         self.publisher_id = key.publisher_id
@@ -54,10 +53,14 @@ class IncomingStream(StreamCursor):
         self._window: list[tuple[int, int, Packet]] = []  # a heap by sequence number; the second number breaks ties
         self._taken = 0
         self.window_bytes = 0
-        self._reassembler = reassembler or Reassembler(config.message_size_max)
         self._config = config
+        self._reassembler = self.make_reassembler()
         self._counters = counters
         self._randomness = randomness
+
+    def make_reassembler(self) -> Reassembler:
+        """What puts fragments together."""
+        return Reassembler(self._config.message_size_max)
 
     @property
     def window_packets(self) -> int:

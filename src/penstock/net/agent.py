@@ -33,6 +33,16 @@ E = TypeVar("E")
 I = TypeVar("I")  # noqa: E741
 
 
+async def stopped_or_failed(stop: asyncio.Event, failed: "asyncio.Future[Any]") -> None:
+    """Wait until a node is told to stop, or cannot go on; what `failed` has to say is the caller's to ask."""
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        either: list[asyncio.Future[Any]] = [stopped, failed]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopped.cancel()
+
+
 class CoreRunner(Generic[E, I]):
     """Gives events to a core, has its instructions carried out in order, and wakes it when its deadline has come.
 
@@ -88,12 +98,9 @@ class CoreRunner(Generic[E, I]):
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set; raises what the core raised."""
-        stopped = asyncio.ensure_future(stop.wait())
-        either: list[asyncio.Future[Any]] = [stopped, self.failed]
         try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            await stopped_or_failed(stop, self.failed)
         finally:
-            stopped.cancel()
             self.stop()
         if self.failed.done():
             raise self.failed.result()

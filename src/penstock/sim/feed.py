@@ -25,7 +25,7 @@ from penstock.sim.feedcheckers import (
 )
 from penstock.sim.feedfaults import FeedFaultSchedule
 from penstock.sim.feednodes import AdapterNode, SubscriberNode
-from penstock.sim.judge import run_and_judge
+from penstock.sim.judge import run_and_judge, work
 from penstock.sim.market import ItchMarket
 from penstock.sim.network import LinkFaults, Network
 from penstock.sim.packables import ApplicationMessage
@@ -190,11 +190,11 @@ class FeedPlant:
         self.faults.start()
 
     def run(self, duration_ns: int) -> None:
-        end_ns = self.world.now_ns() + duration_ns
-        while self.world.now_ns() < end_ns:
-            self.world.run_until(min(end_ns, self.world.now_ns() + STEP_NS))
-            for checker in self.checkers:
-                checker.step()
+        work(self.world, duration_ns, STEP_NS, self._look)
+
+    def _look(self) -> None:
+        for checker in self.checkers:
+            checker.step()
 
     def finish(self) -> None:
         """End the faults, let an operator help where that is the policy, work on, let it settle, and judge."""

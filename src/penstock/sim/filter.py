@@ -28,7 +28,7 @@ from penstock.sim.filtercheckers import (
 from penstock.sim.filterfaults import FilterFaultSchedule
 from penstock.sim.filternodes import FilteredPublisherNode, FilterNode
 from penstock.sim.filterwants import Wants
-from penstock.sim.judge import run_and_judge
+from penstock.sim.judge import run_and_judge, work
 from penstock.sim.network import LinkFaults, Network
 from penstock.sim.node import Node
 from penstock.sim.randomness import SeededRandomness
@@ -238,11 +238,11 @@ class FilterPlant:
         self.faults.start()
 
     def run(self, duration_ns: int) -> None:
-        end_ns = self.world.now_ns() + duration_ns
-        while self.world.now_ns() < end_ns:
-            self.world.run_until(min(end_ns, self.world.now_ns() + STEP_NS))
-            for checker in self.checkers:
-                checker.step_filters(self)
+        work(self.world, duration_ns, STEP_NS, self._look)
+
+    def _look(self) -> None:
+        for checker in self.checkers:
+            checker.step_filters(self)
 
     def finish(self) -> None:
         """End the faults, work on, let the plant settle, end the publishers, and judge. Of several publishers one is

@@ -20,6 +20,14 @@ class Plant(Protocol):
         ...
 
 
+def work(world: World, duration_ns: int, step_ns: int, look: Callable[[], None]) -> None:
+    """Let a plant work for a while, with a look at its bounds after every step."""
+    end_ns = world.now_ns() + duration_ns
+    while world.now_ns() < end_ns:
+        world.run_until(min(end_ns, world.now_ns() + step_ns))
+        look()
+
+
 def run_and_judge(
     world: World, plant: Plant, seconds: float, progress: Callable[[float], None] | None, *, replay: str
 ) -> None:

@@ -20,7 +20,7 @@ from penstock.sim.conduct import (
 )
 from penstock.sim.disk import DiskFaults
 from penstock.sim.faults import FaultSchedule
-from penstock.sim.judge import run_and_judge
+from penstock.sim.judge import run_and_judge, work
 from penstock.sim.network import LinkFaults, Network
 from penstock.sim.node import Node
 from penstock.sim.nodes import PublisherNode, ReceiverNode
@@ -162,12 +162,11 @@ class MiddlewarePlant:
         self.faults.start()
 
     def run(self, duration_ns: int) -> None:
-        """Let the plant work for a while, with a look at its bounds every now and then."""
-        end_ns = self.world.now_ns() + duration_ns
-        while self.world.now_ns() < end_ns:
-            self.world.run_until(min(end_ns, self.world.now_ns() + STEP_NS))
-            for checker in self.checkers:
-                checker.step(self)
+        work(self.world, duration_ns, STEP_NS, self._look)
+
+    def _look(self) -> None:
+        for checker in self.checkers:
+            checker.step(self)
 
     def finish(self, *, kills_one: bool = True) -> None:
         """End the faults, work on for a second, let the plant settle, end the publishers, and judge.

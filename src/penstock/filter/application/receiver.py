@@ -32,11 +32,11 @@ from penstock.base.errors import (
     UnreachableError,
 )
 from penstock.base.log import logger
-from penstock.filter.choosing import Choice
+from penstock.filter.application.choosing import Choice
+from penstock.filter.application.finding import parse_place
+from penstock.filter.application.link import Attachment, Detached, FilterLink, Identity
+from penstock.filter.application.wishes import Condition, ModelFinder, Wishes, cut
 from penstock.filter.control import Collided, Ended, Position, Register, Restarted, Wish
-from penstock.filter.finding import parse_place
-from penstock.filter.link import Attachment, Detached, FilterLink, Identity
-from penstock.filter.wishes import Condition, ModelFinder, Wishes, cut
 from penstock.middleware import Collision, Expect, ExpectEnd, ReceiverConfig, StreamKey
 from penstock.middleware._lanes import ReceivingLane, RingLane
 from penstock.middleware.receiving_driver import Received, SocketReceiver

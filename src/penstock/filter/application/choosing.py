@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from penstock.filter.application.wishes import Wishes
 from penstock.filter.control import Registered
-from penstock.filter.wishes import Wishes
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt
 from penstock.middleware.receiving_driver import Received
 from penstock.wire import MessageBatch, PacketFlag

@@ -18,6 +18,7 @@ import msgspec
 from penstock.base.errors import ConnectionLostError, LimitError, PenstockError, RefusedError, RemoteProtocolError
 from penstock.base.log import logger
 from penstock.base.segment import Segment
+from penstock.filter.application.wishes import Wishes
 from penstock.filter.control import (
     CONNECTION,
     PROTOCOL,
@@ -37,7 +38,6 @@ from penstock.filter.control import (
     RestartRing,
     Want,
 )
-from penstock.filter.wishes import Wishes
 from penstock.net.control_driver import ControlConnection, connect_control
 from penstock.net.handover import receive_segment
 from penstock.net.secret import Secret
