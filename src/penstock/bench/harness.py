@@ -1,6 +1,7 @@
 """What every bench shares: the result it yields, and how a rate is measured."""
 
 import os
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,20 @@ def seconds_per_call(call: Callable[[], object], *, rounds: int = 5, round_secon
             call()
         means.append((time.perf_counter() - started) / calls)
     return sorted(means)[rounds // 2]
+
+
+def interleaved_seconds(*calls: Callable[[], object], rounds: int) -> list[float]:
+    """The median seconds of each call, taken in turns: a machine that slows down slows all of them. The first turn is
+    not counted, it warms up."""
+    seconds: list[list[float]] = [[] for _ in calls]
+    for call in calls:
+        call()
+    for _ in range(rounds):
+        for call, found in zip(calls, seconds, strict=True):
+            started = time.perf_counter()
+            call()
+            found.append(time.perf_counter() - started)
+    return [statistics.median(each) for each in seconds]
 
 
 def cpu_seconds(process: int) -> float:

@@ -3,14 +3,12 @@
 The files are in a directory of their own below the current one, and are removed afterwards.
 """
 
-import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from penstock.bench.harness import Result, result
+from penstock.bench.harness import Result, interleaved_seconds, result
 from penstock.bench.pipeline_archive import archive_messages
 from penstock.bench.pipeline_books import book_events
 from penstock.bench.pipeline_data import trades_in_journal
@@ -45,10 +43,11 @@ def journal_rows(spark: Any, folder: Path) -> Iterator[Result]:
         count, _, _ = frame.agg(F.count("*"), F.sum("quantity"), F.max("event_time")).first()
         assert count == JOURNAL_MESSAGES
 
-    ours, by_format, theirs = interleaved(
+    ours, by_format, theirs = interleaved_seconds(
         lambda: aggregate(pruned),
         lambda: aggregate(usual),
         lambda: aggregate(spark.read.parquet(str(parquet))),
+        rounds=ROUNDS,
     )
     conditions = (
         f"{MASTER}; {JOURNAL_MESSAGES:,} trades of one publisher in packets with ORIGIN; "
@@ -67,19 +66,6 @@ def journal_rows(spark: Any, folder: Path) -> Iterator[Result]:
             against_value=JOURNAL_MESSAGES / theirs,
             conditions=f"{way}; {conditions}",
         )
-
-
-def interleaved(*calls: Callable[[], object]) -> list[float]:
-    """The median seconds of each call, the first of each not counted: it warms up."""
-    seconds: list[list[float]] = [[] for _ in calls]
-    for call in calls:
-        call()
-    for _ in range(ROUNDS):
-        for call, found in zip(calls, seconds, strict=True):
-            started = time.perf_counter()
-            call()
-            found.append(time.perf_counter() - started)
-    return [statistics.median(each) for each in seconds]
 
 
 METRICS: list[Callable[[Any, Path], Iterator[Result]]] = [

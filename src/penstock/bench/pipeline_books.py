@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.bench.conversion import write_day
-from penstock.bench.harness import Result, result
-from penstock.bench.pipeline_feeds import ROUNDS, median_seconds
+from penstock.bench.harness import Result, interleaved_seconds, result
+from penstock.bench.pipeline_feeds import ROUNDS
 from penstock.capture.rows import rows_of_converted
 from penstock.convert import Converter, ConverterTable
 from penstock.feed.sources import open_source
@@ -45,8 +45,12 @@ def book_events(spark: Any, folder: Path) -> Iterator[Result]:
     few = pq.read_table(files[0], partitioning=None).slice(0, EVENTS_OF_PEER)
     peer = spark.createDataFrame(few).groupBy("symbol")
     rows = derived("")
-    seconds, written_seconds = median_seconds(lambda: derived("")), median_seconds(lambda: derived(str(folder)))
-    peer_seconds = median_seconds(lambda: peer.applyInArrow(_book_in_python, PEER_COLUMNS).agg(f.count("*")).collect())
+    seconds, written_seconds, peer_seconds = interleaved_seconds(
+        lambda: derived(""),
+        lambda: derived(str(folder)),
+        lambda: peer.applyInArrow(_book_in_python, PEER_COLUMNS).agg(f.count("*")).collect(),
+        rounds=ROUNDS,
+    )
     yield result(
         "pipeline",
         "book_events_per_s",

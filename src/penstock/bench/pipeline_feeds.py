@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Iterator
 from datetime import date
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.bench.conversion import SYMBOLS, write_day
-from penstock.bench.harness import Result, result
+from penstock.bench.harness import Result, interleaved_seconds, result
 from penstock.convert import ConverterTable
 from penstock.spark import slices_frame
 from penstock.spark.feedindex import plan_slices
@@ -50,12 +49,17 @@ def normalise_messages(spark: Any, folder: Path) -> Iterator[Result]:
     started = time.perf_counter()
     made = rows(day)
     first = time.perf_counter() - started
-    ours = median_seconds(lambda: rows(day))
+    grown_count = write_day(grown, GROWN * MESSAGES)
     by_hand = slices_frame(spark, plan_slices(day, cores=2, cache=cache))
     midnight_ns = ConverterTable.load("itch").compile().midnight_ns(date.fromisoformat(DAY))
     work = partial(decode_by_hand, midnight_ns=midnight_ns)
     schema = ", ".join(f"{name} BIGINT" for name in COLUMNS)
-    theirs = median_seconds(lambda: by_hand.mapInArrow(work, schema).count())
+    ours, theirs, larger = interleaved_seconds(
+        lambda: rows(day),
+        lambda: by_hand.mapInArrow(work, schema).count(),
+        lambda: rows(grown),
+        rounds=ROUNDS,
+    )
     yield result(
         "pipeline",
         "normalise_messages_per_s",
@@ -67,9 +71,6 @@ def normalise_messages(spark: Any, folder: Path) -> Iterator[Result]:
         f"{made:,} rows of book_event with {', '.join(COLUMNS)}, counted; warm: the index is there, "
         f"with making it the first time took {first:.1f} s; median of {ROUNDS}",
     )
-    grown_count = write_day(grown, GROWN * MESSAGES)
-    rows(grown)
-    larger = median_seconds(lambda: rows(grown))
     yield result(
         "pipeline",
         "growth",
@@ -79,15 +80,6 @@ def normalise_messages(spark: Any, folder: Path) -> Iterator[Result]:
         against_value=1.0,
         conditions=f"local[2]; time for {grown_count:,} source messages over that for {count:,}, divided by {GROWN}",
     )
-
-
-def median_seconds(call: Any) -> float:
-    found = []
-    for _ in range(ROUNDS):
-        started = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - started)
-    return statistics.median(found)
 
 
 def decode_by_hand(batches: Iterator[pa.RecordBatch], midnight_ns: int) -> Iterator[pa.RecordBatch]:

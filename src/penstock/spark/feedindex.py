@@ -146,8 +146,8 @@ def slice_size_of(path: Path, options: FeedOptions, cores: int) -> int | None:
             size *= COMPRESSION
     if size < 2 * SLICE_SIZE_MIN:
         return None
-    count = max(-(-size // SLICE_SIZE_AIM), SLICES_PER_CORE * cores)
-    count = min(count, SLICES_MAX, size // SLICE_SIZE_MIN)
+    per_core = max(-(-size // (SLICE_SIZE_AIM * cores)), SLICES_PER_CORE)  # as many for each, so that none waits
+    count = min(per_core * cores, SLICES_MAX, size // SLICE_SIZE_MIN)
     return -(-size // count)
 
 

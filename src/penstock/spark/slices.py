@@ -175,8 +175,9 @@ def cut(
 ) -> list[JournalSlice]:
     """Slices for these records; `cursors` are those before them.
 
-    They are cut where segments begin: about `slice_bytes` each, or less if there would be fewer than `slices_min`. To
-    leave out copies, all but the last are scanned here.
+    They are cut where segments begin: `slices_min` of them, or a multiple of it so that each has about `slice_bytes` at
+    most; who works on so many at a time has no worker idle at the end. To leave out copies, all but the last are
+    scanned here.
     """
     if first > last:
         return []
@@ -211,7 +212,8 @@ def _bounds(extent: Extent, first: int, last: int, slice_bytes: int, slices_min:
         for start, end, size in zip(firsts, [*firsts[1:], extent.next_sequence], sizes, strict=True)
         if end > first and start <= last
     ]
-    target = min(slice_bytes, sum(size for _, size in wanted) // max(slices_min, 1) + 1)
+    total, least = sum(size for _, size in wanted), max(slices_min, 1)
+    target = total // (least * max(1, -(-total // (slice_bytes * least)))) + 1
     starts, filled = [first], 0
     for start, size in wanted:
         if start > first and filled + size // 2 >= target:
