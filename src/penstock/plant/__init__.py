@@ -1,0 +1,1 @@
+"""The nodes around the distribution engine: ticker plant, connection multiplexer, edge cache."""
