@@ -74,7 +74,9 @@ class MeteringLimits(Config, frozen=True, dict=True):
 
     def of_item(self, topic: str, model: str) -> float:
         """What the item allows, whoever gets it."""
-        return strictest(self.models.get(model, 0.0), *(self.items[index].per_second for index in self._matching(topic)))
+        return strictest(
+            self.models.get(model, 0.0), *(self.items[index].per_second for index in self._matching(topic))
+        )
 
     def _matching(self, topic: str) -> list[int]:
         return self._table.match(topic) if self.items else []
