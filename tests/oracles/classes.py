@@ -7,7 +7,6 @@ from typing import Any
 
 from oracles.conflation import may_conflate
 from oracles.interests import matches
-
 from penstock.model import Message
 
 CLASSES = ("critical", "adaptive", "metered")
@@ -25,9 +24,8 @@ class Rule:
 
     def render(self) -> str:
         lines = ["[[rule]]", f'class = "{self.cls}"']
-        for name in ("topics", "models", "consumers"):
-            if value := getattr(self, name):
-                lines.append(f"{name} = {list(value)}")
+        lists = {"topics": self.topics, "models": self.models, "consumers": self.consumers}
+        lines += [f"{name} = {list(value)}" for name, value in lists.items() if value]
         if self.where:
             lines.append(f'where = "{self.where[0]}"')
         if self.expressions:

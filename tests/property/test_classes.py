@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles.classes import CLASSES, Rule, class_of
 
+from oracles.classes import CLASSES, Rule, class_of
 from penstock.base.errors import ConfigurationError, TopicError
 from penstock.engine._classify import ValueTest
 from penstock.engine.classes import ADAPTIVE, CRITICAL, METERED, Classifier, ClassMap, nearest
@@ -28,8 +28,9 @@ CONDITIONS = [
     (
         "symbol = 'A' or price > 5 and venue <> 'XNAS'",
         frozenset({"symbol", "price", "venue"}),
-        lambda message: message.symbol == "A"
-        or (message.price is not None and message.price > 5 and message.venue != "XNAS"),
+        lambda message: (
+            message.symbol == "A" or (message.price is not None and message.price > 5 and message.venue != "XNAS")
+        ),
     ),
 ]
 
@@ -41,7 +42,9 @@ rules = st.builds(
     models=some(st.sampled_from(["quote", "trade", "bar", "other"]), max_size=2).map(tuple),
     where=st.none() | st.sampled_from(CONDITIONS),
     expressions=some(
-        st.sampled_from([("symbol", "A+"), ("symbol", "[A-M].*"), ("venue", "X.*"), ("state", "t.*"), ("bid_size", "1")]),
+        st.sampled_from(
+            [("symbol", "A+"), ("symbol", "[A-M].*"), ("venue", "X.*"), ("state", "t.*"), ("bid_size", "1")]
+        ),
         max_size=2,
         unique_by=lambda pair: pair[0],
     ).map(tuple),

@@ -35,7 +35,11 @@ ClassName: TypeAlias = Literal["critical", "adaptive", "metered"]
 
 CRITICAL, ADAPTIVE, METERED = 1, 2, 3
 NUMBERS: dict[str, int] = {"critical": CRITICAL, "adaptive": ADAPTIVE, "metered": METERED}
-INSTEAD = {CRITICAL: (CRITICAL, METERED), ADAPTIVE: (ADAPTIVE, METERED, CRITICAL), METERED: (METERED, ADAPTIVE, CRITICAL)}
+INSTEAD = {
+    CRITICAL: (CRITICAL, METERED),
+    ADAPTIVE: (ADAPTIVE, METERED, CRITICAL),
+    METERED: (METERED, ADAPTIVE, CRITICAL),
+}
 """By class, what takes its place where it is not served."""
 
 RULES_MAX = 1_000
@@ -99,7 +103,8 @@ class ClassMap(Config, frozen=True, dict=True):
         return tuple(
             index
             for index, rule in enumerate(self.rule)
-            if not rule.consumers or any(fnmatchcase(text, each) for each in rule.consumers for text in consumer if text)
+            if not rule.consumers
+            or any(fnmatchcase(text, each) for each in rule.consumers for text in consumer if text)
         )
 
     def concerning(self, topic: str) -> frozenset[int]:
@@ -132,7 +137,7 @@ class Profile:
 
 
 class Classifier:
-    """The rules of a node, compiled for what asks; for one thread. Rules never change: a node takes another one instead."""
+    """The rules of a node, compiled for what asks; for one thread. They never change: a node takes another classifier."""
 
     def __init__(self, rules: ClassMap) -> None:
         self.rules = rules
