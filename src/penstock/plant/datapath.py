@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from penstock.base.clock import NS_PER_MS, random_bytes
 from penstock.base.core import Tick
@@ -25,11 +25,13 @@ from penstock.engine.events import (
     Detach,
     EngineEvent,
     EngineInstruction,
+    Image,
     Lost,
     Ready,
     Sinks,
     Unwanted,
     Updates,
+    UpstreamLive,
     Wanted,
 )
 from penstock.net.handover import Handover
@@ -68,6 +70,20 @@ class Placed(NamedTuple):
 
     ring: str = ""
     notices: str = ""
+
+
+class Updated(NamedTuple):
+    """An update of an item of a node above, as the engine's kernel takes it."""
+
+    topic: bytes
+    model_id: int
+    model_version: int
+    record: bytes
+    started_ns: int
+    version: int
+
+
+FromAbove: TypeAlias = Updated | Image | UpstreamLive | Lost
 
 
 class _Session:
@@ -137,13 +153,18 @@ class DataPath:
                     self.engine.publish(topic.encode(), model, record, time.monotonic_ns(), started_ns)
             self._flush(self.engine.take_ready())
 
-    def take_events(self, events: Iterable[EngineEvent]) -> None:
+    def take_events(self, events: Iterable[FromAbove]) -> None:
         """What a node above says, in the caller's thread."""
         with self._lock:
-            if not self._is_stopped:
-                self._mail.deliver()
-                for event in events:
+            if self._is_stopped:
+                return
+            self._mail.deliver()
+            for event in events:
+                if isinstance(event, Updated):
+                    self.engine.kernel.publish(*event)
+                else:
                     self.handle(event)
+            self._flush(self.engine.take_ready())
 
     def lose(self) -> None:
         """Updates did not come to this node."""
