@@ -47,7 +47,7 @@ def _value(data: bytes) -> tuple[Any, bytes]:
     if kind == 0xD9:
         size, rest = rest[0], rest[1:]
         return rest[:size].decode(), rest[size:]
-    for code, layout in ((0xCC, ">B"), (0xCD, ">H"), (0xCE, ">I"), (0xCF, ">Q"), (0xD3, ">q")):
+    for code, layout in ((0xCC, ">B"), (0xCD, ">H"), (0xCE, ">I"), (0xCF, ">Q"), (0xD3, ">q"), (0xCB, ">d")):
         if kind == code:
             size = struct.calcsize(layout)
             return struct.unpack(layout, rest[:size])[0], rest[size:]

@@ -104,7 +104,8 @@ def local_cluster(folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.spec("PIPE-12")
-@pytest.mark.parametrize("cluster", [pytest.param(standalone, marks=pytest.mark.soak), local_cluster])
+@pytest.mark.soak
+@pytest.mark.parametrize("cluster", [standalone, local_cluster])
 def test_batch_and_streaming_on_a_cluster(tmp_path: Path, project: Path, cluster: Cluster) -> None:
     wheel = build_wheel(project, tmp_path)
     assert "cp3" in wheel.name  # of this platform: there are extensions in it

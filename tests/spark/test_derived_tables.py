@@ -167,7 +167,9 @@ def plain_value(value: Any) -> Any:
 
 
 @pytest.mark.spec("PIPE-5")
-@pytest.mark.parametrize("kind", ["time", "volume", "trades"])
+@pytest.mark.parametrize(
+    "kind", ["time", *(pytest.param(each, marks=pytest.mark.soak) for each in ("volume", "trades"))]
+)
 def test_bars_are_the_same_in_python_in_batch_and_in_steps(spark: Any, kind: str) -> None:
     chance = random.Random({"time": 5, "volume": 6, "trades": 7}[kind])
     rows = some_trades(chance, 200)

@@ -25,13 +25,25 @@ import msgspec
 
 from penstock.base.limits import MODEL_IN_BAND_SIZE_MAX
 from penstock.net.config import ControlConfig
-from penstock.net.control import ControlProtocol, Name, Text, Version
+from penstock.net.control import (
+    U32,
+    U64,
+    ControlProtocol,
+    Host,
+    Interest,
+    Name,
+    Number,
+    Path,
+    Port,
+    SegmentName,
+    Text,
+    Token,
+    Version,
+)
 
 PORT_DEFAULT = 7402
 """Where a filter module listens for applications, unless told otherwise."""
 
-TOKEN_SIZE_MAX = 65_536
-INTEREST_SIZE_MAX = 1_024
 TOPICS_MAX = 16_384
 """Interests under one condition in one message."""
 
@@ -41,24 +53,9 @@ CONDITIONS_MAX = 256
 CONDITION_SIZE_MAX = 4_096
 CHANNELS_MAX = 4_096
 MODELS_MAX = 64
-PATH_SIZE_MAX = 107
-"""Bytes that Linux takes for the name of a Unix socket."""
-
-U32_MAX = 2**32 - 1
-
-Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
-Number = Annotated[int, msgspec.Meta(ge=0, le=U32_MAX)]
-U32 = Annotated[int, msgspec.Meta(ge=0, le=U32_MAX)]
-U64 = Annotated[int, msgspec.Meta(ge=0)]
-"""msgpack has no larger number than 2**64 - 1."""
 
 Sequence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Host = Annotated[str, msgspec.Meta(max_length=64)]
-Token = Annotated[str, msgspec.Meta(max_length=TOKEN_SIZE_MAX)]
-Interest = Annotated[str, msgspec.Meta(min_length=1, max_length=INTEREST_SIZE_MAX)]
 ChannelText = Annotated[str, msgspec.Meta(min_length=1, max_length=32)]
-Path = Annotated[str, msgspec.Meta(max_length=PATH_SIZE_MAX)]
-SegmentName = Annotated[str, msgspec.Meta(max_length=255)]
 
 Wish: TypeAlias = Literal["unicast", "ring", "shared"]
 """How an application would like its packets: to its own address, in shared memory, or with others of its host."""
@@ -147,7 +144,7 @@ class OfferRing(msgspec.Struct, tag="offer-ring", frozen=True):
 
     number: Number
     publisher_id: Annotated[int, msgspec.Meta(ge=1)]
-    path: Annotated[str, msgspec.Meta(min_length=1, max_length=PATH_SIZE_MAX)]
+    path: Annotated[str, msgspec.Meta(min_length=1, max_length=107)]
     segment: Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
     host: Host
     """From where the same packets come by the network, and repairs are asked for."""

@@ -24,6 +24,21 @@ HANDSHAKE_SIZE_MAX = 1_024
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z")]
 Text = Annotated[str, msgspec.Meta(max_length=256)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+U32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+U64 = Annotated[int, msgspec.Meta(ge=0)]
+"""msgpack has no larger number than 2**64 - 1."""
+
+Number = U32
+"""Of a request, which its answer names."""
+
+Host = Annotated[str, msgspec.Meta(max_length=64)]
+Token = Annotated[str, msgspec.Meta(max_length=65_536)]
+Interest = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
+Path = Annotated[str, msgspec.Meta(max_length=107)]
+"""Linux takes no more bytes for the name of a Unix socket."""
+
+SegmentName = Annotated[str, msgspec.Meta(max_length=255)]
 Small = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 Nanoseconds = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
