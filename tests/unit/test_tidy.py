@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "penstock"
 
-CORES = ("admin", "feed", "filter", "security", "middleware", "journal", "topics", "wire", "model")
+CORES = ("admin", "engine", "feed", "filter", "security", "middleware", "journal", "topics", "wire", "model")
 """Packages whose Python code must be deterministic: what they need of the world is passed in."""
 
 NET_CORES = (

@@ -1,8 +1,35 @@
 """The multi-class distribution engine: what a ticker plant, a multiplexer and an edge cache have in common.
 
-What consumers and nodes say to each other is in control.py.
+It keeps the current record of every item, and gives each consumer its updates by class: critical ones all and in order,
+adaptive ones the newest, metered ones no more than so many per second; none can hurt another. It opens no socket and
+makes no segment: that is penstock.plant. Read events.py first, then core.py; _distribute.pyx for what happens to an
+update. control.py is what consumers and nodes say to each other, docs/protocol/distribution.md what consumers read.
 """
 
+from penstock.engine._event import (
+    EVENT_SIZE_MAX,
+    Event,
+    EventFlag,
+    EventKind,
+    TransmissionClass,
+    make_event,
+    read_events,
+)
+from penstock.engine._sinks import SessionBuffer
+from penstock.engine.config import EngineConfig
 from penstock.engine.control import PROTOCOL
+from penstock.engine.core import DistributionEngine
 
-__all__ = ["PROTOCOL"]
+__all__ = [
+    "EVENT_SIZE_MAX",
+    "PROTOCOL",
+    "DistributionEngine",
+    "EngineConfig",
+    "Event",
+    "EventFlag",
+    "EventKind",
+    "SessionBuffer",
+    "TransmissionClass",
+    "make_event",
+    "read_events",
+]
