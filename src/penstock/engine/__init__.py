@@ -3,9 +3,11 @@
 It keeps the current record of every item, and gives each consumer its updates by class: critical ones all and in order,
 adaptive ones the newest, metered ones no more than so many per second; none can hurt another. It opens no socket and
 makes no segment: that is penstock.plant. Read events.py first, then core.py; _distribute.pyx for what happens to an
-update. control.py is what consumers and nodes say to each other, docs/protocol/distribution.md what consumers read.
+update, _conflate.pxd and _metering.pxd for those that are withheld. control.py is what consumers and nodes say to each
+other, docs/protocol/distribution.md what consumers read.
 """
 
+from penstock.engine._conflate import ConflationPlan, SpanStore
 from penstock.engine._event import (
     EVENT_SIZE_MAX,
     Event,
@@ -15,20 +17,28 @@ from penstock.engine._event import (
     make_event,
     read_events,
 )
+from penstock.engine._metering import Metering
 from penstock.engine._sinks import SessionBuffer
+from penstock.engine._wheel import TimingWheel
 from penstock.engine.config import EngineConfig
 from penstock.engine.control import PROTOCOL
 from penstock.engine.core import DistributionEngine
+from penstock.engine.metering import MeteringLimits
 
 __all__ = [
     "EVENT_SIZE_MAX",
     "PROTOCOL",
+    "ConflationPlan",
     "DistributionEngine",
     "EngineConfig",
     "Event",
     "EventFlag",
     "EventKind",
+    "Metering",
+    "MeteringLimits",
     "SessionBuffer",
+    "SpanStore",
+    "TimingWheel",
     "TransmissionClass",
     "make_event",
     "read_events",

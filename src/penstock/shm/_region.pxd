@@ -6,6 +6,8 @@ names from penstock.shm._region.
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from penstock.shm._memory cimport Mapping
+
 cpdef enum:
     REGION_MAGIC = 0x4E525350 # the bytes "PSRN"
     REGION_VERSION = 1
@@ -77,3 +79,23 @@ cdef void put_parts(
 cdef State take_record(
     const Geometry *geometry, uint64_t index, uint8_t *payload, Head *head, uint64_t *part_generations
 ) noexcept nogil
+
+# take_record(), again while somebody writes it, within a bound.
+cdef State take_soon(
+    const Geometry *geometry, uint64_t index, uint8_t *payload, Head *head, uint64_t *part_generations
+) noexcept nogil
+
+
+cdef class Region:
+    cdef Mapping _mapping
+    cdef Geometry _geometry
+
+    cdef Mapping mapping(self)
+    cdef uint64_t place(self, index) except? 0
+
+
+cdef class RegionReader(Region):
+    cdef object _model
+    cdef object _lifeline
+
+    cdef bint take(self, index, timeout_ns, uint8_t *payload, Head *head, uint64_t *part_generations) except -1

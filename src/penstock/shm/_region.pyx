@@ -174,9 +174,6 @@ cdef int set_geometry(Geometry *geometry, uint64_t record_count, part_sizes) exc
 cdef class Region:
     """What a writer and a reader of a region have in common."""
 
-    cdef Mapping _mapping
-    cdef Geometry _geometry
-
     @property
     def record_count(self) -> int:
         return self._geometry.record_count
@@ -323,9 +320,6 @@ cdef class RegionReader(Region):
 
     With a `model`, records have a `message`. The segment stays the caller's to close, after the reader.
     """
-
-    cdef object _model
-    cdef object _lifeline
 
     def __init__(self, segment not None, model = None):
         if segment.kind != "region" or len(segment.fds) != 1:

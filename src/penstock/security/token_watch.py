@@ -1,0 +1,71 @@
+"""A node and the administration server: what tokens are checked with, and what is revoked.
+
+A thread makes the blocking calls. Nothing that is running depends on it: when no server answers, the node goes on
+with the keys and revocations it knows.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.base.errors import PenstockError
+from penstock.base.log import logger
+from penstock.security.brokering import Revoked
+from penstock.security.client import AdminClient
+from penstock.security.gate import TokenGate
+
+RETRY_SECONDS = 0.5
+EVENTS_WAIT_SECONDS = 10.0
+
+log = logger("security.tokens")
+
+
+class TokenWatch:
+    """Keeps a gate up to date from start() to stop(). `on_revoked` is called in its thread."""
+
+    def __init__(self, client: AdminClient, path: Path | None, on_revoked: Callable[[Revoked], None]) -> None:
+        self.gate = TokenGate(path)
+        self.is_in_touch = False
+        """Whether a server answered when it was last asked."""
+
+        self._client = client
+        self._on_revoked = on_revoked
+        self._is_stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="penstock-tokens", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._is_stopped.set()
+        self._client.close()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _watch(self) -> None:
+        after: int | None = None  # not known: everything is to be asked for
+        while not self._is_stopped.is_set():
+            try:
+                after = self._begin() if after is None else self._follow(after)
+                self.is_in_touch = True
+            except PenstockError as error:
+                self.is_in_touch = False
+                log.debug("server_unreachable", code=error.code, error=str(error))
+                self._is_stopped.wait(RETRY_SECONDS)
+
+    def _begin(self) -> int:
+        told = self._client.verification()
+        self.gate.renew(told)
+        for each in told.revoked:
+            self._on_revoked(each)
+        return told.events_after
+
+    def _follow(self, after: int) -> int | None:
+        answer = self._client.events(after, wait_s=EVENTS_WAIT_SECONDS)
+        for event in answer.events:
+            self.gate.note(event.body)
+            if isinstance(event.body, Revoked):
+                self._on_revoked(event.body)
+        self.gate.forget_expired(time.time_ns())
+        return answer.next_after if answer.is_complete else None
