@@ -3,8 +3,8 @@
 It keeps the current record of every item, and gives each consumer its updates by class: critical ones all and in order,
 adaptive ones the newest, metered ones no more than so many per second; none can hurt another. It opens no socket and
 makes no segment: that is penstock.plant. Read events.py first, then core.py; _distribute.pyx for what happens to an
-update, _conflate.pxd and _metering.pxd for those that are withheld. control.py is what consumers and nodes say to each
-other, docs/protocol/distribution.md what consumers read.
+update, classes.py for the class it is sent in, _conflate.pxd and _metering.pxd for those that are withheld. control.py
+is what consumers and nodes say to each other, docs/protocol/distribution.md what consumers read.
 """
 
 from penstock.engine._conflate import ConflationPlan, SpanStore
@@ -20,14 +20,18 @@ from penstock.engine._event import (
 from penstock.engine._metering import Metering
 from penstock.engine._sinks import SessionBuffer
 from penstock.engine._wheel import TimingWheel
+from penstock.engine.classes import Classifier, ClassMap
 from penstock.engine.config import EngineConfig
 from penstock.engine.control import PROTOCOL
 from penstock.engine.core import DistributionEngine
 from penstock.engine.metering import MeteringLimits
+from penstock.engine.signals import Relief, SignalThresholds
 
 __all__ = [
     "EVENT_SIZE_MAX",
     "PROTOCOL",
+    "ClassMap",
+    "Classifier",
     "ConflationPlan",
     "DistributionEngine",
     "EngineConfig",
@@ -36,7 +40,9 @@ __all__ = [
     "EventKind",
     "Metering",
     "MeteringLimits",
+    "Relief",
     "SessionBuffer",
+    "SignalThresholds",
     "SpanStore",
     "TimingWheel",
     "TransmissionClass",
