@@ -68,8 +68,8 @@ class ForwardAccess:
         try:
             return Rights.vouched(await self._above.vouch(name, token, topics))
         except RefusedError as error:
-            code = error.peer_code if error.peer_code in RefusalCode else RefusalCode.UPSTREAM
-            raise RefusalError(RefusalCode(code), error.what) from None
+            known = {str(code): code for code in RefusalCode}
+            raise RefusalError(known.get(error.peer_code, RefusalCode.UPSTREAM), error.what) from None
 
 
 class PlantHeldAccess(ForwardAccess):

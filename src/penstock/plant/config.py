@@ -9,6 +9,7 @@ from penstock.base.errors import ConfigurationError
 from penstock.capture.accounts import AccountsConfig
 from penstock.engine.config import EngineConfig
 from penstock.engine.control import MUX_PORT_DEFAULT, PLANT_PORT_DEFAULT, ClassWish
+from penstock.engine.metering import MeteringLimits
 from penstock.net.control import Name
 from penstock.net.udp import Channel
 from penstock.plant.views import ViewName
@@ -30,6 +31,9 @@ class NodeConfig(Config, frozen=True, kw_only=True):
     engine: EngineConfig = ALL_CLASSES
     classes: str = ""
     """A document of rules by which updates are classified (docs/classes.md); read again on SIGHUP."""
+
+    metering: MeteringLimits = MeteringLimits()
+    """The highest rates of the metered class."""
 
     models: tuple[str, ...] = ()
     """Documents of message models, besides those shipped."""

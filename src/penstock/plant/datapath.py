@@ -209,15 +209,15 @@ class DataPath:
 
     def snapshot(self, topics: Sequence[str], items_max: int) -> list[bytes]:
         """DEFINE and REFRESH events of the current records, in blocks."""
-        blocks, block, size = [], [], 0
+        blocks: list[bytes] = []
+        block: list[bytes] = []
+        size = 0
         for number, each in enumerate(self.engine.current(topics)):
             if each.record is None or number >= items_max:
                 continue
             model = {"item": each.item, "model_id": each.model_id, "model_version": each.model_version}
             define = make_event(EventKind.DEFINE, body=each.topic, **model)
-            refresh = make_event(
-                EventKind.REFRESH, body=each.record, number=each.number, version=each.version, **model
-            )
+            refresh = make_event(EventKind.REFRESH, body=each.record, number=each.number, version=each.version, **model)
             if size + len(define) + len(refresh) > EVENTS_SIZE_MAX:
                 blocks.append(b"".join(block))
                 block, size = [], 0

@@ -90,6 +90,11 @@ class Desk:
         self._free = list(range(consumers_max - 1, -1, -1))
         self._names: set[str] = set()
 
+    @property
+    def rate_max(self) -> float:
+        """What consumers can ask for at most; 0: also unmetered updates."""
+        return self._metering.per_second_max
+
     # Consumers
 
     def enter(self, host: str, login: control.Login) -> Party:

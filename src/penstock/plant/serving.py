@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
+import msgspec
+
 from penstock.base.counters import Counters
 from penstock.base.errors import ModelError, PenstockError, RevokedError, TokenError, TokenExpiredError
 from penstock.base.log import logger
 from penstock.engine import control, events
 from penstock.engine.control import CONNECTION, PROTOCOL, RefusalCode
 from penstock.model import MessageModel
-from penstock.net.config import ControlConfig
 from penstock.net.control_driver import ControlConnection, ControlServer
 from penstock.net.letters import Letters as AnyLetters
 from penstock.net.letters import converse
@@ -76,7 +77,7 @@ class NodeServer(ControlServer):
             port=config.control.port,
             secret=secret,
             tls=tls,
-            config=ControlConfig(**{**CONNECTION.to_dict(), "connections_max": config.engine.consumers_max}),
+            config=msgspec.structs.replace(CONNECTION, connections_max=2 * config.engine.consumers_max),
             counters=counters,
         )
 

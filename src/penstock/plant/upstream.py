@@ -1,8 +1,8 @@
 """What a multiplexer or an edge cache has of the node above: its link, and what comes by it.
 
 The engine says what its consumers want, all together; that is asked for above. The events that come are this node's
-updates: numbers of items are translated, versions are kept. When the link is lost and made again, consumers get a receipt
-for what they may have missed, and refreshes.
+updates: numbers of items are translated, versions are kept. When the link is lost and made again, consumers get a
+receipt for what they may have missed, and refreshes.
 """
 
 import asyncio
@@ -10,11 +10,20 @@ import ssl
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from penstock.base.counters import Cause, Counters
+from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError, RemoteProtocolError
 from penstock.base.log import logger
 from penstock.engine._event import EventKind, read_events
-from penstock.engine.control import ClassWish, Events, Login, Vouched, Welcome, Withdrawn
+from penstock.engine.control import (
+    TOPICS_MAX,
+    ClassWish,
+    Events,
+    Login,
+    RefusalCode,
+    Vouched,
+    Welcome,
+    Withdrawn,
+)
 from penstock.engine.events import Image, Lost, UpstreamLive
 from penstock.engine.link import NodeLink, Told
 from penstock.net.secret import Secret
@@ -91,7 +100,6 @@ class Upstream:
         *,
         cls: ClassWish,
         per_second: float,
-        token: str,
         secret: Secret | None,
         tls: ssl.SSLContext | None,
         counters: Counters,
@@ -105,11 +113,11 @@ class Upstream:
         self._loop = asyncio.get_running_loop()
         self._incoming = Incoming(self._topics_of)
         self._numbers: dict[str, int] = {}  # of subscriptions above, by topic
-        self._topics: dict[int, str] = {}
-        self._changes: asyncio.Queue[tuple[bool, str]] = asyncio.Queue()
+        self._groups: dict[int, set[str]] = {}  # the topics of each
+        self._changes: asyncio.Queue[tuple[bool, tuple[str, ...]]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self._was_welcomed = False
-        login = Login(name, "session", token, is_node=True)
+        login = Login(name, "session", is_node=True)
         self.link = NodeLink(address, login, self, secret=secret, tls=tls)
 
     def start(self) -> None:
@@ -129,40 +137,51 @@ class Upstream:
         self._change(False, topics)
 
     def _change(self, is_wanted: bool, topics: Sequence[str]) -> None:
-        def put() -> None:
-            for topic in topics:
-                self._changes.put_nowait((is_wanted, topic))
-
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(put)
+            self._loop.call_soon_threadsafe(self._changes.put_nowait, (is_wanted, tuple(topics)))
 
     async def _follow(self) -> None:
         """Ask for what is wanted, and release what is not, in the order in which that was said."""
         while True:
-            is_wanted, topic = await self._changes.get()
+            is_wanted, topics = await self._changes.get()
             try:
                 if is_wanted:
-                    await self._want(topic)
-                elif (number := self._numbers.pop(topic, None)) is not None:
-                    self._topics.pop(number, None)
-                    await self.link.unsubscribe(number)
+                    for at in range(0, len(topics), TOPICS_MAX):
+                        await self._want(topics[at : at + TOPICS_MAX])
+                else:
+                    await self._release(topics)
             except PenstockError as error:
-                log.warning("upstream_refused", topic=topic, code=error.code, error=str(error))
-                self._counters.add("requests_refused", cause=Cause.UPSTREAM)
+                log.warning("upstream_refused", topics=len(topics), code=error.code, error=str(error))
+                self._counters.add("requests_refused", cause=RefusalCode.UPSTREAM)
 
-    async def _want(self, topic: str) -> None:
-        number = self._numbers[topic] = self.link.reserve()
-        self._topics[number] = topic  # its LIVE event may come before the answer
+    async def _want(self, topics: Sequence[str]) -> None:
+        """In one subscription: what is asked for together mostly ends together."""
+        number = self.link.reserve()
+        self._groups[number] = set(topics)  # the LIVE event may come before the answer
+        self._numbers |= dict.fromkeys(topics, number)
         try:
-            await self.link.subscribe([topic], self._cls, self._per_second, number=number)
-        except BaseException:
-            self._numbers.pop(topic, None)
-            self._topics.pop(number, None)
+            await self.link.subscribe(topics, self._cls, self._per_second, number=number)
+        except PenstockError:
+            self._forget(topics)
             raise
 
+    async def _release(self, topics: Sequence[str]) -> None:
+        numbers = {self._numbers[topic] for topic in topics if topic in self._numbers}
+        self._forget(topics)
+        for number in numbers:
+            left = self._groups.pop(number, set())
+            if left:
+                await self._want(sorted(left))
+            await self.link.unsubscribe(number)
+
+    def _forget(self, topics: Sequence[str]) -> None:
+        for topic in topics:
+            number = self._numbers.pop(topic, 0)
+            if (group := self._groups.get(number)) is not None:
+                group.discard(topic)
+
     def _topics_of(self, number: int) -> Sequence[str]:
-        topic = self._topics.get(number)
-        return () if topic is None else (topic,)
+        return tuple(self._groups.get(number, ()))
 
     # What consumers below ask of the node above
 
