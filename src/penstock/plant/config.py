@@ -29,9 +29,6 @@ class NodeConfig(Config, frozen=True, kw_only=True):
     name: Name
     control: ControlAccess = ControlAccess()
     engine: EngineConfig = ALL_CLASSES
-    classes: str = ""
-    """A document of rules by which updates are classified (docs/classes.md); read again on SIGHUP."""
-
     metering: MeteringLimits = MeteringLimits()
     """The highest rates of the metered class."""
 

@@ -351,3 +351,7 @@ class LiveMux(LiveNode):
 
     def unwanted(self, topics: Sequence[str]) -> None:
         self._above().unwanted(topics)
+
+
+def live_node(config: PlantConfig | MuxConfig) -> LivePlant | LiveMux:
+    return LivePlant(config) if isinstance(config, PlantConfig) else LiveMux(config)
