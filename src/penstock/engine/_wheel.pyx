@@ -38,6 +38,17 @@ cdef class TimingWheel:
         _check(self, entry)
         self.put(entry, due_ns, now_ns)
 
+    def insert_many(self, const uint32_t[::1] entries not None, const int64_t[::1] dues_ns not None, int64_t now_ns):
+        """Put each entry on the wheel with the due time at its place."""
+        cdef Py_ssize_t index
+        if entries.shape[0] != dues_ns.shape[0]:
+            raise LocalProtocolError(f"{entries.shape[0]} entries have {dues_ns.shape[0]} due times")
+        for index in range(entries.shape[0]):
+            _check(self, entries[index])
+        with nogil:
+            for index in range(entries.shape[0]):
+                self.put(entries[index], dues_ns[index], now_ns)
+
     def remove(self, uint32_t entry) -> None:
         """Take it off; nothing happens if it is not there."""
         _check(self, entry)

@@ -137,7 +137,7 @@ class Profile:
 
 
 class Classifier:
-    """The rules of a node, compiled for what asks; for one thread. They never change: a node takes another classifier."""
+    """The rules of a node, compiled for what asks; for one thread. They never change; a node takes another one."""
 
     def __init__(self, rules: ClassMap) -> None:
         self.rules = rules
