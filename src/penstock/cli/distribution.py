@@ -10,10 +10,10 @@ import typer
 from penstock.base.config import load_toml
 from penstock.base.errors import ConfigurationError
 from penstock.cli.channel import INTERFACE, InterfaceOption
+from penstock.cli.clock import parse_address
 from penstock.cli.nodes import SWITCH_SECONDS, announce, node_of_plant
 from penstock.engine.control import MUX_PORT_DEFAULT, PLANT_PORT_DEFAULT
 from penstock.net.agent import run_agent
-from penstock.cli.clock import parse_address
 from penstock.plant.config import AnyNodeConfig, MuxAccess, MuxConfig, PlantAccess, PlantConfig, UpstreamConfig
 from penstock.plant.driver import live_node
 from penstock.plant.views import ViewName

@@ -113,7 +113,9 @@ class Plant:
             nodes.add(player.name, player)
         if not nodes.by_name:
             raise ConfigurationError(
-                "nothing runs in this plant", where=where, hint="add [[feed]], [[filter]], [[plant]] or [[administration]]"
+                "nothing runs in this plant",
+                where=where,
+                hint="add [[feed]], [[filter]], [[plant]] or [[administration]]",
             )
         return Plant(path, document.name, nodes.by_name)
 

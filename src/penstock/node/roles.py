@@ -27,10 +27,10 @@ from penstock.filter.module_config import FilterModuleConfig
 from penstock.filter.status import FilterStatus
 from penstock.net.agent import run_agent
 from penstock.node.plant import NodeConfig, Plant
+from penstock.node.process import TELL_SECONDS, Supervised
 from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.driver import live_node
 from penstock.plant.status import NodeStatus
-from penstock.node.process import TELL_SECONDS, Supervised
 
 log = logger("node")
 
