@@ -83,8 +83,8 @@ class RunningPlant:
         self._log_level = log_level
 
     def start(self, is_over: Callable[[], bool] = lambda: False, *, players: bool = True) -> bool:
-        """Start administration servers, then adapters, filters, plants, multiplexers and players, each kind when those before are ready;
-        whether all are. What is not wanted is left out."""
+        """Start administration servers, then adapters, filters, plants, multiplexers and players, each kind when those
+        before are ready; whether all are. What is not wanted is left out."""
         kinds: list[type[NodeConfig]] = [AdminConfig, AdapterConfig, FilterModuleConfig, PlantConfig, MuxConfig]
         if players:
             kinds.append(PlayerConfig)
