@@ -13,7 +13,7 @@ from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.filter import control
 from penstock.filter.driver import LiveFilter
-from penstock.filter.module_config import ControlAccess, FilterModuleConfig
+from penstock.filter.module_config import FilterAccess, FilterModuleConfig
 from penstock.middleware import (
     DatagramReceived,
     Deliver,
@@ -53,7 +53,7 @@ class Loop:
 
 
 def filter_config(**values: Any) -> FilterModuleConfig:
-    return FilterModuleConfig(**{"name": "beside", "control": ControlAccess(port=0), **values})
+    return FilterModuleConfig(**{"name": "beside", "control": FilterAccess(port=0), **values})
 
 
 class FilterHere:

@@ -15,11 +15,11 @@ from integration.test_client import A_ID, AAPL, IBM, drained, serving, take
 from penstock.admin.driver import AdminServer
 from penstock.base.errors import RevokedError, UnreachableError
 from penstock.client import Client, ClientConfig
-from penstock.filter.module_config import AdminAccess
 from penstock.middleware import PublisherConfig
 from penstock.middleware.unicast import ImageEnd, OpenStream, Packets, Position
 from penstock.net.udp import free_channel, free_ports
 from penstock.security import Sealer
+from penstock.security.access import AdminAccess
 from penstock.security.client import AdminClient
 from penstock.wire import OriginFlag
 from waiting import wait_until

@@ -20,10 +20,10 @@ from penstock.admin.driver import AdminServer
 from penstock.base.errors import RefusedError
 from penstock.filter import control
 from penstock.filter.application import FilteredReceiver
-from penstock.filter.module_config import AdminAccess
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt, PublisherConfig
 from penstock.middleware.driver import MulticastPublisher
 from penstock.net.udp import Channel, free_channel, free_ports
+from penstock.security.access import AdminAccess
 from penstock.security.client import AdminClient
 from waiting import wait_until
 

@@ -18,7 +18,7 @@ from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.filter import control
 from penstock.filter.application.offering import RingOffer
-from penstock.filter.module_config import ControlAccess
+from penstock.filter.module_config import FilterAccess
 from penstock.middleware import OutgoingMessage, PublisherConfig, ReceiverConfig
 from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
 from penstock.model import shipped
@@ -327,7 +327,7 @@ def test_a_filter_that_comes_later_reads_the_ring_too(channel: Channel) -> None:
         RingOffer(publisher, ring, ("127.0.0.1", port)) as offer,
     ):
         for round_number in range(2):
-            with filter_here(channels=(str(channel),), control=ControlAccess(port=port)) as beside:
+            with filter_here(channels=(str(channel),), control=FilterAccess(port=port)) as beside:
                 assert offer.is_held.wait(30)
                 with Application(beside.port) as application:
                     application.want("a")
@@ -393,7 +393,7 @@ def test_other_hosts_are_not_served_unless_configured(beside: FilterHere, host: 
 
 def test_a_secret_is_asked_for(channel: Channel, tmp_path: Path) -> None:
     write_private(tmp_path / "secret", SECRET)
-    access = ControlAccess(port=0, secret_file=str(tmp_path / "secret"))
+    access = FilterAccess(port=0, secret_file=str(tmp_path / "secret"))
     with filter_here(channels=(str(channel),), control=access) as beside:
         with pytest.raises(PenstockError):
             Application(beside.port)

@@ -9,9 +9,10 @@ from penstock.base.errors import ConfigurationError, LimitError, NotEntitledErro
 from penstock.filter import control
 from penstock.filter.control import RefusalCode
 from penstock.filter.desk import Desk, Registrant, refusal_of
-from penstock.filter.module_config import AdminAccess, FilterModuleConfig
+from penstock.filter.module_config import FilterModuleConfig
 from penstock.net.udp import Channel
 from penstock.security import Grant, Token
+from penstock.security.access import AdminAccess
 
 NOW_NS = 1_000
 CHANNEL = Channel(group="239.1.1.1", port=7_401)

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 import pytest
 
 from penstock.base.errors import NotEntitledError, TopicError
-from penstock.filter.entitled import EntitledInterests, Plan, entitlement_text, narrowed
+from penstock.filter.entitled import EntitledInterests, Plan
 from penstock.filter.events import Interests
 from penstock.security import Grant
+from penstock.security.narrowing import entitlement_text, narrowed
 
 pytestmark = pytest.mark.spec("ADM-7")
 

@@ -21,7 +21,7 @@ NET_CORES = (
 DRIVERS = {
     "app.py", "client.py", "driver.py", "files.py", "gate.py", "http.py", "merging_driver.py", "promises.py",
     "receiving_driver.py",
-    "server.py", "standby.py", "store.py",
+    "server.py", "standby.py", "store.py", "token_watch.py",
 }  # fmt: skip
 """The files of such a package that do its I/O, and nothing else."""
 
@@ -33,7 +33,6 @@ FEED_DRIVERS = {
 """Besides, those of penstock.feed, which is a process with many sides."""
 
 FILTER_DRIVERS = {
-    "administration.py",
     "datapath.py",
     "finding.py",
     "link.py",

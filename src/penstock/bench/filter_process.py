@@ -10,7 +10,7 @@ from typing import Any
 from penstock.bench.harness import cpu_seconds
 from penstock.bench.transports import other_process
 from penstock.filter.driver import LiveFilter
-from penstock.filter.module_config import ControlAccess, FilterModuleConfig
+from penstock.filter.module_config import FilterAccess, FilterModuleConfig
 from penstock.net.udp import Address
 
 
@@ -35,7 +35,7 @@ class RunningFilter:
 
 @contextmanager
 def running_filter(**values: Any) -> Iterator[RunningFilter]:
-    config = FilterModuleConfig(**{"name": "bench", "control": ControlAccess(port=0), **values})
+    config = FilterModuleConfig(**{"name": "bench", "control": FilterAccess(port=0), **values})
     with other_process(_serve, config) as orders:
         port, process = orders.recv()
         try:

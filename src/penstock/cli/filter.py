@@ -15,7 +15,7 @@ from penstock.cli.nodes import SWITCH_SECONDS, announce, node_of_plant
 from penstock.filter.config import FilterConfig
 from penstock.filter.control import PORT_DEFAULT
 from penstock.filter.driver import LiveFilter
-from penstock.filter.module_config import ControlAccess, FilterModuleConfig
+from penstock.filter.module_config import FilterAccess, FilterModuleConfig
 from penstock.net.agent import run_agent
 
 _STANDARD = FilterConfig()
@@ -60,7 +60,7 @@ def filter_module(
             interface=interface,
             channels=tuple(channels or ()),
             map="" if map_path is None else str(map_path),
-            control=ControlAccess(port=port),
+            control=FilterAccess(port=port),
             repair=repair,
             shared=shared,
             spin=spin,

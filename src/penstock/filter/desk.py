@@ -25,13 +25,14 @@ from penstock.base.errors import (
 )
 from penstock.filter import control
 from penstock.filter.control import RefusalCode
-from penstock.filter.entitled import EntitledInterests, Plan, entitlement_text
+from penstock.filter.entitled import EntitledInterests, Plan
 from penstock.filter.events import Attach, Interests, Want
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.model import MessageModel
 from penstock.net.stream import is_loopback
 from penstock.net.udp import Channel
 from penstock.security import Token
+from penstock.security.narrowing import entitlement_text
 
 REASON_SIZE_MAX = 256
 PORTS_MAX = 65_536

@@ -22,7 +22,6 @@ from penstock.base.errors import PenstockError
 from penstock.base.log import logger
 from penstock.base.metrics import Metrics
 from penstock.filter.accounting import Entry
-from penstock.filter.administration import TokenWatch
 from penstock.filter.core import FilterModule
 from penstock.filter.datapath import DataPath
 from penstock.filter.desk import Desk
@@ -40,6 +39,7 @@ from penstock.net.tls import server_context
 from penstock.net.udp import Channel
 from penstock.security.brokering import Revoked
 from penstock.security.client import AdminClient
+from penstock.security.token_watch import TokenWatch
 from penstock.topics import GroupMap
 
 P = ParamSpec("P")

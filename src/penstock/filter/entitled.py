@@ -1,8 +1,6 @@
 """What an application may have of what it wants: its interests, narrowed to the live grants of its token.
 
-An interest that lies within a grant is taken as it is. One that only overlaps grants becomes the patterns of what they
-have in common, where these can be written down exactly. What is denied is denied under every condition. The plant's own
-topics are everybody's.
+What is denied is denied under every condition.
 """
 
 from collections import Counter
@@ -11,17 +9,13 @@ from typing import NamedTuple
 
 from penstock.base.errors import NotEntitledError
 from penstock.filter.events import Interests
-from penstock.middleware.own import OWN_PREFIX
 from penstock.security import Grant
-from penstock.security.patterns import covers, intersection, is_comparable, parse_pattern
-from penstock.topics import Interest
+from penstock.security.narrowing import denials, narrowed
 
 Condition = tuple[str, bytes]
 """Of an interest: where, content."""
 
 Wanted = tuple[str, Condition]
-
-_OWN = parse_pattern(f"{OWN_PREFIX}>")
 
 
 class Held(NamedTuple):
@@ -38,22 +32,6 @@ class Plan(NamedTuple):
     remove: list[Interests]
     gained: dict[Wanted, Held]
     dropped: dict[Wanted, Held]
-
-
-def narrowed(grants: Iterable[Grant], text: str) -> tuple[str, ...]:
-    """The interests in what these grants give of one, all of it live; NotEntitledError when that is nothing."""
-    interest = Interest.parse(text)
-    if interest.negative or (is_comparable(interest) and covers(_OWN, interest)):
-        return (text,)
-    live = [parse_pattern(each.pattern) for each in grants if each.action == "receive" and each.delay_s == 0]
-    granted = [each for each in live if not each.negative]
-    if any(covers(each, interest) for each in granted):
-        return (text,)
-    common = [intersection(each, interest) for each in granted] if is_comparable(interest) else []
-    found = dict.fromkeys(each for each in common if each is not None and covers(interest, parse_pattern(each)))
-    if not found:
-        raise NotEntitledError(f"nothing of {text!r} is granted live", hint="the token has the grants")
-    return tuple(found)
 
 
 class EntitledInterests:
@@ -140,16 +118,6 @@ class EntitledInterests:
         gone = {each for each in uses if self._uses[each] + uses[each] <= 0 and each[0] not in self._denied}
         empty = [each for each in conditions if self._conditions[each] + conditions[each] <= 0]
         return _grouped(gone | {(text, each) for text in self._denied for each in empty})
-
-
-def denials(grants: Iterable[Grant]) -> list[str]:
-    """As negative interests: whatever their delay."""
-    return [each.pattern for each in grants if each.action == "receive" and each.pattern.startswith("!")]
-
-
-def entitlement_text(grants: Iterable[Grant]) -> str:
-    """Equal for those that may receive the same."""
-    return "\n".join(sorted(f"{each.pattern} {each.delay_s}" for each in grants if each.action == "receive"))
 
 
 def _keys(each: Interests) -> list[Wanted]:

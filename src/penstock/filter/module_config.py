@@ -10,34 +10,17 @@ from penstock.base.errors import ConfigurationError
 from penstock.filter.config import FilterConfig
 from penstock.filter.control import PORT_DEFAULT
 from penstock.journal import JournalConfig
-from penstock.net.config import TlsConfig
 from penstock.net.control import Name
 from penstock.net.udp import Channel
+from penstock.security.access import AdminAccess, AnyPort, ControlAccess
 
-AnyPort = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 RING_BYTES_MIN = 1024 * 1024
 
 
-class ControlAccess(Config, frozen=True):
+class FilterAccess(ControlAccess, frozen=True):
     """Where applications connect."""
 
-    host: str = "127.0.0.1"
     port: AnyPort = PORT_DEFAULT
-    """0 takes a free one."""
-
-    tls: TlsConfig | None = None
-    secret_file: str = ""
-    """TLS, and a secret shared with applications, are needed to listen beyond this machine."""
-
-
-class AdminAccess(Config, frozen=True):
-    """The administration servers, by whose tokens it is known what an application may have."""
-
-    url: str = ""
-    """penstock://host:port,host:port, or penstocks:// with TLS; empty for none."""
-
-    credentials: str = ""
-    """Path of this module's credentials, of a client with the role `filter`."""
 
 
 class AccountsConfig(Config, frozen=True):
@@ -75,7 +58,7 @@ class FilterModuleConfig(FilterConfig, frozen=True, kw_only=True):
     """Documents of message models that conditions may speak of, besides those shipped and those applications bring."""
 
     models_max: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 1_024
-    control: ControlAccess = ControlAccess()
+    control: FilterAccess = FilterAccess()
     hosts: tuple[str, ...] = ()
     """Other hosts whose applications may be served: addresses, or networks like 10.1.2.0/24."""
 
@@ -114,8 +97,7 @@ class FilterModuleConfig(FilterConfig, frozen=True, kw_only=True):
             raise ConfigurationError("has both a map and channels", where=where, hint="say where topics flow once")
         self.own_channels()
         self.networks()
-        if bool(self.admin.url) != bool(self.admin.credentials):
-            raise ConfigurationError("admin has not both url and credentials", where=where)
+        self.admin.check(where)
 
     def own_channels(self) -> list[Channel]:
         return [Channel.parse(text, interface=self.interface) for text in self.channels]

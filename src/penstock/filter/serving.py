@@ -4,9 +4,8 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from penstock.base.clock import SystemRandomness
 from penstock.base.counters import Counters
@@ -20,10 +19,9 @@ from penstock.filter.events import Collision, Detach, LearnModel, StreamOver, St
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.net.control_driver import ControlConnection, ControlServer
 from penstock.net.handover import receive_segment
+from penstock.net.letters import Letters as AnyLetters
+from penstock.net.letters import converse
 from penstock.net.secret import Secret
-
-LAST_WORDS_SECONDS = 2.0
-"""How long an application that is cut off has to take its last message."""
 
 EXPIRY_CHECK_SECONDS = 0.5
 ID_BITS = 64
@@ -33,31 +31,7 @@ T = TypeVar("T")
 log = logger("filter.control")
 
 
-class _Letters:
-    """What waits to be told to one application."""
-
-    def __init__(self, size_max: int) -> None:
-        self.waiting: deque[control.FilterMessage] = deque()
-        self.changed = asyncio.Event()
-        self.ending = asyncio.Event()
-        self._size_max = size_max
-
-    def put(self, message: control.FilterMessage) -> None:
-        if self.ending.is_set():
-            return
-        if len(self.waiting) >= self._size_max:
-            self.end(control.Refused(RefusalCode.LIMIT, "the application does not listen to what it is told"))
-            return
-        self.waiting.append(message)
-        self.changed.set()
-
-    def end(self, refusal: control.Refused) -> None:
-        """At once, with last words."""
-        if not self.ending.is_set():
-            self.waiting.clear()
-            self.waiting.append(refusal)
-        self.ending.set()
-        self.changed.set()
+Letters: TypeAlias = AnyLetters[control.FilterMessage]
 
 
 class ApplicationServer(ControlServer):
@@ -78,8 +52,8 @@ class ApplicationServer(ControlServer):
         self._desk = desk
         self._data = data
         self._handover_path = handover_path
-        self._letters: dict[int, _Letters] = {}  # by application
-        self._publishers: dict[int, _Letters] = {}
+        self._letters: dict[int, Letters] = {}  # by application
+        self._publishers: dict[int, Letters] = {}
         self._publisher_count = 0
         self._secret = secret
         self._randomness = SystemRandomness()
@@ -141,33 +115,13 @@ class ApplicationServer(ControlServer):
     # One connection
 
     async def _converse_with(self, connection: ControlConnection[control.ControlMessage]) -> None:
-        letters = _Letters(self._module.told_max)
-        writing = asyncio.ensure_future(self._write(connection, letters))
-        hearing = asyncio.ensure_future(self._hear(connection, letters))
-        ending = asyncio.ensure_future(letters.ending.wait())
-        try:
-            await asyncio.wait([writing, hearing, ending], return_when=asyncio.FIRST_COMPLETED)
-            if letters.ending.is_set() and not connection.is_over:
-                await asyncio.wait([writing], timeout=LAST_WORDS_SECONDS)
-        finally:
-            for task in (writing, hearing, ending):
-                task.cancel()
-            results = await asyncio.gather(writing, hearing, ending, return_exceptions=True)
-        for result in results:
-            if isinstance(result, Exception):
-                raise result
+        letters = Letters(
+            self._module.told_max,
+            control.Refused(RefusalCode.LIMIT, "the application does not listen to what it is told"),
+        )
+        await converse(connection, letters, self._hear(connection, letters))
 
-    async def _write(self, connection: ControlConnection[control.ControlMessage], letters: _Letters) -> None:
-        with contextlib.suppress(PenstockError):  # why a connection ended is the connection's to log
-            while True:
-                while letters.waiting:
-                    await connection.send(letters.waiting.popleft())
-                if letters.ending.is_set():
-                    return
-                letters.changed.clear()
-                await letters.changed.wait()
-
-    async def _hear(self, connection: ControlConnection[control.ControlMessage], letters: _Letters) -> None:
+    async def _hear(self, connection: ControlConnection[control.ControlMessage], letters: Letters) -> None:
         with contextlib.suppress(PenstockError):
             first = await connection.receive()
             if isinstance(first, control.Register):
@@ -180,7 +134,7 @@ class ApplicationServer(ControlServer):
     # Applications
 
     async def _serve_application(
-        self, connection: ControlConnection[control.ControlMessage], letters: _Letters, message: control.Register
+        self, connection: ControlConnection[control.ControlMessage], letters: Letters, message: control.Register
     ) -> None:
         host = connection.address.rpartition(":")[0]
         node = connection.peer.node
@@ -199,7 +153,7 @@ class ApplicationServer(ControlServer):
         finally:
             await asyncio.shield(self._detach(registrant))
 
-    async def _attach(self, registrant: Registrant, letters: _Letters) -> None:
+    async def _attach(self, registrant: Registrant, letters: Letters) -> None:
         event = registrant.attach()
         try:
             placed = await self._ask(lambda: self._data.attach(event))
@@ -237,7 +191,7 @@ class ApplicationServer(ControlServer):
         self._desk.leave(registrant)
         log.info("application_detached", application=registrant.name)
 
-    async def _answer(self, registrant: Registrant, request: control.ControlMessage, letters: _Letters) -> None:
+    async def _answer(self, registrant: Registrant, request: control.ControlMessage, letters: Letters) -> None:
         """Do what is asked, and say that it is done; or refuse it."""
         number = getattr(request, "number", 0)
         try:
@@ -291,7 +245,7 @@ class ApplicationServer(ControlServer):
         except PenstockError as error:
             raise _final(error) from None  # without a right there is nothing to go on with
 
-    def _refuse(self, letters: _Letters, name: str, error: PenstockError) -> None:
+    def _refuse(self, letters: Letters, name: str, error: PenstockError) -> None:
         refusal = refusal_of(error)
         self.counters.add("applications_refused", cause=refusal.code)
         log.warning("application_refused", application=name, code=refusal.code, why=refusal.reason)
@@ -306,7 +260,7 @@ class ApplicationServer(ControlServer):
     # Publishers of this host
 
     async def _serve_publisher(
-        self, connection: ControlConnection[control.ControlMessage], letters: _Letters, offer: control.OfferRing
+        self, connection: ControlConnection[control.ControlMessage], letters: Letters, offer: control.OfferRing
     ) -> None:
         self._publisher_count += 1
         number = self._publisher_count

@@ -1,6 +1,6 @@
-"""A filter module and the administration server: what tokens are checked with, and what is revoked.
+"""A node and the administration server: what tokens are checked with, and what is revoked.
 
-A thread makes the blocking calls. Nothing that is running depends on it: when no server answers, the module goes on
+A thread makes the blocking calls. Nothing that is running depends on it: when no server answers, the node goes on
 with the keys and revocations it knows.
 """
 
@@ -18,7 +18,7 @@ from penstock.security.gate import TokenGate
 RETRY_SECONDS = 0.5
 EVENTS_WAIT_SECONDS = 10.0
 
-log = logger("filter.administration")
+log = logger("security.tokens")
 
 
 class TokenWatch:
