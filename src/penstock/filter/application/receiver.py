@@ -33,7 +33,7 @@ from penstock.base.errors import (
 )
 from penstock.base.log import logger
 from penstock.filter.application.choosing import Choice
-from penstock.filter.application.finding import parse_place
+from penstock.net.place import parse_place
 from penstock.filter.application.link import Attachment, Detached, FilterLink, Identity
 from penstock.filter.application.wishes import Condition, ModelFinder, Wishes, cut
 from penstock.filter.control import Collided, Ended, Position, Register, Restarted, Wish
