@@ -6,7 +6,7 @@ from pathlib import Path
 
 from penstock.capture.rows import MessageRows
 from penstock.feed.formats.mold import encode_end, encode_packet
-from penstock.feed.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
 from penstock.middleware.batch import Packable
 from penstock.spark.feedslices import Conversion, FeedConverter, FeedOptions, FeedReader, FeedSlice, open_as_told
 

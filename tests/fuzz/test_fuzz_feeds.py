@@ -17,8 +17,8 @@ from penstock.feed.formats.mold import decode_request, encode_end, encode_packet
 from penstock.feed.formats.pcap import CaptureReader
 from penstock.feed.formats.soup import SoupAccepted, SoupFrames, SoupLogin, encode_accepted, encode_login, encode_soup
 from penstock.feed.formats.stream import ByteStream
-from penstock.feed.inspect import inspect
-from penstock.feed.lines import LineArbiter, LineDatagrams, SourceLost, SourceReady
+from penstock.feed.lines.arbiter import LineArbiter, LineDatagrams, SourceLost, SourceReady
+from penstock.feed.lines.inspect import inspect
 from penstock.feed.soup import SoupClientSession, SoupServerSession
 from penstock.net.events import BytesReceived, Connected, Disconnect, Received
 from penstock.wire import DatagramBatch

@@ -21,8 +21,8 @@ from penstock.feed.adapter_config import (
 )
 from penstock.feed.config import SynchroniserConfig
 from penstock.feed.formats.mold import decode_request, encode_packet
-from penstock.feed.generator import GeneratorConfig, ItchGenerator
-from penstock.feed.service_config import ServiceConfig
+from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.service.config import ServiceConfig
 from penstock.middleware import ReceiverConfig
 from penstock.net.udp import free_channel, free_ports, host_socket
 

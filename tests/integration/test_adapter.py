@@ -25,9 +25,9 @@ from penstock.feed.adapter_config import (
 )
 from penstock.feed.config import SynchroniserConfig
 from penstock.feed.driver import LiveAdapter
-from penstock.feed.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.outbound import Outbound
-from penstock.feed.service_config import ServiceConfig
+from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.service.config import ServiceConfig
 from penstock.feed.serviceside import CONTRIBUTION_JUMP_MAX
 from penstock.middleware import DeliverBatch
 from penstock.middleware.driver import MulticastReceiver

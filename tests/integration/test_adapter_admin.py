@@ -13,7 +13,7 @@ from integration.test_adapter import contents, until
 from integration.test_admin_processes import document, serving
 from penstock.bench.adapters import wait_for
 from penstock.feed.adapter_config import AdminConfig
-from penstock.feed.service_config import ServiceConfig
+from penstock.feed.service.config import ServiceConfig
 from penstock.middleware import DeliverBatch
 from penstock.middleware.driver import MulticastReceiver
 from penstock.middleware.unicast import (

@@ -15,10 +15,10 @@ from client_kit import STREAM_ID, TERM, packets, registered_on
 from penstock.admin.driver import AdminServer
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import Counters
-from penstock.feed.service import ServiceIdentity, StreamService
-from penstock.feed.service_config import ServiceConfig
-from penstock.feed.service_driver import SubscriberServer
-from penstock.feed.service_events import Image, Said, ServiceEvent
+from penstock.feed.service.config import ServiceConfig
+from penstock.feed.service.core import ServiceIdentity, StreamService
+from penstock.feed.service.driver import SubscriberServer
+from penstock.feed.service.events import Image, Said, ServiceEvent
 from penstock.journal import JournalWriter
 from penstock.middleware.unicast import Contribution, OpenStream, Position
 from penstock.net.udp import free_channel

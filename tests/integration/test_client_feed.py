@@ -20,7 +20,7 @@ from penstock.base.errors import RevokedError
 from penstock.bench.adapters import wait_for
 from penstock.client import Subscription
 from penstock.feed.adapter_config import AdminConfig, SourceStreamConfig
-from penstock.feed.service_config import ServiceConfig
+from penstock.feed.service.config import ServiceConfig
 from penstock.model import shipped
 from penstock.net.config import TlsConfig
 from penstock.net.secret import read_secret, write_private

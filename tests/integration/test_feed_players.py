@@ -10,13 +10,13 @@ import pytest
 from penstock.base.errors import ConfigurationError, RefusedError
 from penstock.feed.config import LineConfig
 from penstock.feed.formats import MoldUDP64
-from penstock.feed.generator import GeneratorConfig, ItchGenerator
-from penstock.feed.line_driver import LineReceiver
-from penstock.feed.lines import SessionEnded, SessionStarted, SourceLost, SourceReady
-from penstock.feed.play_config import PlayerConfig
-from penstock.feed.player import MoldPlayer
-from penstock.feed.soup_client import SoupClient, SoupClientConfig
-from penstock.feed.soup_player import SoupPlayer
+from penstock.feed.lines.arbiter import SessionEnded, SessionStarted, SourceLost, SourceReady
+from penstock.feed.lines.driver import LineReceiver
+from penstock.feed.lines.soup_client import SoupClient, SoupClientConfig
+from penstock.feed.play.config import PlayerConfig
+from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.play.player import MoldPlayer
+from penstock.feed.play.soup_player import SoupPlayer
 from penstock.net.config import StreamConfig
 from penstock.net.udp import free_channel
 from waiting import wait_until

@@ -19,7 +19,7 @@ from penstock.client import Subscription
 from penstock.client.reading import UnreadMessage
 from penstock.convert.table import DIRECTORY as TABLES
 from penstock.feed.adapter_config import AdminConfig, JournalCaptureConfig
-from penstock.feed.service_config import ServiceConfig
+from penstock.feed.service.config import ServiceConfig
 from penstock.journal import JournalReader
 from penstock.middleware import Deliver
 from penstock.middleware.driver import MulticastPublisher

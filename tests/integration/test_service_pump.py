@@ -15,10 +15,10 @@ from penstock.base.counters import Counters
 from penstock.feed._tap import Tap
 from penstock.feed.administration import open_to_all
 from penstock.feed.pump import ServicePump
-from penstock.feed.service import ServiceIdentity, StreamService
-from penstock.feed.service_config import ServiceConfig
-from penstock.feed.service_driver import SubscriberServer
-from penstock.feed.service_events import Image
+from penstock.feed.service.config import ServiceConfig
+from penstock.feed.service.core import ServiceIdentity, StreamService
+from penstock.feed.service.driver import SubscriberServer
+from penstock.feed.service.events import Image
 from penstock.middleware.unicast import (
     CONNECTION,
     PROTOCOL,

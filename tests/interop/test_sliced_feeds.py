@@ -12,8 +12,8 @@ from feed_slices_kit import Message, converted_slices, messages_of
 from penstock.convert import Converter
 from penstock.feed.config import SynchroniserConfig
 from penstock.feed.events import PublishConverted, SessionBegan
-from penstock.feed.flow import StreamFlow
-from penstock.feed.line_events import SessionStarted, SourceLost, SourceReady
+from penstock.feed.lines.events import SessionStarted, SourceLost, SourceReady
+from penstock.feed.sync.flow import StreamFlow
 from penstock.spark.feedindex import plan_slices
 from penstock.spark.feedslices import Conversion, FeedOptions, open_as_told
 

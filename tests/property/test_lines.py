@@ -9,7 +9,7 @@ from penstock.feed.config import LineConfig
 from penstock.feed.formats.datagram import Segment
 from penstock.feed.formats.iextp import DEEP_1_0, IexStream, IexTp, encode_segment
 from penstock.feed.formats.mold import MoldUDP64, encode_end, encode_packet
-from penstock.feed.lines import (
+from penstock.feed.lines.arbiter import (
     LineArbiter,
     LineDatagram,
     LineDatagrams,

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from penstock.base.errors import SimulationError
-from penstock.feed.follower import StreamFollower
-from penstock.feed.membership import Membership
-from penstock.feed.repair import ImageSender
-from penstock.feed.sync import Synchroniser
+from penstock.feed.sync.follower import StreamFollower
+from penstock.feed.sync.membership import Membership
+from penstock.feed.sync.repair import ImageSender
+from penstock.feed.sync.synchroniser import Synchroniser
 from penstock.middleware.sourcestream import SourceStream
 from penstock.sim import FeedPlant, FeedPlantOptions, World, run_feed_seed
 from penstock.sim.feednodes import AdapterNode
@@ -103,7 +103,7 @@ def never_step_down(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def share_terms(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every adapter claims terms in the name of the first."""
-    import penstock.feed.membership as membership
+    import penstock.feed.sync.membership as membership
 
     for name in ("term_after_break", "term_after_takeover"):
         original = getattr(membership, name)
@@ -117,7 +117,7 @@ def forget_terms(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def announce_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Breaks are taken for seamless takeovers."""
-    import penstock.feed.membership as membership
+    import penstock.feed.sync.membership as membership
 
     def broken(term: int, index: int) -> int:
         known = Term.of(term)

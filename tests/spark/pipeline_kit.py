@@ -5,7 +5,7 @@ from datetime import date
 from pathlib import Path
 
 from penstock.convert import Converter, ConverterTable
-from penstock.feed.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
 from penstock.journal import JournalConfig, JournalWriter
 from penstock.spark.pipeline.commits import Account
 from penstock.wire import Extension, Origin, OriginFlag, Packer, encode_extensions, encode_gone, encode_origin

@@ -20,7 +20,7 @@ from penstock.feed.events import (
     SourceMessages,
     TermPersisted,
 )
-from penstock.feed.sync import Synchroniser
+from penstock.feed.sync.synchroniser import Synchroniser
 from penstock.wire import Origin, OriginFlag, decode_origin
 from sim.toy_conversion import ToyConversion
 

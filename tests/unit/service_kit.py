@@ -6,10 +6,10 @@ import numpy
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import Counters
-from penstock.feed.published import PublishedBatch, Unpacker
-from penstock.feed.service import ServiceIdentity, StreamService
-from penstock.feed.service_config import ServiceConfig
-from penstock.feed.service_events import End, Published, Said, Say, ServiceEvent, ServiceInstruction
+from penstock.feed.service.config import ServiceConfig
+from penstock.feed.service.core import ServiceIdentity, StreamService
+from penstock.feed.service.events import End, Published, Said, Say, ServiceEvent, ServiceInstruction
+from penstock.feed.service.published import PublishedBatch, Unpacker
 from penstock.middleware import OutgoingMessage
 from penstock.middleware.unicast import OpenStream, Packets, StreamRefused, SubscriberMessage
 from penstock.security import Grant, PrivateKey, Token, TokenSigner, TokenVerifier

@@ -9,9 +9,9 @@ import pytest
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import Counters
 from penstock.feed._tap import Tap
-from penstock.feed.delayed import History
-from penstock.feed.published import Unpacker
 from penstock.feed.recorder import Recorder
+from penstock.feed.service.delayed import History
+from penstock.feed.service.published import Unpacker
 from penstock.journal import JournalConfig, JournalReader, JournalWriter
 from penstock.journal.files import WritableDirectory
 from penstock.wire import Kind, PacketStore, decode

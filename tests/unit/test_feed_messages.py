@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from penstock.base.errors import RemoteProtocolError
-from penstock.feed.messages import (
+from penstock.feed.sync.messages import (
     PROTOCOL,
     AdapterState,
     Announced,

@@ -12,7 +12,7 @@ from penstock.feed.events import Announce, PersistTerm, PublishConverted, Sessio
 from penstock.feed.formats import DatagramFormat, MoldUDP64
 from penstock.feed.formats.iextp import TOPS_1_6, IexStream, IexTp, encode_segment
 from penstock.feed.formats.mold import encode_packet
-from penstock.feed.sessions import after_reset, is_later_of_same, session_name
+from penstock.feed.lines.sessions import after_reset, is_later_of_same, session_name
 from penstock.wire import decode_origin
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 from sim.toy_conversion import ToyConversion

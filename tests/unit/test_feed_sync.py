@@ -22,8 +22,8 @@ from penstock.feed.events import (
     SynchronisationChanged,
     TermPersisted,
 )
-from penstock.feed.health import Health
-from penstock.feed.messages import AdapterState, ImageBegin, ImageChunk, ImageRequest, StreamState
+from penstock.feed.sync.health import Health
+from penstock.feed.sync.messages import AdapterState, ImageBegin, ImageChunk, ImageRequest, StreamState
 from penstock.wire import OriginFlag
 from penstock.wire.term import Term, lineage
 from unit.feed_kit import STREAM, Adapter, Table, source

@@ -11,7 +11,7 @@ from penstock.base.errors import LocalProtocolError
 from penstock.feed import LineArbiter, LineConfig
 from penstock.feed.formats import MoldUDP64
 from penstock.feed.formats.mold import encode_end, encode_packet
-from penstock.feed.lines import (
+from penstock.feed.lines.arbiter import (
     LineDatagram,
     LineDatagrams,
     LineHeard,

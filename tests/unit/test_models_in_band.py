@@ -15,9 +15,9 @@ from penstock.client.reading import Models
 from penstock.feed.adapter_config import PublishConfig
 from penstock.feed.inband import ModelsInBand
 from penstock.feed.outbound import Outbound
-from penstock.feed.published import PublishedBatch, Unpacker
-from penstock.feed.service_config import ServiceConfig
-from penstock.feed.service_events import Recorded
+from penstock.feed.service.config import ServiceConfig
+from penstock.feed.service.events import Recorded
+from penstock.feed.service.published import PublishedBatch, Unpacker
 from penstock.middleware import (
     DatagramReceived,
     Deliver,

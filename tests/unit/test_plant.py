@@ -10,7 +10,7 @@ from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.demo.layout import write_layout
 from penstock.demo.reports import DemoOptions
 from penstock.feed.adapter_config import AdapterConfig
-from penstock.feed.play_config import PlayerConfig
+from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.node.plant import Plant
 

@@ -5,8 +5,8 @@ import pytest
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.core import Tick
-from penstock.feed.service_config import ServiceConfig
-from penstock.feed.service_events import (
+from penstock.feed.service.config import ServiceConfig
+from penstock.feed.service.events import (
     Close,
     ContributionTaken,
     End,

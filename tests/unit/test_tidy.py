@@ -26,9 +26,8 @@ DRIVERS = {
 """The files of such a package that do its I/O, and nothing else."""
 
 FEED_DRIVERS = {
-    "administration.py", "datapath.py", "inputs.py", "line_driver.py", "measure.py", "peering.py", "player.py",
-    "pump.py", "recorder.py", "registration.py", "service_driver.py", "serviceside.py", "soup_client.py",
-    "soup_player.py", "terms.py", "unlined.py",
+    "administration.py", "datapath.py", "inputs.py", "measure.py", "peering.py", "player.py", "pump.py", "recorder.py",
+    "registration.py", "serviceside.py", "soup_client.py", "soup_player.py", "terms.py", "unlined.py",
 }  # fmt: skip
 """Besides, those of penstock.feed, which is a process with many sides."""
 

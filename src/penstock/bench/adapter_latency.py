@@ -15,7 +15,7 @@ from penstock.bench.failover import adapter_pair
 from penstock.bench.harness import Result, result
 from penstock.bench.transports import ALL_CORES, pin
 from penstock.feed.formats.mold import encode_packet
-from penstock.feed.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
 from penstock.net.udp import Channel, Outlet, free_channel, host_socket
 
 RATE = 10_000

@@ -27,7 +27,7 @@ from penstock.feed.adapter_config import (
     SourceStreamConfig,
 )
 from penstock.feed.config import SynchroniserConfig
-from penstock.feed.service_config import ServiceConfig
+from penstock.feed.service.config import ServiceConfig
 from penstock.middleware import PublisherConfig, ReceiverConfig
 from penstock.net.udp import Channel, free_channel, free_ports
 

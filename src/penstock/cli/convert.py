@@ -9,8 +9,8 @@ import typer
 
 from penstock.convert import Converted, Converter, ConverterTable, shipped_tables
 from penstock.convert.explain import explain
-from penstock.feed.line_events import LineInstruction, SessionStarted, SourceLost, SourceReady
-from penstock.feed.sources import open_source
+from penstock.feed.lines.events import LineInstruction, SessionStarted, SourceLost, SourceReady
+from penstock.feed.lines.sources import open_source
 from penstock.model import MessageModel
 
 app = typer.Typer(help="Check converter tables, and try them on a file.", no_args_is_help=True)

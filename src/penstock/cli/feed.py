@@ -23,12 +23,12 @@ from penstock.cli.interrupt import interruptible
 from penstock.feed.config import LineConfig
 from penstock.feed.formats import MoldUDP64
 from penstock.feed.formats.stream import ByteStream
-from penstock.feed.generator import GeneratorConfig, ItchGenerator
-from penstock.feed.inspect import inspect
-from penstock.feed.play_config import PlayerConfig
-from penstock.feed.player import MoldPlayer
-from penstock.feed.soup_client import SoupClientConfig
-from penstock.feed.sources import guess_format, open_file
+from penstock.feed.lines.inspect import inspect
+from penstock.feed.lines.soup_client import SoupClientConfig
+from penstock.feed.lines.sources import guess_format, open_file
+from penstock.feed.play.config import PlayerConfig
+from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.play.player import MoldPlayer
 from penstock.net.udp import Channel
 
 app = typer.Typer(no_args_is_help=True, help="Make, look into and play what an exchange would send.")

@@ -13,8 +13,8 @@ from penstock.cli.interrupt import Interrupt, interruptible
 from penstock.cli.readable import printable
 from penstock.feed.config import LineConfig
 from penstock.feed.formats import DatagramFormat
-from penstock.feed.line_driver import LineReceiver
-from penstock.feed.line_events import (
+from penstock.feed.lines.driver import LineReceiver
+from penstock.feed.lines.events import (
     LineHeard,
     LineInstruction,
     LineSilent,
@@ -23,7 +23,7 @@ from penstock.feed.line_events import (
     SourceLost,
     SourceReady,
 )
-from penstock.feed.soup_client import SoupClient, SoupClientConfig, SoupEvent
+from penstock.feed.lines.soup_client import SoupClient, SoupClientConfig, SoupEvent
 from penstock.net.udp import Address, Channel
 
 LOOK_SECONDS = 0.2

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from penstock.cli.readable import printable
-from penstock.feed.inspect import FileReport, StreamReport
+from penstock.feed.lines.inspect import FileReport, StreamReport
 
 NAMES = {"itch": "ITCH messages", "csv": "text, a message per line", "capture": "a capture"}
 

@@ -2,7 +2,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from penstock.convert._converter cimport ConverterKernel
 from penstock.convert._source cimport SourceBatch
-from penstock.feed._lines cimport LineCursor
+from penstock.feed.lines._lines cimport LineCursor
 from penstock.feed._tap cimport Tap
 from penstock.middleware._outgoing cimport OutgoingCursor
 from penstock.net._udp cimport UDP_BATCH, Inlet, Outlet

@@ -3,8 +3,8 @@ from enum import IntEnum
 
 from penstock.base.histogram import HistogramState
 from penstock.convert._converter import ConverterKernel
-from penstock.feed._lines import LineCursor
 from penstock.feed._tap import Tap
+from penstock.feed.lines._lines import LineCursor
 from penstock.middleware._outgoing import OutgoingCursor
 from penstock.net.udp import Inlet, Outlet
 

@@ -10,7 +10,7 @@ import numpy
 
 from penstock.convert._converter cimport ConverterKernel
 from penstock.convert._source cimport SourceBatch
-from penstock.feed._lines cimport LineCursor
+from penstock.feed.lines._lines cimport LineCursor
 from penstock.feed._tap cimport Tap, tap_close, tap_eventfd, tap_load, tap_store, tap_swap, tap_wake
 from penstock.middleware._outgoing cimport OutgoingCursor
 from penstock.net._udp cimport UDP_BATCH, Inlet, Outlet, udp_monotonic_ns, udp_pause, udp_wait

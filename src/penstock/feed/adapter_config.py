@@ -9,7 +9,7 @@ from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
 from penstock.feed.config import LineConfig, SynchroniserConfig
 from penstock.feed.formats import DATAGRAM_FORMATS
-from penstock.feed.service_config import ServiceConfig
+from penstock.feed.service.config import ServiceConfig
 from penstock.journal import JournalConfig
 from penstock.middleware import PublisherConfig
 from penstock.net.config import TlsConfig

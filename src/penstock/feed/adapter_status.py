@@ -3,8 +3,8 @@
 import msgspec
 
 from penstock.base.clock import NS_PER_US
-from penstock.feed.accounts import StreamAccount
-from penstock.feed.health import Health
+from penstock.feed.service.accounts import StreamAccount
+from penstock.feed.sync.health import Health
 
 PERCENTILES = (50.0, 99.0, 99.9)
 

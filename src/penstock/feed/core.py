@@ -32,7 +32,8 @@ from penstock.feed.events import (
     SourceMessages,
     SyncEvent,
 )
-from penstock.feed.line_events import (
+from penstock.feed.lines.arbiter import LineArbiter
+from penstock.feed.lines.events import (
     LineDatagram,
     LineDatagrams,
     LineHeard,
@@ -43,8 +44,7 @@ from penstock.feed.line_events import (
     SourceLost,
     SourceReady,
 )
-from penstock.feed.lines import LineArbiter
-from penstock.feed.sync import Synchroniser
+from penstock.feed.sync.synchroniser import Synchroniser
 
 
 class FeedAdapter:

@@ -5,8 +5,8 @@
     await adapter.run(stop)
 
 The data thread (datapath.py) receives, converts and publishes. The loop's thread has the rest: the channels to other
-adapters (peering.py), the stream service (service_driver.py), the administration server (administration.py), health
-and metrics. Control reaches the data thread as mail, between two batches.
+adapters (sync/peering.py), the stream service (service/driver.py), the administration server (administration.py),
+health and metrics. Control reaches the data thread as mail, between two batches.
 """
 
 import asyncio
@@ -39,18 +39,18 @@ from penstock.feed.events import (
     SynchronisationChanged,
     TermPersisted,
 )
-from penstock.feed.health import Health
 from penstock.feed.inband import ModelsInBand
 from penstock.feed.inputs import RepairSocket, Sources
-from penstock.feed.measure import HealthMeter, Totals
 from penstock.feed.outbound import Outbound
-from penstock.feed.peering import Peering
 from penstock.feed.pump import ServicePump
 from penstock.feed.recorder import Recorder
-from penstock.feed.service import ServiceIdentity, StreamService
-from penstock.feed.service_driver import SubscriberServer
+from penstock.feed.service.core import ServiceIdentity, StreamService
+from penstock.feed.service.driver import SubscriberServer
 from penstock.feed.serviceside import ServiceSide
-from penstock.feed.terms import TermFile
+from penstock.feed.sync.health import Health
+from penstock.feed.sync.measure import HealthMeter, Totals
+from penstock.feed.sync.peering import Peering
+from penstock.feed.sync.terms import TermFile
 from penstock.feed.unlined import ReplayInput, SoupInput
 from penstock.middleware import Publisher
 from penstock.middleware.files import claim_epoch
@@ -274,7 +274,7 @@ class LiveAdapter:
             side,
             secret=_secret_in(config.service.secret_file),
             tls=server_context(config.service.tls),
-            counters=self._counted("feed.service.connections"),
+            counters=self._counted("feed.service.core.connections"),
         )
 
     def _counted(self, component: str) -> Counters:

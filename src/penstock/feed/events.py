@@ -17,8 +17,8 @@ import msgspec
 
 from penstock.base.core import Tick
 from penstock.convert import SourceBatch
-from penstock.feed.health import Health
-from penstock.feed.messages import SyncMessage
+from penstock.feed.sync.health import Health
+from penstock.feed.sync.messages import SyncMessage
 from penstock.middleware.batch import Packable
 from penstock.middleware.events import OutgoingMessage
 from penstock.wire import DatagramBatch

@@ -13,7 +13,7 @@ from penstock.feed.adapter_config import AdapterConfig, AddressConfig, LineAddre
 from penstock.feed.contribution import TABLE as CONTRIBUTION_TABLE
 from penstock.feed.events import RequestSource
 from penstock.feed.formats import datagram_format
-from penstock.feed.lines import LineArbiter
+from penstock.feed.lines.arbiter import LineArbiter
 from penstock.middleware.events import Address
 from penstock.middleware.receiving_driver import note_unsent
 from penstock.net.udp import Channel, Inlet, Outlet, address_key, group_socket, host_socket

@@ -17,8 +17,8 @@ from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.feed._tap import Tap
 from penstock.feed.inband import ModelsInBand
-from penstock.feed.published import cut
 from penstock.feed.sealed import seal_batch, seal_message
+from penstock.feed.service.published import cut
 from penstock.middleware import Close, DatagramReceived, Multicast, MulticastStored, Publish, PublishBatch, Publisher
 from penstock.middleware.batch import Packable
 from penstock.middleware.events import Address, OutgoingMessage, PublisherInstruction, Unicast

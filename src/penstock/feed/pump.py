@@ -5,8 +5,8 @@ import asyncio
 from penstock.base.counters import Counters
 from penstock.base.log import logger
 from penstock.feed._tap import Tap
-from penstock.feed.published import Unpacker
-from penstock.feed.service_driver import SubscriberServer
+from penstock.feed.service.driver import SubscriberServer
+from penstock.feed.service.published import Unpacker
 
 TAKES_PER_TURN = 4
 

@@ -16,7 +16,7 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.errors import JournalError, JournalFullError
 from penstock.base.log import logger
 from penstock.feed._tap import Tap
-from penstock.feed.published import PublishedBatch, Unpacker
+from penstock.feed.service.published import PublishedBatch, Unpacker
 from penstock.journal import JournalConfig, JournalWriter
 from penstock.wire import encode_gone
 

@@ -15,7 +15,7 @@ from penstock.feed.contribution import encode_contribution
 from penstock.feed.conversion import Conversion
 from penstock.feed.datapath import DataPath
 from penstock.feed.events import SessionBegan, SourceBroken, SourceMessages
-from penstock.feed.service_events import Image
+from penstock.feed.service.events import Image
 from penstock.middleware.batch import Packable
 from penstock.middleware.unicast import Contribution, Position
 from penstock.wire import MESSAGE_DTYPE

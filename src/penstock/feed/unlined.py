@@ -12,9 +12,9 @@ from penstock.base.log import logger
 from penstock.feed.adapter_config import SourceStreamConfig
 from penstock.feed.datapath import DataPath
 from penstock.feed.events import AdapterEvent, SessionBegan, SourceBroken, SourceMessages
-from penstock.feed.line_events import LineInstruction, SessionStarted, SourceLost, SourceReady
-from penstock.feed.soup_client import SoupClient, SoupClientConfig
-from penstock.feed.sources import open_source
+from penstock.feed.lines.events import LineInstruction, SessionStarted, SourceLost, SourceReady
+from penstock.feed.lines.soup_client import SoupClient, SoupClientConfig
+from penstock.feed.lines.sources import open_source
 
 LOOK_SECONDS = 0.02
 AGAIN_SECONDS = 1.0

@@ -43,7 +43,7 @@ from penstock.base.config import Config, convert, load_toml
 from penstock.base.errors import ConfigurationError
 from penstock.convert import ConverterTable
 from penstock.feed.adapter_config import AdapterConfig
-from penstock.feed.play_config import PlayerConfig
+from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.model import MessageModel
 from penstock.net.control import Name

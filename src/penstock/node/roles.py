@@ -19,8 +19,8 @@ from penstock.base.log import configure, logger
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
 from penstock.feed.driver import LiveAdapter
-from penstock.feed.play_config import PlayerConfig
-from penstock.feed.player import MoldPlayer
+from penstock.feed.play.config import PlayerConfig
+from penstock.feed.play.player import MoldPlayer
 from penstock.filter.driver import LiveFilter
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.filter.status import FilterStatus

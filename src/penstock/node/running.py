@@ -17,7 +17,7 @@ from penstock.admin.config import AdminConfig
 from penstock.base.log import logger
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
-from penstock.feed.play_config import PlayerConfig
+from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.filter.status import FilterStatus
 from penstock.node.member import Member

@@ -9,7 +9,7 @@ from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.ids import parse_group
 from penstock.feed.config import LineConfig, SynchroniserConfig
 from penstock.feed.events import Promote, ReturnToService, RoleChanged
-from penstock.feed.messages import SyncMessage
+from penstock.feed.sync.messages import SyncMessage
 from penstock.middleware import Discontinuity, MergeGap, MergerConfig, PublisherConfig, ReceiverConfig
 from penstock.sim.checkers import Viewer
 from penstock.sim.disk import DiskFaults

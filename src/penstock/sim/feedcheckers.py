@@ -20,7 +20,7 @@ import msgspec
 from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import SimulationError
 from penstock.feed.events import RoleChanged
-from penstock.feed.messages import SyncMessage
+from penstock.feed.sync.messages import SyncMessage
 from penstock.middleware import Discontinuity, MergeGap
 from penstock.sim.checkers import Viewer
 from penstock.sim.exchange import Made

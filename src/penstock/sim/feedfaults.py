@@ -7,7 +7,7 @@ import msgspec
 
 from penstock.base.clock import NS_PER_MS
 from penstock.feed.events import HealthMeasured, Promote, ReturnToService
-from penstock.feed.health import Health
+from penstock.feed.sync.health import Health
 from penstock.sim.disk import DiskFaults
 from penstock.sim.faults import Schedule
 from penstock.sim.network import LinkFaults

@@ -24,9 +24,9 @@ from penstock.feed.events import (
     TermPersisted,
 )
 from penstock.feed.formats.mold import MoldUDP64
-from penstock.feed.health import Health
-from penstock.feed.line_events import LineDatagram, LineInstruction, SessionStarted, SourceReady
-from penstock.feed.lines import LineArbiter
+from penstock.feed.lines.arbiter import LineArbiter
+from penstock.feed.lines.events import LineDatagram, LineInstruction, SessionStarted, SourceReady
+from penstock.feed.sync.health import Health
 from penstock.middleware import (
     Address,
     DatagramReceived,

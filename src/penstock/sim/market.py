@@ -5,7 +5,7 @@ from datetime import date
 
 from penstock.convert import Converter, ConverterTable, Plan
 from penstock.feed.conversion import Conversion
-from penstock.feed.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
 
 MESSAGES = 4_000
 SYMBOLS = 6

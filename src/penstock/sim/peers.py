@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from penstock.base.clock import NS_PER_MS
 from penstock.feed.events import PeerConnected, PeerDisconnected, PeerSaid
-from penstock.feed.messages import PROTOCOL, SyncMessage
+from penstock.feed.sync.messages import PROTOCOL, SyncMessage
 from penstock.sim.node import Node
 from penstock.sim.world import World
 

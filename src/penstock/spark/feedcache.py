@@ -23,7 +23,7 @@ import msgspec
 from penstock.base.crc32c import crc32c
 from penstock.base.errors import FeedIndexError
 from penstock.base.log import logger
-from penstock.feed.sources import open_file
+from penstock.feed.lines.sources import open_file
 
 DOCUMENT = "index.json"
 MAKING = "making"

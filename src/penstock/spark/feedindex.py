@@ -20,11 +20,11 @@ import msgspec
 
 from penstock.base.crc32c import crc32c
 from penstock.convert import ConverterTable, Plan
-from penstock.feed._tape import scan_blocks
 from penstock.feed.formats.stream import ByteStream, Damage, Damages, excerpt
-from penstock.feed.line_events import SourceReady
-from penstock.feed.sources import guess_format, open_file
-from penstock.feed.tape import encode
+from penstock.feed.lines._tape import scan_blocks
+from penstock.feed.lines.events import SourceReady
+from penstock.feed.lines.sources import guess_format, open_file
+from penstock.feed.lines.tape import encode
 from penstock.spark.feedcache import FeedCache, Making
 from penstock.spark.feedslices import (
     Conversion,

@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
-from penstock.feed.sources import FileFormat
+from penstock.feed.lines.sources import FileFormat
 from penstock.model import MessageModel
 from penstock.spark.feedindex import Progress, plan_slices
 from penstock.spark.feedslices import Conversion, FeedOptions, FeedSlice, check_models

@@ -28,9 +28,9 @@ from penstock.capture.rows import MessageRows, rows_of_converted
 from penstock.convert import Converter, ConverterTable, Plan, SourceBatch
 from penstock.feed.formats._framing import Blocks
 from penstock.feed.formats.stream import Damage
-from penstock.feed.line_events import LineInstruction, SessionStarted, SourceLost, SourceReady
-from penstock.feed.sources import FileFormat, open_file, open_source
-from penstock.feed.tape import read_tape
+from penstock.feed.lines.events import LineInstruction, SessionStarted, SourceLost, SourceReady
+from penstock.feed.lines.sources import FileFormat, open_file, open_source
+from penstock.feed.lines.tape import read_tape
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 
 READ_SIZE = 1024 * 1024

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy
 
 from penstock.convert import SourceBatch
-from penstock.feed._tape import gather
-from penstock.feed.line_events import LineInstruction, SourceReady
+from penstock.feed.lines._tape import gather
+from penstock.feed.lines.events import LineInstruction, SourceReady
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,0 +1,307 @@
+"""The metering engine's compiled part; _metering.pxd says how it is used, metering.py which rates hold."""
+
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport calloc, free
+
+from penstock.engine._wheel cimport SLOT_NS, TimingWheel
+
+from penstock.base.errors import LimitError, LocalProtocolError
+
+cdef enum:
+    EXPIRED_MAX = 256
+
+
+cdef class Metering:
+    """Meters for pairs below `pairs_max` of consumers below `consumers_max`; intervals are in nanoseconds, 0 for none.
+
+    `node_interval_ns` is between any two updates that are sent. Time is told with each call.
+    """
+
+    def __cinit__(self, uint32_t pairs_max, uint32_t consumers_max, int64_t node_interval_ns=0):
+        if <int64_t>pairs_max + consumers_max >= 0xFFFFFFFE:
+            raise LimitError(f"{pairs_max} pairs and {consumers_max} consumers are too many")
+        self.pairs_max = pairs_max
+        self.consumers_max = consumers_max
+        self.node.interval_ns = node_interval_ns
+        self.wheel = TimingWheel(pairs_max + consumers_max)
+        self.meters = <Meter *>calloc(pairs_max + 1, sizeof(Meter))
+        self.turns = <Turn *>calloc(consumers_max + 1, sizeof(Turn))
+        if self.meters is NULL or self.turns is NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.meters)
+        free(self.turns)
+
+    def limit(self, uint32_t consumer, int64_t interval_ns, int64_t now_ns) -> None:
+        """The interval between any two updates to this consumer. One that is new has room."""
+        _check_consumer(self, consumer)
+        self.turns[consumer].bucket = Bucket(0, interval_ns)
+        self.wheel.drop(self.pairs_max + consumer)
+        self.turns[consumer].is_stopped = False
+        if self.turns[consumer].first:
+            _call(self, consumer, now_ns)
+
+    def subscribe(self, uint32_t pair, uint32_t consumer, int64_t interval_ns) -> None:
+        """The pair is metered from now on; its refresh is to come."""
+        _check_consumer(self, consumer)
+        if self.state(pair) != METER_NONE:
+            raise LocalProtocolError(f"pair {pair} is metered already")
+        if interval_ns <= 0:
+            raise LocalProtocolError(f"an interval of {interval_ns} ns is no rate")
+        self.begin(pair, consumer, interval_ns)
+
+    def refreshed(self, uint32_t pair, int64_t now_ns) -> None:
+        """The refresh was sent; updates follow it."""
+        if self.state(pair) != METER_PENDING:
+            raise LocalProtocolError(f"pair {pair} does not wait for a refresh")
+        self.live(pair, now_ns)
+
+    def unsubscribe(self, uint32_t pair) -> None:
+        """Nothing is left of it; nothing happens if it is not metered."""
+        self.state(pair)
+        self.end(pair)
+
+    def state(self, uint32_t pair) -> MeterState:
+        if pair >= self.pairs_max:
+            raise LocalProtocolError(f"pair {pair} is not below {self.pairs_max}")
+        return MeterState(self.meters[pair].state)
+
+    def owe(self, uint32_t pair, int64_t now_ns) -> bool:
+        """An update of the pair came; whether it will be given out."""
+        self.state(pair)
+        return bool(self.offer(pair, now_ns))
+
+    def take(self, int64_t now_ns) -> int | None:
+        """The pair whose turn it is; it is to be given back by sent or refused."""
+        cdef uint32_t pair
+        self.advance(now_ns, 0xFFFFFFFF)
+        return pair if self.next_pair(now_ns, &pair) else None
+
+    def give_back(self, uint32_t pair, int64_t now_ns, bint is_sent) -> None:
+        """The pair that was taken was sent; or there was no room, and its consumer is stopped until it goes on."""
+        if self.state(pair) != METER_TAKEN:
+            raise LocalProtocolError(f"pair {pair} was not taken")
+        if is_sent:
+            self.sent(pair, now_ns)
+        else:
+            self.refused(pair)
+
+    def go_on(self, uint32_t consumer, int64_t now_ns) -> None:
+        """The consumer has room again."""
+        _check_consumer(self, consumer)
+        self.resume(consumer, now_ns)
+
+    def next_due_ns(self, int64_t now_ns) -> int | None:
+        cdef int64_t due_ns = self.next_due(now_ns)
+        return None if due_ns < 0 else due_ns
+
+    cdef void begin(self, uint32_t pair, uint32_t consumer, int64_t interval_ns) noexcept nogil:
+        self.meters[pair].bucket = Bucket(0, interval_ns)
+        self.meters[pair].consumer = consumer
+        self.meters[pair].state = METER_PENDING
+        self.metered += 1
+
+    cdef void live(self, uint32_t pair, int64_t now_ns) noexcept nogil:
+        cdef Meter *meter = &self.meters[pair]
+        if meter.state == METER_PENDING:
+            meter.state = METER_QUIET
+            meter.bucket.due_ns = now_ns + meter.bucket.interval_ns
+
+    cdef void change(self, uint32_t pair, int64_t interval_ns, int64_t now_ns) noexcept nogil:
+        cdef Meter *meter = &self.meters[pair]
+        meter.bucket.due_ns += interval_ns - meter.bucket.interval_ns
+        meter.bucket.interval_ns = interval_ns
+        if meter.state == METER_WITHHELD:
+            self.wheel.put(pair, meter.bucket.due_ns, now_ns)
+
+    cdef void end(self, uint32_t pair) noexcept nogil:
+        cdef Meter *meter = &self.meters[pair]
+        if meter.state == METER_NONE:
+            return
+        if meter.state == METER_WITHHELD:
+            self.wheel.drop(pair)
+        elif meter.state == METER_READY:
+            _leave_queue(self, pair)
+        meter.state = METER_NONE
+        self.metered -= 1
+
+    cdef bint offer(self, uint32_t pair, int64_t now_ns) noexcept nogil:
+        cdef Meter *meter = &self.meters[pair]
+        if meter.state < METER_QUIET:
+            return False
+        if meter.state == METER_QUIET:
+            if meter.bucket.due_ns <= now_ns:
+                meter.bucket.due_ns = now_ns
+                _join_queue(self, pair, now_ns)
+            else:
+                meter.state = METER_WITHHELD
+                self.wheel.put(pair, meter.bucket.due_ns, now_ns)
+        return True
+
+    cdef uint32_t advance(self, int64_t now_ns, uint32_t count_max) noexcept nogil:
+        cdef uint32_t[EXPIRED_MAX] expired
+        cdef uint32_t index, found, count = 0
+        while count < count_max:
+            found = self.wheel.take_due(now_ns, expired, min(<uint32_t>EXPIRED_MAX, count_max - count))
+            for index in range(found):
+                if expired[index] < self.pairs_max:
+                    _join_queue(self, expired[index], now_ns)
+                else:
+                    _join_round(self, expired[index] - self.pairs_max)
+            count += found
+            if found < EXPIRED_MAX:
+                break
+        return count
+
+    cdef bint next_pair(self, int64_t now_ns, uint32_t *pair) noexcept nogil:
+        cdef uint32_t consumer
+        cdef Turn *turn
+        if self.first == 0 or _is_early(&self.node, now_ns):
+            return False
+        while self.first:
+            consumer = self.first - 1
+            turn = &self.turns[consumer]
+            if not _is_early(&turn.bucket, now_ns):
+                pair[0] = turn.first - 1
+                _leave_round(self, consumer)
+                _leave_queue(self, pair[0])
+                self.meters[pair[0]].state = METER_TAKEN
+                if turn.first:
+                    _join_round(self, consumer)
+                return True
+            _leave_round(self, consumer)
+            self.wheel.put(self.pairs_max + consumer, turn.bucket.due_ns, now_ns)
+        return False
+
+    cdef void sent(self, uint32_t pair, int64_t now_ns) noexcept nogil:
+        cdef Meter *meter = &self.meters[pair]
+        meter.state = METER_QUIET
+        _spend(&meter.bucket, now_ns)
+        _spend(&self.turns[meter.consumer].bucket, now_ns)
+        _spend(&self.node, now_ns)
+
+    cdef void refused(self, uint32_t pair) noexcept nogil:
+        cdef uint32_t consumer = self.meters[pair].consumer
+        _stop(self, consumer)
+        _link_first(self, pair)
+
+    cdef void resume(self, uint32_t consumer, int64_t now_ns) noexcept nogil:
+        cdef Turn *turn = &self.turns[consumer]
+        if turn.is_stopped:
+            turn.is_stopped = False
+            if turn.first:
+                _call(self, consumer, now_ns)
+
+    cdef int64_t next_due(self, int64_t now_ns) noexcept nogil:
+        cdef int64_t due_ns = self.wheel.next_due()
+        if self.first:
+            return max(now_ns, self.node.due_ns) if due_ns < 0 else min(due_ns, max(now_ns, self.node.due_ns))
+        return due_ns
+
+
+cdef int _check_consumer(Metering metering, uint32_t consumer) except -1:
+    if consumer >= metering.consumers_max:
+        raise LocalProtocolError(f"consumer {consumer} is not below {metering.consumers_max}")
+    return 0
+
+
+cdef inline bint _is_early(const Bucket *bucket, int64_t now_ns) noexcept nogil:
+    return bucket.interval_ns != 0 and now_ns < bucket.due_ns
+
+
+cdef inline void _spend(Bucket *bucket, int64_t now_ns) noexcept nogil:
+    """One was sent, perhaps late: what follows is not put off by that if it was late by half an interval at most. A rate
+    finer than the wheel's slots may be late by a slot."""
+    cdef bint is_in_time = now_ns - bucket.due_ns <= max(bucket.interval_ns // 2, <int64_t>SLOT_NS)
+    bucket.due_ns = (bucket.due_ns if is_in_time else now_ns) + bucket.interval_ns
+
+
+cdef inline void _call(Metering metering, uint32_t consumer, int64_t now_ns) noexcept nogil:
+    """The consumer has pairs to send: let it into the round when its rate allows."""
+    cdef Turn *turn = &metering.turns[consumer]
+    if turn.is_stopped or turn.is_due:
+        return
+    if _is_early(&turn.bucket, now_ns):
+        metering.wheel.put(metering.pairs_max + consumer, turn.bucket.due_ns, now_ns)
+    else:
+        _join_round(metering, consumer)
+
+
+cdef inline void _stop(Metering metering, uint32_t consumer) noexcept nogil:
+    if metering.turns[consumer].is_due:
+        _leave_round(metering, consumer)
+    metering.wheel.drop(metering.pairs_max + consumer)
+    metering.turns[consumer].is_stopped = True
+
+
+cdef inline void _join_queue(Metering metering, uint32_t pair, int64_t now_ns) noexcept nogil:
+    cdef Meter *meter = &metering.meters[pair]
+    cdef Turn *turn = &metering.turns[meter.consumer]
+    meter.state = METER_READY
+    meter.next = 0
+    meter.previous = turn.last
+    if turn.last:
+        metering.meters[turn.last - 1].next = pair + 1
+    else:
+        turn.first = pair + 1
+    turn.last = pair + 1
+    metering.ready += 1
+    _call(metering, meter.consumer, now_ns)
+
+
+cdef inline void _link_first(Metering metering, uint32_t pair) noexcept nogil:
+    cdef Meter *meter = &metering.meters[pair]
+    cdef Turn *turn = &metering.turns[meter.consumer]
+    meter.state = METER_READY
+    meter.previous = 0
+    meter.next = turn.first
+    if turn.first:
+        metering.meters[turn.first - 1].previous = pair + 1
+    else:
+        turn.last = pair + 1
+    turn.first = pair + 1
+    metering.ready += 1
+
+
+cdef inline void _leave_queue(Metering metering, uint32_t pair) noexcept nogil:
+    cdef Meter *meter = &metering.meters[pair]
+    cdef Turn *turn = &metering.turns[meter.consumer]
+    if meter.previous:
+        metering.meters[meter.previous - 1].next = meter.next
+    else:
+        turn.first = meter.next
+    if meter.next:
+        metering.meters[meter.next - 1].previous = meter.previous
+    else:
+        turn.last = meter.previous
+    metering.ready -= 1
+    if turn.first == 0:
+        if turn.is_due:
+            _leave_round(metering, meter.consumer)
+        metering.wheel.drop(metering.pairs_max + meter.consumer)
+
+
+cdef inline void _join_round(Metering metering, uint32_t consumer) noexcept nogil:
+    cdef Turn *turn = &metering.turns[consumer]
+    turn.is_due = True
+    turn.next = 0
+    turn.previous = metering.last
+    if metering.last:
+        metering.turns[metering.last - 1].next = consumer + 1
+    else:
+        metering.first = consumer + 1
+    metering.last = consumer + 1
+
+
+cdef inline void _leave_round(Metering metering, uint32_t consumer) noexcept nogil:
+    cdef Turn *turn = &metering.turns[consumer]
+    if turn.previous:
+        metering.turns[turn.previous - 1].next = turn.next
+    else:
+        metering.first = turn.next
+    if turn.next:
+        metering.turns[turn.next - 1].previous = turn.previous
+    else:
+        metering.last = turn.previous
+    turn.is_due = False

@@ -1,0 +1,145 @@
+"""What is in a recorded feed: counted, stream by stream, with everything that is missing, repeated or damaged."""
+
+from collections import Counter
+
+import msgspec
+
+from penstock.base.errors import PacketError
+from penstock.feed.formats import DatagramFormat, Segment
+from penstock.feed.formats._framing import count_types
+from penstock.feed.formats.csvticks import CsvTicks
+from penstock.feed.formats.itchfile import ItchFile
+from penstock.feed.formats.pcap import CapturedDatagram, CaptureReader
+from penstock.feed.formats.stream import ByteStream, Damage, Damages, excerpt
+from penstock.feed.lines.sources import FileFormat, guess_framing
+
+GAPS_MAX = 20
+STREAMS_MAX = 1_000
+
+
+class Gap(msgspec.Struct, frozen=True):
+    first: int
+    last: int
+
+
+class StreamReport(msgspec.Struct):
+    """One session on one destination; a file is one of its own."""
+
+    destination: str
+    framing: str
+    session: str
+    first_sequence: int = 0
+    next_sequence: int = 0
+    datagrams: int = 0
+    heartbeats: int = 0
+    messages: int = 0
+    duplicates: int = 0
+    missing: int = 0
+    resets: int = 0
+    gaps: list[Gap] = []
+    """The first ones; `missing` counts the messages of all."""
+
+    types: dict[str, int] = {}
+    first_time_ns: int = 0
+    last_time_ns: int = 0
+
+
+class FileReport(msgspec.Struct):
+    """Everything `penstock feed info` says."""
+
+    format: FileFormat
+    bytes_read: int
+    streams: list[StreamReport]
+    skipped: dict[str, int] = {}
+    """Frames of a capture that are no datagrams of a known format, by what they are."""
+
+    columns: list[str] = []
+    damages: list[Damage] = []
+    damages_total: int = 0
+
+
+def inspect(stream: ByteStream, file_format: FileFormat, *, has_header: bool = False) -> FileReport:
+    """Read all of it."""
+    if file_format == "capture":
+        return _inspect_capture(stream)
+    file = CsvTicks(stream, has_header=has_header) if file_format == "csv" else ItchFile(stream)
+    types: Counter[str] = Counter()
+    for batch in file:
+        if file_format == "itch":
+            types.update({_letter(kind): count for kind, count in count_types(batch).items()})
+    messages = file.next_sequence - 1
+    report = StreamReport(
+        "", file_format, "", 1, file.next_sequence, messages=messages, types=dict(sorted(types.items()))
+    )
+    columns = file.columns if isinstance(file, CsvTicks) else []
+    return _report(file_format, stream, [report], file.damages, columns=columns)
+
+
+def _inspect_capture(stream: ByteStream) -> FileReport:
+    capture = CaptureReader(stream)
+    streams: dict[tuple[str, str], StreamReport] = {}
+    framing: DatagramFormat | None = None
+    for captured in capture:
+        framing = framing or guess_framing(captured.data)
+        try:
+            segment = framing.decode(captured.data) if framing else None
+        except PacketError:
+            other = guess_framing(captured.data)
+            segment = other.decode(captured.data) if other else None
+        if segment is None:
+            what = "datagrams of no format that is known"
+            capture.skipped[what] = capture.skipped.get(what, 0) + 1
+            continue
+        destination = f"{captured.destination[0]}:{captured.destination[1]}"
+        key = (destination, segment.session)
+        if key not in streams and len(streams) == STREAMS_MAX:
+            capture.damages.note(Damage(f"more than {STREAMS_MAX} streams", captured.offset))
+            break
+        name = framing.name if framing else ""
+        _count(streams.setdefault(key, StreamReport(destination, name, segment.session)), segment, captured, capture)
+    for each in streams.values():
+        each.types = dict(sorted(each.types.items()))
+    return _report("capture", stream, list(streams.values()), capture.damages, skipped=capture.skipped)
+
+
+def _count(report: StreamReport, segment: Segment, captured: CapturedDatagram, capture: CaptureReader) -> None:
+    report.datagrams += 1
+    report.heartbeats += not segment.messages and not segment.is_end
+    report.first_time_ns = report.first_time_ns or captured.time_ns
+    report.last_time_ns = max(report.last_time_ns, captured.time_ns)
+    report.messages += len(segment.messages)
+    for message in segment.messages:
+        letter = _letter(message[0] if message else 0)
+        report.types[letter] = report.types.get(letter, 0) + 1
+    if report.datagrams == 1:
+        report.first_sequence = report.next_sequence = segment.first_sequence
+    if segment.first_sequence > report.next_sequence:
+        report.missing += segment.first_sequence - report.next_sequence
+        if len(report.gaps) < GAPS_MAX:
+            report.gaps = [*report.gaps, Gap(report.next_sequence, segment.first_sequence - 1)]
+    elif segment.first_sequence < report.next_sequence and segment.messages:
+        if segment.first_sequence <= 1 or segment.first_sequence < report.first_sequence:
+            report.resets += 1
+            what = f"{report.session or 'the session'} counts anew, from {segment.first_sequence}"
+            capture.damages.note(Damage(what, captured.offset, excerpt(captured.data)))
+            report.next_sequence = report.first_sequence = segment.first_sequence
+        else:
+            report.duplicates += min(len(segment.messages), report.next_sequence - segment.first_sequence)
+    report.next_sequence = max(report.next_sequence, segment.next_sequence)
+
+
+def _report(
+    file_format: FileFormat,
+    stream: ByteStream,
+    streams: list[StreamReport],
+    damages: Damages,
+    *,
+    skipped: dict[str, int] | None = None,
+    columns: list[str] | None = None,
+) -> FileReport:
+    found = list(damages)
+    return FileReport(file_format, stream.offset, streams, skipped or {}, columns or [], found, damages.total)
+
+
+def _letter(kind: int) -> str:
+    return chr(kind) if 32 < kind < 127 else f"0x{kind:02x}"

@@ -1,0 +1,25 @@
+"""The message that says that a source stream does not go on seamlessly."""
+
+import msgspec
+
+from penstock.feed.sync.messages import ANNOUNCEMENT_SIZE_MAX, Announced
+from penstock.middleware.events import OutgoingMessage
+from penstock.middleware.own import DISCONTINUITY_TOPIC
+from penstock.middleware.sourcestream import DiscontinuityNote
+from penstock.wire import Extension, Origin, OriginFlag, encode_extensions, encode_origin
+
+
+def announcement_body(note: DiscontinuityNote) -> bytes:
+    """As JSON; of very many lost ranges the oldest are left out."""
+    while len(body := note.encode()) > ANNOUNCEMENT_SIZE_MAX:
+        note = msgspec.structs.replace(note, lost=note.lost[len(note.lost) // 2 + 1 :])
+    return body
+
+
+def announcement_message(announced: Announced, term: int, flags: int, *, is_repeated: bool) -> OutgoingMessage:
+    """The announcement itself, or the same said again by an adapter that joined its lineage later; `flags` are those of
+    the messages that follow."""
+    flags |= OriginFlag.DISCONTINUITY | (OriginFlag.IMAGE if is_repeated else 0)
+    origin = Origin(announced.stream_id, term, 0, int(flags), announced.source_sequence, announced.message_sequence)
+    extensions = encode_extensions({Extension.ORIGIN: encode_origin(origin)})
+    return OutgoingMessage(DISCONTINUITY_TOPIC, announced.body, extensions=extensions)

@@ -1,0 +1,233 @@
+"""One source stream on its way through an adapter: converted at once, or held back while something is put right."""
+
+from enum import Enum, auto
+from typing import Any
+
+import numpy
+from numpy.typing import NDArray
+
+from penstock.base.clock import NS_PER_MS
+from penstock.convert import SourceBatch
+from penstock.feed.config import SynchroniserConfig
+from penstock.feed.conversion import Conversion, Position
+from penstock.feed.events import Paused, PublishConverted, SessionBegan, SyncInstruction
+from penstock.feed.sync.held import HeldMessages
+from penstock.middleware.batch import Packable
+from penstock.wire import OriginFlag
+from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
+
+LOST_MAX = 256
+"""Lost ranges that are remembered for an announcement; the newest."""
+
+
+class Mode(Enum):
+    FLOWING = auto()
+    PAUSING = auto()  # a few messages at a time, so that the active adapter gets ahead (SYNC-4)
+    REPAIRING = auto()  # held until the active adapter's conversion state is here (SYNC-5, SYNC-9)
+    BROKEN = auto()  # held until this active adapter has its new term
+
+
+class Output:
+    """What a conversion made; its memory is the converter's until keep() is called."""
+
+    def __init__(self, converted: Packable) -> None:
+        self.topic_data: bytes | NDArray[numpy.uint8] = converted.topic_data
+        self.payloads: NDArray[numpy.uint8] = converted.payloads
+        self.rows: NDArray[Any] = converted.rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def keep(self) -> None:
+        self.topic_data = bytes(self.topic_data)
+        self.payloads = self.payloads.copy()
+        self.rows = self.rows.copy()
+
+
+class StreamFlow:
+    """Conversion of one source stream, and what waits for it."""
+
+    def __init__(self, stream_id: int, converter: Conversion, config: SynchroniserConfig) -> None:
+        self.stream_id = stream_id
+        self.converter = converter
+        self.session: str | None = None
+        self.mode = Mode.FLOWING
+        self.is_sending = True
+        self.stop_at: int | None = None
+        """The source position at which something is to be compared before conversion goes on."""
+        self.lost: list[tuple[int, int]] = []
+        """Source messages that are missing in what was converted since the last discontinuity."""
+        self.is_damaged = False
+        """Whether the conversion state lacks what was lost, so that it cannot equal the active adapter's."""
+        self.held = HeldMessages(config.held_messages_max, config.held_bytes_max)
+        self.resume_ns: int | None = None
+        self._config = config
+        self._start = 0
+        self._is_synchronised = False
+        self._checkpoints: dict[int, Position] = {}
+        self._fresh: list[Position] = []
+        self._newest: Output | None = None
+
+    @property
+    def position(self) -> int:
+        """The next source sequence number to convert."""
+        return self.converter.next_source_sequence or self._start
+
+    @property
+    def held_from(self) -> int:
+        """The oldest source position that this adapter can go on from."""
+        return self._start if self.held.first is None else self.held.first
+
+    def begin_event(self) -> None:
+        """What was published before has been sent."""
+        self._newest = None
+
+    def is_straight(self) -> bool:
+        """Whether what comes is converted at once."""
+        return self.mode is Mode.FLOWING and self.stop_at is None and not len(self.held)
+
+    def stamp(self, term: int, *, is_synchronised: bool) -> None:
+        self.converter.term = term
+        self._is_synchronised = is_synchronised
+        self.converter.flags = self.flags
+
+    @property
+    def flags(self) -> int:
+        """What the ORIGIN of every message says."""
+        tag = session_tag(self.session or "") << SESSION_TAG_SHIFT
+        return tag | (int(OriginFlag.SYNCHRONISED) if self._is_synchronised else 0)
+
+    # Source messages
+
+    def take(self, batch: SourceBatch) -> list[SyncInstruction]:
+        if self.is_straight():
+            return self._convert(batch)
+        self.held.add(batch)
+        if self.mode is Mode.FLOWING:
+            return self.drain()
+        gone = self.held.shrink()
+        if gone is not None:
+            self._overflow(*gone)
+        return []
+
+    def drain(self) -> list[SyncInstruction]:
+        """Convert what is held, as far as that is allowed."""
+        instructions: list[SyncInstruction] = []
+        while self.mode is Mode.FLOWING and len(self.held) and not self.is_at_stop():
+            below = None if self.stop_at is None or self.stop_at <= self.held_from else self.stop_at
+            batch = self.held.take(below=below)
+            assert batch is not None
+            instructions += self._convert(batch)
+        return instructions
+
+    def is_at_stop(self) -> bool:
+        return self.stop_at is not None and self.position == self.stop_at
+
+    def lose(self, first: int, last: int) -> None:
+        """These messages will not come."""
+        self._note_loss(first, last)
+        self._start = last + 1
+        self.held.clear()
+        self.forget_checkpoints()
+        if self.mode in (Mode.FLOWING, Mode.PAUSING):
+            self.converter.skip_to(last + 1)
+
+    def is_change(self, event: SessionBegan) -> bool:
+        """Whether another session begins, and not that which there was is met again."""
+        return event.is_reset or event.name != self.session
+
+    def begin_session(self, event: SessionBegan) -> None:
+        is_new = self.session is not None and self.is_change(event)
+        self.session, self._start = event.name, event.first
+        if self.mode is Mode.BROKEN and self.held.first is not None:
+            self._note_loss(self.held.first, self.held.first + len(self.held) - 1)
+        self.held.clear()
+        self.converter.flags = self.flags
+        if is_new:
+            self.forget_checkpoints()
+            self.converter.new_session(event.name)
+
+    def _overflow(self, first: int, last: int) -> None:
+        """The oldest held messages had to go; while an image is awaited, it may make up for them."""
+        if self.mode is Mode.REPAIRING:
+            return
+        self._note_loss(first, last)
+        self.forget_checkpoints()
+        if self.mode is Mode.PAUSING:
+            self.converter.skip_to(last + 1)
+
+    def _note_loss(self, first: int, last: int) -> None:
+        self.is_damaged = True
+        self.lost.append((first, last))
+        del self.lost[:-LOST_MAX]
+
+    def _convert(self, batch: SourceBatch) -> list[SyncInstruction]:
+        if self._newest is not None:
+            self._newest.keep()
+        output = self._newest = Output(self.converter.convert(batch))
+        self._collect()
+        return [PublishConverted(self.stream_id, output)] if self.is_sending and len(output) else []
+
+    # Checkpoints
+
+    def _collect(self) -> None:
+        for checkpoint in self.converter.take_checkpoints():
+            self._fresh.append(checkpoint)
+            self._checkpoints[checkpoint.next_source_sequence] = checkpoint
+        while len(self._checkpoints) > self._config.checkpoints_max:
+            self._checkpoints.pop(next(iter(self._checkpoints)))
+        del self._fresh[: -self._config.checkpoints_max]
+
+    def advanced(self) -> None:
+        """The driver converted by itself."""
+        self._collect()
+
+    def fresh_checkpoints(self) -> list[Position]:
+        """Those taken since the last call."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+    def checkpoint(self, source_sequence: int) -> Position | None:
+        return self._checkpoints.get(source_sequence)
+
+    def newest_checkpoints(self, count: int) -> list[Position]:
+        return list(self._checkpoints.values())[-count:]
+
+    def forget_checkpoints(self) -> None:
+        """What was before has nothing to do with what comes."""
+        self._collect()
+        self._checkpoints.clear()
+        self._fresh.clear()
+
+    # Modes
+
+    def hold(self, mode: Mode) -> None:
+        self.mode, self.resume_ns = mode, None
+
+    def flow(self) -> None:
+        """Go on from what is held, over what was lost if need be."""
+        self.mode, self.resume_ns = Mode.FLOWING, None
+        if self.held_from > self.position:
+            self.converter.skip_to(self.held_from)
+            self.forget_checkpoints()
+
+    def take_over(self, source_sequence: int, message_sequence: int) -> None:
+        """The conversion state is that of another adapter now, and so is the numbering."""
+        self.converter.skip_to(source_sequence)
+        self.converter.next_message_sequence = message_sequence
+        self.forget_checkpoints()
+        self.held.drop_below(source_sequence)
+        self.is_damaged = False
+        self.lost.clear()
+        self.mode, self.resume_ns, self._start = Mode.FLOWING, None, source_sequence
+
+    def pause(self, now_ns: int) -> list[SyncInstruction]:
+        self.mode = Mode.PAUSING
+        self.resume_ns = now_ns + self._config.pause_ms * NS_PER_MS
+        return [Paused(self.stream_id, self.resume_ns)]
+
+    def resume(self, now_ns: int) -> list[SyncInstruction]:
+        """A pause is over: a few messages, then the next one."""
+        batch = self.held.take(count_max=self._config.pause_every)
+        instructions = self._convert(batch) if batch is not None else []
+        return instructions + self.pause(now_ns)

@@ -1,0 +1,195 @@
+"""Derived views: items of their own that a ticker plant computes from others, batch by batch.
+
+| view     | of              | item               | model          |
+| `spread` | quotes          | TOPIC.view.spread  | spread         |
+| `top`    | book snapshots  | TOPIC.view.top     | top_of_book    |
+| `day`    | trades          | TOPIC.view.day     | day_statistics |
+
+Whole columns are computed at once; the day's trades are kept by the same compiled state that converters have
+(convert/state.py), so that corrections and cancellations are taken back as in the history.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+import numpy
+from numpy.typing import NDArray
+
+from penstock.convert.state import ConversionState, StateLimits
+from penstock.model import MessageModel, shipped
+from penstock.wire import MessageBatch, PacketMessage
+
+ViewName: TypeAlias = Literal["spread", "top", "day"]
+Content: TypeAlias = MessageBatch | Sequence[PacketMessage]
+
+QUOTE, BOOK, TRADE = shipped("quote"), shipped("book_snapshot"), shipped("trade")
+SPREAD, TOP, DAY = shipped("spread"), shipped("top_of_book"), shipped("day_statistics")
+
+PRICE_MISSING = SPREAD.fields_by_name["spread"].missing
+CORRECT, CANCEL = (TRADE.fields_by_name["action"].values[name] for name in ("correct", "cancel"))
+TURNOVER_SCALE = 10**4
+"""The state has turnover with 8 decimals, the model with 4."""
+
+_IDENTITY = ("symbol", "venue", "event_time", "receive_time", "source_seq")
+
+
+class Derived(NamedTuple):
+    """One update of an item that is derived."""
+
+    topic: str
+    model: MessageModel
+    record: memoryview
+
+
+class View(Protocol):
+    """Computes one kind of item."""
+
+    source: MessageModel
+
+    def derive(self, topics: list[str], rows: NDArray[Any]) -> Iterable[Derived]:
+        """`rows` are records of the source, topics[i] the topic of rows[i]."""
+
+
+class SpreadView:
+    source = QUOTE
+
+    def derive(self, topics: list[str], rows: NDArray[Any]) -> Iterable[Derived]:
+        made = _blank(SPREAD, rows)
+        bid, ask = rows["bid_price"], rows["ask_price"]
+        is_whole = (bid != PRICE_MISSING) & (ask != PRICE_MISSING)
+        spread = ask - bid
+        made["spread"] = numpy.where(is_whole, spread, PRICE_MISSING)
+        made["widest"] = made["spread"]
+        made["mid"] = numpy.where(is_whole, bid + (spread >> 1), PRICE_MISSING)
+        made["update_count"] = numpy.maximum(rows["update_count"], 1)
+        return _derived(topics, "spread", SPREAD, made)
+
+
+class TopView:
+    source = BOOK
+
+    def derive(self, topics: list[str], rows: NDArray[Any]) -> Iterable[Derived]:
+        made = _blank(TOP, rows)
+        for side in ("bid", "ask"):
+            made[f"{side}_price"] = rows[f"{side}_price_1"]
+            made[f"{side}_size"] = rows[f"{side}_size_1"]
+        made["update_count"] = numpy.maximum(rows["update_count"], 1)
+        return _derived(topics, "top", TOP, made)
+
+
+class DayView:
+    """One update for each instrument that a batch has trades of."""
+
+    source = TRADE
+
+    def __init__(self, seed: int, instruments_max: int, trades_max: int) -> None:
+        limits = StateLimits(instruments=instruments_max, trades=trades_max, orders=1, levels=1)
+        self._state = ConversionState(limits, seed)
+        self._numbers: dict[str, int] = {}
+
+    @property
+    def refused(self) -> int:
+        """Trades, and instruments, that there was no room for."""
+        return sum(self._state.refused)
+
+    def new_day(self) -> None:
+        self._state.new_day()
+
+    def derive(self, topics: list[str], rows: NDArray[Any]) -> Iterable[Derived]:
+        last: dict[str, int] = {}
+        actions, conditions = rows["action"].tolist(), rows["conditions"].tolist()
+        values = zip(
+            topics,
+            rows["trade_id"].tolist(),
+            rows["price"].tolist(),
+            rows["quantity"].tolist(),
+            rows["event_time"].tolist(),
+            strict=True,
+        )
+        for index, (topic, trade_id, price, quantity, event_ns) in enumerate(values):
+            number = self._number(topic)
+            if number < 0:
+                continue
+            last[topic] = index
+            if actions[index] == CORRECT:
+                self._state.correct_trade(number, trade_id, price, quantity, conditions[index])
+            elif actions[index] == CANCEL:
+                self._state.break_trade(number, trade_id)
+            else:
+                self._state.add_trade(number, trade_id, price, quantity, event_ns, conditions[index])
+        chosen = rows[list(last.values())]
+        made = _blank(DAY, chosen)
+        for row, topic in zip(made, last, strict=True):
+            self._fill(row, self._numbers[topic])
+        return _derived(list(last), "day", DAY, made)
+
+    def _number(self, topic: str) -> int:
+        """An instrument of the state is a topic here, under a short name."""
+        number = self._numbers.get(topic)
+        if number is None:
+            number = self._state.instrument(f"{len(self._numbers)}")
+            if number >= 0:
+                self._numbers[topic] = number
+        return number
+
+    def _fill(self, row: Any, number: int) -> None:
+        day = self._state.day_statistics(number)
+        for name in ("open", "high", "low", "last", "previous_close"):
+            price = getattr(day, name)
+            row[name] = PRICE_MISSING if price is None else price
+        row["volume"], row["trade_count"] = day.volume, day.trade_count
+        row["turnover"] = day.turnover // TURNOVER_SCALE
+
+
+class Views:
+    """The views that a plant has."""
+
+    def __init__(self, names: Sequence[ViewName], *, seed: int, instruments_max: int, trades_max: int) -> None:
+        self.day = DayView(seed, instruments_max, trades_max) if "day" in names else None
+        known: dict[ViewName, View | None] = {"spread": SpreadView(), "top": TopView(), "day": self.day}
+        self._views = [view for name in dict.fromkeys(names) if (view := known[name]) is not None]
+
+    def __bool__(self) -> bool:
+        return bool(self._views)
+
+    @property
+    def models(self) -> list[MessageModel]:
+        found = {SpreadView: SPREAD, TopView: TOP, DayView: DAY}
+        return [found[type(view)] for view in self._views]
+
+    def derive(self, content: Content) -> list[Derived]:
+        """What these messages change, in their order within each view."""
+        made: list[Derived] = []
+        for view in self._views:
+            topics, rows = _rows(content, view.source)
+            if topics:
+                made += view.derive(topics, rows)
+        return made
+
+
+def _rows(content: Content, model: MessageModel) -> tuple[list[str], NDArray[Any]]:
+    """The topics and records of the messages of a model; those of another size are left out."""
+    if isinstance(content, MessageBatch):
+        messages, data = content.messages, content.data
+        chosen = messages[(messages["model_id"] == model.id) & (messages["payload_size"] == model.record_size)]
+        places = zip(chosen["topic_offset"].tolist(), chosen["topic_size"].tolist(), strict=True)
+        topics = [str(data[at : at + size], "utf-8") for at, size in places]
+        return topics, content.records(model.dtype, model.id)
+    found = [each for each in content if each.model_id == model.id and len(each.payload) == model.record_size]
+    records = numpy.frombuffer(b"".join(each.payload for each in found), model.dtype)
+    return [each.topic for each in found], records
+
+
+def _blank(model: MessageModel, rows: NDArray[Any]) -> NDArray[Any]:
+    """Records of a view that say of what and of when they are, and nothing else."""
+    made = numpy.zeros(len(rows), model.dtype)
+    for name in _IDENTITY:
+        made[name] = rows[name]
+    return made
+
+
+def _derived(topics: Sequence[str], name: ViewName, model: MessageModel, made: NDArray[Any]) -> list[Derived]:
+    memory, size = made.view(numpy.uint8).data, model.record_size
+    return [
+        Derived(f"{topic}.view.{name}", model, memory[at * size : (at + 1) * size]) for at, topic in enumerate(topics)
+    ]

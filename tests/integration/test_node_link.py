@@ -1,0 +1,137 @@
+"""A consumer's link to a node that comes and goes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from penstock.base.errors import PenstockError, RefusedError, UnreachableError
+from penstock.engine import control
+from penstock.engine.link import NodeLink, Told
+from penstock.net.control_driver import ControlConnection, ControlServer
+
+PATIENCE_S = 20.0
+
+Connection = ControlConnection[control.ControlMessage]
+
+
+class Hearing:
+    def __init__(self) -> None:
+        self.messages: list[Told] = []
+        self.welcomes: list[control.Welcome] = []
+        self.losses: list[PenstockError] = []
+        self.at = 0
+
+    async def welcomed(self, welcome: control.Welcome) -> None:
+        self.welcomes.append(welcome)
+
+    def told(self, message: Told) -> None:
+        self.messages.append(message)
+
+    def lost(self, error: PenstockError) -> None:
+        self.losses.append(error)
+
+    def position(self) -> int:
+        return self.at
+
+
+class StandIn:
+    """A node that holds whatever is asked for, and keeps what it heard."""
+
+    def __init__(self, epoch: int = 7) -> None:
+        self.heard: list[control.ControlMessage] = []
+        self.connections: list[Connection] = []
+        self.epoch = epoch
+
+    async def serve(self, connection: Connection) -> None:
+        self.connections.append(connection)
+        async for said in connection:
+            self.heard.append(said)
+            match said:
+                case control.Login():
+                    await connection.send(control.Welcome("stand-in", self.epoch, 1, ["critical"]))
+                case control.Subscribe(topics=["denied"]):
+                    refusal = control.Refused(control.RefusalCode.ENTITLEMENT, "no", said.number)
+                    await connection.send(refusal)
+                case control.Snapshot(number):
+                    await connection.send(control.Records(number, b"one", is_last=False))
+                    await connection.send(control.Records(number, b"two", is_last=True))
+                case control.Subscribe(number) | control.Modify(number) | control.RenewToken(number):
+                    await connection.send(control.Held(number, 4.0))
+                    await connection.send(control.Events(b"event"))
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def linked(test: Callable[[NodeLink, Hearing, StandIn, ControlServer], Awaitable[None]]) -> None:
+    async def main() -> None:
+        node, hearing = StandIn(), Hearing()
+        async with ControlServer(control.PROTOCOL, node.serve, node="stand-in", config=control.CONNECTION) as server:
+            link = NodeLink(("127.0.0.1", server.port), control.Login("app"), hearing)
+            running = asyncio.create_task(link.run())
+            try:
+                await until(link.attached.is_set)
+                async with asyncio.timeout(PATIENCE_S):
+                    await test(link, hearing, node, server)
+            finally:
+                await link.close()
+                await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_requests_are_answered_and_events_told() -> None:
+    async def test(link: NodeLink, hearing: Hearing, node: StandIn, _: ControlServer) -> None:
+        number = await link.subscribe(["md.>"], "metered", 9.0)
+        assert await link.modify(number, 4.0) == 4.0
+        assert await link.snapshot(["md.>"]) == b"onetwo"
+        with pytest.raises(RefusedError) as refused:
+            await link.subscribe(["denied"])
+        assert refused.value.peer_code == "entitlement"
+        await until(lambda: hearing.messages == [control.Events(b"event")] * 2)
+
+    linked(test)
+
+
+def test_a_new_connection_asks_for_everything_again_from_where_the_consumer_was() -> None:
+    async def test(link: NodeLink, hearing: Hearing, node: StandIn, _: ControlServer) -> None:
+        first = await link.subscribe(["a"], "critical")
+        second = await link.subscribe(["b"])
+        hearing.at = 55
+        node.heard.clear()
+        await node.connections[-1].close()
+        await until(lambda: len(node.heard) == 3 and link.attached.is_set())
+        assert node.heard[1:] == [
+            control.Subscribe(first, ["a"], "critical", after=55, epoch=7),
+            control.Subscribe(second, ["b"], after=55, epoch=7),
+        ]
+        assert len(hearing.losses) == 1
+        node.heard.clear()
+        node.epoch = 8  # another run: numbers mean nothing there
+        await node.connections[-1].close()
+        await until(lambda: len(node.heard) == 3 and link.attached.is_set())
+        assert node.heard[1:] == [control.Subscribe(first, ["a"], "critical"), control.Subscribe(second, ["b"])]
+
+    linked(test)
+
+
+def test_what_is_asked_for_meanwhile_is_asked_for_later() -> None:
+    async def test(link: NodeLink, hearing: Hearing, node: StandIn, server: ControlServer) -> None:
+        await server.close()
+        await until(lambda: not link.attached.is_set())
+        number = await link.subscribe(["late"])
+        with pytest.raises(UnreachableError):
+            await link.snapshot(["a"])
+        again = ControlServer(
+            control.PROTOCOL, node.serve, node="stand-in", port=link._address[1], config=control.CONNECTION
+        )
+        async with again:
+            await until(link.attached.is_set)
+            assert control.Subscribe(number, ["late"]) in node.heard
+
+    linked(test)
