@@ -32,6 +32,7 @@ from penstock.shm import RingReader
 log = logger("engine.records")
 
 DEFINE, REMOVE, LIVE = int(EventKind.DEFINE), int(EventKind.REMOVE), int(EventKind.LIVE)
+NOWHERE = NO_SLOT & 0xFFFFFFFF
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -254,7 +255,7 @@ class RecordsReader(NodeConsumer):
 
     def _define(self, event: Event) -> None:
         place = _Place(event.topic.decode("utf-8", "replace"), event.model_id, event.slot)
-        if self._items.get(event.item) == place or event.slot == NO_SLOT:
+        if self._items.get(event.item) == place or event.slot == NOWHERE:
             return
         self._remove(event.item)
         self._items[event.item] = self._places[place.topic] = place
