@@ -63,9 +63,9 @@ cpdef enum:
     LIVE_SIZE = 8
 
 
-cpdef enum:
-    ITEM_ALL = 0xFFFFFFFF # a receipt's item: all of the consumer's
-    NO_SLOT = 0xFFFFFFFF  # the item's record is in no region
+cdef enum:
+    ITEM_ALL = 0xFFFFFFFF  # the item of what concerns all of the consumer's; ALL_ITEMS in Python
+    SLOT_NONE = 0xFFFFFFFF # the item's record is in no region; NO_SLOT in Python
 
 
 cdef struct Head:

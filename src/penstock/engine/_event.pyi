@@ -31,7 +31,7 @@ EVENT_HEAD_SIZE: int
 EVENT_SIZE_MAX: int
 RECEIPT_SIZE: int
 LIVE_SIZE: int
-ITEM_ALL: int
+ALL_ITEMS: int
 NO_SLOT: int
 
 class Event:

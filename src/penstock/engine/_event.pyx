@@ -3,10 +3,10 @@
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
-from penstock.wire._codec cimport load_u32, load_u64, store_u32, store_u64
+from penstock.wire._codec cimport load_u32, load_u64
 
 from penstock.base.errors import LocalProtocolError, RemoteProtocolError
 from penstock.base.limits import RECORD_SIZE_MAX, TOPIC_SIZE_MAX
@@ -14,6 +14,12 @@ from penstock.base.limits import RECORD_SIZE_MAX, TOPIC_SIZE_MAX
 assert sizeof(Head) == EVENT_HEAD_SIZE
 
 cdef uint32_t body_size_max = max(RECORD_SIZE_MAX, TOPIC_SIZE_MAX)
+
+ALL_ITEMS = <uint32_t>ITEM_ALL
+"""The item of a RECEIPT or LIVE: all of the consumer's."""
+
+NO_SLOT = <uint32_t>SLOT_NONE
+"""The slot of a DEFINE: the item's record is in no region."""
 
 EVENT_SIZE_MAX = event_size(body_size_max)
 """Bytes of an event: the least `event_size_max` of a ring for records of any size."""

@@ -41,7 +41,7 @@ class MeteringLimits(Config, frozen=True, dict=True):
     per_second_max: Rate = 0.0
     node_per_second: TotalRate = 0.0
     consumer_per_second: TotalRate = 0.0
-    models: dict[str, Rate] = {}
+    models: dict[str, Rate] = msgspec.field(default_factory=dict)
     items: Annotated[tuple[ItemRate, ...], msgspec.Meta(max_length=10_000)] = ()
     withheld: Literal["conflate", "drop"] = "conflate"
 

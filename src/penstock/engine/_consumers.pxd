@@ -1,0 +1,105 @@
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from penstock.engine._event cimport Head
+from penstock.engine._items cimport Item, Items, Pair, Pairs
+from penstock.engine._sinks cimport Drained, Queue
+from penstock.shm._ring cimport Cursor
+
+cdef enum:
+    SHARE = 4                # a ring takes a fourth of itself in refreshes and replays
+    PACE_NS = 20_000_000     # in this time
+
+
+cdef struct Tally:           # of one class
+    uint64_t sent            # events
+    uint64_t bytes
+    uint64_t conflated       # updates that were merged into a later event
+    uint64_t congested       # times that there was no room
+
+
+cdef struct Fifo:            # of pairs, linked by `next`
+    uint32_t first
+    uint32_t last
+
+
+cdef struct LiveMark:
+    uint64_t after           # refreshes that are to be written before it
+    uint32_t subscription
+
+
+cdef struct Receipt:
+    uint64_t first           # 0: there is none to be written
+    uint64_t last
+    uint8_t cause
+
+
+cdef struct Consumer:
+    Cursor *ring             # NULL: it has a queue
+    uint32_t *bell
+    Queue *queue
+    bint is_used
+    bint is_behind           # it is served from its own position in the log
+    bint is_touched          # its bell is to be rung
+    bint is_ready            # its session has something to send, and has been told
+    bint is_paced            # it waits for its ring's reader to catch up
+    uint32_t era             # goes up with every restart: what was defined before has to be again
+    uint64_t position        # in the log, if behind
+    uint64_t replay_end      # before this position the events had been written before
+    uint64_t passed          # the number of the log's last event that it got or did not want
+    int64_t allowance        # bytes of refreshes and replays that its ring still takes
+    int64_t paced_ns         # when it had a full allowance last
+    Receipt receipt
+    Fifo refreshes
+    uint64_t refreshes_in
+    uint64_t refreshes_out
+    LiveMark *lives
+    uint32_t live_count
+    uint32_t live_capacity
+    uint32_t pairs           # the first of its pairs
+    uint32_t pair_count
+    Tally[4] tallies         # by class
+    uint64_t overruns
+    uint64_t receipts
+
+
+cdef inline void renew_allowance(Consumer *consumer, int64_t now_ns) noexcept nogil:
+    """When its time has come, a ring takes a share of itself again."""
+    if consumer.ring is not NULL and (consumer.paced_ns == 0 or now_ns - consumer.paced_ns >= PACE_NS):
+        consumer.allowance = consumer.ring.capacity // SHARE
+        consumer.paced_ns = now_ns
+
+
+cdef class Consumers:
+    cdef readonly Items items
+    cdef Pairs pairs
+    cdef Consumer *consumers
+    cdef readonly uint32_t consumers_max
+    cdef readonly uint64_t number           # updates taken so far; that of the last one
+    cdef Drained _drained
+    cdef uint32_t *_touched                 # consumers
+    cdef uint32_t _touched_count
+    cdef uint32_t *_paced
+    cdef uint32_t _paced_count
+    cdef dict _sinks                        # by consumer: keeps what the structs point to
+    cdef uint32_t *_ready                   # those whose sessions have something to send
+    cdef uint32_t _ready_count
+    cdef uint8_t *_scratch
+
+    cdef Consumer *consumer(self, uint32_t number) except NULL
+    cdef void forget(self, uint32_t *numbers, uint32_t *count, uint32_t number) noexcept
+    cdef void touch(self, uint32_t number) noexcept nogil
+    cdef bint has_room(self, const Consumer *consumer, uint32_t size) noexcept nogil
+    cdef bint put(self, uint32_t number, const uint8_t *event, uint32_t size) noexcept nogil
+    cdef uint32_t define_size(self, const Pair *pair) noexcept nogil
+    cdef void define(self, uint32_t number, Pair *pair) noexcept nogil
+    cdef void wait(self, uint32_t number) noexcept nogil
+    cdef void wake(self, uint32_t number) noexcept nogil
+    cdef void refresh_later(self, uint32_t pair, uint8_t flags) noexcept nogil
+    cdef bint write_refreshes(self, uint32_t number) noexcept nogil
+    cdef bint write_refresh(self, uint32_t number, Pair *pair) noexcept nogil
+    cdef bint write_receipt(self, uint32_t number) noexcept nogil
+    cdef bint write_lives(self, uint32_t number) noexcept nogil
+    cdef void note_loss(self, uint32_t number, uint64_t first, uint64_t last, uint8_t cause) noexcept nogil
+    cdef void lose(self, uint32_t number, uint64_t first, uint64_t last, uint8_t cause) noexcept nogil
+    cdef void drop_pair(self, uint32_t pair) noexcept nogil
+    cdef void ring_bells(self) noexcept nogil

@@ -1,0 +1,37 @@
+from typing import Any, TypedDict
+
+from penstock.engine._items import Items
+from penstock.engine._sinks import SessionBuffer
+from penstock.shm import RingWriter
+
+class ClassTally(TypedDict):
+    sent: int
+    bytes: int
+    conflated: int
+    congested: int
+
+class Tally(TypedDict):
+    items: int
+    overruns: int
+    receipts: int
+    waiting: int
+    is_behind: bool
+    critical: ClassTally
+    adaptive: ClassTally
+    metered: ClassTally
+
+class Consumers:
+    items: Items
+    consumers_max: int
+    number: int
+    def __init__(self, *, consumers_max: int, items_max: int, pairs_max: int, seed: int, **_: Any) -> None: ...
+    def attach(self, number: int, ring: RingWriter | None, buffer: SessionBuffer | None) -> None: ...
+    def detach(self, number: int) -> None: ...
+    def take_ready(self) -> list[int]: ...
+    @property
+    def pair_count(self) -> int: ...
+    def want(self, number: int, item: int, cls: int) -> bool: ...
+    def unwant(self, number: int, item: int, is_told: bool = False) -> int: ...
+    def reclass(self, number: int, item: int, cls: int) -> None: ...
+    def live(self, number: int, subscription: int) -> None: ...
+    def tally(self, number: int) -> Tally: ...

@@ -1,0 +1,488 @@
+"""Who is attached to an engine: each consumer's sink, its pairs, and what waits to be written for it alone.
+
+A ring takes everything at once; so that refreshes do not overrun it, they and replays are written no faster than a
+share of the ring in a while. A session's buffer may be full; then what is to be said waits here, in the order receipt,
+refreshes, live marks, and the buffer tells when bytes were taken out of it.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+from penstock.base._crc32c cimport crc32c_initialise
+from penstock.engine._event cimport (
+    AFTER_OVERRUN,
+    CRITICAL,
+    DEFINE,
+    EVENT_HEAD_SIZE,
+    Head,
+    ITEM_ALL,
+    LIVE,
+    LIVE_SIZE,
+    LIVE_SUBSCRIPTION_AT,
+    NONCONFLATABLE,
+    RECEIPT,
+    RECEIPT_CAUSE_AT,
+    RECEIPT_FIRST_AT,
+    RECEIPT_LAST_AT,
+    RECEIPT_SIZE,
+    REFRESH,
+    REMOVE,
+    event_size,
+    write_event,
+)
+from penstock.engine._items cimport (
+    ITEM_NONCONFLATABLE,
+    ITEM_RECORDED,
+    Item,
+    Items,
+    NONE,
+    PAIR_GONE,
+    PAIR_REFRESH,
+    PAIR_REMOVE,
+    PAIR_REPAIR,
+    Pair,
+    Pairs,
+)
+from penstock.engine._sinks cimport Drained, SessionBuffer, queue_reserve, queue_tell
+from penstock.shm._memory cimport doorbell_ring
+from penstock.shm._ring cimport RingWriter, push
+from penstock.wire._codec cimport store_u32, store_u64
+
+from penstock.base.errors import LimitError, LocalProtocolError
+from penstock.engine._event import EVENT_SIZE_MAX
+
+crc32c_initialise()
+
+
+cdef class Consumers:
+    """Consumers are small numbers of the caller's choice."""
+
+    def __cinit__(self, *, uint32_t consumers_max, uint32_t items_max, uint32_t pairs_max, uint64_t seed, **_):
+        self.consumers_max = consumers_max
+        self.items = Items(items_max, seed)
+        self.pairs = Pairs(pairs_max, seed)
+        self._drained = Drained(consumers_max)
+        self._sinks = {}
+        self.consumers = <Consumer *>calloc(<size_t>consumers_max + 1, sizeof(Consumer))
+        self._touched = <uint32_t *>malloc((<size_t>consumers_max + 1) * sizeof(uint32_t))
+        self._ready = <uint32_t *>malloc((<size_t>consumers_max + 1) * sizeof(uint32_t))
+        self._paced = <uint32_t *>malloc((<size_t>consumers_max + 1) * sizeof(uint32_t))
+        self._scratch = <uint8_t *>malloc(EVENT_SIZE_MAX)
+        if (
+            self.consumers is NULL or self._touched is NULL or self._ready is NULL or self._paced is NULL
+            or self._scratch is NULL
+        ):
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef uint32_t number
+        if self.consumers is not NULL:
+            for number in range(self.consumers_max):
+                free(self.consumers[number].lives)
+        free(self.consumers)
+        free(self._touched)
+        free(self._ready)
+        free(self._paced)
+        free(self._scratch)
+
+    def attach(self, uint32_t number, RingWriter ring, SessionBuffer buffer) -> None:
+        """A consumer with a ring, or with a session's buffer."""
+        if number >= self.consumers_max:
+            raise LimitError(f"consumer {number} is not below {self.consumers_max}", hint="raise consumers_max")
+        if self.consumers[number].is_used:
+            raise LocalProtocolError(f"consumer {number} is there already")
+        if (ring is None) == (buffer is None):
+            raise LocalProtocolError("a consumer has either a ring or a buffer")
+        cdef Consumer *consumer = &self.consumers[number]
+        memset(consumer, 0, sizeof(Consumer))
+        if ring is not None:
+            ring.check_open()
+            if ring._cursor.event_size_max < EVENT_SIZE_MAX:
+                raise LocalProtocolError(
+                    f"the ring takes events of {ring._cursor.event_size_max} bytes", hint=f"{EVENT_SIZE_MAX} are needed"
+                )
+            consumer.ring = &ring._cursor
+            consumer.bell = <uint32_t *>ring._doorbell.start
+            consumer.allowance = consumer.ring.capacity // SHARE
+            self._sinks[number] = (ring, ring._mapping, ring._doorbell)
+        else:
+            buffer.attach(self._drained, number)
+            consumer.queue = &buffer.queue
+            self._sinks[number] = (buffer,)
+        consumer.refreshes.first = consumer.refreshes.last = consumer.pairs = NONE
+        consumer.era = 1
+        consumer.is_used = True
+
+    def detach(self, uint32_t number) -> None:
+        """It is gone, with its pairs; its sink stays the caller's."""
+        cdef Consumer *consumer = self.consumer(number)
+        cdef uint32_t pair, next_pair
+        pair = consumer.refreshes.first
+        while pair != NONE: # those that only waited to be forgotten
+            next_pair = self.pairs.pairs[pair].next
+            self.pairs.pairs[pair].flags &= ~PAIR_REFRESH
+            if self.pairs.pairs[pair].flags & PAIR_GONE:
+                self.pairs.release(pair)
+            pair = next_pair
+        while consumer.pairs != NONE:
+            self.drop_pair(consumer.pairs)
+        sink = self._sinks.pop(number)[0]
+        if consumer.queue is not NULL:
+            (<SessionBuffer>sink).detach()
+        free(consumer.lives)
+        self.forget(self._touched, &self._touched_count, number)
+        self.forget(self._ready, &self._ready_count, number)
+        self.forget(self._paced, &self._paced_count, number)
+        self.forget(self._drained.drain.consumers, &self._drained.drain.count, number)
+        memset(consumer, 0, sizeof(Consumer))
+
+    def take_ready(self) -> list:
+        """Consumers whose sessions have something to send and were not named since it was last asked."""
+        cdef uint32_t at
+        found = []
+        for at in range(self._ready_count):
+            self.consumers[self._ready[at]].is_ready = False
+            found.append(self._ready[at])
+        self._ready_count = 0
+        return found
+
+    # Pairs
+
+    @property
+    def pair_count(self) -> int:
+        return self.pairs.used
+
+    def want(self, uint32_t number, uint32_t item, uint8_t cls) -> bool:
+        """One more subscription of the consumer wants the item; whether it is the first. Then it waits for its
+        refresh."""
+        cdef Consumer *consumer = self.consumer(number)
+        cdef Item *entry = self.items.item(item)
+        cdef uint32_t at = self.pairs.find(number, item)
+        cdef Pair *pair
+        if at != NONE:
+            pair = &self.pairs.pairs[at]
+            pair.uses += 1
+            pair.cls = min(pair.cls, cls)
+            return False
+        at = self.pairs.add(entry, number, item)
+        pair = &self.pairs.pairs[at]
+        pair.cls = cls
+        pair.uses = 1
+        pair.after = self.number
+        pair.behind = consumer.pairs
+        if consumer.pairs != NONE:
+            self.pairs.pairs[consumer.pairs].before = at
+        consumer.pairs = at
+        consumer.pair_count += 1
+        if entry.flags & ITEM_RECORDED:
+            self.refresh_later(at, 0)
+        return True
+
+    def unwant(self, uint32_t number, uint32_t item, bint is_told = False) -> int:
+        """One subscription less wants the item: how many still do. If none, the consumer is told if it does not know."""
+        self.consumer(number)
+        cdef uint32_t at = self.pairs.find(number, item)
+        cdef Pair *pair
+        if at == NONE:
+            return 0
+        pair = &self.pairs.pairs[at]
+        pair.uses -= 1
+        if pair.uses:
+            return pair.uses
+        if not is_told:
+            pair.flags |= PAIR_REMOVE
+        self.drop_pair(at)
+        return 0
+
+    def reclass(self, uint32_t number, uint32_t item, uint8_t cls) -> None:
+        cdef uint32_t at = self.pairs.find(number, item)
+        if at != NONE:
+            self.pairs.pairs[at].cls = cls
+
+    def live(self, uint32_t number, uint32_t subscription) -> None:
+        """All items of the subscription are wanted: say so when their refreshes have been written."""
+        cdef Consumer *consumer = self.consumer(number)
+        cdef void *bigger
+        if consumer.live_count == consumer.live_capacity:
+            bigger = realloc(consumer.lives, (consumer.live_capacity + 16) * sizeof(LiveMark))
+            if bigger is NULL:
+                raise MemoryError
+            consumer.lives = <LiveMark *>bigger
+            consumer.live_capacity += 16
+        consumer.lives[consumer.live_count] = LiveMark(consumer.refreshes_in, subscription)
+        consumer.live_count += 1
+
+    def tally(self, uint32_t number) -> dict:
+        """Counts of the consumer, by name."""
+        cdef const Consumer *consumer = self.consumer(number)
+        counts = {
+            "items": consumer.pair_count,
+            "overruns": consumer.overruns,
+            "receipts": consumer.receipts,
+            "waiting": consumer.refreshes_in - consumer.refreshes_out,
+            "is_behind": consumer.is_behind,
+        }
+        for cls, name in ((1, "critical"), (2, "adaptive"), (3, "metered")):
+            counts[name] = {
+                "sent": consumer.tallies[cls].sent, "bytes": consumer.tallies[cls].bytes,
+                "conflated": consumer.tallies[cls].conflated, "congested": consumer.tallies[cls].congested,
+            }
+        return counts
+
+    cdef Consumer *consumer(self, uint32_t number) except NULL:
+        if number >= self.consumers_max or not self.consumers[number].is_used:
+            raise LocalProtocolError(f"there is no consumer {number}")
+        return &self.consumers[number]
+
+    cdef void forget(self, uint32_t *numbers, uint32_t *count, uint32_t number) noexcept:
+        cdef uint32_t at, kept = 0
+        for at in range(count[0]):
+            if numbers[at] != number:
+                numbers[kept] = numbers[at]
+                kept += 1
+        count[0] = kept
+
+    cdef void drop_pair(self, uint32_t number) noexcept nogil:
+        """The consumer has lost the item; what still waits for the pair is told so there, and forgets it."""
+        cdef Pair *pair = &self.pairs.pairs[number]
+        cdef Consumer *consumer = &self.consumers[pair.consumer]
+        self.pairs.remove(&self.items.items[pair.item], number)
+        if pair.before == NONE:
+            consumer.pairs = pair.behind
+        else:
+            self.pairs.pairs[pair.before].behind = pair.behind
+        if pair.behind != NONE:
+            self.pairs.pairs[pair.behind].before = pair.before
+        consumer.pair_count -= 1
+        if pair.flags & PAIR_REMOVE and not pair.flags & PAIR_REFRESH:
+            self.refresh_later(number, 0)
+        if pair.flags & PAIR_REFRESH:
+            pair.flags |= PAIR_GONE
+        else:
+            self.pairs.release(number)
+
+    # Writing
+
+    cdef void touch(self, uint32_t number) noexcept nogil:
+        cdef Consumer *consumer = &self.consumers[number]
+        if not consumer.is_touched:
+            consumer.is_touched = True
+            self._touched[self._touched_count] = number
+            self._touched_count += 1
+
+    cdef void ring_bells(self) noexcept nogil:
+        """Wake the readers of rings that were written, and name sessions that have something to send."""
+        cdef uint32_t at
+        cdef Consumer *consumer
+        for at in range(self._touched_count):
+            consumer = &self.consumers[self._touched[at]]
+            consumer.is_touched = False
+            if consumer.ring is not NULL:
+                doorbell_ring(consumer.bell)
+            elif not consumer.is_ready:
+                consumer.is_ready = True
+                self._ready[self._ready_count] = self._touched[at]
+                self._ready_count += 1
+        self._touched_count = 0
+
+    cdef bint has_room(self, const Consumer *consumer, uint32_t size) noexcept nogil:
+        """For a refresh or a replay: of a ring, whether its reader may be expected to follow."""
+        if consumer.ring is not NULL:
+            return consumer.allowance > 0
+        return consumer.queue.capacity_max - (consumer.queue.end - consumer.queue.begin) >= size
+
+    cdef bint put(self, uint32_t number, const uint8_t *event, uint32_t size) noexcept nogil:
+        """Write an event: whether there was room."""
+        cdef Consumer *consumer = &self.consumers[number]
+        cdef uint8_t *out
+        if consumer.ring is not NULL:
+            push(consumer.ring, event, size)
+        else:
+            out = queue_reserve(consumer.queue, size)
+            if out is NULL:
+                return False
+            memcpy(out, event, size)
+            consumer.queue.end += size
+        self.touch(number)
+        return True
+
+    cdef void wait(self, uint32_t number) noexcept nogil:
+        """There is no room: have it looked at again when there is."""
+        cdef Consumer *consumer = &self.consumers[number]
+        if consumer.queue is not NULL:
+            consumer.queue.is_waited_for = True
+        elif not consumer.is_paced:
+            consumer.is_paced = True
+            self._paced[self._paced_count] = number
+            self._paced_count += 1
+
+    cdef void wake(self, uint32_t number) noexcept nogil:
+        """Have it looked at when next the engine serves."""
+        cdef Consumer *consumer = &self.consumers[number]
+        if consumer.queue is not NULL:
+            queue_tell(consumer.queue)
+        else:
+            self.wait(number)
+
+    cdef uint32_t define_size(self, const Pair *pair) noexcept nogil:
+        """What define() has to write."""
+        if pair.era == self.consumers[pair.consumer].era:
+            return 0
+        return event_size(self.items.items[pair.item].topic_size)
+
+    cdef void define(self, uint32_t number, Pair *pair) noexcept nogil:
+        """Tell the consumer what the item's number means, if it does not know; there is room."""
+        cdef const Item *item = &self.items.items[pair.item]
+        cdef uint8_t[EVENT_HEAD_SIZE + 256] event
+        cdef Head head
+        if pair.era == self.consumers[number].era:
+            return
+        set_head(&head, DEFINE, pair, item)
+        head.slot = pair.slot
+        head.body_size = item.topic_size
+        write_event(event, &head, item.topic)
+        self.put(number, event, event_size(head.body_size))
+        pair.era = self.consumers[number].era
+
+    # What waits
+
+    cdef void refresh_later(self, uint32_t number, uint8_t flags) noexcept nogil:
+        cdef Pair *pair = &self.pairs.pairs[number]
+        cdef Consumer *consumer = &self.consumers[pair.consumer]
+        pair.flags |= flags
+        if pair.flags & PAIR_REFRESH:
+            return
+        pair.flags |= PAIR_REFRESH
+        pair.next = NONE
+        if consumer.refreshes.first == NONE:
+            consumer.refreshes.first = number
+        else:
+            self.pairs.pairs[consumer.refreshes.last].next = number
+        consumer.refreshes.last = number
+        consumer.refreshes_in += 1
+
+    cdef bint write_refreshes(self, uint32_t number) noexcept nogil:
+        """The receipt, refreshes and live marks that wait for the consumer, while there is room; whether all were written."""
+        cdef Consumer *consumer = &self.consumers[number]
+        cdef Pair *pair
+        cdef uint32_t at
+        if not self.write_receipt(number):
+            return False
+        while consumer.refreshes.first != NONE:
+            if not self.write_lives(number):
+                return False
+            at = consumer.refreshes.first
+            pair = &self.pairs.pairs[at]
+            if not self.write_refresh(number, pair):
+                return False
+            consumer.refreshes.first = pair.next
+            consumer.refreshes_out += 1
+            pair.next = NONE
+            pair.flags &= ~(PAIR_REFRESH | PAIR_REPAIR)
+            if pair.flags & PAIR_GONE:
+                self.pairs.release(at)
+        return self.write_lives(number)
+
+    cdef bint write_refresh(self, uint32_t number, Pair *pair) noexcept nogil:
+        """The pair's current record, or that it is removed: whether there was room."""
+        cdef Consumer *consumer = &self.consumers[number]
+        cdef const Item *item = &self.items.items[pair.item]
+        cdef uint32_t size
+        cdef Head head
+        if pair.flags & PAIR_GONE:
+            if not pair.flags & PAIR_REMOVE or pair.era != consumer.era:
+                return True # the consumer never heard of it, or knows that it is gone
+            if not self.has_room(consumer, EVENT_HEAD_SIZE):
+                return False
+            memset(&head, 0, sizeof(Head))
+            head.kind, head.item, head.cls = REMOVE, pair.item, pair.cls
+            return self.put(number, <const uint8_t *>&head, EVENT_HEAD_SIZE)
+        size = event_size(item.record_size)
+        if not self.has_room(consumer, self.define_size(pair) + size):
+            return False
+        self.define(number, pair)
+        set_head(&head, REFRESH, pair, item)
+        head.flags |= AFTER_OVERRUN if pair.flags & PAIR_REPAIR else 0
+        head.body_size = item.record_size
+        write_event(self._scratch, &head, item.record)
+        if not self.put(number, self._scratch, size):
+            return False
+        consumer.allowance -= size
+        consumer.tallies[pair.cls].sent += 1
+        consumer.tallies[pair.cls].bytes += size
+        pair.after = item.number
+        pair.version = item.version
+        pair.refreshed = self.number
+        return True
+
+    cdef bint write_receipt(self, uint32_t number) noexcept nogil:
+        cdef Consumer *consumer = &self.consumers[number]
+        cdef uint8_t[EVENT_HEAD_SIZE + RECEIPT_SIZE] event
+        cdef uint8_t[RECEIPT_SIZE] body
+        cdef Head head
+        if consumer.receipt.first == 0:
+            return True
+        memset(&head, 0, sizeof(Head))
+        memset(body, 0, RECEIPT_SIZE)
+        head.kind, head.item, head.body_size, head.number = RECEIPT, <uint32_t>ITEM_ALL, RECEIPT_SIZE, self.number
+        store_u64(body + RECEIPT_FIRST_AT, consumer.receipt.first)
+        store_u64(body + RECEIPT_LAST_AT, consumer.receipt.last)
+        body[RECEIPT_CAUSE_AT] = consumer.receipt.cause
+        write_event(event, &head, body)
+        if not self.put(number, event, sizeof(event)):
+            return False
+        consumer.receipt.first = 0
+        consumer.receipts += 1
+        return True
+
+    cdef bint write_lives(self, uint32_t number) noexcept nogil:
+        """Live marks whose refreshes have been written."""
+        cdef Consumer *consumer = &self.consumers[number]
+        cdef uint8_t[EVENT_HEAD_SIZE + LIVE_SIZE] event
+        cdef uint8_t[LIVE_SIZE] body
+        cdef Head head
+        cdef uint32_t done = 0, at
+        while done < consumer.live_count and consumer.lives[done].after <= consumer.refreshes_out:
+            memset(&head, 0, sizeof(Head))
+            memset(body, 0, LIVE_SIZE)
+            head.kind, head.item, head.body_size, head.number = LIVE, <uint32_t>ITEM_ALL, LIVE_SIZE, self.number
+            store_u32(body + LIVE_SUBSCRIPTION_AT, consumer.lives[done].subscription)
+            write_event(event, &head, body)
+            if not self.put(number, event, sizeof(event)):
+                break
+            done += 1
+        for at in range(done, consumer.live_count):
+            consumer.lives[at - done] = consumer.lives[at]
+        consumer.live_count -= done
+        return consumer.live_count == 0 or consumer.lives[0].after > consumer.refreshes_out
+
+    cdef void note_loss(self, uint32_t number, uint64_t first, uint64_t last, uint8_t cause) noexcept nogil:
+        """Updates did not reach the consumer: it gets a receipt."""
+        cdef Receipt *receipt = &self.consumers[number].receipt
+        receipt.first = min(first, receipt.first) if receipt.first else first
+        receipt.last = max(last, receipt.last)
+        receipt.cause = cause
+
+    cdef void lose(self, uint32_t number, uint64_t first, uint64_t last, uint8_t cause) noexcept nogil:
+        """It gets a receipt, and all items anew of which it should have had every update."""
+        cdef uint32_t at = self.consumers[number].pairs
+        self.note_loss(number, first, last, cause)
+        while at != NONE:
+            if self.pairs.pairs[at].cls == CRITICAL and self.items.items[self.pairs.pairs[at].item].flags & ITEM_RECORDED:
+                self.refresh_later(at, PAIR_REPAIR)
+            at = self.pairs.pairs[at].behind
+
+
+cdef inline void set_head(Head *head, uint8_t kind, const Pair *pair, const Item *item) noexcept nogil:
+    """An event about an item as it is now, without a body."""
+    memset(head, 0, sizeof(Head))
+    head.item = pair.item
+    head.kind = kind
+    head.cls = pair.cls
+    head.flags = NONCONFLATABLE if item.flags & ITEM_NONCONFLATABLE else 0
+    head.number = item.number
+    head.version = item.version
+    head.started_ns = item.started_ns
+    head.model_id = item.model_id
+    head.model_version = item.model_version

@@ -1,0 +1,399 @@
+"""What an engine does with an update: into the cache and the log, and from there to whoever wants it.
+
+The log has the newest critical events. It is at once the queue of those that were not fanned out yet and the history
+that overrun and slow consumers are served from: each of these has a position of its own in it, and nobody waits for it.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from penstock.engine._consumers cimport PACE_NS, Consumer, Consumers, renew_allowance
+from penstock.engine._event cimport (
+    CRITICAL,
+    EVENT_HEAD_SIZE,
+    Head,
+    NONCONFLATABLE,
+    OVERRUN,
+    REPLAYED,
+    SATURATED,
+    SLOW,
+    UPDATE,
+    UPSTREAM,
+    event_size,
+    write_event,
+)
+from penstock.engine._items cimport ITEM_NONCONFLATABLE, ITEM_RECORDED, Item, NONE, PAIR_REFRESH, PAIR_REPAIR, Pair
+from penstock.shm._ring cimport RingWriter
+from penstock.wire._codec cimport MESSAGE_CONTINUATION, MESSAGE_DIRECT, MESSAGE_MORE, MessageView
+from penstock.wire._messages cimport MessageBatch
+from penstock.wire._packets cimport PacketStore, Place
+
+from penstock.base.errors import LocalProtocolError
+from penstock.base.limits import RECORD_SIZE_MAX, TOPIC_SIZE_MAX
+
+cdef uint32_t record_size_max = RECORD_SIZE_MAX
+
+cdef enum:
+    POSITION_FIRST = 1
+
+cdef enum Trouble:
+    TROUBLE_NONE = 0
+    TROUBLE_UNKNOWN = 1      # a message of an item that there is not
+    TROUBLE_MEMORY = 2
+
+
+cdef class Distributor(Consumers):
+    """The compiled part of an engine, used by one thread at a time.
+
+    `admit(topic, model_id, model_version)` is asked about an item that is not there yet: its number, or None.
+    """
+
+    def __cinit__(self, *, uint64_t history_bytes, int64_t budget_bytes, admit not None, **_):
+        self._log = PacketStore(history_bytes // EVENT_HEAD_SIZE, history_bytes, first_sequence=POSITION_FIRST)
+        self._served = self._log.next_sequence
+        self.budget_bytes = budget_bytes
+        self._admit = admit
+
+    def publish(
+        self, bytes topic not None, uint16_t model_id, uint16_t model_version, record not None, int64_t started_ns,
+        uint64_t version = 0,
+    ) -> bool:
+        """Take one update and serve whom it concerns; False if the item is not admitted."""
+        cdef Py_buffer content
+        cdef Update update
+        cdef uint32_t number
+        PyObject_GetBuffer(record, &content, PyBUF_SIMPLE)
+        try:
+            number = self.number_of(topic, model_id, model_version, content.len)
+            if number == NONE:
+                return False
+            update = Update(
+                <const uint8_t *>content.buf, version, started_ns, <uint32_t>content.len, model_version
+            )
+            if self.take(number, &update):
+                raise MemoryError
+        finally:
+            PyBuffer_Release(&content)
+        self.fan_out(self.budget_bytes)
+        self.ring_bells()
+        return True
+
+    def image(
+        self, bytes topic not None, uint16_t model_id, uint16_t model_version, bytes record not None,
+        int64_t started_ns, uint64_t version, bint is_repair, int64_t now_ns,
+    ) -> bool:
+        """The node above says what the record is: refresh all that want it. False if the item is not admitted."""
+        cdef uint32_t number = self.number_of(topic, model_id, model_version, len(record)), at, consumer
+        cdef Item *item
+        if number == NONE:
+            return False
+        item = &self.items.items[number]
+        if self.items.keep(item, <const uint8_t *>record, <uint32_t>len(record)):
+            raise MemoryError
+        self.number += 1
+        item.number, item.version = self.number, version
+        item.started_ns, item.model_version = started_ns, model_version
+        with nogil:
+            for at in range(item.pair_count):
+                consumer = self.pairs.pairs[item.pairs[at]].consumer
+                self.refresh_later(item.pairs[at], PAIR_REPAIR if is_repair else 0)
+                renew_allowance(&self.consumers[consumer], now_ns)
+                self.attend(consumer)
+            self.ring_bells()
+        return True
+
+    def lose_upstream(self, int64_t now_ns) -> None:
+        """Updates never came to this node; nobody knows how many: they count as one."""
+        cdef uint32_t number
+        self.number += 1
+        for number in range(self.consumers_max):
+            if self.consumers[number].is_used and self.consumers[number].pair_count:
+                self.note_loss(number, self.number, self.number, UPSTREAM)
+                self.attend(number)
+        self.ring_bells()
+
+    def distribute(self, MessageBatch messages not None, int64_t started_ns) -> int:
+        """Take all messages of a batch as updates and serve whom they concern; returns how many were taken."""
+        cdef Py_ssize_t done = 0
+        cdef int trouble
+        cdef const MessageView *message
+        cdef const uint8_t *data = messages._datagrams.data
+        cdef uint64_t before = self.number
+        messages.check_current()
+        while done < messages.message_count_:
+            with nogil:
+                trouble = self.take_messages(
+                    data, messages.message, messages.message_count_, started_ns, &done
+                )
+            if trouble == TROUBLE_MEMORY:
+                raise MemoryError
+            if trouble == TROUBLE_UNKNOWN:
+                message = messages.message + done
+                topic = data[message.topic_offset:message.topic_offset + message.topic_size]
+                if self._admit(topic, message.model_id, message.model_version) is None:
+                    done += 1
+        with nogil:
+            self.fan_out(self.budget_bytes)
+            self.ring_bells()
+        return self.number - before
+
+    def serve(self, int64_t now_ns, int64_t budget_bytes = -1) -> int:
+        """Write what waits, at most about `budget_bytes`; returns how many of the log's events still wait."""
+        with nogil:
+            self.attend_all(now_ns)
+            self.fan_out(budget_bytes)
+            self.ring_bells()
+        return self._log.next_sequence - self._served
+
+    def attend_to(self, uint32_t number, int64_t now_ns) -> None:
+        """Write what waits for one consumer, as after a subscription."""
+        cdef Consumer *consumer = self.consumer(number)
+        with nogil:
+            renew_allowance(consumer, now_ns)
+            self.attend(number)
+            self.ring_bells()
+
+    def restart(self, uint32_t number, uint64_t last_number, int64_t now_ns) -> bool:
+        """The consumer's ring was overrun after the update `last_number`: begin it anew with what it missed. False if
+        the log does not have all of that; then it gets a receipt and refreshes."""
+        cdef Consumer *consumer = self.consumer(number)
+        cdef uint32_t at
+        cdef Pair *pair
+        if consumer.ring is NULL:
+            raise LocalProtocolError(f"consumer {number} has no ring")
+        (<RingWriter>self._sinks[number][0]).restart()
+        consumer.era += 1
+        consumer.overruns += 1
+        renew_allowance(consumer, now_ns)
+        last_number = min(last_number, self._served_number)
+        is_kept = self.has_all_after(last_number)
+        if not is_kept:
+            self.lose(number, last_number + 1, self._served_number, OVERRUN)
+            consumer.is_behind = False
+        else:
+            at = consumer.pairs
+            while at != NONE: # a refresh after that update may be among what was lost
+                pair = &self.pairs.pairs[at]
+                if pair.refreshed >= last_number and self.items.items[pair.item].flags & ITEM_RECORDED:
+                    self.refresh_later(at, PAIR_REPAIR)
+                at = pair.behind
+            consumer.position = self.position_after(last_number)
+            consumer.replay_end = self._served
+            consumer.passed = last_number
+            consumer.is_behind = consumer.position < self._served
+        self.attend(number)
+        self.ring_bells()
+        return is_kept
+
+    def next_pace_ns(self) -> int | None:
+        """When a ring that waits may be written again."""
+        cdef uint32_t at
+        if self._paced_count == 0:
+            return None
+        return min([self.consumers[self._paced[at]].paced_ns for at in range(self._paced_count)]) + PACE_NS
+
+    cdef uint32_t number_of(self, bytes topic, uint16_t model_id, uint16_t model_version, Py_ssize_t size) except? 0xFFFFFFFF:
+        """Of an item that may be new, or NONE: it is not admitted."""
+        cdef uint32_t number = NONE
+        if size > record_size_max:
+            raise LocalProtocolError(f"a record has at most {record_size_max} bytes, not {size}")
+        if len(topic) <= TOPIC_SIZE_MAX:
+            number = self.items.find(<const uint8_t *>topic, <uint16_t>len(topic), model_id)
+        if number != NONE:
+            return number
+        admitted = self._admit(topic, model_id, model_version)
+        return NONE if admitted is None else admitted
+
+    # Taking updates
+
+    cdef int take(self, uint32_t number, const Update *update) noexcept nogil:
+        cdef Item *item = &self.items.items[number]
+        cdef Head head
+        cdef uint32_t size = event_size(update.size)
+        cdef uint8_t *out
+        if self.items.keep(item, update.record, update.size):
+            return -1
+        self.number += 1
+        item.number = self.number
+        item.version = update.version if update.version else item.version + 1
+        item.started_ns = update.started_ns
+        item.model_version = update.model_version
+        head = Head(
+            number, UPDATE, CRITICAL, NONCONFLATABLE if item.flags & ITEM_NONCONFLATABLE else 0, item.number,
+            item.version, item.started_ns, 1, item.model_id, item.model_version, update.size, 0,
+        )
+        out = self._log.reserve(size)
+        write_event(out, &head, item.record)
+        self._log.commit(size)
+        return 0
+
+    cdef int take_messages(
+        self, const uint8_t *data, const MessageView *messages, Py_ssize_t count, int64_t started_ns, Py_ssize_t *done
+    ) noexcept nogil:
+        cdef const MessageView *message
+        cdef Update update
+        cdef uint32_t number
+        while done[0] < count:
+            message = messages + done[0]
+            if message.flags & (MESSAGE_MORE | MESSAGE_CONTINUATION | MESSAGE_DIRECT):
+                self.fragments += not message.flags & MESSAGE_DIRECT
+            elif message.payload_size > record_size_max:
+                self.oversized += 1
+            else:
+                number = self.items.find(data + message.topic_offset, message.topic_size, message.model_id)
+                if number == NONE:
+                    return TROUBLE_UNKNOWN
+                update = Update(
+                    data + message.payload_offset, 0, started_ns, message.payload_size, message.model_version
+                )
+                if self.take(number, &update):
+                    return TROUBLE_MEMORY
+                if self.budget_bytes < 0:
+                    self.fan_out(-1)
+            done[0] += 1
+        return TROUBLE_NONE
+
+    # Serving
+
+    cdef int64_t fan_out(self, int64_t bytes_max) noexcept nogil:
+        """Give the log's events to their consumers, until about so many bytes have been written; how many were."""
+        cdef int64_t written = 0
+        cdef const Place *place
+        if self._served < self._log.next_sequence - self._log.count:
+            self.lose_unserved()
+        while self._served < self._log.next_sequence and (bytes_max < 0 or written < bytes_max):
+            place = self._log.place(self._served)
+            self._served += 1 # consumers that fall behind here are behind it
+            written += self.fan_out_event(self._served - 1, self._log.data + place.offset, place.size)
+        return written
+
+    cdef int64_t fan_out_event(self, uint64_t position, const uint8_t *event, uint32_t size) noexcept nogil:
+        cdef const Head *head = <const Head *>event
+        cdef const Item *item = &self.items.items[head.item]
+        cdef int64_t written = 0
+        cdef uint32_t at
+        cdef Pair *pair
+        cdef Consumer *consumer
+        self._served_number = head.number
+        for at in range(item.pair_count):
+            pair = &self.pairs.pairs[item.pairs[at]]
+            if pair.cls != CRITICAL or head.number <= pair.after or pair.flags & PAIR_REFRESH:
+                continue
+            consumer = &self.consumers[pair.consumer]
+            if consumer.is_behind:
+                continue
+            if self.deliver(pair.consumer, pair, event, size):
+                written += size
+            else:
+                consumer.is_behind = True
+                consumer.position = position
+                consumer.replay_end = position
+                consumer.passed = head.number - 1
+                consumer.tallies[<int>CRITICAL].congested += 1
+                self.wait(pair.consumer)
+        return written
+
+    cdef bint deliver(self, uint32_t number, Pair *pair, const uint8_t *event, uint32_t size) noexcept nogil:
+        cdef Consumer *consumer = &self.consumers[number]
+        cdef const Head *head = <const Head *>event
+        cdef uint32_t define_size = self.define_size(pair)
+        if define_size:
+            if consumer.queue is not NULL and not self.has_room(consumer, define_size + size):
+                return False
+            self.define(number, pair)
+        if not self.put(number, event, size):
+            return False
+        consumer.tallies[<int>CRITICAL].sent += 1
+        consumer.tallies[<int>CRITICAL].bytes += size
+        pair.version = head.version
+        return True
+
+    cdef void attend_all(self, int64_t now_ns) noexcept nogil:
+        """Those whose buffers have room again, and those whose rings may be written again."""
+        cdef uint32_t at, number, count = self._paced_count
+        cdef Consumer *consumer
+        while self._drained.drain.count:
+            self._drained.drain.count -= 1
+            number = self._drained.drain.consumers[self._drained.drain.count]
+            self.consumers[number].queue.is_drained = False
+            self.attend(number)
+        self._paced_count = 0
+        for at in range(count): # attend() puts those behind the read ones back
+            consumer = &self.consumers[self._paced[at]]
+            consumer.is_paced = False
+            renew_allowance(consumer, now_ns)
+            self.attend(self._paced[at])
+
+    cdef void attend(self, uint32_t number) noexcept nogil:
+        if not self.write_refreshes(number) or not self.catch_up(number):
+            self.wait(number)
+
+    cdef bint catch_up(self, uint32_t number) noexcept nogil:
+        """Serve a consumer that is behind from its position in the log: whether it has caught up with the others."""
+        cdef Consumer *consumer = &self.consumers[number]
+        cdef const Place *place
+        cdef uint8_t *event
+        cdef Head *head
+        cdef uint32_t at
+        cdef Pair *pair
+        if not consumer.is_behind:
+            return True
+        if consumer.position < self._log.next_sequence - self._log.count:
+            self.lose(number, consumer.passed + 1, self._served_number, SLOW if consumer.ring is NULL else OVERRUN)
+            consumer.is_behind = False
+            return self.write_refreshes(number)
+        while consumer.position < self._served:
+            place = self._log.place(consumer.position)
+            head = <Head *>(self._log.data + place.offset)
+            at = self.pairs.find(number, head.item)
+            if at != NONE:
+                pair = &self.pairs.pairs[at]
+                if pair.cls == CRITICAL and head.number > pair.after and not pair.flags & PAIR_REFRESH:
+                    if not self.has_room(consumer, self.define_size(pair) + place.size):
+                        return False
+                    event = self._log.data + place.offset
+                    if consumer.position < consumer.replay_end:
+                        memcpy(self._scratch, event, place.size)
+                        event = self._scratch
+                        (<Head *>event).flags |= REPLAYED
+                    if not self.deliver(number, pair, event, place.size):
+                        return False
+                    consumer.allowance -= place.size
+            consumer.position += 1
+            consumer.passed = head.number
+        consumer.is_behind = False
+        return True
+
+    cdef void lose_unserved(self) noexcept nogil:
+        """The log was filled faster than it was served."""
+        cdef uint64_t oldest = self._log.next_sequence - self._log.count
+        cdef uint64_t first = self._served_number + 1, last = self.number
+        cdef uint32_t number
+        if self._log.count:
+            last = (<const Head *>(self._log.data + self._log.place(oldest).offset)).number - 1
+        self._served = oldest
+        self._served_number = last
+        for number in range(self.consumers_max):
+            if self.consumers[number].is_used and self.consumers[number].pair_count:
+                self.consumers[number].is_behind = False
+                self.lose(number, first, last, SATURATED)
+                self.wake(number)
+
+    cdef bint has_all_after(self, uint64_t number) noexcept nogil:
+        """Whether the log has every event with a larger number that there was."""
+        cdef uint64_t oldest = self._log.next_sequence - self._log.count
+        return oldest == POSITION_FIRST or (
+            self._log.count and (<const Head *>(self._log.data + self._log.place(oldest).offset)).number <= number + 1
+        )
+
+    cdef uint64_t position_after(self, uint64_t number) noexcept nogil:
+        """The position of the log's first event with a larger number, or its end."""
+        cdef uint64_t low = self._log.next_sequence - self._log.count, high = self._log.next_sequence, middle
+        while low < high:
+            middle = (low + high) // 2
+            if (<const Head *>(self._log.data + self._log.place(middle).offset)).number <= number:
+                low = middle + 1
+            else:
+                high = middle
+        return low

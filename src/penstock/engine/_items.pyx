@@ -1,0 +1,381 @@
+"""What an engine knows: items with their current records, and pairs of a consumer and an item that it gets."""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memset
+
+import numpy
+
+from penstock.base.errors import LimitError, LocalProtocolError
+from penstock.base.limits import TOPIC_SIZE_MAX
+
+cdef extern from "penstock/convert/mix.h" nogil:
+    uint64_t mix_fold(uint64_t a, uint64_t b)
+
+cdef enum:
+    SLOTS_MIN = 64
+    ENTRIES_MIN = 64
+
+cdef uint64_t MULTIPLIER = 0x9E3779B97F4A7C15
+cdef uint32_t NONE = UINT32_MAX
+
+
+cdef class Items:
+    """Items by number, and by topic and model. Numbers are dense; that of an item that was removed is given out again."""
+
+    def __cinit__(self, uint32_t items_max, uint64_t seed):
+        self.items_max = items_max
+        self._seed = seed
+        self._free = []
+        self._ranks = {}
+        self.allot(SLOTS_MIN)
+
+    def __dealloc__(self):
+        cdef uint32_t number
+        for number in range(self.count):
+            clear_item(&self.items[number])
+        free(self.items)
+        free(self._slots)
+
+    def lookup(self, bytes topic not None) -> list:
+        """The items with this topic, each with another model."""
+        cdef uint32_t hash
+        cdef uint64_t at
+        found = []
+        if len(topic) <= TOPIC_SIZE_MAX:
+            hash = self.hash_of(<const uint8_t *>topic, <uint16_t>len(topic))
+            at = hash & self._mask
+            while self._slots[at] != NONE:
+                if is_topic(&self.items[self._slots[at]], hash, <const uint8_t *>topic, <uint16_t>len(topic)):
+                    found.append(self._slots[at])
+                at = (at + 1) & self._mask
+        return found
+
+    def add(
+        self, bytes topic not None, uint16_t model_id, uint16_t model_version, bint is_nonconflatable
+    ) -> int:
+        """A new item without a record; its topic has been checked, and is not there yet with this model."""
+        cdef uint32_t number, at_once = self.used + 1
+        cdef uint16_t size = <uint16_t>len(topic)
+        if at_once > self.items_max:
+            raise LimitError(f"there are {self.items_max} items already", hint="raise items_max")
+        if 2 * <uint64_t>at_once > self._mask + 1:
+            self.allot(2 * (self._mask + 1))
+        number = self._free.pop() if self._free else self.grown()
+        cdef Item *item = &self.items[number]
+        memset(item, 0, sizeof(Item))
+        item.topic = <uint8_t *>malloc(max(size, 1))
+        if item.topic is NULL:
+            self._free.append(number)
+            raise MemoryError
+        memcpy(item.topic, <const uint8_t *>topic, size)
+        item.topic_size = size
+        item.hash = self.hash_of(item.topic, size)
+        item.flags = ITEM_USED | (ITEM_NONCONFLATABLE if is_nonconflatable else 0)
+        item.model_id = model_id
+        item.model_version = model_version
+        item.rank = self._ranks.get(model_id, 0)
+        self._ranks[model_id] = item.rank + 1
+        self.insert(number)
+        self.used += 1
+        return number
+
+    def remove(self, uint32_t number) -> None:
+        """Nobody gets it any more: its number is free."""
+        cdef Item *item = self.item(number)
+        cdef uint64_t hole, at, home
+        if item.pair_count:
+            raise LocalProtocolError(f"item {number} has consumers")
+        hole = item.hash & self._mask
+        while self._slots[hole] != number:
+            hole = (hole + 1) & self._mask
+        # move what was pushed on by a collision back into the hole, so that every probe still finds its item
+        at = hole
+        while True:
+            at = (at + 1) & self._mask
+            if self._slots[at] == NONE:
+                break
+            home = self.items[self._slots[at]].hash & self._mask
+            if ((at - home) & self._mask) >= ((at - hole) & self._mask):
+                self._slots[hole] = self._slots[at]
+                hole = at
+        self._slots[hole] = NONE
+        clear_item(item)
+        self._free.append(number)
+        self.used -= 1
+
+    def is_known(self, uint32_t number) -> bool:
+        return number < self.count and self.items[number].flags & ITEM_USED != 0
+
+    def topic(self, uint32_t number) -> bytes:
+        cdef const Item *item = self.item(number)
+        return PyBytes_FromStringAndSize(<const char *>item.topic, item.topic_size)
+
+    def model(self, uint32_t number) -> tuple:
+        """Id and version of its model."""
+        cdef const Item *item = self.item(number)
+        return item.model_id, item.model_version
+
+    def record(self, uint32_t number) -> bytes | None:
+        """The current record, or None if there is none yet."""
+        cdef const Item *item = self.item(number)
+        if not item.flags & ITEM_RECORDED:
+            return None
+        return PyBytes_FromStringAndSize(<const char *>item.record, item.record_size)
+
+    def position(self, uint32_t number) -> tuple:
+        """Version and number of its last update."""
+        cdef const Item *item = self.item(number)
+        return item.version, item.number
+
+    def interest_count(self, uint32_t number) -> int:
+        """Consumers that get it."""
+        return self.item(number).pair_count
+
+    def topics(self) -> tuple:
+        """All topics for InterestTable.match_batch(): bytes, offsets, sizes, and the items' numbers."""
+        cdef uint32_t number
+        cdef uint64_t size = 0, at = 0, row = 0
+        cdef const Item *item
+        for number in range(self.count):
+            size += self.items[number].topic_size
+        offsets = numpy.empty(self.used, numpy.uint32)
+        sizes = numpy.empty(self.used, numpy.uint16)
+        numbers = numpy.empty(self.used, numpy.uint32)
+        cdef uint32_t[::1] offset_rows = offsets
+        cdef uint16_t[::1] size_rows = sizes
+        cdef uint32_t[::1] number_rows = numbers
+        data = bytearray(size)
+        cdef uint8_t[::1] out = data
+        for number in range(self.count):
+            item = &self.items[number]
+            if item.flags & ITEM_USED:
+                memcpy(&out[at], item.topic, item.topic_size)
+                offset_rows[row], size_rows[row], number_rows[row] = <uint32_t>at, item.topic_size, number
+                at += item.topic_size
+                row += 1
+        return data, offsets, sizes, numbers
+
+    cdef Item *item(self, uint32_t number) except NULL:
+        if number >= self.count or not self.items[number].flags & ITEM_USED:
+            raise LocalProtocolError(f"there is no item {number}")
+        return &self.items[number]
+
+    cdef uint32_t find(self, const uint8_t *topic, uint16_t size, uint16_t model_id) noexcept nogil:
+        """The item's number, or NONE."""
+        cdef uint32_t hash = self.hash_of(topic, size)
+        cdef uint64_t at = hash & self._mask
+        cdef uint32_t number = self._slots[at]
+        cdef const Item *item
+        while number != NONE:
+            item = &self.items[number]
+            if item.model_id == model_id and is_topic(item, hash, topic, size):
+                return number
+            at = (at + 1) & self._mask
+            number = self._slots[at]
+        return NONE
+
+    cdef uint32_t hash_of(self, const uint8_t *topic, uint16_t size) noexcept nogil:
+        """Nobody who chooses topics knows the seed."""
+        cdef uint64_t mixed = mix_fold(self._seed ^ size, MULTIPLIER), word
+        while size >= 8:
+            memcpy(&word, topic, 8)
+            mixed = mix_fold(word ^ mixed, MULTIPLIER ^ self._seed)
+            topic += 8
+            size -= 8
+        word = 0
+        memcpy(&word, topic, size)
+        mixed = mix_fold(word ^ mixed, MULTIPLIER ^ self._seed)
+        return <uint32_t>(mixed >> 32)
+
+    cdef int keep(self, Item *item, const uint8_t *record, uint32_t size) noexcept nogil:
+        """Make it the item's current record: 0, or -1 without memory."""
+        cdef void *bigger
+        if size > item.record_capacity:
+            bigger = realloc(item.record, size)
+            if bigger is NULL:
+                return -1
+            item.record = <uint8_t *>bigger
+            item.record_capacity = size
+        if size:
+            memcpy(item.record, record, size)
+        item.record_size = size
+        item.flags |= ITEM_RECORDED
+        return 0
+
+    cdef uint32_t grown(self) except? 0xFFFFFFFF:
+        """A number that was never given out."""
+        cdef uint64_t capacity = max(<uint64_t>ENTRIES_MIN, 2 * <uint64_t>self._capacity)
+        cdef void *bigger
+        if self.count == self._capacity:
+            bigger = realloc(self.items, capacity * sizeof(Item))
+            if bigger is NULL:
+                raise MemoryError
+            self.items = <Item *>bigger
+            self._capacity = <uint32_t>min(capacity, <uint64_t>NONE)
+        self.count += 1
+        return self.count - 1
+
+    cdef int allot(self, uint64_t slots) except -1:
+        cdef uint32_t *fresh = <uint32_t *>malloc(slots * sizeof(uint32_t))
+        cdef uint32_t number
+        if fresh is NULL:
+            raise MemoryError
+        free(self._slots)
+        memset(fresh, 0xFF, slots * sizeof(uint32_t))
+        self._slots = fresh
+        self._mask = slots - 1
+        for number in range(self.count):
+            if self.items[number].flags & ITEM_USED:
+                self.insert(number)
+        return 0
+
+    cdef void insert(self, uint32_t number) noexcept:
+        cdef uint64_t at = self.items[number].hash & self._mask
+        while self._slots[at] != NONE:
+            at = (at + 1) & self._mask
+        self._slots[at] = number
+
+
+cdef inline bint is_topic(const Item *item, uint32_t hash, const uint8_t *topic, uint16_t size) noexcept nogil:
+    return item.hash == hash and item.topic_size == size and memcmp(item.topic, topic, size) == 0
+
+
+cdef void clear_item(Item *item) noexcept nogil:
+    free(item.topic)
+    free(item.record)
+    free(item.pairs)
+    memset(item, 0, sizeof(Item))
+
+
+cdef class Pairs:
+    """Pairs by number, by consumer and item, and in each item's interest list."""
+
+    def __cinit__(self, uint32_t pairs_max, uint64_t seed):
+        self.pairs_max = pairs_max
+        self._seed = seed
+        self._free = NONE
+        self.allot(SLOTS_MIN)
+
+    def __dealloc__(self):
+        free(self.pairs)
+        free(self._slots)
+
+    cdef uint32_t find(self, uint32_t consumer, uint32_t item) noexcept nogil:
+        """The pair's number, or NONE."""
+        cdef uint64_t at = self.slot_of(consumer, item)
+        cdef uint32_t number = self._slots[at]
+        while number != NONE and (self.pairs[number].consumer != consumer or self.pairs[number].item != item):
+            at = (at + 1) & self._mask
+            number = self._slots[at]
+        return number
+
+    cdef uint32_t add(self, Item *entry, uint32_t consumer, uint32_t item) except? 0xFFFFFFFF:
+        """A new pair, in its item's interest list but in no queue and no list of its consumer yet."""
+        cdef uint32_t number
+        cdef uint64_t at
+        cdef Pair *pair
+        if self.used >= self.pairs_max:
+            raise LimitError(f"consumers have {self.used} items already", hint="raise pairs_max")
+        if 2 * <uint64_t>(self.used + 1) > self._mask + 1:
+            self.allot(2 * (self._mask + 1))
+        if entry.pair_count == entry.pair_capacity:
+            grow_interest(entry)
+        number = self.fresh()
+        pair = &self.pairs[number]
+        memset(pair, 0, sizeof(Pair))
+        pair.flags = PAIR_USED
+        pair.consumer, pair.item = consumer, item
+        pair.before = pair.behind = pair.next = pair.slot = NONE
+        pair.place = entry.pair_count
+        entry.pairs[entry.pair_count] = number
+        entry.pair_count += 1
+        at = self.slot_of(consumer, item)
+        while self._slots[at] != NONE:
+            at = (at + 1) & self._mask
+        self._slots[at] = number
+        self.used += 1
+        return number
+
+    cdef void remove(self, Item *entry, uint32_t number) noexcept nogil:
+        """Out of the item's interest list and no longer found; the number stays taken until release()."""
+        cdef Pair *pair = &self.pairs[number]
+        cdef uint64_t at = self.slot_of(pair.consumer, pair.item)
+        cdef uint32_t last = entry.pairs[entry.pair_count - 1]
+        entry.pairs[pair.place] = last
+        self.pairs[last].place = pair.place
+        entry.pair_count -= 1
+        while self._slots[at] != number:
+            at = (at + 1) & self._mask
+        self.close_hole(at)
+
+    cdef void release(self, uint32_t number) noexcept nogil:
+        self.pairs[number].flags = 0
+        self.pairs[number].next = self._free
+        self._free = number
+        self.used -= 1
+
+    cdef void close_hole(self, uint64_t hole) noexcept nogil:
+        cdef uint64_t at = hole, home
+        cdef const Pair *pair
+        while True:
+            at = (at + 1) & self._mask
+            if self._slots[at] == NONE:
+                break
+            pair = &self.pairs[self._slots[at]]
+            home = self.slot_of(pair.consumer, pair.item)
+            if ((at - home) & self._mask) >= ((at - hole) & self._mask):
+                self._slots[hole] = self._slots[at]
+                hole = at
+        self._slots[hole] = NONE
+
+    cdef uint64_t slot_of(self, uint32_t consumer, uint32_t item) noexcept nogil:
+        return mix_fold((<uint64_t>consumer << 32 | item) ^ self._seed, MULTIPLIER) & self._mask
+
+    cdef uint32_t fresh(self) except? 0xFFFFFFFF:
+        cdef uint32_t number = self._free
+        cdef uint64_t capacity = max(<uint64_t>ENTRIES_MIN, 2 * <uint64_t>self._capacity)
+        cdef void *bigger
+        if number != NONE:
+            self._free = self.pairs[number].next
+            return number
+        if self._count == self._capacity:
+            bigger = realloc(self.pairs, capacity * sizeof(Pair))
+            if bigger is NULL:
+                raise MemoryError
+            self.pairs = <Pair *>bigger
+            self._capacity = <uint32_t>min(capacity, <uint64_t>NONE)
+        self._count += 1
+        return self._count - 1
+
+    cdef int allot(self, uint64_t slots) except -1:
+        cdef uint32_t *fresh = <uint32_t *>malloc(slots * sizeof(uint32_t))
+        cdef uint64_t old_slots = self._mask + 1 if self._slots is not NULL else 0, at, place
+        cdef uint32_t number
+        if fresh is NULL:
+            raise MemoryError
+        memset(fresh, 0xFF, slots * sizeof(uint32_t))
+        for at in range(old_slots):
+            number = self._slots[at]
+            if number != NONE:
+                place = mix_fold(
+                    (<uint64_t>self.pairs[number].consumer << 32 | self.pairs[number].item) ^ self._seed, MULTIPLIER
+                ) & (slots - 1)
+                while fresh[place] != NONE:
+                    place = (place + 1) & (slots - 1)
+                fresh[place] = number
+        free(self._slots)
+        self._slots = fresh
+        self._mask = slots - 1
+        return 0
+
+
+cdef int grow_interest(Item *item) except -1:
+    cdef uint32_t capacity = max(<uint32_t>4, 2 * item.pair_capacity)
+    cdef void *bigger = realloc(item.pairs, capacity * sizeof(uint32_t))
+    if bigger is NULL:
+        raise MemoryError
+    item.pairs = <uint32_t *>bigger
+    item.pair_capacity = capacity
+    return 0

@@ -1,0 +1,46 @@
+"""The bytes of the engine's events do not change: both decoders read the golden block, and what is written today."""
+
+import struct
+from pathlib import Path
+
+from interop.event_decoder import Decoded, decode_events
+from penstock.engine import EventKind, make_event, read_events
+from penstock.engine._event import ALL_ITEMS, NO_SLOT
+
+GOLDEN = Path(__file__).parent / "golden" / "events" / "block.hex"
+STARTED_NS = 1_700_000_000_000_000_000
+TOPIC = b"md.us.eq.AAPL.quote"
+RECORD = bytes(range(20))
+RECEIPT = struct.pack("<QQB7x", 5, 9, 2)
+LIVE = struct.pack("<I4x", 3)
+
+EVENTS = [
+    Decoded(7, 1, 1, 0, 11, 40, STARTED_NS, 0, 2, 1, NO_SLOT, TOPIC),
+    Decoded(7, 2, 1, 1, 11, 40, STARTED_NS, 0, 2, 1, 0, RECORD),
+    Decoded(7, 3, 3, 6, 12, 43, STARTED_NS, 3, 2, 1, 0, RECORD[::-1]),
+    Decoded(ALL_ITEMS, 4, 0, 0, 12, 0, 0, 0, 0, 0, 0, RECEIPT),
+    Decoded(7, 5, 1, 0, 0, 0, 0, 0, 0, 0, 0, b""),
+    Decoded(ALL_ITEMS, 6, 0, 0, 12, 0, 0, 0, 0, 0, 0, LIVE),
+    Decoded(8, 7, 2, 0, 13, 1, STARTED_NS, 0, 2, 1, 4, b""),
+]
+
+
+def written() -> bytes:
+    return b"".join(
+        make_event(EventKind(event.kind), **{name: value for name, value in event._asdict().items() if name != "kind"})
+        for event in EVENTS
+    )
+
+
+def test_what_is_written_is_the_golden_block() -> None:
+    assert written() == bytes.fromhex(GOLDEN.read_text())
+
+
+def test_the_golden_block_is_read_by_both() -> None:
+    block = bytes.fromhex(GOLDEN.read_text())
+    assert decode_events(block) == EVENTS
+    ours = read_events(block)
+    assert [Decoded(*(getattr(event, name) for name in Decoded._fields)) for event in ours] == EVENTS
+    assert ours[0].topic == TOPIC
+    assert ours[3].lost == (5, 9, 2)
+    assert ours[5].subscription == 3
