@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
-from penstock.engine._event import LIVE_SIZE, EventFlag, EventKind, make_event
+from penstock.engine._event import ALL_ITEMS, LIVE_SIZE, NO_SLOT, EventFlag, EventKind, make_event
 from penstock.engine.control import (
     CONNECTION,
     PROTOCOL,
@@ -33,7 +33,7 @@ from penstock.shm import RegionWriter, RingWriter
 from waiting import wait_until
 
 QUOTE = shipped("quote")
-ITEM_ALL = NO_SLOT = 2**32 - 1
+
 RING = (1 << 18, 4_096)
 
 
@@ -107,11 +107,12 @@ class StandInNode:
         version, record = self.records[topic]
         content = {
             "item": self.items[topic], "body": record, "version": version, "number": self.number, "merged": merged,
-            "flags": flags, "model_id": self.models[topic].id, "model_version": self.models[topic].version,
+            "flags": flags, "cls": 1 if self._cls == "critical" else 3, "model_id": self.models[topic].id,
+            "model_version": self.models[topic].version,
         } | changes  # fmt: skip
         return make_event(kind, **content)  # type: ignore[arg-type]
 
-    def receipt(self, first: int, last: int, cause: int, item: int = ITEM_ALL) -> bytes:
+    def receipt(self, first: int, last: int, cause: int, item: int = ALL_ITEMS) -> bytes:
         body = first.to_bytes(8, "little") + last.to_bytes(8, "little") + bytes([cause]) + bytes(7)
         return make_event(EventKind.RECEIPT, item=item, body=body)
 
@@ -190,7 +191,7 @@ class StandInNode:
                     if not said.after:
                         self._refresh(0)
                     body = said.number.to_bytes(LIVE_SIZE, "little")
-                    self.write(make_event(EventKind.LIVE, item=ITEM_ALL, body=body))
+                    self.write(make_event(EventKind.LIVE, item=ALL_ITEMS, body=body))
             case Overrun():
                 with self._lock:
                     ring = self.notices if said.ring == "notices" else self.ring

@@ -29,7 +29,13 @@ version = 1
 
 prices = st.none() | st.integers(-300, 300).map(lambda cents: cents / 100)
 writes = st.fixed_dictionaries(
-    {}, optional={"bid_price": prices, "ask_price": prices, "bid_size": st.integers(-5, 5), "symbol": st.sampled_from("AB")}
+    {},
+    optional={
+        "bid_price": prices,
+        "ask_price": prices,
+        "bid_size": st.integers(-5, 5),
+        "symbol": st.sampled_from("AB"),
+    },
 )
 names = st.sampled_from(["bid_price", "ask_price", "bid_size", "symbol", "venue"])
 limits = st.sampled_from([0.0, 0.01, 0.07, 1.0, "0%", "2.5%", "50%"])

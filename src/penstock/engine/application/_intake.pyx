@@ -11,7 +11,9 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset
 
+from penstock.base._crc32c cimport crc32c_initialise
 from penstock.engine._event cimport (
+    CRITICAL,
     DEFINE,
     EVENT_HEAD_SIZE,
     ITEM_ALL,
@@ -30,6 +32,8 @@ from penstock.shm._ring cimport STATE_BLANK, STATE_EVENT, State, look, take_even
 from penstock.shm._ring_reader cimport RingReader
 
 from penstock.base.errors import LocalProtocolError, RemoteProtocolError
+
+crc32c_initialise()
 
 cdef enum:
     ITEMS_FIRST = 1024
@@ -140,7 +144,7 @@ cdef class Intake:
             return head.kind != NOTICE
         if head.model_id != self._items[head.item].model_id:
             raise RemoteProtocolError(f"item {head.item} has an event of model {head.model_id}, it was defined otherwise")
-        if head.kind == UPDATE and head.number > self.last_number:
+        if head.kind == UPDATE and head.cls == CRITICAL and head.number > self.last_number:
             self.last_number = head.number
         if is_known(head, self._items[head.item].version):
             self.duplicates += 1

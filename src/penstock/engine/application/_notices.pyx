@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
+from penstock.base._crc32c cimport crc32c_initialise
 from penstock.engine._event cimport NOTICE, Head, read_head
 from penstock.engine.application._watch cimport Watch
 from penstock.shm._memory cimport Mapping
@@ -12,6 +13,8 @@ from penstock.shm._ring cimport STATE_BLANK, STATE_EVENT, State, look, take_even
 from penstock.shm._ring_reader cimport RingReader
 
 from penstock.base.errors import RemoteProtocolError
+
+crc32c_initialise()
 
 cdef enum:
     EVENTS_MAX = 65_536 # of the ring that are taken in one go, so that a fast producer does not keep us for good

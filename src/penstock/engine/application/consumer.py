@@ -71,11 +71,14 @@ class Guard(msgspec.Struct, frozen=True):
     tls: ssl.SSLContext | None = None
 
 
+NO_GUARD = Guard()
+
+
 class NodeConsumer:
     """Attached when it is made: a node that does not answer in time is an UnreachableError, a refusal a RefusedError.
     Later it is looked for until it is back."""
 
-    def __init__(self, request: ConsumerRequest, models: ModelFinder | None = None, guard: Guard = Guard()) -> None:  # noqa: B008
+    def __init__(self, request: ConsumerRequest, models: ModelFinder | None = None, guard: Guard = NO_GUARD) -> None:
         self.request = request
         self.epoch = 0
         self.last_number = 0

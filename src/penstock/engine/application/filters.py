@@ -154,4 +154,3 @@ def parse_limit(limit: float | str) -> tuple[Decimal, bool]:
     if not value.is_finite() or value < 0:
         raise ConfigurationError(f"nothing can move by more than {limit!r}", hint="write 0.05 or 1.5%")
     return value, text.endswith("%")
-

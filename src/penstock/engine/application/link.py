@@ -183,7 +183,7 @@ class NodeLink:
     # Requests
 
     async def change_rate(self, per_second: float) -> float:
-        """Of every subscription; the rate that the node grants. While there is none, it is asked for when it is back."""
+        """Of every subscription; the rate that the node grants. While there is none, it is asked for later."""
         granted = per_second
         for number, wish in self._wishes.items():
             self._wishes[number] = msgspec.structs.replace(wish, per_second=per_second)
@@ -283,7 +283,8 @@ class NodeLink:
         connection = self._connection
         if connection is None:
             raise ConnectionLostError("the node is gone")
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[ControlMessage] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
         try:
             await connection.send(question)
             return await answer

@@ -7,6 +7,7 @@ from penstock.base.log import logger
 from penstock.engine.application._fields import FieldTable
 from penstock.engine.application._intake import Intake
 from penstock.engine.application.consumer import (
+    NO_GUARD,
     SLICE_S,
     ConsumerRequest,
     Guard,
@@ -20,10 +21,11 @@ from penstock.shm import RingReader
 
 log = logger("engine.reader")
 
+
 class EventReader(NodeConsumer):
     """One thread takes; any may close."""
 
-    def __init__(self, request: ConsumerRequest, models: ModelFinder | None = None, guard: Guard = Guard()) -> None:  # noqa: B008
+    def __init__(self, request: ConsumerRequest, models: ModelFinder | None = None, guard: Guard = NO_GUARD) -> None:
         self._intake = Intake(request.items_max, self._table)
         self._attached: Attached | None = None
         self._ring: RingReader | None = None

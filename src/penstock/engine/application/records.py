@@ -45,8 +45,9 @@ class Records:
     def get(self, topic: str) -> Message | None:
         """The newest record, None if there is none."""
         state = self._source.read(topic, 0.0, only_updated=False)
-        if state is None and not self._source.is_live():
-            state = self._source.read(topic, FIRST_WAIT_S, only_updated=False)
+        if state is None:  # or only not yet
+            wait = 0.0 if self._source.is_live() else FIRST_WAIT_S
+            state = self._source.read(topic, wait, only_updated=False)
         return None if state is None else _message(topic, state)
 
     def read(self, topic: str, timeout: float | None = 0.0) -> Message | None:

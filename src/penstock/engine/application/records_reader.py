@@ -21,7 +21,7 @@ from penstock.engine._event import NO_SLOT, Event, EventKind, read_events
 from penstock.engine.application._notices import Notices
 from penstock.engine.application._store import RecordState, RecordStore
 from penstock.engine.application._watch import Watch
-from penstock.engine.application.consumer import SLICE_S, ConsumerRequest, Guard, ModelFinder, NodeConsumer
+from penstock.engine.application.consumer import NO_GUARD, SLICE_S, ConsumerRequest, Guard, ModelFinder, NodeConsumer
 from penstock.engine.application.filters import NotificationFilter
 from penstock.engine.application.link import Attached, Detached, RegionOpened
 from penstock.engine.application.sources import RecordsCounted
@@ -32,7 +32,6 @@ from penstock.shm import RingReader
 log = logger("engine.records")
 
 DEFINE, REMOVE, LIVE = int(EventKind.DEFINE), int(EventKind.REMOVE), int(EventKind.LIVE)
-NOWHERE = NO_SLOT & 0xFFFFFFFF
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -44,7 +43,7 @@ class _Place(msgspec.Struct, frozen=True):
 class RecordsReader(NodeConsumer):
     """Any thread may read; one at a time hears what the node says, the others go on without."""
 
-    def __init__(self, request: ConsumerRequest, models: ModelFinder | None = None, guard: Guard = Guard()) -> None:  # noqa: B008
+    def __init__(self, request: ConsumerRequest, models: ModelFinder | None = None, guard: Guard = NO_GUARD) -> None:
         self._attached: Attached | None = None
         self._ring: RingReader | None = None
         self._notices = Notices()
@@ -74,13 +73,22 @@ class RecordsReader(NodeConsumer):
             place = self._places.get(topic)
             region = None if place is None else self._regions.get(place.model_id)
             if place is not None and region is not None:
-                if not only_updated or region.store.is_updated(place.slot):
-                    left_ns = int(max(0.0, min(deadline - time.monotonic(), SLICE_S)) * NS_PER_SECOND)
-                    if (state := region.store.read(place.slot, left_ns)) is not None:
-                        return state
+                left_ns = int(max(0.0, min(deadline - time.monotonic(), SLICE_S)) * NS_PER_SECOND)
+                if (state := self._read(region, place, only_updated, left_ns)) is not None:
+                    return state
             wait = min(deadline - time.monotonic(), SLICE_S)
             if wait <= 0:
                 return None
+
+    def _read(self, region: Region, place: _Place, only_updated: bool, timeout_ns: int) -> RecordState | None:
+        try:
+            if only_updated and not region.store.is_updated(place.slot):
+                return None
+            return region.store.read(place.slot, timeout_ns)
+        except LocalProtocolError:
+            if self._regions.get(place.model_id) is region:
+                raise
+            return None  # another thread heard of another region meanwhile
 
     def is_updated(self, topic: str) -> bool:
         place, region = self._place(topic)
@@ -148,7 +156,7 @@ class RecordsReader(NodeConsumer):
     def is_live(self) -> bool:
         """Whether every record that there was is there."""
         self._hear(0.0)
-        return self._is_live
+        return self._is_live and all(place.model_id in self._regions for place in list(self._items.values()))
 
     def counted(self) -> RecordsCounted:
         reads, withheld, unavailable = self._ended
@@ -255,7 +263,7 @@ class RecordsReader(NodeConsumer):
 
     def _define(self, event: Event) -> None:
         place = _Place(event.topic.decode("utf-8", "replace"), event.model_id, event.slot)
-        if self._items.get(event.item) == place or event.slot == NOWHERE:
+        if self._items.get(event.item) == place or event.slot == NO_SLOT:
             return
         self._remove(event.item)
         self._items[event.item] = self._places[place.topic] = place
