@@ -14,7 +14,7 @@ from oracles.segments import contents, forged
 from penstock.base.crc32c import crc32c
 from penstock.base.errors import LocalProtocolError, RecordUnavailableError, SharedMemoryError
 from penstock.model import shipped
-from penstock.shm import RegionReader, RegionWriter, RingWriter
+from penstock.shm import RegionMarks, RegionReader, RegionWriter, RingWriter
 from penstock.shm._region import PART_TRAILER_SIZE, RECORD_HEADER_SIZE, REGION_HEADER_SIZE
 
 QUOTE = shipped("quote")
@@ -255,3 +255,25 @@ def test_a_record_without_a_model_has_no_message(writer: RegionWriter) -> None:
         with pytest.raises(LocalProtocolError, match="no model"):
             record.message  # noqa: B018
         assert (reader.record_count, reader.payload_size, reader.part_sizes) == (10, 224, (64, 96, 64))
+
+
+def test_a_record_says_for_how_many_updates_it_stands() -> None:
+    with RegionWriter.create(1, [8]) as writer, RegionReader(writer.segment) as reader:
+        writer.write(0, bytes(8), merged=3)
+        record = reader.read(0)
+        assert record is not None
+        assert record.merged == 3
+        writer.write(0, bytes(8))
+        assert (after := reader.read(0)) is not None
+        assert after.merged == 0
+
+
+def test_marks_are_written_by_the_reader_and_read_by_the_producer() -> None:
+    with RegionMarks.create(3) as marks:
+        with mmap.mmap(marks.segment.fds[0], 24) as theirs:
+            theirs[8:16] = (2**64 - 1).to_bytes(8, "little")
+        assert [marks[index] for index in range(3)] == [0, 2**64 - 1, 0]
+        with pytest.raises(LocalProtocolError):
+            marks[3]
+    with pytest.raises(LocalProtocolError, match="closed"):
+        marks[0]

@@ -21,7 +21,7 @@ class Lifeline(Protocol):
 class Segment:
     """Owns its file descriptors, and the lifeline to the process it came from, until close().
 
-    `kind` says what is in it ("ring", "region"), the rest is in the segment itself.
+    `kind` says what is in it ("ring", "region", "marks"), the rest is in the segment itself.
     """
 
     def __init__(self, kind: str, fds: tuple[int, ...], lifeline: Lifeline | None = None) -> None:

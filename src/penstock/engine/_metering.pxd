@@ -51,13 +51,16 @@ cdef class Metering:
     cdef readonly uint32_t consumers_max
     cdef readonly uint32_t metered      # pairs
     cdef readonly uint32_t ready        # pairs in queues
-    cdef TimingWheel wheel              # pairs, then consumers whose rate is used up
-    cdef Meter *meters
+    cdef TimingWheel wheel              # consumers whose rate is used up, then pairs
+    cdef Meter *meters                  # for `room` pairs
+    cdef uint32_t room
     cdef Turn *turns
     cdef Bucket node
     cdef uint32_t first                 # of the round: consumers plus one
     cdef uint32_t last
 
+    # Makes room for the pair; before it begins.
+    cdef int reserve(self, uint32_t pair) except -1
     cdef void begin(self, uint32_t pair, uint32_t consumer, int64_t interval_ns) noexcept nogil
     cdef void live(self, uint32_t pair, int64_t now_ns) noexcept nogil
     cdef void change(self, uint32_t pair, int64_t interval_ns, int64_t now_ns) noexcept nogil

@@ -6,7 +6,7 @@ _ring_reader.pyx and _region.pyx.
 """
 
 from penstock.base.segment import Segment
-from penstock.shm.region import RegionReader, RegionRecord, RegionWriter
+from penstock.shm.region import RegionMarks, RegionReader, RegionRecord, RegionWriter
 from penstock.shm.ring import RingReader, RingWriter
 
-__all__ = ["RegionReader", "RegionRecord", "RegionWriter", "RingReader", "RingWriter", "Segment"]
+__all__ = ["RegionMarks", "RegionReader", "RegionRecord", "RegionWriter", "RingReader", "RingWriter", "Segment"]

@@ -25,6 +25,7 @@ cpdef enum:
     RECORD_FINISHED_AT = 16
     RECORD_ISSUED_AT = 24
     RECORD_CHECKSUM_AT = 32
+    RECORD_MERGED_AT = 36
     RECORD_HEADER_SIZE = 40
     RECORD_ALIGNMENT = 64
 
@@ -35,6 +36,8 @@ cpdef enum:
     PART_ALIGNMENT = 8
 
     PARTS_MAX = 16
+
+    MARK_SIZE = 8
 
 
 cdef enum State:
@@ -61,7 +64,7 @@ cdef struct Head:
     int64_t finished_ns
     int64_t issued_ns
     uint32_t checksum
-    uint32_t reserved
+    uint32_t merged         # updates that the record stands for; 0: the producer does not say
 
 
 cdef struct Trailer:
@@ -70,7 +73,7 @@ cdef struct Trailer:
     uint32_t reserved
 
 
-# Overwrite the parts from `first_part` up to and without `end_part`; the head's times are the caller's.
+# Overwrite the parts from `first_part` up to and without `end_part`; the head's times and count are the caller's.
 cdef void put_parts(
     const Geometry *geometry, uint64_t index, uint32_t first_part, uint32_t end_part, const uint8_t *payload, Head *head
 ) noexcept nogil
@@ -92,6 +95,18 @@ cdef class Region:
 
     cdef Mapping mapping(self)
     cdef uint64_t place(self, index) except? 0
+
+
+cdef class RegionWriter(Region):
+    cdef readonly object segment
+
+    cdef uint32_t end_of(self, first_part, Py_ssize_t size) except? 0
+
+
+cdef class RegionMarks:
+    cdef Mapping _mapping
+    cdef readonly uint64_t record_count
+    cdef readonly object segment
 
 
 cdef class RegionReader(Region):

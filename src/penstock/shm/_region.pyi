@@ -13,6 +13,7 @@ REGION_HEADER_SIZE: int
 RECORD_HEADER_SIZE: int
 PART_TRAILER_SIZE: int
 PARTS_MAX: int
+MARK_SIZE: int
 
 class Region:
     @property
@@ -29,9 +30,26 @@ class RegionWriter(Region):
     @staticmethod
     def create(record_count: int, part_sizes: Iterable[int]) -> RegionWriter: ...
     def write(
-        self, index: int, payload: Buffer, *, first_part: int = 0, started_ns: int = 0, finished_ns: int = 0
+        self,
+        index: int,
+        payload: Buffer,
+        *,
+        first_part: int = 0,
+        started_ns: int = 0,
+        finished_ns: int = 0,
+        merged: int = 0,
     ) -> int: ...
     def close(self) -> None: ...
+
+class RegionMarks:
+    segment: Segment
+    record_count: int
+    @staticmethod
+    def create(record_count: int) -> RegionMarks: ...
+    def __getitem__(self, index: int) -> int: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
 
 class RegionRecord:
     payload: bytes
@@ -39,6 +57,7 @@ class RegionRecord:
     started_ns: int
     finished_ns: int
     issued_ns: int
+    merged: int
     @property
     def part_update_counts(self) -> tuple[int, ...]: ...
     @property

@@ -65,7 +65,6 @@ cdef void put_parts(
     cdef uint32_t part, size
     head.generation = writing + 1
     head.checksum = crc32c_extend(0, head, RECORD_CHECKSUM_AT)
-    head.reserved = 0
     store_relaxed(record, writing)
     fence_release()
     memcpy(record + RECORD_STARTED_AT, &head.started_ns, RECORD_HEADER_SIZE - RECORD_STARTED_AT)
@@ -213,8 +212,6 @@ cdef class RegionWriter(Region):
     Made by create(). `segment` is what a consumer needs; it stays this writer's own.
     """
 
-    cdef readonly object segment
-
     def __init__(self):
         raise LocalProtocolError("RegionWriter.create() makes one")
 
@@ -239,15 +236,19 @@ cdef class RegionWriter(Region):
         store_u32(start + REGION_CHECKSUM_AT, crc32c_extend(0, start, REGION_CHECKSUM_AT))
         return self
 
-    def write(self, index, payload not None, *, first_part = 0, int64_t started_ns = 0, int64_t finished_ns = 0) -> int:
+    def write(
+        self, index, payload not None, *, first_part = 0, int64_t started_ns = 0, int64_t finished_ns = 0,
+        uint32_t merged = 0,
+    ) -> int:
         """Overwrite consecutive parts of a record in one update, and return the record's update count.
 
         `payload` begins with the part `first_part` and ends with any part; the other parts stay. The times say when
         the producer began and ended to process the update, in nanoseconds since 1970; the time of the write is added.
+        `merged` says how many updates the record stands for.
         """
         cdef Py_buffer content
         cdef Head head
-        head.started_ns, head.finished_ns = started_ns, finished_ns
+        head.started_ns, head.finished_ns, head.merged = started_ns, finished_ns, merged
         cdef uint64_t place = self.place(index)
         PyObject_GetBuffer(payload, &content, PyBUF_SIMPLE)
         try:
@@ -280,6 +281,45 @@ cdef class RegionWriter(Region):
         )
 
 
+cdef class RegionMarks:
+    """Where one reader of a region notes the generation of each record that it has read; the producer looks there.
+
+    Made by create(), for as many records as the region has. `segment` is what the reader needs to write it; it stays
+    this object's own. Whatever a reader writes there concerns nobody else.
+    """
+
+    def __init__(self):
+        raise LocalProtocolError("RegionMarks.create() makes one")
+
+    @staticmethod
+    def create(record_count: int) -> RegionMarks:
+        cdef RegionMarks self = RegionMarks.__new__(RegionMarks)
+        fd, self._mapping = create_memory("penstock-marks", record_count * MARK_SIZE, is_shared_writable=True)
+        self.record_count = record_count
+        self.segment = Segment("marks", (fd,))
+        return self
+
+    def __getitem__(self, index) -> int:
+        """The generation that was read last, 0 if none."""
+        cdef Mapping mapping = self._mapping
+        if mapping is None:
+            raise LocalProtocolError("the marks are closed")
+        if not 0 <= index < self.record_count:
+            raise LocalProtocolError(f"there is no mark {index}")
+        return load_acquire(mapping.start + <uint64_t>index * MARK_SIZE)
+
+    def close(self) -> None:
+        """Give the memory back; a second call does nothing."""
+        self._mapping = None
+        self.segment.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
 @cython.final
 @cython.freelist(64)
 cdef class RegionRecord:
@@ -287,7 +327,7 @@ cdef class RegionRecord:
 
     `update_count` counts the record's updates: two reads differ by the number of updates between them. The producer's
     times are nanoseconds since 1970: when it started and finished to process the update (0 if it did not say), and when
-    it issued the write.
+    it issued the write. `merged` is how many updates the record stands for, 0 if it did not say.
     """
 
     cdef readonly bytes payload
@@ -295,6 +335,7 @@ cdef class RegionRecord:
     cdef readonly int64_t started_ns
     cdef readonly int64_t finished_ns
     cdef readonly int64_t issued_ns
+    cdef readonly uint32_t merged
     cdef uint64_t[PARTS_MAX] _part_generations
     cdef uint32_t _part_count
     cdef object _model
@@ -355,6 +396,7 @@ cdef class RegionReader(Region):
         record.started_ns = head.started_ns
         record.finished_ns = head.finished_ns
         record.issued_ns = head.issued_ns
+        record.merged = head.merged
         record._part_count = self._geometry.part_count
         record._model = self._model
         return record

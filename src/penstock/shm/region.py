@@ -1,5 +1,5 @@
 """The record region: the newest coherent version of each record, overwritten in place."""
 
-from penstock.shm._region import RegionReader, RegionRecord, RegionWriter
+from penstock.shm._region import RegionMarks, RegionReader, RegionRecord, RegionWriter
 
-__all__ = ["RegionReader", "RegionRecord", "RegionWriter"]
+__all__ = ["RegionMarks", "RegionReader", "RegionRecord", "RegionWriter"]
