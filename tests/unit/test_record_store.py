@@ -1,16 +1,14 @@
 """Records as one application reads them: newest, what changed since, prices as floats."""
 
 import math
-import os
 
 import pytest
 
 from penstock.base.errors import LocalProtocolError, SharedMemoryError
-from penstock.base.segment import Segment
 from penstock.engine.application._fields import FieldTable
 from penstock.engine.application._store import RecordState, RecordStore
 from penstock.engine.application.conversion import converted_model
-from penstock.shm.memory import create_memory
+from penstock.shm import RegionMarks
 from unit.records_kit import QUOTE, quotes
 
 
@@ -118,18 +116,26 @@ def test_a_converted_missing_price_is_not_a_number() -> None:
 
 
 def test_what_was_read_is_marked() -> None:
-    fd, mapping = create_memory("marks", 4 * 8, is_shared_writable=True)
-    with Segment("marks", (fd,)) as marks, quotes(marks=marks) as made:
-        assert mapping.size == 32
+    with RegionMarks.create(4) as marks, quotes(marks=marks.segment) as made:
         made.write(2, bid_price=1)
         made.write(2, bid_price=2)
         made.store.read(2)
-        assert os.pread(fd, 32, 0) == bytes(16) + (4).to_bytes(8, "little") + bytes(8)
+        assert [marks[slot] for slot in range(4)] == [0, 0, 4, 0]
+        made.update(2, bid_price=3)
+        assert made.drain(0) == [2]
+        assert marks[2] == 6
+
+
+def test_what_a_record_stands_for_is_read_with_it() -> None:
+    with quotes() as made:
+        made.writer.write(0, QUOTE.new(), merged=17)
+        state = made.store.read(0)
+        assert state is not None
+        assert state.merged == 17
 
 
 def test_marks_that_are_too_few_are_refused() -> None:
-    fd, _ = create_memory("marks", 24, is_shared_writable=True)
-    with Segment("marks", (fd,)) as marks, pytest.raises(SharedMemoryError, match="too few"), quotes(marks=marks):
+    with RegionMarks.create(3) as marks, pytest.raises(SharedMemoryError, match="too few"), quotes(marks=marks.segment):
         pass
 
 

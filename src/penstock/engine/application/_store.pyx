@@ -168,7 +168,7 @@ cdef class RecordStore:
         state.payload = payload
         state.update_count = head.generation >> 1
         state.since_count = self._generations[slot] >> 1
-        state.merged = head.reserved
+        state.merged = head.merged
         state.started_ns, state.finished_ns, state.issued_ns = head.started_ns, head.finished_ns, head.issued_ns
         state._table = self.table
         state.model = self._read_model
