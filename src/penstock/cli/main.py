@@ -26,6 +26,7 @@ from penstock.cli import (
     sub,
     up,
 )
+from penstock.cli.distribution import multiplexer, ticker_plant
 from penstock.cli.filter import filter_module
 
 LogStyle: TypeAlias = Literal["text", "json"]
@@ -39,6 +40,7 @@ Start here:
   penstock init DIR; penstock up DIR/plant.toml     a first plant of your own
   penstock sub                          show what flows on a channel; pub and capture feed and keep it
   penstock filter 239.255.74.1:7401     beside a host's applications: they get only what they want
+  penstock plant 239.255.74.1:7401      current records for many; penstock mux: to a host's consumers
   penstock model show quote             what a message looks like, byte by byte
   penstock sim --seed 7 --minutes 1     torture the protocols; the seed replays exactly
   penstock bench --list                 what can be measured here
@@ -67,6 +69,8 @@ app.command("sub")(sub.sub)
 app.command("capture")(capture.capture)
 app.command("adapter")(adapter.adapter)
 app.command("filter")(filter_module)
+app.command("plant")(ticker_plant)
+app.command("mux")(multiplexer)
 app.command("sim")(sim.sim)
 app.command("bench")(bench.bench)
 app.add_typer(admin.app, name="admin")

@@ -61,6 +61,8 @@ def _state(node: NodeProcess) -> str:
         return node.fault or "ended"
     if node.filtering is not None:
         return f"applications served: {len(node.filtering.applications)}"
+    if node.distributing is not None:
+        return f"consumers served: {len(node.distributing.consumers)}"
     if node.status is None:
         return "running"
     what = node.status.role

@@ -25,18 +25,28 @@
     name = "host-1"
     admin = { credentials = "filter.toml" }
 
+    [[plant]]                                # current records of everything, for those below
+    name = "records"
+    subscribe = ["md.us.eq.>"]
+    admin = { credentials = "plant.toml" }
+
+    [[mux]]                                  # beside the consumers of a host
+    name = "host-1-mux"
+    upstream = { port = 7410 }
+    admin = { credentials = "mux.toml" }
+
     [[player]]                               # plays an exchange, for trials
     name = "exchange"
 
 Paths in it begin at the document's directory. An adapter's keys are those of feed.adapter_config.AdapterConfig, an
 administration server's those of admin.config.AdminConfig, a filter's those of
-filter.module_config.FilterModuleConfig; which adapters belong together, where each keeps its state and where the
-administration servers are is filled in.
+filter.module_config.FilterModuleConfig, a plant's and a mux's those of plant.config; which adapters belong together,
+where each keeps its state and where the administration servers are is filled in.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from penstock.admin.config import AdminConfig
 from penstock.base.config import Config, convert, load_toml
@@ -47,11 +57,15 @@ from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.model import MessageModel
 from penstock.net.control import Name
+from penstock.plant.config import MuxConfig, PlantConfig
+from penstock.plant.config import NodeConfig as DistributionNodeConfig
 from penstock.security import Credentials, Policy
 from penstock.topics import GroupMap
 
-NodeConfig: TypeAlias = AdminConfig | AdapterConfig | FilterModuleConfig | PlayerConfig
+NodeConfig: TypeAlias = AdminConfig | AdapterConfig | FilterModuleConfig | PlantConfig | MuxConfig | PlayerConfig
 Table: TypeAlias = dict[str, Any]
+
+S = TypeVar("S", FilterModuleConfig, PlantConfig, MuxConfig)
 
 
 class PlantDocument(Config, frozen=True):
@@ -62,6 +76,8 @@ class PlantDocument(Config, frozen=True):
     administration: tuple[Table, ...] = ()
     feed: tuple[Table, ...] = ()
     filter: tuple[Table, ...] = ()
+    plant: tuple[Table, ...] = ()
+    mux: tuple[Table, ...] = ()
     player: tuple[Table, ...] = ()
 
 
@@ -84,14 +100,22 @@ class Plant:
             for adapter in _adapters(document, table, servers, f"{where}: feed[{number}]"):
                 nodes.add(adapter.name, adapter)
         for number, table in enumerate(document.filter):
-            module = _filter(document, table, servers, f"{where}: filter[{number}]")
+            module = _served(document, table, servers, FilterModuleConfig, f"{where}: filter[{number}]")
             nodes.add(module.name, module)
+        for number, table in enumerate(document.plant):
+            plant = _served(document, table, servers, PlantConfig, f"{where}: plant[{number}]")
+            nodes.add(plant.name, plant)
+        for number, table in enumerate(document.mux):
+            mux = _served(document, table, servers, MuxConfig, f"{where}: mux[{number}]")
+            nodes.add(mux.name, mux)
         for number, table in enumerate(document.player):
             player = convert(table, PlayerConfig, where=f"{where}: player[{number}]")
             nodes.add(player.name, player)
         if not nodes.by_name:
             raise ConfigurationError(
-                "nothing runs in this plant", where=where, hint="add [[feed]], [[filter]] or [[administration]]"
+                "nothing runs in this plant",
+                where=where,
+                hint="add [[feed]], [[filter]], [[plant]] or [[administration]]",
             )
         return Plant(path, document.name, nodes.by_name)
 
@@ -114,11 +138,9 @@ class Plant:
             elif isinstance(config, FilterModuleConfig):
                 if config.map:
                     GroupMap.load(beside / config.map)
-                for model in config.models:
-                    MessageModel.load(beside / model)
-                if config.admin.credentials:
-                    Credentials.load(beside / config.admin.credentials)
-                _take_place(places, f"tcp {config.control.host}:{config.control.port}", name)
+                _check_server(config, beside, places)
+            elif isinstance(config, DistributionNodeConfig):
+                _check_server(config, beside, places)
 
     def node(self, name: str) -> NodeConfig:
         try:
@@ -134,6 +156,14 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(path)) from None
+
+
+def _check_server(config: FilterModuleConfig | DistributionNodeConfig, beside: Path, places: dict[str, str]) -> None:
+    for model in config.models:
+        MessageModel.load(beside / model)
+    if config.admin.credentials:
+        Credentials.load(beside / config.admin.credentials)
+    _take_place(places, f"tcp {config.control.host}:{config.control.port}", config.name)
 
 
 def _take_place(places: dict[str, str], place: str, name: str) -> None:
@@ -183,13 +213,14 @@ def _adapters(document: PlantDocument, table: Table, servers: list[AdminConfig],
     return [convert(filled, AdapterConfig, where=f"{where}.adapter[{number}]") for number, filled in enumerate(tables)]
 
 
-def _filter(document: PlantDocument, table: Table, servers: list[AdminConfig], where: str) -> FilterModuleConfig:
+def _served(document: PlantDocument, table: Table, servers: list[AdminConfig], kind: type[S], where: str) -> S:
+    """A node that asks for tokens, where it has credentials of its own."""
     filled = dict(table)
     admin = filled.get("admin")
-    if servers and isinstance(admin, dict):  # without credentials of its own it asks for no tokens
+    if servers and isinstance(admin, dict):
         filled["admin"] = {"url": _url(servers), **admin}
-        filled.setdefault("state_directory", f"{document.directory}/{filled.get('name', 'filter')}")
-    return convert(filled, FilterModuleConfig, where=where)
+        filled.setdefault("state_directory", f"{document.directory}/{filled.get('name', 'node')}")
+    return convert(filled, kind, where=where)
 
 
 def _peer(table: Table, where: str) -> Table:

@@ -1,4 +1,5 @@
-"""What a process of a plant does: it is an administration server, an adapter, a filter module, or a player."""
+"""What a process of a plant does: it is an administration server, an adapter, a filter module, a node that distributes,
+or a player."""
 
 import asyncio
 import contextlib
@@ -27,6 +28,9 @@ from penstock.filter.status import FilterStatus
 from penstock.net.agent import run_agent
 from penstock.node.plant import NodeConfig, Plant
 from penstock.node.process import TELL_SECONDS, Supervised
+from penstock.plant.config import MuxConfig, PlantConfig
+from penstock.plant.driver import live_node
+from penstock.plant.status import NodeStatus
 
 log = logger("node")
 
@@ -46,12 +50,16 @@ class FilterReport(msgspec.Struct, frozen=True, tag=True):
     status: FilterStatus
 
 
+class DistributionReport(msgspec.Struct, frozen=True, tag=True):
+    status: NodeStatus
+
+
 class PlayerReport(msgspec.Struct, frozen=True, tag=True):
     sent: int
     """Messages, each counted once."""
 
 
-Told: TypeAlias = Ready | AdapterReport | FilterReport | PlayerReport
+Told: TypeAlias = Ready | AdapterReport | FilterReport | DistributionReport | PlayerReport
 Tell: TypeAlias = Callable[[Told], object]
 
 
@@ -64,6 +72,8 @@ def run(config: NodeConfig, tell: Tell, supervised: Supervised | None = None) ->
             return run_agent(lambda stop: _adapt(config, tell, _heeding(stop, supervised)), name=config.name)
         case FilterModuleConfig():
             return run_agent(lambda stop: _filter(config, tell, _heeding(stop, supervised)), name=config.name)
+        case PlantConfig() | MuxConfig():
+            return run_agent(lambda stop: _distribute(config, tell, _heeding(stop, supervised)), name=config.name)
         case PlayerConfig():
             return run_agent(lambda stop: _play(config, tell, _heeding(stop, supervised)), name=config.name)
 
@@ -129,6 +139,14 @@ async def _filter(config: FilterModuleConfig, tell: Tell, stop: asyncio.Event) -
             await module.run(stop)
     finally:
         loop.remove_signal_handler(signal.SIGHUP)
+
+
+async def _distribute(config: PlantConfig | MuxConfig, tell: Tell, stop: asyncio.Event) -> None:
+    node = live_node(config)
+    await node.start()
+    tell(Ready(f"{config.control.host}:{node.control_port}"))
+    with _reporting(lambda: tell(DistributionReport(node.status()))):
+        await node.run(stop)
 
 
 @contextlib.contextmanager
