@@ -12,7 +12,7 @@ from penstock.cli.interrupt import interruptible
 from penstock.demo.layout import write_layout
 from penstock.demo.reports import DemoOptions
 from penstock.node.plant import Plant
-from penstock.node.roles import Ready, Told, run
+from penstock.node.roles import Ready, Told, noting, run
 from penstock.node.running import NodeProcess, RunningPlant
 
 
@@ -78,14 +78,15 @@ def node(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Which of its nodes.")],
 ) -> None:
     """Run one node of a plant, whatever it is, on this machine; Ctrl-C or SIGTERM ends it in order."""
-    config = Plant.load(plant).node(name)
+    described = Plant.load(plant)
+    config = described.node(name)
     os.chdir(plant.parent)  # a plant's paths begin there
 
     def tell(told: Told) -> None:
         if isinstance(told, Ready):
             typer.echo(f"{name}: {told.where}")
 
-    raise typer.Exit(run(config, tell))
+    raise typer.Exit(run(config, noting(described, name, tell)))
 
 
 def init(

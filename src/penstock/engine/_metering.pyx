@@ -66,7 +66,7 @@ cdef class Metering:
     def state(self, uint32_t pair) -> MeterState:
         if pair >= self.pairs_max:
             raise LocalProtocolError(f"pair {pair} is not below {self.pairs_max}")
-        return MeterState(self.meters[pair].state if pair < self.room else METER_NONE)
+        return MeterState(self.state_of(pair))
 
     def owe(self, uint32_t pair, int64_t now_ns) -> bool:
         """An update of the pair came; whether it will be given out."""
@@ -117,11 +117,10 @@ cdef class Metering:
         self.metered += 1
 
     cdef void live(self, uint32_t pair, int64_t now_ns) noexcept nogil:
-        cdef Meter *meter
-        if pair < self.room and self.meters[pair].state == METER_PENDING:
-            meter = &self.meters[pair]
-            meter.state = METER_QUIET
-            meter.bucket.due_ns = now_ns + meter.bucket.interval_ns
+        if self.is_metered(pair):
+            _leave(self, pair)
+            self.meters[pair].state = METER_QUIET
+            self.meters[pair].bucket.due_ns = now_ns + self.meters[pair].bucket.interval_ns
 
     cdef void change(self, uint32_t pair, int64_t interval_ns, int64_t now_ns) noexcept nogil:
         cdef Meter *meter = &self.meters[pair]
@@ -131,20 +130,14 @@ cdef class Metering:
             self.wheel.put(self.consumers_max + pair, meter.bucket.due_ns, now_ns)
 
     cdef void end(self, uint32_t pair) noexcept nogil:
-        cdef Meter *meter
-        if pair >= self.room or self.meters[pair].state == METER_NONE:
-            return
-        meter = &self.meters[pair]
-        if meter.state == METER_WITHHELD:
-            self.wheel.drop(self.consumers_max + pair)
-        elif meter.state == METER_READY:
-            _leave_queue(self, pair)
-        meter.state = METER_NONE
-        self.metered -= 1
+        if self.is_metered(pair):
+            _leave(self, pair)
+            self.meters[pair].state = METER_NONE
+            self.metered -= 1
 
     cdef bint offer(self, uint32_t pair, int64_t now_ns) noexcept nogil:
         cdef Meter *meter
-        if pair >= self.room or self.meters[pair].state < METER_QUIET:
+        if self.state_of(pair) < METER_QUIET:
             return False
         meter = &self.meters[pair]
         if meter.state == METER_QUIET:
@@ -250,6 +243,14 @@ cdef inline void _stop(Metering metering, uint32_t consumer) noexcept nogil:
         _leave_round(metering, consumer)
     metering.wheel.drop(consumer)
     metering.turns[consumer].is_stopped = True
+
+
+cdef inline void _leave(Metering metering, uint32_t pair) noexcept nogil:
+    """Where it waits, if it does."""
+    if metering.meters[pair].state == METER_WITHHELD:
+        metering.wheel.drop(metering.consumers_max + pair)
+    elif metering.meters[pair].state == METER_READY:
+        _leave_queue(metering, pair)
 
 
 cdef inline void _join_queue(Metering metering, uint32_t pair, int64_t now_ns) noexcept nogil:

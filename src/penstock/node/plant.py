@@ -35,12 +35,17 @@
     upstream = { port = 7410 }
     admin = { credentials = "mux.toml" }
 
+    [[edge]]                                 # for screens and browsers, by TCP and WebSocket
+    name = "screens"
+    upstream = { port = 7411 }
+
     [[player]]                               # plays an exchange, for trials
     name = "exchange"
 
 Paths in it begin at the document's directory. An adapter's keys are those of feed.adapter_config.AdapterConfig, an
 administration server's those of admin.config.AdminConfig, a filter's those of
-filter.module_config.FilterModuleConfig, a plant's and a mux's those of plant.config; which adapters belong together,
+filter.module_config.FilterModuleConfig, a plant's and a mux's those of plant.config, an edge's those of
+plant.edge_config; which adapters belong together,
 where each keeps its state and where the administration servers are is filled in.
 """
 
@@ -57,15 +62,19 @@ from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.model import MessageModel
 from penstock.net.control import Name
+from penstock.node.pages import Pages
 from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.config import NodeConfig as DistributionNodeConfig
+from penstock.plant.edge_config import EdgeConfig
 from penstock.security import Credentials, Policy
 from penstock.topics import GroupMap
 
-NodeConfig: TypeAlias = AdminConfig | AdapterConfig | FilterModuleConfig | PlantConfig | MuxConfig | PlayerConfig
+NodeConfig: TypeAlias = (
+    AdminConfig | AdapterConfig | FilterModuleConfig | PlantConfig | MuxConfig | EdgeConfig | PlayerConfig
+)
 Table: TypeAlias = dict[str, Any]
 
-S = TypeVar("S", FilterModuleConfig, PlantConfig, MuxConfig)
+S = TypeVar("S", FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig)
 
 
 class PlantDocument(Config, frozen=True):
@@ -78,16 +87,18 @@ class PlantDocument(Config, frozen=True):
     filter: tuple[Table, ...] = ()
     plant: tuple[Table, ...] = ()
     mux: tuple[Table, ...] = ()
+    edge: tuple[Table, ...] = ()
     player: tuple[Table, ...] = ()
 
 
 class Plant:
     """A checked plant.toml: the configuration of every node, by name, in the order in which they start."""
 
-    def __init__(self, path: Path, name: str, nodes: Mapping[str, NodeConfig]) -> None:
+    def __init__(self, path: Path, name: str, directory: str, nodes: Mapping[str, NodeConfig]) -> None:
         self.path = path
         self.name = name
         self.nodes = dict(nodes)
+        self.pages = Pages(path.parent.absolute() / directory / "pages")
 
     @staticmethod
     def load(path: Path) -> "Plant":
@@ -108,6 +119,9 @@ class Plant:
         for number, table in enumerate(document.mux):
             mux = _served(document, table, servers, MuxConfig, f"{where}: mux[{number}]")
             nodes.add(mux.name, mux)
+        for number, table in enumerate(document.edge):
+            edge = _served(document, table, servers, EdgeConfig, f"{where}: edge[{number}]")
+            nodes.add(edge.name, edge)
         for number, table in enumerate(document.player):
             player = convert(table, PlayerConfig, where=f"{where}: player[{number}]")
             nodes.add(player.name, player)
@@ -117,7 +131,7 @@ class Plant:
                 where=where,
                 hint="add [[feed]], [[filter]], [[plant]] or [[administration]]",
             )
-        return Plant(path, document.name, nodes.by_name)
+        return Plant(path, document.name, document.directory, nodes.by_name)
 
     def check_files(self) -> None:
         """Read what the document names: converter tables, policies, credentials; and find two nodes in one place."""
@@ -142,6 +156,17 @@ class Plant:
             elif isinstance(config, DistributionNodeConfig):
                 _check_server(config, beside, places)
 
+    def page(self, name: str) -> str | None:
+        """The address at which a node shows itself; empty while it is not known, None for one that never does."""
+        config = self.node(name)
+        if isinstance(config, PlayerConfig):
+            return None
+        if isinstance(config, AdminConfig):
+            return None if config.certificate else f"http://{config.host}:{config.port}"
+        if config.metrics_port:
+            return f"http://{config.metrics_host}:{config.metrics_port}"
+        return self.pages.find(name)
+
     def node(self, name: str) -> NodeConfig:
         try:
             return self.nodes[name]
@@ -164,6 +189,8 @@ def _check_server(config: FilterModuleConfig | DistributionNodeConfig, beside: P
     if config.admin.credentials:
         Credentials.load(beside / config.admin.credentials)
     _take_place(places, f"tcp {config.control.host}:{config.control.port}", config.name)
+    if isinstance(config, EdgeConfig):
+        _take_place(places, f"tcp {config.websocket.host}:{config.websocket.port}", config.name)
 
 
 def _take_place(places: dict[str, str], place: str, name: str) -> None:

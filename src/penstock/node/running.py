@@ -25,6 +25,7 @@ from penstock.node.plant import NodeConfig, Plant
 from penstock.node.roles import AdapterReport, DistributionReport, FilterReport, PlayerReport, Ready, Told
 from penstock.node.supervisor import Supervisor
 from penstock.plant.config import MuxConfig, PlantConfig
+from penstock.plant.edge_config import EdgeConfig
 from penstock.plant.status import NodeStatus
 
 START_SECONDS = 60.0
@@ -85,9 +86,10 @@ class RunningPlant:
     def start(self, is_over: Callable[[], bool] = lambda: False, *, players: bool = True) -> bool:
         """Start administration servers, then adapters, filters, plants, multiplexers and players, each kind when those
         before are ready; whether all are. What is not wanted is left out."""
-        kinds: list[type[NodeConfig]] = [AdminConfig, AdapterConfig, FilterModuleConfig, PlantConfig, MuxConfig]
-        if players:
-            kinds.append(PlayerConfig)
+        kinds: list[type[NodeConfig]] = [
+            *(AdminConfig, AdapterConfig, FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig),
+            *([PlayerConfig] if players else []),
+        ]
         return all(self.start_nodes(self._named(kind), is_over) for kind in kinds)
 
     def start_players(self, is_over: Callable[[], bool] = lambda: False) -> bool:
@@ -128,7 +130,7 @@ class RunningPlant:
         return max(active, key=lambda each: each.status.term if each.status else 0, default=None)
 
     def _named(self, kind: type[NodeConfig]) -> list[str]:
-        return [name for name, config in self.plant.nodes.items() if isinstance(config, kind)]
+        return [name for name, config in self.plant.nodes.items() if type(config) is kind]
 
     @property
     def faults(self) -> list[str]:

@@ -36,6 +36,7 @@ from penstock.engine.events import (
 )
 from penstock.net.handover import Handover
 from penstock.net.mailbox import Mailbox
+from penstock.plant._courier import Courier, Framing
 from penstock.plant.config import NodeConfig
 from penstock.plant.desk import Party
 from penstock.plant.views import Content, Views
@@ -98,13 +99,21 @@ class DataPath:
     """Runs from start() to stop()."""
 
     def __init__(
-        self, config: NodeConfig, engine: DistributionEngine, views: Views | None, owner: Owner, handover: Handover
+        self,
+        config: NodeConfig,
+        engine: DistributionEngine,
+        views: Views | None,
+        owner: Owner,
+        handover: Handover,
+        courier: Courier | None = None,
     ) -> None:
+        """A courier brings the events of those sessions that carry() names to their connections by itself."""
         self.engine = engine
         self._config = config
         self._views = views
         self._owner = owner
         self._handover = handover
+        self._courier = courier
         self._lock = threading.Lock()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._mail = Mailbox(self._ring_bell, f"the node {config.name}")
@@ -194,6 +203,12 @@ class DataPath:
             raise
         return placed
 
+    def carry(self, consumer: int, session: int, framing: Framing) -> None:
+        """From now on the courier sends a session's events."""
+        assert self._courier is not None
+        self._courier.attach(session, consumer, self._sessions[consumer].buffer, framing)
+        self._flush([consumer])
+
     def detach(self, party: Party) -> None:
         """Its segments are withdrawn, its interests forgotten; once more does nothing."""
         self.handle(Detach(party.number))
@@ -233,11 +248,14 @@ class DataPath:
                 os.sched_setaffinity(threading.get_native_id(), {self._config.cpu})
             poller = select.poll()
             poller.register(self._bell, select.POLLIN)
+            if self._courier is not None:
+                poller.register(self._courier, select.POLLIN)
             while not self._is_stopped:
                 with self._lock:
                     wake_ns = self._turn()
-                if poller.poll(max(wake_ns - time.monotonic_ns(), 0) / NS_PER_MS):
-                    os.eventfd_read(self._bell)
+                for fd, _ in poller.poll(max(wake_ns - time.monotonic_ns(), 0) / NS_PER_MS):
+                    if fd == self._bell:
+                        os.eventfd_read(self._bell)
         except Exception as error:  # the process must not look alive without it
             log.error("data_thread_failed", error=repr(error))
             self._owner.failed(error)
@@ -253,6 +271,11 @@ class DataPath:
             self._carry_out(self.engine.handle(Tick(), now_ns))
             deadline_ns = self.engine.next_deadline_ns()
         wake_ns = now_ns + WAKE_NS
+        if self._courier is not None:
+            self._courier.run(now_ns)
+            self.engine.serve(now_ns)  # what there was no room for
+            self._flush(self.engine.take_ready())
+            wake_ns = min(wake_ns, self._courier.next_due_ns)
         return wake_ns if deadline_ns is None else min(wake_ns, deadline_ns)
 
     def _ring_bell(self) -> None:
@@ -272,6 +295,11 @@ class DataPath:
                     self._owner.unwanted(topics)
 
     def _flush(self, consumers: Iterable[int]) -> None:
+        if self._courier is not None:
+            now_ns = time.monotonic_ns()
+            consumers = self._courier.notice(consumers, now_ns)
+            if self._courier.next_due_ns <= now_ns:
+                self._ring_bell()  # the thread sends, whoever this is
         for consumer in consumers:
             session = self._sessions.get(consumer)
             if session is None or session.is_sending:
@@ -282,7 +310,8 @@ class DataPath:
                 self._owner.events_ready(consumer, data)
 
     def _forget(self, consumer: int) -> None:
-        self._sessions.pop(consumer, None)
+        if (session := self._sessions.pop(consumer, None)) is not None:
+            session.buffer.clear()  # nothing of it is sent any more
         if consumer in self._rings:
             self._close_ring(consumer)
 

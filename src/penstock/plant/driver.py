@@ -26,7 +26,9 @@ from penstock.model.library import shipped, shipped_names
 from penstock.net.agent import stopped_or_failed
 from penstock.net.handover import Handover, HandoverConfig
 from penstock.net.secret import Secret, read_secret
+from penstock.net.stream_server import Through
 from penstock.net.tls import server_context
+from penstock.plant._courier import Courier
 from penstock.plant.access import Access, ForwardAccess, LocalAccess, OpenAccess, PlantHeldAccess
 from penstock.plant.config import AccessMode, MuxConfig, NodeConfig, PlantConfig
 from penstock.plant.datapath import DataPath
@@ -42,6 +44,10 @@ from penstock.security.client import AdminClient
 from penstock.security.token_watch import TokenWatch
 
 STATUS_WAIT_SECONDS = 2.0
+STATUS_CONSUMERS_MAX = 10_000
+METRICS_CONSUMERS_MAX = 512
+"""Consumers whose records are shown; of an edge cache there may be many more."""
+
 EPOCH_BITS = 62
 
 P = ParamSpec("P")
@@ -70,7 +76,7 @@ class LiveNode:
         connections_max = min(4 * config.engine.consumers_max, 10_000)
         self._handover = Handover(path, secret=self._secret, config=HandoverConfig(connections_max=connections_max))
         self._metrics.register(self._handover.counters)
-        self._data = DataPath(config, engine, views, self, self._handover)
+        self._data = DataPath(config, engine, views, self, self._handover, self._courier())
         self._tokens = self._make_tokens()
         self._desk = Desk(config.engine.classes, config.metering, consumers_max=config.engine.consumers_max)
         self._server = NodeServer(
@@ -84,13 +90,14 @@ class LiveNode:
             secret=self._secret,
             tls=server_context(config.control.tls),
             counters=self._counted("plant.control"),
+            through=self._through(),
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._endpoint = Endpoint(
             self._metrics, self._liveness, host=config.metrics_host, port=config.metrics_port, status=self.status
         )
-        self._metrics.show_gauges(lambda: gauges_of(self.status()))
-        self._metrics.show_rows(lambda: rows_of(self.status()))
+        self._metrics.show_gauges(lambda: gauges_of(self.status(0)))
+        self._metrics.show_rows(lambda: rows_of(self.status(METRICS_CONSUMERS_MAX)))
 
     # What kinds of nodes differ in
 
@@ -102,6 +109,14 @@ class LiveNode:
 
     def _is_fed(self) -> bool:
         raise NotImplementedError
+
+    def _courier(self) -> Courier | None:
+        """Who brings the events of sessions to their connections; None: this node's loop does."""
+        return None
+
+    def _through(self) -> Through | None:
+        """Who sends for the control connections."""
+        return None
 
     def _work(self) -> Sequence[Coroutine[Any, Any, None]]:
         """What runs besides, until the node ends."""
@@ -161,11 +176,11 @@ class LiveNode:
     def control_port(self) -> int:
         return self._server.port
 
-    def status(self) -> NodeStatus:
-        """May be called in any thread but the data path's."""
+    def status(self, consumers_max: int = STATUS_CONSUMERS_MAX) -> NodeStatus:
+        """With the records of at most so many consumers. May be called in any thread but the data path's."""
         engine = self._data.engine
         try:
-            consumers = self._data.ask(engine.records).result(STATUS_WAIT_SECONDS)
+            consumers = self._data.ask(lambda: engine.records(consumers_max)).result(STATUS_WAIT_SECONDS)
         except (PenstockError, TimeoutError):  # it has stopped, or is very busy
             consumers = []
         return NodeStatus(
@@ -177,6 +192,7 @@ class LiveNode:
             self._is_fed(),
             engine.kernel.items.count,
             engine.kernel.number,
+            engine.consumer_count,
             consumers,
         )
 
@@ -229,8 +245,8 @@ class LiveNode:
         return counters
 
     def _liveness(self) -> Health:
-        status = self.status()
-        detail = f"{len(status.consumers)} consumers, {status.items} items, {status.updates} updates"
+        status = self.status(0)
+        detail = f"{status.consumer_count} consumers, {status.items} items, {status.updates} updates"
         if not status.is_in_touch:
             detail += "; the administration server does not answer"
         if not status.is_fed:
@@ -284,7 +300,7 @@ class LivePlant(LiveNode):
 class LiveMux(LiveNode):
     """A connection multiplexer: what its consumers want is taken from a node above, once."""
 
-    kind = "mux"
+    kind: NodeKind = "mux"
 
     def __init__(self, config: MuxConfig) -> None:
         self.config = config
@@ -351,7 +367,3 @@ class LiveMux(LiveNode):
 
     def unwanted(self, topics: Sequence[str]) -> None:
         self._above().unwanted(topics)
-
-
-def live_node(config: PlantConfig | MuxConfig) -> LivePlant | LiveMux:
-    return LivePlant(config) if isinstance(config, PlantConfig) else LiveMux(config)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -15,19 +15,22 @@ from penstock.base.log import logger
 from penstock.engine import control, events
 from penstock.engine.control import CONNECTION, PROTOCOL, RefusalCode
 from penstock.model import MessageModel
-from penstock.net.control_driver import ControlConnection, ControlServer
+from penstock.net.control_driver import ControlServer
 from penstock.net.letters import Letters as AnyLetters
 from penstock.net.letters import converse
 from penstock.net.secret import Secret
+from penstock.net.stream_server import Through
 from penstock.plant.access import Access
+from penstock.plant.carried import carried_at
 from penstock.plant.config import NodeConfig
 from penstock.plant.datapath import DataPath
 from penstock.plant.desk import Desk, Party, RefusalError, check_number, refusal_of
 from penstock.plant.rights import Rights
 
 EXPIRY_CHECK_SECONDS = 0.5
+LOGIN_SECONDS = 10.0
+"""From the end of the handshake."""
 
-Connection: TypeAlias = ControlConnection[control.ControlMessage]
 Letters: TypeAlias = AnyLetters[control.NodeMessage]
 
 T = TypeVar("T")
@@ -41,6 +44,25 @@ class Sources(Protocol):
     async def snapshot(self, topics: Sequence[str]) -> list[bytes]: ...
 
     async def model(self, model_id: int, version: int) -> str: ...
+
+
+class Connection(Protocol):
+    """To a consumer: a control connection, or a WebSocket that is used like one."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def is_over(self) -> bool: ...
+
+    @property
+    def transport(self) -> asyncio.WriteTransport: ...
+
+    async def send(self, message: control.ControlMessage, /) -> None: ...
+
+    async def receive(self) -> control.ControlMessage | None: ...
+
+    def __aiter__(self) -> AsyncIterator[control.ControlMessage]: ...
 
 
 class NodeServer(ControlServer):
@@ -59,6 +81,7 @@ class NodeServer(ControlServer):
         secret: Secret | None,
         tls: ssl.SSLContext | None,
         counters: Counters,
+        through: Through | None = None,
     ) -> None:
         self._node = config
         self._desk = desk
@@ -71,7 +94,7 @@ class NodeServer(ControlServer):
         self._outgoing: dict[int, asyncio.Queue[bytes]] = {}  # of sessions
         super().__init__(
             PROTOCOL,
-            self._converse_with,
+            self.converse_with,
             node=config.name,
             host=config.control.host,
             port=config.control.port,
@@ -79,6 +102,7 @@ class NodeServer(ControlServer):
             tls=tls,
             config=msgspec.structs.replace(CONNECTION, connections_max=2 * config.engine.consumers_max),
             counters=counters,
+            through=through,
         )
 
     # From others, in the loop's thread
@@ -94,6 +118,11 @@ class NodeServer(ControlServer):
         for number, letters in self._letters.items():
             if (party := self._desk.parties.get(number)) is not None and party.is_node:
                 letters.put(control.Withdrawn(subscription_id, reason[:256]))
+
+    def end(self, consumer: int, error: PenstockError) -> None:
+        """Serve this one no longer."""
+        if (party := self._desk.parties.get(consumer)) is not None:
+            self._end(party, error)
 
     async def watch_rights(self) -> None:
         """End those whose rights expire, for ever."""
@@ -116,14 +145,20 @@ class NodeServer(ControlServer):
 
     # One connection
 
-    async def _converse_with(self, connection: Connection) -> None:
+    async def converse_with(self, connection: Connection) -> None:
+        """From its first message to its end."""
         too_slow = control.Refused(RefusalCode.LIMIT, "the consumer does not listen to what it is told")
         letters = Letters(self._node.told_max, too_slow)
         await converse(connection, letters, self._hear(connection, letters))
 
     async def _hear(self, connection: Connection, letters: Letters) -> None:
         with contextlib.suppress(PenstockError):  # why a connection ended is the connection's to log
-            first = await connection.receive()
+            try:
+                async with asyncio.timeout(LOGIN_SECONDS):
+                    first = await connection.receive()
+            except TimeoutError:
+                letters.end(control.Refused(RefusalCode.PROTOCOL, f"there was no login within {LOGIN_SECONDS:g} s"))
+                return
             if isinstance(first, control.Login):
                 await self._serve_consumer(connection, letters, first)
             elif first is not None:
@@ -139,7 +174,9 @@ class NodeServer(ControlServer):
         sending: asyncio.Future[None] | None = None
         try:
             await self._attach(party, letters)
-            if party.transport == "session":
+            if party.transport == "session" and (place := carried_at(connection)) is not None:
+                await self._ask(lambda: self._data.carry(party.number, *place))
+            elif party.transport == "session":
                 sending = asyncio.ensure_future(self._bring_events(connection, party.number))
             async for request in connection:
                 await self._answer(party, request, letters)

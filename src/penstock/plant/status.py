@@ -26,12 +26,14 @@ class NodeStatus(msgspec.Struct, frozen=True):
     updates: int
     """Taken so far."""
 
+    consumer_count: int
     consumers: list[ConsumerDistributionRecord]
+    """Those that have been here longest, where there are very many."""
 
 
 def gauges_of(status: NodeStatus) -> dict[str, float]:
     return {
-        "node_consumers": len(status.consumers),
+        "node_consumers": status.consumer_count,
         "node_items": status.items,
         "node_updates": status.updates,
         "node_in_touch": status.is_in_touch,
