@@ -18,7 +18,8 @@ from penstock.model import Message, shipped
 from penstock.net.handover import receive_segment
 from penstock.net.udp import Channel
 from penstock.plant.config import AnyNodeConfig, MuxAccess, MuxConfig, PlantAccess, PlantConfig, UpstreamConfig
-from penstock.plant.driver import LiveMux, LivePlant, live_node
+from penstock.plant.driver import LiveNode
+from penstock.plant.live import live_node
 from penstock.shm import RingReader
 from penstock.wire import PacketMessage
 from waiting import PATIENCE_SECONDS, wait_until
@@ -49,7 +50,7 @@ class NodeHere:
             raise
         self._ended = asyncio.run_coroutine_threadsafe(self.node.run(self._stop), self.loop.loop)
 
-    async def _start(self, config: AnyNodeConfig) -> LivePlant | LiveMux:
+    async def _start(self, config: AnyNodeConfig) -> LiveNode:
         self._stop = asyncio.Event()
         node = live_node(config)
         await node.start()
@@ -134,7 +135,7 @@ class Consumer:
             self.ring = RingReader(self.segment)
         self.welcomes.append(welcome)
 
-    def told(self, message: Told) -> None:
+    async def told(self, message: Told) -> None:
         if isinstance(message, control.Events):
             self._take(message.data)
         elif isinstance(message, control.OpenRegion):
