@@ -9,6 +9,7 @@ import os
 import select
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
@@ -39,6 +40,7 @@ from penstock.net.mailbox import Mailbox
 from penstock.plant._courier import Courier, Framing
 from penstock.plant.config import NodeConfig
 from penstock.plant.desk import Party
+from penstock.plant.recorder import Account
 from penstock.plant.views import Content, Views
 from penstock.shm import RingWriter
 from penstock.wire import MessageBatch
@@ -47,6 +49,8 @@ WAKE_NS = 50 * NS_PER_MS
 """How long the thread sleeps at most."""
 
 SEGMENT_NAME_SIZE = 16
+ENDED_MAX = 65_536
+"""Consumers that left whose last accounts wait to be written down."""
 
 T = TypeVar("T")
 
@@ -119,6 +123,9 @@ class DataPath:
         self._mail = Mailbox(self._ring_bell, f"the node {config.name}")
         self._rings: dict[int, tuple[RingWriter, str]] = {}
         self._sessions: dict[int, _Session] = {}
+        self._attachments: dict[int, int] = {}  # by consumer
+        self._attachment_count = 0
+        self._ended: deque[Account] = deque(maxlen=ENDED_MAX)
         self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name="penstock-node", daemon=True)
 
@@ -201,6 +208,8 @@ class DataPath:
         except PenstockError:
             self._forget(party.number)
             raise
+        self._attachment_count += 1
+        self._attachments[party.number] = self._attachment_count
         return placed
 
     def carry(self, consumer: int, session: int, framing: Framing) -> None:
@@ -211,8 +220,16 @@ class DataPath:
 
     def detach(self, party: Party) -> None:
         """Its segments are withdrawn, its interests forgotten; once more does nothing."""
+        if (attachment := self._attachments.pop(party.number, None)) is not None:
+            self._ended.append(Account(self.engine.record(party.number), attachment, is_closed=True))
         self.handle(Detach(party.number))
         self._forget(party.number)
+
+    def accounts(self) -> list[Account]:
+        """Of those that are attached, and of those that left since it was last asked for."""
+        ended = list(self._ended)
+        self._ended.clear()
+        return [*ended, *(Account(self.engine.record(each), at) for each, at in self._attachments.items())]
 
     def sent(self, consumer: int) -> None:
         """A session has sent what it was given, and can be given more."""
