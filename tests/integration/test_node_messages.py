@@ -223,6 +223,17 @@ def test_prices_are_floats_when_converted(is_offloaded: bool) -> None:
 
 
 @both
+def test_only_messages_that_meet_a_condition(is_offloaded: bool) -> None:
+    with StandInNode() as node, messages_of(node, is_offloaded, where="bid_price > 2 and symbol = 'T'") as messages:
+        for price in (1, 2, 3):
+            node.publish("md.A", quote(price))
+        node.publish("md.own", OWN.new(price=5))  # which has no such fields
+        node.publish("md.A", quote(4))
+        assert [each.bid_price for each in take(messages.next, 2)] == [3.0, 4.0]
+        assert messages.statistics().filtered == 3
+
+
+@both
 def test_many_messages_at_a_time(is_offloaded: bool) -> None:
     with StandInNode() as node, messages_of(node, is_offloaded) as messages:
         for price in range(1, 101):

@@ -49,6 +49,9 @@ class ConsumerRequest(msgspec.Struct, frozen=True, kw_only=True):
     per_second: float = 0.0
     """Of the metered class: updates of each item."""
 
+    where: str = ""
+    """Of messages: a SQL condition on their fields (docs/filters.md); empty for none."""
+
     name: str = "application"
     token: str = ""
     is_converting: bool = False

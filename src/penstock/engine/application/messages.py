@@ -56,6 +56,8 @@ class NodeStatistics(msgspec.Struct, frozen=True):
     """Of these, current states, not updates."""
     merged: int
     """Updates that the node has put together with others."""
+    filtered: int
+    """Messages that do not meet the condition."""
     duplicates: int
     """Events that had come before."""
     overruns: int
@@ -126,12 +128,14 @@ class NodeMessages:
         self._loss_count = 0
         self._given = self._refreshes = self._merged = self._unreadable = 0
         self._is_closed = False
+        self._error: PenstockError | None = None
 
     # For the application
 
     def next(self, timeout: float | None = None) -> ReadableRecord | None:
         """The next message, or None when none came within `timeout` seconds. Raises when it is over."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        self._check()
         while not self._ready:
             left = SLICE_S if deadline is None else deadline - time.monotonic()
             if left < 0 or self._is_closed:
@@ -152,6 +156,7 @@ class NodeMessages:
             while self._ready:
                 self._given += 1
                 yield self._ready.popleft()
+                self._check()
             await asyncio.to_thread(self._fill, SLICE_S)
 
     def batches(self, timeout: float | None = None) -> Iterator["NodeBatch"]:
@@ -174,6 +179,12 @@ class NodeMessages:
     def renew(self, token: str) -> None:
         """A newer token of the administration server."""
         self._source.renew(token)
+
+    def fail(self, error: PenstockError) -> None:
+        """End it with this error, before the application sees anything more."""
+        if self._error is None:
+            self._error = error
+        self._ready.clear()
 
     def cancel(self) -> None:
         self.close()
@@ -205,6 +216,7 @@ class NodeMessages:
             messages=self._given,
             refreshes=self._refreshes,
             merged=self._merged,
+            filtered=counted.filtered,
             duplicates=counted.duplicates,
             overruns=counted.overruns,
             detachments=counted.detachments,
@@ -218,7 +230,14 @@ class NodeMessages:
         if data:
             self._ready.extend(self._read(data))
 
+    def _check(self) -> None:
+        """Whether it may go on."""
+        if self._error is not None:
+            self.close()
+            raise self._error
+
     def _take(self, timeout: float) -> Taken:
+        self._check()
         try:
             taken = self._source.take(timeout)
         except LocalProtocolError:
