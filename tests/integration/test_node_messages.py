@@ -9,7 +9,14 @@ import pytest
 
 from integration.node_kit import both, messages_of, request_for, take
 from node_stand_in import QUOTE, StandInNode, quote
-from penstock.base.errors import ConfigurationError, ProcessError, RefusedError, UnreachableError
+from penstock.base.errors import (
+    ConfigurationError,
+    NotEntitledError,
+    ProcessError,
+    RefusedError,
+    RevokedError,
+    UnreachableError,
+)
 from penstock.engine._event import EventFlag, EventKind, ReceiptCause, make_event
 from penstock.engine.application.conversion import converted_model
 from penstock.engine.application.messages import Missed, UnreadRecord
@@ -172,9 +179,12 @@ def test_a_token_is_shown_and_renewed(is_offloaded: bool) -> None:
 def test_refusals_and_silence_are_errors(is_offloaded: bool) -> None:
     with StandInNode() as node:
         node.answers = refusing(Subscribe, "entitlement", "not for you")
-        with pytest.raises(RefusedError, match="not for you") as refused:
+        with pytest.raises(NotEntitledError, match="not for you"):
             messages_of(node, is_offloaded)
-        assert refused.value.peer_code == "entitlement"
+        node.answers = refusing(Subscribe, "limit", "too many")
+        with pytest.raises(RefusedError, match="too many") as refused:
+            messages_of(node, is_offloaded)
+        assert refused.value.peer_code == "limit"
         node.port = free_ports(1)[0]
         with pytest.raises(UnreachableError):
             messages_of(node, is_offloaded, timeout_s=0.2)
@@ -185,7 +195,7 @@ def test_a_refusal_later_on_ends_it(is_offloaded: bool) -> None:
     with StandInNode() as node, messages_of(node, is_offloaded) as messages:
         node.answers = refusing(Login, "revoked", "your rights are gone")
         node.cut()
-        with pytest.raises(RefusedError, match="your rights"):
+        with pytest.raises(RevokedError, match="your rights"):
             take(messages.next, 1)
 
 

@@ -12,8 +12,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy
@@ -23,6 +22,7 @@ from penstock.base.errors import LocalProtocolError, ModelError, PenstockError
 from penstock.engine._event import Event, EventKind, ReceiptCause, read_events
 from penstock.engine.application._intake import count_records, gather_records, split_block
 from penstock.engine.application.consumer import SLICE_S
+from penstock.engine.application.consumption import Consumption
 from penstock.engine.application.conversion import converted_model
 from penstock.engine.application.sources import EventSource, Taken
 from penstock.model import Message, MessageModel
@@ -110,12 +110,13 @@ class _Item:
         self.model = model
 
 
-class NodeMessages:
+class NodeMessages(Consumption):
     """One thread or task reads; any may close."""
 
     def __init__(
         self, source: EventSource, topics: Sequence[str], *, is_converting: bool = False, losses_max: int = LOSSES_MAX
     ) -> None:
+        super().__init__(source)
         self.topics = tuple(topics)
         self.is_live = False
         """Whether the current state of everything has been given."""
@@ -127,8 +128,6 @@ class NodeMessages:
         self._losses: deque[Missed] = deque(maxlen=losses_max)
         self._loss_count = 0
         self._given = self._refreshes = self._merged = self._unreadable = 0
-        self._is_closed = False
-        self._error: PenstockError | None = None
 
     # For the application
 
@@ -176,29 +175,9 @@ class NodeMessages:
         """Other updates per second of each item; the rate that the node grants."""
         return self._source.change_rate(per_second)
 
-    def renew(self, token: str) -> None:
-        """A newer token of the administration server."""
-        self._source.renew(token)
-
     def fail(self, error: PenstockError) -> None:
-        """End it with this error, before the application sees anything more."""
-        if self._error is None:
-            self._error = error
+        super().fail(error)
         self._ready.clear()
-
-    def cancel(self) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            self._source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.cancel()
 
     @property
     def losses(self) -> list[Missed]:
@@ -229,12 +208,6 @@ class NodeMessages:
         data = self._take(timeout).data
         if data:
             self._ready.extend(self._read(data))
-
-    def _check(self) -> None:
-        """Whether it may go on."""
-        if self._error is not None:
-            self.close()
-            raise self._error
 
     def _take(self, timeout: float) -> Taken:
         self._check()

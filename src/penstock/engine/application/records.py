@@ -15,9 +15,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from penstock.base.errors import LocalProtocolError, NotFoundError, PenstockError
+from penstock.base.errors import LocalProtocolError, NotFoundError
 from penstock.engine.application._store import RecordState
 from penstock.engine.application.consumer import SLICE_S
+from penstock.engine.application.consumption import Consumption
 from penstock.engine.application.filters import NotificationFilter, TradingSession, notification_filter
 from penstock.engine.application.sources import RecordsCounted, RecordSource
 from penstock.model import Message
@@ -29,13 +30,12 @@ CHANGES_MAX = 256
 """Changes that are taken at a time, if several are wanted."""
 
 
-class Records:
+class Records(Consumption):
     """Any thread may read."""
 
     def __init__(self, source: RecordSource) -> None:
+        super().__init__(source)
         self._records = source
-        self._is_closed = False
-        self._error: PenstockError | None = None
 
     def __getitem__(self, topic: str) -> Message:
         """The newest record; NotFoundError if there is none."""
@@ -98,42 +98,13 @@ class Records:
             self._source.read("", min(SLICE_S, max(deadline - time.monotonic(), 0.0)), only_updated=True)
         return True
 
-    def renew(self, token: str) -> None:
-        """A newer token of the administration server."""
-        self._source.renew(token)
-
     def statistics(self) -> RecordsCounted:
         return self._source.counted()
-
-    def fail(self, error: PenstockError) -> None:
-        """End it with this error, before the application sees anything more."""
-        if self._error is None:
-            self._error = error
-
-    def cancel(self) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            self._records.close()
 
     @property
     def _source(self) -> RecordSource:
         self._check()
         return self._records
-
-    def _check(self) -> None:
-        """Whether it may go on."""
-        if self._error is not None:
-            self.close()
-            raise self._error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.cancel()
 
 
 class Changes:
