@@ -99,6 +99,21 @@ def test_an_overrun_that_is_made_good_by_the_history_loses_and_repeats_nothing(i
 
 
 @both
+@pytest.mark.spec("CRIT-4")
+def test_a_refresh_in_place_of_updates_is_a_receipt_even_if_the_node_gives_none(is_offloaded: bool) -> None:
+    with StandInNode() as node, messages_of(node, is_offloaded) as messages:
+        node.publish("md.A", quote(1))
+        node.publish("md.B", quote(1))
+        take(messages.next, 2)
+        assert node.ring is not None
+        node.ring.restart()
+        for price in (2, 3, 4):
+            node.publish("md.A", quote(price))
+        assert take(messages.next, 1)[0].seq == 4
+        assert messages.losses == [Missed("md.A", 2, 3, "overrun")]
+
+
+@both
 @pytest.mark.spec("CRIT-3")
 def test_bytes_that_are_no_events_are_an_overrun_not_a_crash(is_offloaded: bool) -> None:
     with StandInNode() as node, messages_of(node, is_offloaded) as messages:

@@ -19,7 +19,7 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.base.errors import LocalProtocolError, ModelError, PenstockError
-from penstock.engine._event import Event, EventKind, ReceiptCause, read_events
+from penstock.engine._event import Event, EventKind, ReceiptCause, TransmissionClass, read_events
 from penstock.engine.application._intake import count_records, gather_records, split_block
 from penstock.engine.application.consumer import SLICE_S
 from penstock.engine.application.consumption import Consumption
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 LOSSES_MAX = 10_000
+CRITICAL = int(TransmissionClass.CRITICAL)
 DEFINE, REFRESH, UPDATE = int(EventKind.DEFINE), int(EventKind.REFRESH), int(EventKind.UPDATE)
 RECEIPT, REMOVE, LIVE = int(EventKind.RECEIPT), int(EventKind.REMOVE), int(EventKind.LIVE)
 CAUSES = {int(cause): cause.name.lower() for cause in ReceiptCause}
@@ -42,7 +43,7 @@ class Missed(msgspec.Struct, frozen=True):
     topic: str
     """Empty: of every topic."""
     first: int
-    """Numbers of the node's events, both inclusive; 0 if nobody knows."""
+    """Both inclusive: versions of the topic, or of every topic numbers of the node's events; 0 if nobody knows."""
     last: int
     cause: str
     """"overrun", "slow", "upstream", "saturated" as the node says; "restarted": another run of the node, after which
@@ -103,11 +104,12 @@ ReadableRecord: TypeAlias = Message | UnreadRecord
 
 
 class _Item:
-    __slots__ = ("model", "topic")
+    __slots__ = ("model", "topic", "version")
 
-    def __init__(self, topic: str, model: MessageModel | None) -> None:
+    def __init__(self, topic: str, model: MessageModel | None, version: int) -> None:
         self.topic = topic
         self.model = model
+        self.version = version
 
 
 class NodeMessages(Consumption):
@@ -127,6 +129,7 @@ class NodeMessages(Consumption):
         self._ready: deque[ReadableRecord] = deque()
         self._losses: deque[Missed] = deque(maxlen=losses_max)
         self._loss_count = 0
+        self._has_receipt = False  # since something went wrong
         self._given = self._refreshes = self._merged = self._unreadable = 0
 
     # For the application
@@ -225,6 +228,8 @@ class NodeMessages(Consumption):
             self._lose(Missed("", 0, 0, "restarted"))
         if "detached" in taken.notes:
             self.is_live = False
+        if taken.notes:
+            self._has_receipt = False
         return taken
 
     def _read(self, data: bytes) -> Iterator[ReadableRecord]:
@@ -239,8 +244,10 @@ class NodeMessages(Consumption):
                 continue
             if event.kind == REFRESH:
                 self._refreshes += 1
+                self._note_jump(item, event)
             elif event.merged > 1:
                 self._merged += event.merged - 1
+            item.version = event.version
             if item.model is None:
                 yield UnreadRecord(item.topic, event)
                 continue
@@ -255,17 +262,26 @@ class NodeMessages(Consumption):
     def _note(self, event: Event) -> None:
         if event.kind == DEFINE:
             topic = event.topic.decode("utf-8", "replace")
-            self._items[event.item] = _Item(topic, self._model(event.model_id, event.model_version))
+            known = self._items.get(event.item)
+            version = known.version if known is not None and known.topic == topic else 0
+            self._items[event.item] = _Item(topic, self._model(event.model_id, event.model_version), version)
         elif event.kind == LIVE:
             self.is_live = True
         elif event.kind == RECEIPT:
             first, last, cause = event.lost
+            self._has_receipt = True
             item = self._items.get(event.item)
             self._lose(Missed("" if item is None else item.topic, first, last, CAUSES.get(cause, str(cause))))
         elif event.kind == REMOVE:
             item = self._items.pop(event.item, None)
             if item is not None:
                 self._lose(Missed(item.topic, event.number, 0, "removed"))
+
+    def _note_jump(self, item: _Item, event: Event) -> None:
+        """A refresh in place of updates that would have come each, where the node has not said so itself."""
+        is_jump = event.cls == CRITICAL and 0 < item.version < event.version - 1
+        if is_jump and not self._has_receipt:
+            self._lose(Missed(item.topic, item.version + 1, event.version - 1, "overrun"))
 
     def _model(self, model_id: int, version: int) -> MessageModel | None:
         key = model_id, version
