@@ -3,6 +3,7 @@ nonsense, is a reading that says so, and nothing worse."""
 
 import asyncio
 import contextlib
+import os
 import ssl
 import time
 from collections.abc import Sequence
@@ -47,7 +48,7 @@ async def fetch(place: Place, timeout_s: float = TIMEOUT_SECONDS) -> Reading:
     except TimeoutError:
         return Reading(place, time.monotonic_ns(), "unreachable", f"no answer to {asked} within {timeout_s:g} s")
     except OSError as error:
-        return Reading(place, time.monotonic_ns(), "unreachable", error.strerror or str(error) or type(error).__name__)
+        return Reading(place, time.monotonic_ns(), "unreachable", _why(error))
     except UnicodeError:
         return Reading(place, time.monotonic_ns(), "unreachable", f"{place.host[:80]!r} is no host")
     except RemoteProtocolError as error:
@@ -83,6 +84,13 @@ async def _get(place: Place, path: str) -> Page:
         writer.transport.abort()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
+
+
+def _why(error: OSError) -> str:
+    """In the system's words; asyncio and TLS have others, which say less or more than an operator needs."""
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {error.reason or error}"
+    return os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)
 
 
 def _tls(place: Place) -> ssl.SSLContext | None:
