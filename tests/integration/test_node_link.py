@@ -89,7 +89,7 @@ def test_requests_are_answered_and_events_told() -> None:
     async def test(link: NodeLink, hearing: Hearing, node: StandIn, _: ControlServer) -> None:
         number = await link.subscribe(["md.>"], "metered", 9.0)
         assert await link.modify(number, 4.0) == 4.0
-        assert await link.snapshot(["md.>"]) == b"onetwo"
+        assert await link.snapshot(["md.>"]) == [b"one", b"two"]
         with pytest.raises(RefusedError) as refused:
             await link.subscribe(["denied"])
         assert refused.value.peer_code == "entitlement"

@@ -6,8 +6,8 @@ import pytest
 
 from penstock.base.counters import Cause, Counters
 from penstock.capture import replay
+from penstock.capture.accounts import AccountsConfig
 from penstock.filter.accounting import Intake, Sent
-from penstock.filter.module_config import AccountsConfig
 from penstock.filter.recorder import ACCOUNT, INTAKE, AccountRecorder
 from penstock.journal import JournalReader
 from penstock.middleware import Deliver

@@ -61,7 +61,13 @@ ALLOWED = {
 
 LINES_MAX = {".py": 400, ".pyx": 600}
 
-ENTRY_POINTS = {"penstock.cli.main", "penstock.demo.pipeline", "penstock.demo.subscriber", "penstock.node.roles"}
+ENTRY_POINTS = {
+    "penstock.cli.main",
+    "penstock.engine.application.offload.process",
+    "penstock.demo.pipeline",
+    "penstock.demo.subscriber",
+    "penstock.node.roles",
+}
 
 
 def python_files(package: str = "") -> list[Path]:

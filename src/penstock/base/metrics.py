@@ -1,6 +1,7 @@
 """The counters of this process in Prometheus' words."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -9,12 +10,21 @@ from prometheus_client.registry import Collector
 from penstock.base.counters import CATALOGUE, Counters
 
 
+class Row(NamedTuple):
+    """What one gauge of several of its name stands at."""
+
+    name: str
+    labels: Mapping[str, str]
+    level: float
+
+
 class Metrics(Collector):
     """Collects registered Counters whenever somebody asks; costs the data path nothing in between."""
 
     def __init__(self) -> None:
         self._counters: list[Counters] = []
         self._gauges: Callable[[], Mapping[str, float]] | None = None
+        self._rows: Callable[[], Iterable[Row]] | None = None
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -27,6 +37,10 @@ class Metrics(Collector):
     def show_gauges(self, values: Callable[[], Mapping[str, float]]) -> None:
         """Whenever somebody asks, `values` says what these gauges stand at, by name; it is called in any thread."""
         self._gauges = values
+
+    def show_rows(self, rows: Callable[[], Iterable["Row"]]) -> None:
+        """The same, of gauges that have labels; all rows of a name have the same ones."""
+        self._rows = rows
 
     def render(self) -> bytes:
         """The exposition text for a scrape."""
@@ -47,3 +61,9 @@ class Metrics(Collector):
         yield from families.values()
         for name, level in (self._gauges() if self._gauges is not None else {}).items():
             yield GaugeMetricFamily(f"penstock_{name}", name.replace("_", " "), level)
+        gauges: dict[str, GaugeMetricFamily] = {}
+        for name, row_labels, level in self._rows() if self._rows is not None else ():
+            if name not in gauges:
+                gauges[name] = GaugeMetricFamily(f"penstock_{name}", name.replace("_", " "), labels=[*row_labels])
+            gauges[name].add_metric([*row_labels.values()], level)
+        yield from gauges.values()

@@ -24,8 +24,10 @@ from penstock.cli import (
     pub,
     sim,
     sub,
+    top,
     up,
 )
+from penstock.cli.distribution import edge_cache, multiplexer, ticker_plant
 from penstock.cli.filter import filter_module
 
 LogStyle: TypeAlias = Literal["text", "json"]
@@ -37,8 +39,10 @@ HELP = """Penstock distributes market data: fast on a host, without a broker on 
 Start here:
   penstock demo --kill-active           a whole plant, measured; its active adapter is killed, nobody notices
   penstock init DIR; penstock up DIR/plant.toml     a first plant of your own
+  penstock top DIR/plant.toml           watch it: nodes, streams, consumers, rates, losses
   penstock sub                          show what flows on a channel; pub and capture feed and keep it
   penstock filter 239.255.74.1:7401     beside a host's applications: they get only what they want
+  penstock plant 239.255.74.1:7401      current records for many; penstock mux: to a host's consumers
   penstock model show quote             what a message looks like, byte by byte
   penstock sim --seed 7 --minutes 1     torture the protocols; the seed replays exactly
   penstock bench --list                 what can be measured here
@@ -62,11 +66,15 @@ app.command("demo")(demo.demo)
 app.command("init")(up.init)
 app.command("up")(up.up)
 app.command("node")(up.node)
+app.command("top")(top.top)
 app.command("pub")(pub.pub)
 app.command("sub")(sub.sub)
 app.command("capture")(capture.capture)
 app.command("adapter")(adapter.adapter)
 app.command("filter")(filter_module)
+app.command("plant")(ticker_plant)
+app.command("mux")(multiplexer)
+app.command("edge")(edge_cache)
 app.command("sim")(sim.sim)
 app.command("bench")(bench.bench)
 app.add_typer(admin.app, name="admin")

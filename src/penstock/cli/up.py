@@ -12,7 +12,7 @@ from penstock.cli.interrupt import interruptible
 from penstock.demo.layout import write_layout
 from penstock.demo.reports import DemoOptions
 from penstock.node.plant import Plant
-from penstock.node.roles import Ready, Told, run
+from penstock.node.roles import Ready, Told, noting, run
 from penstock.node.running import NodeProcess, RunningPlant
 
 
@@ -61,6 +61,8 @@ def _state(node: NodeProcess) -> str:
         return node.fault or "ended"
     if node.filtering is not None:
         return f"applications served: {len(node.filtering.applications)}"
+    if node.distributing is not None:
+        return f"consumers served: {len(node.distributing.consumers)}"
     if node.status is None:
         return "running"
     what = node.status.role
@@ -76,14 +78,15 @@ def node(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Which of its nodes.")],
 ) -> None:
     """Run one node of a plant, whatever it is, on this machine; Ctrl-C or SIGTERM ends it in order."""
-    config = Plant.load(plant).node(name)
+    described = Plant.load(plant)
+    config = described.node(name)
     os.chdir(plant.parent)  # a plant's paths begin there
 
     def tell(told: Told) -> None:
         if isinstance(told, Ready):
             typer.echo(f"{name}: {told.where}")
 
-    raise typer.Exit(run(config, tell))
+    raise typer.Exit(run(config, noting(described, name, tell)))
 
 
 def init(

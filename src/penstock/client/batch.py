@@ -20,7 +20,8 @@ class Batch:
     long as the subscription was not asked for more."""
 
     def __init__(self, content: MessageBatch | list[PacketMessage], models: Models) -> None:
-        self._content = content
+        self.content = content
+        """As it was received, for whoever passes it on; good as long as the subscription was not asked for more."""
         self._models = models
         self.records: dict[MessageModel, NDArray[Any]] = {}
         """By model, of the model's dtype. Messages of another size, or of no known model, are only in the iteration."""
@@ -31,10 +32,10 @@ class Batch:
                 self.records[model] = records_of(merged, model)
 
     def _kinds(self) -> set[tuple[int, int]]:
-        if isinstance(self._content, MessageBatch):
-            rows = self._content.messages
+        if isinstance(self.content, MessageBatch):
+            rows = self.content.messages
             return set(zip(rows["model_id"].tolist(), rows["model_version"].tolist(), strict=True))
-        return {(each.model_id, each.model_version) for each in self._content}
+        return {(each.model_id, each.model_version) for each in self.content}
 
     def arrow(self, model: MessageModel | None = None) -> "pyarrow.RecordBatch":
         """The records of a model, or of the only one, as an Arrow batch."""
@@ -45,7 +46,7 @@ class Batch:
         return model.to_arrow(self.records[model])
 
     def __len__(self) -> int:
-        return len(self._content)
+        return len(self.content)
 
     def __iter__(self) -> Iterator[Readable]:
-        return map(self._models.read, self._content)
+        return map(self._models.read, self.content)

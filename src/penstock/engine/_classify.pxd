@@ -33,18 +33,24 @@ cdef class ValueTest:
 cdef struct Step:
     const Node *nodes           # NULL: no condition
     const unsigned char *pool
+    int entry
     uint32_t first_test
     uint32_t test_count
     uint8_t cls
 
 
+cdef struct Rules:
+    Step *steps
+    uint32_t step_count
+    ValueTable **tests
+    uint8_t otherwise
+
+
+# The class of an update with this record.
+cdef uint8_t classify(const Rules *rules, const uint8_t *record, uint32_t size) noexcept nogil
+
+
 cdef class ClassProgram:
     cdef readonly uint8_t static_class  # that of every record; 0: it depends
-    cdef uint8_t otherwise
-    cdef Step *steps
-    cdef int *entries                   # of the steps' conditions
-    cdef uint32_t step_count
-    cdef ValueTable **tests
-    cdef tuple _held
-
-    cdef uint8_t classify(self, const uint8_t *record, uint32_t size) noexcept nogil
+    cdef Rules rules
+    cdef tuple _held                    # what the rules point to

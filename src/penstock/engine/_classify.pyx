@@ -49,11 +49,12 @@ cdef class ValueTest:
 
 
 cdef bint _holds(ValueTable *table, const uint8_t *record, uint32_t size) noexcept nogil:
-    cdef const uint8_t *place = record + table.offset
+    cdef const uint8_t *place
     cdef uint64_t hash
     cdef uint32_t slot
     if <uint64_t>table.offset + table.size > size:
         return False
+    place = record + table.offset
     if table.is_enum:
         return table.by_number[place[0]]
     hash = _hash(place, table.size)
@@ -87,51 +88,16 @@ cdef inline uint64_t _hash(const uint8_t *place, uint32_t size) noexcept nogil:
     return (hash ^ (hash >> 29)) | 1
 
 
-cdef class ClassProgram:
-    """`steps` are (Program or None, ValueTests, class), the first that holds decides; `otherwise` if none does."""
-
-    def __cinit__(self, steps not None, uint8_t otherwise):
-        cdef uint32_t index, test_at = 0
-        cdef Program program
-        tests = [test for _, tests, _ in steps for test in tests]
-        self._held = tuple(steps), tuple(tests)
-        self.otherwise = otherwise
-        self.static_class = 0 if steps else otherwise
-        self.step_count = len(steps)
-        self.steps = <Step *>calloc(len(steps) + 1, sizeof(Step))
-        self.entries = <int *>calloc(len(steps) + 1, sizeof(int))
-        self.tests = <ValueTable **>calloc(len(tests) + 1, sizeof(ValueTable *))
-        if self.steps is NULL or self.entries is NULL or self.tests is NULL:
-            raise MemoryError
-        for index, (condition, step_tests, cls) in enumerate(steps):
-            self.steps[index] = Step(NULL, NULL, test_at, len(step_tests), cls)
-            if condition is not None:
-                program = condition
-                self.steps[index].nodes, self.steps[index].pool = program.nodes, program.pool
-                self.entries[index] = program.entry
-            for test in step_tests:
-                self.tests[test_at] = &(<ValueTest?>test).table
-                test_at += 1
-
-    def __dealloc__(self):
-        free(self.steps)
-        free(self.entries)
-        free(self.tests)
-
-    def __call__(self, const unsigned char[::1] record not None) -> int:
-        """The class of an update with this record."""
-        return self.classify(&record[0] if record.shape[0] else NULL, record.shape[0])
-
-    cdef uint8_t classify(self, const uint8_t *record, uint32_t size) noexcept nogil:
-        cdef uint32_t index
-        cdef const Step *step
-        for index in range(self.step_count):
-            step = &self.steps[index]
-            if step.nodes is not NULL and not evaluate(step.nodes, self.entries[index], step.pool, record, size):
-                continue
-            if _all_hold(self.tests + step.first_test, step.test_count, record, size):
-                return step.cls
-        return self.otherwise
+cdef uint8_t classify(const Rules *rules, const uint8_t *record, uint32_t size) noexcept nogil:
+    cdef uint32_t index
+    cdef const Step *step
+    for index in range(rules.step_count):
+        step = &rules.steps[index]
+        if step.nodes is not NULL and not evaluate(step.nodes, step.entry, step.pool, record, size):
+            continue
+        if _all_hold(rules.tests + step.first_test, step.test_count, record, size):
+            return step.cls
+    return rules.otherwise
 
 
 cdef inline bint _all_hold(ValueTable **tests, uint32_t count, const uint8_t *record, uint32_t size) noexcept nogil:
@@ -140,3 +106,37 @@ cdef inline bint _all_hold(ValueTable **tests, uint32_t count, const uint8_t *re
         if not _holds(tests[index], record, size):
             return False
     return True
+
+
+cdef class ClassProgram:
+    """`steps` are (Program or None, ValueTests, class), the first that holds decides; `otherwise` if none does."""
+
+    def __cinit__(self, steps not None, uint8_t otherwise):
+        cdef uint32_t index, test_at = 0
+        cdef Program program
+        tests = [test for _, tests, _ in steps for test in tests]
+        self._held = tuple(steps), tuple(tests)
+        self.static_class = 0 if steps else otherwise
+        self.rules.otherwise = otherwise
+        self.rules.step_count = len(steps)
+        self.rules.steps = <Step *>calloc(len(steps) + 1, sizeof(Step))
+        self.rules.tests = <ValueTable **>calloc(len(tests) + 1, sizeof(ValueTable *))
+        if self.rules.steps is NULL or self.rules.tests is NULL:
+            raise MemoryError
+        for index, (condition, step_tests, cls) in enumerate(steps):
+            self.rules.steps[index] = Step(NULL, NULL, 0, test_at, len(step_tests), cls)
+            if condition is not None:
+                program = condition
+                self.rules.steps[index].nodes, self.rules.steps[index].pool = program.nodes, program.pool
+                self.rules.steps[index].entry = program.entry
+            for test in step_tests:
+                self.rules.tests[test_at] = &(<ValueTest?>test).table
+                test_at += 1
+
+    def __dealloc__(self):
+        free(self.rules.steps)
+        free(self.rules.tests)
+
+    def __call__(self, const unsigned char[::1] record not None) -> int:
+        """The class of an update with this record."""
+        return classify(&self.rules, &record[0] if record.shape[0] else NULL, record.shape[0])

@@ -56,37 +56,40 @@ cdef class ConflationPlan:
     cdef readonly bint needs_accumulator    # False: the newest record is what all of them conflate to
 
 
-# What a record that waits stands for; its bytes follow.
+# A record that waits, and what it stands for.
 cdef struct Span:
     uint64_t first      # the item's version of the first update in it
     uint64_t last       # and of the newest
     int64_t started_ns  # of the newest
-    uint32_t merged     # updates in it
+    uint8_t *record
     uint32_t size
+    uint32_t capacity
+    uint32_t merged     # updates in it; 0: it is free
     uint32_t next_free
     uint16_t version
-    uint16_t reserved
 
 
-# Records that wait, one for each pending pair of one model. Entries are taken from blocks that are kept; a block more is
-# allocated when all are in use, never while there is a free one.
+# Records that wait, one for each pending pair. Spans come from blocks that are kept, and keep the memory of their records:
+# once they have been in use, nothing is allocated.
+cdef struct SpanPool:
+    Span **blocks
+    uint32_t block_count
+    uint32_t made
+    uint32_t free
+    uint32_t in_use
+    uint32_t spans_max
+
+
+# Make the update part of the span `*number`, or begin one there if it is NO_SPAN; without a contract the newest update is
+# the record. False: there is no room or no memory, and nothing has changed.
+cdef bint hold(
+    SpanPool *pool, uint32_t *number, const Contract *contract, const uint8_t *update, uint32_t size, uint16_t version,
+    uint64_t item_version, int64_t started_ns,
+) noexcept nogil
+
+cdef Span *span_at(const SpanPool *pool, uint32_t number) noexcept nogil
+cdef void release(SpanPool *pool, uint32_t *number) noexcept nogil
+
+
 cdef class SpanStore:
-    cdef readonly ConflationPlan plan
-    cdef readonly uint32_t in_use
-    cdef readonly uint32_t spans_max
-    cdef uint32_t entry_size
-    cdef uint32_t room
-    cdef uint32_t free
-    cdef uint32_t made
-    cdef uint32_t block_count
-    cdef uint8_t **blocks
-
-    # Make the update part of the span `*number`, or begin one there if it is NO_SPAN. False: there is no room, and nothing
-    # has changed.
-    cdef bint hold(
-        self, uint32_t *number, const uint8_t *update, uint32_t size, uint16_t version,
-        uint64_t item_version, int64_t started_ns,
-    ) noexcept nogil
-    cdef Span *at(self, uint32_t number) noexcept nogil
-    cdef const uint8_t *record(self, uint32_t number) noexcept nogil
-    cdef void release(self, uint32_t *number) noexcept nogil
+    cdef SpanPool pool

@@ -51,17 +51,27 @@ cdef class Metering:
     cdef readonly uint32_t consumers_max
     cdef readonly uint32_t metered      # pairs
     cdef readonly uint32_t ready        # pairs in queues
-    cdef TimingWheel wheel              # pairs, then consumers whose rate is used up
-    cdef Meter *meters
+    cdef TimingWheel wheel              # consumers whose rate is used up, then pairs
+    cdef Meter *meters                  # for `room` pairs
+    cdef uint32_t room
     cdef Turn *turns
     cdef Bucket node
     cdef uint32_t first                 # of the round: consumers plus one
     cdef uint32_t last
 
+    # Makes room for the pair; before it begins.
+    cdef int reserve(self, uint32_t pair) except -1
     cdef void begin(self, uint32_t pair, uint32_t consumer, int64_t interval_ns) noexcept nogil
+    # The refresh was sent, and nothing is owed.
     cdef void live(self, uint32_t pair, int64_t now_ns) noexcept nogil
     cdef void change(self, uint32_t pair, int64_t interval_ns, int64_t now_ns) noexcept nogil
     cdef void end(self, uint32_t pair) noexcept nogil
+
+    cdef inline uint8_t state_of(self, uint32_t pair) noexcept nogil:
+        return self.meters[pair].state if pair < self.room else METER_NONE
+
+    cdef inline bint is_metered(self, uint32_t pair) noexcept nogil:
+        return self.state_of(pair) != METER_NONE
 
     # An update came. Whether it is owed: False while the pair is pending, and if it is not metered.
     cdef bint offer(self, uint32_t pair, int64_t now_ns) noexcept nogil

@@ -1,7 +1,8 @@
 """The metering engine's compiled part; _metering.pxd says how it is used, metering.py which rates hold."""
 
-from libc.stdint cimport int64_t, uint32_t
-from libc.stdlib cimport calloc, free
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
 
 from penstock.engine._wheel cimport SLOT_NS, TimingWheel
 
@@ -23,10 +24,9 @@ cdef class Metering:
         self.pairs_max = pairs_max
         self.consumers_max = consumers_max
         self.node.interval_ns = node_interval_ns
-        self.wheel = TimingWheel(pairs_max + consumers_max)
-        self.meters = <Meter *>calloc(pairs_max + 1, sizeof(Meter))
-        self.turns = <Turn *>calloc(consumers_max + 1, sizeof(Turn))
-        if self.meters is NULL or self.turns is NULL:
+        self.wheel = TimingWheel(consumers_max)
+        self.turns = <Turn *>calloc(<size_t>consumers_max + 1, sizeof(Turn))
+        if self.turns is NULL:
             raise MemoryError
 
     def __dealloc__(self):
@@ -37,7 +37,7 @@ cdef class Metering:
         """The interval between any two updates to this consumer. One that is new has room."""
         _check_consumer(self, consumer)
         self.turns[consumer].bucket = Bucket(0, interval_ns)
-        self.wheel.drop(self.pairs_max + consumer)
+        self.wheel.drop(consumer)
         self.turns[consumer].is_stopped = False
         if self.turns[consumer].first:
             _call(self, consumer, now_ns)
@@ -47,6 +47,7 @@ cdef class Metering:
         _check_consumer(self, consumer)
         if self.state(pair) != METER_NONE:
             raise LocalProtocolError(f"pair {pair} is metered already")
+        self.reserve(pair)
         if interval_ns <= 0:
             raise LocalProtocolError(f"an interval of {interval_ns} ns is no rate")
         self.begin(pair, consumer, interval_ns)
@@ -65,7 +66,7 @@ cdef class Metering:
     def state(self, uint32_t pair) -> MeterState:
         if pair >= self.pairs_max:
             raise LocalProtocolError(f"pair {pair} is not below {self.pairs_max}")
-        return MeterState(self.meters[pair].state)
+        return MeterState(self.state_of(pair))
 
     def owe(self, uint32_t pair, int64_t now_ns) -> bool:
         """An update of the pair came; whether it will be given out."""
@@ -96,6 +97,19 @@ cdef class Metering:
         cdef int64_t due_ns = self.next_due(now_ns)
         return None if due_ns < 0 else due_ns
 
+    cdef int reserve(self, uint32_t pair) except -1:
+        cdef uint64_t wanted = min(<uint64_t>self.pairs_max, max(2 * <uint64_t>self.room, <uint64_t>pair + 1))
+        cdef void *bigger
+        if pair >= self.room:
+            self.wheel.grow(<uint32_t>(self.consumers_max + wanted))
+            bigger = realloc(self.meters, wanted * sizeof(Meter))
+            if bigger is NULL:
+                raise MemoryError
+            self.meters = <Meter *>bigger
+            memset(self.meters + self.room, 0, (wanted - self.room) * sizeof(Meter))
+            self.room = <uint32_t>wanted
+        return 0
+
     cdef void begin(self, uint32_t pair, uint32_t consumer, int64_t interval_ns) noexcept nogil:
         self.meters[pair].bucket = Bucket(0, interval_ns)
         self.meters[pair].consumer = consumer
@@ -103,40 +117,36 @@ cdef class Metering:
         self.metered += 1
 
     cdef void live(self, uint32_t pair, int64_t now_ns) noexcept nogil:
-        cdef Meter *meter = &self.meters[pair]
-        if meter.state == METER_PENDING:
-            meter.state = METER_QUIET
-            meter.bucket.due_ns = now_ns + meter.bucket.interval_ns
+        if self.is_metered(pair):
+            _leave(self, pair)
+            self.meters[pair].state = METER_QUIET
+            self.meters[pair].bucket.due_ns = now_ns + self.meters[pair].bucket.interval_ns
 
     cdef void change(self, uint32_t pair, int64_t interval_ns, int64_t now_ns) noexcept nogil:
         cdef Meter *meter = &self.meters[pair]
         meter.bucket.due_ns += interval_ns - meter.bucket.interval_ns
         meter.bucket.interval_ns = interval_ns
         if meter.state == METER_WITHHELD:
-            self.wheel.put(pair, meter.bucket.due_ns, now_ns)
+            self.wheel.put(self.consumers_max + pair, meter.bucket.due_ns, now_ns)
 
     cdef void end(self, uint32_t pair) noexcept nogil:
-        cdef Meter *meter = &self.meters[pair]
-        if meter.state == METER_NONE:
-            return
-        if meter.state == METER_WITHHELD:
-            self.wheel.drop(pair)
-        elif meter.state == METER_READY:
-            _leave_queue(self, pair)
-        meter.state = METER_NONE
-        self.metered -= 1
+        if self.is_metered(pair):
+            _leave(self, pair)
+            self.meters[pair].state = METER_NONE
+            self.metered -= 1
 
     cdef bint offer(self, uint32_t pair, int64_t now_ns) noexcept nogil:
-        cdef Meter *meter = &self.meters[pair]
-        if meter.state < METER_QUIET:
+        cdef Meter *meter
+        if self.state_of(pair) < METER_QUIET:
             return False
+        meter = &self.meters[pair]
         if meter.state == METER_QUIET:
             if meter.bucket.due_ns <= now_ns:
                 meter.bucket.due_ns = now_ns
                 _join_queue(self, pair, now_ns)
             else:
                 meter.state = METER_WITHHELD
-                self.wheel.put(pair, meter.bucket.due_ns, now_ns)
+                self.wheel.put(self.consumers_max + pair, meter.bucket.due_ns, now_ns)
         return True
 
     cdef uint32_t advance(self, int64_t now_ns, uint32_t count_max) noexcept nogil:
@@ -145,10 +155,10 @@ cdef class Metering:
         while count < count_max:
             found = self.wheel.take_due(now_ns, expired, min(<uint32_t>EXPIRED_MAX, count_max - count))
             for index in range(found):
-                if expired[index] < self.pairs_max:
-                    _join_queue(self, expired[index], now_ns)
+                if expired[index] < self.consumers_max:
+                    _join_round(self, expired[index])
                 else:
-                    _join_round(self, expired[index] - self.pairs_max)
+                    _join_queue(self, expired[index] - self.consumers_max, now_ns)
             count += found
             if found < EXPIRED_MAX:
                 break
@@ -171,7 +181,7 @@ cdef class Metering:
                     _join_round(self, consumer)
                 return True
             _leave_round(self, consumer)
-            self.wheel.put(self.pairs_max + consumer, turn.bucket.due_ns, now_ns)
+            self.wheel.put(consumer, turn.bucket.due_ns, now_ns)
         return False
 
     cdef void sent(self, uint32_t pair, int64_t now_ns) noexcept nogil:
@@ -223,7 +233,7 @@ cdef inline void _call(Metering metering, uint32_t consumer, int64_t now_ns) noe
     if turn.is_stopped or turn.is_due:
         return
     if _is_early(&turn.bucket, now_ns):
-        metering.wheel.put(metering.pairs_max + consumer, turn.bucket.due_ns, now_ns)
+        metering.wheel.put(consumer, turn.bucket.due_ns, now_ns)
     else:
         _join_round(metering, consumer)
 
@@ -231,8 +241,16 @@ cdef inline void _call(Metering metering, uint32_t consumer, int64_t now_ns) noe
 cdef inline void _stop(Metering metering, uint32_t consumer) noexcept nogil:
     if metering.turns[consumer].is_due:
         _leave_round(metering, consumer)
-    metering.wheel.drop(metering.pairs_max + consumer)
+    metering.wheel.drop(consumer)
     metering.turns[consumer].is_stopped = True
+
+
+cdef inline void _leave(Metering metering, uint32_t pair) noexcept nogil:
+    """Where it waits, if it does."""
+    if metering.meters[pair].state == METER_WITHHELD:
+        metering.wheel.drop(metering.consumers_max + pair)
+    elif metering.meters[pair].state == METER_READY:
+        _leave_queue(metering, pair)
 
 
 cdef inline void _join_queue(Metering metering, uint32_t pair, int64_t now_ns) noexcept nogil:
@@ -279,7 +297,7 @@ cdef inline void _leave_queue(Metering metering, uint32_t pair) noexcept nogil:
     if turn.first == 0:
         if turn.is_due:
             _leave_round(metering, meter.consumer)
-        metering.wheel.drop(metering.pairs_max + meter.consumer)
+        metering.wheel.drop(meter.consumer)
 
 
 cdef inline void _join_round(Metering metering, uint32_t consumer) noexcept nogil:

@@ -2,7 +2,7 @@
 
 Time is cut into slots of half a millisecond. An entry comes out when the end of its slot has passed: never before it is
 due, at most a slot later. What is due beyond the wheel's turn waits in its last slot and is put forward when that comes
-round. Insertion and removal take constant time, and nothing is allocated after the wheel is made.
+round. Insertion and removal take constant time and allocate nothing.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -29,6 +29,8 @@ cdef class TimingWheel:
     cdef uint32_t[SLOT_COUNT] tails
     cdef uint64_t[SLOT_WORDS] filled
 
+    # Makes room for more entries.
+    cdef int grow(self, uint32_t entries_max) except -1
     # Puts the entry on the wheel, or moves it if it is there.
     cdef void put(self, uint32_t entry, int64_t due_ns, int64_t now_ns) noexcept nogil
     # Takes it off; nothing happens if it is not there.

@@ -1,7 +1,8 @@
 """The timing wheel that drives metered pairs; _wheel.pxd says how it works."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
 
 from penstock.base.errors import LimitError, LocalProtocolError
 
@@ -17,12 +18,7 @@ cdef class TimingWheel:
     """Entries are numbers below `entries_max`. Time is told with each call; what is earlier than before is as before."""
 
     def __cinit__(self, uint32_t entries_max):
-        if entries_max == 0xFFFFFFFF:
-            raise LimitError(f"a wheel cannot hold {entries_max} entries")
-        self.entries_max = entries_max
-        self.entries = <WheelEntry *>calloc(entries_max + 1, sizeof(WheelEntry))
-        if self.entries is NULL:
-            raise MemoryError
+        self.grow(entries_max)
 
     def __dealloc__(self):
         free(self.entries)
@@ -37,6 +33,17 @@ cdef class TimingWheel:
         """Put the entry on the wheel, or move it if it is there."""
         _check(self, entry)
         self.put(entry, due_ns, now_ns)
+
+    def insert_many(self, const uint32_t[::1] entries not None, const int64_t[::1] dues_ns not None, int64_t now_ns):
+        """Put each entry on the wheel with the due time at its place."""
+        cdef Py_ssize_t index
+        if entries.shape[0] != dues_ns.shape[0]:
+            raise LocalProtocolError(f"{entries.shape[0]} entries have {dues_ns.shape[0]} due times")
+        for index in range(entries.shape[0]):
+            _check(self, entries[index])
+        with nogil:
+            for index in range(entries.shape[0]):
+                self.put(entries[index], dues_ns[index], now_ns)
 
     def remove(self, uint32_t entry) -> None:
         """Take it off; nothing happens if it is not there."""
@@ -54,6 +61,19 @@ cdef class TimingWheel:
         """When there is something to take off, at the earliest."""
         cdef int64_t due_ns = self.next_due()
         return None if due_ns < 0 else due_ns
+
+    cdef int grow(self, uint32_t entries_max) except -1:
+        cdef void *bigger
+        if entries_max == 0xFFFFFFFF:
+            raise LimitError(f"a wheel cannot hold {entries_max} entries")
+        if entries_max > self.entries_max or self.entries is NULL:
+            bigger = realloc(self.entries, (<size_t>entries_max + 1) * sizeof(WheelEntry))
+            if bigger is NULL:
+                raise MemoryError
+            self.entries = <WheelEntry *>bigger
+            memset(self.entries + self.entries_max, 0, (entries_max - self.entries_max + 1) * sizeof(WheelEntry))
+            self.entries_max = entries_max
+        return 0
 
     cdef bint holds(self, uint32_t entry) noexcept nogil:
         return self.entries[entry].slot != 0

@@ -25,7 +25,7 @@ import msgspec
 import re2
 
 from penstock.base.config import Config, parse_toml, read_document
-from penstock.base.errors import ConfigurationError, FilterExpressionError
+from penstock.base.errors import ConfigurationError, FilterExpressionError, LimitError
 from penstock.engine._classify import ClassProgram, ValueTest
 from penstock.engine._conflate import ConflationPlan
 from penstock.model import MessageModel, shipped, shipped_names
@@ -137,7 +137,7 @@ class Profile:
 
 
 class Classifier:
-    """The rules of a node, compiled for what asks; for one thread. They never change: a node takes another classifier."""
+    """The rules of a node, compiled for what asks; for one thread. They never change; a node takes another one."""
 
     def __init__(self, rules: ClassMap) -> None:
         self.rules = rules
@@ -151,16 +151,15 @@ class Classifier:
     def program(
         self, profile: Profile, topic: str, model: MessageModel, version: int, *, is_relieved: bool = False
     ) -> ClassProgram:
-        """How records of this version on this topic are classified. If relieved, what is critical and may be conflated
-        is adaptive."""
+        """How records of this version on this topic are classified; kept as long as the classifier. If relieved, what is
+        critical and may be conflated is adaptive."""
         rules = profile.rules(topic, model.name)
         version = min(version, model.version)
         key = (*map(id, rules), model.id, model.version, version, is_relieved)
         known = self._programs.get(key)
         if known is None:
             if len(self._programs) >= PROGRAMS_MAX:
-                self._programs.clear()
-                self._tests.clear()
+                raise LimitError(f"rules, models and versions are combined in {PROGRAMS_MAX} ways already")
             # The rules are kept with the program: as long as they live, nothing else has their ids.
             known = self._programs[key] = (self._compiled(rules, model, version, is_relieved), rules)
         return known[0]

@@ -5,6 +5,7 @@ known; subscriptions.py knows who wants what.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from typing_extensions import Buffer
@@ -189,8 +190,13 @@ class DistributionEngine:
             is_behind=tally["is_behind"],
         )
 
-    def records(self) -> list[ConsumerDistributionRecord]:
-        return [self.record(consumer) for consumer in self._consumers]
+    def records(self, count_max: int | None = None) -> list[ConsumerDistributionRecord]:
+        """Of all consumers, or of those that have been here longest."""
+        return [self.record(consumer) for consumer in islice(self._consumers, count_max)]
+
+    @property
+    def consumer_count(self) -> int:
+        return len(self._consumers)
 
     # Consumers
 

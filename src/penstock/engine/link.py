@@ -123,6 +123,7 @@ class NodeLink:
         self._number = 0
         self._waiting: dict[int, asyncio.Queue[Answer | PenstockError]] = {}
         self._held: dict[int, Subscribe] = {}
+        self._reserved: set[int] = set()
 
     async def run(self) -> None:
         self._task = asyncio.current_task()
@@ -153,11 +154,21 @@ class NodeLink:
 
     # Requests; a refusal is a RefusedError with its code as peer_code
 
-    async def subscribe(self, topics: Sequence[str], cls: ClassWish = "auto", per_second: float = 0.0) -> int:
+    def reserve(self) -> int:
+        """A number for subscribe(), for those who must know it before its first event comes."""
+        number = self._next_number()
+        self._reserved.add(number)
+        return number
+
+    async def subscribe(
+        self, topics: Sequence[str], cls: ClassWish = "auto", per_second: float = 0.0, *, number: int = 0
+    ) -> int:
         """The subscription's number. While the node is gone, it is remembered and asked for later."""
+        number = number or self._next_number()
+        self._reserved.discard(number)
         if len(topics) > TOPICS_MAX:
             raise LimitError(f"{len(topics)} topics in one subscription", hint=f"at most {TOPICS_MAX}")
-        request = Subscribe(self._next_number(), list(topics), cls, per_second)
+        request = Subscribe(number, list(topics), cls, per_second)
         self._held[request.number] = request
         try:
             await self._hold(request)
@@ -179,8 +190,8 @@ class NodeLink:
             self._held[subscription] = msgspec.structs.replace(self._held[subscription], per_second=per_second)
         return held.per_second
 
-    async def snapshot(self, topics: Sequence[str]) -> bytes:
-        """DEFINE and REFRESH events of the current records."""
+    async def snapshot(self, topics: Sequence[str]) -> list[bytes]:
+        """DEFINE and REFRESH events of the current records, in blocks."""
         parts: list[bytes] = []
         size = 0
         async with self._question(lambda number: Snapshot(number, list(topics))) as answers:
@@ -191,7 +202,7 @@ class NodeLink:
                 if size > SNAPSHOT_SIZE_MAX:
                     raise LimitError(f"a snapshot of more than {SNAPSHOT_SIZE_MAX} bytes", hint="ask for fewer topics")
                 if part.is_last:
-                    return b"".join(parts)
+                    return parts
 
     async def overrun(self, last_number: int, ring: RingName = "events") -> None:
         await self._ask(lambda number: Overrun(number, last_number, ring), Restarted)
@@ -281,7 +292,7 @@ class NodeLink:
     def _next_number(self) -> int:
         while True:
             self._number = self._number % U32_MAX + 1
-            if self._number not in self._held and self._number not in self._waiting:
+            if not any(self._number in each for each in (self._held, self._waiting, self._reserved)):
                 return self._number
 
     async def _read(self, connection: ControlConnection[ControlMessage]) -> None:

@@ -5,11 +5,10 @@ from typing import Annotated
 
 import msgspec
 
-from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
+from penstock.capture.accounts import AccountsConfig
 from penstock.filter.config import FilterConfig
 from penstock.filter.control import PORT_DEFAULT
-from penstock.journal import JournalConfig
 from penstock.net.control import Name
 from penstock.net.udp import Channel
 from penstock.security.access import AdminAccess, AnyPort, ControlAccess
@@ -21,18 +20,6 @@ class FilterAccess(ControlAccess, frozen=True):
     """Where applications connect."""
 
     port: AnyPort = PORT_DEFAULT
-
-
-class AccountsConfig(Config, frozen=True):
-    """Where the module writes down what became of every packet, for the pipeline's audit."""
-
-    path: str = ""
-    """A journal's directory; empty keeps no accounts."""
-
-    period_s: Annotated[float, msgspec.Meta(ge=0.1, le=3_600)] = 10.0
-    """How often accounts are written; when an application or a stream ends, its last one is."""
-
-    journal: JournalConfig = JournalConfig()
 
 
 class FilterModuleConfig(FilterConfig, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from penstock.net.events import ClockSampled
 from penstock.net.secret import Secret
 from penstock.net.session import ControlSession, Peer, Side
 from penstock.net.stream import StreamConnection, is_loopback, open_stream
-from penstock.net.stream_server import StreamServer
+from penstock.net.stream_server import StreamServer, Through
 
 M = TypeVar("M")
 
@@ -77,6 +77,7 @@ class ControlServer(StreamServer):
         tls: ssl.SSLContext | None = None,
         config: ControlConfig | None = None,
         counters: Counters | None = None,
+        through: Through | None = None,
     ) -> None:
         _require_protection(host, secret, tls)
         config = config or ControlConfig()
@@ -94,7 +95,9 @@ class ControlServer(StreamServer):
                 counters=self.counters,
             )
 
-        super().__init__(connection, serve, host=host, port=port, config=config, counters=self.counters, tls=tls)
+        super().__init__(
+            connection, serve, host=host, port=port, config=config, counters=self.counters, tls=tls, through=through
+        )
 
 
 async def connect_control(

@@ -9,15 +9,23 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Coroutine
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.base.errors import PenstockError
-from penstock.net.control_driver import ControlConnection
 
 LAST_WORDS_SECONDS = 2.0
 """How long one that is cut off has to take its last message."""
 
 M = TypeVar("M")
+
+
+class Hearer(Protocol):
+    """A connection, as far as this needs one."""
+
+    @property
+    def is_over(self) -> bool: ...
+
+    async def send(self, message: Any, /) -> None: ...
 
 
 class Letters(Generic[M]):
@@ -48,7 +56,7 @@ class Letters(Generic[M]):
         self.changed.set()
 
 
-async def converse(connection: ControlConnection[Any], letters: Letters[M], hear: Coroutine[Any, Any, None]) -> None:
+async def converse(connection: Hearer, letters: Letters[M], hear: Coroutine[Any, Any, None]) -> None:
     """Until one side ends it; `hear` takes what the peer says, and what it raises is raised here."""
     writing = asyncio.ensure_future(_write(connection, letters))
     hearing = asyncio.ensure_future(hear)
@@ -66,7 +74,7 @@ async def converse(connection: ControlConnection[Any], letters: Letters[M], hear
             raise result
 
 
-async def _write(connection: ControlConnection[Any], letters: Letters[M]) -> None:
+async def _write(connection: Hearer, letters: Letters[M]) -> None:
     with contextlib.suppress(PenstockError):  # why a connection ended is the connection's to log
         while True:
             while letters.waiting:

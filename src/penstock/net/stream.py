@@ -86,6 +86,10 @@ class StreamConnection(Generic[M, P]):
         return self._peer
 
     @property
+    def transport(self) -> asyncio.WriteTransport:
+        return self._writer.transport
+
+    @property
     def is_over(self) -> bool:
         return self._end is not None
 

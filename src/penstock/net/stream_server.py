@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConfigurationError, PenstockError
@@ -14,6 +14,9 @@ from penstock.net.stream import READ_SIZE, StreamConnection
 
 BACKLOG = 100
 ACCEPT_PAUSE_SECONDS = 0.1
+
+Through: TypeAlias = Callable[[socket.socket, asyncio.Protocol], asyncio.Transport]
+"""Makes the transport of an accepted socket, for servers whose sockets are not asyncio's alone."""
 
 log = logger("net.stream")
 
@@ -34,6 +37,7 @@ class StreamServer:
         config: StreamConfig,
         counters: Counters,
         tls: ssl.SSLContext | None,
+        through: Through | None = None,
     ) -> None:
         self._connection = connection
         self._serve = serve
@@ -42,6 +46,7 @@ class StreamServer:
         self._config = config
         self._counters = counters
         self._tls = tls
+        self._through = through
         self._listeners: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -135,6 +140,9 @@ class StreamServer:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=READ_SIZE)
         protocol = asyncio.StreamReaderProtocol(reader)
-        patience = {} if self._tls is None else {"ssl_handshake_timeout": self._config.handshake_ms / 1_000}
-        transport, _ = await loop.connect_accepted_socket(lambda: protocol, sock, ssl=self._tls, **patience)
+        if self._through is not None:
+            transport = self._through(sock, protocol)
+        else:
+            patience = {} if self._tls is None else {"ssl_handshake_timeout": self._config.handshake_ms / 1_000}
+            transport, _ = await loop.connect_accepted_socket(lambda: protocol, sock, ssl=self._tls, **patience)
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)

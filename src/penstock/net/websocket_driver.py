@@ -17,7 +17,7 @@ from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
 from penstock.net.config import WebSocketConfig
 from penstock.net.stream import StreamConnection, is_loopback, open_stream
-from penstock.net.stream_server import StreamServer
+from penstock.net.stream_server import StreamServer, Through
 from penstock.net.websocket import WebSocketClientSession, WebSocketMessage, WebSocketPeer, WebSocketServerSession
 
 WebSocketConnection: TypeAlias = StreamConnection[WebSocketMessage, WebSocketPeer]
@@ -41,6 +41,7 @@ class WebSocketServer(StreamServer):
         tls: ssl.SSLContext | None = None,
         config: WebSocketConfig | None = None,
         counters: Counters | None = None,
+        through: Through | None = None,
     ) -> None:
         if tls is None and not is_loopback(host):
             raise ConfigurationError(
@@ -55,7 +56,9 @@ class WebSocketServer(StreamServer):
             session = WebSocketServerSession(config, origins=origins, subprotocols=subprotocols, headers=headers)
             return StreamConnection(session, reader, writer, config=config, counters=self.counters)
 
-        super().__init__(connection, serve, host=host, port=port, config=config, counters=self.counters, tls=tls)
+        super().__init__(
+            connection, serve, host=host, port=port, config=config, counters=self.counters, tls=tls, through=through
+        )
 
 
 async def connect_websocket(

@@ -25,18 +25,33 @@
     name = "host-1"
     admin = { credentials = "filter.toml" }
 
+    [[plant]]                                # current records of everything, for those below
+    name = "records"
+    subscribe = ["md.us.eq.>"]
+    admin = { credentials = "plant.toml" }
+
+    [[mux]]                                  # beside the consumers of a host
+    name = "host-1-mux"
+    upstream = { port = 7410 }
+    admin = { credentials = "mux.toml" }
+
+    [[edge]]                                 # for screens and browsers, by TCP and WebSocket
+    name = "screens"
+    upstream = { port = 7411 }
+
     [[player]]                               # plays an exchange, for trials
     name = "exchange"
 
 Paths in it begin at the document's directory. An adapter's keys are those of feed.adapter_config.AdapterConfig, an
 administration server's those of admin.config.AdminConfig, a filter's those of
-filter.module_config.FilterModuleConfig; which adapters belong together, where each keeps its state and where the
-administration servers are is filled in.
+filter.module_config.FilterModuleConfig, a plant's and a mux's those of plant.config, an edge's those of
+plant.edge_config; which adapters belong together,
+where each keeps its state and where the administration servers are is filled in.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from penstock.admin.config import AdminConfig
 from penstock.base.config import Config, convert, load_toml
@@ -47,11 +62,19 @@ from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.model import MessageModel
 from penstock.net.control import Name
+from penstock.node.pages import Pages
+from penstock.plant.config import MuxConfig, PlantConfig
+from penstock.plant.config import NodeConfig as DistributionNodeConfig
+from penstock.plant.edge_config import EdgeConfig
 from penstock.security import Credentials, Policy
 from penstock.topics import GroupMap
 
-NodeConfig: TypeAlias = AdminConfig | AdapterConfig | FilterModuleConfig | PlayerConfig
+NodeConfig: TypeAlias = (
+    AdminConfig | AdapterConfig | FilterModuleConfig | PlantConfig | MuxConfig | EdgeConfig | PlayerConfig
+)
 Table: TypeAlias = dict[str, Any]
+
+S = TypeVar("S", FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig)
 
 
 class PlantDocument(Config, frozen=True):
@@ -62,16 +85,20 @@ class PlantDocument(Config, frozen=True):
     administration: tuple[Table, ...] = ()
     feed: tuple[Table, ...] = ()
     filter: tuple[Table, ...] = ()
+    plant: tuple[Table, ...] = ()
+    mux: tuple[Table, ...] = ()
+    edge: tuple[Table, ...] = ()
     player: tuple[Table, ...] = ()
 
 
 class Plant:
     """A checked plant.toml: the configuration of every node, by name, in the order in which they start."""
 
-    def __init__(self, path: Path, name: str, nodes: Mapping[str, NodeConfig]) -> None:
+    def __init__(self, path: Path, name: str, directory: str, nodes: Mapping[str, NodeConfig]) -> None:
         self.path = path
         self.name = name
         self.nodes = dict(nodes)
+        self.pages = Pages(path.parent.absolute() / directory / "pages")
 
     @staticmethod
     def load(path: Path) -> "Plant":
@@ -84,16 +111,27 @@ class Plant:
             for adapter in _adapters(document, table, servers, f"{where}: feed[{number}]"):
                 nodes.add(adapter.name, adapter)
         for number, table in enumerate(document.filter):
-            module = _filter(document, table, servers, f"{where}: filter[{number}]")
+            module = _served(document, table, servers, FilterModuleConfig, f"{where}: filter[{number}]")
             nodes.add(module.name, module)
+        for number, table in enumerate(document.plant):
+            plant = _served(document, table, servers, PlantConfig, f"{where}: plant[{number}]")
+            nodes.add(plant.name, plant)
+        for number, table in enumerate(document.mux):
+            mux = _served(document, table, servers, MuxConfig, f"{where}: mux[{number}]")
+            nodes.add(mux.name, mux)
+        for number, table in enumerate(document.edge):
+            edge = _served(document, table, servers, EdgeConfig, f"{where}: edge[{number}]")
+            nodes.add(edge.name, edge)
         for number, table in enumerate(document.player):
             player = convert(table, PlayerConfig, where=f"{where}: player[{number}]")
             nodes.add(player.name, player)
         if not nodes.by_name:
             raise ConfigurationError(
-                "nothing runs in this plant", where=where, hint="add [[feed]], [[filter]] or [[administration]]"
+                "nothing runs in this plant",
+                where=where,
+                hint="add [[feed]], [[filter]], [[plant]] or [[administration]]",
             )
-        return Plant(path, document.name, nodes.by_name)
+        return Plant(path, document.name, document.directory, nodes.by_name)
 
     def check_files(self) -> None:
         """Read what the document names: converter tables, policies, credentials; and find two nodes in one place."""
@@ -114,11 +152,20 @@ class Plant:
             elif isinstance(config, FilterModuleConfig):
                 if config.map:
                     GroupMap.load(beside / config.map)
-                for model in config.models:
-                    MessageModel.load(beside / model)
-                if config.admin.credentials:
-                    Credentials.load(beside / config.admin.credentials)
-                _take_place(places, f"tcp {config.control.host}:{config.control.port}", name)
+                _check_server(config, beside, places)
+            elif isinstance(config, DistributionNodeConfig):
+                _check_server(config, beside, places)
+
+    def page(self, name: str) -> str | None:
+        """The address at which a node shows itself; empty while it is not known, None for one that never does."""
+        config = self.node(name)
+        if isinstance(config, PlayerConfig):
+            return None
+        if isinstance(config, AdminConfig):
+            return None if config.certificate else f"http://{config.host}:{config.port}"
+        if config.metrics_port:
+            return f"http://{config.metrics_host}:{config.metrics_port}"
+        return self.pages.find(name)
 
     def node(self, name: str) -> NodeConfig:
         try:
@@ -134,6 +181,16 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(path)) from None
+
+
+def _check_server(config: FilterModuleConfig | DistributionNodeConfig, beside: Path, places: dict[str, str]) -> None:
+    for model in config.models:
+        MessageModel.load(beside / model)
+    if config.admin.credentials:
+        Credentials.load(beside / config.admin.credentials)
+    _take_place(places, f"tcp {config.control.host}:{config.control.port}", config.name)
+    if isinstance(config, EdgeConfig):
+        _take_place(places, f"tcp {config.websocket.host}:{config.websocket.port}", config.name)
 
 
 def _take_place(places: dict[str, str], place: str, name: str) -> None:
@@ -183,13 +240,14 @@ def _adapters(document: PlantDocument, table: Table, servers: list[AdminConfig],
     return [convert(filled, AdapterConfig, where=f"{where}.adapter[{number}]") for number, filled in enumerate(tables)]
 
 
-def _filter(document: PlantDocument, table: Table, servers: list[AdminConfig], where: str) -> FilterModuleConfig:
+def _served(document: PlantDocument, table: Table, servers: list[AdminConfig], kind: type[S], where: str) -> S:
+    """A node that asks for tokens, where it has credentials of its own."""
     filled = dict(table)
     admin = filled.get("admin")
-    if servers and isinstance(admin, dict):  # without credentials of its own it asks for no tokens
+    if servers and isinstance(admin, dict):
         filled["admin"] = {"url": _url(servers), **admin}
-        filled.setdefault("state_directory", f"{document.directory}/{filled.get('name', 'filter')}")
-    return convert(filled, FilterModuleConfig, where=where)
+        filled.setdefault("state_directory", f"{document.directory}/{filled.get('name', 'node')}")
+    return convert(filled, kind, where=where)
 
 
 def _peer(table: Table, where: str) -> Table:

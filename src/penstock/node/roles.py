@@ -1,4 +1,5 @@
-"""What a process of a plant does: it is an administration server, an adapter, a filter module, or a player."""
+"""What a process of a plant does: it is an administration server, an adapter, a filter module, a node that distributes,
+or a player."""
 
 import asyncio
 import contextlib
@@ -27,6 +28,12 @@ from penstock.filter.status import FilterStatus
 from penstock.net.agent import run_agent
 from penstock.node.plant import NodeConfig, Plant
 from penstock.node.process import TELL_SECONDS, Supervised
+from penstock.plant.config import AnyNodeConfig, MuxConfig, PlantConfig
+from penstock.plant.live import live_node
+from penstock.plant.status import NodeStatus
+
+REPORTED_CONSUMERS_MAX = 64
+"""Whose records a node tells its supervisor; its page has more."""
 
 log = logger("node")
 
@@ -37,6 +44,9 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     where: str
     """Its address, for people."""
 
+    page: str = ""
+    """Where it shows itself, if it does."""
+
 
 class AdapterReport(msgspec.Struct, frozen=True, tag=True):
     status: AdapterStatus
@@ -46,12 +56,16 @@ class FilterReport(msgspec.Struct, frozen=True, tag=True):
     status: FilterStatus
 
 
+class DistributionReport(msgspec.Struct, frozen=True, tag=True):
+    status: NodeStatus
+
+
 class PlayerReport(msgspec.Struct, frozen=True, tag=True):
     sent: int
     """Messages, each counted once."""
 
 
-Told: TypeAlias = Ready | AdapterReport | FilterReport | PlayerReport
+Told: TypeAlias = Ready | AdapterReport | FilterReport | DistributionReport | PlayerReport
 Tell: TypeAlias = Callable[[Told], object]
 
 
@@ -64,8 +78,21 @@ def run(config: NodeConfig, tell: Tell, supervised: Supervised | None = None) ->
             return run_agent(lambda stop: _adapt(config, tell, _heeding(stop, supervised)), name=config.name)
         case FilterModuleConfig():
             return run_agent(lambda stop: _filter(config, tell, _heeding(stop, supervised)), name=config.name)
+        case PlantConfig() | MuxConfig():
+            return run_agent(lambda stop: _distribute(config, tell, _heeding(stop, supervised)), name=config.name)
         case PlayerConfig():
             return run_agent(lambda stop: _play(config, tell, _heeding(stop, supervised)), name=config.name)
+
+
+def noting(plant: Plant, name: str, tell: Tell) -> Tell:
+    """Tell, and leave word in the plant's directory where the node shows itself."""
+
+    def told(what: Told) -> None:
+        if isinstance(what, Ready) and what.page:
+            plant.pages.note(name, what.page)
+        tell(what)
+
+    return told
 
 
 def main() -> None:
@@ -76,7 +103,7 @@ def main() -> None:
     try:
         plant = Plant.load(path)
         os.chdir(path.parent)  # the document's paths begin there
-        sys.exit(run(plant.node(name), supervised.tell, supervised))
+        sys.exit(run(plant.node(name), noting(plant, name, supervised.tell), supervised))
     except PenstockError as error:
         sys.stderr.write(f"error [{error.code}]: {error}\n")
         sys.exit(1)
@@ -113,7 +140,7 @@ def _reload_policy(server: AdminServer) -> None:
 async def _adapt(config: AdapterConfig, tell: Tell, stop: asyncio.Event) -> None:
     adapter = LiveAdapter(config)
     await adapter.start()
-    tell(Ready(adapter.endpoint_url))
+    tell(Ready(adapter.endpoint_url, adapter.endpoint_url))
     with _reporting(lambda: tell(AdapterReport(adapter.status()))):
         await adapter.run(stop)
 
@@ -124,11 +151,19 @@ async def _filter(config: FilterModuleConfig, tell: Tell, stop: asyncio.Event) -
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, module.reload_map)
     try:
-        tell(Ready(f"{config.control.host}:{module.control_port}"))
+        tell(Ready(f"{config.control.host}:{module.control_port}", module.endpoint_url))
         with _reporting(lambda: tell(FilterReport(module.status()))):
             await module.run(stop)
     finally:
         loop.remove_signal_handler(signal.SIGHUP)
+
+
+async def _distribute(config: AnyNodeConfig, tell: Tell, stop: asyncio.Event) -> None:
+    node = live_node(config)
+    await node.start()
+    tell(Ready(f"{config.control.host}:{node.control_port}", node.endpoint_url))
+    with _reporting(lambda: tell(DistributionReport(node.status(REPORTED_CONSUMERS_MAX)))):
+        await node.run(stop)
 
 
 @contextlib.contextmanager

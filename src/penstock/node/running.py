@@ -22,8 +22,11 @@ from penstock.filter.module_config import FilterModuleConfig
 from penstock.filter.status import FilterStatus
 from penstock.node.member import Member
 from penstock.node.plant import NodeConfig, Plant
-from penstock.node.roles import AdapterReport, FilterReport, PlayerReport, Ready, Told
+from penstock.node.roles import AdapterReport, DistributionReport, FilterReport, PlayerReport, Ready, Told
 from penstock.node.supervisor import Supervisor
+from penstock.plant.config import MuxConfig, PlantConfig
+from penstock.plant.edge_config import EdgeConfig
+from penstock.plant.status import NodeStatus
 
 START_SECONDS = 60.0
 """How long a node may take to come up."""
@@ -45,6 +48,7 @@ class NodeProcess:
         self.where = ""
         self.status: AdapterStatus | None = None
         self.filtering: FilterStatus | None = None
+        self.distributing: NodeStatus | None = None
         self.sent = 0
         self.is_ready = False
         self.is_wanted = True
@@ -64,6 +68,8 @@ class NodeProcess:
                 self.status = status
             case FilterReport(status):
                 self.filtering = status
+            case DistributionReport(status):
+                self.distributing = status
             case PlayerReport(sent):
                 self.sent = sent
 
@@ -78,11 +84,12 @@ class RunningPlant:
         self._log_level = log_level
 
     def start(self, is_over: Callable[[], bool] = lambda: False, *, players: bool = True) -> bool:
-        """Start administration servers, then adapters, filters and players, each kind when those before are ready;
-        whether all are. What is not wanted is left out."""
-        kinds: list[type[NodeConfig]] = [AdminConfig, AdapterConfig, FilterModuleConfig]
-        if players:
-            kinds.append(PlayerConfig)
+        """Start administration servers, then adapters, filters, plants, multiplexers and players, each kind when those
+        before are ready; whether all are. What is not wanted is left out."""
+        kinds: list[type[NodeConfig]] = [
+            *(AdminConfig, AdapterConfig, FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig),
+            *([PlayerConfig] if players else []),
+        ]
         return all(self.start_nodes(self._named(kind), is_over) for kind in kinds)
 
     def start_players(self, is_over: Callable[[], bool] = lambda: False) -> bool:
@@ -123,7 +130,7 @@ class RunningPlant:
         return max(active, key=lambda each: each.status.term if each.status else 0, default=None)
 
     def _named(self, kind: type[NodeConfig]) -> list[str]:
-        return [name for name, config in self.plant.nodes.items() if isinstance(config, kind)]
+        return [name for name, config in self.plant.nodes.items() if type(config) is kind]
 
     @property
     def faults(self) -> list[str]:
@@ -153,7 +160,7 @@ class RunningPlant:
     def _start(self, node: NodeProcess) -> None:
         node.restart_at = None
         node.is_ready = False
-        node.status = node.filtering = None
+        node.status = node.filtering = node.distributing = None
         node.starts += 1
         node.started_at = time.monotonic()
         arguments = [str(self.plant.path.absolute()), node.name, self._log_level]

@@ -21,14 +21,12 @@ from penstock.base.errors import (
 )
 from penstock.engine import control
 from penstock.engine.control import ClassName, RefusalCode
+from penstock.engine.metering import MeteringLimits
 from penstock.net.stream import is_loopback
 from penstock.plant.rights import Rights
 from penstock.topics import Interest
 
 REASON_SIZE_MAX = 256
-RATE_MIN, RATE_MAX = 1.0, 1_000.0
-"""Updates per second that are kept; a node may let consumers have every update besides."""
-
 _CODES: tuple[tuple[type[PenstockError], RefusalCode], ...] = (
     (TokenExpiredError, RefusalCode.EXPIRED),
     (RevokedError, RefusalCode.REVOKED),
@@ -82,15 +80,20 @@ class Party:
 
 
 class Desk:
-    """`classes` are those that the node serves, `rate_max` is its maximum (0: none)."""
+    """`classes` are those that the node serves."""
 
-    def __init__(self, classes: Sequence[ClassName], *, rate_max: float, consumers_max: int) -> None:
+    def __init__(self, classes: Sequence[ClassName], metering: MeteringLimits, *, consumers_max: int) -> None:
         self.parties: dict[int, Party] = {}
         self._classes = tuple(classes)
-        self._rate_max = rate_max
+        self._metering = metering
         self._consumers_max = consumers_max
         self._free = list(range(consumers_max - 1, -1, -1))
         self._names: set[str] = set()
+
+    @property
+    def rate_max(self) -> float:
+        """What consumers can ask for at most; 0: also unmetered updates."""
+        return self._metering.per_second_max
 
     # Consumers
 
@@ -137,19 +140,16 @@ class Desk:
         for topic in request.topics:
             if Interest.parse(topic).negative:
                 raise TopicError(f"{topic!r} is negative", hint="subscribe to what is wanted only")
-        return self.granted_rate(request.per_second) if request.cls in ("metered", "auto") else 0.0
+        return self.granted_rate(request.cls, request.per_second)
 
-    def granted_rate(self, per_second: float) -> float:
-        """Of a consumer's wish; the node's maximum holds, and unmetered updates are for those where there is none."""
-        if self._rate_max == 0:
-            if per_second and not RATE_MIN <= per_second <= RATE_MAX:
-                raise RefusalError(
-                    RefusalCode.RATE, f"{per_second:g} updates per second", hint="1 to 1000, or 0 for every update"
-                )
-            return per_second
-        if per_second == 0:
-            return self._rate_max
-        return max(RATE_MIN, min(per_second, self._rate_max))
+    def granted_rate(self, cls: control.ClassWish, per_second: float) -> float:
+        """Of a consumer's wish; 0 where no rate is kept."""
+        if cls not in ("metered", "auto") or "metered" not in self._classes:
+            return 0.0
+        try:
+            return self._metering.granted(per_second, is_explicit=cls == "metered")
+        except LimitError as error:
+            raise RefusalError(RefusalCode.RATE, error.what, hint=error.hint) from None
 
     def subscription(self, party: Party, number: int) -> control.Subscribe:
         try:

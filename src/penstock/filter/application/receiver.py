@@ -33,7 +33,6 @@ from penstock.base.errors import (
 )
 from penstock.base.log import logger
 from penstock.filter.application.choosing import Choice
-from penstock.filter.application.finding import parse_place
 from penstock.filter.application.link import Attachment, Detached, FilterLink, Identity
 from penstock.filter.application.wishes import Condition, ModelFinder, Wishes, cut
 from penstock.filter.control import Collided, Ended, Position, Register, Restarted, Wish
@@ -43,6 +42,7 @@ from penstock.middleware.receiving_driver import Received, SocketReceiver
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.loop_thread import LoopThread
+from penstock.net.place import parse_place
 from penstock.net.secret import Secret
 from penstock.net.udp import Address, Outlet, address_key, host_socket
 from penstock.shm.ring import RingReader

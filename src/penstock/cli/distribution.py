@@ -1,0 +1,136 @@
+"""`penstock plant`, `penstock mux` and `penstock edge`: run a node that distributes, in the foreground."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, TypeVar, cast, get_args
+
+import typer
+
+from penstock.base.config import load_toml
+from penstock.base.errors import ConfigurationError
+from penstock.cli.channel import INTERFACE, InterfaceOption
+from penstock.cli.clock import parse_address
+from penstock.cli.nodes import SWITCH_SECONDS, announce, node_of_plant
+from penstock.engine.control import EDGE_PORT_DEFAULT, MUX_PORT_DEFAULT, PLANT_PORT_DEFAULT
+from penstock.net.agent import run_agent
+from penstock.plant.config import AnyNodeConfig, MuxAccess, MuxConfig, PlantAccess, PlantConfig, UpstreamConfig
+from penstock.plant.edge import LiveEdge
+from penstock.plant.edge_config import WEBSOCKET_PORT_DEFAULT, EdgeAccess, EdgeConfig, WebSocketAccess
+from penstock.plant.live import live_node
+from penstock.plant.views import ViewName
+
+C = TypeVar("C", PlantConfig, MuxConfig, EdgeConfig)
+
+ConfigOption = Annotated[Path | None, typer.Option(help="The node's own configuration, or a plant's: a TOML document.")]
+NameOption = Annotated[str | None, typer.Option(help="Which node, when the document is a plant's; or its name.")]
+PortOption = Annotated[int, typer.Option(help="The TCP port where consumers say what they want.")]
+
+
+def ticker_plant(
+    channels: Annotated[
+        list[str] | None, typer.Argument(metavar="[CHANNEL]...", help="What it distributes: groups and ports.")
+    ] = None,
+    config: ConfigOption = None,
+    name: NameOption = None,
+    interface: InterfaceOption = INTERFACE,
+    port: PortOption = PLANT_PORT_DEFAULT,
+    view: Annotated[list[str] | None, typer.Option(help="Derive these items too; may be repeated.")] = None,
+) -> None:
+    """Keep the current record of every item, and give consumers what they want of it, each at its own pace.
+
+    With --config everything is in the document; without it, for trials on this machine, options say the most important.
+    When it runs, one line of JSON on standard output says where consumers connect. SIGHUP has the rules of classes read
+    again; Ctrl-C or SIGTERM ends it in order.
+    """
+    chosen = _configured(config, name, PlantConfig, "plant", has_more=bool(channels)) or PlantConfig(
+        name=name or "plant",
+        interface=interface,
+        channels=tuple(channels or ()),
+        control=PlantAccess(port=port),
+        views=tuple(_view(each) for each in view or ()),
+    )
+    raise typer.Exit(run_node(chosen))
+
+
+def _view(name: str) -> ViewName:
+    if name not in get_args(ViewName):
+        raise ConfigurationError(f"no view is called {name!r}", hint=", ".join(get_args(ViewName)))
+    return cast("ViewName", name)
+
+
+def multiplexer(
+    upstream: Annotated[
+        str | None, typer.Argument(metavar="[HOST:PORT]", help="The plant, or another node, that it takes from.")
+    ] = None,
+    config: ConfigOption = None,
+    name: NameOption = None,
+    port: PortOption = MUX_PORT_DEFAULT,
+) -> None:
+    """Take from a plant, once, what the consumers of this host want, and give it to them in shared memory.
+
+    With --config everything is in the document; without it, for trials on this machine, options say the most important.
+    When it runs, one line of JSON on standard output says where consumers connect. SIGHUP has the rules of classes read
+    again; Ctrl-C or SIGTERM ends it in order.
+    """
+    chosen = _configured(config, name, MuxConfig, "mux", has_more=upstream is not None)
+    if chosen is None:
+        host, above = parse_address(upstream or f"127.0.0.1:{PLANT_PORT_DEFAULT}")
+        chosen = MuxConfig(
+            name=name or "mux", control=MuxAccess(port=port), upstream=UpstreamConfig(host=host, port=above)
+        )
+    raise typer.Exit(run_node(chosen))
+
+
+def edge_cache(
+    upstream: Annotated[
+        str | None, typer.Argument(metavar="[HOST:PORT]", help="The plant, or another node, that it takes from.")
+    ] = None,
+    config: ConfigOption = None,
+    name: NameOption = None,
+    port: PortOption = EDGE_PORT_DEFAULT,
+    websocket_port: Annotated[int, typer.Option(help="The TCP port of WebSockets.")] = WEBSOCKET_PORT_DEFAULT,
+    origin: Annotated[
+        list[str] | None, typer.Option(help="A web site whose pages may connect; may be repeated.")
+    ] = None,
+) -> None:
+    """Take from a plant or a multiplexer what many slow clients want, and bring it to them by TCP and WebSocket.
+
+    With --config everything is in the document; without it, for trials on this machine, options say the most important.
+    When it runs, one line of JSON on standard output says where clients connect. SIGHUP has the rules of classes read
+    again; Ctrl-C or SIGTERM ends it in order.
+    """
+    chosen = _configured(config, name, EdgeConfig, "edge", has_more=upstream is not None)
+    if chosen is None:
+        host, above = parse_address(upstream or f"127.0.0.1:{PLANT_PORT_DEFAULT}")
+        chosen = EdgeConfig(
+            name=name or "edge",
+            control=EdgeAccess(port=port),
+            websocket=WebSocketAccess(port=websocket_port, origins=tuple(origin or ())),
+            upstream=UpstreamConfig(host=host, port=above),
+        )
+    raise typer.Exit(run_node(chosen))
+
+
+def _configured(path: Path | None, name: str | None, kind: type[C], what: str, *, has_more: bool) -> C | None:
+    """What the document says; None without one."""
+    if path is None:
+        return None
+    if has_more:
+        raise ConfigurationError("both a document and where to take from are given", hint="say it in the document")
+    return load_toml(path, kind) if name is None else node_of_plant(path, name, kind, what)
+
+
+def run_node(config: AnyNodeConfig) -> int:
+    sys.setswitchinterval(SWITCH_SECONDS)
+
+    async def main(stop: asyncio.Event) -> None:
+        node = live_node(config)
+        await node.start()
+        facts: dict[str, object] = {node.kind: config.name, "control_port": node.control_port}
+        if isinstance(node, LiveEdge):
+            facts["websocket_port"] = node.websocket_port
+        announce({**facts, "url": node.endpoint_url})
+        await node.run(stop)
+
+    return run_agent(main, name=config.name)

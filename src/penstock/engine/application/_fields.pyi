@@ -1,0 +1,19 @@
+from collections.abc import Sequence
+
+from typing_extensions import Buffer
+
+from penstock.model import MessageModel
+
+MASK_WORDS: int
+
+class FieldTable:
+    count: int
+    record_size: int
+    model: MessageModel
+    names: tuple[str, ...]
+    def __init__(self, model: MessageModel) -> None: ...
+    def number(self, name: str) -> int: ...
+    def changed(self, before: Buffer, after: Buffer) -> tuple[str, ...]: ...
+    def converted(self, record: Buffer) -> bytes: ...
+    def has_moved(self, name: str, limit: float, is_share: bool, before: Buffer, after: Buffer) -> bool: ...
+    def names_of_words(self, words: Sequence[int]) -> tuple[str, ...]: ...

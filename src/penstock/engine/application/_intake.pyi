@@ -1,0 +1,24 @@
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+from penstock.engine.application._fields import FieldTable
+from penstock.shm import RingReader
+
+BLOCK_SIZE: int
+
+class Intake:
+    last_number: int
+    events: int
+    duplicates: int
+    undefined: int
+    def __init__(self, items_max: int, learn: Callable[[int, int], FieldTable | None]) -> None: ...
+    def take(self, ring: RingReader, timeout_ns: int) -> bytes: ...
+    def load(self, data: Buffer) -> bytes: ...
+    def forget(self) -> None: ...
+
+def count_records(block: bytes) -> dict[tuple[int, int], int]: ...
+def gather_records(block: bytes, model_id: int, rows: NDArray[Any]) -> int: ...
+def split_block(block: bytes) -> tuple[bytes, bytes]: ...

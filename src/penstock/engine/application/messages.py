@@ -1,0 +1,328 @@
+"""Messages of a node as an application reads them: the critical and the metered class.
+
+    with NodeMessages(EventReader(request), request.topics) as messages:
+        for message in messages:
+            print(message.topic, message.seq, message.bid_price, message.source.merged)
+
+A message's `seq` is the item's version, its `source` the event: whether it is a refresh or an update, its number at the
+node, how many updates it stands for, when its producer began to process it.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+import msgspec
+import numpy
+from numpy.typing import NDArray
+
+from penstock.base.errors import LocalProtocolError, ModelError, PenstockError
+from penstock.engine._event import Event, EventKind, ReceiptCause, read_events
+from penstock.engine.application._intake import count_records, gather_records, split_block
+from penstock.engine.application.consumer import SLICE_S
+from penstock.engine.application.conversion import converted_model
+from penstock.engine.application.sources import EventSource, Taken
+from penstock.model import Message, MessageModel
+
+if TYPE_CHECKING:
+    import pyarrow
+
+LOSSES_MAX = 10_000
+DEFINE, REFRESH, UPDATE = int(EventKind.DEFINE), int(EventKind.REFRESH), int(EventKind.UPDATE)
+RECEIPT, REMOVE, LIVE = int(EventKind.RECEIPT), int(EventKind.REMOVE), int(EventKind.LIVE)
+CAUSES = {int(cause): cause.name.lower() for cause in ReceiptCause}
+
+
+class Missed(msgspec.Struct, frozen=True):
+    """Proof of what was not seen."""
+
+    topic: str
+    """Empty: of every topic."""
+    first: int
+    """Numbers of the node's events, both inclusive; 0 if nobody knows."""
+    last: int
+    cause: str
+    """"overrun", "slow", "upstream", "saturated" as the node says; "restarted": another run of the node, after which
+    nobody knows; "removed": the node does not give this topic any more."""
+
+
+class NodeStatistics(msgspec.Struct, frozen=True):
+    messages: int
+    """Given to the application."""
+    refreshes: int
+    """Of these, current states, not updates."""
+    merged: int
+    """Updates that the node has put together with others."""
+    duplicates: int
+    """Events that had come before."""
+    overruns: int
+    """Times that the application was too slow for its ring."""
+    detachments: int
+    """Times that the node was lost."""
+    unreadable: int
+    """Records too short for their model, and events of topics that were never defined."""
+
+
+class UnreadRecord:
+    """A record whose model is not known: bytes, and what is known of them."""
+
+    __slots__ = ("payload", "source", "topic")
+
+    model = None
+
+    def __init__(self, topic: str, event: Event) -> None:
+        self.topic = topic
+        self.source = event
+        self.payload = event.body
+
+    @property
+    def seq(self) -> int:
+        return self.source.version
+
+    @property
+    def model_id(self) -> int:
+        return self.source.model_id
+
+    @property
+    def model_version(self) -> int:
+        return self.source.model_version
+
+    def __bytes__(self) -> bytes:
+        return self.payload
+
+    def __repr__(self) -> str:
+        return f"<UnreadRecord {self.topic} #{self.seq}, {len(self.payload)} bytes of model {self.model_id}>"
+
+
+ReadableRecord: TypeAlias = Message | UnreadRecord
+
+
+class _Item:
+    __slots__ = ("model", "topic")
+
+    def __init__(self, topic: str, model: MessageModel | None) -> None:
+        self.topic = topic
+        self.model = model
+
+
+class NodeMessages:
+    """One thread or task reads; any may close."""
+
+    def __init__(
+        self, source: EventSource, topics: Sequence[str], *, is_converting: bool = False, losses_max: int = LOSSES_MAX
+    ) -> None:
+        self.topics = tuple(topics)
+        self.is_live = False
+        """Whether the current state of everything has been given."""
+        self._source = source
+        self._is_converting = is_converting
+        self._items: dict[int, _Item] = {}
+        self._models: dict[tuple[int, int], MessageModel | None] = {}
+        self._ready: deque[ReadableRecord] = deque()
+        self._losses: deque[Missed] = deque(maxlen=losses_max)
+        self._loss_count = 0
+        self._given = self._refreshes = self._merged = self._unreadable = 0
+        self._is_closed = False
+
+    # For the application
+
+    def next(self, timeout: float | None = None) -> ReadableRecord | None:
+        """The next message, or None when none came within `timeout` seconds. Raises when it is over."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._ready:
+            left = SLICE_S if deadline is None else deadline - time.monotonic()
+            if left < 0 or self._is_closed:
+                return None
+            self._fill(min(left, SLICE_S))
+        self._given += 1
+        return self._ready.popleft()
+
+    def __iter__(self) -> Iterator[ReadableRecord]:
+        """Messages until it is closed."""
+        while not self._is_closed:
+            if (message := self.next(SLICE_S)) is not None:
+                yield message
+
+    async def __aiter__(self) -> AsyncIterator[ReadableRecord]:
+        """The same in an asyncio loop; a thread waits for it."""
+        while not self._is_closed:
+            while self._ready:
+                self._given += 1
+                yield self._ready.popleft()
+            await asyncio.to_thread(self._fill, SLICE_S)
+
+    def batches(self, timeout: float | None = None) -> Iterator["NodeBatch"]:
+        """What comes, many messages at a time, until nothing came for `timeout` seconds or it is closed."""
+        heard = time.monotonic()
+        while not self._is_closed:
+            data = self._take(SLICE_S).data
+            batch = NodeBatch(self, data) if data else None
+            if batch:
+                heard = time.monotonic()
+                self._given += len(batch)
+                yield batch
+            elif timeout is not None and time.monotonic() - heard >= timeout:
+                return
+
+    def change_rate(self, per_second: float) -> float:
+        """Other updates per second of each item; the rate that the node grants."""
+        return self._source.change_rate(per_second)
+
+    def renew(self, token: str) -> None:
+        """A newer token of the administration server."""
+        self._source.renew(token)
+
+    def cancel(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.cancel()
+
+    @property
+    def losses(self) -> list[Missed]:
+        """Proof of what was not seen, oldest first."""
+        return list(self._losses)
+
+    @property
+    def loss_count(self) -> int:
+        """How many receipts there were; `losses` has the newest of them."""
+        return self._loss_count
+
+    def statistics(self) -> NodeStatistics:
+        counted = self._source.counted()
+        return NodeStatistics(
+            messages=self._given,
+            refreshes=self._refreshes,
+            merged=self._merged,
+            duplicates=counted.duplicates,
+            overruns=counted.overruns,
+            detachments=counted.detachments,
+            unreadable=self._unreadable + counted.undefined,
+        )
+
+    # The work
+
+    def _fill(self, timeout: float) -> None:
+        data = self._take(timeout).data
+        if data:
+            self._ready.extend(self._read(data))
+
+    def _take(self, timeout: float) -> Taken:
+        try:
+            taken = self._source.take(timeout)
+        except LocalProtocolError:
+            if not self._is_closed:
+                raise
+            return Taken()
+        except PenstockError:
+            self.close()
+            raise
+        if "restarted" in taken.notes:
+            self._items.clear()
+            self._lose(Missed("", 0, 0, "restarted"))
+        if "detached" in taken.notes:
+            self.is_live = False
+        return taken
+
+    def _read(self, data: bytes) -> Iterator[ReadableRecord]:
+        """The messages of a block; the rest of it is noted."""
+        for event in read_events(data):
+            if event.kind != UPDATE and event.kind != REFRESH:
+                self._note(event)
+                continue
+            item = self._items.get(event.item)
+            if item is None:
+                self._unreadable += 1
+                continue
+            if event.kind == REFRESH:
+                self._refreshes += 1
+            elif event.merged > 1:
+                self._merged += event.merged - 1
+            if item.model is None:
+                yield UnreadRecord(item.topic, event)
+                continue
+            try:
+                message = item.model.view(event.body, event.model_version)
+            except ModelError:
+                self._unreadable += 1
+                continue
+            message.topic, message.seq, message.source = item.topic, event.version, event
+            yield message
+
+    def _note(self, event: Event) -> None:
+        if event.kind == DEFINE:
+            topic = event.topic.decode("utf-8", "replace")
+            self._items[event.item] = _Item(topic, self._model(event.model_id, event.model_version))
+        elif event.kind == LIVE:
+            self.is_live = True
+        elif event.kind == RECEIPT:
+            first, last, cause = event.lost
+            item = self._items.get(event.item)
+            self._lose(Missed("" if item is None else item.topic, first, last, CAUSES.get(cause, str(cause))))
+        elif event.kind == REMOVE:
+            item = self._items.pop(event.item, None)
+            if item is not None:
+                self._lose(Missed(item.topic, event.number, 0, "removed"))
+
+    def _model(self, model_id: int, version: int) -> MessageModel | None:
+        key = model_id, version
+        if self._models.get(key) is None:
+            model = self._source.model(model_id, version)
+            self._models[key] = converted_model(model) if model is not None and self._is_converting else model
+        return self._models[key]
+
+    def _lose(self, missed: Missed) -> None:
+        self._losses.append(missed)
+        self._loss_count += 1
+
+
+class NodeBatch:
+    """Messages that came together. Their arrays are to keep; iterating gives them one by one, in their order."""
+
+    def __init__(self, messages: NodeMessages, data: bytes) -> None:
+        self._messages = messages
+        self._data, notes = split_block(data)
+        self._content: list[ReadableRecord] | None = None
+        if any(event.kind == REMOVE for event in read_events(notes)):  # numbers may be given to other topics
+            self._content = list(messages._read(data))
+        else:
+            for event in read_events(notes):
+                messages._note(event)
+        counts = count_records(self._data)
+        self._count = sum(counts.values())
+        self.records: dict[MessageModel, NDArray[Any]] = {}
+        """By model, of the model's dtype. Records of another size, or of no known model, are only in the iteration."""
+        for model_id, version in counts:
+            model = messages._model(model_id, version)
+            if model is not None and model not in self.records:
+                count = sum(each for (known, _), each in counts.items() if known == model_id)
+                rows = numpy.empty((count, model.record_size), numpy.uint8)
+                taken = gather_records(self._data, model_id, rows)
+                self.records[model] = rows[:taken].reshape(-1).view(model.dtype)
+
+    def arrow(self, model: MessageModel | None = None) -> "pyarrow.RecordBatch":
+        """The records of a model, or of the only one, as an Arrow batch."""
+        if model is None:
+            if len(self.records) != 1:
+                raise ModelError(f"the batch has messages of {len(self.records)} models", hint="name one of them")
+            (model,) = self.records
+        return model.to_arrow(self.records[model])
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[ReadableRecord]:
+        if self._content is None:
+            self._content = list(self._messages._read(self._data))
+        return iter(self._content)

@@ -1,0 +1,25 @@
+"""Where a node is: host:port, and whether somebody answers there."""
+
+import socket
+
+from penstock.base.errors import ConfigurationError
+from penstock.net.udp import Address
+
+PROBE_WAIT_S = 0.5
+
+
+def parse_place(text: str) -> Address:
+    """host:port."""
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) <= 65_535):
+        raise ConfigurationError(f"{text!r} is not an address", hint="write host:port, like 127.0.0.1:7402")
+    return host, int(port)
+
+
+def answers(place: Address) -> bool:
+    """Whether a TCP connection is taken there."""
+    try:
+        socket.create_connection(place, PROBE_WAIT_S).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,142 @@
+"""What the nodes around a distribution engine are told: where they listen, whom they serve, what they distribute."""
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from penstock.base.config import Config
+from penstock.base.errors import ConfigurationError
+from penstock.capture.accounts import AccountsConfig
+from penstock.engine.config import EngineConfig
+from penstock.engine.control import MUX_PORT_DEFAULT, PLANT_PORT_DEFAULT, ClassWish
+from penstock.engine.metering import MeteringLimits
+from penstock.net.control import Name
+from penstock.net.udp import Channel
+from penstock.plant.views import ViewName
+from penstock.security.access import AdminAccess, AnyPort, ControlAccess
+
+RING_BYTES_MIN = 1024 * 1024
+
+AccessMode: TypeAlias = Literal["open", "local", "forward", "plant"]
+"""Who judges what a consumer may have: nobody, this node, or the node above, once or for every request."""
+
+ALL_CLASSES = EngineConfig(classes=("critical", "adaptive", "metered"))
+
+
+class NodeConfig(Config, frozen=True, kw_only=True):
+    """What all of them have."""
+
+    name: Name
+    control: ControlAccess = ControlAccess()
+    engine: EngineConfig = ALL_CLASSES
+    metering: MeteringLimits = MeteringLimits()
+    """The highest rates of the metered class."""
+
+    models: tuple[str, ...] = ()
+    """Documents of message models, besides those shipped."""
+
+    admin: AdminAccess = AdminAccess()
+    accounts: AccountsConfig = AccountsConfig()
+    state_directory: str = ""
+    """Where it keeps what tokens are checked with; empty: nowhere, so that after a restart it has to ask first."""
+
+    handover: str = ""
+    """The Unix socket at which segments are handed over; empty: a name of its own in the abstract namespace."""
+
+    ring_bytes: Annotated[int, msgspec.Meta(ge=RING_BYTES_MIN, le=2**32)] = 8 * 1024 * 1024
+    """Bytes of each local consumer's ring."""
+
+    session_bytes: Annotated[int, msgspec.Meta(ge=65_536, le=2**32)] = 4 * 1024 * 1024
+    """Bytes of events that wait for each consumer on a connection."""
+
+    told_max: Annotated[int, msgspec.Meta(ge=16, le=2**20)] = 16_384
+    """Messages that wait for one consumer on its control connection; one that lets more wait is cut off."""
+
+    snapshot_items_max: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 100_000
+    """Records of one snapshot."""
+
+    metrics_host: str = "127.0.0.1"
+    metrics_port: AnyPort = 0
+    cpu: Annotated[int, msgspec.Meta(ge=-1, le=4_095)] = -1
+    """The processor its own thread is bound to; -1 for none."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.admin.check(self.name)
+
+
+class PlantAccess(ControlAccess, frozen=True):
+    port: AnyPort = PLANT_PORT_DEFAULT
+
+
+class PlantConfig(NodeConfig, frozen=True, kw_only=True):
+    """A ticker plant: these keys, and those that all nodes have."""
+
+    control: PlantAccess = PlantAccess()
+    subscribe: tuple[str, ...] = ()
+    """Topics of the plant's feeds, by the administration server; with credentials of a client with the role `filter`
+    that may receive them."""
+
+    channels: tuple[str, ...] = ()
+    """Multicast channels that are listened to without an administration server, as group:port; for trials."""
+
+    interface: str = "127.0.0.1"
+    """Of the network that the channels are on."""
+
+    views: tuple[ViewName, ...] = ()
+    """Items that are derived from others (docs/plant-nodes.md)."""
+
+    view_instruments_max: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 65_536
+    view_trades_max: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] = 50_000_000
+    """Trades of the day that `day` keeps, so that they can be corrected."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.subscribe and not self.admin.url:
+            raise ConfigurationError("subscribes without an administration server", where=f"plant {self.name}")
+        self.own_channels()
+
+    def own_channels(self) -> list[Channel]:
+        return [Channel.parse(text, interface=self.interface) for text in self.channels]
+
+
+class UpstreamConfig(Config, frozen=True):
+    """The node above."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = PLANT_PORT_DEFAULT
+    cls: ClassWish = "critical"
+    """In which class this node takes what its consumers want."""
+
+    per_second: Annotated[float, msgspec.Meta(ge=0, le=1_000)] = 0.0
+    """Of the metered class."""
+
+    ca_file: str = ""
+    secret_file: str = ""
+    """TLS and a secret, to reach another host."""
+
+    topics: tuple[str, ...] = (">",)
+    """What this node asks the administration server for, to be let in by the node above."""
+
+
+class MuxAccess(ControlAccess, frozen=True):
+    port: AnyPort = MUX_PORT_DEFAULT
+
+
+class MuxConfig(NodeConfig, frozen=True, kw_only=True):
+    """A connection multiplexer: these keys, and those that all nodes have."""
+
+    control: MuxAccess = MuxAccess()
+    engine: EngineConfig = EngineConfig(classes=("critical", "adaptive"), keeps="wanted", has_upstream=True)
+    upstream: UpstreamConfig = UpstreamConfig()
+    access: AccessMode = "forward"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.access == "local" and not self.admin.url:
+            raise ConfigurationError(
+                "access is judged here, but there is no administration server", where=f"mux {self.name}"
+            )
+
+
+AnyNodeConfig: TypeAlias = PlantConfig | MuxConfig

@@ -1,0 +1,321 @@
+"""A node's engine, its consumers' shared memory, and whoever may touch them: one thread at a time, under one lock.
+
+Updates are distributed in the thread that received them, without a detour. Other threads send mail: a call that is made
+between two batches, by whoever holds the lock next. A thread of its own delivers mail and keeps the engine's time while
+no updates come.
+"""
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+
+from penstock.base.clock import NS_PER_MS, random_bytes
+from penstock.base.core import Tick
+from penstock.base.errors import PenstockError
+from penstock.base.log import logger
+from penstock.engine import DistributionEngine, SessionBuffer
+from penstock.engine._event import EVENT_SIZE_MAX, EventKind, make_event
+from penstock.engine.control import EVENTS_SIZE_MAX
+from penstock.engine.events import (
+    Attach,
+    Detach,
+    EngineEvent,
+    EngineInstruction,
+    Image,
+    Lost,
+    Ready,
+    Sinks,
+    Unwanted,
+    Updates,
+    UpstreamLive,
+    Wanted,
+)
+from penstock.net.handover import Handover
+from penstock.net.mailbox import Mailbox
+from penstock.plant._courier import Courier, Framing
+from penstock.plant.config import NodeConfig
+from penstock.plant.desk import Party
+from penstock.plant.views import Content, Views
+from penstock.shm import RingWriter
+from penstock.wire import MessageBatch
+
+WAKE_NS = 50 * NS_PER_MS
+"""How long the thread sleeps at most."""
+
+SEGMENT_NAME_SIZE = 16
+
+T = TypeVar("T")
+
+log = logger("plant.data")
+
+
+class Owner(Protocol):
+    """What is told to others; it is called in any thread, under the lock."""
+
+    def events_ready(self, consumer: int, data: bytes) -> None:
+        """For a session; sent() is to be asked for when they have been sent."""
+
+    def wanted(self, topics: Sequence[str]) -> None: ...
+
+    def unwanted(self, topics: Sequence[str]) -> None: ...
+
+    def failed(self, error: Exception) -> None: ...
+
+
+class Placed(NamedTuple):
+    """The segments of a local consumer, by the names under which they are handed over."""
+
+    ring: str = ""
+    notices: str = ""
+
+
+class Updated(NamedTuple):
+    """An update of an item of a node above, as the engine's kernel takes it."""
+
+    topic: bytes
+    model_id: int
+    model_version: int
+    record: bytes
+    started_ns: int
+    version: int
+
+
+FromAbove: TypeAlias = Updated | Image | UpstreamLive | Lost
+
+
+class _Session:
+    """A buffer whose events are sent, one block at a time."""
+
+    def __init__(self, buffer: SessionBuffer) -> None:
+        self.buffer = buffer
+        self.is_sending = False
+
+
+class DataPath:
+    """Runs from start() to stop()."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        engine: DistributionEngine,
+        views: Views | None,
+        owner: Owner,
+        handover: Handover,
+        courier: Courier | None = None,
+    ) -> None:
+        """A courier brings the events of those sessions that carry() names to their connections by itself."""
+        self.engine = engine
+        self._config = config
+        self._views = views
+        self._owner = owner
+        self._handover = handover
+        self._courier = courier
+        self._lock = threading.Lock()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._mail = Mailbox(self._ring_bell, f"the node {config.name}")
+        self._rings: dict[int, tuple[RingWriter, str]] = {}
+        self._sessions: dict[int, _Session] = {}
+        self._is_stopped = False
+        self._thread = threading.Thread(target=self._run, name="penstock-node", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """A second call does nothing."""
+        if self._bell < 0:
+            return
+        self._is_stopped = True
+        self._ring_bell()
+        if self._thread.is_alive():
+            self._thread.join()
+        with self._lock:
+            self._mail.close()
+            for consumer in list(self._rings):
+                self._close_ring(consumer)
+            bell, self._bell = self._bell, -1
+            os.close(bell)
+
+    # From any thread
+
+    def ask(self, question: Callable[[], T]) -> "Future[T]":
+        """What `question` answers under the lock."""
+        return self._mail.ask(question)
+
+    def take(self, content: Content) -> None:
+        """Distribute messages, and what is derived from them, in the caller's thread."""
+        with self._lock:
+            if self._is_stopped:
+                return
+            self._mail.deliver()
+            started_ns = time.time_ns()
+            if isinstance(content, MessageBatch):
+                self.engine.distribute(content, time.monotonic_ns(), started_ns)
+            else:
+                self._carry_out(self.engine.handle(Updates(content), time.monotonic_ns()))
+            if self._views:
+                for topic, model, record in self._views.derive(content):
+                    self.engine.publish(topic.encode(), model, record, time.monotonic_ns(), started_ns)
+            self._flush(self.engine.take_ready())
+
+    def take_events(self, events: Iterable[FromAbove]) -> None:
+        """What a node above says, in the caller's thread."""
+        with self._lock:
+            if self._is_stopped:
+                return
+            self._mail.deliver()
+            for event in events:
+                if isinstance(event, Updated):
+                    self.engine.kernel.publish(*event)
+                else:
+                    self.handle(event)
+            self._flush(self.engine.take_ready())
+
+    def lose(self) -> None:
+        """Updates did not come to this node."""
+        self.take_events([Lost()])
+
+    # Under the lock
+
+    def handle(self, event: EngineEvent) -> None:
+        """Have the engine handle an event, and carry out what it says."""
+        self._carry_out(self.engine.handle(event, time.monotonic_ns()))
+
+    def attach(self, party: Party) -> Placed:
+        sinks, placed = Sinks(), Placed()
+        if party.transport == "local":
+            ring = RingWriter.create(self._config.ring_bytes, EVENT_SIZE_MAX)
+            name = random_bytes(SEGMENT_NAME_SIZE).hex()  # nobody but the consumer is told
+            self._handover.offer(name, ring.segment)
+            self._rings[party.number] = (ring, name)
+            sinks, placed = Sinks(ring=ring), Placed(name)
+        else:
+            session = self._sessions[party.number] = _Session(SessionBuffer(self._config.session_bytes))
+            sinks = Sinks(buffer=session.buffer)
+        try:
+            self.handle(Attach(party.number, party.name, sinks, party.destination))
+        except PenstockError:
+            self._forget(party.number)
+            raise
+        return placed
+
+    def carry(self, consumer: int, session: int, framing: Framing) -> None:
+        """From now on the courier sends a session's events."""
+        assert self._courier is not None
+        self._courier.attach(session, consumer, self._sessions[consumer].buffer, framing)
+        self._flush([consumer])
+
+    def detach(self, party: Party) -> None:
+        """Its segments are withdrawn, its interests forgotten; once more does nothing."""
+        self.handle(Detach(party.number))
+        self._forget(party.number)
+
+    def sent(self, consumer: int) -> None:
+        """A session has sent what it was given, and can be given more."""
+        session = self._sessions.get(consumer)
+        if session is not None:
+            session.is_sending = False
+            self.engine.serve(time.monotonic_ns())  # what there was no room for
+            self._flush([consumer, *self.engine.take_ready()])
+
+    def snapshot(self, topics: Sequence[str], items_max: int) -> list[bytes]:
+        """DEFINE and REFRESH events of the current records, in blocks."""
+        blocks: list[bytes] = []
+        block: list[bytes] = []
+        size = 0
+        for number, each in enumerate(self.engine.current(topics)):
+            if each.record is None or number >= items_max:
+                continue
+            model = {"item": each.item, "model_id": each.model_id, "model_version": each.model_version}
+            define = make_event(EventKind.DEFINE, body=each.topic, **model)
+            refresh = make_event(EventKind.REFRESH, body=each.record, number=each.number, version=each.version, **model)
+            if size + len(define) + len(refresh) > EVENTS_SIZE_MAX:
+                blocks.append(b"".join(block))
+                block, size = [], 0
+            block += [define, refresh]
+            size += len(define) + len(refresh)
+        return [*blocks, b"".join(block)]
+
+    # The thread
+
+    def _run(self) -> None:
+        try:
+            if self._config.cpu >= 0:
+                os.sched_setaffinity(threading.get_native_id(), {self._config.cpu})
+            poller = select.poll()
+            poller.register(self._bell, select.POLLIN)
+            if self._courier is not None:
+                poller.register(self._courier, select.POLLIN)
+            while not self._is_stopped:
+                with self._lock:
+                    wake_ns = self._turn()
+                for fd, _ in poller.poll(max(wake_ns - time.monotonic_ns(), 0) / NS_PER_MS):
+                    if fd == self._bell:
+                        os.eventfd_read(self._bell)
+        except Exception as error:  # the process must not look alive without it
+            log.error("data_thread_failed", error=repr(error))
+            self._owner.failed(error)
+        finally:
+            self._mail.close()
+
+    def _turn(self) -> int:
+        """When to look again."""
+        self._mail.deliver()
+        now_ns = time.monotonic_ns()
+        deadline_ns = self.engine.next_deadline_ns()
+        if deadline_ns is not None and deadline_ns <= now_ns:
+            self._carry_out(self.engine.handle(Tick(), now_ns))
+            deadline_ns = self.engine.next_deadline_ns()
+        wake_ns = now_ns + WAKE_NS
+        if self._courier is not None:
+            self._courier.run(now_ns)
+            self.engine.serve(now_ns)  # what there was no room for
+            self._flush(self.engine.take_ready())
+            wake_ns = min(wake_ns, self._courier.next_due_ns)
+        return wake_ns if deadline_ns is None else min(wake_ns, deadline_ns)
+
+    def _ring_bell(self) -> None:
+        if self._bell >= 0:
+            os.eventfd_write(self._bell, 1)
+
+    # What the engine says
+
+    def _carry_out(self, instructions: list[EngineInstruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Ready(consumers):
+                    self._flush(consumers)
+                case Wanted(topics):
+                    self._owner.wanted(topics)
+                case Unwanted(topics):
+                    self._owner.unwanted(topics)
+
+    def _flush(self, consumers: Iterable[int]) -> None:
+        if self._courier is not None:
+            now_ns = time.monotonic_ns()
+            consumers = self._courier.notice(consumers, now_ns)
+            if self._courier.next_due_ns <= now_ns:
+                self._ring_bell()  # the thread sends, whoever this is
+        for consumer in consumers:
+            session = self._sessions.get(consumer)
+            if session is None or session.is_sending:
+                continue
+            data = session.buffer.take(EVENTS_SIZE_MAX)
+            if data:
+                session.is_sending = True
+                self._owner.events_ready(consumer, data)
+
+    def _forget(self, consumer: int) -> None:
+        if (session := self._sessions.pop(consumer, None)) is not None:
+            session.buffer.clear()  # nothing of it is sent any more
+        if consumer in self._rings:
+            self._close_ring(consumer)
+
+    def _close_ring(self, consumer: int) -> None:
+        ring, name = self._rings.pop(consumer)
+        self._handover.withdraw(name)
+        ring.close()

@@ -1,0 +1,128 @@
+"""What a ticker plant distributes: the messages of its feeds, received in threads of their own.
+
+A feed that cannot be had is tried again for ever: what the plant has is served meanwhile. What a feed lost, consumers
+are told.
+"""
+
+import threading
+from collections.abc import Sequence
+
+from penstock.base.counters import Counters
+from penstock.base.errors import PenstockError
+from penstock.base.log import logger
+from penstock.client import Subscription, connect
+from penstock.middleware import Deliver, DeliverBatch, LossReceipt
+from penstock.middleware.own import OWN_PREFIX
+from penstock.middleware.receiving_driver import MulticastReceiver
+from penstock.net.udp import Channel
+from penstock.plant.datapath import DataPath
+from penstock.plant.views import Content
+from penstock.security.access import AdminAccess
+from penstock.wire import MessageBatch
+
+SLICE_SECONDS = 0.05
+RETRY_SECONDS = 0.5
+
+log = logger("plant.feed")
+
+
+class Feed:
+    """One source of messages, from start() to stop()."""
+
+    is_in_touch = False
+    """Whether messages are received, or would be."""
+
+    def __init__(self, name: str, data: DataPath, counters: Counters) -> None:
+        self._data = data
+        self._counters = counters
+        self._is_stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"penstock-{name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._is_stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def receive(self) -> None:
+        """Until stopped, or an error says why there is nothing more."""
+        raise NotImplementedError
+
+    def _run(self) -> None:
+        is_first = True
+        while not self._is_stopped.is_set():
+            try:
+                if not is_first:
+                    self.lost("feed_again")
+                is_first = False
+                self.receive()
+            except PenstockError as error:
+                log.warning("feed_lost", code=error.code, error=str(error))
+            self.is_in_touch = False
+            self._is_stopped.wait(RETRY_SECONDS)
+
+    def lost(self, why: str) -> None:
+        self._counters.add("upstream_lost", cause=why)
+        self._data.lose()
+
+
+class SubscribedFeed(Feed):
+    """Topics of the plant, by the administration server: the current image first, then every update."""
+
+    def __init__(self, access: AdminAccess, topics: Sequence[str], data: DataPath, counters: Counters) -> None:
+        super().__init__("subscription", data, counters)
+        self._access = access
+        self._topics = tuple(topics)
+
+    def receive(self) -> None:
+        with (
+            connect(self._access.url, credentials=self._access.credentials) as client,
+            client.subscribe(*self._topics, image=True) as subscription,
+        ):
+            self.is_in_touch = True
+            self._pass_on(subscription)
+
+    def _pass_on(self, subscription: Subscription) -> None:
+        known = 0
+        while not self._is_stopped.is_set():
+            for batch in subscription.batches(SLICE_SECONDS):
+                if subscription.loss_count > known:
+                    known = subscription.loss_count
+                    self.lost("feed")
+                self._data.take(batch.content)
+                if self._is_stopped.is_set():
+                    return
+
+
+class ChannelFeed(Feed):
+    """Multicast channels, without anybody's leave: for trials."""
+
+    def __init__(self, channels: Sequence[Channel], data: DataPath, counters: Counters) -> None:
+        super().__init__("channels", data, counters)
+        self._channels = channels
+
+    def receive(self) -> None:
+        with MulticastReceiver(self._channels, counters=self._counters) as receiver:
+            self.is_in_touch = True
+            while not self._is_stopped.is_set():
+                for each in receiver.receive(SLICE_SECONDS):
+                    if isinstance(each, DeliverBatch):
+                        self._data.take(without_own(each.messages))
+                    elif isinstance(each, Deliver):
+                        self._data.take(without_own(list(each.messages)))
+                    elif isinstance(each, LossReceipt):
+                        self.lost("feed")
+
+
+def without_own(content: Content) -> Content:
+    """What the plant says to its receivers is none of its data."""
+    if not isinstance(content, MessageBatch):
+        return [each for each in content if not each.topic.startswith(OWN_PREFIX)]
+    messages, data = content.messages, content.data
+    prefix = OWN_PREFIX.encode()
+    is_own = [data[at : at + len(prefix)] == prefix for at in messages["topic_offset"].tolist()]
+    if not any(is_own):
+        return content
+    return [each for each, own in zip(content, is_own, strict=True) if not own]

@@ -1,0 +1,215 @@
+"""What a multiplexer or an edge cache has of the node above: its link, and what comes by it.
+
+The engine says what its consumers want, all together; that is asked for above. The events that come are this node's
+updates: numbers of items are translated, versions are kept. When the link is lost and made again, consumers get a
+receipt for what they may have missed, and refreshes.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from penstock.base.counters import Counters
+from penstock.base.errors import PenstockError, RemoteProtocolError
+from penstock.base.log import logger
+from penstock.engine._event import EventKind, read_events
+from penstock.engine.control import (
+    TOPICS_MAX,
+    ClassWish,
+    Events,
+    Login,
+    RefusalCode,
+    Vouched,
+    Welcome,
+    Withdrawn,
+)
+from penstock.engine.events import Image, Lost, UpstreamLive
+from penstock.engine.link import NodeLink, Told
+from penstock.net.secret import Secret
+from penstock.net.udp import Address
+from penstock.plant.datapath import DataPath, FromAbove, Updated
+
+ITEMS_MAX = 16_000_000
+"""Items that the node above may define on one connection."""
+
+log = logger("plant.upstream")
+
+
+class Defined(NamedTuple):
+    """An item of the node above."""
+
+    topic: bytes
+    model_id: int
+    model_version: int
+
+
+class Incoming:
+    """Reads what the node above sends on one connection. It does no I/O; what is not well formed is an error, which
+    ends the connection."""
+
+    def __init__(self, topics_of: Callable[[int], Sequence[str]]) -> None:
+        self.last_number = 0
+        self._topics_of = topics_of
+        self._items: dict[int, Defined] = {}
+        self._is_repairing = False
+
+    def begin(self, *, is_again: bool) -> None:
+        """A new connection; the consumers may have missed something if there was one before."""
+        self._items.clear()
+        self.last_number = 0
+        self._is_repairing = is_again
+
+    def read(self, data: bytes) -> Iterator[FromAbove]:
+        for event in read_events(data):
+            match event.kind:
+                case EventKind.DEFINE:
+                    if len(self._items) >= ITEMS_MAX:
+                        raise RemoteProtocolError(f"the node above defines more than {ITEMS_MAX} items")
+                    self._items[event.item] = Defined(event.topic, event.model_id, event.model_version)
+                case EventKind.UPDATE:
+                    self.last_number = event.number
+                    item = self._item(event.item)
+                    yield Updated(*item, event.body, event.started_ns, event.version)
+                case EventKind.REFRESH:
+                    item = self._item(event.item)
+                    yield Image(*item, event.version, event.body, event.started_ns, self._is_repairing)
+                case EventKind.RECEIPT:
+                    self._is_repairing = True
+                    yield Lost()
+                case EventKind.LIVE:
+                    yield UpstreamLive(self._topics_of(event.subscription))
+                case EventKind.REMOVE:
+                    self._items.pop(event.item, None)
+
+    def _item(self, number: int) -> Defined:
+        try:
+            return self._items[number]
+        except KeyError:
+            raise RemoteProtocolError(f"the node above sends item {number} before it defines it") from None
+
+
+class Upstream:
+    """The link to the node above, from start() to close(); in the loop's thread, but for wanted() and unwanted()."""
+
+    def __init__(
+        self,
+        name: str,
+        address: Address,
+        data: DataPath,
+        *,
+        cls: ClassWish,
+        per_second: float,
+        secret: Secret | None,
+        tls: ssl.SSLContext | None,
+        counters: Counters,
+        on_withdrawn: Callable[[str, str], None],
+    ) -> None:
+        self._data = data
+        self._cls = cls
+        self._per_second = per_second
+        self._counters = counters
+        self._on_withdrawn = on_withdrawn
+        self._loop = asyncio.get_running_loop()
+        self._incoming = Incoming(self._topics_of)
+        self._numbers: dict[str, int] = {}  # of subscriptions above, by topic
+        self._groups: dict[int, set[str]] = {}  # the topics of each
+        self._changes: asyncio.Queue[tuple[bool, tuple[str, ...]]] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._was_welcomed = False
+        login = Login(name, "session", is_node=True)
+        self.link = NodeLink(address, login, self, secret=secret, tls=tls)
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self.link.run()), asyncio.create_task(self._follow())]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # What the engine says, in any thread
+
+    def wanted(self, topics: Sequence[str]) -> None:
+        self._change(True, topics)
+
+    def unwanted(self, topics: Sequence[str]) -> None:
+        self._change(False, topics)
+
+    def _change(self, is_wanted: bool, topics: Sequence[str]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._changes.put_nowait, (is_wanted, tuple(topics)))
+
+    async def _follow(self) -> None:
+        """Ask for what is wanted, and release what is not, in the order in which that was said."""
+        while True:
+            is_wanted, topics = await self._changes.get()
+            try:
+                if is_wanted:
+                    for at in range(0, len(topics), TOPICS_MAX):
+                        await self._want(topics[at : at + TOPICS_MAX])
+                else:
+                    await self._release(topics)
+            except PenstockError as error:
+                log.warning("upstream_refused", topics=len(topics), code=error.code, error=str(error))
+                self._counters.add("requests_refused", cause=RefusalCode.UPSTREAM)
+
+    async def _want(self, topics: Sequence[str]) -> None:
+        """In one subscription: what is asked for together mostly ends together."""
+        number = self.link.reserve()
+        self._groups[number] = set(topics)  # the LIVE event may come before the answer
+        self._numbers |= dict.fromkeys(topics, number)
+        try:
+            await self.link.subscribe(topics, self._cls, self._per_second, number=number)
+        except PenstockError:
+            self._forget(topics)
+            raise
+
+    async def _release(self, topics: Sequence[str]) -> None:
+        numbers = {self._numbers[topic] for topic in topics if topic in self._numbers}
+        self._forget(topics)
+        for number in numbers:
+            left = self._groups.pop(number, set())
+            if left:
+                await self._want(sorted(left))
+            await self.link.unsubscribe(number)
+
+    def _forget(self, topics: Sequence[str]) -> None:
+        for topic in topics:
+            number = self._numbers.pop(topic, 0)
+            if (group := self._groups.get(number)) is not None:
+                group.discard(topic)
+
+    def _topics_of(self, number: int) -> Sequence[str]:
+        return tuple(self._groups.get(number, ()))
+
+    # What consumers below ask of the node above
+
+    async def vouch(self, name: str, token: str, topics: Sequence[str] = ()) -> Vouched:
+        return await self.link.vouch(name, token, topics)
+
+    async def snapshot(self, topics: Sequence[str]) -> list[bytes]:
+        return await self.link.snapshot(topics)
+
+    async def model(self, model_id: int, version: int) -> str:
+        return await self.link.model(model_id, version)
+
+    # What the link says
+
+    async def welcomed(self, welcome: Welcome) -> None:
+        self._incoming.begin(is_again=self._was_welcomed)
+        if self._was_welcomed:
+            self._data.lose()
+        self._was_welcomed = True
+
+    def told(self, message: Told) -> None:
+        if isinstance(message, Events):
+            self._data.take_events(self._incoming.read(message.data))
+        elif isinstance(message, Withdrawn):
+            self._on_withdrawn(message.subscription_id, message.reason)
+
+    def lost(self, error: PenstockError) -> None:
+        self._counters.add("upstream_lost")
+
+    def position(self) -> int:
+        return self._incoming.last_number

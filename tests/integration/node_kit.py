@@ -1,0 +1,42 @@
+"""Consumers of a stand-in node, in this process or offloaded: the same tests are for both."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from node_stand_in import StandInNode
+from penstock.engine.application.consumer import ConsumerRequest
+from penstock.engine.application.messages import NodeMessages
+from penstock.engine.application.offload import offloaded_events, offloaded_records
+from penstock.engine.application.reader import EventReader
+from penstock.engine.application.records import Records
+from penstock.engine.application.records_reader import RecordsReader
+from penstock.model import Message
+
+both = pytest.mark.parametrize("is_offloaded", [False, True], ids=["here", "offload"])
+
+
+def request_for(node: StandInNode, **options: Any) -> ConsumerRequest:
+    return ConsumerRequest(**({"host": "127.0.0.1", "port": node.port, "topics": ("md.>",)} | options))
+
+
+def messages_of(node: StandInNode, is_offloaded: bool, **options: Any) -> NodeMessages:
+    request = request_for(node, **({"cls": "critical"} | options))
+    source = offloaded_events(request) if is_offloaded else EventReader(request)
+    return NodeMessages(source, request.topics, is_converting=request.is_converting)
+
+
+def records_of(node: StandInNode, is_offloaded: bool, **options: Any) -> Records:
+    request = request_for(node, **({"cls": "adaptive"} | options))
+    return Records(offloaded_records(request) if is_offloaded else RecordsReader(request))
+
+
+def take(next_one: Callable[[float], Any], count: int) -> list[Message]:
+    """So many messages, each within a generous bound."""
+    found = []
+    for _ in range(count):
+        message = next_one(30.0)
+        assert message is not None, f"{len(found)} messages came, not {count}"
+        found.append(message)
+    return found
