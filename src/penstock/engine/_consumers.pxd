@@ -61,6 +61,7 @@ cdef struct Consumer:
     uint64_t replay_end      # before this position the events had been written before
     uint64_t passed          # the number of the log's last event that it got or did not want
     int64_t allowance        # bytes of refreshes and replays that its ring still takes
+    int64_t notice_allowance # and bytes of definitions and notices of refreshed records
     int64_t paced_ns         # when it had a full allowance last
     Receipt receipt
     Fifo refreshes
@@ -82,6 +83,7 @@ cdef inline void renew_allowance(Consumer *consumer, int64_t now_ns) noexcept no
     """When its time has come, a ring takes a share of itself again."""
     if consumer.ring is not NULL and (consumer.paced_ns == 0 or now_ns - consumer.paced_ns >= PACE_NS):
         consumer.allowance = consumer.ring.capacity // SHARE
+        consumer.notice_allowance = consumer.notices.capacity // SHARE if consumer.notices is not NULL else 0
         consumer.paced_ns = now_ns
 
 

@@ -97,8 +97,8 @@ cdef class Consumers:
             raise LimitError(f"consumer {number} is not below {self.consumers_max}", hint="raise consumers_max")
         if self.consumers[number].is_used:
             raise LocalProtocolError(f"consumer {number} is there already")
-        if (ring is None) == (buffer is None):
-            raise LocalProtocolError("a consumer has either a ring or a buffer")
+        if (ring is None) == (buffer is None) or (notices is not None and ring is None):
+            raise LocalProtocolError("a consumer has either a ring, perhaps with one of notices, or a buffer")
         if ring is not None:
             check_ring(ring, EVENT_SIZE_MAX)
         if notices is not None:
@@ -115,9 +115,11 @@ cdef class Consumers:
         if notices is not None:
             consumer.notices = &notices._cursor
             consumer.notices_bell = <uint32_t *>notices._doorbell.start
+            consumer.notice_allowance = consumer.notices.capacity // SHARE
         # the mappings as well: who closes a ring too early does not take the memory away that is written here
         self._sinks[number] = (
-            ring, buffer, notices, *[(each._mapping, each._doorbell) for each in held_rings(ring, notices)]
+            ring, buffer, notices, None if ring is None else (ring._mapping, ring._doorbell),
+            None if notices is None else (notices._mapping, notices._doorbell),
         )
         consumer.refreshes.first = consumer.refreshes.last = consumer.pairs = NONE
         consumer.pending.first = consumer.pending.last = consumer.next_in_round = NONE
@@ -478,7 +480,7 @@ cdef class Consumers:
         self.note_loss(number, first, last, cause)
         while at != NONE:
             pair = &self.pairs.pairs[at]
-            if (pair.cls == CRITICAL or pair.program is not NULL) and self.items.items[pair.item].flags & ITEM_RECORDED:
+            if (pair.cls == CRITICAL or pair.rules is not NULL) and self.items.items[pair.item].flags & ITEM_RECORDED:
                 self.refresh_later(at, PAIR_REPAIR)
             at = pair.behind
 
@@ -490,10 +492,6 @@ cdef int check_ring(RingWriter ring, uint32_t size) except -1:
             f"the ring takes events of {ring._cursor.event_size_max} bytes", hint=f"{size} are needed"
         )
     return 0
-
-
-cdef list held_rings(RingWriter ring, RingWriter notices):
-    return [each for each in (ring, notices) if each is not None]
 
 
 cdef void set_head(Head *head, uint8_t kind, const Pair *pair, const Item *item) noexcept nogil:

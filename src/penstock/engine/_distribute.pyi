@@ -34,9 +34,9 @@ class Distributor(Withholding):
         model_id: int,
         model_version: int,
         record: Buffer,
-        now_ns: int,
         started_ns: int,
-        version: int = 0,
+        version: int,
+        now_ns: int,
     ) -> bool: ...
     def image(
         self,

@@ -75,10 +75,10 @@ cdef class Distributor(Withholding):
         self._turn = CRITICAL
 
     def publish(
-        self, bytes topic not None, uint16_t model_id, uint16_t model_version, record not None, int64_t now_ns,
-        int64_t started_ns, uint64_t version = 0,
+        self, bytes topic not None, uint16_t model_id, uint16_t model_version, record not None,
+        int64_t started_ns, uint64_t version, int64_t now_ns,
     ) -> bool:
-        """Take one update and serve whom it concerns; False if the item is not admitted."""
+        """Take one update and serve whom it concerns; version 0 is one more than before. False if the item is not admitted."""
         cdef Py_buffer content
         cdef Update update
         cdef uint32_t number
@@ -222,7 +222,7 @@ cdef class Distributor(Withholding):
             while at != NONE: # refreshes after that update may be among what was lost, and what is not in the log
                 pair = &self.pairs.pairs[at]
                 if self.items.items[pair.item].flags & ITEM_RECORDED and (
-                    pair.refreshed >= last_number or pair.cls != CRITICAL or pair.program is not NULL
+                    pair.refreshed >= last_number or pair.cls != CRITICAL or pair.rules is not NULL
                 ) and not (pair.cls == ADAPTIVE and consumer.notices is not NULL):
                     self.refresh_later(at, PAIR_REPAIR)
                 at = pair.behind

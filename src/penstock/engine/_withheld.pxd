@@ -1,5 +1,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
+from penstock.engine._classify cimport ClassProgram
+from penstock.engine._conflate cimport SpanStore
 from penstock.engine._consumers cimport Consumers, Fifo
 from penstock.engine._items cimport Item, Pair
 from penstock.engine._metering cimport Metering
@@ -8,6 +10,7 @@ from penstock.engine._regions cimport RegionSink
 
 cdef class Withholding(Consumers):
     cdef readonly Metering metering     # None: the class is not served
+    cdef SpanStore _spans               # what waits, or was not read yet, and stands for several updates
     cdef bint _is_common                # one slot for an item in all regions
     cdef bint _serves_all               # all that wait for a record when it is read once
     cdef bint _drops                    # what the metered class withholds is not conflated
@@ -17,11 +20,13 @@ cdef class Withholding(Consumers):
     cdef set _requests                  # consumers and models that need a region, or a larger one
 
     cdef uint8_t class_of(self, uint32_t at, const uint8_t *record, uint32_t size) noexcept nogil
-    cdef int choose_pair(self, uint32_t at, uint8_t cls, uint8_t served, program, int64_t interval_ns, int64_t now_ns) except -1
+    cdef int choose_pair(
+        self, uint32_t at, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns, int64_t now_ns
+    ) except -1
 
     # An update of the item came, and the pair is to get it in this class.
     cdef void withhold(self, uint32_t at, Item *item, uint8_t cls, int64_t now_ns) noexcept nogil
-    cdef void hold(self, Pair *pair, Item *item) noexcept nogil
+    cdef void owe(self, Pair *pair, const Item *item, uint8_t cls) noexcept nogil
     cdef void let_go(self, Pair *pair) noexcept nogil
 
     # Write what waits, about so many bytes at most (-1: all); how many were.

@@ -10,6 +10,7 @@ class Withholding(Consumers):
     def __init__(
         self,
         *,
+        pairs_max: int,
         metering: Metering | None,
         is_common: bool = True,
         serves_all_pending: bool = False,

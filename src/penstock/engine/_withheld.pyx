@@ -11,8 +11,8 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport realloc
 
 from penstock.base._crc32c cimport crc32c_initialise
-from penstock.engine._classify cimport ClassProgram
-from penstock.engine._conflate cimport SpanStore
+from penstock.engine._classify cimport ClassProgram, classify
+from penstock.engine._conflate cimport SpanStore, hold, release, span_at
 from penstock.engine._consumers cimport Consumer, Consumers, Outlet, set_head
 from penstock.engine._event cimport (
     ADAPTIVE,
@@ -36,7 +36,7 @@ from penstock.engine._items cimport (
     PAIR_REFRESH,
     Pair,
 )
-from penstock.engine._metering cimport METER_NONE, METER_PENDING, METER_WITHHELD, Metering
+from penstock.engine._metering cimport METER_PENDING, METER_WITHHELD, Metering
 from penstock.engine._regions cimport RegionSink
 from penstock.shm._ring cimport RingWriter, push
 
@@ -53,9 +53,10 @@ cdef class Withholding(Consumers):
     """With `metering` None, the metered class is not served."""
 
     def __cinit__(
-        self, *, Metering metering, bint is_common = True, bint serves_all_pending = False, bint drops = False, **_
+        self, *, uint32_t pairs_max, Metering metering, bint is_common = True, bint serves_all_pending = False, bint drops = False, **_
     ):
         self.metering = metering
+        self._spans = SpanStore(pairs_max)
         self._is_common = is_common
         self._serves_all = serves_all_pending
         self._drops = drops
@@ -118,7 +119,7 @@ cdef class Withholding(Consumers):
         pair = &self.pairs.pairs[at]
         is_owed = pair.flags & PAIR_PENDING or self.consumers[number].is_behind
         if self.metering is not None:
-            is_owed |= self.metering.meters[at].state >= METER_WITHHELD
+            is_owed |= self.metering.state_of(at) >= METER_WITHHELD
             self.metering.end(at)
         pair.flags &= ~PAIR_PENDING
         if is_owed:
@@ -130,17 +131,18 @@ cdef class Withholding(Consumers):
             self.metering.live(at, now_ns)
 
     cdef int choose_pair(
-        self, uint32_t at, uint8_t cls, uint8_t served, program, int64_t interval_ns, int64_t now_ns
+        self, uint32_t at, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns, int64_t now_ns
     ) except -1:
         cdef Pair *pair = &self.pairs.pairs[at]
         pair.cls = cls
         pair.served = served
-        pair.program = <PyObject *>program if program is not None else NULL
+        pair.rules = NULL if program is None else &program.rules
         if program is not None:
             self._programs[at] = program
         else:
             self._programs.pop(at, None)
         if interval_ns:
+            self.metering.reserve(at)
             self.metering.begin(at, pair.consumer, interval_ns)
         elif cls == METERED and program is None:
             pair.cls = CRITICAL # without a rate every update is sent
@@ -191,7 +193,7 @@ cdef class Withholding(Consumers):
         outlet.model_id = model_id
         while at != NONE:
             pair = &self.pairs.pairs[at]
-            if self.items.items[pair.item].model_id == model_id and (pair.cls == ADAPTIVE or pair.program is not NULL):
+            if self.items.items[pair.item].model_id == model_id and (pair.cls == ADAPTIVE or pair.rules is not NULL):
                 pair.slot = NONE
                 pair.written = 0
                 pair.notice_era = 0
@@ -242,7 +244,7 @@ cdef class Withholding(Consumers):
         return NULL
 
     cdef bint is_regional(self, const Pair *pair) noexcept nogil:
-        return self.consumers[pair.consumer].notices is not NULL and (pair.cls == ADAPTIVE or pair.program is not NULL)
+        return self.consumers[pair.consumer].notices is not NULL and (pair.cls == ADAPTIVE or pair.rules is not NULL)
 
     cdef void drop_pair(self, uint32_t number) noexcept nogil:
         cdef Pair *pair = &self.pairs.pairs[number]
@@ -260,11 +262,11 @@ cdef class Withholding(Consumers):
         """The class in which the pair gets this record."""
         cdef const Pair *pair = &self.pairs.pairs[at]
         cdef uint8_t cls
-        if pair.program is NULL:
+        if pair.rules is NULL:
             return pair.cls
-        cls = (<ClassProgram>pair.program).classify(record, size)
+        cls = classify(pair.rules, record, size)
         cls = pair.served >> 2 * (cls - 1) & CLASS_BITS
-        if cls == METERED and self.metering.meters[at].state == METER_NONE:
+        if cls == METERED and not self.metering.is_metered(at):
             return CRITICAL
         return cls
 
@@ -275,14 +277,14 @@ cdef class Withholding(Consumers):
         if cls == METERED:
             if self.metering.offer(at, now_ns):
                 consumer.tallies[<int>METERED].conflated += pair.merged != 0
-                self.hold(pair, item)
+                self.owe(pair, item, cls)
             return
         if not pair.flags & PAIR_PENDING:
             sink = self.find_outlet(pair)
             if sink is not NULL and pair.written and (<RegionSink>sink).is_read(pair.slot, pair.written):
                 self.let_go(pair)
         consumer.tallies[<int>ADAPTIVE].conflated += pair.merged != 0
-        self.hold(pair, item)
+        self.owe(pair, item, cls)
         pair.flags |= PAIR_PENDING
         if pair.flags & PAIR_QUEUED:
             return
@@ -297,20 +299,19 @@ cdef class Withholding(Consumers):
         if not consumer.is_stopped:
             self.join_round(pair.consumer)
 
-    cdef void hold(self, Pair *pair, Item *item) noexcept nogil:
+    cdef void owe(self, Pair *pair, const Item *item, uint8_t cls) noexcept nogil:
         """The item's record is one more that the pair is owed."""
         pair.merged += 1
-        if item.spans is not NULL and not (self._drops and pair.cls == METERED):
-            (<SpanStore>item.spans).hold(
-                &pair.span, item.record, item.record_size, item.model_version, item.version, item.started_ns
+        if item.contract is not NULL and not (self._drops and cls == METERED):
+            hold(
+                &self._spans.pool, &pair.span, item.contract, item.record, item.record_size, item.model_version,
+                item.version, item.started_ns,
             )
 
     cdef void let_go(self, Pair *pair) noexcept nogil:
         """Nothing is owed, or it begins anew."""
-        cdef Item *item = &self.items.items[pair.item]
         pair.merged = 0
-        if item.spans is not NULL:
-            (<SpanStore>item.spans).release(&pair.span)
+        release(&self._spans.pool, &pair.span)
 
     # Serving
 
@@ -441,7 +442,7 @@ cdef class Withholding(Consumers):
             return 0
         self.define(pair.consumer, pair)
         if pair.span:
-            record = (<SpanStore>item.spans).record(pair.span)
+            record = span_at(&self._spans.pool, pair.span).record
         set_head(&head, UPDATE, pair, item)
         head.cls = cls
         head.merged = pair.merged
@@ -462,7 +463,7 @@ cdef class Withholding(Consumers):
         cdef const uint8_t *record = item.record
         if not sink.is_shared or sink._versions[pair.slot] != item.version:
             if pair.span:
-                record = (<SpanStore>item.spans).record(pair.span)
+                record = span_at(&self._spans.pool, pair.span).record
             pair.written = sink.write(pair.slot, record, item.record_size, item.started_ns, pair.merged)
             if sink.is_shared:
                 sink._versions[pair.slot] = item.version
@@ -502,6 +503,9 @@ cdef class Withholding(Consumers):
         if pair.cls == ADAPTIVE and self.consumers[number].notices is not NULL:
             sink = self.find_outlet(pair)
             if sink is not NULL and pair.slot != NONE:
+                if self.consumers[number].notice_allowance <= 0:
+                    return False
+                self.consumers[number].notice_allowance -= event_size(item.topic_size) + EVENT_HEAD_SIZE
                 if pair.written and pair.version == item.version:
                     self.give_notice(pair, item)
                 else:
@@ -511,7 +515,7 @@ cdef class Withholding(Consumers):
         if not Consumers.write_refresh(self, number, at, now_ns):
             return False
         self.let_go(pair)
-        if self.metering is not None and self.metering.meters[at].state == METER_PENDING:
+        if self.metering is not None and self.metering.state_of(at) == METER_PENDING:
             self.metering.live(at, now_ns)
         return True
 
