@@ -26,7 +26,7 @@ class Hearing:
     async def welcomed(self, welcome: control.Welcome) -> None:
         self.welcomes.append(welcome)
 
-    def told(self, message: Told) -> None:
+    async def told(self, message: Told) -> None:
         self.messages.append(message)
 
     def lost(self, error: PenstockError) -> None:

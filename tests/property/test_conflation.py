@@ -79,13 +79,13 @@ def test_shipped_models_keep_their_contract(data: st.DataObject, model: MessageM
 def test_spans_partition_the_updates(data: st.DataObject) -> None:
     """A store of few spans, used by several pairs at once: each update is in exactly one span of each pair."""
     model = data.draw(contracted())
-    plan, store = ConflationPlan.of(model), SpanStore(3)
+    store = SpanStore(ConflationPlan.of(model), 3)
     updates = data.draw(updates_of(model))
     held = [NO_SPAN] * 3
     taken: list[list[tuple[int, int, int]]] = [[], [], []]
     for number, (version, record) in enumerate(updates, start=1):
         for pair in range(3):
-            held[pair] = store.put(held[pair], plan, record, version, number)
+            held[pair] = store.put(held[pair], record, version, number)
         for pair in data.draw(st.sets(st.integers(0, 2))) | ({0, 1, 2} if number == len(updates) else set()):
             first, last, merged, span_version, span_record = store.take(held[pair])
             held[pair] = NO_SPAN
@@ -114,20 +114,20 @@ def test_trades_cancellations_and_states_never_conflate(name: str, is_conflatabl
 
 
 def test_a_store_has_bounds() -> None:
-    quote, trade = shipped("quote"), shipped("trade")
-    plan, record = ConflationPlan.of(quote), bytes(quote.new())
-    store = SpanStore(2)
-    numbers = [store.put(NO_SPAN, plan, record, 1, 1) for _ in range(2)]
+    model = shipped("quote")
+    record = bytes(model.new())
+    store = SpanStore(ConflationPlan.of(model), 2)
+    numbers = [store.put(NO_SPAN, record, 1, 1) for _ in range(2)]
     with pytest.raises(LimitError):
-        store.put(NO_SPAN, plan, record, 1, 1)
+        store.put(NO_SPAN, record, 1, 1)
     with pytest.raises(ModelError):
-        store.put(numbers[0], plan, b"", 1, 2)
+        store.put(numbers[0], b"", 1, 2)
     with pytest.raises(LocalProtocolError):
-        store.put(numbers[0], ConflationPlan.of(trade), bytes(trade.new()), 1, 2)
+        SpanStore(ConflationPlan.of(shipped("trade")), 2)
     store.take(numbers[0])
     for gone in (numbers[0], 99):
         with pytest.raises(LocalProtocolError):
             store.take(gone)
-    assert store.put(NO_SPAN, plan, record + bytes(64), 2, 3) == numbers[0], "a newer version's records may be longer"
+    assert store.put(NO_SPAN, record + bytes(64), 2, 3) == numbers[0], "a newer version's records may be longer"
     assert store.take(numbers[0])[4] == record + bytes(64)
     assert store.in_use == 1

@@ -46,11 +46,9 @@ cdef struct Rules:
     uint8_t otherwise
 
 
-# The class of an update with this record.
-cdef uint8_t classify(const Rules *rules, const uint8_t *record, uint32_t size) noexcept nogil
-
-
 cdef class ClassProgram:
     cdef readonly uint8_t static_class  # that of every record; 0: it depends
     cdef Rules rules
     cdef tuple _held                    # what the rules point to
+
+    cdef uint8_t classify(self, const uint8_t *record, uint32_t size) noexcept nogil

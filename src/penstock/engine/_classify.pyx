@@ -88,18 +88,6 @@ cdef inline uint64_t _hash(const uint8_t *place, uint32_t size) noexcept nogil:
     return (hash ^ (hash >> 29)) | 1
 
 
-cdef uint8_t classify(const Rules *rules, const uint8_t *record, uint32_t size) noexcept nogil:
-    cdef uint32_t index
-    cdef const Step *step
-    for index in range(rules.step_count):
-        step = &rules.steps[index]
-        if step.nodes is not NULL and not evaluate(step.nodes, step.entry, step.pool, record, size):
-            continue
-        if _all_hold(rules.tests + step.first_test, step.test_count, record, size):
-            return step.cls
-    return rules.otherwise
-
-
 cdef inline bint _all_hold(ValueTable **tests, uint32_t count, const uint8_t *record, uint32_t size) noexcept nogil:
     cdef uint32_t index
     for index in range(count):
@@ -139,4 +127,15 @@ cdef class ClassProgram:
 
     def __call__(self, const unsigned char[::1] record not None) -> int:
         """The class of an update with this record."""
-        return classify(&self.rules, &record[0] if record.shape[0] else NULL, record.shape[0])
+        return self.classify(&record[0] if record.shape[0] else NULL, record.shape[0])
+
+    cdef uint8_t classify(self, const uint8_t *record, uint32_t size) noexcept nogil:
+        cdef uint32_t index
+        cdef const Step *step
+        for index in range(self.rules.step_count):
+            step = &self.rules.steps[index]
+            if step.nodes is not NULL and not evaluate(step.nodes, step.entry, step.pool, record, size):
+                continue
+            if _all_hold(self.rules.tests + step.first_test, step.test_count, record, size):
+                return step.cls
+        return self.rules.otherwise

@@ -1,4 +1,4 @@
-"""How records that wait are made one, by the model's contract; other compiled code calls merge() and hold().
+"""How records that wait are made one, by the model's contract; other compiled code calls merge(), or has a SpanStore.
 
 The newest update gives the record: its bytes, its size, its version. Fields with a contract (first, max, min, sum) are
 kept over all updates that the record stands for. A missing value, or a NaN, counts for nothing: the first value that is
@@ -69,27 +69,23 @@ cdef struct Span:
     uint16_t version
 
 
-# Records that wait, one for each pending pair. Spans come from blocks that are kept, and keep the memory of their records:
-# once they have been in use, nothing is allocated.
-cdef struct SpanPool:
-    Span **blocks
-    uint32_t block_count
-    uint32_t made
-    uint32_t free
-    uint32_t in_use
-    uint32_t spans_max
-
-
-# Make the update part of the span `*number`, or begin one there if it is NO_SPAN; without a contract the newest update is
-# the record. False: there is no room or no memory, and nothing has changed.
-cdef bint hold(
-    SpanPool *pool, uint32_t *number, const Contract *contract, const uint8_t *update, uint32_t size, uint16_t version,
-    uint64_t item_version, int64_t started_ns,
-) noexcept nogil
-
-cdef Span *span_at(const SpanPool *pool, uint32_t number) noexcept nogil
-cdef void release(SpanPool *pool, uint32_t *number) noexcept nogil
-
-
+# Records that wait, one for each pending pair of one model. Spans come from blocks that are kept, and keep the memory of
+# their records: once they have been in use, nothing is allocated.
 cdef class SpanStore:
-    cdef SpanPool pool
+    cdef readonly ConflationPlan plan
+    cdef readonly uint32_t in_use
+    cdef readonly uint32_t spans_max
+    cdef Span **blocks
+    cdef uint32_t block_count
+    cdef uint32_t made
+    cdef uint32_t free
+
+    # Make the update part of the span `*number`, or begin one there if it is NO_SPAN. False: there is no room or no memory,
+    # and nothing has changed.
+    cdef bint hold(
+        self, uint32_t *number, const uint8_t *update, uint32_t size, uint16_t version,
+        uint64_t item_version, int64_t started_ns,
+    ) noexcept nogil
+    cdef Span *at(self, uint32_t number) noexcept nogil
+    cdef const uint8_t *record(self, uint32_t number) noexcept nogil
+    cdef void release(self, uint32_t *number) noexcept nogil

@@ -20,15 +20,9 @@ class ConflationPlan:
     ) -> bytes: ...
 
 class SpanStore:
+    plan: ConflationPlan
     in_use: int
-    def __init__(self, spans_max: int) -> None: ...
-    def put(
-        self,
-        number: int,
-        plan: ConflationPlan,
-        update: Buffer,
-        version: int,
-        item_version: int,
-        started_ns: int = 0,
-    ) -> int: ...
+    spans_max: int
+    def __init__(self, plan: ConflationPlan, spans_max: int) -> None: ...
+    def put(self, number: int, update: Buffer, version: int, item_version: int, started_ns: int = 0) -> int: ...
     def take(self, number: int) -> tuple[int, int, int, int, bytes]: ...

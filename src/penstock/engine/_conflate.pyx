@@ -184,77 +184,120 @@ cdef int _fill(ContractField *kept, field) except -1:
     return 0
 
 
-cdef bint hold(
-    SpanPool *pool, uint32_t *number, const Contract *contract, const uint8_t *update, uint32_t size, uint16_t version,
-    uint64_t item_version, int64_t started_ns,
-) noexcept nogil:
-    cdef uint32_t taken = number[0] if number[0] else _take(pool)
-    cdef Span *span
-    if taken == NO_SPAN:
-        return False
-    span = span_at(pool, taken)
-    if not _has_room(span, size):
-        if number[0] == NO_SPAN:
-            _give_back(pool, taken)
-        return False
-    number[0] = taken
-    if span.merged == 0:
-        span.first = item_version
-    if span.merged == 0 or contract is NULL:
-        memcpy(span.record, update, size)
-    else:
-        merge(contract, span.record, span.size, span.version, update, size, version)
-    span.merged += 1
-    span.last = item_version
-    span.started_ns = started_ns
-    span.size = size
-    span.version = version
-    return True
+cdef class SpanStore:
+    """Records of one model that wait, at most `spans_max`."""
+
+    def __cinit__(self, ConflationPlan plan not None, uint32_t spans_max):
+        if not plan.is_conflatable:
+            raise LocalProtocolError(f"updates of model {plan.model.name!r} are never conflated")
+        if spans_max == 0xFFFFFFFF:
+            raise LimitError(f"a store cannot hold {spans_max} spans")
+        self.plan = plan
+        self.spans_max = spans_max
+
+    def __dealloc__(self):
+        cdef uint32_t block, index
+        for block in range(self.block_count):
+            for index in range(BLOCK_SPANS):
+                free(self.blocks[block][index].record)
+            free(self.blocks[block])
+        free(self.blocks)
+
+    def put(
+        self, uint32_t number, const unsigned char[::1] update not None, uint16_t version, uint64_t item_version,
+        int64_t started_ns=0,
+    ) -> int:
+        """Make the update part of the span of that number, or begin one if it is NO_SPAN; the span's number."""
+        if number != NO_SPAN:
+            _check(self, number)
+        if update.shape[0] == 0:
+            raise ModelError("the record is empty")
+        if not self.hold(&number, &update[0], update.shape[0], version, item_version, started_ns):
+            raise LimitError(f"{self.spans_max} records wait already")
+        return number
+
+    def take(self, uint32_t number) -> tuple[int, int, int, int, bytes]:
+        """First and last version in the span, how many updates, the model version, the record; the span ends."""
+        _check(self, number)
+        cdef Span *span = self.at(number)
+        taken = span.first, span.last, span.merged, span.version, span.record[:span.size]
+        self.release(&number)
+        return taken
+
+    cdef bint hold(
+        self, uint32_t *number, const uint8_t *update, uint32_t size, uint16_t version,
+        uint64_t item_version, int64_t started_ns,
+    ) noexcept nogil:
+        cdef uint32_t taken = number[0] if number[0] else _take(self)
+        cdef Span *span
+        if taken == NO_SPAN:
+            return False
+        span = self.at(taken)
+        if not _has_room(span, size):
+            if number[0] == NO_SPAN:
+                self.release(&taken)
+            return False
+        number[0] = taken
+        if span.merged:
+            merge(&self.plan.contract, span.record, span.size, span.version, update, size, version)
+        else:
+            span.first = item_version
+            memcpy(span.record, update, size)
+        span.merged += 1
+        span.last = item_version
+        span.started_ns = started_ns
+        span.size = size
+        span.version = version
+        return True
+
+    cdef Span *at(self, uint32_t number) noexcept nogil:
+        return &self.blocks[(number - 1) // BLOCK_SPANS][(number - 1) % BLOCK_SPANS]
+
+    cdef const uint8_t *record(self, uint32_t number) noexcept nogil:
+        return self.at(number).record
+
+    cdef void release(self, uint32_t *number) noexcept nogil:
+        cdef Span *span
+        if number[0] != NO_SPAN:
+            span = self.at(number[0])
+            span.merged = 0
+            span.next_free = self.free
+            self.free = number[0]
+            self.in_use -= 1
+            number[0] = NO_SPAN
 
 
-cdef Span *span_at(const SpanPool *pool, uint32_t number) noexcept nogil:
-    return &pool.blocks[(number - 1) // BLOCK_SPANS][(number - 1) % BLOCK_SPANS]
+cdef int _check(SpanStore store, uint32_t number) except -1:
+    if not 0 < number <= store.made or store.at(number).merged == 0:
+        raise LocalProtocolError(f"there is no span {number}")
+    return 0
 
 
-cdef void release(SpanPool *pool, uint32_t *number) noexcept nogil:
-    if number[0] != NO_SPAN:
-        _give_back(pool, number[0])
-        number[0] = NO_SPAN
-
-
-cdef uint32_t _take(SpanPool *pool) noexcept nogil:
-    cdef uint32_t number = pool.free
+cdef uint32_t _take(SpanStore store) noexcept nogil:
+    cdef uint32_t number = store.free
     if number != NO_SPAN:
-        pool.free = span_at(pool, number).next_free
-    elif pool.made < pool.spans_max and _has_block(pool, pool.made // BLOCK_SPANS):
-        pool.made += 1
-        number = pool.made
+        store.free = store.at(number).next_free
+    elif store.made < store.spans_max and _has_block(store, store.made // BLOCK_SPANS):
+        store.made += 1
+        number = store.made
     else:
         return NO_SPAN
-    pool.in_use += 1
+    store.in_use += 1
     return number
 
 
-cdef void _give_back(SpanPool *pool, uint32_t number) noexcept nogil:
-    cdef Span *span = span_at(pool, number)
-    span.merged = 0
-    span.next_free = pool.free
-    pool.free = number
-    pool.in_use -= 1
-
-
-cdef bint _has_block(SpanPool *pool, uint32_t index) noexcept nogil:
+cdef bint _has_block(SpanStore store, uint32_t index) noexcept nogil:
     cdef void *blocks
-    if index < pool.block_count:
+    if index < store.block_count:
         return True
-    blocks = realloc(pool.blocks, (index + 1) * sizeof(Span *))
+    blocks = realloc(store.blocks, (index + 1) * sizeof(Span *))
     if blocks is NULL:
         return False
-    pool.blocks = <Span **>blocks
-    pool.blocks[index] = <Span *>calloc(BLOCK_SPANS, sizeof(Span))
-    if pool.blocks[index] is NULL:
+    store.blocks = <Span **>blocks
+    store.blocks[index] = <Span *>calloc(BLOCK_SPANS, sizeof(Span))
+    if store.blocks[index] is NULL:
         return False
-    pool.block_count = index + 1
+    store.block_count = index + 1
     return True
 
 
@@ -267,54 +310,3 @@ cdef bint _has_room(Span *span, uint32_t size) noexcept nogil:
         span.record = <uint8_t *>bigger
         span.capacity = max(size, <uint32_t>8)
     return True
-
-
-cdef class SpanStore:
-    """Records that wait, at most `spans_max`, of any models."""
-
-    def __cinit__(self, uint32_t spans_max):
-        if spans_max == 0xFFFFFFFF:
-            raise LimitError(f"a store cannot hold {spans_max} spans")
-        self.pool.spans_max = spans_max
-
-    def __dealloc__(self):
-        cdef uint32_t block, index
-        for block in range(self.pool.block_count):
-            for index in range(BLOCK_SPANS):
-                free(self.pool.blocks[block][index].record)
-            free(self.pool.blocks[block])
-        free(self.pool.blocks)
-
-    @property
-    def in_use(self) -> int:
-        return self.pool.in_use
-
-    def put(
-        self, uint32_t number, ConflationPlan plan not None, const unsigned char[::1] update not None, uint16_t version,
-        uint64_t item_version, int64_t started_ns=0,
-    ) -> int:
-        """Make the update part of the span of that number, or begin one if it is NO_SPAN; the span's number."""
-        cdef const Contract *contract = &plan.contract if plan.needs_accumulator else NULL
-        if not plan.is_conflatable:
-            raise LocalProtocolError(f"updates of model {plan.model.name!r} are never conflated")
-        if number != NO_SPAN:
-            _check(&self.pool, number)
-        if update.shape[0] == 0:
-            raise ModelError("the record is empty")
-        if not hold(&self.pool, &number, contract, &update[0], update.shape[0], version, item_version, started_ns):
-            raise LimitError(f"{self.pool.spans_max} records wait already")
-        return number
-
-    def take(self, uint32_t number) -> tuple[int, int, int, int, bytes]:
-        """First and last version in the span, how many updates, the model version, the record; the span ends."""
-        _check(&self.pool, number)
-        cdef Span *span = span_at(&self.pool, number)
-        taken = span.first, span.last, span.merged, span.version, span.record[:span.size]
-        release(&self.pool, &number)
-        return taken
-
-
-cdef int _check(const SpanPool *pool, uint32_t number) except -1:
-    if not 0 < number <= pool.made or span_at(pool, number).merged == 0:
-        raise LocalProtocolError(f"there is no span {number}")
-    return 0

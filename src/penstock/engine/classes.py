@@ -151,8 +151,8 @@ class Classifier:
     def program(
         self, profile: Profile, topic: str, model: MessageModel, version: int, *, is_relieved: bool = False
     ) -> ClassProgram:
-        """How records of this version on this topic are classified; kept as long as the classifier. If relieved, what is
-        critical and may be conflated is adaptive."""
+        """How records of this version on this topic are classified; kept as long as the classifier. If relieved, what
+        is critical and may be conflated is adaptive."""
         rules = profile.rules(topic, model.name)
         version = min(version, model.version)
         key = (*map(id, rules), model.id, model.version, version, is_relieved)

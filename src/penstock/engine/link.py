@@ -5,7 +5,7 @@
     number = await link.subscribe(["md.us.eq.>"], "critical")
 
 Applications and nodes that chain use the same link. What the node says besides answers goes to the listener, in the
-loop's thread: it must not block. Subscriptions are remembered: on a new connection they are asked for again, with where
+loop's thread. Subscriptions are remembered: on a new connection they are asked for again, with where
 the consumer was, before `attached` is set.
 """
 
@@ -83,7 +83,8 @@ class Listener(Protocol):
     async def welcomed(self, welcome: Welcome) -> None:
         """There is a connection. When this returns, segments are open and subscriptions are asked for."""
 
-    def told(self, message: Told) -> None: ...
+    async def told(self, message: Told) -> None:
+        """What comes after it, answers too, waits until this returns."""
 
     def lost(self, error: PenstockError) -> None:
         """The connection is gone; nothing more comes until the next welcomed()."""
@@ -178,6 +179,10 @@ class NodeLink:
             self._held.pop(request.number, None)
             raise
         return request.number
+
+    def holds(self, subscription: int) -> bool:
+        """Whether it was not refused."""
+        return subscription in self._held
 
     async def unsubscribe(self, subscription: int) -> None:
         if self._held.pop(subscription, None) is not None and self._connection is not None:
@@ -299,7 +304,7 @@ class NodeLink:
         error: PenstockError = ConnectionLostError("the node is gone")
         try:
             async for said in connection:
-                self._hear(said)
+                await self._hear(said)
             raise ConnectionLostError("the node said goodbye")
         except PenstockError as caught:
             error = caught
@@ -308,9 +313,9 @@ class NodeLink:
             for each in self._waiting.values():
                 each.put_nowait(ConnectionLostError(error.what))
 
-    def _hear(self, said: ControlMessage) -> None:
+    async def _hear(self, said: ControlMessage) -> None:
         if isinstance(said, Events | OpenRegion | Withdrawn):
-            self._listener.told(said)
+            await self._listener.told(said)
         elif isinstance(said, Refused) and not said.number:
             raise refusal(said)
         elif isinstance(said, Held | Restarted | Records | ModelDocument | Vouched | Refused):

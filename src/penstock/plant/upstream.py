@@ -202,7 +202,7 @@ class Upstream:
             self._data.lose()
         self._was_welcomed = True
 
-    def told(self, message: Told) -> None:
+    async def told(self, message: Told) -> None:
         if isinstance(message, Events):
             self._data.take_events(self._incoming.read(message.data))
         elif isinstance(message, Withdrawn):

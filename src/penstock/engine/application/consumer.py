@@ -10,8 +10,10 @@ import msgspec
 from penstock.base.clock import NS_PER_SECOND, random_bytes
 from penstock.base.errors import PenstockError, RefusedError, UnreachableError
 from penstock.base.log import logger
-from penstock.engine.application.link import Identity, NodeLink, Told, Wish
-from penstock.engine.control import ClassWish, Login, Transport
+from penstock.engine.application.inbox import Inbox
+from penstock.engine.control import ClassWish, Login, RefusalCode, RingName, Transport
+from penstock.engine.link import FINAL_CODES as LINK_FINAL_CODES
+from penstock.engine.link import NodeLink
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.loop_thread import LoopThread
@@ -27,6 +29,9 @@ SLICE_S = 0.05
 
 NAME_SIZE_MAX = 48
 NO_MODEL_LOOK_S = 5.0
+
+FINAL_CODES = frozenset({*LINK_FINAL_CODES, RefusalCode.RATE, RefusalCode.TOPIC})
+"""Refusals that another attempt would not change."""
 
 ModelFinder: TypeAlias = Callable[[int, int], MessageModel | None]
 """Finds the model of an id, to read records of a version with."""
@@ -87,14 +92,22 @@ class NodeConsumer:
         self._find = models or shipped_model
         self._known: dict[tuple[int, int], MessageModel] = {}
         self._unknown: dict[tuple[int, int], float] = {}  # and when it may be asked for again
-        login = Login(_unique(request.name), request.transport, request.token)
-        wish = Wish(request.topics, request.cls, request.per_second)
+        self._asking = 0
+        self._failure: PenstockError | None = None
+        self._refusal: RefusedError | None = None
+        self._inbox = Inbox(guard.secret, lambda: self.last_number, lambda: self._asking > 0)
         self._link = NodeLink(
-            (request.host, request.port), Identity(login, guard.secret, guard.tls), [wish], self._position
+            (request.host, request.port),
+            Login(_unique(request.name), request.transport, request.token),
+            self._inbox,
+            secret=guard.secret,
+            tls=guard.tls,
+            on_refused=self._refused,
         )
         self._thread = LoopThread("penstock-node-link")
-        self._running = self._thread.start(self._link.run())
         try:
+            self._subscription = self._ask(self._link.subscribe(request.topics, request.cls, request.per_second))
+            self._thread.start(self._link.run())
             self._wait_until_attached()
         except BaseException:
             self.close()
@@ -103,7 +116,7 @@ class NodeConsumer:
     @property
     def is_attached(self) -> bool:
         """Whether the node is there and holds to what is wanted."""
-        return self._link.attached.is_set()
+        return self._link.attached.is_set() and self._failure is None
 
     def model(self, model_id: int, version: int) -> MessageModel | None:
         """To read records of this version with; None if nobody knows it."""
@@ -125,63 +138,58 @@ class NodeConsumer:
 
     def change_rate(self, per_second: float) -> float:
         """Another rate; the one that is granted."""
-        return self._ask(self._link.change_rate(per_second))
+        return self._ask(self._link.modify(self._subscription, per_second))
 
     def raise_if_over(self) -> None:
-        if self._link.failure is not None:
-            raise self._link.failure
+        if self._failure is not None:
+            raise self._failure
 
     def close(self) -> None:
         self._thread.start(self._link.close()).result()
         self._thread.close()
-        while self._link.inbox:
-            self._link.inbox.popleft().close()
-
-    def _told(self) -> Told | None:
-        """The next thing that the node said."""
-        return self._link.inbox.popleft() if self._link.inbox else None
-
-    def _wait_for_news(self, timeout: float) -> None:
-        with self._link.arrived:
-            if not self._link.inbox:
-                self._link.arrived.wait(timeout)
+        self._inbox.close()
 
     def _ask(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._thread.start(work).result(ANSWER_WAIT_S)
+        self._asking += 1
+        try:
+            return self._thread.start(work).result(ANSWER_WAIT_S)
+        finally:
+            self._asking -= 1
 
     def _asked(self, model_id: int, version: int) -> MessageModel | None:
         try:
-            document = self._ask(self._link.ask_model(model_id, version))
+            document = self._ask(self._link.model(model_id, version))
             model = MessageModel.parse(document, where="model of the node")
         except (PenstockError, TimeoutError) as error:
             log.warning("model_not_found", model_id=model_id, version=version, error=str(error))
             return None
         return model if model.id == model_id else None
 
-    def _restart(self, ring: Literal["events", "notices"]) -> bool:
+    def _restart(self, ring: RingName) -> bool:
         """Whether the node has begun the ring anew; if not, it is gone, and there will be another."""
         try:
-            self._ask(self._link.restart(ring, self.last_number))
+            self._ask(self._link.overrun(self.last_number, ring))
         except (PenstockError, TimeoutError) as error:
             log.warning("ring_not_restarted", ring=ring, error=str(error))
             return False
         return True
 
-    def _position(self) -> tuple[int, int]:
-        return self.last_number, self.epoch
+    def _refused(self, error: RefusedError) -> None:
+        """In the loop's thread: what was asked for is not held any more, or we are not let in."""
+        self._refusal = error
+        if error.peer_code in FINAL_CODES or not self._link.holds(self._subscription):
+            self._failure = error
 
     def _wait_until_attached(self) -> None:
         deadline = time.monotonic() + self.request.timeout_s
         while not self._link.attached.wait(min(SLICE_S, max(deadline - time.monotonic(), 0.0))):
-            if self._link.failure is not None:
-                raise self._link.failure
-            if self._link.refusal is not None and time.monotonic() >= deadline:
-                raise RefusedError(self._link.refusal.what, peer_code=self._link.refusal.peer_code)
+            self.raise_if_over()
             if time.monotonic() >= deadline:
-                raise UnreachableError(
+                raise self._refusal or UnreachableError(
                     f"no distribution node answers at {self.request.host}:{self.request.port}",
                     hint="is `penstock plant`, `penstock mux` or `penstock edge` running there?",
                 )
+        self.raise_if_over()
 
 
 def slices_ns(timeout: float) -> int:

@@ -15,7 +15,7 @@ from penstock.engine.application.consumer import (
     NodeConsumer,
     slices_ns,
 )
-from penstock.engine.application.link import Attached, Brought, Detached
+from penstock.engine.application.inbox import Attached, Brought, Detached
 from penstock.engine.application.sources import Counted, Note, Taken
 from penstock.shm import RingReader
 
@@ -48,7 +48,7 @@ class EventReader(NodeConsumer):
             if left <= 0:
                 return Taken()
             if self._ring is None:
-                self._wait_for_news(min(left, SLICE_S))
+                self._inbox.wait(min(left, SLICE_S))
 
     def counted(self) -> Counted:
         intake = self._intake
@@ -60,7 +60,7 @@ class EventReader(NodeConsumer):
 
     def _brought(self) -> bytes:
         """What the node has said; events, if it was that."""
-        while (told := self._told()) is not None:
+        while (told := self._inbox.take()) is not None:
             match told:
                 case Attached():
                     self._enter(told)

@@ -23,7 +23,7 @@ from penstock.engine.application._store import RecordState, RecordStore
 from penstock.engine.application._watch import Watch
 from penstock.engine.application.consumer import NO_GUARD, SLICE_S, ConsumerRequest, Guard, ModelFinder, NodeConsumer
 from penstock.engine.application.filters import NotificationFilter
-from penstock.engine.application.link import Attached, Detached, RegionOpened
+from penstock.engine.application.inbox import Attached, Detached, RegionOpened
 from penstock.engine.application.sources import RecordsCounted
 from penstock.engine.application.watching import FOREVER_S, Region, Watching
 from penstock.model import MessageModel
@@ -208,7 +208,7 @@ class RecordsReader(NodeConsumer):
             if self._ring is not None:
                 self._drain(self._ring, int(max(timeout, 0.0) * NS_PER_SECOND))
             elif timeout > 0:
-                self._wait_for_news(timeout)
+                self._inbox.wait(timeout)
                 self._take_news()
         finally:
             self._hearing.release()
@@ -217,7 +217,7 @@ class RecordsReader(NodeConsumer):
         if self._is_over:
             raise LocalProtocolError("the records are closed")
         self.raise_if_over()
-        while (told := self._told()) is not None:
+        while (told := self._inbox.take()) is not None:
             match told:
                 case Attached():
                     self._leave()

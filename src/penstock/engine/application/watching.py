@@ -4,7 +4,7 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.engine.application._store import RecordState, RecordStore
 from penstock.engine.application._watch import Watch
 from penstock.engine.application.filters import NotificationFilter
-from penstock.engine.application.link import RegionOpened
+from penstock.engine.application.inbox import RegionOpened
 from penstock.model import MessageModel
 
 FOREVER_S = 1e9

@@ -1,0 +1,145 @@
+"""What a node says to an application, from the loop of its link to the thread that reads."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+from penstock.base.errors import LimitError, PenstockError, RemoteProtocolError
+from penstock.base.segment import Segment
+from penstock.engine.control import Events, OpenRegion, Welcome
+from penstock.engine.link import Told as Said
+from penstock.net.handover import receive_segment
+from penstock.net.secret import Secret
+
+INBOX_MAX = 65_536
+EVENTS_WAITING_MAX = 64
+"""Messages of events that are read ahead of the application; then the node has to wait, and conflates."""
+
+ROOM_LOOK_S = 0.001
+
+
+class Attached(msgspec.Struct, frozen=True):
+    """The node knows us: where events come from, if not from the connection itself."""
+
+    welcome: Welcome
+    ring: Segment | None = None
+    notices: Segment | None = None
+
+    def close(self) -> None:
+        for each in (self.ring, self.notices):
+            if each is not None:
+                each.close()
+
+
+class RegionOpened(msgspec.Struct, frozen=True):
+    """Records of a model are in this segment from now on."""
+
+    opened: OpenRegion
+    segment: Segment
+    marks: Segment | None = None
+
+    def close(self) -> None:
+        self.segment.close()
+        if self.marks is not None:
+            self.marks.close()
+
+
+class Detached(msgspec.Struct, frozen=True):
+    """The connection is gone; nothing more comes until there is another."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class Brought(msgspec.Struct, frozen=True):
+    """Events that came on the connection."""
+
+    data: bytes
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+Told: TypeAlias = Attached | RegionOpened | Detached | Brought
+
+
+class Inbox:
+    """The listener of a link. `position` says how far the application has come, `is_asking` whether it waits for an
+    answer of the node's, so that nothing before that may wait for the application."""
+
+    def __init__(self, secret: Secret | None, position: Callable[[], int], is_asking: Callable[[], bool]) -> None:
+        self.position = position
+        self._secret = secret
+        self._is_asking = is_asking
+        self._told: deque[Told] = deque()
+        self._arrived = threading.Condition()
+        self._path = ""
+        self._is_welcome = False
+
+    # For the application's thread
+
+    def take(self) -> Told | None:
+        """The next thing that the node said."""
+        return self._told.popleft() if self._told else None
+
+    def wait(self, timeout: float) -> None:
+        """Until there is something, or the time is over."""
+        with self._arrived:
+            if not self._told:
+                self._arrived.wait(timeout)
+
+    def close(self) -> None:
+        while self._told:
+            self._told.popleft().close()
+
+    # For the link
+
+    async def welcomed(self, welcome: Welcome) -> None:
+        self._path = welcome.path
+        ring = await self._segment(welcome.ring)
+        try:
+            notices = await self._segment(welcome.notices)
+        except BaseException:
+            if ring is not None:
+                ring.close()
+            raise
+        self._put(Attached(welcome, ring, notices))
+        self._is_welcome = True
+
+    async def told(self, message: Said) -> None:
+        if isinstance(message, Events):
+            while len(self._told) >= EVENTS_WAITING_MAX and not self._is_asking():
+                await asyncio.sleep(ROOM_LOOK_S)
+            self._put(Brought(message.data))
+        elif isinstance(message, OpenRegion):
+            segment = await self._segment(message.segment)
+            if segment is None:
+                raise RemoteProtocolError("the node opens a region that has no name")
+            try:
+                marks = await self._segment(message.marks)
+            except BaseException:
+                segment.close()
+                raise
+            self._put(RegionOpened(message, segment, marks))
+
+    def lost(self, error: PenstockError) -> None:
+        if self._is_welcome:
+            self._is_welcome = False
+            self._put(Detached())
+
+    async def _segment(self, name: str) -> Segment | None:
+        if not self._path or not name:
+            return None
+        return await asyncio.to_thread(receive_segment, self._path, name, secret=self._secret)
+
+    def _put(self, told: Told) -> None:
+        if len(self._told) >= INBOX_MAX and not isinstance(told, Detached):
+            told.close()
+            raise LimitError(f"the node said {INBOX_MAX} things that nobody has heard yet")
+        with self._arrived:
+            self._told.append(told)
+            self._arrived.notify_all()
