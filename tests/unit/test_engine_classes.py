@@ -4,6 +4,7 @@ import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 
@@ -294,7 +295,7 @@ def test_a_slot_is_used_again() -> None:
     core = engine(offsets="own", keeps="wanted")
     with records_consumer(core, 0) as consumer:
         for turn in range(100):
-            consumer.subscribe(turn, "md.%d" % turn)
+            consumer.subscribe(turn, f"md.{turn}")
             core.publish(b"md.%d" % turn, QUOTE, record(turn), NOW)
             consumer.carry_out(core.take())
             (slot,) = {event.slot for event in drain(consumer.notices) if event.kind == DEFINE}
@@ -378,7 +379,7 @@ def test_no_more_than_the_rate_and_the_last_value_always() -> None:
     updates = [(at, value) for at, (kind, value) in sent if kind == UPDATE]
     assert 8 <= len(updates) <= 9
     assert updates[-1][1] == 2_000
-    assert all(later - earlier >= 249 * NS_PER_MS for (earlier, _), (later, _) in zip(updates, updates[1:], strict=False))
+    assert all(later - earlier >= 249 * NS_PER_MS for (earlier, _), (later, _) in pairwise(updates))
     assert core.record(0).classes["metered"].conflated == 2_000 - len(updates)
 
 

@@ -480,7 +480,7 @@ cdef class Consumers:
         self.note_loss(number, first, last, cause)
         while at != NONE:
             pair = &self.pairs.pairs[at]
-            if (pair.cls == CRITICAL or pair.rules is not NULL) and self.items.items[pair.item].flags & ITEM_RECORDED:
+            if (pair.cls == CRITICAL or pair.program is not NULL) and self.items.items[pair.item].flags & ITEM_RECORDED:
                 self.refresh_later(at, PAIR_REPAIR)
             at = pair.behind
 

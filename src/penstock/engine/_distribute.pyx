@@ -222,7 +222,7 @@ cdef class Distributor(Withholding):
             while at != NONE: # refreshes after that update may be among what was lost, and what is not in the log
                 pair = &self.pairs.pairs[at]
                 if self.items.items[pair.item].flags & ITEM_RECORDED and (
-                    pair.refreshed >= last_number or pair.cls != CRITICAL or pair.rules is not NULL
+                    pair.refreshed >= last_number or pair.cls != CRITICAL or pair.program is not NULL
                 ) and not (pair.cls == ADAPTIVE and consumer.notices is not NULL):
                     self.refresh_later(at, PAIR_REPAIR)
                 at = pair.behind

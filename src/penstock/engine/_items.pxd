@@ -1,7 +1,5 @@
+from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-
-from penstock.engine._classify cimport Rules
-from penstock.engine._conflate cimport Contract
 
 cdef enum ItemFlag:
     ITEM_USED = 1
@@ -14,7 +12,7 @@ cdef struct Item:
     uint8_t *topic
     uint8_t *record
     uint32_t *pairs         # the interest list: who gets it
-    const Contract *contract # of its model; NULL: the newest record is what updates conflate to
+    PyObject *spans         # the SpanStore of its model; NULL: the newest record is what updates conflate to
     uint64_t version        # updates that there have been, as the plant counts them
     uint64_t number         # of the last update
     uint64_t unlogged       # of the last update that is not in the log
@@ -36,7 +34,7 @@ cdef struct Pair:           # a consumer and an item that it gets
     uint64_t refreshed      # the engine's number when the last refresh was written
     uint64_t version        # of the last event written
     uint64_t written        # the generation of the record in the consumer's region
-    const Rules *rules      # that say the class of each record; NULL: it is always `cls`
+    PyObject *program       # the ClassProgram that says the class of each record; NULL: it is always `cls`
     uint32_t consumer
     uint32_t item
     uint32_t place          # in the item's interest list
@@ -78,7 +76,7 @@ cdef class Items:
     cdef uint64_t _mask
     cdef uint64_t _seed
     cdef list _free
-    cdef set _plans                     # keeps the contracts
+    cdef set _stores                    # keeps what the items' spans are in
     cdef dict _ranks                    # by model: ranks given out so far, and those that are free again
 
     cdef uint32_t find(self, const uint8_t *topic, uint16_t size, uint16_t model_id) noexcept nogil

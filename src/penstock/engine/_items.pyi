@@ -1,7 +1,7 @@
 import numpy
 from numpy.typing import NDArray
 
-from penstock.engine._conflate import ConflationPlan
+from penstock.engine._conflate import SpanStore
 
 class Items:
     count: int
@@ -17,7 +17,7 @@ class Items:
         *,
         is_nonconflatable: bool = False,
         is_logged: bool = True,
-        plan: ConflationPlan | None = None,
+        spans: SpanStore | None = None,
     ) -> int: ...
     def remove(self, number: int) -> None: ...
     def is_known(self, number: int) -> bool: ...

@@ -1,13 +1,14 @@
 """What an engine knows: items with their current records, and pairs of a consumer and an item that it gets."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.ref cimport PyObject
 from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 import numpy
 
-from penstock.engine._conflate cimport ConflationPlan
+from penstock.engine._conflate cimport SpanStore
 
 from penstock.base.errors import LimitError, LocalProtocolError
 from penstock.base.limits import TOPIC_SIZE_MAX
@@ -31,7 +32,7 @@ cdef class Items:
         self._seed = seed
         self._free = []
         self._ranks = {}
-        self._plans = set()
+        self._stores = set()
         self.allot(SLOTS_MIN)
 
     def __dealloc__(self):
@@ -57,9 +58,9 @@ cdef class Items:
 
     def add(
         self, bytes topic not None, uint16_t model_id, uint16_t model_version, *, bint is_nonconflatable = False,
-        bint is_logged = True, ConflationPlan plan = None,
+        bint is_logged = True, SpanStore spans = None,
     ) -> int:
-        """A new item without a record. The `plan` is that of its model. Its topic has been checked, and is not there yet with this model."""
+        """A new item without a record. `spans` is where its updates are put together if the newest does not say all. Its topic has been checked, and is not there yet with this model."""
         cdef uint32_t number, at_once = self.used + 1
         cdef uint16_t size = <uint16_t>len(topic)
         if at_once > self.items_max:
@@ -77,9 +78,9 @@ cdef class Items:
         item.topic_size = size
         item.hash = self.hash_of(item.topic, size)
         item.flags = ITEM_USED | (ITEM_NONCONFLATABLE if is_nonconflatable else 0) | (ITEM_LOGGED if is_logged else 0)
-        if plan is not None and plan.needs_accumulator:
-            self._plans.add(plan)
-            item.contract = &plan.contract
+        if spans is not None:
+            self._stores.add(spans)
+            item.spans = <PyObject *>spans
         item.model_id = model_id
         item.model_version = model_version
         ranks = self._ranks.setdefault(model_id, [0, []])

@@ -1,7 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from penstock.engine._classify cimport ClassProgram
-from penstock.engine._conflate cimport SpanStore
 from penstock.engine._consumers cimport Consumers, Fifo
 from penstock.engine._items cimport Item, Pair
 from penstock.engine._metering cimport Metering
@@ -10,7 +9,6 @@ from penstock.engine._regions cimport RegionSink
 
 cdef class Withholding(Consumers):
     cdef readonly Metering metering     # None: the class is not served
-    cdef SpanStore _spans               # what waits, or was not read yet, and stands for several updates
     cdef bint _is_common                # one slot for an item in all regions
     cdef bint _serves_all               # all that wait for a record when it is read once
     cdef bint _drops                    # what the metered class withholds is not conflated

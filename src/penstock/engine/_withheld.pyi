@@ -10,7 +10,6 @@ class Withholding(Consumers):
     def __init__(
         self,
         *,
-        pairs_max: int,
         metering: Metering | None,
         is_common: bool = True,
         serves_all_pending: bool = False,

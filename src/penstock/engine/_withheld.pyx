@@ -11,8 +11,8 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport realloc
 
 from penstock.base._crc32c cimport crc32c_initialise
-from penstock.engine._classify cimport ClassProgram, classify
-from penstock.engine._conflate cimport SpanStore, hold, release, span_at
+from penstock.engine._classify cimport ClassProgram
+from penstock.engine._conflate cimport SpanStore
 from penstock.engine._consumers cimport Consumer, Consumers, Outlet, set_head
 from penstock.engine._event cimport (
     ADAPTIVE,
@@ -53,10 +53,9 @@ cdef class Withholding(Consumers):
     """With `metering` None, the metered class is not served."""
 
     def __cinit__(
-        self, *, uint32_t pairs_max, Metering metering, bint is_common = True, bint serves_all_pending = False, bint drops = False, **_
+        self, *, Metering metering, bint is_common = True, bint serves_all_pending = False, bint drops = False, **_
     ):
         self.metering = metering
-        self._spans = SpanStore(pairs_max)
         self._is_common = is_common
         self._serves_all = serves_all_pending
         self._drops = drops
@@ -136,7 +135,7 @@ cdef class Withholding(Consumers):
         cdef Pair *pair = &self.pairs.pairs[at]
         pair.cls = cls
         pair.served = served
-        pair.rules = NULL if program is None else &program.rules
+        pair.program = NULL if program is None else <PyObject *>program
         if program is not None:
             self._programs[at] = program
         else:
@@ -193,7 +192,7 @@ cdef class Withholding(Consumers):
         outlet.model_id = model_id
         while at != NONE:
             pair = &self.pairs.pairs[at]
-            if self.items.items[pair.item].model_id == model_id and (pair.cls == ADAPTIVE or pair.rules is not NULL):
+            if self.items.items[pair.item].model_id == model_id and (pair.cls == ADAPTIVE or pair.program is not NULL):
                 pair.slot = NONE
                 pair.written = 0
                 pair.notice_era = 0
@@ -244,7 +243,7 @@ cdef class Withholding(Consumers):
         return NULL
 
     cdef bint is_regional(self, const Pair *pair) noexcept nogil:
-        return self.consumers[pair.consumer].notices is not NULL and (pair.cls == ADAPTIVE or pair.rules is not NULL)
+        return self.consumers[pair.consumer].notices is not NULL and (pair.cls == ADAPTIVE or pair.program is not NULL)
 
     cdef void drop_pair(self, uint32_t number) noexcept nogil:
         cdef Pair *pair = &self.pairs.pairs[number]
@@ -262,9 +261,9 @@ cdef class Withholding(Consumers):
         """The class in which the pair gets this record."""
         cdef const Pair *pair = &self.pairs.pairs[at]
         cdef uint8_t cls
-        if pair.rules is NULL:
+        if pair.program is NULL:
             return pair.cls
-        cls = classify(pair.rules, record, size)
+        cls = (<ClassProgram>pair.program).classify(record, size)
         cls = pair.served >> 2 * (cls - 1) & CLASS_BITS
         if cls == METERED and not self.metering.is_metered(at):
             return CRITICAL
@@ -302,16 +301,16 @@ cdef class Withholding(Consumers):
     cdef void owe(self, Pair *pair, const Item *item, uint8_t cls) noexcept nogil:
         """The item's record is one more that the pair is owed."""
         pair.merged += 1
-        if item.contract is not NULL and not (self._drops and cls == METERED):
-            hold(
-                &self._spans.pool, &pair.span, item.contract, item.record, item.record_size, item.model_version,
-                item.version, item.started_ns,
+        if item.spans is not NULL and not (self._drops and cls == METERED):
+            (<SpanStore>item.spans).hold(
+                &pair.span, item.record, item.record_size, item.model_version, item.version, item.started_ns
             )
 
     cdef void let_go(self, Pair *pair) noexcept nogil:
         """Nothing is owed, or it begins anew."""
         pair.merged = 0
-        release(&self._spans.pool, &pair.span)
+        if pair.span:
+            (<SpanStore>self.items.items[pair.item].spans).release(&pair.span)
 
     # Serving
 
@@ -442,7 +441,7 @@ cdef class Withholding(Consumers):
             return 0
         self.define(pair.consumer, pair)
         if pair.span:
-            record = span_at(&self._spans.pool, pair.span).record
+            record = (<SpanStore>item.spans).record(pair.span)
         set_head(&head, UPDATE, pair, item)
         head.cls = cls
         head.merged = pair.merged
@@ -463,7 +462,7 @@ cdef class Withholding(Consumers):
         cdef const uint8_t *record = item.record
         if not sink.is_shared or sink._versions[pair.slot] != item.version:
             if pair.span:
-                record = span_at(&self._spans.pool, pair.span).record
+                record = (<SpanStore>item.spans).record(pair.span)
             pair.written = sink.write(pair.slot, record, item.record_size, item.started_ns, pair.merged)
             if sink.is_shared:
                 sink._versions[pair.slot] = item.version

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from penstock.base.errors import LocalProtocolError
 from penstock.engine._classify import ClassProgram
-from penstock.engine._conflate import ConflationPlan
+from penstock.engine._conflate import ConflationPlan, SpanStore
 from penstock.engine._event import TransmissionClass
 from penstock.engine.classes import NUMBERS, Classifier, ClassMap, Profile, nearest
 from penstock.engine.config import EngineConfig
@@ -52,6 +52,8 @@ class Chooser:
         self.limits = limits
         self.relief = Relief(signals)
         self._served = frozenset(NUMBERS[name] for name in config.classes)
+        self._spans_max = config.pairs_max
+        self._spans: dict[int, SpanStore] = {}
         self._classifier = Classifier(rules)
         self._anybody = self._classifier.profile("")
         self._models = {model.id: model for model in models}
@@ -101,10 +103,14 @@ class Chooser:
             return CRITICAL in self._served
         return self._classifier.program(self._anybody, topic, model, version).static_class in (0, CRITICAL)
 
-    def plan(self, model_id: int) -> ConflationPlan | None:
-        """How updates of the model's items are put together while they wait."""
+    def spans(self, model_id: int) -> SpanStore | None:
+        """Where updates of the model's items are put together while they wait, if the newest does not say all."""
         model = self._models.get(model_id)
-        return None if model is None else ConflationPlan.of(model)
+        if model is None or not ConflationPlan.of(model).needs_accumulator:
+            return None
+        if model_id not in self._spans:
+            self._spans[model_id] = SpanStore(ConflationPlan.of(model), self._spans_max)
+        return self._spans[model_id]
 
     def choice(
         self, party: Party, wish: ClassWish, per_second: float, topic: str, model_id: int, version: int

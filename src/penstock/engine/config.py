@@ -29,8 +29,8 @@ class EngineConfig(Config, frozen=True):
     """How the classes share the output where it is limited (budget_bytes, or that of serve())."""
 
     offsets: Literal["common", "own"] = "common"
-    """Where an item's record is in the regions of consumers: at one place in all of them, or by a table for each consumer,
-    sized to what it subscribed to."""
+    """Where an item's record is in the regions of consumers: at one place in all of them, or by a table for each
+    consumer, sized to what it subscribed to."""
 
     serves_all_pending: bool = False
     """Whether an adaptive record that is read once is written for everybody who waits for it: less work, but the order

@@ -1,22 +1,24 @@
 """The distribution engine: updates in; to every consumer its events, in its class.
 
 _distribute.pyx is what happens to an update, _withheld.pyx what becomes of those that may wait, _consumers.pyx what
-waits for one consumer alone, _items.pyx what is known; subscriptions.py knows who wants what, choices.py in which class.
+waits for one consumer alone, _items.pyx what is known; subscriptions.py knows who wants what, choices.py in which
+class,
+interest.py brings both together.
 """
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from typing_extensions import Buffer
 
 from penstock.base.clock import Randomness
 from penstock.base.core import Tick, refuse
-from penstock.base.counters import Cause, Counters
-from penstock.base.errors import LimitError, LocalProtocolError, PenstockError
+from penstock.base.counters import Counters
+from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.engine._distribute import Distributor
 from penstock.engine._metering import Metering
-from penstock.engine.choices import Choice, Chooser, Party
+from penstock.engine.choices import Chooser
 from penstock.engine.classes import NUMBERS, ClassMap
 from penstock.engine.config import EngineConfig
 from penstock.engine.events import (
@@ -41,15 +43,17 @@ from penstock.engine.events import (
     UpstreamLive,
     Wanted,
 )
+from penstock.engine.interest import Interests
 from penstock.engine.metering import MeteringLimits, interval_ns
 from penstock.engine.opening import RegionRequests
 from penstock.engine.records import ClassRecord, ConsumerDistributionRecord
 from penstock.engine.signals import SignalThresholds
 from penstock.engine.subscriptions import Subscription, SubscriptionBook, parse_interests
 from penstock.model import MessageModel
-from penstock.topics import check_topic
 from penstock.topics.table import SEED_SIZE
 from penstock.wire import MessageBatch, PacketMessage
+
+Heard: TypeAlias = Image | Removed | UpstreamLive | Lost | LearnModel | ChangeClasses | Signals
 
 
 class Current(NamedTuple):
@@ -100,17 +104,16 @@ class DistributionEngine:
             is_common=config.offsets == "common",
             serves_all_pending=config.serves_all_pending,
             drops=limits.withheld == "drop",
-            admit=self._admit,
+            admit=lambda topic, model_id, model_version: self._interests.admit(topic, model_id, model_version),
         )
         seed = bytes(randomness.below(256) for _ in range(SEED_SIZE))
         self._book = SubscriptionBook(config, self.kernel, seed)
+        self._interests = Interests(config, self.kernel, self._book, self._chooser, self.counters)
         self._regions = RegionRequests(config, self.kernel, self._chooser, self.counters)
         self._attached: dict[int, Attach] = {}
-        self._parties: dict[int, Party] = {}
-        self._now_ns = 0
 
     def handle(self, event: EngineEvent, now_ns: int) -> list[EngineInstruction]:
-        self._now_ns = now_ns
+        self._interests.now_ns = now_ns
         answers: list[EngineInstruction] = []
         match event:
             case Updates():
@@ -137,7 +140,7 @@ class DistributionEngine:
                 self._hear(event)
         return answers + self.take()
 
-    def _hear(self, event: EngineEvent) -> None:
+    def _hear(self, event: Heard) -> None:
         """What the node above says, and what the operator does."""
         match event:
             case Image():
@@ -149,33 +152,35 @@ class DistributionEngine:
                     event.started_ns,
                     event.version,
                     event.is_repair,
-                    self._now_ns,
+                    self._interests.now_ns,
                 )
             case Removed():
-                self._remove(event)
+                self._interests.remove(event.topic, event.model_id)
             case UpstreamLive():
                 for subscription in self._book.live_above(event.topics):
                     self._live(subscription)
-                    self.kernel.attend_to(subscription.consumer, self._now_ns)
+                    self.kernel.attend_to(subscription.consumer, self._interests.now_ns)
             case Lost():
-                self.kernel.lose_upstream(self._now_ns)
+                self.kernel.lose_upstream(self._interests.now_ns)
             case LearnModel():
                 self._chooser.learn(event.model)
             case ChangeClasses():
-                self.kernel.serve(self._now_ns)
+                self.kernel.serve(self._interests.now_ns)
                 self._chooser.change(event.rules)
-                self._parties = {number: self._chooser.renewed(party) for number, party in self._parties.items()}
-                self._choose_all()
+                parties = self._interests.parties
+                parties.update({number: self._chooser.renewed(party) for number, party in parties.items()})
+                self._interests.choose_all()
             case Signals():
-                if self._chooser.read(event.readings, self._now_ns):
-                    self.kernel.serve(self._now_ns)
-                    self._choose_all()
+                if self._chooser.read(event.readings, self._interests.now_ns):
+                    self.kernel.serve(self._interests.now_ns)
+                    self._interests.choose_all()
             case _:
                 refuse(self, event)
 
     def next_deadline_ns(self) -> int | None:
         metering = self.kernel.metering
-        deadlines = (self.kernel.next_pace_ns(), metering and metering.next_due_ns(self._now_ns))
+        due_ns = None if metering is None else metering.next_due_ns(self._interests.now_ns)
+        deadlines = (self.kernel.next_pace_ns(), due_ns)
         return min((each for each in deadlines if each is not None), default=None)
 
     # What the data thread calls
@@ -188,18 +193,18 @@ class DistributionEngine:
         `started_ns` is when its processing began, by the wall clock. `version` is the item's at the plant that counts
         it; 0: one more than before.
         """
-        self._now_ns = now_ns
+        self._interests.now_ns = now_ns
         return self.kernel.publish(topic, model.id, model.version, record, started_ns, version, now_ns)
 
     def distribute(self, batch: MessageBatch, now_ns: int, started_ns: int = 0) -> int:
         """Take all messages of a batch and serve whom they concern; how many were taken."""
-        self._now_ns = now_ns
+        self._interests.now_ns = now_ns
         return self.kernel.distribute(batch, now_ns, started_ns)
 
     def serve(self, now_ns: int, budget_bytes: int = -1) -> int:
         """Write what waits, at most about `budget_bytes`: after a session took bytes out of its buffer, at
         next_deadline_ns(), or in turns where the output is limited. Returns how many bytes were written by classes."""
-        self._now_ns = now_ns
+        self._interests.now_ns = now_ns
         return self.kernel.serve(now_ns, budget_bytes)
 
     def take(self) -> list[EngineInstruction]:
@@ -228,7 +233,7 @@ class DistributionEngine:
         tally = self.kernel.tally(consumer)
         subscriptions = self._book.of(consumer).values()
         sinks = {"ring": attached.sinks.ring, "buffer": attached.sinks.buffer, "notices": attached.sinks.notices}
-        served = self._parties[consumer].served
+        served = self._interests.parties[consumer].served
         return ConsumerDistributionRecord(
             consumer=consumer,
             name=attached.name,
@@ -260,39 +265,38 @@ class DistributionEngine:
         self.kernel.attach(event.consumer, event.sinks.ring, event.sinks.buffer, event.sinks.notices)
         if self.kernel.metering is not None:
             per_second = self._chooser.limits.consumer_per_second
-            self.kernel.metering.limit(event.consumer, interval_ns(per_second), self._now_ns)
+            self.kernel.metering.limit(event.consumer, interval_ns(per_second), self._interests.now_ns)
         self._book.attach(event.consumer)
-        self._attached[event.consumer], self._parties[event.consumer] = event, party
+        self._attached[event.consumer], self._interests.parties[event.consumer] = event, party
 
     def _detach(self, consumer: int) -> list[EngineInstruction]:
         if self._attached.pop(consumer, None) is None:
             return []
-        del self._parties[consumer]
+        del self._interests.parties[consumer]
         gone = self._book.detach(consumer)
         self.kernel.detach(consumer)
         self._regions.detach(consumer)
         for subscription in gone:
-            for item in subscription.items:
-                self._forget(item)
+            self._interests.forget(subscription.items)
         unwanted = self._book.unwant(gone)
         return [Unwanted(unwanted)] if unwanted else []
 
     def _subscribe(self, event: Subscribe) -> list[EngineInstruction]:
         subscription = self._book.open(event.consumer, event.number, event.topics, event.cls, event.per_second)
         try:
-            self._chooser.check(self._parties[event.consumer], event.cls)
+            self._chooser.check(self._interests.parties[event.consumer], event.cls)
             is_replay = event.after > 0 and self.kernel.begin_replay(event.consumer, event.after)
             for item in self._book.matching(subscription.interests):
-                self._want(subscription, item, event.after if is_replay else None)
+                self._interests.want(subscription, item, event.after if is_replay else None)
             self._regions.check(event.consumer)
         except PenstockError:
-            self._drop_items(subscription)
+            self._interests.drop(subscription)
             self._book.close(subscription)
             raise
         wanted = self._book.want(subscription)
         if not subscription.awaits:
             self._live(subscription)
-        self.kernel.attend_to(event.consumer, self._now_ns)
+        self.kernel.attend_to(event.consumer, self._interests.now_ns)
         return [Wanted(wanted)] if wanted else []
 
     def _live(self, subscription: Subscription) -> None:
@@ -304,113 +308,23 @@ class DistributionEngine:
         subscription = self._book.get(event.consumer, event.number)
         subscription.per_second = event.per_second
         for item in subscription.items:
-            self._choose(event.consumer, item)
+            self._interests.choose(event.consumer, item)
 
     def _unsubscribe(self, event: Unsubscribe) -> list[EngineInstruction]:
         subscription = self._book.get(event.consumer, event.number)
         self._book.close(subscription)
-        self._drop_items(subscription)
-        self.kernel.attend_to(event.consumer, self._now_ns)
+        self._interests.drop(subscription)
+        self.kernel.attend_to(event.consumer, self._interests.now_ns)
         unwanted = self._book.unwant([subscription])
         return [Unwanted(unwanted)] if unwanted else []
-
-    def _drop_items(self, subscription: Subscription) -> None:
-        for item in subscription.items:
-            if self.kernel.unwant(subscription.consumer, item, True):
-                self._choose(subscription.consumer, item)
-            self._forget(item)
 
     def _restart(self, event: Overrun) -> None:
         if event.ring == "notices":
             self.kernel.notify_anew(event.consumer)
-            self.kernel.attend_to(event.consumer, self._now_ns)
+            self.kernel.attend_to(event.consumer, self._interests.now_ns)
         else:
-            self.kernel.restart(event.consumer, event.last_number, self._now_ns)
+            self.kernel.restart(event.consumer, event.last_number, self._interests.now_ns)
         self.counters.add("rings_overrun")
-
-    # Choices
-
-    def _want(self, subscription: Subscription, item: int, after: int | None = None) -> None:
-        choice = self._choice(subscription, item)
-        is_first = self.kernel.want(subscription.consumer, item, *choice, self._now_ns, after)
-        subscription.items.append(item)
-        if not is_first:
-            self._choose(subscription.consumer, item)
-
-    def _choice(self, subscription: Subscription, item: int) -> Choice:
-        items = self.kernel.items
-        return self._chooser.choice(
-            self._parties[subscription.consumer],
-            subscription.wish,
-            subscription.per_second,
-            items.topic(item).decode(),
-            *items.model(item),
-        )
-
-    def _choose(self, consumer: int, item: int) -> None:
-        """Of several subscriptions that have the item, the one that asks for most decides."""
-        topic = self.kernel.items.topic(item).decode()
-        having = [each for each in self._book.wanting(topic) if each.consumer == consumer]
-        choices = [self._choice(each, item) for each in having]
-        best = min(choices, key=lambda each: (each.program is None, each.cls, each.interval_ns), default=None)
-        if best is not None:
-            self.kernel.choose(consumer, item, *best, self._now_ns)
-
-    def _choose_all(self) -> None:
-        for consumer in self._attached:
-            for item in self.kernel.items_of(consumer):
-                self._choose(consumer, item)
-            self.kernel.attend_to(consumer, self._now_ns)
-
-    # Items
-
-    def _admit(self, topic: bytes, model_id: int, model_version: int) -> int | None:
-        """A new item, with those that want it; None if it is not one for this node."""
-        try:
-            text = topic.decode()
-            check_topic(text)
-        except (UnicodeDecodeError, PenstockError):
-            self.counters.add("messages_dropped", cause=Cause.TEXT)
-            return None
-        wanting = self._book.wanting(text)
-        if not wanting and self.config.keeps == "wanted":
-            self.counters.add("messages_unwanted")
-            return None
-        try:
-            item = self.kernel.items.add(
-                topic,
-                model_id,
-                model_version,
-                is_nonconflatable=self._chooser.is_nonconflatable(model_id),
-                is_logged=self._chooser.is_logged(text, model_id, model_version),
-                plan=self._chooser.plan(model_id),
-            )
-        except LimitError:
-            self.counters.add("messages_dropped", cause=Cause.STATE_LIMIT)
-            return None
-        for subscription in wanting:
-            try:
-                self._want(subscription, item)
-            except LimitError:
-                self.counters.add("requests_refused", cause=Cause.STATE_LIMIT)
-        return item
-
-    def _remove(self, event: Removed) -> None:
-        items = self.kernel.items
-        for item in items.lookup(event.topic):
-            if items.model(item)[0] == event.model_id:
-                for subscription in self._book.wanting(event.topic.decode()):
-                    if item in subscription.items:
-                        subscription.items.remove(item)
-                        self.kernel.unwant(subscription.consumer, item)
-                        self.kernel.attend_to(subscription.consumer, self._now_ns)
-                items.remove(item)
-
-    def _forget(self, item: int) -> None:
-        """A node that keeps only what is wanted lets go of an item that no longer is."""
-        items = self.kernel.items
-        if self.config.keeps == "wanted" and items.is_known(item) and not items.interest_count(item):
-            items.remove(item)
 
     def _take(self, messages: MessageBatch | Sequence[PacketMessage], now_ns: int) -> None:
         if isinstance(messages, MessageBatch):
