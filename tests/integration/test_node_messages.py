@@ -9,7 +9,14 @@ import pytest
 
 from integration.node_kit import both, messages_of, request_for, take
 from node_stand_in import QUOTE, StandInNode, quote
-from penstock.base.errors import ConfigurationError, ProcessError, RefusedError, UnreachableError
+from penstock.base.errors import (
+    ConfigurationError,
+    NotEntitledError,
+    ProcessError,
+    RefusedError,
+    RevokedError,
+    UnreachableError,
+)
 from penstock.engine._event import EventFlag, EventKind, ReceiptCause, make_event
 from penstock.engine.application.conversion import converted_model
 from penstock.engine.application.messages import Missed, UnreadRecord
@@ -89,6 +96,21 @@ def test_an_overrun_that_is_made_good_by_the_history_loses_and_repeats_nothing(i
         assert messages.losses == []
         counted = messages.statistics()
         assert (counted.overruns, counted.duplicates) == (1, 2)
+
+
+@both
+@pytest.mark.spec("CRIT-4")
+def test_a_refresh_in_place_of_updates_is_a_receipt_even_if_the_node_gives_none(is_offloaded: bool) -> None:
+    with StandInNode() as node, messages_of(node, is_offloaded) as messages:
+        node.publish("md.A", quote(1))
+        node.publish("md.B", quote(1))
+        take(messages.next, 2)
+        assert node.ring is not None
+        node.ring.restart()
+        for price in (2, 3, 4):
+            node.publish("md.A", quote(price))
+        assert take(messages.next, 1)[0].seq == 4
+        assert messages.losses == [Missed("md.A", 2, 3, "overrun")]
 
 
 @both
@@ -172,9 +194,12 @@ def test_a_token_is_shown_and_renewed(is_offloaded: bool) -> None:
 def test_refusals_and_silence_are_errors(is_offloaded: bool) -> None:
     with StandInNode() as node:
         node.answers = refusing(Subscribe, "entitlement", "not for you")
-        with pytest.raises(RefusedError, match="not for you") as refused:
+        with pytest.raises(NotEntitledError, match="not for you"):
             messages_of(node, is_offloaded)
-        assert refused.value.peer_code == "entitlement"
+        node.answers = refusing(Subscribe, "limit", "too many")
+        with pytest.raises(RefusedError, match="too many") as refused:
+            messages_of(node, is_offloaded)
+        assert refused.value.peer_code == "limit"
         node.port = free_ports(1)[0]
         with pytest.raises(UnreachableError):
             messages_of(node, is_offloaded, timeout_s=0.2)
@@ -185,7 +210,7 @@ def test_a_refusal_later_on_ends_it(is_offloaded: bool) -> None:
     with StandInNode() as node, messages_of(node, is_offloaded) as messages:
         node.answers = refusing(Login, "revoked", "your rights are gone")
         node.cut()
-        with pytest.raises(RefusedError, match="your rights"):
+        with pytest.raises(RevokedError, match="your rights"):
             take(messages.next, 1)
 
 
@@ -220,6 +245,17 @@ def test_prices_are_floats_when_converted(is_offloaded: bool) -> None:
         (message,) = take(messages.next, 1)
         assert (message.bid_price, message.ask_price, message.symbol) == (1.5, None, "T")
         assert message.model == converted_model(QUOTE)
+
+
+@both
+def test_only_messages_that_meet_a_condition(is_offloaded: bool) -> None:
+    with StandInNode() as node, messages_of(node, is_offloaded, where="bid_price > 2 and symbol = 'T'") as messages:
+        for price in (1, 2, 3):
+            node.publish("md.A", quote(price))
+        node.publish("md.own", OWN.new(price=5))  # which has no such fields
+        node.publish("md.A", quote(4))
+        assert [each.bid_price for each in take(messages.next, 2)] == [3.0, 4.0]
+        assert messages.statistics().filtered == 3
 
 
 @both

@@ -9,6 +9,7 @@ from penstock.engine.application._intake import BLOCK_SIZE, Intake, count_record
 from penstock.engine.application.conversion import converted_model
 from penstock.model import shipped
 from penstock.shm import RingReader, RingWriter
+from penstock.topics import Predicate
 
 QUOTE = shipped("quote")
 RECORD = bytes(QUOTE.new(bid_price=1.5))
@@ -24,7 +25,7 @@ def event(kind: EventKind = EventKind.UPDATE, item: int = 0, version: int = 1, *
 
 
 def intake(items_max: int = 100) -> Intake:
-    return Intake(items_max, lambda model_id, version: None)
+    return Intake(items_max, lambda model_id, version: (None, None))
 
 
 def versions(block: bytes) -> list[int]:
@@ -110,9 +111,9 @@ def test_every_truncation_of_a_block_is_refused_or_whole() -> None:
 def test_models_are_learned_once_and_prices_converted() -> None:
     asked: list[tuple[int, int]] = []
 
-    def learn(model_id: int, version: int) -> FieldTable:
+    def learn(model_id: int, version: int) -> tuple[FieldTable, None]:
         asked.append((model_id, version))
-        return FieldTable(QUOTE)
+        return FieldTable(QUOTE), None
 
     made = Intake(10, learn)
     block = made.load(define() + define(1, b"md.B") + event(version=1) + event(version=2, body=RECORD[:12]))
@@ -147,3 +148,12 @@ def test_records_of_a_block_as_rows() -> None:
     records, notes = split_block(block)
     assert notes == define()
     assert records == block[len(define()) :]
+
+
+def test_records_that_do_not_meet_the_condition_are_left_out() -> None:
+    condition = Predicate.compile("bid_price > 1", QUOTE).program
+    made = Intake(10, lambda model_id, version: (FieldTable(QUOTE), condition))
+    low = bytes(QUOTE.new(bid_price=1))
+    block = made.load(define() + event(version=1) + event(version=2, body=low) + event(version=3))
+    assert versions(block) == [1, 3]
+    assert (made.filtered, made.last_number) == (1, 3)

@@ -93,6 +93,6 @@ def test_a_record_that_is_none_of_its_model_has_no_fields() -> None:
 
 
 def test_a_snapshot_has_its_records_as_objects() -> None:
-    shown = json.loads(JsonFlavour(known).encode(control.Records(2, DEFINE + event(EventKind.REFRESH, cls=3), True)))
+    shown = json.loads(JsonFlavour(known).encode(control.Records(2, DEFINE + event(EventKind.REFRESH), True)))
     assert shown["records"][0]["topic"] == TOPIC.decode()
     assert shown["is_last"] is True

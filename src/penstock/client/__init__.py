@@ -12,6 +12,7 @@ from penstock.client.batch import Batch
 from penstock.client.client import Client, connect
 from penstock.client.config import ClientConfig
 from penstock.client.contributor import Contributor
+from penstock.client.noded import NodeRecords, NodeSubscription
 from penstock.client.reading import UnreadMessage
 from penstock.client.subscription import Statistics, Subscription
 
@@ -24,4 +25,6 @@ __all__ = [
     "Batch",
     "UnreadMessage",
     "Contributor",
+    "NodeSubscription",
+    "NodeRecords",
 ]

@@ -6,13 +6,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, overload
 
 from penstock.base.clock import NS_PER_SECOND, SystemRandomness
 from penstock.base.counters import Counters
 from penstock.base.errors import (
     ConnectionLostError,
-    FilterExpressionError,
     LocalProtocolError,
     NotFoundError,
     PenstockError,
@@ -28,6 +27,8 @@ from penstock.client.config import ClientConfig
 from penstock.client.contributor import Contributor
 from penstock.client.inbox import Inbox
 from penstock.client.line import Surroundings, Transport
+from penstock.client.noded import Noded, NodeSubscription
+from penstock.client.nodes import NodeConsumers, NodeWays
 from penstock.client.reading import Models
 from penstock.client.service import Protection
 from penstock.client.subscription import Subscription
@@ -39,7 +40,7 @@ from penstock.net.udp import Channel
 from penstock.security import Credentials
 from penstock.security.brokering import Brokered, BrokeredStream, KeysChanged, Revoked, StreamMoved, SubscriptionChanged
 from penstock.security.client import AdminClient
-from penstock.topics import GroupMap, Interest, Predicate
+from penstock.topics import GroupMap, Interest
 
 EVENTS_WAIT_SECONDS = 10.0
 NOT_NOW = (UnreachableError, ConnectionLostError, StandbyError, RateLimitedError, LocalProtocolError)
@@ -76,7 +77,7 @@ def connect(
     return Client(admin, Protection(tls, secret), interface=interface, config=config)
 
 
-class Client:
+class Client(NodeWays):
     """Subscriptions and contributions of one connection. A thread renews grants and hears of changes.
 
     When the administration server is gone, everything that runs goes on until its grants are over.
@@ -100,7 +101,7 @@ class Client:
         """Where messages to this client alone are sent, by MulticastPublisher.send_to()."""
         self._lock = threading.Lock()
         self._service: LoopThread | None = None
-        self._subscriptions: dict[str, Subscription] = {}
+        self._subscriptions: dict[str, Subscription | Noded] = {}
         self._contributors: dict[str, Contributor] = {}
         self._inboxes: list[Inbox] = []
         self._renew_at: dict[str, float] = {}  # by the monotonic clock
@@ -109,6 +110,17 @@ class Client:
         self._wake = threading.Event()
         self._is_closed = False
         self._thread: threading.Thread | None = None
+        self._nodes = NodeConsumers(admin, self._protection, self.config, self.models, self, self._adopt)
+
+    @overload
+    def subscribe(
+        self, *topics: str, where: str | None = None, image: bool = False, transport: Transport = "auto"
+    ) -> Subscription: ...
+
+    @overload
+    def subscribe(
+        self, *topics: str, node: str, where: str | None = None, offload: bool | None = None, convert: bool = False
+    ) -> NodeSubscription: ...
 
     def subscribe(
         self,
@@ -116,11 +128,21 @@ class Client:
         where: str | None = None,
         image: bool = False,
         transport: Transport = "auto",
-    ) -> Subscription:
+        node: str | None = None,
+        offload: bool | None = None,
+        convert: bool = False,
+    ) -> Subscription | NodeSubscription:
         """Messages on these topics (docs/topics.md) that meet the condition (docs/filters.md), if there is one.
 
         With `image` it begins with the current state of what is wanted; the updates that follow, follow it exactly.
+
+        With `node`, "host:port" or "auto", they come through a distribution node (docs/records.md), always with the
+        current state first; `offload` has a process of its own do the work, `convert` makes prices floats.
         """
+        if node is not None:
+            return self._nodes.messages(
+                topics, "critical", node=node, offload=offload, convert=convert, where=where or ""
+            )
         if not topics:
             raise LocalProtocolError("a subscription needs topics", hint="'>' is everything")
         for topic in topics:
@@ -148,15 +170,13 @@ class Client:
         )
         try:
             if where is not None:
-                self._check_condition(where, brokered)
+                self.models.check_condition(where, brokered.streams)
             subscription = Subscription(around, brokered, topics, self, image=image)
         except BaseException:
             self.admin.cancel(brokered.subscription_id)
             raise
         holder.append(subscription)
-        self._watch(brokered)
-        with self._lock:
-            self._subscriptions[subscription.id] = subscription
+        self._adopt(brokered, subscription)
         return subscription
 
     def contribute(self, stream: str, *topics: str) -> Contributor:
@@ -202,7 +222,10 @@ class Client:
         self._is_closed = True
         self._wake.set()
         with self._lock:
-            ended: list[Subscription | Contributor] = [*self._subscriptions.values(), *self._contributors.values()]
+            ended: list[Subscription | Noded | Contributor] = [
+                *self._subscriptions.values(),
+                *self._contributors.values(),
+            ]
         for each in ended:
             each.close()
         self.admin.close()
@@ -226,7 +249,7 @@ class Client:
         subscription.want(topics, brokered)
         self._schedule(brokered)
 
-    def cancel(self, subscription: Subscription) -> None:
+    def cancel(self, subscription: Subscription | Noded) -> None:
         with self._lock:
             self._subscriptions.pop(subscription.id, None)
             self._renew_at.pop(subscription.id, None)
@@ -235,7 +258,7 @@ class Client:
         except (UnreachableError, ConnectionLostError, NotFoundError, RevokedError) as error:
             log.info("not_cancelled", error=str(error))  # it ends there when its grants are over
 
-    def expire(self, subscription: Subscription) -> None:
+    def expire(self, subscription: Subscription | Noded) -> None:
         ago = "" if self._unheard_since is None else f" {time.monotonic() - self._unheard_since:.0f} s ago"
         subscription.fail(
             TokenExpiredError(
@@ -261,22 +284,12 @@ class Client:
             for each in stream.models:
                 self.models.confirm(each.id, each.version)
 
-    def _check_condition(self, where: str, brokered: Brokered) -> None:
-        """Refuse a condition that none of the streams' models can meet, with what is wrong with it."""
-        known = [self.models.get(each.id, each.version) for stream in brokered.streams for each in stream.models]
-        failure: FilterExpressionError | None = None
-        for model in known:
-            if model is None:
-                return
-            try:
-                Predicate.compile(where, model)
-                return
-            except FilterExpressionError as error:
-                failure = error
-        if failure is not None:
-            raise failure
-
     # The thread: renewals and events
+
+    def _adopt(self, brokered: Brokered, subscription: Subscription | Noded) -> None:
+        self._watch(brokered)
+        with self._lock:
+            self._subscriptions[subscription.id] = subscription
 
     def _watch(self, brokered: Brokered) -> None:
         self._schedule(brokered)
@@ -333,7 +346,7 @@ class Client:
                 inbox.renew(brokered.token)
             self._schedule(brokered)
 
-    def _renewed(self, holder: Subscription | Contributor) -> Brokered:
+    def _renewed(self, holder: Subscription | Noded | Contributor) -> Brokered:
         try:
             return self.admin.renew(holder.id)
         except NotFoundError:  # a server that lost it, or took it for given up
@@ -375,6 +388,6 @@ class Client:
             case _:
                 log.debug("event_ignored", kind=type(body).__name__)
 
-    def _holder(self, subscription_id: str) -> Subscription | Contributor | None:
+    def _holder(self, subscription_id: str) -> Subscription | Noded | Contributor | None:
         with self._lock:
             return self._subscriptions.get(subscription_id) or self._contributors.get(subscription_id)

@@ -28,6 +28,16 @@ class ClientConfig(Config, frozen=True):
     """How long a filter is waited for: until it holds to what a new subscription wants, and, with "auto", when it is
     gone."""
 
+    node: str = "auto"
+    """The distribution node of records() and metered(): host:port, or "auto": the one that PENSTOCK_NODE names in the
+    environment, or else this host's."""
+
+    node_wait_s: Seconds = 5.0
+    """How long a node is waited for at first."""
+
+    offload: bool = False
+    """Whether consumers of a node have processes of their own that do their work."""
+
     image_attempts_max: Count = 20
     """How often an image is asked for until one fits the live stream."""
 

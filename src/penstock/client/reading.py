@@ -2,15 +2,17 @@
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from penstock.base.counters import Cause
-from penstock.base.errors import ModelError, PenstockError
+from penstock.base.errors import FilterExpressionError, ModelError, PenstockError
 from penstock.base.limits import MODEL_IN_BAND_SIZE_MAX
 from penstock.base.log import logger
 from penstock.model import Message, MessageModel
 from penstock.model.library import shipped, shipped_names
+from penstock.security.brokering import BrokeredStream
+from penstock.topics import Predicate
 from penstock.wire import Extension, Origin, PacketMessage, decode_origin
 
 ASK_AGAIN_SECONDS = 5.0
@@ -138,6 +140,20 @@ class Models:
         if known is None or (told is not None and told.version > known.version):
             return told
         return known
+
+    def check_condition(self, where: str, streams: Sequence[BrokeredStream]) -> None:
+        """Refuse a condition that none of the streams' models can meet, with what is wrong with it."""
+        failure: FilterExpressionError | None = None
+        for model in [self.get(each.id, each.version) for stream in streams for each in stream.models]:
+            if model is None:
+                return
+            try:
+                Predicate.compile(where, model)
+                return
+            except FilterExpressionError as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     def read(self, message: PacketMessage) -> Readable:
         """The message with its fields; raises ModelError when it is too short for its model."""

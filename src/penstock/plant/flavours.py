@@ -79,9 +79,9 @@ class JsonFlavour(BinaryFlavour):
         if event.kind == EventKind.REMOVE:
             self._items.pop(event.item, None)
             return shown
-        shown |= {"class": _CLASSES[event.cls], "version": event.version, "merged": event.merged}
-        shown["record"] = _record_of(model, event)
-        return shown
+        if event.cls in _CLASSES:  # a snapshot is of none
+            shown["class"] = _CLASSES[event.cls]
+        return {**shown, "version": event.version, "merged": event.merged, "record": _record_of(model, event)}
 
 
 def _record_of(model: MessageModel | None, event: Event) -> msgspec.Raw | None:

@@ -19,15 +19,15 @@ cdef class Intake:
     cdef uint64_t _size
     cdef uint64_t _capacity
     cdef object _learn
-    cdef set _models
-    cdef dict _tables
+    cdef dict _plans
     cdef readonly uint64_t last_number
     cdef readonly uint64_t events
     cdef readonly uint64_t duplicates
     cdef readonly uint64_t undefined
+    cdef readonly uint64_t filtered
 
     cdef int reserve(self, uint64_t size) except -1
     cdef bytes sifted(self)
     cdef bint keeps(self, const Head *head, uint8_t *event) except -1
     cdef int define(self, const Head *head) except -1
-    cdef int convert(self, const Head *head, uint8_t *body) except -1
+    cdef bint shapes(self, const Head *head, uint8_t *body) except -1

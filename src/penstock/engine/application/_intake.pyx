@@ -30,6 +30,7 @@ from penstock.engine.application._fields cimport FieldTable, convert_prices
 from penstock.shm._memory cimport Mapping
 from penstock.shm._ring cimport STATE_BLANK, STATE_EVENT, State, look, take_event
 from penstock.shm._ring_reader cimport RingReader
+from penstock.topics._predicate cimport Program
 
 from penstock.base.errors import LocalProtocolError, RemoteProtocolError
 
@@ -52,13 +53,12 @@ cdef inline bint is_known(const Head *head, uint64_t version) noexcept nogil:
 
 cdef class Intake:
     """For one consumer. `learn(model_id, version)` is called once for each model that an item is defined with; it gives
-    the fields whose prices are to be converted, or None."""
+    the fields whose prices are to be converted and the condition that records must meet, each None for none."""
 
     def __cinit__(self, uint64_t items_max, learn not None):
         self._items_max = items_max
         self._learn = learn
-        self._models = set()
-        self._tables = {}
+        self._plans = {}
 
     def __dealloc__(self):
         free(self._items)
@@ -150,9 +150,7 @@ cdef class Intake:
             self.duplicates += 1
             return False
         self._items[head.item].version = head.version
-        if self._tables:
-            self.convert(head, event + EVENT_HEAD_SIZE)
-        return True
+        return self.shapes(head, event + EVENT_HEAD_SIZE)
 
     cdef int define(self, const Head *head) except -1:
         cdef uint64_t count
@@ -166,22 +164,25 @@ cdef class Intake:
                 raise MemoryError
             memset(items + self._item_count, 0, (count - self._item_count) * sizeof(Item))
             self._items, self._item_count = items, count
-        if head.model_id not in self._models:
-            table = self._learn(head.model_id, head.model_version)
-            self._models.add(head.model_id)
-            if table is not None:
-                self._tables[head.model_id] = table
+        if head.model_id not in self._plans:
+            self._plans[head.model_id] = self._learn(head.model_id, head.model_version)
         if not self._items[head.item].is_defined or self._items[head.item].model_id != head.model_id:
             self._items[head.item].version = 0
         self._items[head.item].is_defined = True
         self._items[head.item].model_id = head.model_id
         return 0
 
-    cdef int convert(self, const Head *head, uint8_t *body) except -1:
-        cdef FieldTable table = self._tables.get(head.model_id)
+    cdef bint shapes(self, const Head *head, uint8_t *body) except -1:
+        """Whether a record meets the condition of its model; if so, its prices are converted."""
+        cdef tuple plan = self._plans[head.model_id]
+        cdef FieldTable table = plan[0]
+        cdef Program condition = plan[1]
+        if condition is not None and not condition.accepts(body, head.body_size):
+            self.filtered += 1
+            return False
         if table is not None:
             convert_prices(table.places, table.count, body, head.body_size)
-        return 0
+        return True
 
 
 def count_records(bytes block not None) -> dict:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 import msgspec
 
 from penstock.base.clock import NS_PER_SECOND, random_bytes
-from penstock.base.errors import PenstockError, RefusedError, UnreachableError
+from penstock.base.errors import NotEntitledError, PenstockError, RefusedError, RevokedError, UnreachableError
 from penstock.base.log import logger
 from penstock.engine.application.inbox import Inbox
 from penstock.engine.control import ClassWish, Login, RefusalCode, RingName, Transport
@@ -49,6 +49,9 @@ class ConsumerRequest(msgspec.Struct, frozen=True, kw_only=True):
     per_second: float = 0.0
     """Of the metered class: updates of each item."""
 
+    where: str = ""
+    """Of messages: a SQL condition on their fields (docs/filters.md); empty for none."""
+
     name: str = "application"
     token: str = ""
     is_converting: bool = False
@@ -62,6 +65,9 @@ class ConsumerRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     timeout_s: float = ATTACH_WAIT_S
     """How long the node is waited for at first."""
+
+    def with_token(self, token: str) -> "ConsumerRequest":
+        return msgspec.structs.replace(self, token=token)
 
     @property
     def transport(self) -> Transport:
@@ -178,7 +184,7 @@ class NodeConsumer:
         """In the loop's thread: what was asked for is not held any more, or we are not let in."""
         self._refusal = error
         if error.peer_code in FINAL_CODES or not self._link.holds(self._subscription):
-            self._failure = error
+            self._failure = _failure(error)
 
     def _wait_until_attached(self) -> None:
         deadline = time.monotonic() + self.request.timeout_s
@@ -190,6 +196,13 @@ class NodeConsumer:
                     hint="is `penstock plant`, `penstock mux` or `penstock edge` running there?",
                 )
         self.raise_if_over()
+
+
+def _failure(error: RefusedError) -> PenstockError:
+    """What it means for the application."""
+    if error.peer_code == RefusalCode.REVOKED:
+        return RevokedError(error.what)
+    return NotEntitledError(error.what) if error.peer_code == RefusalCode.ENTITLEMENT else error
 
 
 def slices_ns(timeout: float) -> int:

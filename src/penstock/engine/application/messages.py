@@ -12,17 +12,17 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy
 from numpy.typing import NDArray
 
 from penstock.base.errors import LocalProtocolError, ModelError, PenstockError
-from penstock.engine._event import Event, EventKind, ReceiptCause, read_events
+from penstock.engine._event import Event, EventKind, ReceiptCause, TransmissionClass, read_events
 from penstock.engine.application._intake import count_records, gather_records, split_block
 from penstock.engine.application.consumer import SLICE_S
+from penstock.engine.application.consumption import Consumption
 from penstock.engine.application.conversion import converted_model
 from penstock.engine.application.sources import EventSource, Taken
 from penstock.model import Message, MessageModel
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 LOSSES_MAX = 10_000
+CRITICAL = int(TransmissionClass.CRITICAL)
 DEFINE, REFRESH, UPDATE = int(EventKind.DEFINE), int(EventKind.REFRESH), int(EventKind.UPDATE)
 RECEIPT, REMOVE, LIVE = int(EventKind.RECEIPT), int(EventKind.REMOVE), int(EventKind.LIVE)
 CAUSES = {int(cause): cause.name.lower() for cause in ReceiptCause}
@@ -42,7 +43,7 @@ class Missed(msgspec.Struct, frozen=True):
     topic: str
     """Empty: of every topic."""
     first: int
-    """Numbers of the node's events, both inclusive; 0 if nobody knows."""
+    """Both inclusive: versions of the topic, or of every topic numbers of the node's events; 0 if nobody knows."""
     last: int
     cause: str
     """"overrun", "slow", "upstream", "saturated" as the node says; "restarted": another run of the node, after which
@@ -56,6 +57,8 @@ class NodeStatistics(msgspec.Struct, frozen=True):
     """Of these, current states, not updates."""
     merged: int
     """Updates that the node has put together with others."""
+    filtered: int
+    """Messages that do not meet the condition."""
     duplicates: int
     """Events that had come before."""
     overruns: int
@@ -101,19 +104,21 @@ ReadableRecord: TypeAlias = Message | UnreadRecord
 
 
 class _Item:
-    __slots__ = ("model", "topic")
+    __slots__ = ("model", "topic", "version")
 
-    def __init__(self, topic: str, model: MessageModel | None) -> None:
+    def __init__(self, topic: str, model: MessageModel | None, version: int) -> None:
         self.topic = topic
         self.model = model
+        self.version = version
 
 
-class NodeMessages:
+class NodeMessages(Consumption):
     """One thread or task reads; any may close."""
 
     def __init__(
         self, source: EventSource, topics: Sequence[str], *, is_converting: bool = False, losses_max: int = LOSSES_MAX
     ) -> None:
+        super().__init__(source)
         self.topics = tuple(topics)
         self.is_live = False
         """Whether the current state of everything has been given."""
@@ -124,14 +129,15 @@ class NodeMessages:
         self._ready: deque[ReadableRecord] = deque()
         self._losses: deque[Missed] = deque(maxlen=losses_max)
         self._loss_count = 0
+        self._has_receipt = False  # since something went wrong
         self._given = self._refreshes = self._merged = self._unreadable = 0
-        self._is_closed = False
 
     # For the application
 
     def next(self, timeout: float | None = None) -> ReadableRecord | None:
         """The next message, or None when none came within `timeout` seconds. Raises when it is over."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        self._check()
         while not self._ready:
             left = SLICE_S if deadline is None else deadline - time.monotonic()
             if left < 0 or self._is_closed:
@@ -152,6 +158,7 @@ class NodeMessages:
             while self._ready:
                 self._given += 1
                 yield self._ready.popleft()
+                self._check()
             await asyncio.to_thread(self._fill, SLICE_S)
 
     def batches(self, timeout: float | None = None) -> Iterator["NodeBatch"]:
@@ -171,23 +178,9 @@ class NodeMessages:
         """Other updates per second of each item; the rate that the node grants."""
         return self._source.change_rate(per_second)
 
-    def renew(self, token: str) -> None:
-        """A newer token of the administration server."""
-        self._source.renew(token)
-
-    def cancel(self) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            self._source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.cancel()
+    def fail(self, error: PenstockError) -> None:
+        super().fail(error)
+        self._ready.clear()
 
     @property
     def losses(self) -> list[Missed]:
@@ -205,6 +198,7 @@ class NodeMessages:
             messages=self._given,
             refreshes=self._refreshes,
             merged=self._merged,
+            filtered=counted.filtered,
             duplicates=counted.duplicates,
             overruns=counted.overruns,
             detachments=counted.detachments,
@@ -219,6 +213,7 @@ class NodeMessages:
             self._ready.extend(self._read(data))
 
     def _take(self, timeout: float) -> Taken:
+        self._check()
         try:
             taken = self._source.take(timeout)
         except LocalProtocolError:
@@ -233,6 +228,8 @@ class NodeMessages:
             self._lose(Missed("", 0, 0, "restarted"))
         if "detached" in taken.notes:
             self.is_live = False
+        if taken.notes:
+            self._has_receipt = False
         return taken
 
     def _read(self, data: bytes) -> Iterator[ReadableRecord]:
@@ -247,8 +244,10 @@ class NodeMessages:
                 continue
             if event.kind == REFRESH:
                 self._refreshes += 1
+                self._note_jump(item, event)
             elif event.merged > 1:
                 self._merged += event.merged - 1
+            item.version = event.version
             if item.model is None:
                 yield UnreadRecord(item.topic, event)
                 continue
@@ -263,17 +262,26 @@ class NodeMessages:
     def _note(self, event: Event) -> None:
         if event.kind == DEFINE:
             topic = event.topic.decode("utf-8", "replace")
-            self._items[event.item] = _Item(topic, self._model(event.model_id, event.model_version))
+            known = self._items.get(event.item)
+            version = known.version if known is not None and known.topic == topic else 0
+            self._items[event.item] = _Item(topic, self._model(event.model_id, event.model_version), version)
         elif event.kind == LIVE:
             self.is_live = True
         elif event.kind == RECEIPT:
             first, last, cause = event.lost
+            self._has_receipt = True
             item = self._items.get(event.item)
             self._lose(Missed("" if item is None else item.topic, first, last, CAUSES.get(cause, str(cause))))
         elif event.kind == REMOVE:
             item = self._items.pop(event.item, None)
             if item is not None:
                 self._lose(Missed(item.topic, event.number, 0, "removed"))
+
+    def _note_jump(self, item: _Item, event: Event) -> None:
+        """A refresh in place of updates that would have come each, where the node has not said so itself."""
+        is_jump = event.cls == CRITICAL and 0 < item.version < event.version - 1
+        if is_jump and not self._has_receipt:
+            self._lose(Missed(item.topic, item.version + 1, event.version - 1, "overrun"))
 
     def _model(self, model_id: int, version: int) -> MessageModel | None:
         key = model_id, version

@@ -20,43 +20,54 @@ def open_messages(
     *topics: str,
     cls: ClassWish = "critical",
     per_second: float = 0.0,
+    where: str | None = None,
+    convert: bool = False,
     offload: bool = False,
-    models: ModelFinder | None = None,
-    guard: Guard = NO_GUARD,
     **options: Any,
 ) -> NodeMessages:
-    """Messages of a node: every update ("critical"), or of each topic no more than `per_second` ("metered").
+    """Messages of the node at "host:port", or of this host's: every update ("critical"), or of each topic no more than
+    `per_second` ("metered").
 
-    `options` are those of ConsumerRequest: name, token, is_converting, wait, timeout_s. With `offload` a process of its
-    own does the work.
+    `where` is a SQL condition on fields. With `convert`, prices are floats in arrays, too. With `offload` a process of
+    its own does the work. `options` are the others of ConsumerRequest: name, token, wait, timeout_s.
     """
-    request = _request(node, topics, options, cls=cls, per_second=per_second)
-    source: EventSource = offloaded_events(request, guard) if offload else EventReader(request, models, guard)
-    return NodeMessages(source, topics, is_converting=request.is_converting)
+    request = consumer_request(
+        node, topics, cls=cls, per_second=per_second, where=where or "", is_converting=convert, **options
+    )
+    return NodeMessages(event_source(request, offload=offload), topics, is_converting=convert)
 
 
 def open_records(
-    node: str = AUTO,
-    *topics: str,
-    offload: bool = False,
-    models: ModelFinder | None = None,
-    guard: Guard = NO_GUARD,
-    **options: Any,
+    node: str = AUTO, *topics: str, convert: bool = False, offload: bool = False, **options: Any
 ) -> Records:
-    """The newest records of a node of this host; `options` and `offload` as of open_messages()."""
-    request = _request(node, topics, options, cls="adaptive")
-    if request.transport != "local":
-        raise LocalProtocolError(
-            "records are in shared memory, and the node is on another host", hint="run `penstock mux` on this host"
-        )
-    source: RecordSource = offloaded_records(request, guard) if offload else RecordsReader(request, models, guard)
-    return Records(source)
+    """The newest records of a node of this host; otherwise as open_messages()."""
+    request = consumer_request(node, topics, cls="adaptive", is_converting=convert, **options)
+    return Records(record_source(request, offload=offload))
 
 
-def _request(node: str, topics: tuple[str, ...], options: dict[str, Any], **more: Any) -> ConsumerRequest:
+def consumer_request(node: str, topics: tuple[str, ...], **options: Any) -> ConsumerRequest:
+    """Checked, and the node found."""
     if not topics:
         raise LocalProtocolError("a consumer needs topics", hint="'>' is everything")
     for topic in topics:
         Interest.parse(topic)
     host, port = find_node(node)
-    return ConsumerRequest(host=host, port=port, topics=topics, **more, **options)
+    return ConsumerRequest(host=host, port=port, topics=topics, **options)
+
+
+def event_source(
+    request: ConsumerRequest, *, offload: bool, models: ModelFinder | None = None, guard: Guard = NO_GUARD
+) -> EventSource:
+    """Attached, here or in a process of its own. `models` finds models for those that are not shipped."""
+    return offloaded_events(request, guard) if offload else EventReader(request, models, guard)
+
+
+def record_source(
+    request: ConsumerRequest, *, offload: bool, models: ModelFinder | None = None, guard: Guard = NO_GUARD
+) -> RecordSource:
+    """The same for records."""
+    if request.transport != "local":
+        raise LocalProtocolError(
+            "records are in shared memory, and the node is on another host", hint="run `penstock mux` on this host"
+        )
+    return offloaded_records(request, guard) if offload else RecordsReader(request, models, guard)

@@ -2,7 +2,13 @@
 
 import time
 
-from penstock.base.errors import OverrunError, ProducerGoneError, RemoteProtocolError, RingClosedError
+from penstock.base.errors import (
+    FilterExpressionError,
+    OverrunError,
+    ProducerGoneError,
+    RemoteProtocolError,
+    RingClosedError,
+)
 from penstock.base.log import logger
 from penstock.engine.application._fields import FieldTable
 from penstock.engine.application._intake import Intake
@@ -17,16 +23,22 @@ from penstock.engine.application.consumer import (
 )
 from penstock.engine.application.inbox import Attached, Brought, Detached
 from penstock.engine.application.sources import Counted, Note, Taken
+from penstock.model import MessageModel
 from penstock.shm import RingReader
+from penstock.topics import Predicate
+from penstock.topics._predicate import REJECT, Program
 
 log = logger("engine.reader")
+
+NOTHING = Program([], REJECT, b"")
+"""A condition that no record meets."""
 
 
 class EventReader(NodeConsumer):
     """One thread takes; any may close."""
 
     def __init__(self, request: ConsumerRequest, models: ModelFinder | None = None, guard: Guard = NO_GUARD) -> None:
-        self._intake = Intake(request.items_max, self._table)
+        self._intake = Intake(request.items_max, self._plan)
         self._attached: Attached | None = None
         self._ring: RingReader | None = None
         self._notes: list[Note] = []
@@ -52,7 +64,14 @@ class EventReader(NodeConsumer):
 
     def counted(self) -> Counted:
         intake = self._intake
-        return Counted(intake.events, intake.duplicates, intake.undefined, self._overruns, self.detachments)
+        return Counted(
+            events=intake.events,
+            duplicates=intake.duplicates,
+            undefined=intake.undefined,
+            filtered=intake.filtered,
+            overruns=self._overruns,
+            detachments=self.detachments,
+        )
 
     def close(self) -> None:
         super().close()
@@ -121,7 +140,17 @@ class EventReader(NodeConsumer):
             self._leave()
         return b""
 
-    def _table(self, model_id: int, version: int) -> FieldTable | None:
+    def _plan(self, model_id: int, version: int) -> tuple[FieldTable | None, Program | None]:
         """Of a model that an item is defined with: now, so that nobody waits for it later."""
         model = self.model(model_id, version)
-        return FieldTable(model) if model is not None and self.request.is_converting else None
+        table = FieldTable(model) if model is not None and self.request.is_converting else None
+        return table, self._condition(model, version) if self.request.where else None
+
+    def _condition(self, model: MessageModel | None, version: int) -> Program:
+        """What records of a model must meet; those that do not have its fields never do."""
+        try:
+            if model is not None:
+                return Predicate.compile(self.request.where, model, min(version, model.version)).program
+        except FilterExpressionError as error:
+            log.info("model_left_out", version=version, error=str(error))
+        return NOTHING

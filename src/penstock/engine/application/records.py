@@ -11,13 +11,14 @@ which updates the read goes, and when the producer made it.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from penstock.base.errors import LocalProtocolError, NotFoundError
 from penstock.engine.application._store import RecordState
 from penstock.engine.application.consumer import SLICE_S
+from penstock.engine.application.consumption import Consumption
 from penstock.engine.application.filters import NotificationFilter, TradingSession, notification_filter
 from penstock.engine.application.sources import RecordsCounted, RecordSource
 from penstock.model import Message
@@ -29,12 +30,12 @@ CHANGES_MAX = 256
 """Changes that are taken at a time, if several are wanted."""
 
 
-class Records:
+class Records(Consumption):
     """Any thread may read."""
 
     def __init__(self, source: RecordSource) -> None:
-        self._source = source
-        self._is_closed = False
+        super().__init__(source)
+        self._records = source
 
     def __getitem__(self, topic: str) -> Message:
         """The newest record; NotFoundError if there is none."""
@@ -76,7 +77,7 @@ class Records:
         """Records as they change, each once as it is now, however often it changed meanwhile; what there is first. What
         the filter says is in NotificationFilter."""
         rule = notification_filter(fields, moved, per_second, at_least_every, session)
-        return Changes(self._source, self._source.watch(rule), rule)
+        return Changes(lambda: self._source, self._source.watch(rule), rule)
 
     def __iter__(self) -> Iterator[str]:
         """The topics that have records."""
@@ -97,32 +98,19 @@ class Records:
             self._source.read("", min(SLICE_S, max(deadline - time.monotonic(), 0.0)), only_updated=True)
         return True
 
-    def renew(self, token: str) -> None:
-        """A newer token of the administration server."""
-        self._source.renew(token)
-
     def statistics(self) -> RecordsCounted:
         return self._source.counted()
 
-    def cancel(self) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            self._source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.cancel()
+    @property
+    def _source(self) -> RecordSource:
+        self._check()
+        return self._records
 
 
 class Changes:
     """Made by Records.changes(). One thread or task reads; any may change the filter."""
 
-    def __init__(self, source: RecordSource, number: int, rule: NotificationFilter) -> None:
+    def __init__(self, source: Callable[[], RecordSource], number: int, rule: NotificationFilter) -> None:
         self.rule = rule
         self._source = source
         self._number = number
@@ -164,13 +152,13 @@ class Changes:
     ) -> None:
         """Another filter from now on. What was told counts as told."""
         rule = notification_filter(fields, moved, per_second, at_least_every, session)
-        self._source.change_watch(self._number, rule)
+        self._source().change_watch(self._number, rule)
         self.rule = rule
 
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._source.end_watch(self._number)
+            self._source().end_watch(self._number)
 
     def __enter__(self) -> Self:
         return self
@@ -180,7 +168,7 @@ class Changes:
 
     def _take(self, count_max: int, timeout: float) -> list[tuple[str, RecordState]]:
         try:
-            return self._source.take_changes(self._number, count_max, timeout)
+            return self._source().take_changes(self._number, count_max, timeout)
         except LocalProtocolError:
             if not self._is_closed:
                 raise

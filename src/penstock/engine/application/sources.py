@@ -27,6 +27,8 @@ class Counted(msgspec.Struct, frozen=True):
     """Events that had come before, and were left out."""
     undefined: int = 0
     """Events of items that the node never defined, and were left out."""
+    filtered: int = 0
+    """Records that do not meet the condition."""
     overruns: int = 0
     detachments: int = 0
 

@@ -1,0 +1,113 @@
+"""How a client becomes the consumer of a distribution node: with a token of its administration server."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from penstock.client.config import ClientConfig
+from penstock.client.noded import NodeManager, NodeRecords, NodeSubscription
+from penstock.client.reading import Models
+from penstock.client.service import Protection
+from penstock.engine.application.consumer import ConsumerRequest, Guard
+from penstock.engine.application.opening import consumer_request, event_source, record_source
+from penstock.engine.control import ClassWish
+from penstock.security.brokering import Brokered
+from penstock.security.client import AdminClient
+
+T = TypeVar("T", NodeSubscription, NodeRecords)
+
+
+class NodeConsumers:
+    """Of one client. `adopt` makes a consumer the client's own, whose token is renewed."""
+
+    def __init__(
+        self,
+        admin: AdminClient,
+        protection: Protection,
+        config: ClientConfig,
+        models: Models,
+        manager: NodeManager,
+        adopt: Callable[[Brokered, NodeSubscription | NodeRecords], None],
+    ) -> None:
+        self._admin = admin
+        self._guard = Guard(protection.secret, protection.tls)
+        self._config = config
+        self._models = models
+        self._manager = manager
+        self._adopt = adopt
+
+    def messages(
+        self,
+        topics: tuple[str, ...],
+        cls: ClassWish,
+        *,
+        node: str | None,
+        offload: bool | None,
+        convert: bool,
+        **options: Any,
+    ) -> NodeSubscription:
+        def opened(request: ConsumerRequest, brokered: Brokered) -> NodeSubscription:
+            source = event_source(request, **self._way(request, offload))
+            losses_max = self._config.losses_max
+            return NodeSubscription(
+                source, topics, brokered, self._manager, is_converting=convert, losses_max=losses_max
+            )
+
+        return self._opened(self._request(topics, node, cls=cls, is_converting=convert, **options), opened)
+
+    def records(self, topics: tuple[str, ...], *, node: str | None, offload: bool | None, convert: bool) -> NodeRecords:
+        def opened(request: ConsumerRequest, brokered: Brokered) -> NodeRecords:
+            source = record_source(request, **self._way(request, offload))
+            return NodeRecords(source, topics, brokered, self._manager)
+
+        return self._opened(self._request(topics, node, cls="adaptive", is_converting=convert), opened)
+
+    def _request(self, topics: tuple[str, ...], node: str | None, **options: Any) -> ConsumerRequest:
+        name = self._admin.credentials.client
+        return consumer_request(
+            node or self._config.node, topics, name=name, timeout_s=self._config.node_wait_s, **options
+        )
+
+    def _opened(self, request: ConsumerRequest, opened: Callable[[ConsumerRequest, Brokered], T]) -> T:
+        brokered = self._admin.subscribe(request.topics)
+        try:
+            made = opened(request.with_token(brokered.token), brokered)
+        except BaseException:
+            self._admin.cancel(brokered.subscription_id)
+            raise
+        self._adopt(brokered, made)
+        return made
+
+    def _way(self, request: ConsumerRequest, offload: bool | None) -> dict[str, Any]:
+        """How the consumer comes to be. TLS is for other hosts."""
+        return {
+            "offload": self._config.offload if offload is None else offload,
+            "models": self._models.get,
+            "guard": Guard(self._guard.secret) if request.transport == "local" else self._guard,
+        }
+
+
+class NodeWays:
+    """The part of a client that speaks of nodes."""
+
+    _nodes: NodeConsumers
+
+    def metered(
+        self,
+        *topics: str,
+        per_second: float,
+        where: str | None = None,
+        node: str | None = None,
+        offload: bool | None = None,
+        convert: bool = False,
+    ) -> NodeSubscription:
+        """Messages of a distribution node, of each topic no more than so many per second; what comes sooner is put
+        together as its model says, and the last of it always comes."""
+        return self._nodes.messages(
+            topics, "metered", node=node, offload=offload, convert=convert, where=where or "", per_second=per_second
+        )
+
+    def records(
+        self, *topics: str, node: str | None = None, offload: bool | None = None, convert: bool = False
+    ) -> NodeRecords:
+        """The newest records of these topics, in shared memory of a distribution node of this host."""
+        return self._nodes.records(topics, node=node, offload=offload, convert=convert)
