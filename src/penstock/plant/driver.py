@@ -20,7 +20,9 @@ from penstock.base.endpoint import Endpoint, Health
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
 from penstock.base.metrics import Metrics
-from penstock.engine import DistributionEngine
+from penstock.engine import ClassMap, DistributionEngine
+from penstock.engine.control import OpenRegion
+from penstock.engine.events import ChangeClasses
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.agent import stopped_or_failed
@@ -69,10 +71,16 @@ class LiveNode:
         models = [shipped(name) for name in shipped_names()] + [MessageModel.load(Path(name)) for name in config.models]
         self._models = {model.id: model for model in models}
         engine = DistributionEngine(
-            config.engine, SystemRandomness(), self._counted("engine"), models=self._models.values()
+            config.engine,
+            SystemRandomness(),
+            self._counted("engine"),
+            models=self._models.values(),
+            rules=self._rules(),
+            limits=config.metering,
+            signals=config.signals,
         )
         path = config.handover or f"@penstock-{self.kind}-{random_bytes(8).hex()}"
-        connections_max = min(4 * config.engine.consumers_max, 10_000)
+        connections_max = min(16 * config.engine.consumers_max, 10_000)
         self._handover = Handover(path, secret=self._secret, config=HandoverConfig(connections_max=connections_max))
         self._metrics.register(self._handover.counters)
         self._data = DataPath(config, engine, views, self, self._handover, self._courier())
@@ -182,6 +190,24 @@ class LiveNode:
     def control_port(self) -> int:
         return self._server.port
 
+    def reload_classes(self) -> None:
+        """Read the rules of classes again; some that cannot be used are told of, and those before stay."""
+        try:
+            rules = self._rules()
+        except PenstockError as error:
+            log.error("classes_refused", code=error.code, what=str(error))
+            return
+        if rules is not None:
+            self._data.ask(lambda: self._data.handle(ChangeClasses(rules)))
+            log.info("classes_changed", rules=len(rules.rule))
+
+    def _rules(self) -> ClassMap | None:
+        if not self._node.classes:
+            return None
+        rules = ClassMap.load(self._node.classes)
+        rules.check(self._models.values())
+        return rules
+
     def status(self, consumers_max: int = STATUS_CONSUMERS_MAX) -> NodeStatus:
         """With the records of at most so many consumers. May be called in any thread but the data path's."""
         engine = self._data.engine
@@ -206,6 +232,9 @@ class LiveNode:
 
     def events_ready(self, consumer: int, data: bytes) -> None:
         self._call(self._server.events_ready, consumer, data)
+
+    def tell(self, consumer: int, message: OpenRegion) -> None:
+        self._call(self._server.tell, consumer, message)
 
     def wanted(self, topics: Sequence[str]) -> None:
         """A plant has everything."""
