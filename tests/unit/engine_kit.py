@@ -4,7 +4,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.engine import EVENT_SIZE_MAX, DistributionEngine, EngineConfig, Event, SessionBuffer, read_events
+from penstock.engine import (
+    EVENT_SIZE_MAX,
+    ClassMap,
+    DistributionEngine,
+    EngineConfig,
+    Event,
+    MeteringLimits,
+    SessionBuffer,
+    SignalThresholds,
+    read_events,
+)
 from penstock.engine.events import Attach, EngineInstruction, Sinks, Subscribe
 from penstock.model import MessageModel, shipped
 from penstock.shm import RingReader, RingWriter
@@ -22,8 +32,22 @@ def record(value: int, model: MessageModel = QUOTE) -> bytes:
     return value.to_bytes(8, "little") * (size // 8) + bytes(size % 8)
 
 
-def engine(seed: int = 1, **settings: Any) -> DistributionEngine:
-    return DistributionEngine(EngineConfig(**settings), SeededRandomness(seed), models=[QUOTE, TRADE])
+def engine(
+    seed: int = 1,
+    *,
+    rules: ClassMap | None = None,
+    limits: MeteringLimits | None = None,
+    signals: SignalThresholds | None = None,
+    **settings: Any,
+) -> DistributionEngine:
+    return DistributionEngine(
+        EngineConfig(**settings),
+        SeededRandomness(seed),
+        models=[QUOTE, TRADE],
+        rules=rules,
+        limits=limits,
+        signals=signals,
+    )
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from cpython.ref cimport PyObject
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from penstock.engine._event cimport Head
 from penstock.engine._items cimport Item, Items, Pair, Pairs
@@ -17,7 +18,7 @@ cdef struct Tally:           # of one class
     uint64_t congested       # times that there was no room
 
 
-cdef struct Fifo:            # of pairs, linked by `next`
+cdef struct Fifo:            # of pairs
     uint32_t first
     uint32_t last
 
@@ -33,23 +34,39 @@ cdef struct Receipt:
     uint8_t cause
 
 
+cdef struct Outlet:          # where records of a model go
+    PyObject *sink           # a RegionSink
+    uint16_t model_id
+
+
 cdef struct Consumer:
     Cursor *ring             # NULL: it has a queue
     uint32_t *bell
     Queue *queue
+    Cursor *notices          # NULL: it has no regions
+    uint32_t *notices_bell
+    Outlet *outlets
+    uint32_t outlet_count
     bint is_used
     bint is_behind           # it is served from its own position in the log
-    bint is_touched          # its bell is to be rung
+    bint is_touched          # its bells are to be rung
     bint is_ready            # its session has something to send, and has been told
     bint is_paced            # it waits for its ring's reader to catch up
+    bint is_in_round         # the adaptive class has something for it
+    bint is_stopped          # and there was no room
+    uint32_t next_in_round
     uint32_t era             # goes up with every restart: what was defined before has to be again
+    uint32_t notice_era
     uint64_t position        # in the log, if behind
     uint64_t replay_end      # before this position the events had been written before
     uint64_t passed          # the number of the log's last event that it got or did not want
     int64_t allowance        # bytes of refreshes and replays that its ring still takes
+    int64_t notice_allowance # and bytes of definitions and notices of refreshed records
     int64_t paced_ns         # when it had a full allowance last
     Receipt receipt
     Fifo refreshes
+    Fifo pending             # of the adaptive class
+    uint32_t pending_count
     uint64_t refreshes_in
     uint64_t refreshes_out
     LiveMark *lives
@@ -66,6 +83,7 @@ cdef inline void renew_allowance(Consumer *consumer, int64_t now_ns) noexcept no
     """When its time has come, a ring takes a share of itself again."""
     if consumer.ring is not NULL and (consumer.paced_ns == 0 or now_ns - consumer.paced_ns >= PACE_NS):
         consumer.allowance = consumer.ring.capacity // SHARE
+        consumer.notice_allowance = consumer.notices.capacity // SHARE if consumer.notices is not NULL else 0
         consumer.paced_ns = now_ns
 
 
@@ -95,11 +113,16 @@ cdef class Consumers:
     cdef void wait(self, uint32_t number) noexcept nogil
     cdef void wake(self, uint32_t number) noexcept nogil
     cdef void refresh_later(self, uint32_t pair, uint8_t flags) noexcept nogil
-    cdef bint write_refreshes(self, uint32_t number) noexcept nogil
-    cdef bint write_refresh(self, uint32_t number, Pair *pair) noexcept nogil
+    cdef bint write_refreshes(self, uint32_t number, int64_t now_ns) noexcept nogil
+    cdef bint write_refresh(self, uint32_t number, uint32_t at, int64_t now_ns) noexcept nogil
     cdef bint write_receipt(self, uint32_t number) noexcept nogil
     cdef bint write_lives(self, uint32_t number) noexcept nogil
+    cdef bint write_remove(self, uint32_t number, const Pair *pair) noexcept nogil
     cdef void note_loss(self, uint32_t number, uint64_t first, uint64_t last, uint8_t cause) noexcept nogil
     cdef void lose(self, uint32_t number, uint64_t first, uint64_t last, uint8_t cause) noexcept nogil
-    cdef void drop_pair(self, uint32_t pair) noexcept nogil
+    cdef void drop_pair(self, uint32_t number) noexcept nogil
+    cdef void leave_queue(self, uint32_t number, uint8_t flag) noexcept nogil
     cdef void ring_bells(self) noexcept nogil
+
+
+cdef void set_head(Head *head, uint8_t kind, const Pair *pair, const Item *item) noexcept nogil

@@ -38,6 +38,7 @@ from penstock.engine._items cimport (
     Items,
     NONE,
     PAIR_GONE,
+    PAIR_QUEUED,
     PAIR_REFRESH,
     PAIR_REMOVE,
     PAIR_REPAIR,
@@ -53,6 +54,9 @@ from penstock.base.errors import LimitError, LocalProtocolError
 from penstock.engine._event import EVENT_SIZE_MAX
 
 crc32c_initialise()
+
+cdef enum:
+    DEFINE_SIZE_MAX = EVENT_HEAD_SIZE + 256
 
 
 cdef class Consumers:
@@ -80,57 +84,68 @@ cdef class Consumers:
         if self.consumers is not NULL:
             for number in range(self.consumers_max):
                 free(self.consumers[number].lives)
+                free(self.consumers[number].outlets)
         free(self.consumers)
         free(self._touched)
         free(self._ready)
         free(self._paced)
         free(self._scratch)
 
-    def attach(self, uint32_t number, RingWriter ring, SessionBuffer buffer) -> None:
-        """A consumer with a ring, or with a session's buffer."""
+    def attach(self, uint32_t number, RingWriter ring, SessionBuffer buffer, RingWriter notices = None) -> None:
+        """A consumer with a ring or a session's buffer; with a ring of notices, it takes records in regions."""
         if number >= self.consumers_max:
             raise LimitError(f"consumer {number} is not below {self.consumers_max}", hint="raise consumers_max")
         if self.consumers[number].is_used:
             raise LocalProtocolError(f"consumer {number} is there already")
-        if (ring is None) == (buffer is None):
-            raise LocalProtocolError("a consumer has either a ring or a buffer")
+        if (ring is None) == (buffer is None) or (notices is not None and ring is None):
+            raise LocalProtocolError("a consumer has either a ring, perhaps with one of notices, or a buffer")
+        if ring is not None:
+            check_ring(ring, EVENT_SIZE_MAX)
+        if notices is not None:
+            check_ring(notices, DEFINE_SIZE_MAX)
         cdef Consumer *consumer = &self.consumers[number]
         memset(consumer, 0, sizeof(Consumer))
         if ring is not None:
-            ring.check_open()
-            if ring._cursor.event_size_max < EVENT_SIZE_MAX:
-                raise LocalProtocolError(
-                    f"the ring takes events of {ring._cursor.event_size_max} bytes", hint=f"{EVENT_SIZE_MAX} are needed"
-                )
             consumer.ring = &ring._cursor
             consumer.bell = <uint32_t *>ring._doorbell.start
             consumer.allowance = consumer.ring.capacity // SHARE
-            self._sinks[number] = (ring, ring._mapping, ring._doorbell)
         else:
             buffer.attach(self._drained, number)
             consumer.queue = &buffer.queue
-            self._sinks[number] = (buffer,)
+        if notices is not None:
+            consumer.notices = &notices._cursor
+            consumer.notices_bell = <uint32_t *>notices._doorbell.start
+            consumer.notice_allowance = consumer.notices.capacity // SHARE
+        # the mappings as well: who closes a ring too early does not take the memory away that is written here
+        self._sinks[number] = (
+            ring, buffer, notices, None if ring is None else (ring._mapping, ring._doorbell),
+            None if notices is None else (notices._mapping, notices._doorbell),
+        )
         consumer.refreshes.first = consumer.refreshes.last = consumer.pairs = NONE
-        consumer.era = 1
+        consumer.pending.first = consumer.pending.last = consumer.next_in_round = NONE
+        consumer.era = consumer.notice_era = 1
         consumer.is_used = True
 
     def detach(self, uint32_t number) -> None:
         """It is gone, with its pairs; its sink stays the caller's."""
         cdef Consumer *consumer = self.consumer(number)
-        cdef uint32_t pair, next_pair
-        pair = consumer.refreshes.first
-        while pair != NONE: # those that only waited to be forgotten
-            next_pair = self.pairs.pairs[pair].next
-            self.pairs.pairs[pair].flags &= ~PAIR_REFRESH
-            if self.pairs.pairs[pair].flags & PAIR_GONE:
-                self.pairs.release(pair)
-            pair = next_pair
+        cdef uint32_t waiting
+        cdef SessionBuffer buffer
         while consumer.pairs != NONE:
             self.drop_pair(consumer.pairs)
-        sink = self._sinks.pop(number)[0]
-        if consumer.queue is not NULL:
-            (<SessionBuffer>sink).detach()
+        while consumer.refreshes.first != NONE: # those that only waited to be forgotten
+            waiting = consumer.refreshes.first
+            consumer.refreshes.first = self.pairs.pairs[waiting].next_refresh
+            self.leave_queue(waiting, PAIR_REFRESH)
+        while consumer.pending.first != NONE:
+            waiting = consumer.pending.first
+            consumer.pending.first = self.pairs.pairs[waiting].next_pending
+            self.leave_queue(waiting, PAIR_QUEUED)
+        buffer = self._sinks.pop(number)[1]
+        if buffer is not None:
+            buffer.detach()
         free(consumer.lives)
+        free(consumer.outlets)
         self.forget(self._touched, &self._touched_count, number)
         self.forget(self._ready, &self._ready_count, number)
         self.forget(self._paced, &self._paced_count, number)
@@ -153,32 +168,6 @@ cdef class Consumers:
     def pair_count(self) -> int:
         return self.pairs.used
 
-    def want(self, uint32_t number, uint32_t item, uint8_t cls) -> bool:
-        """One more subscription of the consumer wants the item; whether it is the first. Then it waits for its
-        refresh."""
-        cdef Consumer *consumer = self.consumer(number)
-        cdef Item *entry = self.items.item(item)
-        cdef uint32_t at = self.pairs.find(number, item)
-        cdef Pair *pair
-        if at != NONE:
-            pair = &self.pairs.pairs[at]
-            pair.uses += 1
-            pair.cls = min(pair.cls, cls)
-            return False
-        at = self.pairs.add(entry, number, item)
-        pair = &self.pairs.pairs[at]
-        pair.cls = cls
-        pair.uses = 1
-        pair.after = self.number
-        pair.behind = consumer.pairs
-        if consumer.pairs != NONE:
-            self.pairs.pairs[consumer.pairs].before = at
-        consumer.pairs = at
-        consumer.pair_count += 1
-        if entry.flags & ITEM_RECORDED:
-            self.refresh_later(at, 0)
-        return True
-
     def unwant(self, uint32_t number, uint32_t item, bint is_told = False) -> int:
         """One subscription less wants the item: how many still do. If none, the consumer is told if it does not know."""
         self.consumer(number)
@@ -195,10 +184,14 @@ cdef class Consumers:
         self.drop_pair(at)
         return 0
 
-    def reclass(self, uint32_t number, uint32_t item, uint8_t cls) -> None:
-        cdef uint32_t at = self.pairs.find(number, item)
-        if at != NONE:
-            self.pairs.pairs[at].cls = cls
+    def items_of(self, uint32_t number) -> list:
+        """The items that the consumer gets."""
+        cdef uint32_t at = self.consumer(number).pairs
+        found = []
+        while at != NONE:
+            found.append(self.pairs.pairs[at].item)
+            at = self.pairs.pairs[at].behind
+        return found
 
     def live(self, uint32_t number, uint32_t subscription) -> None:
         """All items of the subscription are wanted: say so when their refreshes have been written."""
@@ -221,6 +214,7 @@ cdef class Consumers:
             "overruns": consumer.overruns,
             "receipts": consumer.receipts,
             "waiting": consumer.refreshes_in - consumer.refreshes_out,
+            "pending": consumer.pending_count,
             "is_behind": consumer.is_behind,
         }
         for cls, name in ((1, "critical"), (2, "adaptive"), (3, "metered")):
@@ -255,11 +249,17 @@ cdef class Consumers:
         if pair.behind != NONE:
             self.pairs.pairs[pair.behind].before = pair.before
         consumer.pair_count -= 1
-        if pair.flags & PAIR_REMOVE and not pair.flags & PAIR_REFRESH:
+        if pair.flags & PAIR_REMOVE:
             self.refresh_later(number, 0)
-        if pair.flags & PAIR_REFRESH:
-            pair.flags |= PAIR_GONE
-        else:
+            self.wake(pair.consumer)
+        pair.flags |= PAIR_GONE
+        self.leave_queue(number, 0)
+
+    cdef void leave_queue(self, uint32_t number, uint8_t flag) noexcept nogil:
+        """The pair is out of the queue of this flag; one that is gone is forgotten when it is out of both."""
+        cdef Pair *pair = &self.pairs.pairs[number]
+        pair.flags &= ~flag
+        if pair.flags & PAIR_GONE and not pair.flags & (PAIR_REFRESH | PAIR_QUEUED):
             self.pairs.release(number)
 
     # Writing
@@ -278,9 +278,11 @@ cdef class Consumers:
         for at in range(self._touched_count):
             consumer = &self.consumers[self._touched[at]]
             consumer.is_touched = False
+            if consumer.notices is not NULL:
+                doorbell_ring(consumer.notices_bell)
             if consumer.ring is not NULL:
                 doorbell_ring(consumer.bell)
-            elif not consumer.is_ready:
+            elif not consumer.is_ready and consumer.queue.end > consumer.queue.begin:
                 consumer.is_ready = True
                 self._ready[self._ready_count] = self._touched[at]
                 self._ready_count += 1
@@ -334,7 +336,7 @@ cdef class Consumers:
     cdef void define(self, uint32_t number, Pair *pair) noexcept nogil:
         """Tell the consumer what the item's number means, if it does not know; there is room."""
         cdef const Item *item = &self.items.items[pair.item]
-        cdef uint8_t[EVENT_HEAD_SIZE + 256] event
+        cdef uint8_t[DEFINE_SIZE_MAX] event
         cdef Head head
         if pair.era == self.consumers[number].era:
             return
@@ -354,18 +356,17 @@ cdef class Consumers:
         if pair.flags & PAIR_REFRESH:
             return
         pair.flags |= PAIR_REFRESH
-        pair.next = NONE
+        pair.next_refresh = NONE
         if consumer.refreshes.first == NONE:
             consumer.refreshes.first = number
         else:
-            self.pairs.pairs[consumer.refreshes.last].next = number
+            self.pairs.pairs[consumer.refreshes.last].next_refresh = number
         consumer.refreshes.last = number
         consumer.refreshes_in += 1
 
-    cdef bint write_refreshes(self, uint32_t number) noexcept nogil:
+    cdef bint write_refreshes(self, uint32_t number, int64_t now_ns) noexcept nogil:
         """The receipt, refreshes and live marks that wait for the consumer, while there is room; whether all were written."""
         cdef Consumer *consumer = &self.consumers[number]
-        cdef Pair *pair
         cdef uint32_t at
         if not self.write_receipt(number):
             return False
@@ -373,32 +374,38 @@ cdef class Consumers:
             if not self.write_lives(number):
                 return False
             at = consumer.refreshes.first
-            pair = &self.pairs.pairs[at]
-            if not self.write_refresh(number, pair):
+            if self.pairs.pairs[at].flags & PAIR_GONE:
+                if not self.write_remove(number, &self.pairs.pairs[at]):
+                    return False
+            elif not self.write_refresh(number, at, now_ns):
                 return False
-            consumer.refreshes.first = pair.next
+            consumer.refreshes.first = self.pairs.pairs[at].next_refresh
             consumer.refreshes_out += 1
-            pair.next = NONE
-            pair.flags &= ~(PAIR_REFRESH | PAIR_REPAIR)
-            if pair.flags & PAIR_GONE:
-                self.pairs.release(at)
+            self.leave_queue(at, PAIR_REFRESH | PAIR_REPAIR)
         return self.write_lives(number)
 
-    cdef bint write_refresh(self, uint32_t number, Pair *pair) noexcept nogil:
-        """The pair's current record, or that it is removed: whether there was room."""
+    cdef bint write_remove(self, uint32_t number, const Pair *pair) noexcept nogil:
+        """That the item is gone, if the consumer has heard of it: whether there was room."""
         cdef Consumer *consumer = &self.consumers[number]
-        cdef const Item *item = &self.items.items[pair.item]
-        cdef uint32_t size
         cdef Head head
-        if pair.flags & PAIR_GONE:
-            if not pair.flags & PAIR_REMOVE or pair.era != consumer.era:
-                return True # the consumer never heard of it, or knows that it is gone
-            if not self.has_room(consumer, EVENT_HEAD_SIZE):
-                return False
-            memset(&head, 0, sizeof(Head))
-            head.kind, head.item, head.cls = REMOVE, pair.item, pair.cls
-            return self.put(number, <const uint8_t *>&head, EVENT_HEAD_SIZE)
-        size = event_size(item.record_size)
+        memset(&head, 0, sizeof(Head))
+        head.kind, head.item, head.cls = REMOVE, pair.item, pair.cls
+        if not pair.flags & PAIR_REMOVE:
+            return True
+        if pair.notice_era == consumer.notice_era:
+            push(consumer.notices, <const uint8_t *>&head, EVENT_HEAD_SIZE)
+            self.touch(number)
+        if pair.era != consumer.era:
+            return True
+        return self.put(number, <const uint8_t *>&head, EVENT_HEAD_SIZE)
+
+    cdef bint write_refresh(self, uint32_t number, uint32_t at, int64_t now_ns) noexcept nogil:
+        """The pair's current record: whether there was room."""
+        cdef Consumer *consumer = &self.consumers[number]
+        cdef Pair *pair = &self.pairs.pairs[at]
+        cdef const Item *item = &self.items.items[pair.item]
+        cdef uint32_t size = event_size(item.record_size)
+        cdef Head head
         if not self.has_room(consumer, self.define_size(pair) + size):
             return False
         self.define(number, pair)
@@ -451,6 +458,8 @@ cdef class Consumers:
             write_event(event, &head, body)
             if not self.put(number, event, sizeof(event)):
                 break
+            if consumer.notices is not NULL:
+                push(consumer.notices, event, sizeof(event))
             done += 1
         for at in range(done, consumer.live_count):
             consumer.lives[at - done] = consumer.lives[at]
@@ -467,14 +476,25 @@ cdef class Consumers:
     cdef void lose(self, uint32_t number, uint64_t first, uint64_t last, uint8_t cause) noexcept nogil:
         """It gets a receipt, and all items anew of which it should have had every update."""
         cdef uint32_t at = self.consumers[number].pairs
+        cdef const Pair *pair
         self.note_loss(number, first, last, cause)
         while at != NONE:
-            if self.pairs.pairs[at].cls == CRITICAL and self.items.items[self.pairs.pairs[at].item].flags & ITEM_RECORDED:
+            pair = &self.pairs.pairs[at]
+            if (pair.cls == CRITICAL or pair.program is not NULL) and self.items.items[pair.item].flags & ITEM_RECORDED:
                 self.refresh_later(at, PAIR_REPAIR)
-            at = self.pairs.pairs[at].behind
+            at = pair.behind
 
 
-cdef inline void set_head(Head *head, uint8_t kind, const Pair *pair, const Item *item) noexcept nogil:
+cdef int check_ring(RingWriter ring, uint32_t size) except -1:
+    ring.check_open()
+    if ring._cursor.event_size_max < size:
+        raise LocalProtocolError(
+            f"the ring takes events of {ring._cursor.event_size_max} bytes", hint=f"{size} are needed"
+        )
+    return 0
+
+
+cdef void set_head(Head *head, uint8_t kind, const Pair *pair, const Item *item) noexcept nogil:
     """An event about an item as it is now, without a body."""
     memset(head, 0, sizeof(Head))
     head.item = pair.item

@@ -1,8 +1,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from penstock.engine._consumers cimport Consumer, Consumers
-from penstock.engine._event cimport Head
 from penstock.engine._items cimport Item, Pair
+from penstock.engine._withheld cimport Withholding
 from penstock.wire._codec cimport MessageView
 from penstock.wire._packets cimport PacketStore
 
@@ -15,7 +14,7 @@ cdef struct Update:          # of an item
     uint16_t model_version
 
 
-cdef class Distributor(Consumers):
+cdef class Distributor(Withholding):
     cdef PacketStore _log                   # critical events, the newest; its numbers are positions
     cdef uint64_t _served                   # the position of the first event that was not fanned out yet
     cdef uint64_t _served_number            # the number of the event before it
@@ -23,17 +22,25 @@ cdef class Distributor(Consumers):
     cdef readonly uint64_t oversized        # messages that no record can be as long as
     cdef readonly uint64_t fragments        # parts of messages, which are not put together here
     cdef object _admit
+    cdef int64_t[4] _weights                # by class
+    cdef int64_t[4] _deficits               # bytes that it may still write in its turn
+    cdef int _turn
 
     cdef uint32_t number_of(self, bytes topic, uint16_t model_id, uint16_t model_version, Py_ssize_t size) except? 0xFFFFFFFF
-    cdef int take(self, uint32_t number, const Update *update) noexcept nogil
+    cdef int take(self, uint32_t number, const Update *update, int64_t now_ns) noexcept nogil
+    cdef void log(self, uint32_t number, const Item *item) noexcept nogil
     cdef int take_messages(
-        self, const uint8_t *data, const MessageView *messages, Py_ssize_t count, int64_t started_ns, Py_ssize_t *done
+        self, const uint8_t *data, const MessageView *messages, Py_ssize_t count, int64_t now_ns, int64_t started_ns,
+        Py_ssize_t *done
     ) noexcept nogil
+    cdef int64_t serve_classes(self, int64_t budget_bytes, int64_t now_ns) noexcept nogil
+    cdef bint has_backlog(self, int cls) noexcept nogil
+    cdef int64_t serve_class(self, int cls, int64_t bytes_max, int64_t now_ns) noexcept nogil
     cdef int64_t fan_out(self, int64_t bytes_max) noexcept nogil
     cdef int64_t fan_out_event(self, uint64_t position, const uint8_t *event, uint32_t size) noexcept nogil
     cdef bint deliver(self, uint32_t number, Pair *pair, const uint8_t *event, uint32_t size) noexcept nogil
-    cdef bint catch_up(self, uint32_t number) noexcept nogil
-    cdef void attend(self, uint32_t number) noexcept nogil
+    cdef bint catch_up(self, uint32_t number, int64_t now_ns) noexcept nogil
+    cdef void attend(self, uint32_t number, int64_t now_ns) noexcept nogil
     cdef void attend_all(self, int64_t now_ns) noexcept nogil
     cdef void lose_unserved(self) noexcept nogil
     cdef bint has_all_after(self, uint64_t number) noexcept nogil

@@ -8,8 +8,9 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from penstock.engine._consumers cimport PACE_NS, Consumer, Consumers, renew_allowance
+from penstock.engine._consumers cimport PACE_NS, Consumer, renew_allowance
 from penstock.engine._event cimport (
+    ADAPTIVE,
     CRITICAL,
     EVENT_HEAD_SIZE,
     Head,
@@ -23,7 +24,17 @@ from penstock.engine._event cimport (
     event_size,
     write_event,
 )
-from penstock.engine._items cimport ITEM_NONCONFLATABLE, ITEM_RECORDED, Item, NONE, PAIR_REFRESH, PAIR_REPAIR, Pair
+from penstock.engine._items cimport (
+    ITEM_LOGGED,
+    ITEM_NONCONFLATABLE,
+    ITEM_RECORDED,
+    Item,
+    NONE,
+    PAIR_REFRESH,
+    PAIR_REPAIR,
+    Pair,
+)
+from penstock.engine._withheld cimport Withholding
 from penstock.shm._ring cimport RingWriter
 from penstock.wire._codec cimport MESSAGE_CONTINUATION, MESSAGE_DIRECT, MESSAGE_MORE, MessageView
 from penstock.wire._messages cimport MessageBatch
@@ -36,6 +47,8 @@ cdef uint32_t record_size_max = RECORD_SIZE_MAX
 
 cdef enum:
     POSITION_FIRST = 1
+    CLASS_COUNT = 3
+    QUANTUM = 1_024          # bytes for a weight of 1
 
 cdef enum Trouble:
     TROUBLE_NONE = 0
@@ -43,23 +56,29 @@ cdef enum Trouble:
     TROUBLE_MEMORY = 2
 
 
-cdef class Distributor(Consumers):
+cdef class Distributor(Withholding):
     """The compiled part of an engine, used by one thread at a time.
 
     `admit(topic, model_id, model_version)` is asked about an item that is not there yet: its number, or None.
     """
 
-    def __cinit__(self, *, uint64_t history_bytes, int64_t budget_bytes, admit not None, **_):
+    def __cinit__(self, *, uint64_t history_bytes, int64_t budget_bytes, weights not None, admit not None, **_):
+        cdef int cls
         self._log = PacketStore(history_bytes // EVENT_HEAD_SIZE, history_bytes, first_sequence=POSITION_FIRST)
         self._served = self._log.next_sequence
         self.budget_bytes = budget_bytes
         self._admit = admit
+        for cls, weight in enumerate(weights, start=1):
+            if weight < 1:
+                raise LocalProtocolError(f"a weight of {weight} would starve its class")
+            self._weights[cls] = weight
+        self._turn = CRITICAL
 
     def publish(
-        self, bytes topic not None, uint16_t model_id, uint16_t model_version, record not None, int64_t started_ns,
-        uint64_t version = 0,
+        self, bytes topic not None, uint16_t model_id, uint16_t model_version, record not None,
+        int64_t started_ns, uint64_t version, int64_t now_ns,
     ) -> bool:
-        """Take one update and serve whom it concerns; False if the item is not admitted."""
+        """Take one update and serve whom it concerns; version 0 is one more than before. False if the item is not admitted."""
         cdef Py_buffer content
         cdef Update update
         cdef uint32_t number
@@ -71,11 +90,11 @@ cdef class Distributor(Consumers):
             update = Update(
                 <const uint8_t *>content.buf, version, started_ns, <uint32_t>content.len, model_version
             )
-            if self.take(number, &update):
+            if self.take(number, &update, now_ns):
                 raise MemoryError
         finally:
             PyBuffer_Release(&content)
-        self.fan_out(self.budget_bytes)
+        self.serve_classes(self.budget_bytes, now_ns)
         self.ring_bells()
         return True
 
@@ -97,9 +116,10 @@ cdef class Distributor(Consumers):
         with nogil:
             for at in range(item.pair_count):
                 consumer = self.pairs.pairs[item.pairs[at]].consumer
+                self.let_go(&self.pairs.pairs[item.pairs[at]])
                 self.refresh_later(item.pairs[at], PAIR_REPAIR if is_repair else 0)
                 renew_allowance(&self.consumers[consumer], now_ns)
-                self.attend(consumer)
+                self.attend(consumer, now_ns)
             self.ring_bells()
         return True
 
@@ -110,10 +130,10 @@ cdef class Distributor(Consumers):
         for number in range(self.consumers_max):
             if self.consumers[number].is_used and self.consumers[number].pair_count:
                 self.note_loss(number, self.number, self.number, UPSTREAM)
-                self.attend(number)
+                self.attend(number, now_ns)
         self.ring_bells()
 
-    def distribute(self, MessageBatch messages not None, int64_t started_ns) -> int:
+    def distribute(self, MessageBatch messages not None, int64_t now_ns, int64_t started_ns) -> int:
         """Take all messages of a batch as updates and serve whom they concern; returns how many were taken."""
         cdef Py_ssize_t done = 0
         cdef int trouble
@@ -124,7 +144,7 @@ cdef class Distributor(Consumers):
         while done < messages.message_count_:
             with nogil:
                 trouble = self.take_messages(
-                    data, messages.message, messages.message_count_, started_ns, &done
+                    data, messages.message, messages.message_count_, now_ns, started_ns, &done
                 )
             if trouble == TROUBLE_MEMORY:
                 raise MemoryError
@@ -134,16 +154,23 @@ cdef class Distributor(Consumers):
                 if self._admit(topic, message.model_id, message.model_version) is None:
                     done += 1
         with nogil:
-            self.fan_out(self.budget_bytes)
+            self.serve_classes(self.budget_bytes, now_ns)
             self.ring_bells()
         return self.number - before
 
     def serve(self, int64_t now_ns, int64_t budget_bytes = -1) -> int:
-        """Write what waits, at most about `budget_bytes`; returns how many of the log's events still wait."""
+        """Write what waits, at most about `budget_bytes`; returns how many bytes that were, without refreshes and
+        replays, which have their own pace."""
+        cdef int64_t written
         with nogil:
             self.attend_all(now_ns)
-            self.fan_out(budget_bytes)
+            written = self.serve_classes(budget_bytes, now_ns)
             self.ring_bells()
+        return written
+
+    @property
+    def backlog(self) -> int:
+        """Critical events that were not fanned out yet."""
         return self._log.next_sequence - self._served
 
     def attend_to(self, uint32_t number, int64_t now_ns) -> None:
@@ -151,8 +178,27 @@ cdef class Distributor(Consumers):
         cdef Consumer *consumer = self.consumer(number)
         with nogil:
             renew_allowance(consumer, now_ns)
-            self.attend(number)
+            self.attend(number, now_ns)
             self.ring_bells()
+
+    def begin_replay(self, uint32_t number, uint64_t last_number) -> bool:
+        """The consumer had updates up to `last_number` before, and is about to want items again: they are replayed
+        instead of refreshed where want() is told so. False if the log has not all of that: then there is a receipt."""
+        cdef Consumer *consumer = self.consumer(number)
+        cdef uint32_t at
+        last_number = min(last_number, self._served_number)
+        if consumer.is_behind or not self.has_all_after(last_number):
+            self.note_loss(number, last_number + 1, self._served_number, OVERRUN)
+            return False
+        at = consumer.pairs
+        while at != NONE: # those that it has already got have nothing to be replayed
+            self.pairs.pairs[at].after = max(self.pairs.pairs[at].after, self._served_number)
+            at = self.pairs.pairs[at].behind
+        consumer.position = self.position_after(last_number)
+        consumer.replay_end = self._served
+        consumer.passed = last_number
+        consumer.is_behind = consumer.position < self._served
+        return True
 
     def restart(self, uint32_t number, uint64_t last_number, int64_t now_ns) -> bool:
         """The consumer's ring was overrun after the update `last_number`: begin it anew with what it missed. False if
@@ -173,16 +219,18 @@ cdef class Distributor(Consumers):
             consumer.is_behind = False
         else:
             at = consumer.pairs
-            while at != NONE: # a refresh after that update may be among what was lost
+            while at != NONE: # refreshes after that update may be among what was lost, and what is not in the log
                 pair = &self.pairs.pairs[at]
-                if pair.refreshed >= last_number and self.items.items[pair.item].flags & ITEM_RECORDED:
+                if self.items.items[pair.item].flags & ITEM_RECORDED and (
+                    pair.refreshed >= last_number or pair.cls != CRITICAL or pair.program is not NULL
+                ) and not (pair.cls == ADAPTIVE and consumer.notices is not NULL):
                     self.refresh_later(at, PAIR_REPAIR)
                 at = pair.behind
             consumer.position = self.position_after(last_number)
             consumer.replay_end = self._served
             consumer.passed = last_number
             consumer.is_behind = consumer.position < self._served
-        self.attend(number)
+        self.attend(number, now_ns)
         self.ring_bells()
         return is_kept
 
@@ -207,11 +255,11 @@ cdef class Distributor(Consumers):
 
     # Taking updates
 
-    cdef int take(self, uint32_t number, const Update *update) noexcept nogil:
+    cdef int take(self, uint32_t number, const Update *update, int64_t now_ns) noexcept nogil:
         cdef Item *item = &self.items.items[number]
-        cdef Head head
-        cdef uint32_t size = event_size(update.size)
-        cdef uint8_t *out
+        cdef bint is_critical = item.flags & ITEM_LOGGED
+        cdef uint32_t index, at
+        cdef uint8_t cls
         if self.items.keep(item, update.record, update.size):
             return -1
         self.number += 1
@@ -219,17 +267,31 @@ cdef class Distributor(Consumers):
         item.version = update.version if update.version else item.version + 1
         item.started_ns = update.started_ns
         item.model_version = update.model_version
-        head = Head(
-            number, UPDATE, CRITICAL, NONCONFLATABLE if item.flags & ITEM_NONCONFLATABLE else 0, item.number,
-            item.version, item.started_ns, 1, item.model_id, item.model_version, update.size, 0,
-        )
-        out = self._log.reserve(size)
-        write_event(out, &head, item.record)
-        self._log.commit(size)
+        for index in range(item.pair_count):
+            at = item.pairs[index]
+            cls = self.class_of(at, item.record, item.record_size)
+            if cls == CRITICAL:
+                is_critical = True
+            elif cls and not self.pairs.pairs[at].flags & PAIR_REFRESH:
+                self.withhold(at, item, cls, now_ns)
+        if is_critical:
+            self.log(number, item)
+        else:
+            item.unlogged = self.number
         return 0
 
+    cdef void log(self, uint32_t number, const Item *item) noexcept nogil:
+        cdef uint32_t size = event_size(item.record_size)
+        cdef Head head = Head(
+            number, UPDATE, CRITICAL, NONCONFLATABLE if item.flags & ITEM_NONCONFLATABLE else 0, item.number,
+            item.version, item.started_ns, 1, item.model_id, item.model_version, item.record_size, 0,
+        )
+        write_event(self._log.reserve(size), &head, item.record)
+        self._log.commit(size)
+
     cdef int take_messages(
-        self, const uint8_t *data, const MessageView *messages, Py_ssize_t count, int64_t started_ns, Py_ssize_t *done
+        self, const uint8_t *data, const MessageView *messages, Py_ssize_t count, int64_t now_ns, int64_t started_ns,
+        Py_ssize_t *done
     ) noexcept nogil:
         cdef const MessageView *message
         cdef Update update
@@ -247,14 +309,52 @@ cdef class Distributor(Consumers):
                 update = Update(
                     data + message.payload_offset, 0, started_ns, message.payload_size, message.model_version
                 )
-                if self.take(number, &update):
+                if self.take(number, &update, now_ns):
                     return TROUBLE_MEMORY
                 if self.budget_bytes < 0:
-                    self.fan_out(-1)
+                    self.serve_classes(-1, now_ns)
             done[0] += 1
         return TROUBLE_NONE
 
     # Serving
+
+    cdef int64_t serve_classes(self, int64_t budget_bytes, int64_t now_ns) noexcept nogil:
+        """Weighted deficit round robin: each class that has something to write may write its weight's worth in its turn,
+        and what it overdraws is taken off its next turn."""
+        cdef int64_t left = budget_bytes, written
+        cdef int idle = 0
+        if budget_bytes < 0:
+            return self.fan_out(-1) + self.serve_pending(-1) + self.serve_metered(-1, now_ns)
+        if self._served < self._log.next_sequence - self._log.count:
+            self.lose_unserved()
+        if self.metering is not None:
+            self.metering.advance(now_ns, NONE)
+        while left > 0 and idle < CLASS_COUNT:
+            if not self.has_backlog(self._turn):
+                self._deficits[self._turn] = 0
+                idle += 1
+            else:
+                if self._deficits[self._turn] <= 0:
+                    self._deficits[self._turn] += self._weights[self._turn] * QUANTUM
+                if self._deficits[self._turn] > 0:
+                    written = self.serve_class(self._turn, min(left, self._deficits[self._turn]), now_ns)
+                    self._deficits[self._turn] -= written
+                    left -= written
+                    idle = 0 if written else idle + 1
+                    if left <= 0 and self._deficits[self._turn] > 0:
+                        break # its turn goes on next time
+            self._turn = self._turn % CLASS_COUNT + 1
+        return budget_bytes - left
+
+    cdef bint has_backlog(self, int cls) noexcept nogil:
+        if cls == CRITICAL:
+            return self._served < self._log.next_sequence
+        return self._round.first != NONE if cls == ADAPTIVE else self.metering is not None and self.metering.first != 0
+
+    cdef int64_t serve_class(self, int cls, int64_t bytes_max, int64_t now_ns) noexcept nogil:
+        if cls == CRITICAL:
+            return self.fan_out(bytes_max)
+        return self.serve_pending(bytes_max) if cls == ADAPTIVE else self.serve_metered(bytes_max, now_ns)
 
     cdef int64_t fan_out(self, int64_t bytes_max) noexcept nogil:
         """Give the log's events to their consumers, until about so many bytes have been written; how many were."""
@@ -272,13 +372,16 @@ cdef class Distributor(Consumers):
         cdef const Head *head = <const Head *>event
         cdef const Item *item = &self.items.items[head.item]
         cdef int64_t written = 0
-        cdef uint32_t at
+        cdef uint32_t index, at
         cdef Pair *pair
         cdef Consumer *consumer
         self._served_number = head.number
-        for at in range(item.pair_count):
-            pair = &self.pairs.pairs[item.pairs[at]]
-            if pair.cls != CRITICAL or head.number <= pair.after or pair.flags & PAIR_REFRESH:
+        for index in range(item.pair_count):
+            at = item.pairs[index]
+            pair = &self.pairs.pairs[at]
+            if head.number <= pair.after or pair.flags & PAIR_REFRESH:
+                continue
+            if self.class_of(at, event + EVENT_HEAD_SIZE, head.body_size) != CRITICAL:
                 continue
             consumer = &self.consumers[pair.consumer]
             if consumer.is_behind:
@@ -317,19 +420,22 @@ cdef class Distributor(Consumers):
             self._drained.drain.count -= 1
             number = self._drained.drain.consumers[self._drained.drain.count]
             self.consumers[number].queue.is_drained = False
-            self.attend(number)
+            self.attend(number, now_ns)
         self._paced_count = 0
         for at in range(count): # attend() puts those behind the read ones back
             consumer = &self.consumers[self._paced[at]]
             consumer.is_paced = False
             renew_allowance(consumer, now_ns)
-            self.attend(self._paced[at])
+            self.attend(self._paced[at], now_ns)
 
-    cdef void attend(self, uint32_t number) noexcept nogil:
-        if not self.write_refreshes(number) or not self.catch_up(number):
+    cdef void attend(self, uint32_t number, int64_t now_ns) noexcept nogil:
+        """What waits for this consumer, in its order."""
+        if self.write_refreshes(number, now_ns) and self.catch_up(number, now_ns):
+            self.resume(number, now_ns)
+        else:
             self.wait(number)
 
-    cdef bint catch_up(self, uint32_t number) noexcept nogil:
+    cdef bint catch_up(self, uint32_t number, int64_t now_ns) noexcept nogil:
         """Serve a consumer that is behind from its position in the log: whether it has caught up with the others."""
         cdef Consumer *consumer = &self.consumers[number]
         cdef const Place *place
@@ -342,14 +448,17 @@ cdef class Distributor(Consumers):
         if consumer.position < self._log.next_sequence - self._log.count:
             self.lose(number, consumer.passed + 1, self._served_number, SLOW if consumer.ring is NULL else OVERRUN)
             consumer.is_behind = False
-            return self.write_refreshes(number)
+            return self.write_refreshes(number, now_ns)
         while consumer.position < self._served:
             place = self._log.place(consumer.position)
             head = <Head *>(self._log.data + place.offset)
             at = self.pairs.find(number, head.item)
             if at != NONE:
                 pair = &self.pairs.pairs[at]
-                if pair.cls == CRITICAL and head.number > pair.after and not pair.flags & PAIR_REFRESH:
+                if (
+                    head.number > pair.after and not pair.flags & PAIR_REFRESH
+                    and self.class_of(at, self._log.data + place.offset + EVENT_HEAD_SIZE, head.body_size) == CRITICAL
+                ):
                     if not self.has_room(consumer, self.define_size(pair) + place.size):
                         return False
                     event = self._log.data + place.offset

@@ -1,17 +1,21 @@
+from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef enum ItemFlag:
     ITEM_USED = 1
     ITEM_NONCONFLATABLE = 2
     ITEM_RECORDED = 4       # it has a current record
+    ITEM_LOGGED = 8         # its updates are kept even if nobody gets them as critical
 
 
 cdef struct Item:
     uint8_t *topic
     uint8_t *record
     uint32_t *pairs         # the interest list: who gets it
+    PyObject *spans         # the SpanStore of its model; NULL: the newest record is what updates conflate to
     uint64_t version        # updates that there have been, as the plant counts them
     uint64_t number         # of the last update
+    uint64_t unlogged       # of the last update that is not in the log
     int64_t started_ns      # of the last update
     uint32_t record_size
     uint32_t record_capacity
@@ -29,26 +33,34 @@ cdef struct Pair:           # a consumer and an item that it gets
     uint64_t after          # the number up to which a refresh, or the subscription's beginning, covers all
     uint64_t refreshed      # the engine's number when the last refresh was written
     uint64_t version        # of the last event written
+    uint64_t written        # the generation of the record in the consumer's region
+    PyObject *program       # the ClassProgram that says the class of each record; NULL: it is always `cls`
     uint32_t consumer
     uint32_t item
     uint32_t place          # in the item's interest list
     uint32_t before         # in the consumer's list; NONE
     uint32_t behind
-    uint32_t next           # in the queue it waits in; NONE
+    uint32_t next_refresh   # in the consumer's queues; NONE
+    uint32_t next_pending
     uint32_t slot           # in the consumer's region
     uint32_t era            # the consumer's when the item was defined to it
+    uint32_t notice_era
+    uint32_t span           # of the item's spans: what waits, or was not read yet
+    uint32_t merged         # updates since the last event written
     uint16_t uses           # subscriptions that want it
     uint8_t cls
+    uint8_t served          # two bits for each class: what is served instead
     uint8_t flags
 
 
 cdef enum PairFlag:
     PAIR_USED = 1
-    PAIR_REFRESH = 2        # waits to be refreshed
-    PAIR_PENDING = 4        # waits for the adaptive class to write its value
-    PAIR_GONE = 8           # waits, but nobody wants it any more
-    PAIR_REMOVE = 16        # and its consumer is to be told so
-    PAIR_REPAIR = 32        # the refresh it waits for repairs a loss
+    PAIR_REFRESH = 2        # in the queue of refreshes
+    PAIR_QUEUED = 4         # in the queue of the adaptive class
+    PAIR_PENDING = 8        # the adaptive class owes its value
+    PAIR_GONE = 16          # nobody wants it any more; a queue still has it
+    PAIR_REMOVE = 32        # and its consumer is to be told so
+    PAIR_REPAIR = 64        # the refresh it waits for repairs a loss
 
 
 cdef uint32_t NONE
@@ -64,7 +76,8 @@ cdef class Items:
     cdef uint64_t _mask
     cdef uint64_t _seed
     cdef list _free
-    cdef dict _ranks                    # by model: how many items it has had
+    cdef set _stores                    # keeps what the items' spans are in
+    cdef dict _ranks                    # by model: ranks given out so far, and those that are free again
 
     cdef uint32_t find(self, const uint8_t *topic, uint16_t size, uint16_t model_id) noexcept nogil
     cdef uint32_t hash_of(self, const uint8_t *topic, uint16_t size) noexcept nogil
@@ -81,7 +94,7 @@ cdef class Pairs:
     cdef readonly uint32_t pairs_max
     cdef uint32_t _count
     cdef uint32_t _capacity
-    cdef uint32_t _free                 # the first free one; they are linked by `next`
+    cdef uint32_t _free                 # the first free one; they are linked by `next_refresh`
     cdef uint32_t *_slots
     cdef uint64_t _mask
     cdef uint64_t _seed

@@ -1,11 +1,14 @@
 """What an engine knows: items with their current records, and pairs of a consumer and an item that it gets."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.ref cimport PyObject
 from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 import numpy
+
+from penstock.engine._conflate cimport SpanStore
 
 from penstock.base.errors import LimitError, LocalProtocolError
 from penstock.base.limits import TOPIC_SIZE_MAX
@@ -29,6 +32,7 @@ cdef class Items:
         self._seed = seed
         self._free = []
         self._ranks = {}
+        self._stores = set()
         self.allot(SLOTS_MIN)
 
     def __dealloc__(self):
@@ -53,9 +57,10 @@ cdef class Items:
         return found
 
     def add(
-        self, bytes topic not None, uint16_t model_id, uint16_t model_version, bint is_nonconflatable
+        self, bytes topic not None, uint16_t model_id, uint16_t model_version, *, bint is_nonconflatable = False,
+        bint is_logged = True, SpanStore spans = None,
     ) -> int:
-        """A new item without a record; its topic has been checked, and is not there yet with this model."""
+        """A new item without a record. `spans` is where its updates are put together if the newest does not say all. Its topic has been checked, and is not there yet with this model."""
         cdef uint32_t number, at_once = self.used + 1
         cdef uint16_t size = <uint16_t>len(topic)
         if at_once > self.items_max:
@@ -72,11 +77,18 @@ cdef class Items:
         memcpy(item.topic, <const uint8_t *>topic, size)
         item.topic_size = size
         item.hash = self.hash_of(item.topic, size)
-        item.flags = ITEM_USED | (ITEM_NONCONFLATABLE if is_nonconflatable else 0)
+        item.flags = ITEM_USED | (ITEM_NONCONFLATABLE if is_nonconflatable else 0) | (ITEM_LOGGED if is_logged else 0)
+        if spans is not None:
+            self._stores.add(spans)
+            item.spans = <PyObject *>spans
         item.model_id = model_id
         item.model_version = model_version
-        item.rank = self._ranks.get(model_id, 0)
-        self._ranks[model_id] = item.rank + 1
+        ranks = self._ranks.setdefault(model_id, [0, []])
+        if ranks[1]:
+            item.rank = ranks[1].pop()
+        else:
+            item.rank = ranks[0]
+            ranks[0] += 1
         self.insert(number)
         self.used += 1
         return number
@@ -101,9 +113,14 @@ cdef class Items:
                 self._slots[hole] = self._slots[at]
                 hole = at
         self._slots[hole] = NONE
+        self._ranks[item.model_id][1].append(item.rank)
         clear_item(item)
         self._free.append(number)
         self.used -= 1
+
+    def rank_count(self, uint16_t model_id) -> int:
+        """Ranks of the model's items are below this."""
+        return self._ranks.get(model_id, (0,))[0]
 
     def is_known(self, uint32_t number) -> bool:
         return number < self.count and self.items[number].flags & ITEM_USED != 0
@@ -287,7 +304,7 @@ cdef class Pairs:
         memset(pair, 0, sizeof(Pair))
         pair.flags = PAIR_USED
         pair.consumer, pair.item = consumer, item
-        pair.before = pair.behind = pair.next = pair.slot = NONE
+        pair.before = pair.behind = pair.next_refresh = pair.next_pending = pair.slot = NONE
         pair.place = entry.pair_count
         entry.pairs[entry.pair_count] = number
         entry.pair_count += 1
@@ -312,7 +329,7 @@ cdef class Pairs:
 
     cdef void release(self, uint32_t number) noexcept nogil:
         self.pairs[number].flags = 0
-        self.pairs[number].next = self._free
+        self.pairs[number].next_refresh = self._free
         self._free = number
         self.used -= 1
 
@@ -338,7 +355,7 @@ cdef class Pairs:
         cdef uint64_t capacity = max(<uint64_t>ENTRIES_MIN, 2 * <uint64_t>self._capacity)
         cdef void *bigger
         if number != NONE:
-            self._free = self.pairs[number].next
+            self._free = self.pairs[number].next_refresh
             return number
         if self._count == self._capacity:
             bigger = realloc(self.pairs, capacity * sizeof(Pair))

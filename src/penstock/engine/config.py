@@ -5,21 +5,36 @@ from typing import Annotated, Literal
 import msgspec
 
 from penstock.base.config import Config
-from penstock.base.errors import ConfigurationError
+from penstock.engine.control import ClassName
 
-ClassName = Literal["critical", "adaptive", "metered"]
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**32 - 2)]
 Bytes = Annotated[int, msgspec.Meta(ge=65_536, le=2**40)]
+
+
+class Weights(Config, frozen=True):
+    """Shares of the output, in bytes."""
+
+    critical: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 8
+    adaptive: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 4
+    metered: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 2
 
 
 class EngineConfig(Config, frozen=True):
     """Of the core. Memory is at most items_max records, pairs_max times some 100 bytes, and the history."""
 
-    classes: tuple[ClassName, ...] = ("critical",)
+    classes: tuple[ClassName, ...] = ("critical", "adaptive")
     """Those that this node serves."""
 
-    default_class: ClassName = "critical"
-    """Of subscriptions that leave it to the node, where no rule says otherwise."""
+    weights: Weights = Weights()
+    """How the classes share the output where it is limited (budget_bytes, or that of serve())."""
+
+    offsets: Literal["common", "own"] = "common"
+    """Where an item's record is in the regions of consumers: at one place in all of them, or by a table for each
+    consumer, sized to what it subscribed to."""
+
+    serves_all_pending: bool = False
+    """Whether an adaptive record that is read once is written for everybody who waits for it: less work, but the order
+    between items is not kept."""
 
     keeps: Literal["all", "wanted"] = "all"
     """Items: all that updates were ever taken of, as a plant does, or only those that a consumer wants."""
@@ -33,18 +48,14 @@ class EngineConfig(Config, frozen=True):
     topics_per_consumer_max: Count = 1_000_000
     """Interests of all its subscriptions."""
 
-    pairs_max: Count = 20_000_000
+    pairs_max: Annotated[int, msgspec.Meta(ge=1, le=2**31)] = 2_000_000
     """Consumers' items, counted once for each consumer."""
+
+    region_records_max: Annotated[int, msgspec.Meta(ge=64, le=2**24)] = 1_048_576
+    """Records of one model in a consumer's region."""
 
     history_bytes: Bytes = 64 * 1024 * 1024
     """Critical events that are kept for consumers that are overrun or slow."""
 
     budget_bytes: Annotated[int, msgspec.Meta(ge=-1)] = -1
     """What publish() and distribute() write at once; the rest waits for serve(). -1: they write everything."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.default_class not in self.classes:
-            raise ConfigurationError(
-                f"default_class {self.default_class!r} is not among the classes", hint="name it in classes"
-            )

@@ -1,32 +1,41 @@
 """The distribution engine: updates in; to every consumer its events, in its class.
 
-_distribute.pyx is what happens to an update, _consumers.pyx what waits for one consumer alone, _items.pyx what is
-known; subscriptions.py knows who wants what.
+_distribute.pyx is what happens to an update, _withheld.pyx what becomes of those that may wait, _consumers.pyx what
+waits for one consumer alone, _items.pyx what is known; subscriptions.py knows who wants what, choices.py in which
+class,
+interest.py brings both together.
 """
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from typing_extensions import Buffer
 
 from penstock.base.clock import Randomness
 from penstock.base.core import Tick, refuse
-from penstock.base.counters import Cause, Counters
+from penstock.base.counters import Counters
 from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.engine._distribute import Distributor
-from penstock.engine._event import TransmissionClass
+from penstock.engine._metering import Metering
+from penstock.engine.choices import Chooser
+from penstock.engine.classes import NUMBERS, ClassMap
 from penstock.engine.config import EngineConfig
-from penstock.engine.control import ClassWish
 from penstock.engine.events import (
     Attach,
+    ChangeClasses,
     Detach,
     EngineEvent,
     EngineInstruction,
     Image,
+    LearnModel,
     Lost,
+    Modify,
     Overrun,
     Ready,
+    RegionOpened,
+    Removed,
+    Signals,
     Subscribe,
     Unsubscribe,
     Unwanted,
@@ -34,18 +43,17 @@ from penstock.engine.events import (
     UpstreamLive,
     Wanted,
 )
+from penstock.engine.interest import Interests
+from penstock.engine.metering import MeteringLimits, interval_ns
+from penstock.engine.opening import RegionRequests
 from penstock.engine.records import ClassRecord, ConsumerDistributionRecord
+from penstock.engine.signals import SignalThresholds
 from penstock.engine.subscriptions import Subscription, SubscriptionBook, parse_interests
 from penstock.model import MessageModel
-from penstock.topics import check_topic
 from penstock.topics.table import SEED_SIZE
 from penstock.wire import MessageBatch, PacketMessage
 
-_CLASSES = {
-    "critical": TransmissionClass.CRITICAL,
-    "adaptive": TransmissionClass.ADAPTIVE,
-    "metered": TransmissionClass.METERED,
-}
+Heard: TypeAlias = Image | Removed | UpstreamLive | Lost | LearnModel | ChangeClasses | Signals
 
 
 class Current(NamedTuple):
@@ -63,8 +71,8 @@ class Current(NamedTuple):
 class DistributionEngine:
     """The core of a ticker plant, a multiplexer and an edge cache; one thread at a time.
 
-    Besides handle(), the data thread may call publish(), distribute() and serve(), and take_ready() for what a Ready
-    instruction says. It must know the models of what it distributes: messages of others are nonconflatable.
+    Besides handle(), the data thread may call publish(), distribute() and serve(), then take() for what is to be done.
+    Messages of models that it does not know are never conflated.
     """
 
     def __init__(
@@ -74,10 +82,16 @@ class DistributionEngine:
         counters: Counters | None = None,
         *,
         models: Iterable[MessageModel] = (),
+        rules: ClassMap | None = None,
+        limits: MeteringLimits | None = None,
+        signals: SignalThresholds | None = None,
     ) -> None:
         self.config = config
         self.counters = counters or Counters("engine")
-        self._models = {model.id: model for model in models}
+        limits = limits or MeteringLimits()
+        self._chooser = Chooser(config, limits, rules or ClassMap(), signals or SignalThresholds(), models)
+        is_metered = "metered" in config.classes
+        node_interval_ns = interval_ns(limits.node_per_second)
         self.kernel = Distributor(
             consumers_max=config.consumers_max,
             items_max=config.items_max,
@@ -85,13 +99,21 @@ class DistributionEngine:
             seed=randomness.below(2**64),
             history_bytes=config.history_bytes,
             budget_bytes=config.budget_bytes,
-            admit=self._admit,
+            weights=(config.weights.critical, config.weights.adaptive, config.weights.metered),
+            metering=Metering(config.pairs_max, config.consumers_max, node_interval_ns) if is_metered else None,
+            is_common=config.offsets == "common",
+            serves_all_pending=config.serves_all_pending,
+            drops=limits.withheld == "drop",
+            admit=lambda topic, model_id, model_version: self._interests.admit(topic, model_id, model_version),
         )
         seed = bytes(randomness.below(256) for _ in range(SEED_SIZE))
         self._book = SubscriptionBook(config, self.kernel, seed)
-        self._consumers: dict[int, Attach] = {}
+        self._interests = Interests(config, self.kernel, self._book, self._chooser, self.counters)
+        self._regions = RegionRequests(config, self.kernel, self._chooser, self.counters)
+        self._attached: dict[int, Attach] = {}
 
     def handle(self, event: EngineEvent, now_ns: int) -> list[EngineInstruction]:
+        self._interests.now_ns = now_ns
         answers: list[EngineInstruction] = []
         match event:
             case Updates():
@@ -99,18 +121,28 @@ class DistributionEngine:
             case Tick():
                 self.kernel.serve(now_ns)
             case Attach():
-                self.kernel.attach(event.consumer, event.sinks.ring, event.sinks.buffer)
-                self._book.attach(event.consumer)
-                self._consumers[event.consumer] = event
+                self._attach(event)
             case Detach():
                 answers += self._detach(event.consumer)
             case Subscribe():
-                answers += self._subscribe(event, now_ns)
+                answers += self._subscribe(event)
+            case Modify():
+                self._modify(event)
             case Unsubscribe():
-                answers += self._unsubscribe(event, now_ns)
+                answers += self._unsubscribe(event)
+            case RegionOpened():
+                self.kernel.open_region(event.consumer, event.model_id, event.sink)
+                self._regions.opened(event.consumer, event.model_id)
+                self.kernel.attend_to(event.consumer, now_ns)
             case Overrun():
-                self.kernel.restart(event.consumer, event.last_number, now_ns)
-                self.counters.add("rings_overrun")
+                self._restart(event)
+            case _:
+                self._hear(event)
+        return answers + self.take()
+
+    def _hear(self, event: Heard) -> None:
+        """What the node above says, and what the operator does."""
+        match event:
             case Image():
                 self.kernel.image(
                     event.topic,
@@ -120,19 +152,36 @@ class DistributionEngine:
                     event.started_ns,
                     event.version,
                     event.is_repair,
-                    now_ns,
+                    self._interests.now_ns,
                 )
+            case Removed():
+                self._interests.remove(event.topic, event.model_id)
             case UpstreamLive():
-                self._upstream_live(event.topics, now_ns)
+                for subscription in self._book.live_above(event.topics):
+                    self._live(subscription)
+                    self.kernel.attend_to(subscription.consumer, self._interests.now_ns)
             case Lost():
-                self.kernel.lose_upstream(now_ns)
+                self.kernel.lose_upstream(self._interests.now_ns)
+            case LearnModel():
+                self._chooser.learn(event.model)
+            case ChangeClasses():
+                self.kernel.serve(self._interests.now_ns)
+                self._chooser.change(event.rules)
+                parties = self._interests.parties
+                parties.update({number: self._chooser.renewed(party) for number, party in parties.items()})
+                self._interests.choose_all()
+            case Signals():
+                if self._chooser.read(event.readings, self._interests.now_ns):
+                    self.kernel.serve(self._interests.now_ns)
+                    self._interests.choose_all()
             case _:
                 refuse(self, event)
-        ready = self.kernel.take_ready()
-        return [*answers, Ready(tuple(ready))] if ready else answers
 
     def next_deadline_ns(self) -> int | None:
-        return self.kernel.next_pace_ns()
+        metering = self.kernel.metering
+        due_ns = None if metering is None else metering.next_due_ns(self._interests.now_ns)
+        deadlines = (self.kernel.next_pace_ns(), due_ns)
+        return min((each for each in deadlines if each is not None), default=None)
 
     # What the data thread calls
 
@@ -144,16 +193,25 @@ class DistributionEngine:
         `started_ns` is when its processing began, by the wall clock. `version` is the item's at the plant that counts
         it; 0: one more than before.
         """
-        return self.kernel.publish(topic, model.id, model.version, record, started_ns, version)
+        self._interests.now_ns = now_ns
+        return self.kernel.publish(topic, model.id, model.version, record, started_ns, version, now_ns)
 
     def distribute(self, batch: MessageBatch, now_ns: int, started_ns: int = 0) -> int:
         """Take all messages of a batch and serve whom they concern; how many were taken."""
-        return self.kernel.distribute(batch, started_ns)
+        self._interests.now_ns = now_ns
+        return self.kernel.distribute(batch, now_ns, started_ns)
 
     def serve(self, now_ns: int, budget_bytes: int = -1) -> int:
-        """Write what waits, at most about `budget_bytes`: after a session took bytes out of its buffer, or in turns
-        where the output is limited. Returns how many critical updates still wait."""
+        """Write what waits, at most about `budget_bytes`: after a session took bytes out of its buffer, at
+        next_deadline_ns(), or in turns where the output is limited. Returns how many bytes were written by classes."""
+        self._interests.now_ns = now_ns
         return self.kernel.serve(now_ns, budget_bytes)
+
+    def take(self) -> list[EngineInstruction]:
+        """What is to be done after the calls above; handle() has it in its answer."""
+        ready = self.kernel.take_ready()
+        answers: list[EngineInstruction] = [Ready(tuple(ready))] if ready else []
+        return answers + self._regions.take()
 
     def take_ready(self) -> list[int]:
         """Consumers whose buffers have something to send, each named once until its driver has asked."""
@@ -169,134 +227,109 @@ class DistributionEngine:
 
     def record(self, consumer: int) -> ConsumerDistributionRecord:
         """What the operator sees of a consumer."""
-        attached = self._consumers.get(consumer)
+        attached = self._attached.get(consumer)
         if attached is None:
             raise LocalProtocolError(f"there is no consumer {consumer}")
         tally = self.kernel.tally(consumer)
         subscriptions = self._book.of(consumer).values()
-        sinks = attached.sinks
+        sinks = {"ring": attached.sinks.ring, "buffer": attached.sinks.buffer, "notices": attached.sinks.notices}
+        served = self._interests.parties[consumer].served
         return ConsumerDistributionRecord(
             consumer=consumer,
             name=attached.name,
             destination=attached.destination,
-            memory=tuple(name for name, sink in (("ring", sinks.ring), ("buffer", sinks.buffer)) if sink is not None),
+            memory=(*(name for name, sink in sinks.items() if sink is not None), *self._regions.of(consumer)),
             subscriptions=len(subscriptions),
             topics=len({each.text for subscription in subscriptions for each in subscription.interests}),
             items=tally["items"],
-            classes={name: ClassRecord(**tally[name]) for name in self.config.classes},
+            classes={name: ClassRecord(**tally[name]) for name in self.config.classes if NUMBERS[name] in served},
             overruns=tally["overruns"],
             receipts=tally["receipts"],
             waiting=tally["waiting"],
+            pending=tally["pending"],
             is_behind=tally["is_behind"],
         )
 
     def records(self, count_max: int | None = None) -> list[ConsumerDistributionRecord]:
         """Of all consumers, or of those that have been here longest."""
-        return [self.record(consumer) for consumer in islice(self._consumers, count_max)]
+        return [self.record(consumer) for consumer in islice(self._attached, count_max)]
 
     @property
     def consumer_count(self) -> int:
-        return len(self._consumers)
+        return len(self._attached)
 
     # Consumers
 
-    def _subscribe(self, event: Subscribe, now_ns: int) -> list[EngineInstruction]:
-        cls = self._class_of(event.cls)
-        subscription = self._book.open(event.consumer, event.number, event.topics, cls)
+    def _attach(self, event: Attach) -> None:
+        party = self._chooser.party(event.name, event.destination, event.classes, event.overrides)
+        self.kernel.attach(event.consumer, event.sinks.ring, event.sinks.buffer, event.sinks.notices)
+        if self.kernel.metering is not None:
+            per_second = self._chooser.limits.consumer_per_second
+            self.kernel.metering.limit(event.consumer, interval_ns(per_second), self._interests.now_ns)
+        self._book.attach(event.consumer)
+        self._attached[event.consumer], self._interests.parties[event.consumer] = event, party
+
+    def _detach(self, consumer: int) -> list[EngineInstruction]:
+        if self._attached.pop(consumer, None) is None:
+            return []
+        del self._interests.parties[consumer]
+        gone = self._book.detach(consumer)
+        self.kernel.detach(consumer)
+        self._regions.detach(consumer)
+        for subscription in gone:
+            self._interests.forget(subscription.items)
+        unwanted = self._book.unwant(gone)
+        return [Unwanted(unwanted)] if unwanted else []
+
+    def _subscribe(self, event: Subscribe) -> list[EngineInstruction]:
+        subscription = self._book.open(event.consumer, event.number, event.topics, event.cls, event.per_second)
         try:
+            self._chooser.check(self._interests.parties[event.consumer], event.cls)
+            is_replay = event.after > 0 and self.kernel.begin_replay(event.consumer, event.after)
             for item in self._book.matching(subscription.interests):
-                self.kernel.want(event.consumer, item, cls)
-                subscription.items.append(item)
+                self._interests.want(subscription, item, event.after if is_replay else None)
+            self._regions.check(event.consumer)
         except PenstockError:
-            self._drop_items(subscription)
+            self._interests.drop(subscription)
             self._book.close(subscription)
             raise
         wanted = self._book.want(subscription)
         if not subscription.awaits:
-            self.kernel.live(event.consumer, event.number)
-        self.kernel.attend_to(event.consumer, now_ns)
+            self._live(subscription)
+        self.kernel.attend_to(event.consumer, self._interests.now_ns)
         return [Wanted(wanted)] if wanted else []
 
-    def _class_of(self, wish: ClassWish) -> TransmissionClass:
-        name = self.config.default_class if wish == "auto" else wish
-        if name not in self.config.classes:
-            raise LocalProtocolError(
-                f"this node does not serve the {name} class", hint=" or ".join(self.config.classes)
-            )
-        return _CLASSES[name]
+    def _live(self, subscription: Subscription) -> None:
+        """Say that it is when its refreshes are written, if need be into regions that are to be opened first."""
+        if not self._regions.postpones(subscription.consumer, subscription.number):
+            self.kernel.live(subscription.consumer, subscription.number)
 
-    def _unsubscribe(self, event: Unsubscribe, now_ns: int) -> list[EngineInstruction]:
-        subscription = self._book.of(event.consumer).get(event.number)
-        if subscription is None:
-            raise LocalProtocolError(f"consumer {event.consumer} has no subscription {event.number}")
-        self._drop_items(subscription)
+    def _modify(self, event: Modify) -> None:
+        subscription = self._book.get(event.consumer, event.number)
+        subscription.per_second = event.per_second
+        for item in subscription.items:
+            self._interests.choose(event.consumer, item)
+
+    def _unsubscribe(self, event: Unsubscribe) -> list[EngineInstruction]:
+        subscription = self._book.get(event.consumer, event.number)
         self._book.close(subscription)
-        self.kernel.attend_to(event.consumer, now_ns)
+        self._interests.drop(subscription)
+        self.kernel.attend_to(event.consumer, self._interests.now_ns)
         unwanted = self._book.unwant([subscription])
         return [Unwanted(unwanted)] if unwanted else []
 
-    def _drop_items(self, subscription: Subscription) -> None:
-        for item in subscription.items:
-            self.kernel.unwant(subscription.consumer, item, True)
-            self._forget(item)
-
-    def _detach(self, consumer: int) -> list[EngineInstruction]:
-        if self._consumers.pop(consumer, None) is None:
-            return []
-        gone = self._book.detach(consumer)
-        self.kernel.detach(consumer)
-        for subscription in gone:
-            for item in subscription.items:
-                self._forget(item)
-        unwanted = self._book.unwant(gone)
-        return [Unwanted(unwanted)] if unwanted else []
-
-    # Items
-
-    def _admit(self, topic: bytes, model_id: int, model_version: int) -> int | None:
-        """A new item, with those that want it; None if it is not one for this node."""
-        try:
-            text = topic.decode()
-            check_topic(text)
-        except (UnicodeDecodeError, PenstockError):
-            self.counters.add("messages_dropped", cause=Cause.TEXT)
-            return None
-        wanting = self._book.wanting(text)
-        if not wanting and self.config.keeps == "wanted":
-            self.counters.add("messages_unwanted")
-            return None
-        try:
-            item = self.kernel.items.add(topic, model_id, model_version, self._is_nonconflatable(model_id))
-        except PenstockError:
-            self.counters.add("messages_dropped", cause=Cause.STATE_LIMIT)
-            return None
-        for subscription in wanting:
-            self.kernel.want(subscription.consumer, item, subscription.cls)
-            subscription.items.append(item)
-        return item
-
-    def _is_nonconflatable(self, model_id: int) -> bool:
-        model = self._models.get(model_id)
-        return model is None or not model.conflate or any(field.conflate == "never" for field in model.fields)
-
-    def _forget(self, item: int) -> None:
-        """A node that keeps only what is wanted lets go of an item that no longer is."""
-        items = self.kernel.items
-        if self.config.keeps == "wanted" and items.is_known(item) and not items.interest_count(item):
-            items.remove(item)
+    def _restart(self, event: Overrun) -> None:
+        if event.ring == "notices":
+            self.kernel.notify_anew(event.consumer)
+            self.kernel.attend_to(event.consumer, self._interests.now_ns)
+        else:
+            self.kernel.restart(event.consumer, event.last_number, self._interests.now_ns)
+        self.counters.add("rings_overrun")
 
     def _take(self, messages: MessageBatch | Sequence[PacketMessage], now_ns: int) -> None:
         if isinstance(messages, MessageBatch):
-            self.kernel.distribute(messages, now_ns)
+            self.kernel.distribute(messages, now_ns, 0)
             return
         for message in messages:
-            self.kernel.publish(
-                message.topic.encode(), message.model_id, message.model_version, message.payload, now_ns
-            )
-
-    # The node above
-
-    def _upstream_live(self, topics: Sequence[str], now_ns: int) -> None:
-        for subscription in self._book.live_above(topics):
-            self.kernel.live(subscription.consumer, subscription.number)
-            self.kernel.attend_to(subscription.consumer, now_ns)
+            topic = message.topic.encode()
+            self.kernel.publish(topic, message.model_id, message.model_version, message.payload, 0, 0, now_ns)

@@ -4,16 +4,19 @@ A **consumer** is who is attached, a small number of the driver's choice; a **su
 consumer's choice. An **item** is a topic with a message model; the engine has its current record.
 
     Attach, Detach                    a consumer comes with its sinks, and goes
-    Subscribe, Unsubscribe            what it wants
-    Overrun                           its ring was overrun
+    Subscribe, Modify, Unsubscribe    what it wants
+    RegionOpened                      where its adaptive records of a model go
+    Overrun                           one of its rings was overrun
     Updates                           messages: the items' new records
-    Image, UpstreamLive, Lost         what a node above says
+    Image, Removed, UpstreamLive, Lost    what a node above says
+    LearnModel, ChangeClasses, Signals    what updates are, and how they are classed
     Tick
         ->  Ready                     sessions that have something to send
+            OpenRegion                a consumer needs a region, or a larger one
             Wanted, Unwanted          what has to be asked of the node above, or no longer
 
-Attach, Subscribe and Overrun are refused with an error (LimitError, TopicError, LocalProtocolError); then nothing has
-changed.
+Attach, Subscribe, Modify, RegionOpened and Overrun are refused with an error (LimitError, TopicError,
+LocalProtocolError); then nothing has changed.
 """
 
 from collections.abc import Sequence
@@ -22,8 +25,12 @@ from typing import TypeAlias
 import msgspec
 
 from penstock.base.core import Tick
+from penstock.engine._regions import RegionSink
 from penstock.engine._sinks import SessionBuffer
-from penstock.engine.control import ClassWish
+from penstock.engine.classes import ClassMap
+from penstock.engine.control import ClassName, ClassWish, RingName
+from penstock.engine.signals import Readings
+from penstock.model import MessageModel
 from penstock.shm import RingWriter
 from penstock.wire import MessageBatch, PacketMessage
 
@@ -31,11 +38,12 @@ from penstock.wire import MessageBatch, PacketMessage
 
 
 class Sinks(msgspec.Struct, frozen=True):
-    """Where a consumer's events go: into a ring, or into the buffer of its session. They stay the driver's, to be
-    closed after Detach."""
+    """Where a consumer's events go: into a ring, or into the buffer of its session. One with a ring of `notices` takes
+    records of the adaptive class in regions. They stay the driver's, to be closed after Detach."""
 
     ring: RingWriter | None = None
     buffer: SessionBuffer | None = None
+    notices: RingWriter | None = None
 
 
 class Attach(msgspec.Struct, frozen=True):
@@ -46,6 +54,12 @@ class Attach(msgspec.Struct, frozen=True):
     sinks: Sinks
     destination: str = ""
     """Where it is, for the operator and for rules."""
+
+    classes: frozenset[ClassName] | None = None
+    """Those that it takes; None: all that the node serves."""
+
+    overrides: ClassMap | None = None
+    """Rules of its own, which come before the node's."""
 
 
 class Detach(msgspec.Struct, frozen=True):
@@ -62,6 +76,19 @@ class Subscribe(msgspec.Struct, frozen=True):
     topics: Sequence[str]
     cls: ClassWish = "auto"
     per_second: float = 0.0
+    """Of the metered class: updates of each item; 0: what the node allows."""
+
+    after: int = 0
+    """The number of the last critical update that it had of these topics, if this engine gave it: what came since is
+    sent instead of the image, as far as it is known. 0: none."""
+
+
+class Modify(msgspec.Struct, frozen=True):
+    """Another rate for a subscription."""
+
+    consumer: int
+    number: int
+    per_second: float
 
 
 class Unsubscribe(msgspec.Struct, frozen=True):
@@ -71,12 +98,22 @@ class Unsubscribe(msgspec.Struct, frozen=True):
     number: int
 
 
+class RegionOpened(msgspec.Struct, frozen=True):
+    """The answer to OpenRegion: records of the model are written there from now on."""
+
+    consumer: int
+    model_id: int
+    sink: RegionSink
+
+
 class Overrun(msgspec.Struct, frozen=True):
-    """The consumer has lost its place in its ring; the last event of kind UPDATE and class critical that it has is
-    `last_number`, 0 for none. Its ring begins anew, with the updates it missed or a receipt and refreshes."""
+    """The consumer has lost its place in a ring. In that of events, its last event of kind UPDATE and class critical is
+    `last_number`, 0 for none: the ring begins anew, with the updates it missed or a receipt and refreshes. That of
+    notices begins anew with all its records."""
 
     consumer: int
     last_number: int
+    ring: RingName = "events"
 
 
 class Updates(msgspec.Struct, frozen=True):
@@ -98,6 +135,13 @@ class Image(msgspec.Struct, frozen=True):
     """Whether updates before it were lost."""
 
 
+class Removed(msgspec.Struct, frozen=True):
+    """The node above says that an item is gone; so do we."""
+
+    topic: bytes
+    model_id: int
+
+
 class UpstreamLive(msgspec.Struct, frozen=True):
     """The node above has sent all images of these topics, which were Wanted."""
 
@@ -108,8 +152,41 @@ class Lost(msgspec.Struct, frozen=True):
     """Updates did not come to this node: consumers get a receipt. Images follow."""
 
 
+class LearnModel(msgspec.Struct, frozen=True):
+    """A message model, or a newer version of one."""
+
+    model: MessageModel
+
+
+class ChangeClasses(msgspec.Struct, frozen=True):
+    """Other rules for the class of updates."""
+
+    rules: ClassMap
+
+
+class Signals(msgspec.Struct, frozen=True):
+    """How the node is doing."""
+
+    readings: Readings
+
+
 EngineEvent: TypeAlias = (
-    Attach | Detach | Subscribe | Unsubscribe | Overrun | Updates | Image | UpstreamLive | Lost | Tick
+    Attach
+    | Detach
+    | Subscribe
+    | Modify
+    | Unsubscribe
+    | RegionOpened
+    | Overrun
+    | Updates
+    | Image
+    | Removed
+    | UpstreamLive
+    | Lost
+    | LearnModel
+    | ChangeClasses
+    | Signals
+    | Tick
 )
 
 
@@ -120,6 +197,15 @@ class Ready(msgspec.Struct, frozen=True):
     """The buffers of these consumers have something to send, and had nothing, or were not named, before."""
 
     consumers: tuple[int, ...]
+
+
+class OpenRegion(msgspec.Struct, frozen=True):
+    """Make a region for at least so many records of the model, and say RegionOpened; the one before, if there was one,
+    is not written any more then."""
+
+    consumer: int
+    model: MessageModel
+    record_count: int
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -134,17 +220,24 @@ class Unwanted(msgspec.Struct, frozen=True):
     topics: tuple[str, ...]
 
 
-EngineInstruction: TypeAlias = Ready | Wanted | Unwanted
+EngineInstruction: TypeAlias = Ready | OpenRegion | Wanted | Unwanted
 
 __all__ = [
     "Attach",
+    "ChangeClasses",
     "Detach",
     "EngineEvent",
     "EngineInstruction",
     "Image",
+    "LearnModel",
     "Lost",
+    "Modify",
+    "OpenRegion",
     "Overrun",
     "Ready",
+    "RegionOpened",
+    "Removed",
+    "Signals",
     "Sinks",
     "Subscribe",
     "Tick",

@@ -2,14 +2,14 @@
 
 import msgspec
 
-from penstock.engine.config import ClassName
+from penstock.engine.control import ClassName
 
 
 class ClassRecord(msgspec.Struct, frozen=True):
     """What a consumer got in one class."""
 
     sent: int
-    """Events."""
+    """Events, or records written into its regions."""
 
     bytes: int
     conflated: int
@@ -26,7 +26,7 @@ class ConsumerDistributionRecord(msgspec.Struct, frozen=True):
     name: str
     destination: str
     memory: tuple[str, ...]
-    """Its sinks: ring, buffer."""
+    """Its sinks: ring, buffer, notices, and regions with the names of their models and records."""
 
     subscriptions: int
     topics: int
@@ -36,10 +36,15 @@ class ConsumerDistributionRecord(msgspec.Struct, frozen=True):
     """Items that it gets."""
 
     classes: dict[ClassName, ClassRecord]
+    """Those that it is served."""
+
     overruns: int
     receipts: int
     waiting: int
     """Refreshes that wait to be written."""
+
+    pending: int
+    """Items of the adaptive class that are owed their value."""
 
     is_behind: bool
     """Whether it is served out of the history, because it was too slow."""

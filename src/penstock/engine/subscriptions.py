@@ -1,13 +1,13 @@
 """Who has subscribed to what, and which items that is; what all of them together want of the node above."""
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from penstock.base.errors import LimitError, LocalProtocolError, TopicError
 from penstock.engine._distribute import Distributor
-from penstock.engine._event import TransmissionClass
 from penstock.engine.config import EngineConfig
+from penstock.engine.control import ClassWish
 from penstock.topics import Interest, InterestKind, InterestTable, TableLimits
 from penstock.topics.table import SEED_SIZE
 
@@ -20,7 +20,8 @@ class Subscription:
     """In the interest table."""
 
     interests: tuple[Interest, ...]
-    cls: TransmissionClass
+    wish: ClassWish
+    per_second: float
     items: "array[int]" = field(default_factory=lambda: array("I"))
     awaits: set[str] = field(default_factory=set)
     """Topics that the node above has not said to be live yet."""
@@ -45,7 +46,18 @@ class SubscriptionBook:
     def of(self, consumer: int) -> dict[int, Subscription]:
         return self._by_consumer[consumer]
 
-    def open(self, consumer: int, number: int, topics: Sequence[str], cls: TransmissionClass) -> Subscription:
+    def get(self, consumer: int, number: int) -> Subscription:
+        found = self._by_consumer.get(consumer, {}).get(number)
+        if found is None:
+            raise LocalProtocolError(f"consumer {consumer} has no subscription {number}")
+        return found
+
+    def __iter__(self) -> Iterator[Subscription]:
+        return iter(self._by_slot.values())
+
+    def open(
+        self, consumer: int, number: int, topics: Sequence[str], wish: ClassWish, per_second: float
+    ) -> Subscription:
         """A new subscription without items yet, or an error and no change."""
         known = self._by_consumer.get(consumer)
         if known is None:
@@ -67,7 +79,7 @@ class SubscriptionBook:
             self._table.remove_subscriber(slot)
             self._free_slots.append(slot)
             raise
-        subscription = Subscription(consumer, number, slot, interests, cls)
+        subscription = Subscription(consumer, number, slot, interests, wish, per_second)
         self._by_slot[slot] = known[number] = subscription
         return subscription
 

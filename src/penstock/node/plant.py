@@ -162,9 +162,9 @@ class Plant:
         if isinstance(config, PlayerConfig):
             return None
         if isinstance(config, AdminConfig):
-            return None if config.certificate else f"http://{config.host}:{config.port}"
+            return _page_at("https" if config.certificate else "http", config.host, config.port) if config.port else ""
         if config.metrics_port:
-            return f"http://{config.metrics_host}:{config.metrics_port}"
+            return _page_at("http", config.metrics_host, config.metrics_port)
         return self.pages.find(name)
 
     def node(self, name: str) -> NodeConfig:
@@ -174,6 +174,10 @@ class Plant:
             raise ConfigurationError(
                 f"has no node {name!r}", where=str(self.path), hint=f"there are: {', '.join(self.nodes)}"
             ) from None
+
+
+def _page_at(scheme: str, host: str, port: int) -> str:
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _text(path: Path) -> str:

@@ -170,7 +170,7 @@ class DataPath:
             self._mail.deliver()
             for event in events:
                 if isinstance(event, Updated):
-                    self.engine.kernel.publish(*event)
+                    self.engine.kernel.publish(*event, time.monotonic_ns())
                 else:
                     self.handle(event)
             self._flush(self.engine.take_ready())

@@ -1,0 +1,528 @@
+"""What may wait: the adaptive class, which sends the newest record when there is room, and the metered class.
+
+Adaptive: a consumer has a queue of pairs that are owed their value, without duplicates; consumers take turns. What is
+written is the value at that moment: into the consumer's region, with a notice, or as an event. A reader of a region
+conflates by its own pace: what a record stands for is carried on until the reader's mark says that it was read.
+Metered: _metering.pyx says whose turn it is.
+"""
+
+from cpython.ref cimport PyObject
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdlib cimport realloc
+
+from penstock.base._crc32c cimport crc32c_initialise
+from penstock.engine._classify cimport ClassProgram
+from penstock.engine._conflate cimport SpanStore
+from penstock.engine._consumers cimport Consumer, Consumers, Outlet, set_head
+from penstock.engine._event cimport (
+    ADAPTIVE,
+    CRITICAL,
+    DEFINE,
+    EVENT_HEAD_SIZE,
+    Head,
+    METERED,
+    NOTICE,
+    UPDATE,
+    event_size,
+    write_event,
+)
+from penstock.engine._items cimport (
+    ITEM_RECORDED,
+    Item,
+    NONE,
+    PAIR_GONE,
+    PAIR_PENDING,
+    PAIR_QUEUED,
+    PAIR_REFRESH,
+    Pair,
+)
+from penstock.engine._metering cimport METER_PENDING, METER_WITHHELD, Metering
+from penstock.engine._regions cimport RegionSink
+from penstock.shm._ring cimport RingWriter, push
+
+from penstock.base.errors import LocalProtocolError
+
+crc32c_initialise()
+
+cdef enum:
+    QUANTUM = 4_096          # bytes that a consumer may get in its turn
+    CLASS_BITS = 3
+
+
+cdef class Withholding(Consumers):
+    """With `metering` None, the metered class is not served."""
+
+    def __cinit__(
+        self, *, Metering metering, bint is_common = True, bint serves_all_pending = False, bint drops = False, **_
+    ):
+        self.metering = metering
+        self._is_common = is_common
+        self._serves_all = serves_all_pending
+        self._drops = drops
+        self._round.first = self._round.last = NONE
+        self._programs = {}
+        self._regions = {}
+        self._requests = set()
+
+    def detach(self, uint32_t number) -> None:
+        self.consumer(number)
+        self.leave_round(number)
+        Consumers.detach(self, number)
+        self._requests = {each for each in self._requests if each[0] != number}
+        for each in [each for each in self._regions if each[0] == number]:
+            del self._regions[each]
+
+    def want(
+        self, uint32_t number, uint32_t item, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns,
+        int64_t now_ns, replayed_after = None,
+    ) -> bool:
+        """One more subscription of the consumer wants the item; whether it is the first. Then it waits for its
+        refresh. `cls` is its class, unless a `program` says that of each record, to be taken through `served` (two
+        bits for each class); `interval_ns` is that of the metered class, 0 for none. With `replayed_after`, see
+        begin_replay(), it needs no refresh if the log has all its updates since."""
+        cdef Consumer *consumer = self.consumer(number)
+        cdef Item *entry = self.items.item(item)
+        cdef uint32_t at = self.pairs.find(number, item)
+        cdef Pair *pair
+        if at != NONE:
+            self.pairs.pairs[at].uses += 1
+            return False
+        at = self.pairs.add(entry, number, item)
+        pair = &self.pairs.pairs[at]
+        pair.uses = 1
+        pair.after = self.number
+        pair.behind = consumer.pairs
+        if consumer.pairs != NONE:
+            self.pairs.pairs[consumer.pairs].before = at
+        consumer.pairs = at
+        consumer.pair_count += 1
+        self.choose_pair(at, cls, served, program, interval_ns, now_ns)
+        if replayed_after is not None and pair.cls == CRITICAL and program is None and entry.unlogged <= replayed_after:
+            pair.after = replayed_after
+        elif entry.flags & ITEM_RECORDED:
+            self.refresh_later(at, 0)
+        elif interval_ns:
+            self.metering.live(at, now_ns - interval_ns)
+        return True
+
+    def choose(
+        self, uint32_t number, uint32_t item, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns,
+        int64_t now_ns,
+    ) -> None:
+        """Another class, as in want(). What is owed in the old one is made good by a refresh."""
+        cdef uint32_t at = self.pairs.find(number, item)
+        cdef Pair *pair
+        cdef bint is_owed
+        if at == NONE:
+            raise LocalProtocolError(f"consumer {number} does not get item {item}")
+        pair = &self.pairs.pairs[at]
+        is_owed = pair.flags & PAIR_PENDING or self.consumers[number].is_behind
+        if self.metering is not None:
+            is_owed |= self.metering.state_of(at) >= METER_WITHHELD
+            self.metering.end(at)
+        pair.flags &= ~PAIR_PENDING
+        if is_owed:
+            self.let_go(pair)
+            self.refresh_later(at, 0)
+            self.wake(number)
+        self.choose_pair(at, cls, served, program, interval_ns, now_ns)
+        if interval_ns and not pair.flags & PAIR_REFRESH:
+            self.metering.live(at, now_ns)
+
+    cdef int choose_pair(
+        self, uint32_t at, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns, int64_t now_ns
+    ) except -1:
+        cdef Pair *pair = &self.pairs.pairs[at]
+        pair.cls = cls
+        pair.served = served
+        pair.program = NULL if program is None else <PyObject *>program
+        if program is not None:
+            self._programs[at] = program
+        else:
+            self._programs.pop(at, None)
+        if interval_ns:
+            self.metering.reserve(at)
+            self.metering.begin(at, pair.consumer, interval_ns)
+        elif cls == METERED and program is None:
+            pair.cls = CRITICAL # without a rate every update is sent
+        if self.consumers[pair.consumer].notices is not NULL and pair.slot == NONE and (
+            pair.cls == ADAPTIVE or program is not None
+        ):
+            self.take_slot(pair)
+        return 0
+
+    # Regions
+
+    def take_requests(self) -> list:
+        """Consumers and models whose records need a region, or a larger one, since it was last asked."""
+        found = sorted(self._requests)
+        self._requests.clear()
+        return found
+
+    def slots_needed(self, uint32_t number, uint16_t model_id) -> int:
+        """How many records the consumer's region of a model must have at least."""
+        cdef uint32_t at = self.consumer(number).pairs, count = 0
+        if self._is_common:
+            return self.items.rank_count(model_id)
+        while at != NONE:
+            count += self.items.items[self.pairs.pairs[at].item].model_id == model_id
+            at = self.pairs.pairs[at].behind
+        return count
+
+    def open_region(self, uint32_t number, uint16_t model_id, RegionSink sink not None) -> None:
+        """The consumer's records of the model are there from now on, and written there anew."""
+        cdef Consumer *consumer = self.consumer(number)
+        cdef uint32_t at = consumer.pairs
+        cdef Pair *pair
+        cdef Outlet *outlet = NULL
+        if consumer.notices is NULL:
+            raise LocalProtocolError(f"consumer {number} takes no records in regions")
+        if sink.users and not sink.is_shared:
+            raise LocalProtocolError("the region is another consumer's")
+        if sink.is_shared and not self._is_common:
+            raise LocalProtocolError("regions are shared where all consumers have the same offsets")
+        for index in range(consumer.outlet_count):
+            if consumer.outlets[index].model_id == model_id:
+                outlet = &consumer.outlets[index]
+        if outlet is NULL:
+            outlet = new_outlet(consumer)
+        sink.users += 1
+        self._regions[number, model_id] = sink
+        outlet.sink = <PyObject *>sink
+        outlet.model_id = model_id
+        while at != NONE:
+            pair = &self.pairs.pairs[at]
+            if self.items.items[pair.item].model_id == model_id and (pair.cls == ADAPTIVE or pair.program is not NULL):
+                pair.slot = NONE
+                pair.written = 0
+                pair.notice_era = 0
+                self.take_slot(pair)
+                if self.items.items[pair.item].flags & ITEM_RECORDED and pair.cls == ADAPTIVE:
+                    self.refresh_later(at, 0)
+            at = pair.behind
+        self.wake(number)
+
+    def notify_anew(self, uint32_t number) -> None:
+        """The ring of notices was overrun: it begins anew, and names all records."""
+        cdef Consumer *consumer = self.consumer(number)
+        cdef uint32_t at = consumer.pairs
+        if consumer.notices is NULL:
+            raise LocalProtocolError(f"consumer {number} has no ring of notices")
+        (<RingWriter>self._sinks[number][2]).restart()
+        consumer.notice_era += 1
+        consumer.overruns += 1
+        while at != NONE:
+            if self.is_regional(&self.pairs.pairs[at]) and self.pairs.pairs[at].written:
+                self.refresh_later(at, 0)
+            at = self.pairs.pairs[at].behind
+        self.wake(number)
+
+    cdef int take_slot(self, Pair *pair) except -1:
+        """A place for the item in the consumer's region; if there is none, one is asked for."""
+        cdef const Item *item = &self.items.items[pair.item]
+        cdef void *found = self.find_outlet(pair)
+        cdef RegionSink sink
+        if found is not NULL:
+            sink = <RegionSink>found
+            if self._is_common:
+                pair.slot = item.rank if item.rank < sink.record_count else NONE
+            else:
+                pair.slot = sink.take_slot()
+        if pair.slot == NONE:
+            self._requests.add((pair.consumer, item.model_id))
+        return 0
+
+    cdef void *find_outlet(self, const Pair *pair) noexcept nogil:
+        """The RegionSink for the pair's item, or NULL."""
+        cdef const Consumer *consumer = &self.consumers[pair.consumer]
+        cdef uint16_t model_id = self.items.items[pair.item].model_id
+        cdef uint32_t index
+        for index in range(consumer.outlet_count):
+            if consumer.outlets[index].model_id == model_id:
+                return consumer.outlets[index].sink
+        return NULL
+
+    cdef bint is_regional(self, const Pair *pair) noexcept nogil:
+        return self.consumers[pair.consumer].notices is not NULL and (pair.cls == ADAPTIVE or pair.program is not NULL)
+
+    cdef void drop_pair(self, uint32_t number) noexcept nogil:
+        cdef Pair *pair = &self.pairs.pairs[number]
+        cdef void *sink = self.find_outlet(pair)
+        if pair.slot != NONE and sink is not NULL and not self._is_common:
+            (<RegionSink>sink).free_slot(pair.slot)
+        self.let_go(pair)
+        if self.metering is not None:
+            self.metering.end(number)
+        Consumers.drop_pair(self, number)
+
+    # Updates
+
+    cdef uint8_t class_of(self, uint32_t at, const uint8_t *record, uint32_t size) noexcept nogil:
+        """The class in which the pair gets this record."""
+        cdef const Pair *pair = &self.pairs.pairs[at]
+        cdef uint8_t cls
+        if pair.program is NULL:
+            return pair.cls
+        cls = (<ClassProgram>pair.program).classify(record, size)
+        cls = pair.served >> 2 * (cls - 1) & CLASS_BITS
+        if cls == METERED and not self.metering.is_metered(at):
+            return CRITICAL
+        return cls
+
+    cdef void withhold(self, uint32_t at, Item *item, uint8_t cls, int64_t now_ns) noexcept nogil:
+        cdef Pair *pair = &self.pairs.pairs[at]
+        cdef Consumer *consumer = &self.consumers[pair.consumer]
+        cdef void *sink
+        if cls == METERED:
+            if self.metering.offer(at, now_ns):
+                consumer.tallies[<int>METERED].conflated += pair.merged != 0
+                self.owe(pair, item, cls)
+            return
+        if not pair.flags & PAIR_PENDING:
+            sink = self.find_outlet(pair)
+            if sink is not NULL and pair.written and (<RegionSink>sink).is_read(pair.slot, pair.written):
+                self.let_go(pair)
+        consumer.tallies[<int>ADAPTIVE].conflated += pair.merged != 0
+        self.owe(pair, item, cls)
+        pair.flags |= PAIR_PENDING
+        if pair.flags & PAIR_QUEUED:
+            return
+        pair.flags |= PAIR_QUEUED
+        pair.next_pending = NONE
+        if consumer.pending.first == NONE:
+            consumer.pending.first = at
+        else:
+            self.pairs.pairs[consumer.pending.last].next_pending = at
+        consumer.pending.last = at
+        consumer.pending_count += 1
+        if not consumer.is_stopped:
+            self.join_round(pair.consumer)
+
+    cdef void owe(self, Pair *pair, const Item *item, uint8_t cls) noexcept nogil:
+        """The item's record is one more that the pair is owed."""
+        pair.merged += 1
+        if item.spans is not NULL and not (self._drops and cls == METERED):
+            (<SpanStore>item.spans).hold(
+                &pair.span, item.record, item.record_size, item.model_version, item.version, item.started_ns
+            )
+
+    cdef void let_go(self, Pair *pair) noexcept nogil:
+        """Nothing is owed, or it begins anew."""
+        pair.merged = 0
+        if pair.span:
+            (<SpanStore>self.items.items[pair.item].spans).release(&pair.span)
+
+    # Serving
+
+    cdef void join_round(self, uint32_t number) noexcept nogil:
+        cdef Consumer *consumer = &self.consumers[number]
+        if consumer.is_in_round:
+            return
+        consumer.is_in_round = True
+        consumer.next_in_round = NONE
+        if self._round.first == NONE:
+            self._round.first = number
+        else:
+            self.consumers[self._round.last].next_in_round = number
+        self._round.last = number
+
+    cdef void leave_round(self, uint32_t number) noexcept nogil:
+        cdef uint32_t at = self._round.first, before = NONE
+        if not self.consumers[number].is_in_round:
+            return
+        while at != number:
+            before = at
+            at = self.consumers[at].next_in_round
+        if before == NONE:
+            self._round.first = self.consumers[number].next_in_round
+        else:
+            self.consumers[before].next_in_round = self.consumers[number].next_in_round
+        if self._round.last == number:
+            self._round.last = before
+        self.consumers[number].is_in_round = False
+
+    cdef void resume(self, uint32_t number, int64_t now_ns) noexcept nogil:
+        """There is room again."""
+        cdef Consumer *consumer = &self.consumers[number]
+        consumer.is_stopped = False
+        if consumer.pending.first != NONE:
+            self.join_round(number)
+        if self.metering is not None:
+            self.metering.resume(number, now_ns)
+
+    cdef int64_t serve_pending(self, int64_t bytes_max) noexcept nogil:
+        cdef int64_t written = 0
+        cdef uint32_t number
+        cdef Consumer *consumer
+        while self._round.first != NONE and (bytes_max < 0 or written < bytes_max):
+            number = self._round.first
+            consumer = &self.consumers[number]
+            self._round.first = consumer.next_in_round
+            consumer.is_in_round = False
+            written += self.serve_consumer(number, QUANTUM)
+            if consumer.pending.first != NONE and not consumer.is_stopped:
+                self.join_round(number)
+        return written
+
+    cdef int64_t serve_consumer(self, uint32_t number, int64_t bytes_max) noexcept nogil:
+        cdef Consumer *consumer = &self.consumers[number]
+        cdef int64_t written = 0
+        cdef uint32_t at, size
+        while consumer.pending.first != NONE and written < bytes_max:
+            at = consumer.pending.first
+            if self.pairs.pairs[at].flags & (PAIR_PENDING | PAIR_GONE | PAIR_REFRESH) == PAIR_PENDING:
+                size = self.write_pending(at)
+                if size == 0:
+                    consumer.is_stopped = True
+                    consumer.tallies[<int>ADAPTIVE].congested += 1
+                    self.wait(number)
+                    break
+                written += size
+                if self._serves_all:
+                    written += self.serve_others(self.pairs.pairs[at].item)
+            consumer.pending.first = self.pairs.pairs[at].next_pending
+            consumer.pending_count -= 1
+            self.leave_queue(at, PAIR_QUEUED | PAIR_PENDING)
+        return written
+
+    cdef int64_t serve_others(self, uint32_t item) noexcept nogil:
+        """The record is at hand: write it for everybody who waits for it and has room."""
+        cdef const Item *entry = &self.items.items[item]
+        cdef int64_t written = 0
+        cdef uint32_t index, at
+        for index in range(entry.pair_count):
+            at = entry.pairs[index]
+            if self.pairs.pairs[at].flags & (PAIR_PENDING | PAIR_REFRESH) == PAIR_PENDING:
+                if not self.consumers[self.pairs.pairs[at].consumer].is_stopped:
+                    written += self.write_pending(at)
+        return written
+
+    cdef int64_t serve_metered(self, int64_t bytes_max, int64_t now_ns) noexcept nogil:
+        cdef int64_t written = 0
+        cdef uint32_t at = 0, size
+        if self.metering is None:
+            return 0
+        self.metering.advance(now_ns, NONE)
+        while (bytes_max < 0 or written < bytes_max) and self.metering.next_pair(now_ns, &at):
+            size = EVENT_HEAD_SIZE if self.pairs.pairs[at].merged == 0 else self.write_value(at, METERED)
+            if size:
+                self.metering.sent(at, now_ns)
+                written += size
+            else:
+                self.metering.refused(at)
+                self.consumers[self.pairs.pairs[at].consumer].tallies[<int>METERED].congested += 1
+                self.wait(self.pairs.pairs[at].consumer)
+        return written
+
+    cdef uint32_t write_pending(self, uint32_t at) noexcept nogil:
+        cdef Pair *pair = &self.pairs.pairs[at]
+        cdef void *sink
+        cdef uint32_t size
+        if self.consumers[pair.consumer].notices is NULL:
+            size = self.write_value(at, ADAPTIVE)
+        else:
+            sink = self.find_outlet(pair)
+            if sink is NULL or pair.slot == NONE:
+                return 1 # it is written when there is a region
+            size = self.write_region(at, <RegionSink>sink)
+        if size:
+            pair.flags &= ~PAIR_PENDING
+        return size
+
+    cdef uint32_t write_value(self, uint32_t at, uint8_t cls) noexcept nogil:
+        """As an event, that stands for all updates since the last one."""
+        cdef Pair *pair = &self.pairs.pairs[at]
+        cdef Consumer *consumer = &self.consumers[pair.consumer]
+        cdef Item *item = &self.items.items[pair.item]
+        cdef const uint8_t *record = item.record
+        cdef uint32_t size = event_size(item.record_size)
+        cdef Head head
+        if consumer.queue is not NULL and not self.has_room(consumer, self.define_size(pair) + size):
+            return 0
+        self.define(pair.consumer, pair)
+        if pair.span:
+            record = (<SpanStore>item.spans).record(pair.span)
+        set_head(&head, UPDATE, pair, item)
+        head.cls = cls
+        head.merged = pair.merged
+        head.body_size = item.record_size
+        write_event(self._scratch, &head, record)
+        if not self.put(pair.consumer, self._scratch, size):
+            return 0
+        consumer.tallies[cls].sent += 1
+        consumer.tallies[cls].bytes += size
+        pair.version = item.version
+        self.let_go(pair)
+        return size
+
+    cdef uint32_t write_region(self, uint32_t at, RegionSink sink) noexcept nogil:
+        cdef Pair *pair = &self.pairs.pairs[at]
+        cdef Consumer *consumer = &self.consumers[pair.consumer]
+        cdef Item *item = &self.items.items[pair.item]
+        cdef const uint8_t *record = item.record
+        if not sink.is_shared or sink._versions[pair.slot] != item.version:
+            if pair.span:
+                record = (<SpanStore>item.spans).record(pair.span)
+            pair.written = sink.write(pair.slot, record, item.record_size, item.started_ns, pair.merged)
+            if sink.is_shared:
+                sink._versions[pair.slot] = item.version
+        else:
+            pair.written = 1
+        self.give_notice(pair, item)
+        consumer.tallies[<int>ADAPTIVE].sent += 1
+        consumer.tallies[<int>ADAPTIVE].bytes += item.record_size
+        pair.version = item.version
+        if sink._marks is NULL:
+            self.let_go(pair)
+        return item.record_size + EVENT_HEAD_SIZE
+
+    cdef void give_notice(self, Pair *pair, const Item *item) noexcept nogil:
+        cdef Consumer *consumer = &self.consumers[pair.consumer]
+        cdef uint8_t[EVENT_HEAD_SIZE + 256] event
+        cdef Head head
+        if pair.notice_era != consumer.notice_era:
+            set_head(&head, DEFINE, pair, item)
+            head.cls = ADAPTIVE
+            head.slot = pair.slot
+            head.body_size = item.topic_size
+            write_event(event, &head, item.topic)
+            push(consumer.notices, event, event_size(head.body_size))
+            pair.notice_era = consumer.notice_era
+        set_head(&head, NOTICE, pair, item)
+        head.cls = ADAPTIVE
+        head.slot = pair.slot
+        head.merged = pair.merged
+        push(consumer.notices, <const uint8_t *>&head, EVENT_HEAD_SIZE)
+        self.touch(pair.consumer)
+
+    cdef bint write_refresh(self, uint32_t number, uint32_t at, int64_t now_ns) noexcept nogil:
+        cdef Pair *pair = &self.pairs.pairs[at]
+        cdef const Item *item = &self.items.items[pair.item]
+        cdef void *sink
+        if pair.cls == ADAPTIVE and self.consumers[number].notices is not NULL:
+            sink = self.find_outlet(pair)
+            if sink is not NULL and pair.slot != NONE:
+                if self.consumers[number].notice_allowance <= 0:
+                    return False
+                self.consumers[number].notice_allowance -= event_size(item.topic_size) + EVENT_HEAD_SIZE
+                if pair.written and pair.version == item.version:
+                    self.give_notice(pair, item)
+                else:
+                    self.write_region(at, <RegionSink>sink)
+                pair.after = item.number
+            return True # without a region: when there is one
+        if not Consumers.write_refresh(self, number, at, now_ns):
+            return False
+        self.let_go(pair)
+        if self.metering is not None and self.metering.state_of(at) == METER_PENDING:
+            self.metering.live(at, now_ns)
+        return True
+
+
+cdef Outlet *new_outlet(Consumer *consumer) except NULL:
+    cdef void *bigger = realloc(consumer.outlets, (consumer.outlet_count + 1) * sizeof(Outlet))
+    if bigger is NULL:
+        raise MemoryError
+    consumer.outlets = <Outlet *>bigger
+    consumer.outlet_count += 1
+    return &consumer.outlets[consumer.outlet_count - 1]

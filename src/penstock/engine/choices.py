@@ -1,0 +1,136 @@
+"""In which class, and how often, a consumer gets an item: what it asked for, the node's rules, rates and relief."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.base.errors import LocalProtocolError
+from penstock.engine._classify import ClassProgram
+from penstock.engine._conflate import ConflationPlan, SpanStore
+from penstock.engine._event import TransmissionClass
+from penstock.engine.classes import NUMBERS, Classifier, ClassMap, Profile, nearest
+from penstock.engine.config import EngineConfig
+from penstock.engine.control import ClassName, ClassWish
+from penstock.engine.metering import MeteringLimits, interval_ns, strictest
+from penstock.engine.signals import Readings, Relief, SignalThresholds
+from penstock.model import MessageModel
+
+CRITICAL, METERED = TransmissionClass.CRITICAL, TransmissionClass.METERED
+
+
+class Choice(NamedTuple):
+    """What Distributor.want() is told of a pair."""
+
+    cls: int
+    served: int
+    program: ClassProgram | None
+    interval_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """A consumer, as rules see it."""
+
+    profile: Profile
+    served: frozenset[int]
+    name: str
+    destination: str
+    overrides: ClassMap | None
+
+
+class Chooser:
+    """Of one engine; the rules may be changed while it runs."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        limits: MeteringLimits,
+        rules: ClassMap,
+        signals: SignalThresholds,
+        models: Iterable[MessageModel],
+    ) -> None:
+        self.limits = limits
+        self.relief = Relief(signals)
+        self._served = frozenset(NUMBERS[name] for name in config.classes)
+        self._spans_max = config.pairs_max
+        self._spans: dict[int, SpanStore] = {}
+        self._classifier = Classifier(rules)
+        self._anybody = self._classifier.profile("")
+        self._models = {model.id: model for model in models}
+
+    def learn(self, model: MessageModel) -> None:
+        """Items of the model are treated as it says; those that are there already are not changed."""
+        known = self._models.get(model.id)
+        if known is None or known.version < model.version:
+            self._models[model.id] = model
+
+    def model(self, model_id: int) -> MessageModel | None:
+        return self._models.get(model_id)
+
+    def change(self, rules: ClassMap) -> None:
+        self._classifier = Classifier(rules)
+        self._anybody = self._classifier.profile("")
+
+    def read(self, readings: Readings, now_ns: int) -> bool:
+        """Whether choices may be others with these signals."""
+        return self.relief.read(readings, now_ns)
+
+    def party(
+        self, name: str, destination: str, classes: Iterable[ClassName] | None, overrides: ClassMap | None
+    ) -> Party:
+        served = self._served if classes is None else self._served & {NUMBERS[each] for each in classes}
+        if not served:
+            raise LocalProtocolError(f"none of the classes of consumer {name!r} is served here")
+        return Party(self._classifier.profile(name, destination, overrides), served, name, destination, overrides)
+
+    def renewed(self, party: Party) -> Party:
+        """The consumer under the rules as they are now."""
+        profile = self._classifier.profile(party.name, party.destination, party.overrides)
+        return Party(profile, party.served, party.name, party.destination, party.overrides)
+
+    def check(self, party: Party, wish: ClassWish) -> None:
+        if wish != "auto" and NUMBERS[wish] not in party.served:
+            raise LocalProtocolError(f"this node does not serve the {wish} class")
+
+    def is_nonconflatable(self, model_id: int) -> bool:
+        model = self._models.get(model_id)
+        return model is None or not ConflationPlan.of(model).is_conflatable
+
+    def is_logged(self, topic: str, model_id: int, version: int) -> bool:
+        """Whether updates are kept even while nobody gets them as critical: those who come back are replayed them."""
+        model = self._models.get(model_id)
+        if model is None or CRITICAL not in self._served:
+            return CRITICAL in self._served
+        return self._classifier.program(self._anybody, topic, model, version).static_class in (0, CRITICAL)
+
+    def spans(self, model_id: int) -> SpanStore | None:
+        """Where updates of the model's items are put together while they wait, if the newest does not say all."""
+        model = self._models.get(model_id)
+        if model is None or not ConflationPlan.of(model).needs_accumulator:
+            return None
+        if model_id not in self._spans:
+            self._spans[model_id] = SpanStore(ConflationPlan.of(model), self._spans_max)
+        return self._spans[model_id]
+
+    def choice(
+        self, party: Party, wish: ClassWish, per_second: float, topic: str, model_id: int, version: int
+    ) -> Choice:
+        model = self._models.get(model_id)
+        is_conflatable = model is not None and ConflationPlan.of(model).is_conflatable
+        program = None
+        if wish != "auto":
+            asked = NUMBERS[wish]
+        elif model is None:
+            asked = int(CRITICAL)
+        else:
+            found = self._classifier.program(party.profile, topic, model, version, is_relieved=self.relief.is_on)
+            asked = found.static_class or int(CRITICAL)
+            program = None if found.static_class else found
+        instead = {cls: nearest(cls, party.served, is_conflatable=is_conflatable) for cls in (1, 2, 3)}
+        served = sum(cls << 2 * (number - 1) for number, cls in instead.items())
+        cls = instead[asked]
+        interval = 0
+        if is_conflatable and model is not None and (cls == METERED or (program and METERED in instead.values())):
+            limits = self.limits
+            interval = interval_ns(strictest(per_second, limits.per_second_max, limits.of_item(topic, model.name)))
+        return Choice(cls, served, program, interval)
