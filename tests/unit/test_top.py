@@ -35,7 +35,7 @@ def record(name: str = "screen", **values: Any) -> ConsumerDistributionRecord:
     standard: dict[str, Any] = {
         "consumer": 1, "name": name, "destination": "desk", "memory": ("ring",), "subscriptions": 2, "topics": 3,
         "items": 4, "classes": {"critical": class_record()}, "overruns": 0, "receipts": 0, "waiting": 0,
-        "is_behind": False,
+        "pending": 0, "is_behind": False,
     }  # fmt: skip
     return ConsumerDistributionRecord(**{**standard, **values})
 
@@ -145,12 +145,19 @@ def test_a_consumer_distribution_record_is_shown_with_class_shares_of_late() -> 
     before = {"critical": class_record(10, 9_000), "adaptive": class_record(5, 0, 3, 1)}
     after = {"critical": class_record(20, 10_000), "adaptive": class_record(35, 3_000, 63, 5)}
     look(watch, reading(10, plant_status(0, record(classes=before))))
-    values = {"overruns": 2, "receipts": 3, "waiting": 8, "is_behind": True, "memory": ("ring", "regions")}
+    values = {
+        "overruns": 2,
+        "receipts": 3,
+        "waiting": 8,
+        "pending": 6,
+        "is_behind": True,
+        "memory": ("ring", "regions"),
+    }
     row = only_consumer(look(watch, reading(12, plant_status(0, record(classes=after, **values)))))
     assert {name: each.share for name, each in row.classes.items()} == {"critical": 0.25, "adaptive": 0.75}
     assert (row.conflated, row.conflated_per_s, row.congested, row.congested_per_s) == (63, 30, 5, 2)
     assert (row.classes["adaptive"].congested_per_s, row.classes["critical"].congested_per_s) == (2, 0)
-    assert (row.overruns, row.receipts, row.pending, row.is_behind) == (2, 3, 8, True)
+    assert (row.overruns, row.receipts, row.waiting, row.pending, row.is_behind) == (2, 3, 8, 6, True)
     (cells,) = CONSUMERS.table(Picture(nodes=[], streams=[], losses=[], consumers=[row]))
     texts = [cell.plain for cell in cells]
     assert texts[:7] == ["records", "screen", "desk", "ring, regions", "25%", "75%", "-"]

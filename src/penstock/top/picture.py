@@ -129,7 +129,12 @@ class ConsumerRow(msgspec.Struct, frozen=True, kw_only=True):
     receipts: int = 0
     """It was told of what it did not get."""
 
+    waiting: int = 0
+    """Refreshes that it is to get."""
+
     pending: int = 0
+    """Items of the adaptive class that it is owed."""
+
     is_behind: bool = False
     subscriptions: int = 0
     topics: int = 0

@@ -178,6 +178,7 @@ CONSUMERS = View(
         Column("congested", lambda row: row.congested, _count),
         Column("overruns", lambda row: row.overruns, _count, _bad(lambda row: row.overruns)),
         Column("receipts", lambda row: row.receipts, _count, _bad(lambda row: row.receipts)),
+        Column("waiting", lambda row: row.waiting, _count),
         Column("pending", lambda row: row.pending, _count),
         Column("behind", lambda row: "behind" if row.is_behind else "", style=lambda row: "red"),
         Column("topics", lambda row: row.topics, _count),
