@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 from penstock.base.clock import NS_PER_MS, random_bytes
 from penstock.base.core import Tick
 from penstock.base.errors import PenstockError
+from penstock.base.histogram import LatencyHistogram
 from penstock.base.log import logger
 from penstock.engine import DistributionEngine, SessionBuffer
 from penstock.engine._event import EVENT_SIZE_MAX, EventKind, make_event
@@ -109,6 +110,8 @@ class DataPath:
     ) -> None:
         """A courier brings the events of those sessions that carry() names to their connections by itself."""
         self.engine = engine
+        self.latencies = LatencyHistogram()
+        """From a batch's arrival here to the moment its updates were served, per update; may be read in any thread."""
         self._config = config
         self._views = views
         self._owner = owner
@@ -152,6 +155,7 @@ class DataPath:
             if self._is_stopped:
                 return
             self._mail.deliver()
+            began_ns, number = time.monotonic_ns(), self.engine.kernel.number
             started_ns = time.time_ns()
             if isinstance(content, MessageBatch):
                 self.engine.distribute(content, time.monotonic_ns(), started_ns)
@@ -161,6 +165,7 @@ class DataPath:
                 for topic, model, record in self._views.derive(content):
                     self.engine.publish(topic.encode(), model, record, time.monotonic_ns(), started_ns)
             self._flush(self.engine.take_ready())
+            self._note_latency(began_ns, number)
 
     def take_events(self, events: Iterable[FromAbove]) -> None:
         """What a node above says, in the caller's thread."""
@@ -168,12 +173,14 @@ class DataPath:
             if self._is_stopped:
                 return
             self._mail.deliver()
+            began_ns, number = time.monotonic_ns(), self.engine.kernel.number
             for event in events:
                 if isinstance(event, Updated):
                     self.engine.kernel.publish(*event, time.monotonic_ns())
                 else:
                     self.handle(event)
             self._flush(self.engine.take_ready())
+            self._note_latency(began_ns, number)
 
     def lose(self) -> None:
         """Updates did not come to this node."""
@@ -277,6 +284,11 @@ class DataPath:
             self._flush(self.engine.take_ready())
             wake_ns = min(wake_ns, self._courier.next_due_ns)
         return wake_ns if deadline_ns is None else min(wake_ns, deadline_ns)
+
+    def _note_latency(self, began_ns: int, number: int) -> None:
+        """All updates of a batch, from the one after `number` on, have been served when the last one has."""
+        if taken := self.engine.kernel.number - number:
+            self.latencies.record_one(time.monotonic_ns() - began_ns, taken)
 
     def _ring_bell(self) -> None:
         if self._bell >= 0:
