@@ -103,6 +103,7 @@ def init(
     (credentials,) = layout.credentials
     typer.echo(f"Wrote {layout.plant}, the policy and credentials. Run the plant, and in another terminal subscribe:\n")
     typer.echo(f"  penstock up {layout.plant}")
+    typer.echo(f"  penstock top {layout.plant}")
     typer.echo(
         f"  penstock sub --connect {layout.url} --credentials {credentials} --filter {layout.filter} 'md.us.eq.AAPL.>'"
     )
