@@ -129,7 +129,8 @@ def test_every_node_of_a_plant_is_seen_and_one_that_is_killed_is_missed(tmp_path
             assert (nodes["records"].in_per_s or 0) > 0
             assert (nodes["beside"].out_per_s or 0) > 0
             (reader,) = [row for row in picture.consumers if row.consumer == "reader"]
-            assert (reader.node, reader.memory, reader.topics) == ("beside", "ring", 1)
+            assert (reader.node, reader.topics) == ("beside", 1)
+            assert "ring" in reader.memory
             assert (reader.sent_per_s or 0) > 0
             assert reader.classes["critical"].share == 1
             assert any(row.stream == "totalview" and row.per_s for row in picture.streams)
