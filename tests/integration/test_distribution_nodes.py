@@ -146,8 +146,7 @@ def test_the_operator_sees_each_consumer(mux: NodeHere, plant: NodeHere) -> None
 
 
 def test_names_numbers_and_first_words_are_checked(plant: NodeHere) -> None:
-    with Consumer(plant.port, "one") as one, Consumer(plant.port, "one") as other:
-        one.attached()
+    with Consumer(plant.port, "one") as one, Consumer(one.attached() and plant.port, "one") as other:
         wait_until(lambda: other.refusals, "the refusal")
         assert other.refusals[0].peer_code == "taken"
         number = one.subscribe("md.>")

@@ -57,6 +57,7 @@ from penstock.admin.config import AdminConfig
 from penstock.base.config import Config, convert, load_toml
 from penstock.base.errors import ConfigurationError
 from penstock.convert import ConverterTable
+from penstock.engine import ClassMap
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
@@ -154,6 +155,8 @@ class Plant:
                     GroupMap.load(beside / config.map)
                 _check_server(config, beside, places)
             elif isinstance(config, DistributionNodeConfig):
+                if config.classes:
+                    ClassMap.load(beside / config.classes)
                 _check_server(config, beside, places)
 
     def page(self, name: str) -> str | None:

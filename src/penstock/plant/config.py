@@ -10,6 +10,7 @@ from penstock.capture.accounts import AccountsConfig
 from penstock.engine.config import EngineConfig
 from penstock.engine.control import MUX_PORT_DEFAULT, PLANT_PORT_DEFAULT, ClassWish
 from penstock.engine.metering import MeteringLimits
+from penstock.engine.signals import SignalThresholds
 from penstock.net.control import Name
 from penstock.net.udp import Channel
 from penstock.plant.views import ViewName
@@ -29,6 +30,12 @@ class NodeConfig(Config, frozen=True, kw_only=True):
     name: Name
     control: ControlAccess = ControlAccess()
     engine: EngineConfig = ALL_CLASSES
+    classes: str = ""
+    """A document of rules by which updates are classed (docs/plant-nodes.md); read again on SIGHUP."""
+
+    signals: SignalThresholds = SignalThresholds()
+    """When what may be conflated is no longer critical."""
+
     metering: MeteringLimits = MeteringLimits()
     """The highest rates of the metered class."""
 
@@ -45,6 +52,12 @@ class NodeConfig(Config, frozen=True, kw_only=True):
 
     ring_bytes: Annotated[int, msgspec.Meta(ge=RING_BYTES_MIN, le=2**32)] = 8 * 1024 * 1024
     """Bytes of each local consumer's ring."""
+
+    notices_bytes: Annotated[int, msgspec.Meta(ge=RING_BYTES_MIN, le=2**32)] = RING_BYTES_MIN
+    """Bytes of its ring of notices, which say what of its regions was written."""
+
+    shared_regions: bool = False
+    """Whether local consumers that may have the same share regions of records (engine.offsets = "common")."""
 
     session_bytes: Annotated[int, msgspec.Meta(ge=65_536, le=2**32)] = 4 * 1024 * 1024
     """Bytes of events that wait for each consumer on a connection."""

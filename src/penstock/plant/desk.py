@@ -74,6 +74,11 @@ class Party:
         self.wanted: dict[int, control.Subscribe] = {}  # by the subscription's number, as it was asked for
 
     @property
+    def entitled(self) -> str:
+        """Equal for those who may have the same."""
+        return "" if self.rights is None else self.rights.text
+
+    @property
     def destination(self) -> str:
         """What classification by destination looks at."""
         return f"{self.transport}.{self.host}"

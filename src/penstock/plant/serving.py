@@ -111,6 +111,10 @@ class NodeServer(ControlServer):
         if (outgoing := self._outgoing.get(consumer)) is not None:
             outgoing.put_nowait(data)
 
+    def tell(self, consumer: int, message: control.OpenRegion) -> None:
+        if (letters := self._letters.get(consumer)) is not None:
+            letters.put(message)
+
     def revoke(self, subscription_id: str, reason: str) -> None:
         """Rights are taken back: of consumers here, and of those of nodes below."""
         for each in self._desk.bearers(subscription_id):
@@ -260,8 +264,8 @@ class NodeServer(ControlServer):
                 return [control.Held(number, await self._modify(party, subscription, per_second))]
             case control.Snapshot(number, topics):
                 return await self._snapshot(party, number, topics)
-            case control.Overrun(number, last_number):
-                await self._overrun(party, last_number)
+            case control.Overrun(number):
+                await self._overrun(party, request)
                 return [control.Restarted(number)]
             case control.AskModel(number, model_id, version):
                 return [control.ModelDocument(number, await self._sources.model(model_id, version))]
@@ -283,28 +287,24 @@ class NodeServer(ControlServer):
     def _event(
         self, party: Party, request: control.Subscribe, topics: Sequence[str], per_second: float
     ) -> events.Subscribe:
-        return events.Subscribe(party.number, request.number, topics, request.cls, per_second)
+        after = request.after if request.epoch == self._epoch else 0
+        return events.Subscribe(party.number, request.number, topics, request.cls, per_second, after)
 
     async def _modify(self, party: Party, subscription: int, per_second: float) -> float:
         request = self._desk.subscription(party, subscription)
         granted = self._desk.granted_rate(request.cls, per_second)
-        topics = (await self._judged(party, request.topics)).narrow(request.topics)
-
-        def change() -> None:
-            self._data.handle(events.Unsubscribe(party.number, subscription))
-            self._data.handle(self._event(party, request, topics, granted))
-
-        await self._ask(change)
+        await self._handle(events.Modify(party.number, subscription, granted))
+        party.wanted[subscription] = msgspec.structs.replace(request, per_second=per_second)
         return granted
 
     async def _snapshot(self, party: Party, number: int, topics: Sequence[str]) -> list[control.NodeMessage]:
         blocks = await self._sources.snapshot((await self._judged(party, topics)).narrow(topics))
         return [control.Records(number, block, is_last=block is blocks[-1]) for block in blocks]
 
-    async def _overrun(self, party: Party, last_number: int) -> None:
+    async def _overrun(self, party: Party, request: control.Overrun) -> None:
         if party.transport != "local":
             raise RefusalError(RefusalCode.SEGMENT, "the consumer has no ring")
-        await self._handle(events.Overrun(party.number, last_number))
+        await self._handle(events.Overrun(party.number, request.last_number, request.ring))
 
     async def _judged(self, party: Party, topics: Sequence[str]) -> Rights:
         assert party.rights is not None, "admitted before it can ask"
@@ -317,7 +317,7 @@ class NodeServer(ControlServer):
             if before is not None and after.subject != before.subject:
                 raise TokenError("the new token is somebody else's")
             party.rights, party.token = after, token
-            if before is not None and not after.is_same(before):
+            if before is not None and after.text != before.text:
                 await self._regrant(party, after)
         except PenstockError as error:
             raise _final(error) from None  # without a right there is nothing to go on with

@@ -24,7 +24,7 @@ from penstock.engine.control import (
     Welcome,
     Withdrawn,
 )
-from penstock.engine.events import Image, Lost, UpstreamLive
+from penstock.engine.events import Image, Lost, Removed, UpstreamLive
 from penstock.engine.link import NodeLink, Told
 from penstock.net.secret import Secret
 from penstock.net.udp import Address
@@ -80,7 +80,9 @@ class Incoming:
                 case EventKind.LIVE:
                     yield UpstreamLive(self._topics_of(event.subscription))
                 case EventKind.REMOVE:
-                    self._items.pop(event.item, None)
+                    gone = self._items.pop(event.item, None)
+                    if gone is not None:
+                        yield Removed(gone.topic, gone.model_id)
 
     def _item(self, number: int) -> Defined:
         try:
