@@ -39,7 +39,7 @@ from penstock.plant.desk import Desk
 from penstock.plant.recorder import Account, AccountRecorder, Intake
 from penstock.plant.serving import NodeServer, OwnSources, Sources
 from penstock.plant.status import NodeKind, NodeStatus, gauges_of, rows_of
-from penstock.plant.views import Views
+from penstock.plant.views import Content, Views
 from penstock.security.brokering import Revoked
 from penstock.security.client import AdminClient
 from penstock.security.token_watch import TokenWatch
@@ -208,6 +208,10 @@ class LiveNode:
         rules = ClassMap.load(self._node.classes)
         rules.check(self._models.values())
         return rules
+
+    def take(self, content: Content) -> None:
+        """Updates that this process makes itself, in any thread; for trials."""
+        self._data.take(content)
 
     def status(self, consumers_max: int = STATUS_CONSUMERS_MAX) -> NodeStatus:
         """With the records of at most so many consumers. May be called in any thread but the data path's."""
