@@ -23,6 +23,7 @@ from penstock.base.metrics import Metrics
 from penstock.engine import ClassMap, DistributionEngine
 from penstock.engine.control import OpenRegion
 from penstock.engine.events import ChangeClasses
+from penstock.feed.adapter_status import PERCENTILES, shown_latency
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.agent import stopped_or_failed
@@ -38,7 +39,7 @@ from penstock.plant.desk import Desk
 from penstock.plant.recorder import Account, AccountRecorder, Intake
 from penstock.plant.serving import NodeServer, OwnSources, Sources
 from penstock.plant.status import NodeKind, NodeStatus, gauges_of, rows_of
-from penstock.plant.views import Views
+from penstock.plant.views import Content, Views
 from penstock.security.brokering import Revoked
 from penstock.security.client import AdminClient
 from penstock.security.token_watch import TokenWatch
@@ -208,6 +209,10 @@ class LiveNode:
         rules.check(self._models.values())
         return rules
 
+    def take(self, content: Content) -> None:
+        """Updates that this process makes itself, in any thread; for trials."""
+        self._data.take(content)
+
     def status(self, consumers_max: int = STATUS_CONSUMERS_MAX) -> NodeStatus:
         """With the records of at most so many consumers. May be called in any thread but the data path's."""
         engine = self._data.engine
@@ -226,6 +231,7 @@ class LiveNode:
             engine.kernel.number,
             engine.consumer_count,
             consumers,
+            shown_latency({q: self._data.latencies.percentile(q) for q in PERCENTILES}),
         )
 
     # What the data path tells, in any thread
