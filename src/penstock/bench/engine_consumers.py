@@ -23,6 +23,7 @@ CONSUMERS = 8
 DRAIN_EVERY_NS = 2 * NS_PER_MS
 ROWS = 4_096
 PATIENCE_NS = 30 * NS_PER_SECOND
+QUIET_NS = 5 * NS_PER_SECOND
 
 
 class RingSource:
@@ -44,6 +45,11 @@ class RingSource:
         """What was there before the measuring."""
         while self._ring.read(0) is not None:
             pass
+
+    def restart(self) -> None:
+        """The producer begins the ring anew."""
+        while not self._ring.restart():
+            os.sched_yield()
 
     def close(self) -> None:
         self._ring.close()
@@ -110,6 +116,12 @@ class Crowd:
             if number not in self.stopped:
                 orders.send((kind, count))
 
+    def restart(self, number: int) -> None:
+        """One that was stopped goes on with a ring that the producer has begun anew."""
+        self.stopped.discard(number)
+        self._orders[number].send(("restart", 0))
+        self._orders[number].recv()
+
     def answers(self) -> list[Any]:
         found = []
         for number, orders in enumerate(self._orders):
@@ -139,8 +151,8 @@ def _consume(source: str, path: str, number: int, row_size: int, orders: Connect
         pin(-1 if number == 0 else 0, is_pinned=source == "ring")
         while (order := orders.recv())[0] != "end":
             kind, count = order
-            if kind == "skip":
-                taken.skip()
+            if kind in ("skip", "restart"):
+                getattr(taken, kind)()
                 orders.send(None)
             elif kind == "flood":
                 orders.send(_count(taken, count))
@@ -173,10 +185,9 @@ def _drain(source: Any, count: int) -> int:
 
 
 def _count(source: Any, count: int) -> tuple[int, int]:
-    """As fast as it can: how many came, and when the last one did."""
-    last = now()
-    deadline, left = last + PATIENCE_NS, count
-    while left > 0 and now() < deadline:
+    """As fast as it can, until all have come or nothing comes any more: how many came, and when the last one did."""
+    last, left = now(), count
+    while left > 0 and now() - last < QUIET_NS:
         taken = source.take()
         if taken:
             left -= taken
