@@ -8,7 +8,7 @@ from typing import Any
 
 from integration.command_kit import Running, running
 from integration.filter_kit import Loop
-from penstock.base.errors import PenstockError
+from penstock.base.errors import PenstockError, RingClosedError
 from penstock.base.segment import Segment
 from penstock.engine import Event, EventKind, control, read_events
 from penstock.engine.link import NodeLink, Told
@@ -110,7 +110,7 @@ def packed(topic: str, message: Message) -> PacketMessage:
 class Consumer:
     """What one consumer has been told, event by event."""
 
-    def __init__(self, port: int, name: str = "app", transport: control.Transport = "local", **login: Any) -> None:
+    def __init__(self, port: int, /, name: str = "app", transport: control.Transport = "local", **login: Any) -> None:
         self.events: list[Event] = []
         self.topics: dict[int, str] = {}
         self.regions: list[control.OpenRegion] = []
@@ -170,7 +170,11 @@ class Consumer:
         """Take in what is in the ring."""
         ring = self.ring
         while ring is not None and ring is self.ring:
-            if (data := ring.read(0)) is None:
+            try:
+                data = ring.read(0)
+            except RingClosedError:  # the node ended it; the link knows why
+                return
+            if data is None:
                 return
             self._take(data)
 

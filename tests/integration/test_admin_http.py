@@ -6,6 +6,7 @@ import random
 import socket
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -332,6 +333,15 @@ def test_the_openapi_document_describes_what_is_served(server: AdminServer) -> N
     assert names <= set(document["components"]["schemas"])
     assert {"Brokered", "StreamKey", "ErrorDocument", "Revoked"} <= set(document["components"]["schemas"])
     assert raw(server, "GET", "/health") == (200, {"is_healthy": True, "role": "primary"})
+
+
+@pytest.mark.spec("OPS-1")
+def test_metrics_are_numbers_for_everybody(server: AdminServer) -> None:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=30) as answer:
+        lines = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
+    assert float(lines["penstock_uptime_seconds"]) > 0
+    assert float(lines["penstock_admin_is_primary"]) == 1
+    assert {"penstock_admin_subscriptions", "penstock_admin_adapters", "penstock_admin_denials"} <= set(lines)
 
 
 @pytest.mark.spec("ADM-2", "ADM-5")

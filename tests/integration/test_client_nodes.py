@@ -2,18 +2,22 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import penstock
-from admin_kit import config, credentials
+from admin_kit import config, credentials, credentials_file
 from integration.distribution_kit import NodeHere, mux_config, node_here, packed, plant_config, quote
 from integration.node_kit import both, take
 from penstock.admin.driver import AdminServer
-from penstock.base.errors import UnreachableError
+from penstock.base.errors import RefusedError, RevokedError, UnreachableError
 from penstock.client import ClientConfig
-from penstock.engine.application import open_messages
+from penstock.engine.application import Records, open_messages, open_records
 from penstock.net.udp import free_ports
+from penstock.security.access import AdminAccess
+from penstock.security.client import AdminClient
+from waiting import wait_until
 
 AAPL, IBM = "md.us.eq.AAPL.quote", "md.us.eq.IBM.quote"
 
@@ -93,3 +97,143 @@ def test_messages_through_a_chain(is_offloaded: bool) -> None:
             assert take(messages.next, 1)[0].bid_price == 1.0
             publish(plant, AAPL, 2, 3)
             assert [each.seq for each in take(messages.next, 2)] == [2, 3]
+
+
+def records_at(node: NodeHere, is_offloaded: bool, **options: Any) -> Records:
+    return open_records(f"127.0.0.1:{node.port}", "md.us.eq.*.quote", offload=is_offloaded, **options)
+
+
+@both
+@pytest.mark.spec("ADPT-1", "ADPT-5")
+def test_a_slow_reader_of_records_sees_the_newest(is_offloaded: bool) -> None:
+    with node_here(plant_config()) as plant:
+        publish(plant, AAPL, 1)
+        publish(plant, IBM, 1)
+        with records_at(plant, is_offloaded) as quotes:
+            assert quotes.wait(30.0)
+            changes = quotes.changes()
+            assert {each.topic for each in take(changes.next, 2)} == {AAPL, IBM}
+            publish(plant, AAPL, *range(2, 5_002))
+            wait_until(lambda: quotes[AAPL].bid_price == 5_001.0, "the newest record")
+            told = [each.bid_price for each in changes.batch(30.0)]
+            assert told == [5_001.0]
+            assert changes.next(0.0) is None
+            assert sorted(quotes) == [AAPL, IBM]
+
+
+@both
+@pytest.mark.spec("ADPT-3")
+def test_topics_that_come_later_have_records_too(is_offloaded: bool) -> None:
+    """More of them than the region had room for: there is a larger one then."""
+    with node_here(plant_config()) as plant:
+        publish(plant, AAPL, 1)
+        with records_at(plant, is_offloaded) as quotes:
+            assert quotes[AAPL].bid_price == 1.0
+            changes = quotes.changes(fields=["bid_price"])
+            take(changes.next, 1)
+            topics = {f"md.us.eq.S{number}.quote" for number in range(300)}
+            for number, topic in enumerate(sorted(topics)):
+                publish(plant, topic, number + 1)
+            seen: set[str] = set()
+            while not topics <= seen:
+                seen.update(each.topic for each in take(changes.next, 1))
+            wait_until(lambda: set(quotes) == topics | {AAPL}, "every topic")
+            assert quotes["md.us.eq.S7.quote"].symbol == "S7"
+            publish(plant, AAPL, 2)
+            wait_until(lambda: quotes[AAPL].bid_price == 2.0, "the newest record")
+
+
+@both
+def test_what_a_conflated_record_adds_up_holds_since_the_read_before(is_offloaded: bool) -> None:
+    with node_here(plant_config()) as plant:
+        node_quote = quote("AAPL", 1)
+        node_quote.update_count = 1
+        plant.publish(packed(AAPL, node_quote))
+        with records_at(plant, is_offloaded) as quotes:
+            assert quotes[AAPL].update_count == 1
+            for _ in range(50):
+                plant.publish(packed(AAPL, node_quote))
+            wait_until(lambda: quotes.delta(AAPL) and quotes.is_updated(AAPL), "an update")
+            total = 0
+            while total < 50:
+                message = quotes.read(AAPL, 30.0)
+                assert message is not None
+                total += message.update_count
+            assert total == 50
+
+
+@both
+@pytest.mark.spec("METR-4")
+def test_metered_messages_are_few_and_the_last_one_comes(is_offloaded: bool) -> None:
+    with node_here(plant_config()) as plant:
+        publish(plant, AAPL, 1)
+        with open_messages(
+            f"127.0.0.1:{plant.port}", AAPL, cls="metered", per_second=20, offload=is_offloaded
+        ) as messages:
+            assert take(messages.next, 1)[0].bid_price == 1.0
+            publish(plant, AAPL, *range(2, 1_002))
+            seen = []
+            while 1_001 not in seen[-1:]:
+                seen += [each.seq for each in take(messages.next, 1)]
+            assert len(seen) < 500
+            assert messages.statistics().merged == 1_000 - len(seen)
+            assert messages.losses == []
+
+
+@pytest.fixture
+def guarded(server: AdminServer, tmp_path: Path) -> Iterator[NodeHere]:
+    """A plant that asks for tokens."""
+    admin = AdminAccess(url=server.url, credentials=str(credentials_file(tmp_path, "filter")))
+    with node_here(plant_config(admin=admin)) as plant:
+        wait_until(lambda: plant.node.status().is_in_touch, "the administration server")
+        publish(plant, AAPL, 1)
+        publish(plant, IBM, 1)
+        yield plant
+
+
+@both
+def test_a_client_shows_its_token_and_gets_what_it_may_have(
+    server: AdminServer, guarded: NodeHere, is_offloaded: bool
+) -> None:
+    with pytest.raises(RefusedError):
+        open_messages(f"127.0.0.1:{guarded.port}", "md.>", offload=is_offloaded, timeout_s=0.5)
+    config = ClientConfig(node=f"127.0.0.1:{guarded.port}", offload=is_offloaded)
+    with penstock.connect(server.url, credentials=credentials("alice"), config=config) as alice:
+        quotes = alice.records(AAPL)
+        assert quotes[AAPL].bid_price == 1.0
+        assert list(quotes) == [AAPL]
+        metered = alice.metered(AAPL, per_second=5)
+        assert take(metered.next, 1)[0].topic == AAPL
+
+
+@both
+@pytest.mark.parametrize("kind", ["messages", "records"])
+def test_rights_that_are_taken_back_end_it(
+    server: AdminServer, guarded: NodeHere, is_offloaded: bool, kind: str
+) -> None:
+    config = ClientConfig(node=f"127.0.0.1:{guarded.port}", offload=is_offloaded)
+    with penstock.connect(server.url, credentials=credentials("alice"), config=config) as alice:
+        if kind == "messages":
+            following = alice.subscribe(AAPL, node=config.node)
+        else:
+            following = alice.records(AAPL).changes()  # type: ignore[assignment]
+        take(following.next, 1)
+        with AdminClient.connect(server.url, credentials("root")) as root:
+            root.revoke("alice", "left the firm")
+        with pytest.raises(RevokedError):
+            take(following.next, 1)
+        wait_until(lambda: guarded.consumer_names() == [], "the end of the consumer")
+
+
+def test_tokens_are_renewed_before_they_expire(server: AdminServer, guarded: NodeHere) -> None:
+    with penstock.connect(server.url, credentials=credentials("alice")) as alice:
+        messages = alice.subscribe(AAPL, node=f"127.0.0.1:{guarded.port}")
+        take(messages.next, 1)
+        before = messages.token
+        alice.hurry()
+        wait_until(lambda: messages.token != before, "a newer token")
+        publish(guarded, AAPL, 2)
+        assert take(messages.next, 1)[0].bid_price == 2.0
+        messages.cancel()
+        messages.cancel()
+        assert messages.next(0.0) is None

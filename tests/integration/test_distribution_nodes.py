@@ -140,14 +140,13 @@ def test_the_operator_sees_each_consumer(mux: NodeHere, plant: NodeHere) -> None
         assert (record.subscriptions, record.topics, record.items) == (1, 1, 2)
         assert record.classes["critical"].sent >= 1
         text = mux.node._metrics.render().decode()
-        assert 'penstock_consumer_items{consumer="one",node="mux"} 2.0' in text
-        assert 'penstock_consumer_sent{class="critical",consumer="one",node="mux"}' in text
+        assert 'penstock_consumer_items{consumer="one",node="mux",number="0"} 2.0' in text
+        assert 'penstock_consumer_sent{class="critical",consumer="one",node="mux",number="0"}' in text
     wait_until(lambda: not mux.node.status().consumers, "the consumer to be forgotten")
 
 
 def test_names_numbers_and_first_words_are_checked(plant: NodeHere) -> None:
-    with Consumer(plant.port, "one") as one, Consumer(plant.port, "one") as other:
-        one.attached()
+    with Consumer(plant.port, "one") as one, Consumer(one.attached() and plant.port, "one") as other:
         wait_until(lambda: other.refusals, "the refusal")
         assert other.refusals[0].peer_code == "taken"
         number = one.subscribe("md.>")

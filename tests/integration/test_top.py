@@ -1,161 +1,412 @@
-"""`penstock top` before real nodes."""
+"""`penstock top` before real nodes, and before what only looks like one."""
 
 import asyncio
-import http.server
+import contextlib
+import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from textual.widgets import DataTable, Static
+from textual.pilot import Pilot
+from textual.widgets import DataTable, Input, Static
 
+from admin_kit import policy_text
+from certificates import make_certificate
 from integration.command_kit import running
+from integration.distribution_kit import Consumer, NodeHere, node_here, packed, plant_config, quote
 from integration.filter_kit import Application, filter_here
+from penstock.admin.config import AdminConfig
+from penstock.admin.driver import AdminServer
+from penstock.demo.layout import write_layout
+from penstock.demo.reports import DemoOptions
 from penstock.net.udp import free_ports
+from penstock.node.plant import Plant
+from penstock.node.running import RunningPlant
 from penstock.top.app import TopApp
-from penstock.top.picture import Picture, picture_of
-from penstock.top.places import Place, places_given
-from penstock.top.reading import PAGE_SIZE_MAX, read, read_all
-from penstock.top.shown import word
-from waiting import PATIENCE_SECONDS
+from penstock.top.fetching import ANSWER_SIZE_MAX, fetch, fetch_all
+from penstock.top.picture import NodeRow, Picture, State
+from penstock.top.places import Place, place_given, places_of_plant
+from penstock.top.reading import Reading
+from waiting import PATIENCE_SECONDS, wait_until
 
 QUICK_SECONDS = 0.1
 
 
 def run_top(*arguments: str) -> tuple[int, str]:
     """Its exit status and what it shows."""
-    with running("top", *arguments) as command:
+    with running("top", *arguments, "--interval", "0.3") as command:
         status = command.end()
         return status, command.out or command.err
 
 
-def cells(app: TopApp, name: str) -> list[list[str]]:
-    table: DataTable[Any] = app.query_one(name, DataTable)
-    return [[cell.plain for cell in table.get_row_at(row)] for row in range(table.row_count)]
+def picture_of(*arguments: str) -> tuple[int, Picture]:
+    status, text = run_top(*arguments, "--once", "--json")
+    return status, msgspec.json.decode(text, type=Picture)
 
 
-async def shown(app: TopApp, name: str, count: int) -> list[list[str]]:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while len(rows := cells(app, name)) != count:
-            await asyncio.sleep(0.02)
-    return rows
+def read(place: Place, timeout_s: float = PATIENCE_SECONDS) -> Reading:
+    return asyncio.run(fetch(place, timeout_s))
 
 
-@contextmanager
-def page(contents: bytes) -> Iterator[str]:
-    """A server that answers everything with this."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(contents)
-
-        def log_message(self, *_: object) -> None: ...
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    serving = threading.Thread(target=server.serve_forever, daemon=True)
-    serving.start()
-    try:
-        yield f"127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        serving.join()
-        server.server_close()
+# A plant of real processes
 
 
-def test_a_filter_and_its_applications_are_seen_once_for_scripts() -> None:
-    with filter_here() as module, Application(module.port, "reader"):
-        address = module.module.endpoint_url.removeprefix("http://")
-        (down,) = free_ports(1)
-        status, text = run_top(address, f"127.0.0.1:{down}", "--once", "--json", "--interval", str(QUICK_SECONDS))
-        picture = msgspec.json.decode(text, type=Picture)
-        assert status == 1  # a node is down
-        well, ill = picture.nodes
-        assert (well.kind, well.is_well, well.consumers) == ("filter", True, 1)
-        assert (well.in_per_s, well.out_per_s) == (0.0, 0.0)
-        assert not ill.is_well
-        assert "refused" in ill.state
-        assert [row.consumer for row in picture.consumers] == ["reader"]
-        status, text = run_top(address, "--once", "--interval", str(QUICK_SECONDS))
-        assert status == 0
-        assert "reader" in text
+@contextlib.contextmanager
+def small_plant(directory: Path) -> Iterator[RunningPlant]:
+    """Administration, two adapters, a filter, and below them a ticker plant, a multiplexer and an edge cache."""
+    layout = write_layout(directory, DemoOptions(rate=1_000, subscribers=1, symbols=20))
+    adapter: Any = Plant.load(layout.plant).node("adapter-a")
+    channel = adapter.publish.channel
+    plant_port, mux_port, edge_port, web_port, page_port = free_ports(5)
+    with layout.plant.open("a") as file:
+        file.write(
+            _BELOW.format(
+                channel=f"{channel.group}:{channel.port}",
+                plant=plant_port,
+                mux=mux_port,
+                edge=edge_port,
+                web=web_port,
+                page=page_port,
+            )
+        )
+    with RunningPlant(Plant.load(layout.plant), log_level="WARNING") as plant:
+        assert plant.start(), plant.faults
+        yield plant
+        plant.stop()
 
 
-def test_the_terminal_shows_what_changes_and_obeys_keys() -> None:
-    async def main(url: str, port: int) -> None:
-        app = TopApp("a test", places_given([url]), QUICK_SECONDS)
-        async with app.run_test(size=(160, 40)) as pilot:
-            (node,) = await shown(app, "#nodes", 1)
-            assert node[1] == "filter"
-            application = await asyncio.to_thread(Application, port, "reader")
-            (row,) = await shown(app, "#consumers", 1)
-            assert row[:2] == [node[0], "reader"]
-            await pilot.press("s")
-            await pilot.press("p")
-            await pilot.pause()
-            heading = str(app.query_one("#heading", Static).render())
-            assert "paused" in heading
-            assert "conflated/s" in heading
-            await asyncio.to_thread(application.close)
-            await pilot.press("p")
-            await shown(app, "#consumers", 0)
-            await pilot.press("q")
+_BELOW = """
+[[plant]]
+name = "records"
+channels = ["{channel}"]
+control.port = {plant}
+metrics_port = {page}
 
+[[mux]]
+name = "beside"
+access = "open"
+control.port = {mux}
+upstream = {{ port = {plant} }}
+
+[[edge]]
+name = "screens"
+access = "open"
+control.port = {edge}
+websocket.port = {web}
+upstream = {{ port = {mux} }}
+"""
+
+
+def rows_by_name(picture: Picture) -> dict[str, NodeRow]:
+    return {row.node: row for row in picture.nodes}
+
+
+@pytest.mark.spec("MDE-2", "OPS-1")
+def test_every_node_of_a_plant_is_seen_and_one_that_is_killed_is_missed(tmp_path: Path) -> None:
+    with small_plant(tmp_path) as plant:
+        document = str(plant.plant.path)
+        port = plant.nodes["beside"].where.rpartition(":")[2]
+        with Consumer(int(port), "reader").attached() as consumer:
+            consumer.subscribe("md.us.eq.>")
+            wait_until(lambda: len(consumer.events) > 100 or consumer.receive(), "updates")
+            status, picture = picture_of(document)
+            nodes = rows_by_name(picture)
+            roles = {row.node: row.role for row in picture.nodes}
+            assert roles == {
+                "admin": "administration", "adapter-a": "adapter", "adapter-b": "adapter", "filter": "filter",
+                "records": "plant", "beside": "mux", "screens": "edge", "exchange": "player",
+            }  # fmt: skip
+            assert {row.state for row in picture.nodes} <= {State.UP, State.DEGRADED, State.PAGELESS}, nodes
+            assert status == (0 if picture.is_well else 1)
+            for name in set(nodes) - {"exchange"}:
+                assert nodes[name].uptime_s is not None, name
+            assert any(nodes[name].latency_us.get("p99", 0) > 0 for name in ("adapter-a", "adapter-b"))
+            assert all(nodes[name].latency_us["p50"] > 0 for name in ("records", "beside"))
+            assert (nodes["records"].in_per_s or 0) > 0
+            assert (nodes["beside"].out_per_s or 0) > 0
+            (reader,) = [row for row in picture.consumers if row.consumer == "reader"]
+            assert (reader.node, reader.topics) == ("beside", 1)
+            assert "ring" in reader.memory
+            assert (reader.sent_per_s or 0) > 0
+            assert reader.classes["critical"].share == 1
+            assert any(row.stream == "totalview" and row.per_s for row in picture.streams)
+            assert "beside" in [row.consumer for row in picture.consumers]  # a consumer of the plant's
+        plant.stop_node("filter")
+        status, picture = picture_of(document)
+        assert status == 1
+        assert rows_by_name(picture)["filter"].state == State.UNREACHABLE
+        assert "refused" in rows_by_name(picture)["filter"].detail
+
+
+def test_nodes_that_were_never_started_are_unknown(tmp_path: Path) -> None:
+    document = tmp_path / "plant.toml"
+    document.write_text('name = "tiny"\n[[filter]]\nname = "beside"\nchannels = ["239.255.74.1:7401"]\n')
+    status, picture = picture_of(str(document))
+    (row,) = picture.nodes
+    assert (status, row.state) == (1, State.UNKNOWN)
+    assert "metrics_port is 0" in row.detail
+    plant = Plant.load(document)
     with filter_here() as module:
-        asyncio.run(main(module.module.endpoint_url, module.port))
+        plant.pages.note("beside", module.module.endpoint_url)
+        assert picture_of(str(document))[1].nodes[0].state == State.UP
+    with filter_here(name="another") as module:  # took the port of one that has ended
+        plant.pages.note("beside", module.module.endpoint_url)
+        (row,) = picture_of(str(document))[1].nodes
+        assert row.state == State.GARBLED
+        assert "another node answers here: 'another'" in row.detail
 
 
-@pytest.mark.parametrize(
-    "contents", [b"", b"\xff\xfe", b"[]", b"{" * 1_000, b'{"detail": 3}', b"x" * (PAGE_SIZE_MAX + 1)], ids=len
-)
-def test_a_page_of_somebody_else_is_a_node_that_is_down(contents: bytes) -> None:
-    with page(contents) as address:
-        (place,) = places_given([address])
-        reading = read(place)
-        assert reading.fault.startswith("no page of ours")
-        assert not picture_of([reading]).nodes[0].is_well
-
-
-def test_a_status_that_only_looks_like_ours_is_not_believed() -> None:
-    status = dict.fromkeys(("name", "control_port", "address", "repair", "is_in_touch", "groups", "interests"), 1)
-    status |= dict.fromkeys(("messages", "unwanted", "passed", "applications"), 1)
-    place = Place("other", "http://127.0.0.1:1")
-    reading = msgspec.structs.replace(read(place), fault="", status=status)
-    (row,) = picture_of([reading]).nodes
-    assert not row.is_well
-    assert "not understood" in row.state
+def test_tables_are_printed_for_people() -> None:
+    with filter_here() as module, Application(module.port, "reader"):
+        status, text = run_top("--node", module.module.endpoint_url, "--once")
+        assert status == 0
+        assert {"nodes", "streams", "consumers", "reader", "filter"} <= set(text.split())
 
 
 def test_what_cannot_be_watched_is_refused() -> None:
-    for arguments in (["127.0.0.1:0"], ["a.toml", "b:1"], ["127.0.0.1:1", "--json"], ["127.0.0.1:1"]):
+    for arguments in ([], ["--node", "127.0.0.1:0"], ["--node", "127.0.0.1:1", "--json"], ["--node", "127.0.0.1:1"]):
         status, text = run_top(*arguments)
         assert status == 1
-        assert "error [" in text
+        assert "error [config]" in text
 
 
-def test_what_a_node_says_is_neither_markup_nor_an_order_to_the_terminal() -> None:
-    assert word("[red]x[/red]\x1b[2J").plain == "[red]x[/red]\N{REPLACEMENT CHARACTER}[2J"
-
-
-def test_a_plants_nodes_are_found_by_its_document(tmp_path: Path) -> None:
+def test_an_administration_server_is_watched_over_tls_with_its_own_certificate_only(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    (other := tmp_path / "other").mkdir()
+    stranger, _ = make_certificate(other)
+    (tmp_path / "policy.toml").write_text(policy_text())
+    (port,) = free_ports(1)
     document = tmp_path / "plant.toml"
-    document.write_text('name = "tiny"\n[[filter]]\nname = "beside"\nchannels = ["239.255.74.1:7401"]\n')
-    status, text = run_top(str(document), "--once", "--json", "--interval", str(QUICK_SECONDS))
-    assert status == 1
-    assert "has not been started here" in msgspec.json.decode(text, type=Picture).nodes[0].state
-    with filter_here() as module:
-        pages = tmp_path / "state" / "pages"
-        pages.mkdir(parents=True)
-        (pages / "beside.page").write_text(module.module.endpoint_url + "\n")
-        status, text = run_top(str(document), "--once", "--json", "--interval", str(QUICK_SECONDS))
-        assert status == 0
-        assert msgspec.json.decode(text, type=Picture).nodes[0].node == "beside"
+    document.write_text(
+        'name = "tls"\n[[administration]]\npolicy = "policy.toml"\n'
+        f'port = {port}\ncertificate = "{certificate.name}"\nprivate_key = "{key.name}"\n'
+    )
+    plant = Plant.load(document)
+    config = plant.node("admin")
+    assert isinstance(config, AdminConfig)
+    with AdminServer(config.beside(tmp_path)):
+        (place,) = places_of_plant(plant)
+        found = read(place)
+        assert (found.outcome, found.role, found.detail) == ("answered", "administration", "primary"), found.why
+        assert found.uptime_s is not None
+        assert read(msgspec.structs.replace(place, certificate=str(stranger))).outcome == "unreachable"
 
 
-def test_nothing_to_watch_is_nothing() -> None:
-    assert read_all([]) == []
-    assert picture_of([]).nodes == []
+# What only looks like a node
+
+
+@contextlib.contextmanager
+def server(handle: Callable[[socket.socket], None]) -> Iterator[Place]:
+    """Whoever connects is handled so, in a thread; then the connection is closed."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threads: list[threading.Thread] = []
+
+        def serve(connection: socket.socket) -> None:
+            with connection, contextlib.suppress(OSError):
+                handle(connection)
+
+        def run() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listening.accept()
+                    threads.append(threading.Thread(target=serve, args=(connection,)))
+                    threads[-1].start()
+
+        accepting = threading.Thread(target=run)
+        accepting.start()
+        try:
+            yield place_given(f"127.0.0.1:{listening.getsockname()[1]}")
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            for thread in (accepting, *threads):
+                thread.join(PATIENCE_SECONDS)
+
+
+def answering(data: bytes) -> Callable[[socket.socket], None]:
+    def handle(connection: socket.socket) -> None:
+        connection.recv(65_536)
+        connection.sendall(data)
+
+    return handle
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff" * 100,
+        b"HTTP/1.0 404 Not Found\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\n\r\n[]",
+        b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\n{}",
+        b'HTTP/1.0 200 OK\r\n\r\n{"is_healthy":true}',  # /status must not say the same
+        b"HTTP/1.0 200 OK\r\n\r\n" + b"x" * (ANSWER_SIZE_MAX + 1),
+    ],
+    ids=range(7),
+)
+def test_pages_of_something_else_are_garbled_and_nothing_worse(data: bytes) -> None:
+    with server(answering(data)) as place:
+        found = read(place)
+        if data.endswith(b"true}"):  # healthy, but it does not say what it is
+            assert (found.outcome, found.status, found.role) == ("answered", None, "")
+        else:
+            assert found.outcome == "garbled", found.why
+
+
+def test_an_answer_that_never_ends_is_bounded_in_time_and_delays_no_other() -> None:
+    stopped = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+        while not stopped.wait(0.01):
+            connection.sendall(b"x")
+
+    with filter_here() as module, server(drip) as slow:
+        places = [slow, place_given(module.module.endpoint_url), slow]
+        try:
+            found = asyncio.run(fetch_all(places, timeout_s=1.0))
+        finally:
+            stopped.set()
+        assert [each.outcome for each in found] == ["unreachable", "answered", "unreachable"]
+        assert "no answer to /health within 1 s" in found[0].why
+
+
+def test_a_port_where_nobody_listens_is_unreachable() -> None:
+    (port,) = free_ports(1)
+    assert read(place_given(f"127.0.0.1:{port}")).outcome == "unreachable"
+    assert read(Place("x", "a" * 100 + ".invalid", 1)).outcome == "unreachable"
+
+
+# The terminal
+
+
+def cells(app: TopApp) -> list[list[str]]:
+    table: DataTable[Any] = app.query_one("#table", DataTable)
+    return [[cell.plain for cell in table.get_row_at(row)] for row in range(table.row_count)]
+
+
+def titles(app: TopApp) -> list[str]:
+    table: DataTable[Any] = app.query_one("#table", DataTable)
+    return [str(column.label) for column in table.ordered_columns]
+
+
+def heading(app: TopApp) -> str:
+    return str(app.query_one("#heading", Static).render())
+
+
+async def until(pilot: Pilot[None], condition: Callable[[], object], what: str) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not condition():
+            await pilot.pause(0.02)
+    assert condition(), what
+
+
+def on_terminal(test: Callable[[TopApp, Pilot[None]], Any], *addresses: str) -> None:
+    async def main() -> None:
+        app = TopApp("a test", lambda: [place_given(each) for each in addresses], QUICK_SECONDS)
+        async with app.run_test(size=(220, 40)) as pilot:
+            await until(pilot, lambda: cells(app), "a first look")
+            await test(app, pilot)
+            await pilot.press("q")
+
+    asyncio.run(main())
+
+
+@contextlib.contextmanager
+def busy_plant() -> Iterator[NodeHere]:
+    """A ticker plant that updates one item all the time, and its consumers "fast" and "second"."""
+    with node_here(plant_config()) as node:
+        stopped = threading.Event()
+
+        def publish() -> None:
+            number = 0
+            while not stopped.wait(0.005):
+                number += 1
+                node.publish(packed("md.a.quote", quote("A", number)))
+
+        publishing = threading.Thread(target=publish)
+        publishing.start()
+        try:
+            with Consumer(node.port, "fast").attached() as fast, Consumer(node.port, "second").attached():
+                fast.subscribe("md.>")
+                yield node
+        finally:
+            stopped.set()
+            publishing.join()
+
+
+def test_keys_choose_the_view_and_its_rates_are_live() -> None:
+    async def test(app: TopApp, pilot: Pilot[None]) -> None:
+        assert titles(app)[:3] == ["node", "role", "state"]
+        await until(pilot, lambda: cells(app)[0][4] not in ("-", "0"), "a rate of updates")
+        for key, title in (("2", "stream"), ("3", "component"), ("4", "consumer"), ("1", "role")):
+            await pilot.press(key)
+            assert titles(app)[1] == title
+        await pilot.press("tab")
+        assert titles(app)[1] == "stream"
+        assert "1 items" in cells(app)[0][1]
+        await pilot.press("4")
+        await until(pilot, lambda: "fast" in [row[1] for row in cells(app)], "its consumers")
+        at = titles(app).index("sent/s")
+        fast = next(index for index, row in enumerate(cells(app)) if row[1] == "fast")
+        await until(pilot, lambda: float(cells(app)[fast][at].replace(",", "").replace("-", "0")) > 0, "its rate")
+
+    with busy_plant() as node:
+        on_terminal(test, node.node.endpoint_url)
+
+
+def test_rows_are_sorted_reversed_and_filtered_by_keys() -> None:
+    async def test(app: TopApp, pilot: Pilot[None]) -> None:
+        await pilot.press("4")
+        await until(pilot, lambda: len(cells(app)) == 2, "two consumers")
+        await pilot.press("s", "s")
+        assert "by consumer, falling" in heading(app)
+        assert [row[1] for row in cells(app)] == ["second", "fast"]
+        await pilot.press("r")
+        assert [row[1] for row in cells(app)] == ["fast", "second"]
+        await pilot.press("slash", *"seco", "enter")
+        assert [row[1] for row in cells(app)] == ["second"]
+        assert "with 'seco'" in heading(app)
+        await until(pilot, lambda: not app.query_one("#filter", Input).display, "the table again")
+        await pilot.press("escape")
+        assert len(cells(app)) == 2
+
+    with busy_plant() as node:
+        on_terminal(test, node.node.endpoint_url)
+
+
+def test_what_is_paused_says_how_old_it_is() -> None:
+    async def test(app: TopApp, pilot: Pilot[None]) -> None:
+        await pilot.press("p")
+        picture, now = app.picture, time.monotonic()
+        await until(pilot, lambda: time.monotonic() > now + 5 * QUICK_SECONDS, "several intervals")
+        assert app.picture is picture
+        assert "PAUSED" in heading(app)
+        await pilot.press("p")
+        await until(pilot, lambda: app.picture is not picture, "another look")
+        assert "PAUSED" not in heading(app)
+
+    with busy_plant() as node:
+        on_terminal(test, node.node.endpoint_url)
+
+
+def test_a_node_that_ends_is_stale_on_the_terminal_and_one_that_talks_nonsense_stays_there() -> None:
+    with contextlib.ExitStack() as ending, server(answering(b"nonsense")) as odd:
+        module = ending.enter_context(filter_here())
+
+        async def test(app: TopApp, pilot: Pilot[None]) -> None:
+            states = [row[2] for row in cells(app)]
+            assert states == ["up", "garbled"]
+            at = titles(app).index("garbled")
+            await until(pilot, lambda: int(cells(app)[1][at]) > 1, "garbled answers are counted")
+            await asyncio.to_thread(ending.close)
+            await until(pilot, lambda: cells(app)[0][2] == "unreachable", "it ended")
+            row = dict(zip(titles(app), cells(app)[0], strict=True))
+            assert (row["role"], row["in/s"], row["up for"]) == ("filter", "-", "-")
+            assert row["age"].endswith(" s")
+            assert "1 unreachable" in heading(app)
+
+        on_terminal(test, module.module.endpoint_url, odd.name)

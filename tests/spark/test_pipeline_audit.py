@@ -41,6 +41,16 @@ ACCOUNT = (
     "late BIGINT, offered BIGINT, passed BIGINT, nacks BIGINT, repairs BIGINT, epoch BIGINT, state STRING"
 )
 
+ENGINE_INTAKE = (
+    "node STRING, kind STRING, event_time BIGINT, started BIGINT, updates BIGINT, items BIGINT, losses BIGINT, "
+    "consumers BIGINT, state STRING"
+)
+ENGINE_ACCOUNT = (
+    "node STRING, consumer STRING, destination STRING, class_name STRING, event_time BIGINT, started BIGINT, "
+    "attachment BIGINT, sent BIGINT, bytes BIGINT, conflated BIGINT, congested BIGINT, overruns BIGINT, "
+    "receipts BIGINT, items BIGINT, state STRING"
+)
+
 ACTIVE, BACKUP = 7, -3  # the second has the highest bit set
 BLOCKS = 40
 MINUTE = 60 * 10**9
@@ -85,6 +95,29 @@ def filtered(**changes: int) -> dict[str, Any]:
     }
 
 
+def distributed(*, is_killed: bool = False, **changes: int) -> dict[str, Any]:
+    """A plant's accounts of one consumer: halfway, and at the end, which alone counts."""
+    intake = {
+        "node": "plant", "kind": "plant", "event_time": 3, "started": 1, "updates": 9_000, "items": 100, "losses": 0,
+        "consumers": 0, "state": "closed",
+    }  # fmt: skip
+    account = {
+        "node": "plant", "consumer": "screen", "destination": "local.127.0.0.1", "event_time": 3, "started": 1,
+        "attachment": 4, "sent": 500, "bytes": 64_000, "conflated": 0, "congested": 0, "overruns": 0, "receipts": 0,
+        "items": 7, "state": "closed",
+    }  # fmt: skip
+    critical = {**account, "class_name": "critical", **changes}
+    adaptive = {**account, "class_name": "adaptive", "conflated": 1_500, "congested": 12}
+    begun = {"event_time": 2, "state": "open"}
+    intakes = [{**intake, **begun, "updates": 10}, intake]
+    if is_killed:
+        intakes = [{**intake, **begun}, {**intake, "started": 5, "event_time": 9}]
+    return {
+        "engine_intake": (ENGINE_INTAKE, intakes),
+        "engine_account": (ENGINE_ACCOUNT, [{**critical, **begun, "sent": 3}, critical, adaptive]),
+    }
+
+
 def agreement() -> list[dict[str, Any]]:
     """Both publishers say the same; every block is cut in two by slices, so that digests have to be added up."""
     chance = random.Random(1)
@@ -123,11 +156,15 @@ LOG = [
 
 
 def facts(**changes: Any) -> dict[str, Any]:
-    tables = {
-        "delivery": (DELIVERY, [delivery(ACTIVE), delivery(BACKUP, copies=BLOCKS * 1024)]),
-        "agreement": (AGREEMENT, agreement()),
-        "latency": (LATENCY, latency()),
-    } | filtered()
+    tables = (
+        {
+            "delivery": (DELIVERY, [delivery(ACTIVE), delivery(BACKUP, copies=BLOCKS * 1024)]),
+            "agreement": (AGREEMENT, agreement()),
+            "latency": (LATENCY, latency()),
+        }
+        | filtered()
+        | distributed()
+    )
     return tables | changes
 
 
@@ -243,6 +280,30 @@ def test_accounts_of_filter_modules_that_do_not_add_up_are_found(spark: Any, arc
     opened = Archive.open(wrong)
     for date, (_, summary) in WRONG.items():
         found = result(run_audit(opened, spark, dates=[date], sections=sections), "filters")
+        assert found.verdict == "bad", date
+        assert summary in found.summary
+
+
+@pytest.mark.spec("PIPE-7", "MDE-2")
+def test_accounts_of_distribution_nodes_are_judged(spark: Any, archive: Path, tmp_path: Path) -> None:
+    sections = [section for section in SECTIONS if section.name == "engine"]
+    good = result(run_audit(Archive.open(archive), spark, dates=["2024-01-02"], sections=sections), "engine")
+    assert good.verdict == "good"
+    assert "1 node served 1 consumer; 1,000 updates were sent; 1,500 were merged into later ones" in good.summary
+    measured = {(m.subject, m.name): m.value for m in good.measures}
+    assert measured["plant", "updates"] == 9_000
+    assert measured["plant, screen, critical", "sent"] == 500
+    wrong = {
+        "2024-02-01": (distributed(conflated=1), "1 account wrong"),
+        "2024-02-02": (distributed(receipts=2), "2 receipts for what a consumer did not get; every account is right"),
+        "2024-02-03": (distributed(bytes=0), "1 account wrong"),
+        "2024-02-04": (distributed(is_killed=True), "1 run killed"),
+    }
+    path = tmp_path / "wrong"
+    for date, (tables, _) in wrong.items():
+        write_tables(path, facts(**tables), date=date)
+    for date, (_, summary) in wrong.items():
+        found = result(run_audit(Archive.open(path), spark, dates=[date], sections=sections), "engine")
         assert found.verdict == "bad", date
         assert summary in found.summary
 

@@ -194,8 +194,9 @@ def test_a_refresh_that_may_have_been_lost_comes_again() -> None:
         core.handle(Overrun(0, 0), NOW)
         assert reader.restart()
         events = drain(reader)
-    assert told(events) == [(DEFINE, AAPL), (REFRESH, 2)]
-    assert events[1].flags & EventFlag.AFTER_OVERRUN
+    assert kinds(events) == [RECEIPT, DEFINE, REFRESH, LIVE]
+    assert told(events)[2] == (REFRESH, 2)
+    assert events[2].flags & EventFlag.AFTER_OVERRUN
 
 
 @pytest.mark.spec("CRIT-4")
@@ -211,8 +212,8 @@ def test_what_is_no_longer_kept_is_accounted_for_and_refreshed() -> None:
         events = drain(reader)
         core.publish(AAPL, QUOTE, record(7), NOW)
         events += drain(reader)
-    assert told(events)[1:] == [(DEFINE, AAPL), (REFRESH, 1_999), (UPDATE, 7)]
-    assert events[0].kind == RECEIPT
+    assert kinds(events) == [RECEIPT, DEFINE, REFRESH, LIVE, UPDATE]
+    assert [told(events)[2], told(events)[4]] == [(REFRESH, 1_999), (UPDATE, 7)]
     assert (events[0].item, *events[0].lost) == (ALL_ITEMS, last + 1, 2_001, ReceiptCause.OVERRUN)
     assert core.record(0).receipts == 1
 

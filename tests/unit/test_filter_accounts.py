@@ -4,13 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from account_kit import recorded
 from penstock.base.counters import Cause, Counters
-from penstock.capture import replay
 from penstock.capture.accounts import AccountsConfig
 from penstock.filter.accounting import Intake, Sent
-from penstock.filter.recorder import ACCOUNT, INTAKE, AccountRecorder
-from penstock.journal import JournalReader
-from penstock.middleware import Deliver
+from penstock.filter.recorder import AccountRecorder
 from penstock.wire import PacketFlag, encode_gone, restamp
 from unit.filter_module_kit import GROUP, KEY, MS, PUBLISHER_ID, Harness, harness, packets, stream
 
@@ -95,17 +93,6 @@ def test_a_publisher_that_starts_again_has_another_account() -> None:
 
 
 # In the journal
-
-
-def recorded(path: Path) -> list[dict[str, object]]:
-    with JournalReader.open(path) as journal:
-        delivered = [answer for _, answer in replay(journal.read()) if isinstance(answer, Deliver)]
-    models = {INTAKE.id: INTAKE, ACCOUNT.id: ACCOUNT}
-    return [
-        {"model": models[message.model_id].name, **models[message.model_id].view(bytes(message.payload)).to_dict()}
-        for answer in delivered
-        for message in answer.messages
-    ]
 
 
 def started(path: Path) -> tuple[Harness, AccountRecorder]:

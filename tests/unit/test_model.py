@@ -126,10 +126,10 @@ def test_every_shipped_model_loads(name: str) -> None:
 
 def test_shipped_models_have_ids_of_their_own() -> None:
     assert shipped_names() == [
-        "bar", "book_event", "book_snapshot", "day_statistics", "filter_account", "filter_intake", "quote", "spread",
-        "status", "top_of_book", "trade",
+        "bar", "book_event", "book_snapshot", "day_statistics", "engine_account", "engine_intake",
+        "filter_account", "filter_intake", "quote", "spread", "status", "top_of_book", "trade",
     ]  # fmt: skip
-    assert len({shipped(name).id for name in shipped_names()}) == 11
+    assert len({shipped(name).id for name in shipped_names()}) == 13
     assert not shipped("trade").conflate
     assert not shipped("book_event").conflate
     with pytest.raises(ModelError, match="there are: bar"):

@@ -27,6 +27,7 @@ from penstock.base.errors import (
     TokenError,
 )
 from penstock.base.log import logger
+from penstock.base.metrics import EXPOSITION, Metrics
 from penstock.security import brokering as b
 
 STATUSES = {
@@ -67,7 +68,13 @@ class AdminApp:
         self._is_stopping = False
         self._openapi = msgspec.json.encode(openapi.document())
         routes = [Route(each.path, self._route(each), methods=[each.method]) for each in OPERATIONS]
-        routes += [Route("/openapi.json", self._serve_openapi), Route("/health", self._serve_health)]
+        self._metrics = Metrics()
+        self._metrics.show_gauges(self._gauges)
+        routes += [
+            Route("/openapi.json", self._serve_openapi),
+            Route("/health", self._serve_health),
+            Route("/metrics", self._serve_metrics),
+        ]
         handlers: Any = {HTTPException: self._on_http_error}
         self.app = Starlette(routes=routes, exception_handlers=handlers)
 
@@ -173,6 +180,20 @@ class AdminApp:
         is_healthy = self._service.failed is None
         body = {"is_healthy": is_healthy, "role": self._service.role}
         return self._respond(msgspec.json.encode(body), 200 if is_healthy else 503)
+
+    async def _serve_metrics(self, request: Request) -> Response:
+        return Response(self._metrics.render(), headers={"cache-control": "no-store"}, media_type=EXPOSITION)
+
+    def _gauges(self) -> dict[str, float]:
+        """Numbers only: everybody may read them."""
+        status = self._service.status()
+        return {
+            "admin_is_primary": status.role == "primary",
+            "admin_generation": status.generation,
+            "admin_adapters": len(status.adapters),
+            "admin_subscriptions": status.subscriptions,
+            "admin_denials": status.denials,
+        }
 
     # The operations, by their names in the table
 

@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
-from penstock.base.metrics import Metrics
+from penstock.base.metrics import EXPOSITION, Metrics
 
 REQUEST_TIMEOUT_SECONDS = 5.0
 
@@ -81,7 +81,7 @@ class Endpoint:
     def answer(self, path: str) -> tuple[int, str, bytes]:
         """Status, content type and body for a path."""
         if path == "/metrics":
-            return 200, "text/plain; version=0.0.4; charset=utf-8", self._metrics.render()
+            return 200, EXPOSITION, self._metrics.render()
         if path == "/health":
             health = self._health()
             return 200 if health.is_healthy else 503, "application/json", msgspec.json.encode(health)

@@ -1,5 +1,6 @@
 """The counters of this process in Prometheus' words."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -7,7 +8,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import CATALOGUE, Counters
+
+EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
+"""The media type of what render() gives."""
 
 
 class Row(NamedTuple):
@@ -19,9 +24,11 @@ class Row(NamedTuple):
 
 
 class Metrics(Collector):
-    """Collects registered Counters whenever somebody asks; costs the data path nothing in between."""
+    """Collects registered Counters whenever somebody asks; costs the data path nothing in between. A node makes its own
+    when it starts: `uptime_seconds` counts from there."""
 
     def __init__(self) -> None:
+        self._started_ns = time.monotonic_ns()
         self._counters: list[Counters] = []
         self._gauges: Callable[[], Mapping[str, float]] | None = None
         self._rows: Callable[[], Iterable[Row]] | None = None
@@ -59,6 +66,8 @@ class Metrics(Collector):
                     )
                 families[name].add_metric([counters.component, cause, *labels], value)
         yield from families.values()
+        uptime_s = (time.monotonic_ns() - self._started_ns) / NS_PER_SECOND
+        yield GaugeMetricFamily("penstock_uptime_seconds", "how long the node has been up", uptime_s)
         for name, level in (self._gauges() if self._gauges is not None else {}).items():
             yield GaugeMetricFamily(f"penstock_{name}", name.replace("_", " "), level)
         gauges: dict[str, GaugeMetricFamily] = {}

@@ -1,6 +1,7 @@
 """`penstock plant`, `penstock mux` and `penstock edge`: run a node that distributes, in the foreground."""
 
 import asyncio
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, TypeVar, cast, get_args
@@ -127,6 +128,7 @@ def run_node(config: AnyNodeConfig) -> int:
     async def main(stop: asyncio.Event) -> None:
         node = live_node(config)
         await node.start()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, node.reload_classes)
         facts: dict[str, object] = {node.kind: config.name, "control_port": node.control_port}
         if isinstance(node, LiveEdge):
             facts["websocket_port"] = node.websocket_port

@@ -11,22 +11,25 @@ from rich.progress import Progress
 
 from penstock.base.errors import ConfigurationError, SimulationError
 from penstock.sim import (
+    EngineSummary,
     FeedSummary,
     FilterSummary,
     JournalSummary,
     Summary,
+    run_engine_seed,
     run_feed_seed,
     run_filter_seed,
     run_journal_seed,
     run_seed,
 )
 
-Scenario: TypeAlias = Literal["middleware", "journal", "feed", "filter"]
-AnySummary: TypeAlias = Summary | JournalSummary | FeedSummary | FilterSummary
+Scenario: TypeAlias = Literal["middleware", "journal", "feed", "filter", "engine"]
+AnySummary: TypeAlias = Summary | JournalSummary | FeedSummary | FilterSummary | EngineSummary
 
 JOURNAL_KEPT = "every acknowledged record is there, unchanged and in order"
 FEED_KEPT = "every subscriber got each message once and in order, or was told; the adapters are together again"
 FILTER_KEPT = "every application got what it wanted once and in order, or was told; and nothing else"
+ENGINE_KEPT = "every consumer got what its class promises, or was told what it missed; and has the newest of everything"
 KEPT = "every message was delivered once and in order, or reported lost"
 
 COLUMNS = ("seed", "secs", "published", "delivered", "lost", "repairs", "reported", "crashes", "digest")
@@ -41,6 +44,7 @@ RUNS: dict[Scenario, Callable[..., AnySummary]] = {
     "journal": run_journal_seed,
     "feed": run_feed_seed,
     "filter": run_filter_seed,
+    "engine": run_engine_seed,
 }
 
 
@@ -54,7 +58,7 @@ def sim(
         Scenario,
         typer.Option(
             help="Publishers and receivers on a faulty network, a journal on a faulty disk, a feed and its adapters, "
-            "or filter modules between publishers and applications."
+            "filter modules between publishers and applications, or a ticker plant with multiplexers and consumers."
         ),
     ] = "middleware",
 ) -> None:
@@ -62,8 +66,9 @@ def sim(
 
     Checkers judge it from outside: every message delivered exactly once and in order, or reported lost; of a journal,
     every acknowledged record there after any crash; of a feed, one content for every number, whichever adapter sends
-    it; of filter modules, that each application gets what it wants and nothing else. When they object, the command
-    prints the last events, exits with status 1, and the same seed replays the same run.
+    it; of filter modules, that each application gets what it wants and nothing else; of a ticker plant, that each
+    class keeps its promise to fast, slow and crashing consumers. When they object, the command prints the last events,
+    exits with status 1, and the same seed replays the same run.
     """
     if trace is not None and seeds > 1:
         raise ConfigurationError(
@@ -109,12 +114,17 @@ def _text(summaries: list[AnySummary]) -> str:
     return "\n".join(_counted(each) for each in summaries if not isinstance(each, Summary))
 
 
-def _counted(summary: JournalSummary | FeedSummary | FilterSummary) -> str:
+def _counted(summary: JournalSummary | FeedSummary | FilterSummary | EngineSummary) -> str:
     """A line for everything that was counted."""
     counts = msgspec.structs.asdict(summary) | {"digest": summary.digest[:16]}
     del counts["seed"]
     lines = [f"  {name.replace('_', ' '):30} {value:>16}" for name, value in counts.items()]
-    kept = {JournalSummary: JOURNAL_KEPT, FeedSummary: FEED_KEPT, FilterSummary: FILTER_KEPT}[type(summary)]
+    kept = {
+        JournalSummary: JOURNAL_KEPT,
+        FeedSummary: FEED_KEPT,
+        FilterSummary: FILTER_KEPT,
+        EngineSummary: ENGINE_KEPT,
+    }[type(summary)]
     return "\n".join([f"seed {summary.seed}: {kept}", *lines])
 
 

@@ -16,6 +16,7 @@ from penstock.cli.filtering import filtered_receiver
 from penstock.cli.interrupt import Interrupt, interruptible
 from penstock.cli.latency import LatencyMeter
 from penstock.cli.model import find_model
+from penstock.cli.noded import NodeWish, show_node
 from penstock.cli.selection import EVERYTHING, Selection
 from penstock.cli.show import JsonView, PrettyView, QuietView, View
 from penstock.cli.subscribed import show_subscription
@@ -78,6 +79,29 @@ def sub(
     delivery: Annotated[
         str, typer.Option(help="Of --filter: how packets come.", metavar="unicast|ring|shared")
     ] = "unicast",
+    node: Annotated[
+        str | None,
+        typer.Option(
+            "--node",
+            metavar="HOST:PORT",
+            help="Through this distribution node; auto: the host's.",
+        ),
+    ] = None,
+    records: Annotated[
+        bool, typer.Option("--records", help="Of a node: the newest records as they change, not every message.")
+    ] = False,
+    metered: Annotated[
+        float | None,
+        typer.Option(
+            "--metered",
+            metavar="RATE",
+            min=0.0,
+            help="Of a node: no more per second of each topic.",
+        ),
+    ] = None,
+    offload: Annotated[
+        bool, typer.Option("--offload", help="Of a node: a process of its own checks, filters and converts.")
+    ] = False,
     connect: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Subscribe through the administration server at penstock://HOST:PORT."),
@@ -94,6 +118,9 @@ def sub(
     words = list(arguments or [])
     if delivery not in get_args(Wish):
         raise ConfigurationError(f"{delivery!r} is no delivery", hint="use unicast, ring or shared")
+    if node is not None or records or metered is not None:
+        wish = NodeWish(node or AUTO, tuple(words), where, records, metered, offload)
+        return show_node(wish, connect, credentials, is_json=json, is_quiet=quiet, count=count, seconds=seconds)
     if connect is not None:
         if credentials is None:
             raise ConfigurationError("--connect needs --credentials", hint="a file made by `penstock admin client`")

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -16,7 +16,13 @@ from penstock.client import ClientConfig, Subscription, UnreadMessage, connect
 from penstock.client.joining import Receipt
 from penstock.client.line import Transport
 from penstock.client.reading import Readable
+from penstock.engine._event import Event, EventKind
+from penstock.engine.application import UnreadRecord
+from penstock.engine.application._store import RecordState
 from penstock.middleware import Discontinuity, LossReceipt
+from penstock.wire import Origin
+
+AnyReadable: TypeAlias = Readable | UnreadRecord
 
 LOOK_SECONDS = 0.2
 EVERYTHING = ">"
@@ -44,7 +50,7 @@ def show_subscription(
         connect(url, credentials=credentials, interface=interface, config=config) as client,
         client.subscribe(*(topics or [EVERYTHING]), where=where, image=image, transport=transport) as subscription,
     ):
-        write = _ignore if is_quiet else _write_json if is_json else _write_line
+        write = ignore if is_quiet else write_json if is_json else write_line
         try:
             _show(subscription, write, is_json, interrupt, count, started + seconds)
         finally:
@@ -75,12 +81,12 @@ def _show(
             shown += 1
 
 
-def _ignore(message: Readable) -> None:
+def ignore(message: AnyReadable) -> None:
     """Only the summary is wanted."""
 
 
-def _write_line(message: Readable) -> None:
-    if isinstance(message, UnreadMessage):
+def write_line(message: AnyReadable) -> None:
+    if isinstance(message, UnreadMessage | UnreadRecord):
         payload = bytes(message)
         more = f" … {len(payload)} bytes" if len(payload) > PAYLOAD_SHOWN_MAX else ""
         content = f"{payload[:PAYLOAD_SHOWN_MAX]!r}{more}"
@@ -92,11 +98,16 @@ def _write_line(message: Readable) -> None:
     sys.stdout.write(f"{printable(message.topic)} #{message.seq} {content}\n")
 
 
-def _write_json(message: Readable) -> None:
+def write_json(message: AnyReadable) -> None:
     line: dict[str, Any] = {"topic": message.topic, "seq": message.seq}
-    if message.source is not None:
-        line |= {"stream_id": message.source.stream_id, "source_seq": message.source.source_sequence}
-    if isinstance(message, UnreadMessage):
+    source = message.source
+    if isinstance(source, Origin):
+        line |= {"stream_id": source.stream_id, "source_seq": source.source_sequence}
+    elif isinstance(source, Event):
+        line |= {"event": EventKind(source.kind).name.lower(), "number": source.number, "merged": source.merged}
+    elif isinstance(source, RecordState):
+        line |= {"changed": list(source.changed), "since": source.since_count}
+    if isinstance(message, UnreadMessage | UnreadRecord):
         line |= {"model_id": message.model_id, "base64": base64.b64encode(message.payload).decode()}
     else:
         line |= {"model": message.model.name, "fields": msgspec.Raw(message.to_json().encode())}

@@ -64,6 +64,8 @@ cdef struct Consumer:
     int64_t notice_allowance # and bytes of definitions and notices of refreshed records
     int64_t paced_ns         # when it had a full allowance last
     Receipt receipt
+    Receipt told             # the last one written
+    uint64_t told_number     # the engine's number then
     Fifo refreshes
     Fifo pending             # of the adaptive class
     uint32_t pending_count

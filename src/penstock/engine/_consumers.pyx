@@ -455,6 +455,8 @@ cdef class Consumers:
         write_event(event, &head, body)
         if not self.put(number, event, sizeof(event)):
             return False
+        consumer.told = consumer.receipt
+        consumer.told_number = self.number
         consumer.receipt.first = 0
         consumer.receipts += 1
         return True

@@ -18,6 +18,7 @@ cdef class Distributor(Withholding):
     cdef PacketStore _log                   # critical events, the newest; its numbers are positions
     cdef uint64_t _served                   # the position of the first event that was not fanned out yet
     cdef uint64_t _served_number            # the number of the event before it
+    cdef uint64_t _lost_number              # when updates were last said not to have come to this node
     cdef readonly int64_t budget_bytes      # of what publish() and distribute() write at once; -1: all
     cdef readonly uint64_t oversized        # messages that no record can be as long as
     cdef readonly uint64_t fragments        # parts of messages, which are not put together here
@@ -27,6 +28,7 @@ cdef class Distributor(Withholding):
     cdef int _turn
 
     cdef uint32_t number_of(self, bytes topic, uint16_t model_id, uint16_t model_version, Py_ssize_t size) except? 0xFFFFFFFF
+    cdef bint note_missed(self, const Item *item) noexcept nogil
     cdef int take(self, uint32_t number, const Update *update, int64_t now_ns) noexcept nogil
     cdef void log(self, uint32_t number, const Item *item) noexcept nogil
     cdef int take_messages(

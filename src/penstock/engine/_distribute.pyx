@@ -6,7 +6,7 @@ that overrun and slow consumers are served from: each of these has a position of
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from penstock.base._crc32c cimport crc32c_extend, crc32c_initialise, crc32c_joins
 from penstock.engine._consumers cimport PACE_NS, Consumer, renew_allowance
@@ -111,6 +111,11 @@ cdef class Distributor(Withholding):
         if number == NONE:
             return False
         item = &self.items.items[number]
+        is_other = item.record_size != len(record) or item.version != version or memcmp(
+            item.record, <const uint8_t *>record, len(record)
+        ) != 0
+        if item.flags & ITEM_RECORDED and is_other:
+            self.note_missed(item)
         if self.items.keep(item, <const uint8_t *>record, <uint32_t>len(record)):
             raise MemoryError
         self.number += 1
@@ -130,6 +135,7 @@ cdef class Distributor(Withholding):
         """Updates never came to this node; nobody knows how many: they count as one."""
         cdef uint32_t number
         self.number += 1
+        self._lost_number = self.number
         for number in range(self.consumers_max):
             if self.consumers[number].is_used and self.consumers[number].pair_count:
                 self.note_loss(number, self.number, self.number, UPSTREAM)
@@ -217,6 +223,8 @@ cdef class Distributor(Withholding):
         renew_allowance(consumer, now_ns)
         last_number = min(last_number, self._served_number)
         is_kept = self.has_all_after(last_number)
+        if consumer.told.first and consumer.told_number >= last_number: # the receipt may be among what was lost
+            self.note_loss(number, consumer.told.first, consumer.told.last, consumer.told.cause)
         if not is_kept:
             self.lose(number, last_number + 1, self._served_number, OVERRUN)
             consumer.is_behind = False
@@ -228,6 +236,7 @@ cdef class Distributor(Withholding):
                     pair.refreshed >= last_number or pair.cls != CRITICAL or pair.program is not NULL
                 ) and not (pair.cls == ADAPTIVE and consumer.notices is not NULL):
                     self.refresh_later(at, PAIR_REPAIR)
+                    self.note_loss(number, last_number + 1, max(last_number + 1, self._served_number), OVERRUN)
                 at = pair.behind
             consumer.position = self.position_after(last_number)
             consumer.replay_end = self._served
@@ -258,11 +267,27 @@ cdef class Distributor(Withholding):
 
     # Taking updates
 
+    cdef bint note_missed(self, const Item *item) noexcept nogil:
+        """Updates of the item never came: a receipt to those that have its record and were not told, or got it after
+        they were told. Whether there are any; they are to be attended to when the item has its new record."""
+        cdef uint32_t at
+        cdef const Pair *pair
+        cdef bint is_told = item.number < self._lost_number, is_any = False
+        for at in range(item.pair_count):
+            pair = &self.pairs.pairs[item.pairs[at]]
+            if pair.version and not (is_told and pair.refreshed < self._lost_number):
+                self.note_loss(pair.consumer, item.number + 1, self.number + 1, UPSTREAM)
+                is_any = True
+        return is_any
+
     cdef int take(self, uint32_t number, const Update *update, int64_t now_ns) noexcept nogil:
         cdef Item *item = &self.items.items[number]
         cdef bint is_critical = item.flags & ITEM_LOGGED
         cdef uint32_t index, at
         cdef uint8_t cls
+        cdef bint is_missed = False
+        if item.number < self._lost_number and item.flags & ITEM_RECORDED:
+            is_missed = self.note_missed(item)
         if self.items.keep(item, update.record, update.size):
             return -1
         self.number += 1
@@ -281,6 +306,9 @@ cdef class Distributor(Withholding):
             self.log(number, item)
         else:
             item.unlogged = self.number
+        if is_missed:
+            for index in range(item.pair_count):
+                self.attend(self.pairs.pairs[item.pairs[index]].consumer, now_ns)
         return 0
 
     cdef void log(self, uint32_t number, const Item *item) noexcept nogil:

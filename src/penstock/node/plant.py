@@ -57,6 +57,7 @@ from penstock.admin.config import AdminConfig
 from penstock.base.config import Config, convert, load_toml
 from penstock.base.errors import ConfigurationError
 from penstock.convert import ConverterTable
+from penstock.engine import ClassMap
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
@@ -154,6 +155,8 @@ class Plant:
                     GroupMap.load(beside / config.map)
                 _check_server(config, beside, places)
             elif isinstance(config, DistributionNodeConfig):
+                if config.classes:
+                    ClassMap.load(beside / config.classes)
                 _check_server(config, beside, places)
 
     def page(self, name: str) -> str | None:
@@ -162,9 +165,9 @@ class Plant:
         if isinstance(config, PlayerConfig):
             return None
         if isinstance(config, AdminConfig):
-            return None if config.certificate else f"http://{config.host}:{config.port}"
+            return _page_at("https" if config.certificate else "http", config.host, config.port) if config.port else ""
         if config.metrics_port:
-            return f"http://{config.metrics_host}:{config.metrics_port}"
+            return _page_at("http", config.metrics_host, config.metrics_port)
         return self.pages.find(name)
 
     def node(self, name: str) -> NodeConfig:
@@ -174,6 +177,10 @@ class Plant:
             raise ConfigurationError(
                 f"has no node {name!r}", where=str(self.path), hint=f"there are: {', '.join(self.nodes)}"
             ) from None
+
+
+def _page_at(scheme: str, host: str, port: int) -> str:
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _text(path: Path) -> str:

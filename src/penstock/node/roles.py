@@ -161,6 +161,7 @@ async def _filter(config: FilterModuleConfig, tell: Tell, stop: asyncio.Event) -
 async def _distribute(config: AnyNodeConfig, tell: Tell, stop: asyncio.Event) -> None:
     node = live_node(config)
     await node.start()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, node.reload_classes)
     tell(Ready(f"{config.control.host}:{node.control_port}", node.endpoint_url))
     with _reporting(lambda: tell(DistributionReport(node.status(REPORTED_CONSUMERS_MAX)))):
         await node.run(stop)

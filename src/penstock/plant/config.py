@@ -10,6 +10,7 @@ from penstock.capture.accounts import AccountsConfig
 from penstock.engine.config import EngineConfig
 from penstock.engine.control import MUX_PORT_DEFAULT, PLANT_PORT_DEFAULT, ClassWish
 from penstock.engine.metering import MeteringLimits
+from penstock.engine.signals import SignalThresholds
 from penstock.net.control import Name
 from penstock.net.udp import Channel
 from penstock.plant.views import ViewName
@@ -23,12 +24,29 @@ AccessMode: TypeAlias = Literal["open", "local", "forward", "plant"]
 ALL_CLASSES = EngineConfig(classes=("critical", "adaptive", "metered"))
 
 
+class DatagramsConfig(Config, frozen=True):
+    """Events by UDP, to nodes below."""
+
+    interface: str = ""
+    """The address they are sent from; empty: there are none."""
+
+    missed: Literal["resend", "wait"] = "resend"
+    """What becomes of adaptive and metered updates that are lost on the way: they are sent again to whoever missed
+    them, or the next update is waited for. Critical ones are always sent again."""
+
+
 class NodeConfig(Config, frozen=True, kw_only=True):
     """What all of them have."""
 
     name: Name
     control: ControlAccess = ControlAccess()
     engine: EngineConfig = ALL_CLASSES
+    classes: str = ""
+    """A document of rules by which updates are classed (docs/plant-nodes.md); read again on SIGHUP."""
+
+    signals: SignalThresholds = SignalThresholds()
+    """When what may be conflated is no longer critical."""
+
     metering: MeteringLimits = MeteringLimits()
     """The highest rates of the metered class."""
 
@@ -45,6 +63,15 @@ class NodeConfig(Config, frozen=True, kw_only=True):
 
     ring_bytes: Annotated[int, msgspec.Meta(ge=RING_BYTES_MIN, le=2**32)] = 8 * 1024 * 1024
     """Bytes of each local consumer's ring."""
+
+    notices_bytes: Annotated[int, msgspec.Meta(ge=RING_BYTES_MIN, le=2**32)] = RING_BYTES_MIN
+    """Bytes of its ring of notices, which say what of its regions was written."""
+
+    shared_regions: bool = False
+    """Whether local consumers that may have the same share regions of records (engine.offsets = "common")."""
+
+    datagrams: DatagramsConfig = DatagramsConfig()
+    """Whether and how nodes below can have their events by UDP."""
 
     session_bytes: Annotated[int, msgspec.Meta(ge=65_536, le=2**32)] = 4 * 1024 * 1024
     """Bytes of events that wait for each consumer on a connection."""
@@ -105,6 +132,9 @@ class UpstreamConfig(Config, frozen=True):
 
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = PLANT_PORT_DEFAULT
+    interface: str = ""
+    """To take events by UDP: the address of the interface that they come in on. Empty: they come by TCP."""
+
     cls: ClassWish = "critical"
     """In which class this node takes what its consumers want."""
 

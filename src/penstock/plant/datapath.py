@@ -9,16 +9,17 @@ import os
 import select
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
-from penstock.base.clock import NS_PER_MS, random_bytes
+from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
 from penstock.base.errors import PenstockError
+from penstock.base.histogram import LatencyHistogram
 from penstock.base.log import logger
-from penstock.engine import DistributionEngine, SessionBuffer
-from penstock.engine._event import EVENT_SIZE_MAX, EventKind, make_event
+from penstock.engine import DistributionEngine, EventKind, SessionBuffer, control, make_event
 from penstock.engine.control import EVENTS_SIZE_MAX
 from penstock.engine.events import (
     Attach,
@@ -27,26 +28,35 @@ from penstock.engine.events import (
     EngineInstruction,
     Image,
     Lost,
+    OpenRegion,
     Ready,
+    RegionOpened,
+    Removed,
+    Signals,
     Sinks,
     Unwanted,
     Updates,
     UpstreamLive,
     Wanted,
 )
+from penstock.model import MessageModel
 from penstock.net.handover import Handover
 from penstock.net.mailbox import Mailbox
 from penstock.plant._courier import Courier, Framing
 from penstock.plant.config import NodeConfig
+from penstock.plant.datagrams import BLOCK_SIZE_MAX, DatagramSender
 from penstock.plant.desk import Party
+from penstock.plant.gauge import Gauge
+from penstock.plant.recorder import Account
+from penstock.plant.segments import Placed, Segments
 from penstock.plant.views import Content, Views
-from penstock.shm import RingWriter
 from penstock.wire import MessageBatch
 
 WAKE_NS = 50 * NS_PER_MS
 """How long the thread sleeps at most."""
 
-SEGMENT_NAME_SIZE = 16
+ENDED_MAX = 65_536
+"""Consumers that left whose last accounts wait to be written down."""
 
 T = TypeVar("T")
 
@@ -59,18 +69,14 @@ class Owner(Protocol):
     def events_ready(self, consumer: int, data: bytes) -> None:
         """For a session; sent() is to be asked for when they have been sent."""
 
+    def tell(self, consumer: int, message: control.OpenRegion) -> None:
+        """On its control connection."""
+
     def wanted(self, topics: Sequence[str]) -> None: ...
 
     def unwanted(self, topics: Sequence[str]) -> None: ...
 
     def failed(self, error: Exception) -> None: ...
-
-
-class Placed(NamedTuple):
-    """The segments of a local consumer, by the names under which they are handed over."""
-
-    ring: str = ""
-    notices: str = ""
 
 
 class Updated(NamedTuple):
@@ -84,14 +90,15 @@ class Updated(NamedTuple):
     version: int
 
 
-FromAbove: TypeAlias = Updated | Image | UpstreamLive | Lost
+FromAbove: TypeAlias = Updated | Image | Removed | UpstreamLive | Lost
 
 
 class _Session:
-    """A buffer whose events are sent, one block at a time."""
+    """A buffer whose events are sent, one block at a time; by a sender of datagrams, at once."""
 
-    def __init__(self, buffer: SessionBuffer) -> None:
+    def __init__(self, buffer: SessionBuffer, sender: DatagramSender | None = None) -> None:
         self.buffer = buffer
+        self.sender = sender
         self.is_sending = False
 
 
@@ -109,16 +116,22 @@ class DataPath:
     ) -> None:
         """A courier brings the events of those sessions that carry() names to their connections by itself."""
         self.engine = engine
+        self.latencies = LatencyHistogram()
+        """From a batch's arrival here to the moment its updates were served, per update; may be read in any thread."""
         self._config = config
         self._views = views
         self._owner = owner
-        self._handover = handover
         self._courier = courier
         self._lock = threading.Lock()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._mail = Mailbox(self._ring_bell, f"the node {config.name}")
-        self._rings: dict[int, tuple[RingWriter, str]] = {}
+        self._segments = Segments(config, handover)
+        self._entitled: dict[int, str] = {}  # by consumer
         self._sessions: dict[int, _Session] = {}
+        self._attachments: dict[int, int] = {}  # by consumer
+        self._attachment_count = 0
+        self._ended: deque[Account] = deque(maxlen=ENDED_MAX)
+        self._gauge = Gauge(time.monotonic_ns())
         self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name="penstock-node", daemon=True)
 
@@ -135,8 +148,7 @@ class DataPath:
             self._thread.join()
         with self._lock:
             self._mail.close()
-            for consumer in list(self._rings):
-                self._close_ring(consumer)
+            self._segments.close_all()
             bell, self._bell = self._bell, -1
             os.close(bell)
 
@@ -152,15 +164,16 @@ class DataPath:
             if self._is_stopped:
                 return
             self._mail.deliver()
-            started_ns = time.time_ns()
+            number, now_ns, started_ns = self.engine.kernel.number, time.monotonic_ns(), time.time_ns()
             if isinstance(content, MessageBatch):
-                self.engine.distribute(content, time.monotonic_ns(), started_ns)
+                self.engine.distribute(content, now_ns, started_ns)
             else:
-                self._carry_out(self.engine.handle(Updates(content), time.monotonic_ns()))
+                self._carry_out(self.engine.handle(Updates(content), now_ns))
             if self._views:
                 for topic, model, record in self._views.derive(content):
-                    self.engine.publish(topic.encode(), model, record, time.monotonic_ns(), started_ns)
-            self._flush(self.engine.take_ready())
+                    self.engine.publish(topic.encode(), model, record, now_ns, started_ns)
+            self._carry_out(self.engine.take())
+            self._note_served(number, now_ns)
 
     def take_events(self, events: Iterable[FromAbove]) -> None:
         """What a node above says, in the caller's thread."""
@@ -168,15 +181,18 @@ class DataPath:
             if self._is_stopped:
                 return
             self._mail.deliver()
+            number, now_ns = self.engine.kernel.number, time.monotonic_ns()
             for event in events:
                 if isinstance(event, Updated):
-                    self.engine.kernel.publish(*event, time.monotonic_ns())
+                    self.engine.kernel.publish(*event, now_ns)
                 else:
                     self.handle(event)
-            self._flush(self.engine.take_ready())
+            self._carry_out(self.engine.take())
+            self._note_served(number, now_ns)
 
     def lose(self) -> None:
         """Updates did not come to this node."""
+        self._gauge.errors += 1
         self.take_events([Lost()])
 
     # Under the lock
@@ -185,22 +201,23 @@ class DataPath:
         """Have the engine handle an event, and carry out what it says."""
         self._carry_out(self.engine.handle(event, time.monotonic_ns()))
 
-    def attach(self, party: Party) -> Placed:
+    def attach(self, party: Party, sender: DatagramSender | None = None) -> Placed:
+        """The sender, of one that gets datagrams, stays the caller's to close."""
         sinks, placed = Sinks(), Placed()
         if party.transport == "local":
-            ring = RingWriter.create(self._config.ring_bytes, EVENT_SIZE_MAX)
-            name = random_bytes(SEGMENT_NAME_SIZE).hex()  # nobody but the consumer is told
-            self._handover.offer(name, ring.segment)
-            self._rings[party.number] = (ring, name)
-            sinks, placed = Sinks(ring=ring), Placed(name)
+            sinks, placed = self._segments.open(party.number, takes_records="adaptive" in party.classes)
+            self._entitled[party.number] = party.entitled
         else:
-            session = self._sessions[party.number] = _Session(SessionBuffer(self._config.session_bytes))
+            session = self._sessions[party.number] = _Session(SessionBuffer(self._config.session_bytes), sender)
             sinks = Sinks(buffer=session.buffer)
         try:
-            self.handle(Attach(party.number, party.name, sinks, party.destination))
+            classes = frozenset(party.classes)
+            self.handle(Attach(party.number, party.name, sinks, party.destination, classes))
         except PenstockError:
             self._forget(party.number)
             raise
+        self._attachment_count += 1
+        self._attachments[party.number] = self._attachment_count
         return placed
 
     def carry(self, consumer: int, session: int, framing: Framing) -> None:
@@ -211,8 +228,16 @@ class DataPath:
 
     def detach(self, party: Party) -> None:
         """Its segments are withdrawn, its interests forgotten; once more does nothing."""
+        if (attachment := self._attachments.pop(party.number, None)) is not None:
+            self._ended.append(Account(self.engine.record(party.number), attachment, is_closed=True))
         self.handle(Detach(party.number))
         self._forget(party.number)
+
+    def accounts(self) -> list[Account]:
+        """Of those that are attached, and of those that left since it was last asked for."""
+        ended = list(self._ended)
+        self._ended.clear()
+        return [*ended, *(Account(self.engine.record(each), at) for each, at in self._attachments.items())]
 
     def sent(self, consumer: int) -> None:
         """A session has sent what it was given, and can be given more."""
@@ -220,7 +245,8 @@ class DataPath:
         if session is not None:
             session.is_sending = False
             self.engine.serve(time.monotonic_ns())  # what there was no room for
-            self._flush([consumer, *self.engine.take_ready()])
+            self._flush([consumer])
+            self._carry_out(self.engine.take())
 
     def snapshot(self, topics: Sequence[str], items_max: int) -> list[bytes]:
         """DEFINE and REFRESH events of the current records, in blocks."""
@@ -270,13 +296,23 @@ class DataPath:
         if deadline_ns is not None and deadline_ns <= now_ns:
             self._carry_out(self.engine.handle(Tick(), now_ns))
             deadline_ns = self.engine.next_deadline_ns()
+        buffers = (session.buffer for session in self._sessions.values())
+        if (readings := self._gauge.read(now_ns, self.engine.consumer_count, buffers)) is not None:
+            self.handle(Signals(readings))
         wake_ns = now_ns + WAKE_NS
         if self._courier is not None:
             self._courier.run(now_ns)
             self.engine.serve(now_ns)  # what there was no room for
-            self._flush(self.engine.take_ready())
+            self._carry_out(self.engine.take())
             wake_ns = min(wake_ns, self._courier.next_due_ns)
         return wake_ns if deadline_ns is None else min(wake_ns, deadline_ns)
+
+    def _note_served(self, number: int, began_ns: int) -> None:
+        """Updates from the one after `number` on were taken together, and are served when the last one is."""
+        elapsed_ns = time.monotonic_ns() - began_ns
+        self._gauge.busy_ns += elapsed_ns
+        if taken := self.engine.kernel.number - number:
+            self.latencies.record_one(elapsed_ns, taken)
 
     def _ring_bell(self) -> None:
         if self._bell >= 0:
@@ -289,10 +325,20 @@ class DataPath:
             match instruction:
                 case Ready(consumers):
                     self._flush(consumers)
+                case OpenRegion(consumer, model, record_count):
+                    self._open_region(consumer, model, record_count)
                 case Wanted(topics):
                     self._owner.wanted(topics)
                 case Unwanted(topics):
                     self._owner.unwanted(topics)
+
+    def _open_region(self, consumer: int, model: MessageModel, record_count: int) -> None:
+        entitled = self._entitled.get(consumer)
+        if entitled is None:
+            return  # it has left
+        sink, opened = self._segments.open_region(consumer, model, record_count, entitled)
+        self._owner.tell(consumer, opened)
+        self.handle(RegionOpened(consumer, model.id, sink))
 
     def _flush(self, consumers: Iterable[int]) -> None:
         if self._courier is not None:
@@ -304,6 +350,10 @@ class DataPath:
             session = self._sessions.get(consumer)
             if session is None or session.is_sending:
                 continue
+            if session.sender is not None:
+                while block := session.buffer.take(BLOCK_SIZE_MAX):
+                    session.sender.send(block)
+                continue
             data = session.buffer.take(EVENTS_SIZE_MAX)
             if data:
                 session.is_sending = True
@@ -312,10 +362,5 @@ class DataPath:
     def _forget(self, consumer: int) -> None:
         if (session := self._sessions.pop(consumer, None)) is not None:
             session.buffer.clear()  # nothing of it is sent any more
-        if consumer in self._rings:
-            self._close_ring(consumer)
-
-    def _close_ring(self, consumer: int) -> None:
-        ring, name = self._rings.pop(consumer)
-        self._handover.withdraw(name)
-        ring.close()
+        self._entitled.pop(consumer, None)
+        self._segments.close(consumer)

@@ -1,6 +1,6 @@
 """Live nodes: everything of one in one process, from its configuration to its end.
 
-    node = LivePlant(config)
+    node = live_node(config)
     await node.start()
     await node.run(stop)
 
@@ -9,7 +9,7 @@ of their own (feeding.py); whoever touches the engine does so under one lock (da
 """
 
 import asyncio
-import ssl
+import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -20,25 +20,26 @@ from penstock.base.endpoint import Endpoint, Health
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
 from penstock.base.metrics import Metrics
-from penstock.engine import DistributionEngine
+from penstock.engine import ClassMap, DistributionEngine
+from penstock.engine.control import OpenRegion
+from penstock.engine.events import ChangeClasses
+from penstock.feed.adapter_status import PERCENTILES, shown_latency
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.agent import stopped_or_failed
 from penstock.net.handover import Handover, HandoverConfig
-from penstock.net.secret import Secret, read_secret
+from penstock.net.secret import read_secret
 from penstock.net.stream_server import Through
 from penstock.net.tls import server_context
 from penstock.plant._courier import Courier
-from penstock.plant.access import Access, ForwardAccess, LocalAccess, OpenAccess, PlantHeldAccess
-from penstock.plant.config import AccessMode, MuxConfig, NodeConfig, PlantConfig
+from penstock.plant.access import Access
+from penstock.plant.config import AccessMode, NodeConfig
 from penstock.plant.datapath import DataPath
 from penstock.plant.desk import Desk
-from penstock.plant.feeding import ChannelFeed, Feed, SubscribedFeed
+from penstock.plant.recorder import Account, AccountRecorder, Intake
 from penstock.plant.serving import NodeServer, OwnSources, Sources
 from penstock.plant.status import NodeKind, NodeStatus, gauges_of, rows_of
-from penstock.plant.tokens import OwnToken
-from penstock.plant.upstream import Upstream
-from penstock.plant.views import Views
+from penstock.plant.views import Content, Views
 from penstock.security.brokering import Revoked
 from penstock.security.client import AdminClient
 from penstock.security.token_watch import TokenWatch
@@ -64,16 +65,23 @@ class LiveNode:
         self._node = config
         self._loop = asyncio.get_running_loop()
         self._metrics = Metrics()
+        self._counters: list[Counters] = []
         self._failed: asyncio.Future[None] = self._loop.create_future()
         self._epoch = 1 + SystemRandomness().below(2**EPOCH_BITS)
         self._secret = read_secret(Path(config.control.secret_file)) if config.control.secret_file else None
         models = [shipped(name) for name in shipped_names()] + [MessageModel.load(Path(name)) for name in config.models]
         self._models = {model.id: model for model in models}
         engine = DistributionEngine(
-            config.engine, SystemRandomness(), self._counted("engine"), models=self._models.values()
+            config.engine,
+            SystemRandomness(),
+            self._counted("engine"),
+            models=self._models.values(),
+            rules=self._rules(),
+            limits=config.metering,
+            signals=config.signals,
         )
         path = config.handover or f"@penstock-{self.kind}-{random_bytes(8).hex()}"
-        connections_max = min(4 * config.engine.consumers_max, 10_000)
+        connections_max = min(16 * config.engine.consumers_max, 10_000)
         self._handover = Handover(path, secret=self._secret, config=HandoverConfig(connections_max=connections_max))
         self._metrics.register(self._handover.counters)
         self._data = DataPath(config, engine, views, self, self._handover, self._courier())
@@ -92,6 +100,7 @@ class LiveNode:
             counters=self._counted("plant.control"),
             through=self._through(),
         )
+        self._recorder = self._make_recorder()
         self._tasks: list[asyncio.Task[None]] = []
         self._endpoint = Endpoint(
             self._metrics, self._liveness, host=config.metrics_host, port=config.metrics_port, status=self.status
@@ -132,6 +141,8 @@ class LiveNode:
 
     async def start(self) -> None:
         try:
+            if self._recorder is not None:
+                await asyncio.to_thread(self._recorder.start)
             self._handover.start()
             self._data.start()
             await self._server.start()
@@ -142,7 +153,9 @@ class LiveNode:
         except BaseException:
             await self.close()
             raise
-        self._tasks = [asyncio.ensure_future(each) for each in (self._server.watch_rights(), *self._work())]
+        self._tasks = [
+            asyncio.ensure_future(each) for each in (self._server.watch_rights(), self._give_accounts(), *self._work())
+        ]
         for task in self._tasks:
             task.add_done_callback(self._on_task_done)
         log.info("node_started", kind=self.kind, name=self._node.name, port=self._server.port)
@@ -164,6 +177,8 @@ class LiveNode:
         if self._tokens is not None:
             await asyncio.to_thread(self._tokens.stop)
         await self._server.close()
+        if self._recorder is not None:
+            await self._close_accounts(self._recorder)
         await asyncio.to_thread(self._data.stop)
         await asyncio.to_thread(self._handover.close)
         await asyncio.to_thread(self._endpoint.stop)
@@ -175,6 +190,28 @@ class LiveNode:
     @property
     def control_port(self) -> int:
         return self._server.port
+
+    def reload_classes(self) -> None:
+        """Read the rules of classes again; some that cannot be used are told of, and those before stay."""
+        try:
+            rules = self._rules()
+        except PenstockError as error:
+            log.error("classes_refused", code=error.code, what=str(error))
+            return
+        if rules is not None:
+            self._data.ask(lambda: self._data.handle(ChangeClasses(rules)))
+            log.info("classes_changed", rules=len(rules.rule))
+
+    def _rules(self) -> ClassMap | None:
+        if not self._node.classes:
+            return None
+        rules = ClassMap.load(self._node.classes)
+        rules.check(self._models.values())
+        return rules
+
+    def take(self, content: Content) -> None:
+        """Updates that this process makes itself, in any thread; for trials."""
+        self._data.take(content)
 
     def status(self, consumers_max: int = STATUS_CONSUMERS_MAX) -> NodeStatus:
         """With the records of at most so many consumers. May be called in any thread but the data path's."""
@@ -194,12 +231,16 @@ class LiveNode:
             engine.kernel.number,
             engine.consumer_count,
             consumers,
+            shown_latency({q: self._data.latencies.percentile(q) for q in PERCENTILES}),
         )
 
     # What the data path tells, in any thread
 
     def events_ready(self, consumer: int, data: bytes) -> None:
         self._call(self._server.events_ready, consumer, data)
+
+    def tell(self, consumer: int, message: OpenRegion) -> None:
+        self._call(self._server.tell, consumer, message)
 
     def wanted(self, topics: Sequence[str]) -> None:
         """A plant has everything."""
@@ -239,8 +280,36 @@ class LiveNode:
     def _on_revoked(self, event: Revoked) -> None:
         self._call(self._server.revoke, event.subscription_id, event.reason)
 
+    def _make_recorder(self) -> AccountRecorder | None:
+        accounts = self._node.accounts
+        if not accounts.path:
+            return None
+        return AccountRecorder(self._node.name, self.kind, accounts, self._counted("plant.accounts"))
+
+    async def _give_accounts(self) -> None:
+        while self._recorder is not None:
+            await asyncio.sleep(self._node.accounts.period_s)
+            accounts = await asyncio.wrap_future(self._data.ask(self._data.accounts))
+            await asyncio.to_thread(self._recorder.record, self._intake(), accounts)
+
+    async def _close_accounts(self, recorder: AccountRecorder) -> None:
+        accounts: list[Account] = []
+        if self._tasks:
+            with contextlib.suppress(PenstockError):  # the data thread has failed: what was written stands
+                accounts = await asyncio.wrap_future(self._data.ask(self._data.accounts))
+        await asyncio.to_thread(recorder.close, self._intake(), accounts)
+
+    def _intake(self) -> Intake:
+        engine = self._data.engine
+        return Intake(engine.kernel.number, engine.kernel.items.count, self._losses(), engine.consumer_count)
+
+    def _losses(self) -> int:
+        """Times that something did not come."""
+        return sum(each["upstream_lost"] for each in self._counters)
+
     def _counted(self, component: str) -> Counters:
         counters = Counters(component, node=self._node.name)
+        self._counters.append(counters)
         self._metrics.register(counters)
         return counters
 
@@ -252,118 +321,3 @@ class LiveNode:
         if not status.is_fed:
             detail += "; nothing comes from above"
         return Health(not self._failed.done(), detail)
-
-
-class LivePlant(LiveNode):
-    """A ticker plant."""
-
-    kind = "plant"
-
-    def __init__(self, config: PlantConfig) -> None:
-        self.config = config
-        views = Views(
-            config.views,
-            seed=SystemRandomness().below(2**64),
-            instruments_max=config.view_instruments_max,
-            trades_max=config.view_trades_max,
-        )
-        super().__init__(config, views=views)
-        self._feeds = self._make_feeds()
-
-    def _access_mode(self) -> AccessMode:
-        return "local" if self.config.admin.url else "open"
-
-    def _access(self) -> Access:
-        return OpenAccess() if self._tokens is None else LocalAccess(self._tokens.gate.verify)
-
-    def _is_fed(self) -> bool:
-        return all(feed.is_in_touch for feed in self._feeds)
-
-    async def _begin(self) -> None:
-        for feed in self._feeds:
-            feed.start()
-
-    async def _finish(self) -> None:
-        for feed in self._feeds:
-            await asyncio.to_thread(feed.stop)
-
-    def _make_feeds(self) -> list[Feed]:
-        counters = self._counted("plant.feed")
-        feeds: list[Feed] = []
-        if self.config.subscribe:
-            feeds.append(SubscribedFeed(self.config.admin, self.config.subscribe, self._data, counters))
-        if channels := self.config.own_channels():
-            feeds.append(ChannelFeed(channels, self._data, counters))
-        return feeds
-
-
-class LiveMux(LiveNode):
-    """A connection multiplexer: what its consumers want is taken from a node above, once."""
-
-    kind: NodeKind = "mux"
-
-    def __init__(self, config: MuxConfig) -> None:
-        self.config = config
-        self._upstream: Upstream | None = None
-        super().__init__(config)
-
-    def _access_mode(self) -> AccessMode:
-        return self.config.access
-
-    def _access(self) -> Access:
-        if self._tokens is not None:
-            return LocalAccess(self._tokens.gate.verify)
-        modes: dict[AccessMode, Callable[[], Access]] = {
-            "open": OpenAccess,
-            "forward": lambda: ForwardAccess(self._above()),
-            "plant": lambda: PlantHeldAccess(self._above()),
-        }
-        return modes[self.config.access]()
-
-    def _sources(self) -> Sources:
-        return self._above()
-
-    def _above(self) -> Upstream:
-        if self._upstream is None:
-            above = self.config.upstream
-            tls = ssl.create_default_context(cafile=above.ca_file) if above.ca_file else None
-            self._upstream = Upstream(
-                self.config.name,
-                (above.host, above.port),
-                self._data,
-                cls=above.cls,
-                per_second=above.per_second,
-                secret=self._upstream_secret(),
-                tls=tls,
-                counters=self._counted("plant.upstream"),
-                on_withdrawn=self._server_revoke,
-            )
-        return self._upstream
-
-    def _upstream_secret(self) -> Secret | None:
-        path = self.config.upstream.secret_file
-        return read_secret(Path(path)) if path else None
-
-    def _server_revoke(self, subscription_id: str, reason: str) -> None:
-        self._server.revoke(subscription_id, reason)
-
-    def _is_fed(self) -> bool:
-        return self._above().link.attached.is_set()
-
-    def _work(self) -> Sequence[Coroutine[Any, Any, None]]:
-        if not self.config.admin.url:
-            return ()
-        token = OwnToken(self.config.admin, self.config.upstream.topics)
-        return (token.keep(self._above().link.renew),)
-
-    async def _begin(self) -> None:
-        self._above().start()
-
-    async def _finish(self) -> None:
-        await self._above().close()
-
-    def wanted(self, topics: Sequence[str]) -> None:
-        self._above().wanted(topics)
-
-    def unwanted(self, topics: Sequence[str]) -> None:
-        self._above().unwanted(topics)

@@ -26,9 +26,9 @@ from penstock.net.tls import server_context
 from penstock.net.websocket_driver import WebSocketConnection, WebSocketServer
 from penstock.plant._courier import Courier
 from penstock.plant.carried import Carriage
-from penstock.plant.driver import LiveMux
 from penstock.plant.edge_config import EdgeConfig
 from penstock.plant.flavours import SUBPROTOCOLS
+from penstock.plant.multiplexer import LiveMux
 from penstock.plant.websocket_control import WebSocketControl
 
 STUCK_CHECK_SECONDS = 1.0

@@ -46,8 +46,10 @@ class Rights(msgspec.Struct, frozen=True):
                 raise LimitError(f"what is granted of these topics is more than {TOPICS_MAX} patterns")
         return [*found, *denials(self.grants)]
 
-    def is_same(self, other: "Rights") -> bool:
-        return entitlement_text(self.grants) == entitlement_text(other.grants)
+    @property
+    def text(self) -> str:
+        """Equal for those who may have the same."""
+        return entitlement_text(self.grants)
 
 
 EVERYTHING = Rights((Grant(">", "receive"),))

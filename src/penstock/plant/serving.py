@@ -23,6 +23,7 @@ from penstock.net.stream_server import Through
 from penstock.plant.access import Access
 from penstock.plant.carried import carried_at
 from penstock.plant.config import NodeConfig
+from penstock.plant.datagrams import DatagramSender
 from penstock.plant.datapath import DataPath
 from penstock.plant.desk import Desk, Party, RefusalError, check_number, refusal_of
 from penstock.plant.rights import Rights
@@ -92,6 +93,7 @@ class NodeServer(ControlServer):
         self._epoch = epoch
         self._letters: dict[int, Letters] = {}  # by consumer
         self._outgoing: dict[int, asyncio.Queue[bytes]] = {}  # of sessions
+        self._senders: dict[int, DatagramSender] = {}
         super().__init__(
             PROTOCOL,
             self.converse_with,
@@ -110,6 +112,10 @@ class NodeServer(ControlServer):
     def events_ready(self, consumer: int, data: bytes) -> None:
         if (outgoing := self._outgoing.get(consumer)) is not None:
             outgoing.put_nowait(data)
+
+    def tell(self, consumer: int, message: control.OpenRegion) -> None:
+        if (letters := self._letters.get(consumer)) is not None:
+            letters.put(message)
 
     def revoke(self, subscription_id: str, reason: str) -> None:
         """Rights are taken back: of consumers here, and of those of nodes below."""
@@ -189,12 +195,11 @@ class NodeServer(ControlServer):
 
     async def _attach(self, party: Party, letters: Letters) -> None:
         try:
-            if party.transport == "datagram":
-                raise RefusalError(RefusalCode.TRANSPORT, "this node sends no datagrams")
             party.rights = await self._access.admit(party.name, party.token, time.time_ns())
+            sender = self._sender_for(party) if party.transport == "datagram" else None
             if party.transport == "session":
                 self._outgoing[party.number] = asyncio.Queue()
-            placed = await self._ask(lambda: self._data.attach(party))
+            placed = await self._ask(lambda: self._data.attach(party, sender))
         except PenstockError as error:
             raise _final(error) from None
         letters.put(
@@ -208,10 +213,21 @@ class NodeServer(ControlServer):
                 path=self._handover_path if placed.ring else "",
                 ring=placed.ring,
                 notices=placed.notices,
+                publisher_id=0 if sender is None else sender.publisher_id,
+                host="" if sender is None else sender.address[0],
+                port=0 if sender is None else sender.address[1],
+                fresh_port=0 if sender is None else sender.fresh_port,
             )
         )
         self.counters.add("consumers_attached")
         log.info("consumer_attached", consumer=party.name, transport=party.transport, host=party.host)
+
+    def _sender_for(self, party: Party) -> DatagramSender:
+        datagrams = self._node.datagrams
+        if not datagrams.interface or not party.is_node:
+            raise RefusalError(RefusalCode.TRANSPORT, "no datagrams are sent here, but to nodes where it is configured")
+        sender = self._senders[party.number] = DatagramSender(datagrams, (party.host, party.port), self.counters)
+        return sender
 
     async def _detach(self, party: Party) -> None:
         """The consumer is gone, however that happened; until this has been carried out, its name is taken."""
@@ -219,6 +235,8 @@ class NodeServer(ControlServer):
             await self._ask(lambda: self._data.detach(party))
         self._letters.pop(party.number, None)
         self._outgoing.pop(party.number, None)
+        if (sender := self._senders.pop(party.number, None)) is not None:
+            await asyncio.to_thread(sender.close)
         self._desk.leave(party)
         log.info("consumer_detached", consumer=party.name)
 
@@ -260,8 +278,8 @@ class NodeServer(ControlServer):
                 return [control.Held(number, await self._modify(party, subscription, per_second))]
             case control.Snapshot(number, topics):
                 return await self._snapshot(party, number, topics)
-            case control.Overrun(number, last_number):
-                await self._overrun(party, last_number)
+            case control.Overrun(number):
+                await self._overrun(party, request)
                 return [control.Restarted(number)]
             case control.AskModel(number, model_id, version):
                 return [control.ModelDocument(number, await self._sources.model(model_id, version))]
@@ -283,28 +301,24 @@ class NodeServer(ControlServer):
     def _event(
         self, party: Party, request: control.Subscribe, topics: Sequence[str], per_second: float
     ) -> events.Subscribe:
-        return events.Subscribe(party.number, request.number, topics, request.cls, per_second)
+        after = request.after if request.epoch == self._epoch else 0
+        return events.Subscribe(party.number, request.number, topics, request.cls, per_second, after)
 
     async def _modify(self, party: Party, subscription: int, per_second: float) -> float:
         request = self._desk.subscription(party, subscription)
         granted = self._desk.granted_rate(request.cls, per_second)
-        topics = (await self._judged(party, request.topics)).narrow(request.topics)
-
-        def change() -> None:
-            self._data.handle(events.Unsubscribe(party.number, subscription))
-            self._data.handle(self._event(party, request, topics, granted))
-
-        await self._ask(change)
+        await self._handle(events.Modify(party.number, subscription, granted))
+        party.wanted[subscription] = msgspec.structs.replace(request, per_second=per_second)
         return granted
 
     async def _snapshot(self, party: Party, number: int, topics: Sequence[str]) -> list[control.NodeMessage]:
         blocks = await self._sources.snapshot((await self._judged(party, topics)).narrow(topics))
         return [control.Records(number, block, is_last=block is blocks[-1]) for block in blocks]
 
-    async def _overrun(self, party: Party, last_number: int) -> None:
+    async def _overrun(self, party: Party, request: control.Overrun) -> None:
         if party.transport != "local":
             raise RefusalError(RefusalCode.SEGMENT, "the consumer has no ring")
-        await self._handle(events.Overrun(party.number, last_number))
+        await self._handle(events.Overrun(party.number, request.last_number, request.ring))
 
     async def _judged(self, party: Party, topics: Sequence[str]) -> Rights:
         assert party.rights is not None, "admitted before it can ask"
@@ -317,7 +331,7 @@ class NodeServer(ControlServer):
             if before is not None and after.subject != before.subject:
                 raise TokenError("the new token is somebody else's")
             party.rights, party.token = after, token
-            if before is not None and not after.is_same(before):
+            if before is not None and after.text != before.text:
                 await self._regrant(party, after)
         except PenstockError as error:
             raise _final(error) from None  # without a right there is nothing to go on with

@@ -9,6 +9,7 @@ Nothing in production imports this package; tests of yours may. Read world.py fi
 
 from penstock.sim.checkers import Checker
 from penstock.sim.disk import Disk, DiskFaults
+from penstock.sim.engine import EnginePlant, EnginePlantOptions, EngineSummary, run_engine_seed
 from penstock.sim.feed import FeedPlant, FeedPlantOptions, FeedSummary, run_feed_seed
 from penstock.sim.filter import FilterPlant, FilterPlantOptions, FilterSummary, run_filter_seed
 from penstock.sim.journal import JournalPlant, JournalSummary, run_journal_seed
@@ -22,6 +23,9 @@ __all__ = [
     "Checker",
     "Disk",
     "DiskFaults",
+    "EnginePlant",
+    "EnginePlantOptions",
+    "EngineSummary",
     "FeedPlant",
     "FeedPlantOptions",
     "FeedSummary",
@@ -38,6 +42,7 @@ __all__ = [
     "SeededRandomness",
     "Summary",
     "World",
+    "run_engine_seed",
     "run_feed_seed",
     "run_filter_seed",
     "run_journal_seed",

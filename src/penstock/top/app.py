@@ -1,117 +1,190 @@
-"""`penstock top` on a terminal: three tables that are drawn again every second or so."""
+"""`penstock top` on a terminal: one view at a time, drawn again after every look."""
 
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Callable
 from typing import ClassVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import DataTable, Footer, Static
+from textual.widgets import DataTable, Footer, Input, Static
 
-from penstock.top.picture import Picture, picture_of
+from penstock.base.clock import NS_PER_SECOND
+from penstock.top.fetching import fetch_all
+from penstock.top.picture import Picture
 from penstock.top.places import Place
-from penstock.top.reading import Reading, read_all
-from penstock.top.shown import (
-    CONSUMER_COLUMNS,
-    NODE_COLUMNS,
-    ORDERS,
-    STREAM_COLUMNS,
-    consumer_cells,
-    node_cells,
-    stream_cells,
-)
+from penstock.top.shown import NODES, VIEWS, View, duration
+from penstock.top.watch import Watch
 
-CONSUMERS_SHOWN_MAX = 200
+ROWS_MAX = 500
+"""Drawn at most; the heading says how many there are, and a filter finds the others."""
+
+HEADING_SECONDS = 0.5
 
 
 class TopApp(App[None]):
-    """Watches these places until it is told to end."""
+    """Watches what `find` names until it is told to end."""
 
     TITLE = "penstock top"
     CSS = """
-    Static { padding: 0 1; color: $text-muted; }
-    DataTable { height: auto; max-height: 40%; margin-bottom: 1; }
-    #consumers { height: 1fr; max-height: 100%; }
+    #heading { padding: 0 1; color: $text-muted; }
+    #table { height: 1fr; }
+    #filter { display: none; height: 3; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q", "quit", "quit"),
+        *(Binding(str(number), f"view({number - 1})", view.name) for number, view in enumerate(VIEWS, start=1)),
+        Binding("tab", "next_view", "next view", priority=True, show=False),
+        Binding("s", "sort", "sort"),
+        Binding("r", "reverse", "reverse"),
+        Binding("slash", "filter", "filter", key_display="/"),
+        Binding("escape", "all", "all", show=False),
         Binding("p", "pause", "pause"),
-        Binding("s", "sort", "sort consumers"),
+        Binding("q", "quit", "quit"),
     ]
 
-    def __init__(self, title: str, places: Sequence[Place], interval_s: float) -> None:
+    def __init__(self, title: str, find: Callable[[], list[Place]], interval_s: float) -> None:
         super().__init__()
-        self._heading = title
-        self._places = places
+        self._watched = title
+        self._find = find
         self._interval_s = interval_s
-        self._before: list[Reading] = []
+        self._watch = Watch()
         self._is_paused = False
-        self._is_reading = False
-        self._order = next(iter(ORDERS))
-        self.picture = Picture(0.0, [], [], [])
+        self._is_looking = False
+        self._looked_ns = time.monotonic_ns()
+        self._view: View = NODES
+        self._orders: dict[str, tuple[int, bool]] = {}
+        """By view: the column, and whether small comes first."""
+        self._wanted = ""
+        self._count = 0
+        self.picture = Picture(nodes=[], streams=[], losses=[], consumers=[])
         """What is shown."""
 
     def compose(self) -> ComposeResult:
         yield Static(id="heading", markup=False)
-        for name, columns in (("nodes", NODE_COLUMNS), ("streams", STREAM_COLUMNS), ("consumers", CONSUMER_COLUMNS)):
-            table: DataTable[Text] = DataTable(id=name, cursor_type="none", zebra_stripes=True)
-            table.add_columns(*columns)
-            yield table
+        yield Input(id="filter", placeholder="show rows that contain; Enter keeps it, Escape shows all")
+        yield DataTable(id="table", cursor_type="row", zebra_stripes=True)
         yield Footer()
 
     def on_mount(self) -> None:
-        self._show_heading()
-        self._ask()
-        self.set_interval(self._interval_s, self._ask)
+        self._draw()
+        self._table().focus()
+        self._look()
+        self.set_interval(self._interval_s, self._look)
+        self.set_interval(HEADING_SECONDS, self._draw_heading)
+
+    # Keys
+
+    def action_view(self, number: int) -> None:
+        self._view = VIEWS[number]
+        self._draw()
+
+    def action_next_view(self) -> None:
+        self.action_view((VIEWS.index(self._view) + 1) % len(VIEWS))
+
+    def action_sort(self) -> None:
+        """By the next column, then by none."""
+        order, _ = self._orders.pop(self._view.name, (-1, False))
+        if order + 1 < len(self._view.columns):
+            self._orders[self._view.name] = order + 1, False
+        self._draw()
+
+    def action_reverse(self) -> None:
+        if self._view.name in self._orders:
+            order, is_rising = self._orders[self._view.name]
+            self._orders[self._view.name] = order, not is_rising
+            self._draw()
+
+    def action_filter(self) -> None:
+        entry = self.query_one("#filter", Input)
+        entry.display = True
+        entry.focus()
+
+    def action_all(self) -> None:
+        self.query_one("#filter", Input).value = ""
+        self._close_filter()
 
     def action_pause(self) -> None:
         self._is_paused = not self._is_paused
-        self._show_heading()
+        self._draw_heading()
+        self._look()
 
-    def action_sort(self) -> None:
-        orders = list(ORDERS)
-        self._order = orders[(orders.index(self._order) + 1) % len(orders)]
-        self._show()
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self._wanted = event.value.strip()
+        self._draw()
 
-    def _ask(self) -> None:
-        """In a thread of its own: a node that does not answer must not stop the keys."""
-        if not self._is_paused and not self._is_reading:
-            self._is_reading = True
-            self.run_worker(self._read, thread=True)
+    def on_input_submitted(self) -> None:
+        self._close_filter()
 
-    def _read(self) -> None:
+    def _close_filter(self) -> None:
+        self.query_one("#filter", Input).display = False
+        self._table().focus()
+
+    # Looking
+
+    def _look(self) -> None:
+        """Beside everything else: a node that does not answer must not stop the keys."""
+        if not self._is_paused and not self._is_looking:
+            self._is_looking = True
+            self.run_worker(self._fetch())
+
+    async def _fetch(self) -> None:
         try:
-            readings = read_all(self._places)
-            self.call_from_thread(self._take, readings)
+            readings = await fetch_all(self._find())
         finally:
-            self._is_reading = False
+            self._is_looking = False
+        if not self._is_paused:
+            self._looked_ns = time.monotonic_ns()
+            self.picture = self._watch.take(readings, self._looked_ns)
+            self._draw()
 
-    def _take(self, readings: list[Reading]) -> None:
-        self.picture = picture_of(readings, self._before)
-        self._before = readings
-        self._show()
+    # Drawing
 
-    def _show_heading(self) -> None:
-        state = "paused" if self._is_paused else f"every {self._interval_s:g} s"
-        shown = f"{min(len(self.picture.consumers), CONSUMERS_SHOWN_MAX)} of {len(self.picture.consumers)} consumers"
-        self.query_one("#heading", Static).update(f"{self._heading}: {state}; {shown}, most {self._order} first")
+    def _table(self) -> DataTable[Text]:
+        return self.query_one("#table", DataTable)
 
-    def _show(self) -> None:
-        self._show_heading()
-        ordered = sorted(self.picture.consumers, key=ORDERS[self._order], reverse=True)[:CONSUMERS_SHOWN_MAX]
-        self._fill("#nodes", [node_cells(row) for row in self.picture.nodes])
-        self._fill("#streams", [stream_cells(row) for row in self.picture.streams])
-        self._fill("#consumers", [consumer_cells(row) for row in ordered])
+    def _draw_heading(self) -> None:
+        age_s = (time.monotonic_ns() - self._looked_ns) / NS_PER_SECOND
+        states = Counter(node.state for node in self.picture.nodes)
+        parts = [
+            f"{self._watched}: " + ", ".join(f"{count} {state}" for state, count in states.items()),
+            f"{self._view.name}: {self._count:,}",
+        ]
+        if self._count > ROWS_MAX:
+            parts.append(f"the first {ROWS_MAX} are shown")
+        if self._view.name in self._orders:
+            order, is_rising = self._orders[self._view.name]
+            parts.append(f"by {self._view.columns[order].title}, {'rising' if is_rising else 'falling'}")
+        if self._wanted:
+            parts.append(f"with {self._wanted!r}")
+        if self._is_paused:
+            parts.append(f"PAUSED, {duration(age_s)} old")
+        elif age_s > 2 * self._interval_s + 1:
+            parts.append(f"{duration(age_s)} old")
+        self.query_one("#heading", Static).update(" │ ".join(parts))
 
-    def _fill(self, name: str, rows: list[list[Text]]) -> None:
-        """Cells are changed in place where the table has as many rows already, so that scrolling is not lost."""
-        table: DataTable[Text] = self.query_one(name, DataTable)
-        table.display = bool(rows)
+    def _draw(self) -> None:
+        order, is_rising = self._orders.get(self._view.name, (None, False))
+        rows = self._view.table(self.picture, order=order, is_rising=is_rising, wanted=self._wanted)
+        self._count = len(rows)
+        self._draw_heading()
+        self._fill([column.title for column in self._view.columns], rows[:ROWS_MAX])
+
+    def _fill(self, titles: list[str], rows: list[list[Text]]) -> None:
+        """Cells are changed in place where the table has the same shape already, so that its cursor stays."""
+        table = self._table()
+        if [str(column.label) for column in table.ordered_columns] != titles:
+            table.clear(columns=True)
+            table.add_columns(*titles)
         if table.row_count != len(rows):
+            at = table.cursor_row
             table.clear()
             table.add_rows(rows)
+            table.move_cursor(row=min(at, max(0, len(rows) - 1)))
             return
-        for at, row in enumerate(rows):
-            for column, cell in enumerate(row):
-                if table.get_cell_at((at, column)) != cell:  # type: ignore[arg-type]
-                    table.update_cell_at((at, column), cell, update_width=True)  # type: ignore[arg-type]
+        keys = list(table.columns)
+        for row, cells in zip(list(table.rows), rows, strict=True):
+            for column, cell in zip(keys, cells, strict=True):
+                before = table.get_cell(row, column)
+                if (before.plain, before.style) != (cell.plain, cell.style):
+                    table.update_cell(row, column, cell, update_width=True)

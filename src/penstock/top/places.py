@@ -1,36 +1,85 @@
 """Where the pages of nodes are: in a plant.toml, or as given."""
 
-from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
+from penstock.admin.config import AdminConfig
 from penstock.base.errors import ConfigurationError
-from penstock.node.plant import Plant
+from penstock.feed.adapter_config import AdapterConfig
+from penstock.feed.play.config import PlayerConfig
+from penstock.filter.module_config import FilterModuleConfig
+from penstock.node.plant import NodeConfig, Plant
+from penstock.plant.config import MuxConfig, PlantConfig
+from penstock.plant.edge_config import EdgeConfig
 
-UNKNOWN = "it has not been started here, and its metrics_port is 0"
+ROLES: dict[type[NodeConfig], str] = {
+    AdminConfig: "administration",
+    AdapterConfig: "adapter",
+    FilterModuleConfig: "filter",
+    PlantConfig: "plant",
+    MuxConfig: "mux",
+    EdgeConfig: "edge",
+    PlayerConfig: "player",
+}
+
+UNKNOWN = "its metrics_port is 0, and it has not been started from this document here"
 
 
 class Place(msgspec.Struct, frozen=True):
-    name: str
-    url: str
-    """Empty where it is not known; then `why_unknown` says why."""
+    """Where a node's pages are; port 0: nobody knows, and `why` says why not."""
 
-    why_unknown: str = ""
+    name: str
+    """What it is called here: as in the document, or its address."""
+
+    host: str = ""
+    port: int = 0
+    role: str = ""
+    """As in the document; empty where a node will say it itself."""
+
+    is_expected: bool = True
+    """False for a node that never shows itself."""
+
+    why: str = ""
+    certificate: str = ""
+    """The server's own, if it speaks TLS: no other is believed."""
 
 
 def places_of_plant(plant: Plant) -> list[Place]:
-    """Every node that shows itself, in the plant's order; players do not."""
-    return [Place(name, url, "" if url else UNKNOWN) for name in plant.nodes if (url := plant.page(name)) is not None]
+    """Every node, in the plant's order."""
+    return [_place_in(plant, name, config) for name, config in plant.nodes.items()]
 
 
-def places_given(addresses: Iterable[str]) -> list[Place]:
-    """HOST:PORT or http://HOST:PORT, each."""
-    return [_place_given(address) for address in addresses]
-
-
-def _place_given(address: str) -> Place:
+def place_given(address: str) -> Place:
+    """HOST:PORT, or the url that a node tells when it starts."""
     bare = address.removeprefix("http://").rstrip("/")
-    host, colon, port = bare.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65_536 or "/" in bare:
+    host, port = _parse(f"http://{bare}")
+    if not port:
         raise ConfigurationError(f"{address!r} is no address of a node's page", hint="write HOST:PORT")
-    return Place(bare, f"http://{bare}")
+    return Place(bare, host, port)
+
+
+def _place_in(plant: Plant, name: str, config: NodeConfig) -> Place:
+    role = ROLES[type(config)]
+    page = plant.page(name)
+    if page is None:
+        return Place(name, role=role, is_expected=False, why=f"a {role} has no page")
+    host, port = _parse(page)
+    if not port:
+        return Place(name, role=role, why=UNKNOWN)
+    certificate = ""
+    if isinstance(config, AdminConfig) and config.certificate:
+        certificate = str(Path(plant.path).parent / config.certificate)
+    return Place(name, host, port, role, certificate=certificate)
+
+
+def _parse(url: str) -> tuple[str, int]:
+    """Host and port; port 0 if these are none."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or 0
+    except ValueError:
+        return "", 0
+    is_plain = parts.path in ("", "/") and not (parts.query or parts.fragment or parts.username)
+    return (host, port) if host and is_plain else ("", 0)

@@ -1,108 +1,204 @@
-"""Asks nodes for their pages; a node that does not answer, or answers nonsense, is down, and nothing worse."""
+"""Understands what a node's pages say. Every byte of them is somebody else's: what is not understood is refused with
+RemoteProtocolError, lines that are not are counted."""
 
-import http.client
-import time
-import urllib.error
-import urllib.request
-from collections import defaultdict
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
-from prometheus_client.parser import text_string_to_metric_families
 
+from penstock.base.errors import RemoteProtocolError
+from penstock.feed.adapter_status import AdapterStatus
+from penstock.filter.status import FilterStatus
+from penstock.plant.status import NodeStatus
 from penstock.top.places import Place
 
-TIMEOUT_SECONDS = 2.0
-PAGE_SIZE_MAX = 16 * 1024 * 1024
-AT_ONCE = 16
-PREFIX = "penstock_"
-TOTAL = "_total"
+NUMBER_MAX = 2.0**64
+PREFIX, UPTIME = "penstock_", "penstock_uptime_seconds"
 
-# A proxy has no business between an operator and a node.
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+Outcome: TypeAlias = Literal["answered", "unreachable", "garbled", "unknown"]
+Status: TypeAlias = AdapterStatus | FilterStatus | NodeStatus
 
-Counts = dict[str, dict[str, float]]
+_STATUSES: dict[str, type[Status]] = {
+    "adapter": AdapterStatus,
+    "filter": FilterStatus,
+    "plant": NodeStatus,
+    "mux": NodeStatus,
+    "edge": NodeStatus,
+}
+_COUNTER = re.compile(r"penstock_(\w{1,80})_total\{(.{0,4000})\} (\S{1,40})", re.ASCII)
+_LABEL = re.compile(r'(\w{1,40})="((?:[^"\\]|\\.){0,1000})"(?:,|$)', re.ASCII)
+
+
+class Page(NamedTuple):
+    """An answer to GET."""
+
+    code: int
+    body: bytes
+
+
+class CounterKey(NamedTuple):
+    component: str
+    name: str
+    cause: str
+
+
+class Pages(NamedTuple):
+    """Those of one node; None where it has no such page."""
+
+    health: bytes
+    status: bytes | None = None
+    metrics: bytes | None = None
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """One node at one moment."""
+    """One node at one moment; without an answer, only `why`."""
 
     place: Place
     at_ns: int
-    """Of the monotonic clock."""
+    """Of the monotonic clock, when the answers had come."""
 
-    fault: str = ""
-    """Why there is nothing to see."""
-
+    outcome: Outcome = "answered"
+    why: str = ""
+    role: str = ""
+    is_healthy: bool = True
     detail: str = ""
-    """What the node says of its health."""
+    uptime_s: float | None = None
+    status: Status | None = None
+    counters: Mapping[CounterKey, float] = {}
+    """Summed over their other labels."""
 
-    status: Any = None
-    """Its own words, as JSON has them; None where it has none."""
-
-    counters: Counts = {}
-    """By name and cause, over all components."""
-
-    def count(self, name: str) -> float:
-        return sum(self.counters.get(name, {}).values())
+    garbled_lines: int = 0
+    """Of its metrics."""
 
 
-def read_all(places: Sequence[Place]) -> list[Reading]:
-    """All nodes at once, in the order given."""
-    if not places:
-        return []
-    with ThreadPoolExecutor(min(AT_ONCE, len(places)), thread_name_prefix="penstock-top") as pool:
-        return list(pool.map(read, places))
+class _Health(msgspec.Struct, frozen=True):
+    is_healthy: bool
+    detail: str = ""
+    role: str = ""
 
 
-def read(place: Place) -> Reading:
-    if not place.url:
-        return Reading(place, time.monotonic_ns(), fault=place.why_unknown)
+def parse_answer(data: bytes) -> Page:
+    """All that a server sent on a connection that it closed then."""
+    head, separator, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.split(b"\r\n")
+    matched = re.fullmatch(rb"HTTP/1\.[01] (\d{3})(?: [^\r\n]*)?", first)
+    if not separator or matched is None:
+        raise RemoteProtocolError("this is no answer of a web server")
+    for line in lines:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"content-length" and value.strip() != str(len(body)).encode():
+            raise RemoteProtocolError("an answer was cut short, or is longer than it says")
+    return Page(int(matched[1]), body)
+
+
+def understand(place: Place, pages: Pages, at_ns: int) -> Reading:
+    """What the pages say; raises RemoteProtocolError if they are not those of such a node."""
+    health: _Health = _convert(_json(pages.health, "/health"), _Health, "/health")
+    status = None if pages.status is None else _status(_json(pages.status, "/status"), place)
+    role = place.role or _role_of(status) or ("administration" if health.role else "")
+    uptime_s, counters, garbled = (None, {}, 0) if pages.metrics is None else read_metrics(pages.metrics)
+    return Reading(
+        place,
+        at_ns,
+        role=role,
+        is_healthy=health.is_healthy,
+        detail=health.detail or health.role,
+        uptime_s=uptime_s,
+        status=status,
+        counters=counters,
+        garbled_lines=garbled,
+    )
+
+
+def read_metrics(page: bytes) -> tuple[float | None, dict[CounterKey, float], int]:
+    """The uptime, the counters, and how many lines of ours were not understood."""
+    counters: dict[CounterKey, float] = {}
+    uptime_s, garbled = None, 0
+    for line in page.decode(errors="replace").split("\n"):
+        if line.startswith(UPTIME):
+            uptime_s = _number(line.removeprefix(UPTIME).strip())
+            garbled += uptime_s is None
+        elif line.startswith(PREFIX) and "_total" in line.partition("{")[0]:
+            entry = _counter(line)
+            if entry is None:
+                garbled += 1
+            else:
+                key, value = entry
+                counters[key] = counters.get(key, 0.0) + value
+    return uptime_s, counters, garbled
+
+
+def _counter(line: str) -> tuple[CounterKey, float] | None:
+    matched = _COUNTER.fullmatch(line)
+    value = None if matched is None else _number(matched[3])
+    if matched is None or value is None:
+        return None
+    labels = dict(_LABEL.findall(matched[2]))
+    return CounterKey(labels.get("component", ""), matched[1], labels.get("cause", "")), value
+
+
+def _number(text: str) -> float | None:
     try:
-        health = _fetch(f"{place.url}/health")
-        status = _fetch(f"{place.url}/status")
-        metrics = _fetch(f"{place.url}/metrics")
-        detail = msgspec.json.decode(health or b"{}", type=dict[str, Any]).get("detail", "")
-        return Reading(
-            place,
-            time.monotonic_ns(),
-            detail=str(detail),
-            status=None if status is None else msgspec.json.decode(status),
-            counters={} if metrics is None else counters_of(metrics.decode()),
-        )
-    except OSError as error:
-        return Reading(place, time.monotonic_ns(), fault=str(getattr(error, "reason", error)) or "no answer")
-    except (http.client.HTTPException, msgspec.MsgspecError, ValueError) as error:
-        return Reading(place, time.monotonic_ns(), fault=f"no page of ours: {error}")
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and 0 <= value <= NUMBER_MAX else None
 
 
-def _fetch(url: str) -> bytes | None:
-    """A page's contents; None where the node has no such page. One that says it is ill (503) still has contents."""
+def _status(document: Any, place: Place) -> Status | None:
+    role = place.role or _role_said(document)
+    if role not in _STATUSES:
+        return None
+    status: Status = _convert(document, _STATUSES[role], "/status")
+    if place.role and status.name != place.name:
+        raise RemoteProtocolError(f"another node answers here: {status.name[:80]!r}")
+    return status
+
+
+def _role_said(document: Any) -> str:
+    """By what only its status has."""
+    keys: Any = document if isinstance(document, dict) else {}
+    if "kind" in keys:
+        return str(keys["kind"])
+    return "adapter" if "term" in keys else "filter" if "applications" in keys else ""
+
+
+def _role_of(status: Status | None) -> str:
+    match status:
+        case AdapterStatus():
+            return "adapter"
+        case FilterStatus():
+            return "filter"
+        case NodeStatus():
+            return status.kind
+    return ""
+
+
+def _json(page: bytes, where: str) -> Any:
     try:
-        with _OPENER.open(url, timeout=TIMEOUT_SECONDS) as answer:
-            return _bounded(answer.read(PAGE_SIZE_MAX + 1))
-    except urllib.error.HTTPError as error:
-        with error:
-            if error.code == http.HTTPStatus.SERVICE_UNAVAILABLE:
-                return _bounded(error.read(PAGE_SIZE_MAX + 1))
-            return None
+        document = msgspec.json.decode(page)
+        _check_numbers(document)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"is not understood: {error}", where=where) from None
+    return document
 
 
-def _bounded(page: bytes) -> bytes:
-    if len(page) > PAGE_SIZE_MAX:
-        raise ValueError(f"a page of more than {PAGE_SIZE_MAX} bytes")
-    return page
+def _check_numbers(document: Any) -> None:
+    """None is so large that it could not be reckoned with."""
+    if isinstance(document, dict):
+        for value in document.values():
+            _check_numbers(value)
+    elif isinstance(document, list):
+        for value in document:
+            _check_numbers(value)
+    elif isinstance(document, int | float) and not -NUMBER_MAX <= document <= NUMBER_MAX:
+        raise msgspec.ValidationError("a number is too large")
 
 
-def counters_of(exposition: str) -> Counts:
-    """The counters of a Prometheus page, by name and cause."""
-    counters: Counts = defaultdict(lambda: defaultdict(float))
-    for family in text_string_to_metric_families(exposition):
-        if family.type != "counter" or not family.name.startswith(PREFIX):
-            continue
-        for sample in family.samples:
-            if sample.name.endswith(TOTAL):
-                counters[family.name.removeprefix(PREFIX)][sample.labels.get("cause", "")] += sample.value
-    return {name: dict(causes) for name, causes in counters.items()}
+def _convert(document: Any, kind: Any, where: str) -> Any:
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        raise RemoteProtocolError(f"is not understood: {error}", where=where) from None

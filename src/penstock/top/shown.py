@@ -1,70 +1,191 @@
-"""The rows of a picture as cells of a table."""
+"""Views of a picture: which columns each has, how a row's cells are written, in which order rows can be put."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from rich.text import Text
 
-from penstock.top.picture import CLASSES, ConsumerRow, NodeRow, StreamRow
+from penstock.top.picture import ConsumerRow, LossRow, NodeRow, Picture, State, StreamRow
 
-NODE_COLUMNS = ("node", "kind", "state", "in/s", "out/s", "p50 µs", "p99 µs", "lost", "consumers")
-STREAM_COLUMNS = ("node", "stream", "state", "position", "messages/s")
-CONSUMER_COLUMNS = (
-    "node", "consumer", "destination", "critical", "adaptive", "metered", "out/s", "kB/s", "conflated/s",
-    "conflated", "congested", "overruns", "waiting", "subscriptions",
-)  # fmt: skip
+TEXT_SIZE_MAX = 100
+NOTHING = "-"
 
-ORDERS: dict[str, Callable[[ConsumerRow], float]] = {
-    "out/s": lambda row: row.out_per_s or 0.0,
-    "conflated/s": lambda row: row.conflated_per_s or 0.0,
-    "congested": lambda row: row.congested,
-    "overruns": lambda row: row.overruns,
-    "waiting": lambda row: row.waiting,
+AnyRow: TypeAlias = NodeRow | StreamRow | LossRow | ConsumerRow
+Value: TypeAlias = str | float | None
+
+_STYLES = {
+    State.UP: "green",
+    State.DEGRADED: "yellow",
+    State.FAILED: "bold red",
+    State.UNREACHABLE: "red",
+    State.GARBLED: "magenta",
 }
-"""By what consumers can be put in order; those with the most come first."""
 
 
-def node_cells(row: NodeRow) -> list[Text]:
-    return [
-        word(row.node),
-        word(row.kind),
-        word(row.state, "" if row.is_well else "red"),
-        rate(row.in_per_s),
-        rate(row.out_per_s),
-        *(number(row.latency_us.get(name), "{:,.1f}") for name in ("p50", "p99")),
-        number(row.lost, style="red" if row.lost else ""),
-        number(row.consumers),
-    ]
+class Column(NamedTuple):
+    title: str
+    value: Callable[[Any], Value]
+    """By which rows are put in order; None is nothing, and comes last."""
+
+    write: Callable[[Any], str] | None = None
+    """How a value is written that is not nothing; words are written as they are."""
+
+    style: Callable[[Any], str] | None = None
+
+    def cell(self, row: AnyRow) -> Text:
+        value = self.value(row)
+        style = self.style(row) if self.style is not None else ""
+        if row.age_s is not None:
+            style = f"{style} dim".strip()
+        if value is None:
+            return Text(NOTHING, style, justify="left" if self.write is None else "right")
+        if self.write is None:
+            return word(str(value), style)
+        return Text(self.write(value)[:TEXT_SIZE_MAX], style, justify="right")
 
 
-def stream_cells(row: StreamRow) -> list[Text]:
-    return [word(row.node), word(row.stream), word(row.state), number(row.position), rate(row.per_s)]
+class View(NamedTuple):
+    name: str
+    columns: tuple[Column, ...]
+    rows: Callable[[Picture], Sequence[AnyRow]]
 
-
-def consumer_cells(row: ConsumerRow) -> list[Text]:
-    return [
-        word(row.node),
-        word(row.consumer),
-        word(row.destination),
-        *(number(row.shares.get(name), "{:.0%}") for name in CLASSES),
-        rate(row.out_per_s),
-        rate(None if row.bytes_per_s is None else row.bytes_per_s / 1_000),
-        rate(row.conflated_per_s),
-        number(row.conflated),
-        number(row.congested),
-        number(row.overruns, style="red" if row.overruns else ""),
-        number(row.waiting),
-        number(row.subscriptions),
-    ]
+    def table(
+        self, picture: Picture, *, order: int | None = None, is_rising: bool = False, wanted: str = ""
+    ) -> list[list[Text]]:
+        """The cells of those rows that have `wanted` somewhere, by the column `order`, or as nodes are."""
+        rows = self.rows(picture)
+        if order is not None:
+            rows = _ordered(rows, self.columns[order], is_rising)
+        table = [[column.cell(row) for column in self.columns] for row in rows]
+        return [cells for cells in table if _has(cells, wanted)]
 
 
 def word(text: str, style: str = "") -> Text:
-    """What others wrote is shown as it is: neither as markup nor as orders to the terminal."""
-    return Text("".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text), style)
+    """What others wrote is shown as it is: neither as markup nor as orders to the terminal, nor without end."""
+    shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text[:TEXT_SIZE_MAX])
+    return Text(shown + ("…" if len(text) > TEXT_SIZE_MAX else ""), style)
 
 
-def number(value: float | None, form: str = "{:,}", style: str = "") -> Text:
-    return Text("" if value is None else form.format(value), style, justify="right")
+def duration(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    minutes, hours = whole // 60, whole // 3_600
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{hours} h" if hours < 48 else f"{hours // 24} d"
 
 
-def rate(value: float | None) -> Text:
-    return number(value, "{:,.0f}")
+def _ordered(rows: Iterable[AnyRow], column: Column, is_rising: bool) -> list[AnyRow]:
+    known, unknown = list[AnyRow](), list[AnyRow]()
+    for row in rows:
+        (unknown if column.value(row) is None else known).append(row)
+    return sorted(known, key=column.value, reverse=not is_rising) + unknown  # type: ignore[arg-type]
+
+
+def _has(cells: list[Text], wanted: str) -> bool:
+    return not wanted or any(wanted.casefold() in cell.plain.casefold() for cell in cells)
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.1f}"
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0%}"
+
+
+def _latency(name: str) -> Callable[[NodeRow], Value]:
+    return lambda row: row.latency_us.get(name) or None  # 0: nothing has been measured yet
+
+
+def _share(name: str) -> Callable[[ConsumerRow], Value]:
+    return lambda row: row.classes[name].share if name in row.classes else None
+
+
+def _bad(value: Callable[[Any], object]) -> Callable[[Any], str]:
+    return lambda row: "red" if value(row) else ""
+
+
+_NODE = Column("node", lambda row: row.node)
+_AGE = Column("age", lambda row: row.age_s, duration)
+
+NODES = View(
+    "nodes",
+    (
+        _NODE,
+        Column("role", lambda row: row.role),
+        Column("state", lambda row: row.state, style=lambda row: _STYLES.get(row.state, "")),
+        Column("up for", lambda row: row.uptime_s, duration),
+        Column("in/s", lambda row: row.in_per_s, _rate),
+        Column("out/s", lambda row: row.out_per_s, _rate),
+        *(Column(f"{name} µs", _latency(name), "{:,.1f}".format) for name in ("p50", "p99", "p99.9")),
+        Column("lost", lambda row: row.lost, _count, _bad(lambda row: row.lost)),
+        Column("consumers", lambda row: row.consumers, _count),
+        Column("restarts", lambda row: row.restarts, _count, _bad(lambda row: row.restarts)),
+        Column("garbled", lambda row: row.garbled, _count, _bad(lambda row: row.garbled)),
+        _AGE,
+        Column("detail", lambda row: row.detail),
+    ),
+    lambda picture: picture.nodes,
+)
+
+STREAMS = View(
+    "streams",
+    (
+        _NODE,
+        Column("stream", lambda row: row.stream),
+        Column("state", lambda row: row.state),
+        Column("position", lambda row: row.position, _count),
+        Column("messages/s", lambda row: row.per_s, _rate),
+        _AGE,
+    ),
+    lambda picture: picture.streams,
+)
+
+LOSSES = View(
+    "losses",
+    (
+        _NODE,
+        Column("component", lambda row: row.component),
+        Column("what", lambda row: row.what),
+        Column("cause", lambda row: row.cause),
+        Column("count", lambda row: row.count, _count),
+        Column("per s", lambda row: row.per_s, _rate, _bad(lambda row: row.per_s)),
+        _AGE,
+    ),
+    lambda picture: picture.losses,
+)
+
+CONSUMERS = View(
+    "consumers",
+    (
+        _NODE,
+        Column("consumer", lambda row: row.consumer),
+        Column("destination", lambda row: row.destination),
+        Column("memory", lambda row: row.memory),
+        *(Column(name, _share(name), _percent) for name in ("critical", "adaptive", "metered")),
+        Column("sent/s", lambda row: row.sent_per_s, _rate),
+        Column("B/s", lambda row: row.bytes_per_s, _rate),
+        Column("conflated/s", lambda row: row.conflated_per_s, _rate),
+        Column("congested/s", lambda row: row.congested_per_s, _rate, _bad(lambda row: row.congested_per_s)),
+        Column("sent", lambda row: row.sent, _count),
+        Column("conflated", lambda row: row.conflated, _count),
+        Column("congested", lambda row: row.congested, _count),
+        Column("overruns", lambda row: row.overruns, _count, _bad(lambda row: row.overruns)),
+        Column("receipts", lambda row: row.receipts, _count, _bad(lambda row: row.receipts)),
+        Column("waiting", lambda row: row.waiting, _count),
+        Column("pending", lambda row: row.pending, _count),
+        Column("behind", lambda row: "behind" if row.is_behind else "", style=lambda row: "red"),
+        Column("topics", lambda row: row.topics, _count),
+        Column("items", lambda row: row.items, _count),
+        _AGE,
+    ),
+    lambda picture: picture.consumers,
+)
+
+VIEWS = (NODES, STREAMS, LOSSES, CONSUMERS)

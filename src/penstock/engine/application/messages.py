@@ -126,7 +126,7 @@ class NodeMessages(Consumption):
         self._is_converting = is_converting
         self._items: dict[int, _Item] = {}
         self._models: dict[tuple[int, int], MessageModel | None] = {}
-        self._ready: deque[ReadableRecord] = deque()
+        self._ready: deque[ReadableRecord | Missed] = deque()
         self._losses: deque[Missed] = deque(maxlen=losses_max)
         self._loss_count = 0
         self._has_receipt = False  # since something went wrong
@@ -138,13 +138,12 @@ class NodeMessages(Consumption):
         """The next message, or None when none came within `timeout` seconds. Raises when it is over."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self._check()
-        while not self._ready:
+        while (message := self._next_ready()) is None:
             left = SLICE_S if deadline is None else deadline - time.monotonic()
             if left < 0 or self._is_closed:
                 return None
             self._fill(min(left, SLICE_S))
-        self._given += 1
-        return self._ready.popleft()
+        return message
 
     def __iter__(self) -> Iterator[ReadableRecord]:
         """Messages until it is closed."""
@@ -155,9 +154,8 @@ class NodeMessages(Consumption):
     async def __aiter__(self) -> AsyncIterator[ReadableRecord]:
         """The same in an asyncio loop; a thread waits for it."""
         while not self._is_closed:
-            while self._ready:
-                self._given += 1
-                yield self._ready.popleft()
+            while (message := self._next_ready()) is not None:
+                yield message
                 self._check()
             await asyncio.to_thread(self._fill, SLICE_S)
 
@@ -207,6 +205,16 @@ class NodeMessages(Consumption):
 
     # The work
 
+    def _next_ready(self) -> ReadableRecord | None:
+        """The next message that is here; a receipt counts when it is reached."""
+        while self._ready:
+            ready = self._ready.popleft()
+            if not isinstance(ready, Missed):
+                self._given += 1
+                return ready
+            self._lose(ready)
+        return None
+
     def _fill(self, timeout: float) -> None:
         data = self._take(timeout).data
         if data:
@@ -225,18 +233,19 @@ class NodeMessages(Consumption):
             raise
         if "restarted" in taken.notes:
             self._items.clear()
-            self._lose(Missed("", 0, 0, "restarted"))
+            self._ready.append(Missed("", 0, 0, "restarted"))
         if "detached" in taken.notes:
             self.is_live = False
         if taken.notes:
             self._has_receipt = False
         return taken
 
-    def _read(self, data: bytes) -> Iterator[ReadableRecord]:
-        """The messages of a block; the rest of it is noted."""
+    def _read(self, data: bytes) -> Iterator[ReadableRecord | Missed]:
+        """The messages and receipts of a block; the rest of it is noted."""
         for event in read_events(data):
             if event.kind != UPDATE and event.kind != REFRESH:
-                self._note(event)
+                if (missed := self._note(event)) is not None:
+                    yield missed
                 continue
             item = self._items.get(event.item)
             if item is None:
@@ -244,7 +253,8 @@ class NodeMessages(Consumption):
                 continue
             if event.kind == REFRESH:
                 self._refreshes += 1
-                self._note_jump(item, event)
+                if (missed := self._jump(item, event)) is not None:
+                    yield missed
             elif event.merged > 1:
                 self._merged += event.merged - 1
             item.version = event.version
@@ -259,7 +269,17 @@ class NodeMessages(Consumption):
             message.topic, message.seq, message.source = item.topic, event.version, event
             yield message
 
-    def _note(self, event: Event) -> None:
+    def _messages_of(self, data: bytes) -> list[ReadableRecord]:
+        """The messages of a block; receipts count at once."""
+        found: list[ReadableRecord] = []
+        for each in self._read(data):
+            if isinstance(each, Missed):
+                self._lose(each)
+            else:
+                found.append(each)
+        return found
+
+    def _note(self, event: Event) -> Missed | None:
         if event.kind == DEFINE:
             topic = event.topic.decode("utf-8", "replace")
             known = self._items.get(event.item)
@@ -271,17 +291,19 @@ class NodeMessages(Consumption):
             first, last, cause = event.lost
             self._has_receipt = True
             item = self._items.get(event.item)
-            self._lose(Missed("" if item is None else item.topic, first, last, CAUSES.get(cause, str(cause))))
+            return Missed("" if item is None else item.topic, first, last, CAUSES.get(cause, str(cause)))
         elif event.kind == REMOVE:
             item = self._items.pop(event.item, None)
             if item is not None:
-                self._lose(Missed(item.topic, event.number, 0, "removed"))
+                return Missed(item.topic, event.number, 0, "removed")
+        return None
 
-    def _note_jump(self, item: _Item, event: Event) -> None:
+    def _jump(self, item: _Item, event: Event) -> Missed | None:
         """A refresh in place of updates that would have come each, where the node has not said so itself."""
         is_jump = event.cls == CRITICAL and 0 < item.version < event.version - 1
-        if is_jump and not self._has_receipt:
-            self._lose(Missed(item.topic, item.version + 1, event.version - 1, "overrun"))
+        if not is_jump or self._has_receipt:
+            return None
+        return Missed(item.topic, item.version + 1, event.version - 1, "overrun")
 
     def _model(self, model_id: int, version: int) -> MessageModel | None:
         key = model_id, version
@@ -303,10 +325,9 @@ class NodeBatch:
         self._data, notes = split_block(data)
         self._content: list[ReadableRecord] | None = None
         if any(event.kind == REMOVE for event in read_events(notes)):  # numbers may be given to other topics
-            self._content = list(messages._read(data))
+            self._content = messages._messages_of(data)
         else:
-            for event in read_events(notes):
-                messages._note(event)
+            messages._messages_of(notes)
         counts = count_records(self._data)
         self._count = sum(counts.values())
         self.records: dict[MessageModel, NDArray[Any]] = {}
@@ -332,5 +353,5 @@ class NodeBatch:
 
     def __iter__(self) -> Iterator[ReadableRecord]:
         if self._content is None:
-            self._content = list(self._messages._read(self._data))
+            self._content = self._messages._messages_of(self._data)
         return iter(self._content)

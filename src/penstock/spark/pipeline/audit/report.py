@@ -14,6 +14,7 @@ from penstock.base.errors import NotFoundError
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.audit.agreement import AgreementSection
 from penstock.spark.pipeline.audit.delivery import DeliverySection, OrderSection
+from penstock.spark.pipeline.audit.engine import EngineSection
 from penstock.spark.pipeline.audit.entitlement import EntitlementSection
 from penstock.spark.pipeline.audit.filters import FilterSection
 from penstock.spark.pipeline.audit.latency import LatencySection
@@ -31,6 +32,7 @@ SECTIONS: list[AuditSection] = [
     OrderSection(),
     LatencySection(),
     FilterSection(),
+    EngineSection(),
     BalanceSection(),
     EntitlementSection(),
 ]

@@ -1,0 +1,88 @@
+"""A live connection multiplexer: what its consumers want is taken from a node above, once."""
+
+import ssl
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.net.secret import Secret, read_secret
+from penstock.plant.access import Access, ForwardAccess, LocalAccess, OpenAccess, PlantHeldAccess
+from penstock.plant.config import AccessMode, MuxConfig
+from penstock.plant.driver import LiveNode
+from penstock.plant.serving import Sources
+from penstock.plant.status import NodeKind
+from penstock.plant.tokens import OwnToken
+from penstock.plant.upstream import Upstream
+
+
+class LiveMux(LiveNode):
+    """A connection multiplexer: what its consumers want is taken from a node above, once."""
+
+    kind: NodeKind = "mux"
+
+    def __init__(self, config: MuxConfig) -> None:
+        self.config = config
+        self._upstream: Upstream | None = None
+        super().__init__(config)
+
+    def _access_mode(self) -> AccessMode:
+        return self.config.access
+
+    def _access(self) -> Access:
+        if self._tokens is not None:
+            return LocalAccess(self._tokens.gate.verify)
+        modes: dict[AccessMode, Callable[[], Access]] = {
+            "open": OpenAccess,
+            "forward": lambda: ForwardAccess(self._above()),
+            "plant": lambda: PlantHeldAccess(self._above()),
+        }
+        return modes[self.config.access]()
+
+    def _sources(self) -> Sources:
+        return self._above()
+
+    def _above(self) -> Upstream:
+        if self._upstream is None:
+            above = self.config.upstream
+            tls = ssl.create_default_context(cafile=above.ca_file) if above.ca_file else None
+            self._upstream = Upstream(
+                self.config.name,
+                (above.host, above.port),
+                self._data,
+                cls=above.cls,
+                per_second=above.per_second,
+                secret=self._upstream_secret(),
+                tls=tls,
+                counters=self._counted("plant.upstream"),
+                on_withdrawn=self._server_revoke,
+                interface=above.interface,
+            )
+        return self._upstream
+
+    def _upstream_secret(self) -> Secret | None:
+        path = self.config.upstream.secret_file
+        return read_secret(Path(path)) if path else None
+
+    def _server_revoke(self, subscription_id: str, reason: str) -> None:
+        self._server.revoke(subscription_id, reason)
+
+    def _is_fed(self) -> bool:
+        return self._above().link.attached.is_set()
+
+    def _work(self) -> Sequence[Coroutine[Any, Any, None]]:
+        if not self.config.admin.url:
+            return ()
+        token = OwnToken(self.config.admin, self.config.upstream.topics)
+        return (token.keep(self._above().link.renew),)
+
+    async def _begin(self) -> None:
+        self._above().start()
+
+    async def _finish(self) -> None:
+        await self._above().close()
+
+    def wanted(self, topics: Sequence[str]) -> None:
+        self._above().wanted(topics)
+
+    def unwanted(self, topics: Sequence[str]) -> None:
+        self._above().unwanted(topics)

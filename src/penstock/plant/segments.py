@@ -1,0 +1,124 @@
+"""The shared memory of a node's local consumers: made, offered under names that nobody can guess, withdrawn.
+
+Each consumer has a ring of events and a ring of notices, and for each message model whose records it takes in the
+adaptive class a region, with marks that it writes. Regions may be shared by those who may have the same.
+"""
+
+from typing import NamedTuple
+
+from penstock.base.clock import random_bytes
+from penstock.base.segment import Segment
+from penstock.engine import EVENT_SIZE_MAX
+from penstock.engine._regions import RegionSink
+from penstock.engine.control import OpenRegion
+from penstock.engine.events import Sinks
+from penstock.model import MessageModel
+from penstock.net.handover import Handover
+from penstock.plant.config import NodeConfig
+from penstock.shm import RegionMarks, RegionWriter, RingWriter
+
+NAME_SIZE = 16
+
+
+class Placed(NamedTuple):
+    """The rings of a local consumer, by the names under which they are handed over."""
+
+    ring: str = ""
+    notices: str = ""
+
+
+class _Offered(NamedTuple):
+    name: str
+    memory: RingWriter | RegionWriter | RegionMarks
+
+
+class _Region(NamedTuple):
+    sink: RegionSink
+    offered: tuple[_Offered, ...]
+
+
+class Segments:
+    """Used in one thread at a time."""
+
+    def __init__(self, config: NodeConfig, handover: Handover) -> None:
+        self._config = config
+        self._handover = handover
+        self._rings: dict[int, tuple[_Offered, ...]] = {}  # by consumer
+        self._regions: dict[tuple[int, int], _Region] = {}  # by consumer and model
+        self._shared: dict[tuple[str, int], _Region] = {}  # by what may be had, and model
+        self._is_sharing = config.shared_regions and config.engine.offsets == "common"
+
+    def open(self, consumer: int, *, takes_records: bool) -> tuple[Sinks, Placed]:
+        """The rings of a new consumer; that of notices only if it takes records in regions."""
+        ring = RingWriter.create(self._config.ring_bytes, EVENT_SIZE_MAX)
+        offered = [self._offer(ring, ring.segment)]
+        notices = None
+        if takes_records:
+            notices = RingWriter.create(self._config.notices_bytes, EVENT_SIZE_MAX)
+            offered.append(self._offer(notices, notices.segment))
+        self._rings[consumer] = tuple(offered)
+        return Sinks(ring=ring, notices=notices), Placed(*(each.name for each in offered))
+
+    def open_region(
+        self, consumer: int, model: MessageModel, record_count: int, entitled: str
+    ) -> tuple[RegionSink, OpenRegion]:
+        """A region for so many records, in place of the one before; `entitled` is equal for those who may have the
+        same."""
+        region = self._shared.get((entitled, model.id)) if self._is_sharing else None
+        if region is None or region.sink.record_count < record_count:
+            region = self._make_region(model, record_count)
+            if self._is_sharing:
+                self._shared[entitled, model.id] = region
+        before = self._regions.get((consumer, model.id))
+        self._regions[consumer, model.id] = region
+        if before is not None:
+            self._release(before)
+        names = [each.name for each in region.offered]
+        opened = OpenRegion(
+            model.id,
+            model.version,
+            names[0],
+            names[1] if len(names) > 1 else "",
+            model.record_size,
+            region.sink.record_count,
+            [part.offset for part in model.parts],
+            is_shared=region.sink.is_shared,
+        )
+        return region.sink, opened
+
+    def close(self, consumer: int) -> None:
+        """Withdraw everything of a consumer; those who have it mapped keep it."""
+        for offered in self._rings.pop(consumer, ()):
+            self._withdraw(offered)
+        for key in [key for key in self._regions if key[0] == consumer]:
+            self._release(self._regions.pop(key))
+
+    def close_all(self) -> None:
+        for consumer in [*self._rings, *(consumer for consumer, _ in self._regions)]:
+            self.close(consumer)
+
+    def _make_region(self, model: MessageModel, record_count: int) -> _Region:
+        region = RegionWriter.create(record_count, [part.size for part in model.parts])
+        offered = [self._offer(region, region.segment)]
+        marks = None
+        if not self._is_sharing:
+            marks = RegionMarks.create(record_count)
+            offered.append(self._offer(marks, marks.segment))
+        return _Region(RegionSink(region, marks, is_shared=self._is_sharing), tuple(offered))
+
+    def _release(self, region: _Region) -> None:
+        """Withdraw it, unless others use it."""
+        if any(each is region for each in self._regions.values()):
+            return
+        self._shared = {key: each for key, each in self._shared.items() if each is not region}
+        for offered in region.offered:
+            self._withdraw(offered)
+
+    def _offer(self, memory: RingWriter | RegionWriter | RegionMarks, segment: Segment) -> _Offered:
+        name = random_bytes(NAME_SIZE).hex()  # nobody but the consumer is told
+        self._handover.offer(name, segment)
+        return _Offered(name, memory)
+
+    def _withdraw(self, offered: _Offered) -> None:
+        self._handover.withdraw(offered.name)
+        offered.memory.close()

@@ -1,0 +1,54 @@
+"""A live ticker plant: it has every item of its feeds, and what is derived from them."""
+
+import asyncio
+
+from penstock.base.clock import SystemRandomness
+from penstock.plant.access import Access, LocalAccess, OpenAccess
+from penstock.plant.config import AccessMode, PlantConfig
+from penstock.plant.driver import LiveNode
+from penstock.plant.feeding import ChannelFeed, Feed, SubscribedFeed
+from penstock.plant.status import NodeKind
+from penstock.plant.views import Views
+
+
+class LivePlant(LiveNode):
+    """A ticker plant."""
+
+    kind: NodeKind = "plant"
+
+    def __init__(self, config: PlantConfig) -> None:
+        self.config = config
+        views = Views(
+            config.views,
+            seed=SystemRandomness().below(2**64),
+            instruments_max=config.view_instruments_max,
+            trades_max=config.view_trades_max,
+        )
+        super().__init__(config, views=views)
+        self._feeds = self._make_feeds()
+
+    def _access_mode(self) -> AccessMode:
+        return "local" if self.config.admin.url else "open"
+
+    def _access(self) -> Access:
+        return OpenAccess() if self._tokens is None else LocalAccess(self._tokens.gate.verify)
+
+    def _is_fed(self) -> bool:
+        return all(feed.is_in_touch for feed in self._feeds)
+
+    async def _begin(self) -> None:
+        for feed in self._feeds:
+            feed.start()
+
+    async def _finish(self) -> None:
+        for feed in self._feeds:
+            await asyncio.to_thread(feed.stop)
+
+    def _make_feeds(self) -> list[Feed]:
+        counters = self._counted("plant.feed")
+        feeds: list[Feed] = []
+        if self.config.subscribe:
+            feeds.append(SubscribedFeed(self.config.admin, self.config.subscribe, self._data, counters))
+        if channels := self.config.own_channels():
+            feeds.append(ChannelFeed(channels, self._data, counters))
+        return feeds

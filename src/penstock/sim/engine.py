@@ -1,0 +1,256 @@
+"""A ticker plant, multiplexers below it and consumers of all classes, drawn from a seed; faults, and the verdict."""
+
+from collections.abc import Callable
+from typing import TextIO
+
+import msgspec
+
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
+from penstock.base.errors import SimulationError
+from penstock.engine import DistributionEngine, EngineConfig, Event
+from penstock.engine._event import EventKind
+from penstock.engine.control import ClassWish
+from penstock.plant.datapath import Updated
+from penstock.sim.enginecheckers import (
+    BoundsChecker,
+    ContentChecker,
+    EngineChecker,
+    NewestChecker,
+    StoryChecker,
+)
+from penstock.sim.engineconsumers import FAST_BYTES_PER_S, MODELS_BY_ID, Connection, ConsumerNode, Defined, Taste
+from penstock.sim.enginefaults import EngineFaultSchedule
+from penstock.sim.enginelinks import SessionLink
+from penstock.sim.enginemarket import Market
+from penstock.sim.enginenodes import DistributionNode, MuxNode, PlantNode
+from penstock.sim.judge import run_and_judge, work
+from penstock.sim.randomness import SeededRandomness
+from penstock.sim.world import World
+
+STEP_NS = 50 * NS_PER_MS
+SETTLE_NS = 3 * NS_PER_SECOND
+
+
+class EnginePlantOptions(msgspec.Struct, kw_only=True):
+    """Everything that distinguishes one plant from another."""
+
+    topics: int = 6
+    muxes: int = 1
+    depth: int = 1
+    """Whether muxes are below one another."""
+    tastes: tuple[Taste, ...] = (Taste("ring", "critical"), Taste("session", "critical"))
+    """One consumer for each, at every node."""
+    updates_per_s: int = 400
+    history_bytes: int = 262_144
+    change_interval_ms: int = 100
+    chain_class: ClassWish = "critical"
+    chain_per_second: float = 0.0
+    chain_bytes_per_s: int = 20_000_000
+    fault_interval_ms: int = 0
+
+    @staticmethod
+    def draw(randomness: SeededRandomness) -> "EnginePlantOptions":
+        """The options of a seed: mild to merciless."""
+        pick = randomness
+        tastes = [
+            Taste("ring", "critical"),
+            Taste("ring", "critical", is_slow=True),
+            Taste("session", "critical"),
+            Taste("session", "critical", is_slow=True),
+        ]
+        return EnginePlantOptions(
+            topics=pick.choose([3, 6, 12]),
+            muxes=pick.between(0, 2),
+            depth=pick.between(1, 2),
+            tastes=tuple(pick.choose(tastes) for _ in range(pick.between(2, 4))),
+            updates_per_s=pick.choose([200, 500, 1_000]),
+            history_bytes=pick.choose([65_536, 262_144, 4_194_304]),
+            change_interval_ms=pick.choose([30, 200]),
+            chain_bytes_per_s=pick.choose([1_000_000, 20_000_000]),
+            fault_interval_ms=pick.choose([0, 15, 50]),
+        )
+
+
+class EngineSummary(msgspec.Struct, kw_only=True):
+    """What a run did, for people."""
+
+    seed: int
+    virtual_seconds: float
+    events: int
+    digest: str
+    updates_published: int
+    updates_delivered: int
+    updates_merged: int
+    updates_replayed: int
+    refreshes: int
+    receipts: int
+    overruns: int
+    connections: int
+    crashes: int
+
+
+class EnginePlant:
+    """A chain of engines and their consumers, with checkers around them."""
+
+    def __init__(self, world: World, options: EnginePlantOptions) -> None:
+        self.world = world
+        self.options = options
+        self.market = Market(options.topics)
+        self.storm = 1
+        self.is_resting = self.is_settling = self.is_over = False
+        self.overruns = self.connections = 0
+        self.plant = PlantNode(self, "plant")
+        self.muxes: list[MuxNode] = []
+        for number in range(options.muxes):
+            above: DistributionNode = self.muxes[-1] if self.muxes and options.depth > 1 else self.plant
+            self.muxes.append(MuxNode(self, f"mux-{number}", above))
+        self.nodes: list[DistributionNode] = [self.plant, *self.muxes]
+        self.consumers = [
+            ConsumerNode(self, f"{node.name}/{index}", node, taste)
+            for node in self.nodes
+            for index, taste in enumerate(options.tastes)
+        ]
+        self.faults = EngineFaultSchedule(self)
+        self.stories = StoryChecker(self.market, is_conflated_above=options.chain_class != "critical")
+        self.checkers: list[EngineChecker] = [
+            ContentChecker(self.market),
+            self.stories,
+            NewestChecker(self.market, self.stories),
+            BoundsChecker(self.market),
+        ]
+
+    @property
+    def updates_per_s(self) -> int:
+        return self.options.updates_per_s * self.storm
+
+    def config_of(self, node: DistributionNode) -> EngineConfig:
+        is_plant = node is self.plant
+        return EngineConfig(
+            keeps="all" if is_plant else "wanted",
+            has_upstream=not is_plant,
+            items_max=1_000,
+            consumers_max=1_000,
+            pairs_max=100_000,
+            history_bytes=self.options.history_bytes,
+        )
+
+    def publish_below(self, engine: DistributionEngine, update: Updated, now_ns: int) -> None:
+        model = MODELS_BY_ID[update.model_id]
+        engine.publish(update.topic, model, update.record, now_ns, update.started_ns, update.version)
+
+    def newest_at_plant(self, topic: str) -> int:
+        """The plant forgets what it knew when it crashes."""
+        for current in self.plant.engine.current([topic]):
+            if current.record is not None:
+                number: int = MODELS_BY_ID[current.model_id].view(current.record).number
+                return number
+        return 0
+
+    def links(self) -> list[SessionLink]:
+        links = [*(each.link for each in self.consumers), *(each.link for each in self.muxes)]
+        return [link for link in links if link is not None]
+
+    # What nodes report
+
+    def connected(self, connection: Connection, consumer: ConsumerNode) -> None:
+        self.connections += 1
+        self.world.log.write(self.world.now_ns(), consumer.name, f"connects: {connection.number}")
+
+    def subscribed(self, connection: Connection, topic: str) -> None:
+        self.world.log.write(self.world.now_ns(), connection.consumer, f"subscribes to {topic}")
+        for checker in self.checkers:
+            checker.subscribed(connection, topic)
+
+    def unsubscribed(self, connection: Connection, topic: str) -> None:
+        self.world.log.write(self.world.now_ns(), connection.consumer, f"unsubscribes from {topic}")
+        for checker in self.checkers:
+            checker.unsubscribed(connection, topic)
+
+    def overran(self, connection: Connection) -> None:
+        self.overruns += 1
+        self.world.log.write(self.world.now_ns(), connection.consumer, "is overrun")
+
+    def told(self, connection: Connection, event: Event, defined: Defined | None) -> None:
+        message = None
+        if event.kind in (EventKind.REFRESH, EventKind.UPDATE) and defined is not None:
+            message = defined.model.view(event.body)
+        what = f"{defined.topic if defined else ''} {'' if message is None else message.number}"
+        flags = f"class {event.cls} flags {event.flags} merged {event.merged}"
+        self.world.log.write(
+            self.world.now_ns(), connection.consumer, f"{EventKind(event.kind).name} {event.number} {what} {flags}"
+        )
+        for checker in self.checkers:
+            checker.told(connection, event, defined, message)
+
+    def broke(self, what: str) -> None:
+        raise SimulationError(what)
+
+    # The run
+
+    def start(self) -> None:
+        self.world.log.write(self.world.now_ns(), "plant", f"seed {self.world.seed} {self.options}")
+        for node in (*self.nodes, *self.consumers):
+            node.start()
+        self.faults.start()
+
+    def run(self, duration_ns: int) -> None:
+        work(self.world, duration_ns, STEP_NS, self._look)
+
+    def _look(self) -> None:
+        for checker in self.checkers:
+            checker.step(self)
+
+    def finish(self) -> None:
+        """End the faults, let the plant settle, and judge."""
+        try:
+            self.faults.stop()
+            self.is_settling = True
+            for link in self.links():
+                link.bytes_per_s = FAST_BYTES_PER_S
+            self.run(100 * NS_PER_MS)
+            self.is_resting = True
+            self.run(SETTLE_NS)
+            for checker in self.checkers:
+                checker.finish(self)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self.is_over = True
+        for consumer in self.consumers:
+            consumer.close()
+
+    def summary(self) -> EngineSummary:
+        return EngineSummary(
+            seed=self.world.seed,
+            virtual_seconds=self.world.now_ns() / NS_PER_SECOND,
+            events=self.world.log.count,
+            digest=self.world.log.digest(),
+            updates_published=self.market.count,
+            updates_delivered=self.stories.updates,
+            updates_merged=self.stories.merged,
+            updates_replayed=self.stories.replays,
+            refreshes=self.stories.refreshes,
+            receipts=self.stories.receipts,
+            overruns=self.overruns,
+            connections=self.connections,
+            crashes=self.faults.crashes,
+        )
+
+
+def run_engine_seed(
+    seed: int,
+    *,
+    seconds: float = 10.0,
+    trace: TextIO | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> EngineSummary:
+    """Run the plant of one seed for `seconds` of virtual time and judge it."""
+    world = World(seed, trace)
+    plant = EnginePlant(world, EnginePlantOptions.draw(world.randomness.fork("options")))
+    replay = f"penstock sim --scenario engine --seed {seed} --minutes {seconds / 60!r} --trace trace.txt"
+    try:
+        run_and_judge(world, plant, seconds, progress, replay=replay)
+    finally:
+        plant.close()
+    return plant.summary()

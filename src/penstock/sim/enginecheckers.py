@@ -1,0 +1,216 @@
+"""Observers of a simulated distribution plant. They see what is published, what consumers want and what they are told.
+
+StoryChecker      of each item a consumer gets the current record and then every update, once, in order: one by one
+                  where it is critical or never conflated, else in spans that follow one another; or it is told
+ContentChecker    no record is torn, each stands for what was published, and keeps the contract over it
+RateChecker       metered updates are written no faster than agreed
+NewestChecker     when faults and load are over, every consumer has the newest record of every item it wants
+BoundsChecker     buffers stay within their limits
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.base.errors import SimulationError
+from penstock.engine import Event
+from penstock.engine._event import EventFlag, EventKind, TransmissionClass
+from penstock.model import Message
+from penstock.sim.engineconsumers import Connection, Defined
+from penstock.sim.enginemarket import KEPT, NEVER, Market
+
+if TYPE_CHECKING:
+    from penstock.sim.engine import EnginePlant
+
+
+class EngineChecker:
+    """Sees everything and does nothing."""
+
+    def __init__(self, market: Market) -> None:
+        self.market = market
+
+    def require(self, condition: bool, what: str) -> None:
+        if not condition:
+            raise SimulationError(f"{type(self).__name__}: {what}")
+
+    def subscribed(self, connection: Connection, topic: str) -> None:
+        """A consumer wants the topic from now on."""
+
+    def unsubscribed(self, connection: Connection, topic: str) -> None:
+        """A consumer wants the topic no longer; what is on its way still comes."""
+
+    def told(self, connection: Connection, event: Event, defined: Defined | None, message: Message | None) -> None:
+        """A consumer reads an event; `message` is its record, if it has one."""
+
+    def step(self, plant: "EnginePlant") -> None:
+        """Called from time to time."""
+
+    def finish(self, plant: "EnginePlant") -> None:
+        """The run is over."""
+
+
+class _Story(msgspec.Struct):
+    """Of one item to one consumer."""
+
+    position: int = 0
+    """The number of the newest publication that the consumer knows of; 0: of none yet."""
+    is_lost: bool = False
+    """Whether it was told that it missed something."""
+    begun: int = 0
+    """The number of the last publication before it was subscribed to."""
+    endings: int = 0
+    """Times that it was unsubscribed and may begin anew."""
+    is_defined: bool = False
+    """Whether it was defined since the last record; then it may be a new beginning."""
+
+    def begin_anew(self) -> None:
+        """If it may be."""
+        if self.position and self.endings and self.is_defined:
+            self.position, self.is_lost, self.endings = 0, False, self.endings - 1
+
+
+class StoryChecker(EngineChecker):
+    def __init__(self, market: Market, *, is_conflated_above: bool) -> None:
+        super().__init__(market)
+        self.stories: dict[tuple[Connection, str], _Story] = defaultdict(_Story)
+        self.updates = self.refreshes = self.receipts = self.replays = self.merged = 0
+        self._is_conflated_above = is_conflated_above
+        self._numbers: dict[Connection, int] = {}
+
+    def subscribed(self, connection: Connection, topic: str) -> None:
+        self.stories[connection, topic].begun = self.market.count
+
+    def unsubscribed(self, connection: Connection, topic: str) -> None:
+        self.stories[connection, topic].endings += 1
+
+    def told(self, connection: Connection, event: Event, defined: Defined | None, message: Message | None) -> None:
+        if event.kind == EventKind.RECEIPT:
+            self.receipts += 1
+            for (teller, _), story in self.stories.items():
+                story.is_lost |= teller == connection
+            return
+        if event.kind == EventKind.LIVE:
+            return
+        self.require(defined is not None, f"{connection} is told of item {event.item}, which was not defined")
+        assert defined is not None
+        story = self.stories[connection, defined.topic]
+        if event.kind == EventKind.DEFINE:
+            story.is_defined = True
+        elif event.kind == EventKind.REFRESH:
+            assert message is not None
+            self._refresh(connection, defined, event, story, message)
+        elif event.kind == EventKind.UPDATE:
+            assert message is not None
+            self._update(connection, defined, event, story, message)
+
+    def _refresh(self, connection: Connection, defined: Defined, event: Event, story: _Story, message: Message) -> None:
+        self.refreshes += 1
+        where = f"{connection}, {defined.topic}"
+        if message.number != story.position:
+            story.begin_anew()
+        self.require(message.number >= story.position, f"{where}: a refresh goes back to {message.number}: {story}")
+        if story.position and message.number > story.position:
+            is_told = story.is_lost or event.flags & EventFlag.AFTER_OVERRUN
+            self.require(bool(is_told), f"{where}: a refresh skips to {message.number} without a word: {story}")
+            if event.cls == TransmissionClass.CRITICAL:
+                self.require(story.is_lost, f"{where}: there is no receipt for what {message.number} skips: {story}")
+        story.position, story.is_lost, story.is_defined = message.number, False, False
+
+    def _update(self, connection: Connection, defined: Defined, event: Event, story: _Story, message: Message) -> None:
+        where = f"{connection}, {defined.topic}"
+        self.updates += 1
+        self.replays += bool(event.flags & EventFlag.REPLAYED)
+        if not any(
+            each.number == message.first_number for each in self.market.after(defined.topic, story.position)[:1]
+        ):
+            story.begin_anew()
+        self.require(message.number > story.position, f"{where}: {message.number} comes again: {story}")
+        # Without a refresh before it, it is the item's first since the plant started.
+        known = story.position or min(
+            max(story.begun, self.market.started_before(message.number)), message.first_number - 1
+        )
+        following = self.market.after(defined.topic, known)
+        is_critical = event.cls == TransmissionClass.CRITICAL
+        may_merge = defined.model is not NEVER and (not is_critical or self._is_conflated_above)
+        first_number = message.first_number if defined.model is KEPT or not may_merge else following[0].number
+        if following[0].number != first_number:
+            self.require(story.is_lost, f"{where}: {first_number} to {message.number} leave something out: {story}")
+            story.is_lost = False
+        if may_merge:
+            self.merged += event.merged - 1
+        else:
+            self.require(event.merged == 1, f"{where}: {event.merged} merged")
+        if is_critical:
+            before = self._numbers.get(connection, 0)
+            self.require(event.number > before, f"{where}: event {event.number} comes after {before}")
+            self._numbers[connection] = event.number
+        story.position, story.is_defined = message.number, False
+
+
+class ContentChecker(EngineChecker):
+    def told(self, connection: Connection, event: Event, defined: Defined | None, message: Message | None) -> None:
+        if message is not None and defined is not None:
+            fault = self.market.fault(defined.topic, message)
+            self.require(
+                not fault,
+                f"{connection}, {defined.topic}: {fault}, from {message.first_number} to {message.number}: "
+                f"{message.high}, {message.low}, {message.total}",
+            )
+
+
+class RateChecker(EngineChecker):
+    """Watches rings as they are written."""
+
+    INTERVALS = (1, 2, 5, 20)
+
+    def __init__(self, market: Market) -> None:
+        super().__init__(market)
+        self.written = 0
+        self._times: dict[tuple[Connection, str], list[int]] = defaultdict(list)
+
+    def wrote(self, connection: Connection, topic: str, per_second: float, now_ns: int) -> None:
+        times = self._times[connection, topic]
+        times.append(now_ns)
+        self.written += 1
+        interval_ns = round(1e9 / per_second)
+        for count in self.INTERVALS:
+            found = len(times) - bisect_right(times, now_ns - count * interval_ns)
+            self.require(
+                found <= count + 1, f"{connection}, {topic}: {found} updates in {count} intervals of {interval_ns} ns"
+            )
+
+
+class NewestChecker(EngineChecker):
+    def __init__(self, market: Market, stories: StoryChecker) -> None:
+        super().__init__(market)
+        self._stories = stories
+        self._lives: dict[Connection, set[int]] = defaultdict(set)
+
+    def told(self, connection: Connection, event: Event, defined: Defined | None, message: Message | None) -> None:
+        if event.kind == EventKind.LIVE:
+            self._lives[connection].add(event.subscription)
+
+    def finish(self, plant: "EnginePlant") -> None:
+        for consumer in plant.consumers:
+            connection = consumer.connection
+            self.require(consumer.is_connected, f"{consumer.name} is not connected")
+            for topic, subscription in consumer.topics.items():
+                where = f"{connection}, {topic}"
+                story = self._stories.stories[connection, topic]
+                newest = plant.newest_at_plant(topic)
+                self.require(story.position >= newest, f"{where}: {newest} is the newest, it has {story}")
+                self.require(subscription in self._lives[connection], f"{where}: it was never told to be live")
+
+
+class BoundsChecker(EngineChecker):
+    def step(self, plant: "EnginePlant") -> None:
+        for node in plant.nodes:
+            if node.is_up:
+                for record in node.engine.records():
+                    self.require(record.items <= len(self.market.models), f"{node.name}: {record}")
+        for consumer in plant.consumers:
+            if consumer.link is not None:
+                buffer = consumer.link.buffer
+                self.require(len(buffer) <= buffer.capacity, f"{consumer.name} has {len(buffer)} bytes in its buffer")

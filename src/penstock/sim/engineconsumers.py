@@ -1,0 +1,267 @@
+"""Consumers of a simulated distribution plant: fast, slow, stalled, overrun and crashing, by ring or by session."""
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from penstock.base.clock import NS_PER_MS
+from penstock.base.errors import OverrunError
+from penstock.engine import EVENT_SIZE_MAX, Event, SessionBuffer, read_events
+from penstock.engine._event import EventKind, TransmissionClass
+from penstock.engine.control import ClassWish
+from penstock.engine.events import Overrun, Sinks, Subscribe, Unsubscribe
+from penstock.model import MessageModel
+from penstock.shm import RingReader, RingWriter
+from penstock.sim.enginelinks import SessionLink
+from penstock.sim.enginemarket import MODELS
+from penstock.sim.enginenodes import NOTICE_NS_MAX, DistributionNode, _detach_later
+from penstock.sim.node import Node
+
+if TYPE_CHECKING:
+    from penstock.sim.engine import EnginePlant
+
+RING_SIZE = 4 * (EVENT_SIZE_MAX + 64)
+POLL_NS = NS_PER_MS
+SLOW_BATCH = 2
+SLOW_BYTES_PER_S = 200_000
+FAST_BYTES_PER_S = 50_000_000
+FAST_BATCH = 1_000
+MODELS_BY_ID = {model.id: model for model in MODELS}
+
+
+class Taste(NamedTuple):
+    """What kind of consumer it is."""
+
+    sink: Literal["ring", "session"]
+    cls: ClassWish
+    per_second: float = 0.0
+    is_slow: bool = False
+
+
+class Connection(NamedTuple):
+    """One time that a consumer was attached; what it is told belongs to that."""
+
+    consumer: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.consumer} (connection {self.number})"
+
+
+class Defined(NamedTuple):
+    topic: str
+    model: MessageModel
+
+
+class ConsumerNode(Node):
+    """Attached to a node, again and again; what it reads goes to the checkers."""
+
+    def __init__(self, plant: "EnginePlant", name: str, node: DistributionNode, taste: Taste) -> None:
+        super().__init__(plant.world, name, "consumer")
+        self.plant = plant
+        self.node = node
+        self.taste = taste
+        self.randomness = plant.world.randomness.fork(name)
+        self.topics: dict[str, int] = {}
+        """What it has subscribed to, with the subscription's number."""
+        self.link: SessionLink | None = None
+        self.consumer: int | None = None
+        self._ring: RingWriter | None = None
+        self._reader: RingReader | None = None
+        self._is_restarting = False
+        self._connections = 0
+        self._subscriptions = 0
+        self._items: dict[int, Defined] = {}
+        self._last_number = 0
+
+    @property
+    def connection(self) -> Connection:
+        return Connection(self.name, self._connections)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._ring is not None or self.link is not None
+
+    def on_start(self) -> None:
+        self._connect()
+        self._change_later()
+
+    def on_crash(self) -> None:
+        self._break_off()
+
+    def stall(self, duration_ns: int) -> None:
+        super().stall(duration_ns)
+        if self.link is not None:
+            self.link.pause(True)
+            self.world.at(self.stalled_until_ns, lambda: self._go_on())
+
+    def _go_on(self) -> None:
+        if self.link is not None and self.world.now_ns() >= self.stalled_until_ns:
+            self.link.pause(False)
+
+    # Connections
+
+    def cut(self) -> None:
+        self._break_off()
+        if self.is_up:
+            self._connect_later()
+
+    def node_is_gone(self) -> None:
+        self.consumer = None
+        self.cut()
+
+    def close(self) -> None:
+        """Give everything back, at the end of a run."""
+        self._break_off()
+        if self._ring is not None:
+            self._ring.close()
+
+    def _break_off(self) -> None:
+        consumer, ring, reader = self.consumer, self._ring, self._reader
+        if self.link is not None:
+            self.link.break_off()
+        self.link = self.consumer = self._ring = self._reader = None
+        if reader is not None:
+            reader.close()
+        node, incarnation = self.node, self.node.incarnation
+
+        def notice() -> None:
+            if consumer is not None:
+                _detach_later(node, incarnation, consumer)
+            if ring is not None:
+                node.ask(ring.close) if node.is_up else ring.close()
+
+        if self.plant.is_over:
+            if ring is not None:
+                ring.close()
+        else:
+            self.world.after(self.randomness.below(NOTICE_NS_MAX), notice)
+
+    def _connect_later(self) -> None:
+        incarnation = self.incarnation
+        self.world.after(
+            self.randomness.below(NOTICE_NS_MAX) + 1,
+            lambda: self._connect() if self.incarnation == incarnation else None,
+        )
+
+    def _connect(self) -> None:
+        if not self.is_up or self.is_connected:
+            return
+        if not self.node.is_up:
+            self._connect_later()
+            return
+        self._connections += 1
+        self._items.clear()
+        self._last_number = 0
+        self.topics.clear()
+        self._is_restarting = False
+        self.plant.connected(self.connection, self)
+        connection = self.connection
+        if self.taste.sink == "ring":
+            self._ring = RingWriter.create(RING_SIZE, EVENT_SIZE_MAX)
+            self._reader = RingReader(self._ring.segment)
+            sinks = Sinks(ring=self._ring)
+            self._poll_later(connection)
+        else:
+            buffer = SessionBuffer(2 * EVENT_SIZE_MAX)
+            speed = SLOW_BYTES_PER_S if self.taste.is_slow and not self.plant.is_settling else FAST_BYTES_PER_S
+            self.link = SessionLink(
+                self.world, self.randomness, buffer, speed, lambda: self._arrive(connection), self.node.drained
+            )
+            sinks = Sinks(buffer=buffer)
+        self.node.ask(lambda: self._attach(connection, sinks))
+
+    def _attach(self, connection: Connection, sinks: Sinks) -> None:
+        """In the node's thread."""
+        if self.connection == connection and self.is_connected:
+            self.consumer = self.node.attach(self, self.name, sinks)
+            for topic in self.plant.market.models:
+                if self.randomness.chance(0.7):
+                    self._subscribe(topic)
+
+    # What it wants
+
+    def _change_later(self) -> None:
+        incarnation = self.incarnation
+        self.world.after(
+            self.randomness.below(2 * self.plant.options.change_interval_ms * NS_PER_MS),
+            lambda: self._change() if self.incarnation == incarnation and self.is_up else None,
+        )
+
+    def _change(self) -> None:
+        if self.plant.is_settling:
+            return
+        self.node.ask(self._change_one)
+        self._change_later()
+
+    def _change_one(self) -> None:
+        if self.consumer is None:
+            return
+        topic = self.randomness.choose(list(self.plant.market.models))
+        if topic in self.topics:
+            number = self.topics.pop(topic)
+            self.plant.unsubscribed(self.connection, topic)
+            self.node.say(Unsubscribe(self.consumer, number))
+        else:
+            self._subscribe(topic)
+
+    def _subscribe(self, topic: str) -> None:
+        assert self.consumer is not None
+        self._subscriptions += 1
+        self.topics[topic] = self._subscriptions
+        self.plant.subscribed(self.connection, topic)
+        taste = self.taste
+        self.node.say(Subscribe(self.consumer, self._subscriptions, [topic], taste.cls, taste.per_second))
+
+    # What it is told
+
+    def wake(self) -> None:
+        if self.link is not None:
+            self.link.wake()
+
+    def _arrive(self, connection: Connection) -> None:
+        if self.connection == connection and self.link is not None and self.link.arrived:
+            self._take(self.link.arrived.popleft())
+
+    def _poll_later(self, connection: Connection) -> None:
+        self.world.after(POLL_NS, lambda: self._poll(connection))
+
+    def _poll(self, connection: Connection) -> None:
+        if self.connection != connection or self._reader is None:
+            return
+        if self.world.now_ns() >= self.stalled_until_ns:
+            self._read_ring(self._reader)
+        self._poll_later(connection)
+
+    def _read_ring(self, reader: RingReader) -> None:
+        if self._is_restarting:
+            if not reader.restart():
+                return
+            self._is_restarting = False
+        try:
+            for _ in range(SLOW_BATCH if self.taste.is_slow else FAST_BATCH):
+                payload = reader.read(0)
+                if payload is None:
+                    return
+                self._take(payload)
+        except OverrunError:
+            self._is_restarting = True
+            self.plant.overran(self.connection)
+            self.node.ask(self._report_overrun)
+
+    def _report_overrun(self) -> None:
+        if self.consumer is not None and self._is_restarting:
+            self._items.clear()
+            self.node.say(Overrun(self.consumer, self._last_number))
+
+    def _take(self, data: bytes) -> None:
+        for event in read_events(data):
+            if event.kind == EventKind.DEFINE:
+                model = MODELS_BY_ID[event.model_id]
+                self._items[event.item] = Defined(event.topic.decode(), model)
+            if event.kind == EventKind.UPDATE and event.cls == TransmissionClass.CRITICAL:
+                self._last_number = event.number
+            self.plant.told(self.connection, event, self._items.get(event.item))
+            self._forget(event)
+
+    def _forget(self, event: Event) -> None:
+        if event.kind == EventKind.REMOVE:
+            self._items.pop(event.item, None)

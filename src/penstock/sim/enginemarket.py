@@ -1,0 +1,123 @@
+"""What a simulated ticker plant publishes, and what is known of it from outside.
+
+Every publication has a number of its own in all of a run. Records of all models have the same fields; those with a
+contract keep, over the updates that one stands for, the first number, the highest and the lowest value, and the total.
+"""
+
+import bisect
+from collections import defaultdict
+from typing import NamedTuple
+
+from penstock.model import Message, MessageModel
+
+FILLING = "x" * 1_000
+"""Makes records so large that few of them fill a ring."""
+
+CHECK = 0x9E37_79B9_7F4A_7C15
+
+_FIELDS = """
+[[field]]
+name = "number"
+type = "u64"
+[[field]]
+name = "check"
+type = "u64"
+[[field]]
+name = "first_number"
+type = "u64"
+{first}
+[[field]]
+name = "high"
+type = "i64"
+{high}
+[[field]]
+name = "low"
+type = "i64"
+{low}
+[[field]]
+name = "total"
+type = "i64"
+{total}
+[[field]]
+name = "filling"
+type = "text"
+size = 1000
+"""
+
+
+def _model(number: int, name: str, conflate: str, **rules: str) -> MessageModel:
+    lines = {each: f'conflate = "{rules[each]}"' if each in rules else "" for each in ("first", "high", "low", "total")}
+    head = f'id = {number}\nname = "{name}"\nversion = 1\nconflate = {conflate}\n'
+    return MessageModel.parse(head + _FIELDS.format(**lines), name)
+
+
+KEPT = _model(60_001, "sim_kept", "true", first="first", high="max", low="min", total="sum")
+NEWEST = _model(60_002, "sim_newest", "true")
+NEVER = _model(60_003, "sim_never", "false")
+MODELS = (KEPT, NEWEST, NEVER)
+
+
+class Publication(NamedTuple):
+    number: int
+    topic: str
+    value: int
+    time_ns: int
+
+    def record(self, model: MessageModel) -> bytes:
+        return bytes(
+            model.new(
+                number=self.number,
+                check=self.number * CHECK % 2**64,
+                first_number=self.number,
+                high=self.value,
+                low=self.value,
+                total=self.value,
+                filling=FILLING,
+            )
+        )
+
+
+class Market:
+    """Topics with their models, and everything that was published on them."""
+
+    def __init__(self, topics: int) -> None:
+        self.models = {f"md.{MODELS[n % 3].name[4:]}.{n}": MODELS[n % 3] for n in range(topics)}
+        self.published: dict[str, list[Publication]] = defaultdict(list)
+        self.count = 0
+        self._starts: list[int] = []
+
+    def start(self) -> None:
+        """The plant starts, and knows of nothing that was before."""
+        self._starts.append(self.count)
+
+    def started_before(self, number: int) -> int:
+        """The last publication before the plant started that published this one."""
+        return self._starts[bisect.bisect_left(self._starts, number) - 1]
+
+    def publish(self, topic: str, value: int, now_ns: int) -> Publication:
+        self.count += 1
+        publication = Publication(self.count, topic, value, now_ns)
+        self.published[topic].append(publication)
+        return publication
+
+    def after(self, topic: str, number: int) -> list[Publication]:
+        """Publications on the topic with a larger number."""
+        published = self.published[topic]
+        return published[bisect.bisect_right(published, number, key=lambda each: each.number) :]
+
+    def last(self, topic: str) -> int:
+        return self.published[topic][-1].number if self.published[topic] else 0
+
+    def fault(self, topic: str, message: Message) -> str:
+        """What is wrong with a record that says it stands for the publications from first_number to number; empty if
+        nothing is."""
+        if message.check != message.number * CHECK % 2**64 or message.filling != FILLING:
+            return "the record is torn"
+        spanned = [each for each in self.after(topic, message.first_number - 1) if each.number <= message.number]
+        if not spanned or spanned[0].number != message.first_number or spanned[-1].number != message.number:
+            return "it stands for what was never published there"
+        values = [each.value for each in spanned]
+        kept = (max(values), min(values), sum(values)) if message.model is KEPT else (values[-1],) * 3
+        if (message.high, message.low, message.total) != kept:
+            return f"high, low and total should be {kept}"
+        return ""

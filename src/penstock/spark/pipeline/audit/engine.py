@@ -1,0 +1,119 @@
+"""What did distribution nodes give their consumers? From the accounts that plants, multiplexers and edge caches give.
+
+Accounts are messages of the models `engine_intake` and `engine_account`: each says how things stood when it was given,
+so the newest holds. A run without its last account goes on, or was killed, which the next run shows.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.spark.pipeline.audit.section import (
+    AuditTables,
+    Measure,
+    SectionResult,
+    TextTable,
+    Verdict,
+    count_text,
+    share_text,
+)
+
+CONSUMERS_SHOWN_MAX = 200
+
+
+def _newest(table: str, *key: str) -> str:
+    """The last account of each subject in each run."""
+    columns = ", ".join(f"`{each}`" for each in ("node", "started", *key))
+    return f"""
+    SELECT * FROM (
+        SELECT *, row_number() OVER (PARTITION BY {columns} ORDER BY event_time DESC, state) AS age FROM {table}
+    ) WHERE age = 1 ORDER BY {columns}"""
+
+
+class EngineSection:
+    name = "engine"
+    title = "Distribution nodes"
+    needs: tuple[str, ...] = ("engine_intake",)
+
+    def compute(self, tables: AuditTables) -> SectionResult:
+        intakes = tables.sql(_newest("engine_intake"))
+        accounts: list[dict[str, Any]] = []
+        if tables.has(["engine_account"]):  # where no consumer came, there is none
+            tables.view("engine_account")
+            accounts = tables.sql(_newest("engine_account", "attachment", "class_name"))
+        wrong = [row for row in accounts if _is_wrong(row)]
+        lost = [row for row in accounts if row["class_name"] == "critical" and row["receipts"]]
+        killed = _killed(intakes)
+        measures = [*self._node_measures(intakes, killed), *self._consumer_measures(accounts)]
+        measures.append(Measure(self.name, "", "wrong", len(wrong), "accounts", "bad" if wrong else "good"))
+        verdict: Verdict = "bad" if wrong or lost or killed else "good"
+        summary = _summary(intakes, accounts, len(wrong), len(killed))
+        return SectionResult(verdict, summary, measures, [_table_of_nodes(intakes), _table_of_consumers(accounts)])
+
+    def _node_measures(self, intakes: list[dict[str, Any]], killed: list[dict[str, Any]]) -> Iterable[Measure]:
+        for row in intakes:
+            yield Measure(self.name, row["node"], "updates", row["updates"], "updates")
+            yield Measure(self.name, row["node"], "losses", row["losses"])
+        for row in killed:
+            yield Measure(self.name, row["node"], "killed", 1, "runs", "bad")
+
+    def _consumer_measures(self, accounts: list[dict[str, Any]]) -> Iterable[Measure]:
+        for row in accounts:
+            subject = f"{row['node']}, {row['consumer']}, {row['class_name']}"
+            for name in ("sent", "conflated", "congested"):
+                yield Measure(self.name, subject, name, row[name], "updates")
+            if row["class_name"] == "critical":
+                yield Measure(self.name, subject, "receipts", row["receipts"], "", "bad" if row["receipts"] else "good")
+
+
+def _is_wrong(row: dict[str, Any]) -> bool:
+    """Critical updates are never merged, and what was sent has bytes."""
+    is_merged = row["class_name"] == "critical" and row["conflated"]
+    return bool(is_merged or (row["sent"] and not row["bytes"]))
+
+
+def _killed(intakes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Runs without a last account that others of the same node follow."""
+    newest = {row["node"]: row["started"] for row in sorted(intakes, key=lambda row: row["started"])}
+    return [row for row in intakes if row["state"] != "closed" and row["started"] < newest[row["node"]]]
+
+
+def _summary(intakes: list[dict[str, Any]], accounts: list[dict[str, Any]], wrong: int, killed: int) -> str:
+    consumers = {(row["node"], row["consumer"]) for row in accounts}
+    receipts = sum(row["receipts"] for row in accounts if row["class_name"] == "critical")
+    parts = [
+        f"{count_text(len({row['node'] for row in intakes}), 'node')} served {count_text(len(consumers), 'consumer')}",
+        f"{sum(row['sent'] for row in accounts):,} updates were sent",
+        f"{sum(row['conflated'] for row in accounts):,} were merged into later ones",
+        f"{count_text(receipts, 'receipt')} for what a consumer did not get",
+        f"{count_text(wrong, 'account')} wrong" if wrong else "every account is right",
+    ]
+    return "; ".join([*parts, f"{count_text(killed, 'run')} killed"] if killed else parts)
+
+
+def _table_of_nodes(intakes: list[dict[str, Any]]) -> TextTable:
+    return TextTable(
+        "By node",
+        ("node", "kind", "updates", "items", "losses", "consumers", "state"),
+        [
+            (row["node"], row["kind"], f"{row['updates']:,}", f"{row['items']:,}", f"{row['losses']:,}",
+             f"{row['consumers']:,}", row["state"])
+            for row in intakes
+        ],
+        [number for number, row in enumerate(intakes) if row in _killed(intakes)],
+    )  # fmt: skip
+
+
+def _table_of_consumers(accounts: list[dict[str, Any]]) -> TextTable:
+    used = [row for row in accounts if row["sent"] or row["conflated"] or row["class_name"] == "critical"]
+    shown = used[:CONSUMERS_SHOWN_MAX]
+    return TextTable(
+        "By consumer" + (f", the first {len(shown)}" if len(shown) < len(used) else ""),
+        ("consumer", "node", "class", "sent", "conflated", "share", "congested", "overruns", "receipts"),
+        [
+            (row["consumer"], row["node"], row["class_name"], f"{row['sent']:,}", f"{row['conflated']:,}",
+             share_text(row["conflated"], row["sent"] + row["conflated"]), f"{row['congested']:,}",
+             f"{row['overruns']:,}", f"{row['receipts']:,}")
+            for row in shown
+        ],
+        [number for number, row in enumerate(shown) if _is_wrong(row) or row["receipts"]],
+    )  # fmt: skip

@@ -1,0 +1,275 @@
+"""One node's rows, made of what it says now and what it said before."""
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.base.clock import NS_PER_SECOND
+from penstock.engine.records import ClassRecord, ConsumerDistributionRecord
+from penstock.feed.adapter_status import AdapterStatus
+from penstock.filter.status import FilterStatus
+from penstock.plant.status import NodeStatus
+from penstock.top.picture import ClassRow, ConsumerRow, LossRow, StreamRow
+from penstock.top.reading import Reading, Status
+
+LOST = ("messages_lost", "source_messages_lost")
+"""Counters whose sum a node's row shows."""
+
+TROUBLES = (
+    *LOST,
+    "packets_lost", "packets_dropped", "packets_left", "packets_overrun", "packets_unrecorded", "messages_dropped",
+    "messages_skipped", "source_messages_malformed", "source_messages_unmatched", "source_resets",
+    "source_requests_refused", "lines_silent", "discontinuities", "repairs_unavailable", "datagrams_unsent",
+    "datagrams_overflowed", "datagrams_discarded", "disk_failures", "connections_refused", "subscriptions_refused",
+    "applications_refused", "consumers_refused", "requests_refused", "handovers_refused", "upstream_lost",
+    "rings_overrun", "clock_jumps",
+)  # fmt: skip
+"""Counters of what should not be, as base.counters.CATALOGUE has them."""
+
+IN_TOUCH = "the administration server does not answer"
+FED = "nothing comes from above"
+BUSY = "too busy to tell of its consumers"
+
+
+class NodeFacts(NamedTuple):
+    """What a node's row has of its status."""
+
+    troubles: list[str]
+    in_per_s: float | None = None
+    out_per_s: float | None = None
+    latency_us: Mapping[str, float] = {}
+    consumers: int | None = None
+
+
+class Rows(NamedTuple):
+    node: NodeFacts
+    streams: list[StreamRow]
+    losses: list[LossRow]
+    consumers: list[ConsumerRow]
+
+
+class NodeView:
+    """One node now and, if it is still the same run, before; `age_s` if these are its last words."""
+
+    def __init__(self, now: Reading, before: Reading | None, age_s: float | None = None) -> None:
+        self._now = now
+        self._before = before
+        self._name = now.place.name
+        self._age_s = age_s
+        self._seconds = 0.0 if before is None else (now.at_ns - before.at_ns) / NS_PER_SECOND
+
+    def rows(self) -> Rows:
+        node, streams, consumers = NodeFacts([]), list[StreamRow](), list[ConsumerRow]()
+        match self._now.status:
+            case AdapterStatus() as status:
+                node, streams, consumers = self._adapter(status, self._earlier(AdapterStatus))
+            case FilterStatus() as status:
+                node, streams, consumers = self._filter(status, self._earlier(FilterStatus))
+            case NodeStatus() as status:
+                node, streams, consumers = self._distributor(status, self._earlier(NodeStatus))
+        return Rows(node, streams, self._losses(), consumers)
+
+    def _earlier(self, kind: type[Status]) -> Any:
+        """What it said before; None if nothing of the kind."""
+        status = None if self._before is None else self._before.status
+        return status if isinstance(status, kind) else None
+
+    def rate(self, now: float, before: float | None) -> float | None:
+        """Per second; None where a counter was begun anew."""
+        if before is None or self._seconds <= 0 or now < before:
+            return None
+        return (now - before) / self._seconds
+
+    # What all have
+
+    def lost(self) -> int:
+        return int(sum(value for key, value in self._now.counters.items() if key.name in LOST))
+
+    def _losses(self) -> list[LossRow]:
+        before = {} if self._before is None else self._before.counters
+        return [
+            LossRow(
+                node=self._name,
+                component=key.component,
+                what=key.name,
+                cause=key.cause,
+                count=int(value),
+                per_s=self.rate(value, before.get(key, 0.0) if self._before is not None else None),
+                age_s=self._age_s,
+            )
+            for key, value in sorted(self._now.counters.items())
+            if value and key.name in TROUBLES
+        ]
+
+    def _stream(self, name: str, state: str, position: int, before: int | None) -> StreamRow:
+        return StreamRow(
+            node=self._name,
+            stream=name,
+            state=state,
+            position=position,
+            per_s=self.rate(position, before),
+            age_s=self._age_s,
+        )
+
+    # Kinds of nodes
+
+    def _adapter(
+        self, now: AdapterStatus, before: AdapterStatus | None
+    ) -> tuple[NodeFacts, list[StreamRow], list[ConsumerRow]]:
+        earlier = {} if before is None else {each.id: each for each in before.streams}
+        streams, taken = [], list[float | None]()
+        for each in now.streams:
+            was = earlier.get(each.id)
+            state = "synchronised" if each.is_synchronised or now.role == "active" else "not synchronised"
+            last = None if was is None else was.next_message_sequence - 1
+            streams.append(self._stream(each.name, state, each.next_message_sequence - 1, last))
+            taken.append(self.rate(each.next_source_sequence, None if was is None else was.next_source_sequence))
+        troubles = [f"not recording: {now.journal_trouble}"] if now.journal_trouble else []
+        if now.role != "active" and not now.is_synchronised:
+            troubles.append("not synchronised")
+        accounts = {} if before is None else {_account(each): each for each in before.subscribers}
+        consumers = [
+            self._served(
+                name=each.client,
+                number=number,
+                destination=f"tcp, {each.delay_s} s later" if each.delay_s else "tcp",
+                sent=(each.messages, _of(accounts, _account(each), "messages")),
+                size=(each.bytes, _of(accounts, _account(each), "bytes")),
+            )
+            for number, each in enumerate(now.subscribers, start=1)
+        ]
+        given = _sum(row.per_s for row in streams)
+        return NodeFacts(troubles, _sum(taken), given, now.latency_us, len(now.subscribers)), streams, consumers
+
+    def _filter(
+        self, now: FilterStatus, before: FilterStatus | None
+    ) -> tuple[NodeFacts, list[StreamRow], list[ConsumerRow]]:
+        kinds = (("received", "messages"), ("wanted by nobody", "unwanted"), ("passed on", "passed"))
+        streams = [
+            self._stream(name, f"{now.groups} groups", getattr(now, key), getattr(before, key, None))
+            for name, key in kinds
+        ]
+        earlier = {} if before is None else {each.application_id: each for each in before.applications}
+        consumers = [
+            self._served(
+                name=each.name,
+                number=each.application_id,
+                destination=f"{each.delivery} {each.address}",
+                sent=(each.packets, _of(earlier, each.application_id, "packets")),
+                size=(each.bytes, _of(earlier, each.application_id, "bytes")),
+            )
+            for each in now.applications
+        ]
+        troubles = [] if now.is_in_touch else [IN_TOUCH]
+        received, _, passed = streams
+        return NodeFacts(troubles, received.per_s, passed.per_s, {}, len(now.applications)), streams, consumers
+
+    def _served(
+        self, *, name: str, number: int, destination: str, sent: tuple[int, int | None], size: tuple[int, int | None]
+    ) -> ConsumerRow:
+        """Somebody without a consumer distribution record."""
+        return ConsumerRow(
+            node=self._name,
+            consumer=name,
+            number=number,
+            destination=destination,
+            sent=sent[0],
+            sent_per_s=self.rate(*sent),
+            bytes_per_s=self.rate(*size),
+            age_s=self._age_s,
+        )
+
+    def _distributor(
+        self, now: NodeStatus, before: NodeStatus | None
+    ) -> tuple[NodeFacts, list[StreamRow], list[ConsumerRow]]:
+        """A ticker plant, a multiplexer or an edge cache."""
+        earlier = {} if before is None else {(each.consumer, each.name): each for each in before.consumers}
+        consumers = [self._consumer(each, earlier.get((each.consumer, each.name))) for each in now.consumers]
+        troubles = [what for is_there, what in ((now.is_fed, FED), (now.is_in_touch, IN_TOUCH)) if not is_there]
+        if now.consumer_count and not now.consumers:
+            troubles.append(BUSY)
+        updates = None if before is None else before.updates
+        stream = self._stream(f"{now.items:,} items", "fed" if now.is_fed else "not fed", now.updates, updates)
+        given = None
+        if before is not None and len(now.consumers) == now.consumer_count:
+            given = sum(row.sent_per_s or 0.0 for row in consumers)
+        return NodeFacts(troubles, stream.per_s, given, now.latency_us, now.consumer_count), [stream], consumers
+
+    def _consumer(self, now: ConsumerDistributionRecord, before: ConsumerDistributionRecord | None) -> ConsumerRow:
+        shares = _shares(now, before)
+        classes: dict[str, ClassRow] = {
+            name: self._class(each, None if before is None else before.classes.get(name), shares.get(name))
+            for name, each in now.classes.items()
+        }
+
+        def total(field: str) -> tuple[int, int | None]:
+            return _total(now, field), None if before is None else _total(before, field)
+
+        return ConsumerRow(
+            node=self._name,
+            consumer=now.name,
+            number=now.consumer,
+            destination=now.destination,
+            memory=", ".join(now.memory),
+            classes=classes,
+            sent=_total(now, "sent"),
+            sent_per_s=self.rate(*total("sent")),
+            bytes_per_s=self.rate(*total("bytes")),
+            conflated=_total(now, "conflated"),
+            conflated_per_s=self.rate(*total("conflated")),
+            congested=_total(now, "congested"),
+            congested_per_s=self.rate(*total("congested")),
+            overruns=now.overruns,
+            receipts=now.receipts,
+            waiting=now.waiting,
+            pending=now.pending,
+            is_behind=now.is_behind,
+            subscriptions=now.subscriptions,
+            topics=now.topics,
+            items=now.items,
+            age_s=self._age_s,
+        )
+
+    def _class(self, now: ClassRecord, before: ClassRecord | None, share: float | None) -> ClassRow:
+        was: dict[str, int] = {} if before is None else msgspec.structs.asdict(before)
+        return ClassRow(
+            share=share,
+            sent=now.sent,
+            bytes=now.bytes,
+            conflated=now.conflated,
+            congested=now.congested,
+            sent_per_s=self.rate(now.sent, was.get("sent")),
+            conflated_per_s=self.rate(now.conflated, was.get("conflated")),
+            congested_per_s=self.rate(now.congested, was.get("congested")),
+        )
+
+
+def _of(earlier: Mapping[Any, Any], key: Hashable, field: str) -> int | None:
+    """What this one had counted before."""
+    value: int | None = getattr(earlier.get(key), field, None)
+    return value
+
+
+def _sum(rates: Iterable[float | None]) -> float | None:
+    """Of those that are known; None if none is."""
+    known = [rate for rate in rates if rate is not None]
+    return sum(known) if known else None
+
+
+def _total(record: ConsumerDistributionRecord, field: str) -> int:
+    return sum(getattr(each, field) for each in record.classes.values())
+
+
+def _shares(now: ConsumerDistributionRecord, before: ConsumerDistributionRecord | None) -> dict[str, float]:
+    """Of the classes in the bytes that were sent since `before`, or ever."""
+    ever: dict[str, int] = {name: each.bytes for name, each in now.classes.items()}
+    was: dict[str, int] = {} if before is None else {name: each.bytes for name, each in before.classes.items()}
+    lately = {name: max(0, size - was.get(name, 0)) for name, size in ever.items()}
+    counted = lately if any(lately.values()) else ever
+    total = sum(counted.values())
+    return {name: size / total for name, size in counted.items()} if total else {}
+
+
+def _account(account: Any) -> tuple[str, str, int]:
+    return account.client, account.subscription_id, account.opened_ns

@@ -1,0 +1,107 @@
+"""From readings that follow each other to what there is to see: the memory of `penstock top`; no I/O."""
+
+from collections.abc import Sequence
+
+from penstock.base.clock import NS_PER_SECOND
+from penstock.top.picture import ConsumerRow, LossRow, NodeRow, Picture, State, StreamRow
+from penstock.top.reading import Reading
+from penstock.top.rows import NodeView, Rows
+
+SLACK_SECONDS = 5.0
+"""An answer may be so old when it comes: more than nodes are given to answer."""
+
+_STATES = {"unreachable": State.UNREACHABLE, "garbled": State.GARBLED, "unknown": State.UNKNOWN}
+
+
+class _Known:
+    """What is remembered of a node."""
+
+    def __init__(self) -> None:
+        self.last: Reading | None = None
+        """When it last answered."""
+        self.restarts = 0
+        self.garbled = 0
+
+
+class Watch:
+    """take() readings of the same places again and again; rates are over the time between two answers of a node."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+        """By the name of their place: a node that was started anew may be elsewhere."""
+
+    def take(self, readings: Sequence[Reading], now_ns: int) -> Picture:
+        nodes: list[NodeRow] = []
+        streams: list[StreamRow] = []
+        losses: list[LossRow] = []
+        consumers: list[ConsumerRow] = []
+        for reading in readings:
+            node, rows = self._take_one(reading, now_ns)
+            nodes.append(node)
+            if rows is not None:
+                streams += rows.streams
+                losses += rows.losses
+                consumers += rows.consumers
+        return Picture(nodes=nodes, streams=streams, losses=losses, consumers=consumers)
+
+    def _take_one(self, reading: Reading, now_ns: int) -> tuple[NodeRow, Rows | None]:
+        known = self._known.setdefault(reading.place.name, _Known())
+        if reading.outcome != "answered":
+            return self._silent(reading, known, now_ns)
+        before = known.last
+        if before is not None and _is_another_run(before, reading):
+            known.restarts += 1
+            before = None
+        known.last = reading
+        known.garbled += reading.garbled_lines
+        view = NodeView(reading, before)
+        rows = view.rows()
+        facts = rows.node
+        state = State.FAILED if not reading.is_healthy else State.DEGRADED if facts.troubles else State.UP
+        missing = [each for each in facts.troubles if each not in reading.detail]
+        node = NodeRow(
+            node=reading.place.name,
+            role=reading.role,
+            state=state,
+            detail="; ".join(each for each in (reading.detail, *missing) if each),
+            uptime_s=reading.uptime_s,
+            in_per_s=facts.in_per_s,
+            out_per_s=facts.out_per_s,
+            latency_us=facts.latency_us,
+            lost=view.lost(),
+            consumers=facts.consumers,
+            restarts=known.restarts,
+            garbled=known.garbled,
+        )
+        return node, rows
+
+    def _silent(self, reading: Reading, known: _Known, now_ns: int) -> tuple[NodeRow, Rows | None]:
+        """One that said nothing, or nothing that can be used: its last words are shown with their age."""
+        known.garbled += reading.outcome == "garbled"
+        last, place = known.last, reading.place
+        age_s = None if last is None else max(0.0, (now_ns - last.at_ns) / NS_PER_SECOND)
+        node = NodeRow(
+            node=place.name,
+            role=place.role if last is None else last.role,
+            state=_STATES[reading.outcome] if place.is_expected else State.PAGELESS,
+            detail=reading.why,
+            age_s=age_s,
+            restarts=known.restarts,
+            garbled=known.garbled,
+        )
+        return node, None if last is None else NodeView(last, None, age_s).rows()
+
+
+def _is_another_run(before: Reading, now: Reading) -> bool:
+    """Whether the node was started anew in between, so that its counters have nothing to do with those before."""
+    if type(before.status) is not type(now.status) or _epoch(before) != _epoch(now):
+        return True
+    if before.uptime_s is None or now.uptime_s is None:
+        return False
+    elapsed_s = (now.at_ns - before.at_ns) / NS_PER_SECOND
+    return now.uptime_s < before.uptime_s or now.uptime_s + SLACK_SECONDS < before.uptime_s + elapsed_s
+
+
+def _epoch(reading: Reading) -> int:
+    """Of nodes that choose a new one at every start."""
+    return getattr(reading.status, "epoch", 0)
