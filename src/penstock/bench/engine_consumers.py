@@ -83,14 +83,12 @@ class ZmqSource:
             return message
 
     def take(self) -> int:
-        count = 0
-        try:
-            while count < ROWS:
+        for count in range(ROWS):
+            try:
                 self._socket.recv(self._without_waiting)
-                count += 1
-        except self._again:
-            pass
-        return count
+            except self._again:
+                return count
+        return ROWS
 
     def skip(self) -> None:
         while self.take():
