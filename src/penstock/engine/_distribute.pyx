@@ -8,6 +8,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from penstock.base._crc32c cimport crc32c_extend, crc32c_initialise, crc32c_joins
 from penstock.engine._consumers cimport PACE_NS, Consumer, renew_allowance
 from penstock.engine._event cimport (
     ADAPTIVE,
@@ -43,6 +44,8 @@ from penstock.wire._packets cimport PacketStore, Place
 
 from penstock.base.errors import LocalProtocolError
 from penstock.base.limits import RECORD_SIZE_MAX, TOPIC_SIZE_MAX
+
+crc32c_initialise()
 
 cdef uint32_t record_size_max = RECORD_SIZE_MAX
 
@@ -412,6 +415,8 @@ cdef class Distributor(Withholding):
         cdef Pair *pair
         cdef Consumer *consumer
         cdef uint8_t cls
+        cdef bint is_summed = item.pair_count > 1 and crc32c_joins(size)
+        cdef uint32_t checksum = crc32c_extend(0, event, size) if is_summed else 0
         self._served_number = head.number
         for index in range(item.pair_count):
             at = item.pairs[index]
@@ -427,7 +432,7 @@ cdef class Distributor(Withholding):
                 if self.is_ordered(pair):
                     self.withhold_event(at, head, cls)
                 continue
-            if self.deliver(pair.consumer, pair, event, size):
+            if self.deliver(pair.consumer, pair, event, size, is_summed, checksum):
                 written += size
             else:
                 consumer.is_behind = True
@@ -438,7 +443,9 @@ cdef class Distributor(Withholding):
                 self.wait(pair.consumer)
         return written
 
-    cdef bint deliver(self, uint32_t number, Pair *pair, const uint8_t *event, uint32_t size) noexcept nogil:
+    cdef bint deliver(
+        self, uint32_t number, Pair *pair, const uint8_t *event, uint32_t size, bint is_summed, uint32_t checksum
+    ) noexcept nogil:
         cdef Consumer *consumer = &self.consumers[number]
         cdef const Head *head = <const Head *>event
         cdef uint32_t define_size = self.define_size(pair)
@@ -449,7 +456,8 @@ cdef class Distributor(Withholding):
             self.define(number, pair)
         if is_owed:
             event = self.with_owed(pair, event)
-        if not self.put(number, event, size):
+            is_summed = False
+        if not (self.put_summed(number, event, size, checksum) if is_summed else self.put(number, event, size)):
             return False
         if is_owed:
             self.settle(<uint32_t>(pair - self.pairs.pairs))
@@ -517,7 +525,7 @@ cdef class Distributor(Withholding):
                         memcpy(self._scratch, event, place.size)
                         event = self._scratch
                         (<Head *>event).flags |= REPLAYED
-                    if not self.deliver(number, pair, event, place.size):
+                    if not self.deliver(number, pair, event, place.size, False, 0):
                         return False
                     consumer.allowance -= place.size
             consumer.position += 1
