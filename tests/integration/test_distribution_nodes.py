@@ -140,8 +140,8 @@ def test_the_operator_sees_each_consumer(mux: NodeHere, plant: NodeHere) -> None
         assert (record.subscriptions, record.topics, record.items) == (1, 1, 2)
         assert record.classes["critical"].sent >= 1
         text = mux.node._metrics.render().decode()
-        assert 'penstock_consumer_items{consumer="one",node="mux"} 2.0' in text
-        assert 'penstock_consumer_sent{class="critical",consumer="one",node="mux"}' in text
+        assert 'penstock_consumer_items{consumer="one",node="mux",number="0"} 2.0' in text
+        assert 'penstock_consumer_sent{class="critical",consumer="one",node="mux",number="0"}' in text
     wait_until(lambda: not mux.node.status().consumers, "the consumer to be forgotten")
 
 

@@ -125,10 +125,12 @@ def test_every_node_of_a_plant_is_seen_and_one_that_is_killed_is_missed(tmp_path
             for name in set(nodes) - {"exchange"}:
                 assert nodes[name].uptime_s is not None, name
             assert any(nodes[name].latency_us.get("p99", 0) > 0 for name in ("adapter-a", "adapter-b"))
+            assert all(nodes[name].latency_us["p50"] > 0 for name in ("records", "beside"))
             assert (nodes["records"].in_per_s or 0) > 0
             assert (nodes["beside"].out_per_s or 0) > 0
             (reader,) = [row for row in picture.consumers if row.consumer == "reader"]
-            assert (reader.node, reader.memory, reader.topics) == ("beside", "ring", 1)
+            assert (reader.node, reader.topics) == ("beside", 1)
+            assert "ring" in reader.memory
             assert (reader.sent_per_s or 0) > 0
             assert reader.classes["critical"].share == 1
             assert any(row.stream == "totalview" and row.per_s for row in picture.streams)

@@ -17,6 +17,9 @@ from penstock.base.core import Tick
 from penstock.base.ids import parse_group
 from penstock.convert import Converter, ConverterTable
 from penstock.demo.generator import QUOTE, TickGenerator
+from penstock.engine import EVENT_SIZE_MAX, DistributionEngine, EngineConfig, EventKind, read_events
+from penstock.engine import events as engine_events
+from penstock.engine.application._intake import Intake
 from penstock.feed import FeedAdapter, GeneratorConfig, ItchGenerator, LineArbiter, LineConfig, SynchroniserConfig
 from penstock.feed.events import PersistTerm, PublishConverted, SourceDatagram, TermPersisted
 from penstock.feed.formats import MoldUDP64
@@ -43,6 +46,7 @@ from penstock.middleware import (
 )
 from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
 from penstock.net.udp import free_channel
+from penstock.shm import RingReader, RingWriter
 from penstock.sim import LinkFaults, World
 from penstock.sim.network import Network
 from penstock.topics import InterestTable, Predicate
@@ -116,7 +120,8 @@ def visible(steps: dict[str, list[str]], *titles: str, sockets: bool) -> list[st
 def test_every_function_of_the_walk_exists() -> None:
     steps = documented_steps()
     assert list(steps) == [
-        "Take", "Convert", "Publish", "Pack", "Send", "Filter", "Receive", "Order", "Repair", "Merge", "Match", "Read"
+        "Take", "Convert", "Publish", "Pack", "Send", "Filter", "Receive", "Order", "Repair", "Merge", "Match", "Read",
+        "Distribute", "Consume",
     ]  # fmt: skip
     for names in steps.values():
         assert names
@@ -294,6 +299,32 @@ def test_the_walk_through_a_filter_module(expected_prices: list[float]) -> None:
                 told += [each for said in receiver.handle(DatagramReceived(data, PUBLISHER), 0) for each in read(said)]
     assert_called_in_order(visible(steps, "Filter", sockets=False), noted)
     assert [price for _, price in told] == expected_prices
+
+
+def test_the_walk_through_a_ticker_plant(expected_prices: list[float]) -> None:
+    """From what is received to what a consumer takes out of its ring, all in shared memory."""
+    steps, randomness = documented_steps(), World(1).randomness
+    engine = DistributionEngine(EngineConfig(), randomness, models=[QUOTE])
+    publisher, receiver = Publisher(1, 1, PublisherConfig()), Receiver(ReceiverConfig(join="start"), randomness)
+    generator, batch, prices = TickGenerator(3, 5), DatagramBatch(16), []
+    with RingWriter.create(1 << 18, EVENT_SIZE_MAX) as ring, RingReader(ring.segment) as reader:
+        engine.handle(engine_events.Attach(7, "screen", engine_events.Sinks(ring=ring)), 0)
+        engine.handle(engine_events.Subscribe(7, 1, ["md.demo.eq.*.quote"], "critical"), 0)
+        intake = Intake(64, lambda *_: (None, None))
+        for _ in range(3):
+            batch.clear()
+            for instruction in publisher.handle(PublishBatch(GROUP, ticks(generator, 4)), 0):
+                assert isinstance(instruction, MulticastStored)
+                batch.append(instruction.store.get(instruction.first), PUBLISHER)
+            with calls_noted() as noted:
+                for delivered in receiver.handle(DatagramsReceived(batch), 0):
+                    if isinstance(delivered, Deliver | DeliverBatch):
+                        engine.handle(engine_events.Updates(delivered.messages), 0)
+            while data := intake.take(reader, 0):
+                events = [each for each in read_events(data) if each.kind in (EventKind.REFRESH, EventKind.UPDATE)]
+                prices += [QUOTE.view(event.body).bid_price for event in events]
+    assert_called_in_order(visible(steps, "Distribute", "Consume", sockets=False), noted)
+    assert prices == expected_prices
 
 
 def test_the_walk_on_real_sockets(expected_prices: list[float]) -> None:

@@ -26,6 +26,15 @@ def test_percentiles_are_those_of_the_values(values: list[int], q: float) -> Non
     assert low <= found <= high * (1 + PRECISION)
 
 
+@given(st.lists(st.tuples(st.integers(0, 2 ** (VALUE_BITS + 2)), st.integers(1, 5)), max_size=50))
+def test_values_can_be_counted_one_by_one(values: list[tuple[int, int]]) -> None:
+    one_by_one = LatencyHistogram()
+    for value, times in values:
+        one_by_one.record_one(value, times)
+    assert one_by_one.state() == histogram([value for value, times in values for _ in range(times)]).state()
+    assert one_by_one.count == sum(times for _, times in values)
+
+
 @given(VALUES, VALUES)
 def test_two_histograms_add_up_also_after_a_journey(first: list[int], second: list[int]) -> None:
     merged = histogram(first)

@@ -14,7 +14,7 @@ from penstock.base.errors import ConfigurationError, RemoteProtocolError
 from penstock.base.metrics import Metrics
 from penstock.engine.records import ClassRecord, ConsumerDistributionRecord
 from penstock.filter.status import ApplicationStatus, FilterStatus
-from penstock.plant.status import NodeStatus
+from penstock.plant.status import NodeStatus, gauges_of, rows_of
 from penstock.top.picture import ConsumerRow, NodeRow, Picture, State
 from penstock.top.places import Place, place_given
 from penstock.top.reading import CounterKey, Pages, Reading, Status, parse_answer, read_metrics, understand
@@ -136,6 +136,12 @@ def test_of_consumers_that_are_not_all_listed_no_sum_is_given() -> None:
     assert (row.out_per_s, row.consumers) == (None, 20_000)
 
 
+def test_a_node_that_is_too_busy_to_tell_of_its_consumers_is_not_one_without_any() -> None:
+    node = only_node(look(Watch(), reading(10, plant_status(consumer_count=3))))
+    assert (node.state, node.consumers) == (State.DEGRADED, 3)
+    assert "too busy" in node.detail
+
+
 # Consumers and losses
 
 
@@ -180,6 +186,18 @@ def test_losses_are_told_by_cause_with_their_rates() -> None:
     rows = {(row.what, row.cause): (row.count, row.per_s) for row in picture.losses}
     assert rows == {("messages_lost", "gone"): (10, 3), ("packets_dropped", "checksum"): (8, 4)}
     assert only_node(picture).lost == 10
+
+
+@pytest.mark.spec("MDE-2", "OPS-1")
+def test_metrics_have_every_consumer_once_though_two_have_one_name() -> None:
+    status = plant_status(0, record("screen"), record("screen", consumer=2, pending=7), latency_us={"p99.9": 12.5})
+    metrics = Metrics()
+    metrics.show_rows(lambda: rows_of(status))
+    metrics.show_gauges(lambda: gauges_of(status))
+    lines = [line.rsplit(" ", 1) for line in metrics.render().decode().splitlines() if not line.startswith("#")]
+    assert len(dict(lines)) == len(lines), "a series is there twice"
+    assert dict(lines)['penstock_consumer_pending{consumer="screen",node="records",number="2"}'] == "7.0"
+    assert dict(lines)["penstock_node_latency_p99_9_us"] == "12.5"
 
 
 def test_every_counter_that_is_looked_for_is_one_that_nodes_have() -> None:

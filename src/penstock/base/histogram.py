@@ -17,6 +17,7 @@ SUB_BITS = 6
 VALUE_BITS = 42
 """Values from 2 ** VALUE_BITS ns (73 minutes) on fall into the last bucket; `maximum` is exact all the same."""
 
+_VALUE_END = 1 << VALUE_BITS
 BUCKET_COUNT = (VALUE_BITS - SUB_BITS + 1) << SUB_BITS
 
 
@@ -54,6 +55,17 @@ class LatencyHistogram:
         self.count += len(values_ns)
         self.maximum = max(self.maximum, int(values_ns.max()))
         self._counts += numpy.bincount(_buckets(values_ns), minlength=BUCKET_COUNT)
+
+    def record_one(self, value_ns: int, times: int = 1) -> None:
+        """Count this value, so many times; much cheaper than an array of one. Only values from zero on."""
+        value = value_ns if value_ns < _VALUE_END else _VALUE_END - 1
+        shift = value.bit_length() - (SUB_BITS + 1)
+        if shift < 0:
+            shift = 0
+        self._counts[(shift << SUB_BITS) + (value >> shift)] += times
+        self.count += times
+        if value_ns > self.maximum:
+            self.maximum = value_ns
 
     def percentile(self, q: float) -> int:
         """The smallest value that `q` percent of all do not exceed, or up to 1.6 % above it; 0 when nothing came."""

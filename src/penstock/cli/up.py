@@ -101,8 +101,11 @@ def init(
         ) from None
     layout = write_layout(directory, DemoOptions(rate=1_000, subscribers=1, symbols=100, journals=True))
     (credentials,) = layout.credentials
-    typer.echo(f"Wrote {layout.plant}, the policy and credentials. Run the plant, and in another terminal subscribe:\n")
+    typer.echo(
+        f"Wrote {layout.plant}, the policy and credentials. Run the plant; in other terminals watch it, subscribe:\n"
+    )
     typer.echo(f"  penstock up {layout.plant}")
+    typer.echo(f"  penstock top {layout.plant}")
     typer.echo(
         f"  penstock sub --connect {layout.url} --credentials {credentials} --filter {layout.filter} 'md.us.eq.AAPL.>'"
     )

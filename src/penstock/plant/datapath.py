@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
 from penstock.base.errors import PenstockError
+from penstock.base.histogram import LatencyHistogram
 from penstock.base.log import logger
 from penstock.engine import DistributionEngine, EventKind, SessionBuffer, control, make_event
 from penstock.engine.control import EVENTS_SIZE_MAX
@@ -43,6 +44,7 @@ from penstock.net.handover import Handover
 from penstock.net.mailbox import Mailbox
 from penstock.plant._courier import Courier, Framing
 from penstock.plant.config import NodeConfig
+from penstock.plant.datagrams import BLOCK_SIZE_MAX, DatagramSender
 from penstock.plant.desk import Party
 from penstock.plant.gauge import Gauge
 from penstock.plant.recorder import Account
@@ -92,10 +94,11 @@ FromAbove: TypeAlias = Updated | Image | Removed | UpstreamLive | Lost
 
 
 class _Session:
-    """A buffer whose events are sent, one block at a time."""
+    """A buffer whose events are sent, one block at a time; by a sender of datagrams, at once."""
 
-    def __init__(self, buffer: SessionBuffer) -> None:
+    def __init__(self, buffer: SessionBuffer, sender: DatagramSender | None = None) -> None:
         self.buffer = buffer
+        self.sender = sender
         self.is_sending = False
 
 
@@ -113,6 +116,8 @@ class DataPath:
     ) -> None:
         """A courier brings the events of those sessions that carry() names to their connections by itself."""
         self.engine = engine
+        self.latencies = LatencyHistogram()
+        """From a batch's arrival here to the moment its updates were served, per update; may be read in any thread."""
         self._config = config
         self._views = views
         self._owner = owner
@@ -159,7 +164,7 @@ class DataPath:
             if self._is_stopped:
                 return
             self._mail.deliver()
-            now_ns, started_ns = time.monotonic_ns(), time.time_ns()
+            number, now_ns, started_ns = self.engine.kernel.number, time.monotonic_ns(), time.time_ns()
             if isinstance(content, MessageBatch):
                 self.engine.distribute(content, now_ns, started_ns)
             else:
@@ -168,7 +173,7 @@ class DataPath:
                 for topic, model, record in self._views.derive(content):
                     self.engine.publish(topic.encode(), model, record, now_ns, started_ns)
             self._carry_out(self.engine.take())
-            self._gauge.busy_ns += time.monotonic_ns() - now_ns
+            self._note_served(number, now_ns)
 
     def take_events(self, events: Iterable[FromAbove]) -> None:
         """What a node above says, in the caller's thread."""
@@ -176,14 +181,14 @@ class DataPath:
             if self._is_stopped:
                 return
             self._mail.deliver()
-            now_ns = time.monotonic_ns()
+            number, now_ns = self.engine.kernel.number, time.monotonic_ns()
             for event in events:
                 if isinstance(event, Updated):
                     self.engine.kernel.publish(*event, now_ns)
                 else:
                     self.handle(event)
             self._carry_out(self.engine.take())
-            self._gauge.busy_ns += time.monotonic_ns() - now_ns
+            self._note_served(number, now_ns)
 
     def lose(self) -> None:
         """Updates did not come to this node."""
@@ -196,13 +201,14 @@ class DataPath:
         """Have the engine handle an event, and carry out what it says."""
         self._carry_out(self.engine.handle(event, time.monotonic_ns()))
 
-    def attach(self, party: Party) -> Placed:
+    def attach(self, party: Party, sender: DatagramSender | None = None) -> Placed:
+        """The sender, of one that gets datagrams, stays the caller's to close."""
         sinks, placed = Sinks(), Placed()
         if party.transport == "local":
             sinks, placed = self._segments.open(party.number, takes_records="adaptive" in party.classes)
             self._entitled[party.number] = party.entitled
         else:
-            session = self._sessions[party.number] = _Session(SessionBuffer(self._config.session_bytes))
+            session = self._sessions[party.number] = _Session(SessionBuffer(self._config.session_bytes), sender)
             sinks = Sinks(buffer=session.buffer)
         try:
             classes = frozenset(party.classes)
@@ -301,6 +307,13 @@ class DataPath:
             wake_ns = min(wake_ns, self._courier.next_due_ns)
         return wake_ns if deadline_ns is None else min(wake_ns, deadline_ns)
 
+    def _note_served(self, number: int, began_ns: int) -> None:
+        """Updates from the one after `number` on were taken together, and are served when the last one is."""
+        elapsed_ns = time.monotonic_ns() - began_ns
+        self._gauge.busy_ns += elapsed_ns
+        if taken := self.engine.kernel.number - number:
+            self.latencies.record_one(elapsed_ns, taken)
+
     def _ring_bell(self) -> None:
         if self._bell >= 0:
             os.eventfd_write(self._bell, 1)
@@ -336,6 +349,10 @@ class DataPath:
         for consumer in consumers:
             session = self._sessions.get(consumer)
             if session is None or session.is_sending:
+                continue
+            if session.sender is not None:
+                while block := session.buffer.take(BLOCK_SIZE_MAX):
+                    session.sender.send(block)
                 continue
             data = session.buffer.take(EVENTS_SIZE_MAX)
             if data:

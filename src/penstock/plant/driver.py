@@ -23,6 +23,7 @@ from penstock.base.metrics import Metrics
 from penstock.engine import ClassMap, DistributionEngine
 from penstock.engine.control import OpenRegion
 from penstock.engine.events import ChangeClasses
+from penstock.feed.adapter_status import PERCENTILES, shown_latency
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.agent import stopped_or_failed
@@ -230,6 +231,7 @@ class LiveNode:
             engine.kernel.number,
             engine.consumer_count,
             consumers,
+            shown_latency({q: self._data.latencies.percentile(q) for q in PERCENTILES}),
         )
 
     # What the data path tells, in any thread

@@ -28,7 +28,11 @@ class NodeStatus(msgspec.Struct, frozen=True):
 
     consumer_count: int
     consumers: list[ConsumerDistributionRecord]
-    """Those that have been here longest, where there are very many."""
+    """Those that have been here longest, where there are very many; none while the node is too busy to tell."""
+
+    latency_us: dict[str, float] = {}
+    """From the arrival of updates in the process to the moment they were written for all consumers that could take
+    them at once, by percentile."""
 
 
 def gauges_of(status: NodeStatus) -> dict[str, float]:
@@ -38,17 +42,20 @@ def gauges_of(status: NodeStatus) -> dict[str, float]:
         "node_updates": status.updates,
         "node_in_touch": status.is_in_touch,
         "node_fed": status.is_fed,
+        **{f"node_latency_{name.replace('.', '_')}_us": value for name, value in status.latency_us.items()},
     }
 
 
 def rows_of(status: NodeStatus) -> Iterator[Row]:
     """The consumer distribution records, as metrics."""
     for each in status.consumers:
-        labels = {"node": status.name, "consumer": each.name}
+        labels = {"node": status.name, "consumer": each.name, "number": str(each.consumer)}
         yield Row("consumer_items", labels, each.items)
         yield Row("consumer_subscriptions", labels, each.subscriptions)
         yield Row("consumer_overruns", labels, each.overruns)
         yield Row("consumer_receipts", labels, each.receipts)
+        yield Row("consumer_waiting", labels, each.waiting)
+        yield Row("consumer_pending", labels, each.pending)
         yield Row("consumer_behind", labels, each.is_behind)
         for name, record in each.classes.items():
             of_class = {**labels, "class": name}

@@ -29,6 +29,7 @@ TROUBLES = (
 
 IN_TOUCH = "the administration server does not answer"
 FED = "nothing comes from above"
+BUSY = "too busy to tell of its consumers"
 
 
 class NodeFacts(NamedTuple):
@@ -186,12 +187,14 @@ class NodeView:
         earlier = {} if before is None else {(each.consumer, each.name): each for each in before.consumers}
         consumers = [self._consumer(each, earlier.get((each.consumer, each.name))) for each in now.consumers]
         troubles = [what for is_there, what in ((now.is_fed, FED), (now.is_in_touch, IN_TOUCH)) if not is_there]
+        if now.consumer_count and not now.consumers:
+            troubles.append(BUSY)
         updates = None if before is None else before.updates
         stream = self._stream(f"{now.items:,} items", "fed" if now.is_fed else "not fed", now.updates, updates)
         given = None
         if before is not None and len(now.consumers) == now.consumer_count:
             given = sum(row.sent_per_s or 0.0 for row in consumers)
-        return NodeFacts(troubles, stream.per_s, given, {}, now.consumer_count), [stream], consumers
+        return NodeFacts(troubles, stream.per_s, given, now.latency_us, now.consumer_count), [stream], consumers
 
     def _consumer(self, now: ConsumerDistributionRecord, before: ConsumerDistributionRecord | None) -> ConsumerRow:
         shares = _shares(now, before)

@@ -100,7 +100,7 @@ def _percent(value: float) -> str:
 
 
 def _latency(name: str) -> Callable[[NodeRow], Value]:
-    return lambda row: row.latency_us.get(name) if row.age_s is None else None
+    return lambda row: row.latency_us.get(name) or None  # 0: nothing has been measured yet
 
 
 def _share(name: str) -> Callable[[ConsumerRow], Value]:
