@@ -110,7 +110,7 @@ def packed(topic: str, message: Message) -> PacketMessage:
 class Consumer:
     """What one consumer has been told, event by event."""
 
-    def __init__(self, port: int, name: str = "app", transport: control.Transport = "local", **login: Any) -> None:
+    def __init__(self, port: int, /, name: str = "app", transport: control.Transport = "local", **login: Any) -> None:
         self.events: list[Event] = []
         self.topics: dict[int, str] = {}
         self.regions: list[control.OpenRegion] = []

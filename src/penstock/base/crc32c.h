@@ -99,4 +99,26 @@ static inline uint32_t crc32c(uint32_t crc, const void *data, size_t size) {
     return ~crc32c_software(~crc, (const uint8_t *)data, size);
 }
 
+/* Whether crc32c_join() can be had for a second piece of `size` bytes. */
+static inline int crc32c_joins(size_t size) {
+#ifdef CRC32C_MULTIPLY
+    return crc32c_is_hardware && size > 0 && size % 8 == 0 && size <= 8 * 2 * CRC32C_STREAM_MAX;
+#else
+    (void)size;
+    return 0;
+#endif
+}
+
+/* The CRC32C of two pieces in a row from those of the pieces. */
+#ifdef CRC32C_MULTIPLY
+CRC32C_TARGET static uint32_t crc32c_join(uint32_t first, uint32_t second, size_t second_size) {
+    return CRC32C_STEP(0, CRC32C_MULTIPLY(first, crc32c_power[second_size / 8])) ^ second;
+}
+#else
+static uint32_t crc32c_join(uint32_t first, uint32_t second, size_t second_size) {
+    (void)second_size;
+    return first ^ second;
+}
+#endif
+
 #endif

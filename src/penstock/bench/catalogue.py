@@ -21,6 +21,7 @@ BENCHES = {
     bench.name: bench
     for bench in (
         Bench("codec", "packets encoded and decoded in batches, beside a bare copy of the same bytes"),
+        Bench("engine", "updates to many consumers by class, one of them stopped or slow, beside pyzmq"),
         Bench("failover", "kill -9 of the active of two adapters, beside undisturbed seconds"),
         Bench("feed", "source messages converted, and a feed adapter from a datagram in to the packets out"),
         Bench(

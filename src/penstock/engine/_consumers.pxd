@@ -110,6 +110,7 @@ cdef class Consumers:
     cdef void touch(self, uint32_t number) noexcept nogil
     cdef bint has_room(self, const Consumer *consumer, uint32_t size) noexcept nogil
     cdef bint put(self, uint32_t number, const uint8_t *event, uint32_t size) noexcept nogil
+    cdef bint put_summed(self, uint32_t number, const uint8_t *event, uint32_t size, uint32_t checksum) noexcept nogil
     cdef uint32_t define_size(self, const Pair *pair) noexcept nogil
     cdef void define(self, uint32_t number, Pair *pair) noexcept nogil
     cdef void wait(self, uint32_t number) noexcept nogil

@@ -46,8 +46,8 @@ from penstock.engine._items cimport (
     Pairs,
 )
 from penstock.engine._sinks cimport Drained, SessionBuffer, queue_reserve, queue_tell
-from penstock.shm._memory cimport doorbell_ring
-from penstock.shm._ring cimport RingWriter, push
+from penstock.shm._memory cimport doorbell_wake, fence_full, store_release
+from penstock.shm._ring cimport RingWriter, push, put_summed
 from penstock.wire._codec cimport store_u32, store_u64
 
 from penstock.base.errors import LimitError, LocalProtocolError
@@ -275,13 +275,16 @@ cdef class Consumers:
         """Wake the readers of rings that were written, and name sessions that have something to send."""
         cdef uint32_t at
         cdef Consumer *consumer
+        if self._touched_count == 0:
+            return
+        fence_full()
         for at in range(self._touched_count):
             consumer = &self.consumers[self._touched[at]]
             consumer.is_touched = False
             if consumer.notices is not NULL:
-                doorbell_ring(consumer.notices_bell)
+                doorbell_wake(consumer.notices_bell)
             if consumer.ring is not NULL:
-                doorbell_ring(consumer.bell)
+                doorbell_wake(consumer.bell)
             elif not consumer.is_ready and consumer.queue.end > consumer.queue.begin:
                 consumer.is_ready = True
                 self._ready[self._ready_count] = self._touched[at]
@@ -306,6 +309,19 @@ cdef class Consumers:
                 return False
             memcpy(out, event, size)
             consumer.queue.end += size
+        self.touch(number)
+        return True
+
+    cdef bint put_summed(self, uint32_t number, const uint8_t *event, uint32_t size, uint32_t checksum) noexcept nogil:
+        """put() of an event that goes to several: its checksum was computed once, if crc32c_joins(size)."""
+        cdef Consumer *consumer = &self.consumers[number]
+        cdef uint8_t *at
+        cdef uint64_t word
+        if consumer.ring is NULL:
+            return self.put(number, event, size)
+        at = consumer.ring.events + consumer.ring.at
+        word = put_summed(consumer.ring, event, size, checksum)
+        store_release(at, word)
         self.touch(number)
         return True
 

@@ -40,7 +40,9 @@ cdef class Distributor(Withholding):
     cdef int64_t serve_class(self, int cls, int64_t bytes_max, int64_t now_ns) noexcept nogil
     cdef int64_t fan_out(self, int64_t bytes_max) noexcept nogil
     cdef int64_t fan_out_event(self, uint64_t position, const uint8_t *event, uint32_t size) noexcept nogil
-    cdef bint deliver(self, uint32_t number, Pair *pair, const uint8_t *event, uint32_t size) noexcept nogil
+    cdef bint deliver(
+        self, uint32_t number, Pair *pair, const uint8_t *event, uint32_t size, bint is_summed, uint32_t checksum
+    ) noexcept nogil
     cdef bint catch_up(self, uint32_t number, int64_t now_ns) noexcept nogil
     cdef void attend(self, uint32_t number, int64_t now_ns) noexcept nogil
     cdef void attend_all(self, int64_t now_ns) noexcept nogil

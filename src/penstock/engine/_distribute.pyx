@@ -8,6 +8,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from penstock.base._crc32c cimport crc32c_extend, crc32c_initialise, crc32c_joins
 from penstock.engine._consumers cimport PACE_NS, Consumer, renew_allowance
 from penstock.engine._event cimport (
     ADAPTIVE,
@@ -42,6 +43,8 @@ from penstock.wire._packets cimport PacketStore, Place
 
 from penstock.base.errors import LocalProtocolError
 from penstock.base.limits import RECORD_SIZE_MAX, TOPIC_SIZE_MAX
+
+crc32c_initialise()
 
 cdef uint32_t record_size_max = RECORD_SIZE_MAX
 
@@ -403,6 +406,8 @@ cdef class Distributor(Withholding):
         cdef uint32_t index, at
         cdef Pair *pair
         cdef Consumer *consumer
+        cdef bint is_summed = item.pair_count > 1 and crc32c_joins(size)
+        cdef uint32_t checksum = crc32c_extend(0, event, size) if is_summed else 0
         self._served_number = head.number
         for index in range(item.pair_count):
             at = item.pairs[index]
@@ -414,7 +419,7 @@ cdef class Distributor(Withholding):
             consumer = &self.consumers[pair.consumer]
             if consumer.is_behind:
                 continue
-            if self.deliver(pair.consumer, pair, event, size):
+            if self.deliver(pair.consumer, pair, event, size, is_summed, checksum):
                 written += size
             else:
                 consumer.is_behind = True
@@ -425,7 +430,9 @@ cdef class Distributor(Withholding):
                 self.wait(pair.consumer)
         return written
 
-    cdef bint deliver(self, uint32_t number, Pair *pair, const uint8_t *event, uint32_t size) noexcept nogil:
+    cdef bint deliver(
+        self, uint32_t number, Pair *pair, const uint8_t *event, uint32_t size, bint is_summed, uint32_t checksum
+    ) noexcept nogil:
         cdef Consumer *consumer = &self.consumers[number]
         cdef const Head *head = <const Head *>event
         cdef uint32_t define_size = self.define_size(pair)
@@ -433,7 +440,7 @@ cdef class Distributor(Withholding):
             if consumer.queue is not NULL and not self.has_room(consumer, define_size + size):
                 return False
             self.define(number, pair)
-        if not self.put(number, event, size):
+        if not (self.put_summed(number, event, size, checksum) if is_summed else self.put(number, event, size)):
             return False
         consumer.tallies[<int>CRITICAL].sent += 1
         consumer.tallies[<int>CRITICAL].bytes += size
@@ -494,7 +501,7 @@ cdef class Distributor(Withholding):
                         memcpy(self._scratch, event, place.size)
                         event = self._scratch
                         (<Head *>event).flags |= REPLAYED
-                    if not self.deliver(number, pair, event, place.size):
+                    if not self.deliver(number, pair, event, place.size, False, 0):
                         return False
                     consumer.allowance -= place.size
             consumer.position += 1

@@ -27,7 +27,11 @@ class ReceiptCause(IntEnum):
     UPSTREAM = 3
     SATURATED = 4
 
+EVENT_KIND_AT: int
+EVENT_CLASS_AT: int
+EVENT_BODY_SIZE_AT: int
 EVENT_HEAD_SIZE: int
+EVENT_PADDING: int
 EVENT_SIZE_MAX: int
 RECEIPT_SIZE: int
 LIVE_SIZE: int

@@ -213,6 +213,8 @@ class Welcome(msgspec.Struct, tag="welcome", frozen=True):
 
     host: Host = ""
     port: Port = 0
+    fresh_port: Port = 0
+    """From where adaptive and metered updates come that are not sent again when they are lost; 0: with the others."""
 
 
 class Held(msgspec.Struct, tag="held", frozen=True):

@@ -66,7 +66,9 @@ class MulticastPublisher:
 
     A `ring`, with room for the largest packet, gets every packet that is sent to a group, before the network does: for
     a filter module on this host. It stays the caller's to close, after the publisher. What
-    `is_host_only` goes nowhere else: the network is spared what only applications of this host want."""
+    `is_host_only` goes nowhere else: the network is spared what only applications of this host want.
+
+    With `to`, packets go to this one receiver, whatever their group says."""
 
     def __init__(
         self,
@@ -80,6 +82,7 @@ class MulticastPublisher:
         groups: GroupMap | None = None,
         ring: RingWriter | None = None,
         is_host_only: bool = False,
+        to: Address | None = None,
     ) -> None:
         if publisher_id is not None and epoch_path is None and epoch is None:
             raise ConfigurationError(
@@ -96,6 +99,7 @@ class MulticastPublisher:
         self._groups = groups
         self._ring = ring
         self._is_host_only = is_host_only
+        self._only_key = None if to is None else address_key(to)
         self._port = channel.port if groups is None else groups.port
         self._socket = host_socket(channel.interface, multicast_hops=channel.hops)
         self._memberships = self._join(channel)
@@ -277,6 +281,8 @@ class MulticastPublisher:
 
     def _key(self, group: int) -> int:
         """What stands for the group and its port in the outlet; 0 if nothing is to go there."""
+        if self._only_key is not None:
+            return self._only_key
         return 0 if self._is_host_only else group << 16 | self._port
 
     def _note_unsent(self, count: int, error: int) -> None:

@@ -24,6 +24,17 @@ AccessMode: TypeAlias = Literal["open", "local", "forward", "plant"]
 ALL_CLASSES = EngineConfig(classes=("critical", "adaptive", "metered"))
 
 
+class DatagramsConfig(Config, frozen=True):
+    """Events by UDP, to nodes below."""
+
+    interface: str = ""
+    """The address they are sent from; empty: there are none."""
+
+    missed: Literal["resend", "wait"] = "resend"
+    """What becomes of adaptive and metered updates that are lost on the way: they are sent again to whoever missed
+    them, or the next update is waited for. Critical ones are always sent again."""
+
+
 class NodeConfig(Config, frozen=True, kw_only=True):
     """What all of them have."""
 
@@ -58,6 +69,9 @@ class NodeConfig(Config, frozen=True, kw_only=True):
 
     shared_regions: bool = False
     """Whether local consumers that may have the same share regions of records (engine.offsets = "common")."""
+
+    datagrams: DatagramsConfig = DatagramsConfig()
+    """Whether and how nodes below can have their events by UDP."""
 
     session_bytes: Annotated[int, msgspec.Meta(ge=65_536, le=2**32)] = 4 * 1024 * 1024
     """Bytes of events that wait for each consumer on a connection."""
@@ -118,6 +132,9 @@ class UpstreamConfig(Config, frozen=True):
 
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = PLANT_PORT_DEFAULT
+    interface: str = ""
+    """To take events by UDP: the address of the interface that they come in on. Empty: they come by TCP."""
+
     cls: ClassWish = "critical"
     """In which class this node takes what its consumers want."""
 

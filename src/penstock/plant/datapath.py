@@ -44,6 +44,7 @@ from penstock.net.handover import Handover
 from penstock.net.mailbox import Mailbox
 from penstock.plant._courier import Courier, Framing
 from penstock.plant.config import NodeConfig
+from penstock.plant.datagrams import BLOCK_SIZE_MAX, DatagramSender
 from penstock.plant.desk import Party
 from penstock.plant.gauge import Gauge
 from penstock.plant.recorder import Account
@@ -93,10 +94,11 @@ FromAbove: TypeAlias = Updated | Image | Removed | UpstreamLive | Lost
 
 
 class _Session:
-    """A buffer whose events are sent, one block at a time."""
+    """A buffer whose events are sent, one block at a time; by a sender of datagrams, at once."""
 
-    def __init__(self, buffer: SessionBuffer) -> None:
+    def __init__(self, buffer: SessionBuffer, sender: DatagramSender | None = None) -> None:
         self.buffer = buffer
+        self.sender = sender
         self.is_sending = False
 
 
@@ -199,13 +201,14 @@ class DataPath:
         """Have the engine handle an event, and carry out what it says."""
         self._carry_out(self.engine.handle(event, time.monotonic_ns()))
 
-    def attach(self, party: Party) -> Placed:
+    def attach(self, party: Party, sender: DatagramSender | None = None) -> Placed:
+        """The sender, of one that gets datagrams, stays the caller's to close."""
         sinks, placed = Sinks(), Placed()
         if party.transport == "local":
             sinks, placed = self._segments.open(party.number, takes_records="adaptive" in party.classes)
             self._entitled[party.number] = party.entitled
         else:
-            session = self._sessions[party.number] = _Session(SessionBuffer(self._config.session_bytes))
+            session = self._sessions[party.number] = _Session(SessionBuffer(self._config.session_bytes), sender)
             sinks = Sinks(buffer=session.buffer)
         try:
             classes = frozenset(party.classes)
@@ -346,6 +349,10 @@ class DataPath:
         for consumer in consumers:
             session = self._sessions.get(consumer)
             if session is None or session.is_sending:
+                continue
+            if session.sender is not None:
+                while block := session.buffer.take(BLOCK_SIZE_MAX):
+                    session.sender.send(block)
                 continue
             data = session.buffer.take(EVENTS_SIZE_MAX)
             if data:

@@ -68,6 +68,7 @@ class Party:
         self.transport = login.transport
         self.is_node = login.is_node
         self.host = host
+        self.port = login.port
         self.classes = tuple(classes)
         self.token = login.token
         self.rights: Rights | None = None
@@ -104,6 +105,8 @@ class Desk:
 
     def enter(self, host: str, login: control.Login) -> Party:
         """`host` is where the connection comes from. Its rights are found out afterwards."""
+        if login.transport == "datagram" and (login.host not in ("", host) or not login.port):
+            raise RefusalError(RefusalCode.TRANSPORT, "datagrams go to the host that asks for them, to a port")
         if login.transport == "local" and not is_loopback(host):
             raise RefusalError(RefusalCode.TRANSPORT, "shared memory is for consumers on the node's own host")
         if login.name in self._names:

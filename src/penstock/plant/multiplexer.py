@@ -55,6 +55,7 @@ class LiveMux(LiveNode):
                 tls=tls,
                 counters=self._counted("plant.upstream"),
                 on_withdrawn=self._server_revoke,
+                interface=above.interface,
             )
         return self._upstream
 

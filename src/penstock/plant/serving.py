@@ -23,6 +23,7 @@ from penstock.net.stream_server import Through
 from penstock.plant.access import Access
 from penstock.plant.carried import carried_at
 from penstock.plant.config import NodeConfig
+from penstock.plant.datagrams import DatagramSender
 from penstock.plant.datapath import DataPath
 from penstock.plant.desk import Desk, Party, RefusalError, check_number, refusal_of
 from penstock.plant.rights import Rights
@@ -92,6 +93,7 @@ class NodeServer(ControlServer):
         self._epoch = epoch
         self._letters: dict[int, Letters] = {}  # by consumer
         self._outgoing: dict[int, asyncio.Queue[bytes]] = {}  # of sessions
+        self._senders: dict[int, DatagramSender] = {}
         super().__init__(
             PROTOCOL,
             self.converse_with,
@@ -193,12 +195,11 @@ class NodeServer(ControlServer):
 
     async def _attach(self, party: Party, letters: Letters) -> None:
         try:
-            if party.transport == "datagram":
-                raise RefusalError(RefusalCode.TRANSPORT, "this node sends no datagrams")
             party.rights = await self._access.admit(party.name, party.token, time.time_ns())
+            sender = self._sender_for(party) if party.transport == "datagram" else None
             if party.transport == "session":
                 self._outgoing[party.number] = asyncio.Queue()
-            placed = await self._ask(lambda: self._data.attach(party))
+            placed = await self._ask(lambda: self._data.attach(party, sender))
         except PenstockError as error:
             raise _final(error) from None
         letters.put(
@@ -212,10 +213,21 @@ class NodeServer(ControlServer):
                 path=self._handover_path if placed.ring else "",
                 ring=placed.ring,
                 notices=placed.notices,
+                publisher_id=0 if sender is None else sender.publisher_id,
+                host="" if sender is None else sender.address[0],
+                port=0 if sender is None else sender.address[1],
+                fresh_port=0 if sender is None else sender.fresh_port,
             )
         )
         self.counters.add("consumers_attached")
         log.info("consumer_attached", consumer=party.name, transport=party.transport, host=party.host)
+
+    def _sender_for(self, party: Party) -> DatagramSender:
+        datagrams = self._node.datagrams
+        if not datagrams.interface or not party.is_node:
+            raise RefusalError(RefusalCode.TRANSPORT, "no datagrams are sent here, but to nodes where it is configured")
+        sender = self._senders[party.number] = DatagramSender(datagrams, (party.host, party.port), self.counters)
+        return sender
 
     async def _detach(self, party: Party) -> None:
         """The consumer is gone, however that happened; until this has been carried out, its name is taken."""
@@ -223,6 +235,8 @@ class NodeServer(ControlServer):
             await self._ask(lambda: self._data.detach(party))
         self._letters.pop(party.number, None)
         self._outgoing.pop(party.number, None)
+        if (sender := self._senders.pop(party.number, None)) is not None:
+            await asyncio.to_thread(sender.close)
         self._desk.leave(party)
         log.info("consumer_detached", consumer=party.name)
 

@@ -28,6 +28,7 @@ from penstock.engine.events import Image, Lost, Removed, UpstreamLive
 from penstock.engine.link import NodeLink, Told
 from penstock.net.secret import Secret
 from penstock.net.udp import Address
+from penstock.plant.datagrams import DatagramReceiver
 from penstock.plant.datapath import DataPath, FromAbove, Updated
 
 ITEMS_MAX = 16_000_000
@@ -52,13 +53,28 @@ class Incoming:
         self.last_number = 0
         self._topics_of = topics_of
         self._items: dict[int, Defined] = {}
+        self._versions: dict[int, int] = {}  # of items whose updates go a way of their own
         self._is_repairing = False
 
     def begin(self, *, is_again: bool) -> None:
         """A new connection; the consumers may have missed something if there was one before."""
         self._items.clear()
+        self._versions.clear()
         self.last_number = 0
         self._is_repairing = is_again
+
+    def read_fresh(self, data: bytes) -> Iterator[FromAbove]:
+        """Updates that go a way of their own: they may come before their item is defined, or be overtaken."""
+        for event in read_events(data):
+            item = self._items.get(event.item)
+            if item is not None and event.kind == EventKind.UPDATE and self._is_newest(event.item, event.version):
+                yield Updated(*item, event.body, event.started_ns, event.version)
+
+    def _is_newest(self, item: int, version: int) -> bool:
+        if version <= self._versions.get(item, 0):
+            return False
+        self._versions[item] = version
+        return True
 
     def read(self, data: bytes) -> Iterator[FromAbove]:
         for event in read_events(data):
@@ -73,6 +89,8 @@ class Incoming:
                     yield Updated(*item, event.body, event.started_ns, event.version)
                 case EventKind.REFRESH:
                     item = self._item(event.item)
+                    if event.version < self._versions.get(event.item, 0):
+                        continue  # a newer one came by the other way
                     yield Image(*item, event.version, event.body, event.started_ns, self._is_repairing)
                 case EventKind.RECEIPT:
                     self._is_repairing = True
@@ -83,6 +101,10 @@ class Incoming:
                     gone = self._items.pop(event.item, None)
                     if gone is not None:
                         yield Removed(gone.topic, gone.model_id)
+
+    def repair(self) -> None:
+        """Something did not come: images that follow make up for it."""
+        self._is_repairing = True
 
     def _item(self, number: int) -> Defined:
         try:
@@ -106,7 +128,9 @@ class Upstream:
         tls: ssl.SSLContext | None,
         counters: Counters,
         on_withdrawn: Callable[[str, str], None],
+        interface: str = "",
     ) -> None:
+        """With an interface, events come by UDP to it."""
         self._data = data
         self._cls = cls
         self._per_second = per_second
@@ -119,7 +143,11 @@ class Upstream:
         self._changes: asyncio.Queue[tuple[bool, tuple[str, ...]]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self._was_welcomed = False
+        self._datagrams: DatagramReceiver | None = None
         login = Login(name, "session", is_node=True)
+        if interface:
+            self._datagrams = DatagramReceiver(interface, self._take_datagram, self._lose_datagram, counters)
+            login = Login(name, "datagram", is_node=True, port=self._datagrams.port)
         self.link = NodeLink(address, login, self, secret=secret, tls=tls)
 
     def start(self) -> None:
@@ -129,6 +157,8 @@ class Upstream:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._datagrams is not None:
+            await asyncio.to_thread(self._datagrams.close)
 
     # What the engine says, in any thread
 
@@ -147,7 +177,9 @@ class Upstream:
         while True:
             is_wanted, topics = await self._changes.get()
             try:
-                if is_wanted:
+                if is_wanted and not topics:
+                    await self._want_anew()
+                elif is_wanted:
                     for at in range(0, len(topics), TOPICS_MAX):
                         await self._want(topics[at : at + TOPICS_MAX])
                 else:
@@ -166,6 +198,12 @@ class Upstream:
         except PenstockError:
             self._forget(topics)
             raise
+
+    async def _want_anew(self) -> None:
+        for number, topics in list(self._groups.items()):
+            del self._groups[number]
+            await self._want(sorted(topics))
+            await self.link.unsubscribe(number)
 
     async def _release(self, topics: Sequence[str]) -> None:
         numbers = {self._numbers[topic] for topic in topics if topic in self._numbers}
@@ -199,10 +237,14 @@ class Upstream:
     # What the link says
 
     async def welcomed(self, welcome: Welcome) -> None:
+        if self._datagrams is not None:
+            await asyncio.to_thread(self._datagrams.rest)
         self._incoming.begin(is_again=self._was_welcomed)
         if self._was_welcomed:
             self._data.lose()
         self._was_welcomed = True
+        if self._datagrams is not None:
+            self._datagrams.follow(welcome)
 
     async def told(self, message: Told) -> None:
         if isinstance(message, Events):
@@ -212,6 +254,17 @@ class Upstream:
 
     def lost(self, error: PenstockError) -> None:
         self._counters.add("upstream_lost")
+
+    def _take_datagram(self, data: bytes, is_sure: bool) -> None:
+        read = self._incoming.read if is_sure else self._incoming.read_fresh
+        self._data.take_events(read(data))
+
+    def _lose_datagram(self) -> None:
+        """In the receiver's thread: what is wanted is asked for anew, so that images follow."""
+        self._counters.add("upstream_lost", cause="datagrams")
+        self._incoming.repair()
+        self._data.lose()
+        self._change(True, ())
 
     def position(self) -> int:
         return self._incoming.last_number

@@ -16,6 +16,8 @@ cdef extern from "penstock/shm/memory.h" nogil:
     void doorbell_arm(uint32_t *bell)
     void doorbell_wait(uint32_t *bell, int64_t timeout_ns)
     void doorbell_ring(uint32_t *bell)
+    void fence_full()
+    void doorbell_wake(uint32_t *bell)
 
 
 cdef class Mapping:

@@ -7,7 +7,7 @@ names from penstock.shm._ring.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from penstock.base._crc32c cimport crc32c_extend
+from penstock.base._crc32c cimport crc32c_extend, crc32c_join
 from penstock.shm._memory cimport (
     Mapping,
     fence_acquire,
@@ -121,17 +121,35 @@ cdef inline uint64_t put_event(Cursor *cursor, const uint8_t *payload, uint32_t 
 
     The event's first word, which makes it visible, is left to the caller and returned.
     """
-    cdef uint8_t *at = cursor.events + cursor.at
-    cdef uint64_t word = event_word(cursor.token, size)
+    cdef const uint8_t *copied = put_payload(cursor, payload, size)
+    return end_event(cursor, size, event_checksum(event_word(cursor.token, size), cursor.sequence, copied, size))
+
+
+cdef inline uint64_t put_summed(
+    Cursor *cursor, const uint8_t *payload, uint32_t size, uint32_t checksum
+) noexcept nogil:
+    """put_event() of a payload whose checksum is known: with crc32c_joins(size) it is not computed again."""
+    cdef uint64_t[2] header
+    put_payload(cursor, payload, size)
+    header[0] = event_word(cursor.token, size)
+    header[1] = cursor.sequence
+    return end_event(cursor, size, crc32c_join(crc32c_extend(0, header, EVENT_HEADER_SIZE), checksum, size))
+
+
+cdef inline const uint8_t *put_payload(Cursor *cursor, const uint8_t *payload, uint32_t size) noexcept nogil:
+    cdef uint8_t *at = cursor.events + cursor.at + EVENT_HEADER_SIZE
     # The blank header that stands here was there before any of these bytes: a reader that was overrun while it copied
     # sees that header change.
     fence_release()
     if size:
-        memcpy(at + EVENT_HEADER_SIZE, payload, size)
-    store_u32(
-        at + event_space(size) - EVENT_CHECKSUM_SIZE,
-        event_checksum(word, cursor.sequence, at + EVENT_HEADER_SIZE, size),
-    )
+        memcpy(at, payload, size)
+    return at
+
+
+cdef inline uint64_t end_event(Cursor *cursor, uint32_t size, uint32_t checksum) noexcept nogil:
+    cdef uint8_t *at = cursor.events + cursor.at
+    cdef uint64_t word = event_word(cursor.token, size)
+    store_u32(at + event_space(size) - EVENT_CHECKSUM_SIZE, checksum)
     advance(cursor, size)
     put_blank(cursor)
     return word

@@ -61,12 +61,18 @@ static inline void doorbell_wait(uint32_t *bell, int64_t timeout_ns) {
     struct timespec timeout = {timeout_ns / 1000000000, timeout_ns % 1000000000};
     syscall(SYS_futex, bell, FUTEX_WAIT, 1, &timeout, NULL, 0);
 }
-static inline void doorbell_ring(uint32_t *bell) {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+static inline void fence_full(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+/* The writer's side after fence_full(), which several bells can share. */
+static inline void doorbell_wake(uint32_t *bell) {
     if (__atomic_load_n(bell, __ATOMIC_RELAXED)) {
         __atomic_store_n(bell, 0, __ATOMIC_RELAXED);
         syscall(SYS_futex, bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
     }
+}
+static inline void doorbell_ring(uint32_t *bell) {
+    fence_full();
+    doorbell_wake(bell);
 }
 
 #endif

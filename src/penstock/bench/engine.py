@@ -1,0 +1,11 @@
+"""The distribution engine, figure by figure."""
+
+from collections.abc import Iterator
+
+from penstock.bench import engine_critical, engine_shares
+from penstock.bench.harness import Result
+
+
+def run() -> Iterator[Result]:
+    yield from engine_critical.run()
+    yield from engine_shares.run()

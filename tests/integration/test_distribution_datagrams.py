@@ -1,0 +1,104 @@
+"""A chain between nodes by UDP: the same events, lost packets sent again or made up for."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from integration.distribution_kit import Consumer, NodeHere, mux_config, node_here, packed, plant_config, quote, trade
+from penstock.base.errors import RemoteProtocolError
+from penstock.engine import EventKind, TransmissionClass, make_event
+from penstock.engine.control import ClassWish
+from penstock.plant.config import DatagramsConfig, UpstreamConfig
+from penstock.plant.datagrams import split_events
+from penstock.plant.upstream import Incoming
+from waiting import wait_until
+
+LOCAL = "127.0.0.1"
+
+
+@pytest.fixture(params=["resend", "wait"])
+def plant(request: pytest.FixtureRequest) -> Iterator[NodeHere]:
+    with node_here(plant_config(datagrams=DatagramsConfig(interface=LOCAL, missed=request.param))) as made:
+        yield made
+
+
+def mux_of(plant: NodeHere, cls: ClassWish = "critical") -> object:
+    return node_here(mux_config(plant.port, upstream=UpstreamConfig(port=plant.port, interface=LOCAL, cls=cls)))
+
+
+def sender_of(plant: NodeHere) -> object:
+    (sender,) = plant.node._server._senders.values()
+    return sender
+
+
+@pytest.mark.spec("MUX-3")
+def test_every_critical_update_comes_by_udp(plant: NodeHere) -> None:
+    plant.publish(packed("md.A.trade", trade("A", 1)))
+    with mux_of(plant) as mux, Consumer(mux.port) as consumer:
+        wait_until(lambda: mux.node.status().is_fed, "the plant")
+        consumer.wait_live(consumer.attached().subscribe("md.>"))
+        (record,) = plant.node.status().consumers
+        assert record.destination == "datagram.127.0.0.1"
+        for first in range(2, 20_000, 500):
+            plant.publish(*(packed("md.A.trade", trade("A", n)) for n in range(first, first + 500)))
+        assert consumer.wait_for("md.A.trade", 20_001) == list(range(1, 20_002))
+        assert not consumer.of_kind(EventKind.RECEIPT)
+
+
+@pytest.mark.spec("MUX-3", "ADPT-9")
+@pytest.mark.parametrize("cls", ["critical", "adaptive"])
+def test_packets_that_are_lost_are_sent_again_or_made_up_for(plant: NodeHere, cls: ClassWish) -> None:
+    is_resent = cls == "critical" or plant.node._node.datagrams.missed == "resend"
+    with mux_of(plant, cls) as mux, Consumer(mux.port) as consumer:
+        wait_until(lambda: mux.node.status().is_fed, "the plant")
+        plant.publish(packed("md.A.quote", quote("A", 1)))
+        consumer.wait_live(consumer.attached().subscribe("md.>"))
+        sender = sender_of(plant)
+        stream = sender._sure if is_resent or sender._fresh is None else sender._fresh
+        key, stream._only_key = stream._only_key, 1  # packets go nowhere for a while
+        stream._lanes.clear()  # they know where packets went
+        plant.publish(packed("md.A.quote", quote("A", 2)))
+        stream._lanes.clear()
+        stream._only_key = key
+        plant.publish(packed("md.A.quote", quote("A", 3)))
+        seen = consumer.wait_for("md.A.quote", 3)
+        assert seen == ([1, 2, 3] if is_resent else [1, 3])
+
+
+@pytest.mark.spec("MUX-3")
+def test_strangers_datagrams_are_dropped(plant: NodeHere) -> None:
+    with mux_of(plant) as mux, Consumer(mux.port) as consumer:
+        wait_until(lambda: mux.node.status().is_fed, "the plant")
+        plant.publish(packed("md.A.quote", quote("A", 1)))
+        consumer.wait_live(consumer.attached().subscribe("md.>"))
+        port = mux.node._above()._datagrams.port
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            for size in (0, 1, 48, 1_400):
+                stranger.sendto(b"\x55" * size, (LOCAL, port))
+        plant.publish(packed("md.A.quote", quote("A", 2)))
+        assert consumer.wait_for("md.A.quote", 2) == [1, 2]
+
+
+def test_a_plant_sends_datagrams_only_where_it_is_told() -> None:
+    with node_here(plant_config()) as plant, Consumer(plant.port, "low", "datagram", is_node=True, port=9) as consumer:
+        wait_until(lambda: consumer.refusals, "the refusal")
+        assert consumer.refusals[0].peer_code == "transport"
+
+
+def test_fresh_updates_are_told_from_those_that_must_come() -> None:
+    made = [
+        make_event(EventKind.DEFINE, item=1, body=b"a"),
+        make_event(EventKind.UPDATE, item=1, cls=TransmissionClass.ADAPTIVE, version=2, body=b"123456789"),
+        make_event(EventKind.UPDATE, item=1, cls=TransmissionClass.CRITICAL, version=3, body=b"12345678"),
+        make_event(EventKind.REFRESH, item=1, cls=TransmissionClass.METERED, version=1, body=b""),
+        make_event(EventKind.UPDATE, item=1, cls=TransmissionClass.METERED, version=4, body=b"1"),
+    ]
+    assert split_events(b"".join(made)) == (made[0] + made[2] + made[3], made[1] + made[4])
+    incoming = Incoming(lambda number: ())
+    assert not list(incoming.read_fresh(made[1]))  # not defined yet
+    assert not list(incoming.read(made[0]))
+    assert [each.version for each in incoming.read_fresh(made[4] + made[1])] == [4]
+    assert not list(incoming.read(made[3]))  # overtaken
+    with pytest.raises(RemoteProtocolError):
+        list(incoming.read(make_event(EventKind.UPDATE, item=9, body=b"")))
