@@ -41,6 +41,10 @@ receive = ["md.us.eq.>"]
 delay_minutes = 1
 
 [[rule]]
+who = ["filter"]
+receive = ["md.us.>"]
+
+[[rule]]
 who = ["feed"]
 send = ["md.us.eq.>", "derived.>"]
 """
@@ -62,6 +66,9 @@ class PlantOptions(msgspec.Struct, frozen=True):
     journal: bool = False
     standby: bool = False
     """Whether there is a second administration server that takes over by itself."""
+
+    more: str = ""
+    """Further nodes, as the document writes them."""
 
     sync: str = "active_lost_ms = 3000"
     """Lines of the feed's [feed.sync]. On a loaded machine processes are silent for long; a dead one is noticed by its
@@ -288,7 +295,7 @@ def _position(node: NodeProcess) -> Any:
 
 def _document(directory: Path, options: PlantOptions, channels: list[Channel], ports: list[int]) -> str:
     admin_port, standby_port, request_port, *peer_ports = ports
-    for name in ("feed", "pair"):
+    for name in ("feed", "pair", "filter"):
         credentials_file(directory, name)
     (directory / "policy.toml").write_text(policy_text(RULES))
     PrivateKey(random_bytes(32)).write(directory / "signing.pem")
@@ -317,6 +324,7 @@ def _document(directory: Path, options: PlantOptions, channels: list[Channel], p
         symbols=options.symbols,
         messages=options.messages,
         exchange=EXCHANGE,
+        more=options.more,
     )
 
 
@@ -357,6 +365,7 @@ id = 9
 name = "desk"
 framing = "contribution"
 {adapters}
+{more}
 [[player]]
 name = "{exchange}"
 lines = [{lines}]

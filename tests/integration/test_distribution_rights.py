@@ -12,6 +12,7 @@ from integration.distribution_kit import Consumer, NodeHere, mux_config, node_he
 from penstock.admin.driver import AdminServer
 from penstock.base.errors import RefusedError
 from penstock.capture.accounts import AccountsConfig
+from penstock.engine import EventKind
 from penstock.plant.config import AccessMode
 from penstock.security.access import AdminAccess
 from penstock.security.client import AdminClient
@@ -127,7 +128,13 @@ def test_a_new_token_with_less_takes_away_what_it_does_not_grant(
     plant.publish(packed("md.us.eq.A.quote", quote("A", 1)), packed("md.us.eq.B.quote", quote("B", 1)))
     with Consumer(mux.port, "alice", token=world.token("alice").token) as alice:
         alice.wait_live(alice.attached().subscribe("md.us.>"))
+        items = {topic: item for item, topic in alice.topics.items()}
         alice.run(alice.link.renew(world.token("alice", "md.us.eq.B.>").token))
+        wait_until(
+            lambda: items["md.us.eq.A.quote"] in {each.item for each in alice.of_kind(EventKind.REMOVE)},
+            "what is taken away",
+            seconds=10,
+        )
         plant.publish(packed("md.us.eq.A.quote", quote("A", 2)), packed("md.us.eq.B.quote", quote("B", 2)))
         alice.wait_for("md.us.eq.B.quote", 2)
         assert 2 not in alice.sequence("md.us.eq.A.quote")

@@ -313,7 +313,7 @@ class DistributionEngine:
     def _unsubscribe(self, event: Unsubscribe) -> list[EngineInstruction]:
         subscription = self._book.get(event.consumer, event.number)
         self._book.close(subscription)
-        self._interests.drop(subscription)
+        self._interests.drop(subscription, is_told=event.is_told)
         self.kernel.attend_to(event.consumer, self._interests.now_ns)
         unwanted = self._book.unwant([subscription])
         return [Unwanted(unwanted)] if unwanted else []

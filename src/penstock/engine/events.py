@@ -96,6 +96,8 @@ class Unsubscribe(msgspec.Struct, frozen=True):
 
     consumer: int
     number: int
+    is_told: bool = True
+    """Whether the consumer knows; if not, it is told of every item that it no longer gets."""
 
 
 class RegionOpened(msgspec.Struct, frozen=True):

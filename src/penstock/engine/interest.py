@@ -102,10 +102,10 @@ class Interests:
                         self._kernel.attend_to(subscription.consumer, self.now_ns)
                 items.remove(item)
 
-    def drop(self, subscription: Subscription) -> None:
+    def drop(self, subscription: Subscription, *, is_told: bool = True) -> None:
         """The subscription is over: what only it wanted is no longer sent."""
         for item in subscription.items:
-            if self._kernel.unwant(subscription.consumer, item, True):
+            if self._kernel.unwant(subscription.consumer, item, is_told):
                 self.choose(subscription.consumer, item)
         self.forget(subscription.items)
 

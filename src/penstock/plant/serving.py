@@ -339,7 +339,7 @@ class NodeServer(ControlServer):
     async def _regrant(self, party: Party, rights: Rights) -> None:
         """Other rights: each subscription is made anew with what is granted of it now, or ends."""
         for number, request in list(party.wanted.items()):
-            await self._handle(events.Unsubscribe(party.number, number))
+            await self._handle(events.Unsubscribe(party.number, number, is_told=False))
             del party.wanted[number]
             with contextlib.suppress(PenstockError):
                 topics = rights.narrow(request.topics)
