@@ -42,8 +42,8 @@ def run() -> Iterator[Result]:
         "ratio",
         against=f"{PER_SECOND:g} updates per second and pair",
         against_value=1,
-        conditions=f"{CONSUMERS} consumers of {ITEMS} items, each updated {UPDATES_PER_S} times per second; {SECONDS:g} s, "
-        f"{sent} metered updates sent; one core",
+        conditions=f"{CONSUMERS} consumers of {ITEMS} items, each updated {UPDATES_PER_S} times per second; "
+        f"{SECONDS:g} s, {sent} metered updates sent; one core",
     )
 
 
@@ -94,16 +94,18 @@ def _rate_error() -> tuple[float, int]:
     for consumer, buffer in enumerate(buffers):
         engine.handle(Attach(consumer, f"consumer-{consumer}", Sinks(buffer=buffer)), time.monotonic_ns())
 
+    next_ns = time.monotonic_ns()
+
     def work_until(end_ns: int) -> None:
+        nonlocal next_ns
         while (now_ns := time.monotonic_ns()) < end_ns:
-            while work_until.next_ns <= now_ns:  # type: ignore[attr-defined]
-                work_until.next_ns += 1_000 * MS // (UPDATES_PER_S * ITEMS)  # type: ignore[attr-defined]
+            while next_ns <= now_ns:
+                next_ns += 1_000 * MS // (UPDATES_PER_S * ITEMS)
                 engine.publish(topics[engine.kernel.number % ITEMS].encode(), quote, record, now_ns)
             engine.serve(now_ns)
             for number in engine.take_ready():
                 buffers[number].take()
 
-    work_until.next_ns = time.monotonic_ns()  # type: ignore[attr-defined]
     for consumer in range(CONSUMERS):
         engine.handle(Subscribe(consumer, 1, topics, "metered", PER_SECOND), time.monotonic_ns())
         work_until(time.monotonic_ns() + round(250 * MS / CONSUMERS))
