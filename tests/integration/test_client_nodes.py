@@ -66,7 +66,7 @@ def test_a_consumer_sleeps_or_spins_while_nothing_comes(server: AdminServer, wai
         config = ClientConfig(node=f"127.0.0.1:{plant.port}", node_waits=waits)
         with penstock.connect(server.url, credentials=credentials("alice"), config=config) as alice:
             messages = alice.subscribe(AAPL, node=config.node)
-            threading.Timer(0.2, publish, (plant, AAPL, 1)).start()
+            threading.Timer(1.0, publish, (plant, AAPL, 1)).start()
             before = time.thread_time()
             assert take(messages.next, 1)[0].bid_price == 1.0
             spent = time.thread_time() - before
