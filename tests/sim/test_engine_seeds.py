@@ -33,8 +33,11 @@ def test_a_seed_replays_exactly() -> None:
 
 
 def test_the_seeds_reach_every_kind_of_trouble() -> None:
-    summaries = [run_engine_seed(seed, seconds=SECONDS) for seed in range(30)]
-    for name in ("updates_delivered", "updates_replayed", "refreshes", "receipts", "overruns", "crashes"):
+    summaries = [run_engine_seed(seed, seconds=SECONDS) for seed in range(60)]
+    for name in (
+        "updates_delivered", "updates_merged", "updates_metered", "updates_replayed", "refreshes", "receipts",
+        "overruns", "crashes",
+    ):  # fmt: skip
         assert sum(getattr(each, name) for each in summaries) > 5, name
 
 

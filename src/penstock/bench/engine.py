@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from penstock.bench import engine_critical, engine_shares
+from penstock.bench import engine_adaptive, engine_critical, engine_shares
 from penstock.bench.harness import Result
 
 
 def run() -> Iterator[Result]:
     yield from engine_critical.run()
     yield from engine_shares.run()
+    yield from engine_adaptive.run()

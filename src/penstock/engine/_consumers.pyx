@@ -28,6 +28,7 @@ from penstock.engine._event cimport (
     RECEIPT_SIZE,
     REFRESH,
     REMOVE,
+    SLOW,
     event_size,
     write_event,
 )
@@ -42,6 +43,7 @@ from penstock.engine._items cimport (
     PAIR_REFRESH,
     PAIR_REMOVE,
     PAIR_REPAIR,
+    PAIR_SWALLOWED,
     Pair,
     Pairs,
 )
@@ -422,6 +424,11 @@ cdef class Consumers:
         cdef const Item *item = &self.items.items[pair.item]
         cdef uint32_t size = event_size(item.record_size)
         cdef Head head
+        if pair.flags & PAIR_SWALLOWED:
+            self.note_loss(number, pair.after + 1, item.number, SLOW)
+            if not self.write_receipt(number):
+                return False
+            pair.flags &= ~PAIR_SWALLOWED
         if not self.has_room(consumer, self.define_size(pair) + size):
             return False
         self.define(number, pair)

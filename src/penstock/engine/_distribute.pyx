@@ -33,6 +33,7 @@ from penstock.engine._items cimport (
     NONE,
     PAIR_REFRESH,
     PAIR_REPAIR,
+    PAIR_SWALLOWED,
     Pair,
 )
 from penstock.engine._withheld cimport Withholding
@@ -57,6 +58,12 @@ cdef enum Trouble:
     TROUBLE_NONE = 0
     TROUBLE_UNKNOWN = 1      # a message of an item that there is not
     TROUBLE_MEMORY = 2
+
+
+cdef inline void swallow(Pair *pair, const Head *head) noexcept nogil:
+    """The refresh that the pair waits for will have the update; it is a loss to who should have had each one."""
+    if pair.flags & PAIR_REFRESH and pair.version and pair.cls == CRITICAL and head.number > pair.after:
+        pair.flags |= PAIR_SWALLOWED
 
 
 cdef class Distributor(Withholding):
@@ -225,19 +232,19 @@ cdef class Distributor(Withholding):
         is_kept = self.has_all_after(last_number)
         if consumer.told.first and consumer.told_number >= last_number: # the receipt may be among what was lost
             self.note_loss(number, consumer.told.first, consumer.told.last, consumer.told.cause)
+        at = consumer.pairs
+        while at != NONE: # refreshes after that update may be among what was lost, and what is not in the log
+            pair = &self.pairs.pairs[at]
+            if self.items.items[pair.item].flags & ITEM_RECORDED and (
+                pair.refreshed >= last_number or pair.cls != CRITICAL or pair.program is not NULL
+            ) and not (pair.cls == ADAPTIVE and consumer.notices is not NULL):
+                self.refresh_later(at, PAIR_REPAIR)
+                self.note_loss(number, last_number + 1, max(last_number + 1, self._served_number), OVERRUN)
+            at = pair.behind
         if not is_kept:
             self.lose(number, last_number + 1, self._served_number, OVERRUN)
             consumer.is_behind = False
         else:
-            at = consumer.pairs
-            while at != NONE: # refreshes after that update may be among what was lost, and what is not in the log
-                pair = &self.pairs.pairs[at]
-                if self.items.items[pair.item].flags & ITEM_RECORDED and (
-                    pair.refreshed >= last_number or pair.cls != CRITICAL or pair.program is not NULL
-                ) and not (pair.cls == ADAPTIVE and consumer.notices is not NULL):
-                    self.refresh_later(at, PAIR_REPAIR)
-                    self.note_loss(number, last_number + 1, max(last_number + 1, self._served_number), OVERRUN)
-                at = pair.behind
             consumer.position = self.position_after(last_number)
             consumer.replay_end = self._served
             consumer.passed = last_number
@@ -297,7 +304,7 @@ cdef class Distributor(Withholding):
         item.model_version = update.model_version
         for index in range(item.pair_count):
             at = item.pairs[index]
-            cls = self.class_of(at, item.record, item.record_size)
+            cls = CRITICAL if self.is_ordered(&self.pairs.pairs[at]) else self.class_of(at, item.record, item.record_size)
             if cls == CRITICAL:
                 is_critical = True
             elif cls and not self.pairs.pairs[at].flags & PAIR_REFRESH:
@@ -354,6 +361,7 @@ cdef class Distributor(Withholding):
         and what it overdraws is taken off its next turn."""
         cdef int64_t left = budget_bytes, written
         cdef int idle = 0
+        self._now_ns = now_ns
         if budget_bytes < 0:
             return self.fan_out(-1) + self.serve_pending(-1) + self.serve_metered(-1, now_ns)
         if self._served < self._log.next_sequence - self._log.count:
@@ -406,6 +414,7 @@ cdef class Distributor(Withholding):
         cdef uint32_t index, at
         cdef Pair *pair
         cdef Consumer *consumer
+        cdef uint8_t cls
         cdef bint is_summed = item.pair_count > 1 and crc32c_joins(size)
         cdef uint32_t checksum = crc32c_extend(0, event, size) if is_summed else 0
         self._served_number = head.number
@@ -413,11 +422,15 @@ cdef class Distributor(Withholding):
             at = item.pairs[index]
             pair = &self.pairs.pairs[at]
             if head.number <= pair.after or pair.flags & PAIR_REFRESH:
-                continue
-            if self.class_of(at, event + EVENT_HEAD_SIZE, head.body_size) != CRITICAL:
+                swallow(pair, head)
                 continue
             consumer = &self.consumers[pair.consumer]
             if consumer.is_behind:
+                continue
+            cls = self.class_of(at, event + EVENT_HEAD_SIZE, head.body_size)
+            if cls != CRITICAL:
+                if self.is_ordered(pair):
+                    self.withhold_event(at, head, cls)
                 continue
             if self.deliver(pair.consumer, pair, event, size, is_summed, checksum):
                 written += size
@@ -436,12 +449,18 @@ cdef class Distributor(Withholding):
         cdef Consumer *consumer = &self.consumers[number]
         cdef const Head *head = <const Head *>event
         cdef uint32_t define_size = self.define_size(pair)
-        if define_size:
+        cdef bint is_owed = pair.merged and self.is_ordered(pair)
+        if define_size or is_owed:
             if consumer.queue is not NULL and not self.has_room(consumer, define_size + size):
                 return False
             self.define(number, pair)
+        if is_owed:
+            event = self.with_owed(pair, event)
+            is_summed = False
         if not (self.put_summed(number, event, size, checksum) if is_summed else self.put(number, event, size)):
             return False
+        if is_owed:
+            self.settle(<uint32_t>(pair - self.pairs.pairs))
         consumer.tallies[<int>CRITICAL].sent += 1
         consumer.tallies[<int>CRITICAL].bytes += size
         pair.version = head.version
@@ -465,6 +484,7 @@ cdef class Distributor(Withholding):
 
     cdef void attend(self, uint32_t number, int64_t now_ns) noexcept nogil:
         """What waits for this consumer, in its order."""
+        self._now_ns = now_ns
         if self.write_refreshes(number, now_ns) and self.catch_up(number, now_ns):
             self.resume(number, now_ns)
         else:
@@ -478,6 +498,7 @@ cdef class Distributor(Withholding):
         cdef Head *head
         cdef uint32_t at
         cdef Pair *pair
+        cdef uint8_t cls
         if not consumer.is_behind:
             return True
         if consumer.position < self._log.next_sequence - self._log.count:
@@ -490,10 +511,13 @@ cdef class Distributor(Withholding):
             at = self.pairs.find(number, head.item)
             if at != NONE:
                 pair = &self.pairs.pairs[at]
-                if (
-                    head.number > pair.after and not pair.flags & PAIR_REFRESH
-                    and self.class_of(at, self._log.data + place.offset + EVENT_HEAD_SIZE, head.body_size) == CRITICAL
-                ):
+                cls = 0
+                swallow(pair, head)
+                if head.number > pair.after and not pair.flags & PAIR_REFRESH:
+                    cls = self.class_of(at, self._log.data + place.offset + EVENT_HEAD_SIZE, head.body_size)
+                if cls and cls != CRITICAL and self.is_ordered(pair):
+                    self.withhold_event(at, head, cls)
+                elif cls == CRITICAL:
                     if not self.has_room(consumer, self.define_size(pair) + place.size):
                         return False
                     event = self._log.data + place.offset

@@ -61,6 +61,7 @@ cdef enum PairFlag:
     PAIR_GONE = 16          # nobody wants it any more; a queue still has it
     PAIR_REMOVE = 32        # and its consumer is to be told so
     PAIR_REPAIR = 64        # the refresh it waits for repairs a loss
+    PAIR_SWALLOWED = 128    # updates came while it waits to be refreshed, and the consumer has had earlier ones
 
 
 cdef uint32_t NONE

@@ -2,6 +2,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from penstock.engine._classify cimport ClassProgram
 from penstock.engine._consumers cimport Consumers, Fifo
+from penstock.engine._event cimport Head
 from penstock.engine._items cimport Item, Pair
 from penstock.engine._metering cimport Metering
 from penstock.engine._regions cimport RegionSink
@@ -17,6 +18,16 @@ cdef class Withholding(Consumers):
     cdef dict _regions                  # by consumer and model: keeps what the outlets point to
     cdef set _requests                  # consumers and models that need a region, or a larger one
 
+    cdef int64_t _now_ns                # of the call that is under way
+
+    # Whether its class depends on the record, and all classes go one way: its updates are classed as they are fanned out.
+    cdef bint is_ordered(self, const Pair *pair) noexcept nogil
+    # An update out of the log, for such a pair.
+    cdef void withhold_event(self, uint32_t at, const Head *head, uint8_t cls) noexcept nogil
+    # The event with what was withheld before it, in the scratch.
+    cdef const uint8_t *with_owed(self, Pair *pair, const uint8_t *event) noexcept nogil
+    # Nothing is owed any more.
+    cdef void settle(self, uint32_t at) noexcept nogil
     cdef uint8_t class_of(self, uint32_t at, const uint8_t *record, uint32_t size) noexcept nogil
     cdef int choose_pair(
         self, uint32_t at, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns, int64_t now_ns

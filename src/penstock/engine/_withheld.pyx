@@ -9,6 +9,7 @@ Metered: _metering.pyx says whose turn it is.
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport realloc
+from libc.string cimport memcpy
 
 from penstock.base._crc32c cimport crc32c_initialise
 from penstock.engine._classify cimport ClassProgram
@@ -312,6 +313,37 @@ cdef class Withholding(Consumers):
         if pair.span:
             (<SpanStore>self.items.items[pair.item].spans).release(&pair.span)
 
+    # Classes that depend on the record
+
+    cdef bint is_ordered(self, const Pair *pair) noexcept nogil:
+        return pair.program is not NULL and self.consumers[pair.consumer].notices is NULL
+
+    cdef void withhold_event(self, uint32_t at, const Head *head, uint8_t cls) noexcept nogil:
+        cdef Item as_it_was = self.items.items[head.item]
+        as_it_was.record = <uint8_t *>head + EVENT_HEAD_SIZE
+        as_it_was.record_size, as_it_was.model_version = head.body_size, head.model_version
+        as_it_was.number, as_it_was.version, as_it_was.started_ns = head.number, head.version, head.started_ns
+        self.withhold(at, &as_it_was, cls, self._now_ns)
+
+    cdef const uint8_t *with_owed(self, Pair *pair, const uint8_t *event) noexcept nogil:
+        cdef const Item *item = &self.items.items[pair.item]
+        cdef Head *head = <Head *>self._scratch
+        if event != self._scratch:
+            memcpy(self._scratch, event, event_size((<const Head *>event).body_size))
+        head.merged += pair.merged
+        if pair.span and (<SpanStore>item.spans).hold(
+            &pair.span, self._scratch + EVENT_HEAD_SIZE, head.body_size, head.model_version, head.version, head.started_ns
+        ):
+            memcpy(self._scratch + EVENT_HEAD_SIZE, (<SpanStore>item.spans).record(pair.span), head.body_size)
+        return self._scratch
+
+    cdef void settle(self, uint32_t at) noexcept nogil:
+        cdef Pair *pair = &self.pairs.pairs[at]
+        self.let_go(pair)
+        pair.flags &= ~PAIR_PENDING
+        if self.metering is not None:
+            self.metering.live(at, self._now_ns)
+
     # Serving
 
     cdef void join_round(self, uint32_t number) noexcept nogil:
@@ -513,9 +545,8 @@ cdef class Withholding(Consumers):
             return True # without a region: when there is one
         if not Consumers.write_refresh(self, number, at, now_ns):
             return False
-        self.let_go(pair)
-        if self.metering is not None and self.metering.state_of(at) == METER_PENDING:
-            self.metering.live(at, now_ns)
+        self._now_ns = now_ns
+        self.settle(at)
         return True
 
 

@@ -1,14 +1,14 @@
 """A ticker plant, multiplexers below it and consumers of all classes, drawn from a seed; faults, and the verdict."""
 
 from collections.abc import Callable
-from typing import TextIO
+from typing import Literal, TextIO
 
 import msgspec
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import SimulationError
-from penstock.engine import DistributionEngine, EngineConfig, Event
-from penstock.engine._event import EventKind
+from penstock.engine import ClassMap, DistributionEngine, EngineConfig, Event, MeteringLimits
+from penstock.engine._event import EventKind, TransmissionClass
 from penstock.engine.control import ClassWish
 from penstock.plant.datapath import Updated
 from penstock.sim.enginecheckers import (
@@ -16,12 +16,13 @@ from penstock.sim.enginecheckers import (
     ContentChecker,
     EngineChecker,
     NewestChecker,
+    RateChecker,
     StoryChecker,
 )
 from penstock.sim.engineconsumers import FAST_BYTES_PER_S, MODELS_BY_ID, Connection, ConsumerNode, Defined, Taste
 from penstock.sim.enginefaults import EngineFaultSchedule
 from penstock.sim.enginelinks import SessionLink
-from penstock.sim.enginemarket import Market
+from penstock.sim.enginemarket import MODELS, Market
 from penstock.sim.enginenodes import DistributionNode, MuxNode, PlantNode
 from penstock.sim.judge import run_and_judge, work
 from penstock.sim.randomness import SeededRandomness
@@ -29,6 +30,20 @@ from penstock.sim.world import World
 
 STEP_NS = 50 * NS_PER_MS
 SETTLE_NS = 3 * NS_PER_SECOND
+PER_SECOND_MAX = 100.0
+RULES = ClassMap.parse(
+    """
+default = "critical"
+[[rule]]
+class = "metered"
+topics = ["md.newest.*"]
+[[rule]]
+class = "adaptive"
+models = ["sim_kept"]
+where = "high > 0"
+"""
+)
+"""For consumers that leave the class to the node; of one model it depends on each record."""
 
 
 class EnginePlantOptions(msgspec.Struct, kw_only=True):
@@ -52,12 +67,19 @@ class EnginePlantOptions(msgspec.Struct, kw_only=True):
     def draw(randomness: SeededRandomness) -> "EnginePlantOptions":
         """The options of a seed: mild to merciless."""
         pick = randomness
+        wishes: list[tuple[ClassWish, float]] = [
+            ("critical", 0), ("critical", 0), ("adaptive", 0), ("adaptive", 0), ("metered", 20), ("metered", 200),
+            ("auto", 50),
+        ]  # fmt: skip
+        sinks: list[Literal["ring", "session"]] = ["ring", "session"]
         tastes = [
-            Taste("ring", "critical"),
-            Taste("ring", "critical", is_slow=True),
-            Taste("session", "critical"),
-            Taste("session", "critical", is_slow=True),
+            Taste(sink, cls, per_second, is_slow)
+            for sink in sinks
+            for cls, per_second in wishes
+            for is_slow in (False, True)
         ]
+        chains: list[tuple[ClassWish, float]] = [("critical", 0), ("critical", 0), ("adaptive", 0), ("metered", 100)]
+        chain_class, chain_per_second = pick.choose(chains)
         return EnginePlantOptions(
             topics=pick.choose([3, 6, 12]),
             muxes=pick.between(0, 2),
@@ -66,6 +88,8 @@ class EnginePlantOptions(msgspec.Struct, kw_only=True):
             updates_per_s=pick.choose([200, 500, 1_000]),
             history_bytes=pick.choose([65_536, 262_144, 4_194_304]),
             change_interval_ms=pick.choose([30, 200]),
+            chain_class=chain_class,
+            chain_per_second=chain_per_second,
             chain_bytes_per_s=pick.choose([1_000_000, 20_000_000]),
             fault_interval_ms=pick.choose([0, 15, 50]),
         )
@@ -81,6 +105,7 @@ class EngineSummary(msgspec.Struct, kw_only=True):
     updates_published: int
     updates_delivered: int
     updates_merged: int
+    updates_metered: int
     updates_replayed: int
     refreshes: int
     receipts: int
@@ -112,8 +137,10 @@ class EnginePlant:
         ]
         self.faults = EngineFaultSchedule(self)
         self.stories = StoryChecker(self.market, is_conflated_above=options.chain_class != "critical")
+        self.rates = RateChecker(self.market)
         self.checkers: list[EngineChecker] = [
-            ContentChecker(self.market),
+            ContentChecker(self.market, self.stories),
+            self.rates,
             self.stories,
             NewestChecker(self.market, self.stories),
             BoundsChecker(self.market),
@@ -123,9 +150,10 @@ class EnginePlant:
     def updates_per_s(self) -> int:
         return self.options.updates_per_s * self.storm
 
-    def config_of(self, node: DistributionNode) -> EngineConfig:
+    def make_engine(self, node: DistributionNode, randomness: SeededRandomness) -> DistributionEngine:
         is_plant = node is self.plant
-        return EngineConfig(
+        config = EngineConfig(
+            classes=("critical", "adaptive", "metered"),
             keeps="all" if is_plant else "wanted",
             has_upstream=not is_plant,
             items_max=1_000,
@@ -133,6 +161,8 @@ class EnginePlant:
             pairs_max=100_000,
             history_bytes=self.options.history_bytes,
         )
+        limits = MeteringLimits(per_second_max=PER_SECOND_MAX)
+        return DistributionEngine(config, randomness, node.counters, models=MODELS, rules=RULES, limits=limits)
 
     def publish_below(self, engine: DistributionEngine, update: Updated, now_ns: int) -> None:
         model = MODELS_BY_ID[update.model_id]
@@ -182,6 +212,12 @@ class EnginePlant:
         for checker in self.checkers:
             checker.told(connection, event, defined, message)
 
+    def wrote(self, consumer: ConsumerNode, event: Event, defined: Defined | None) -> None:
+        """A node wrote an event into a consumer's ring."""
+        if event.kind == EventKind.UPDATE and event.cls == TransmissionClass.METERED and defined is not None:
+            per_second = min(consumer.taste.per_second, PER_SECOND_MAX)
+            self.rates.wrote(consumer.connection, defined.topic, per_second, self.world.now_ns())
+
     def broke(self, what: str) -> None:
         raise SimulationError(what)
 
@@ -229,6 +265,7 @@ class EnginePlant:
             updates_published=self.market.count,
             updates_delivered=self.stories.updates,
             updates_merged=self.stories.merged,
+            updates_metered=self.rates.written,
             updates_replayed=self.stories.replays,
             refreshes=self.stories.refreshes,
             receipts=self.stories.receipts,

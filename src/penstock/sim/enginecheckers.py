@@ -133,12 +133,16 @@ class StoryChecker(EngineChecker):
         )
         following = self.market.after(defined.topic, known)
         is_critical = event.cls == TransmissionClass.CRITICAL
-        may_merge = defined.model is not NEVER and (not is_critical or self._is_conflated_above)
+        may_merge = defined.model is not NEVER and (not is_critical or self._is_conflated_above or event.merged > 1)
+        was_lost = story.is_lost
         first_number = message.first_number if defined.model is KEPT or not may_merge else following[0].number
         if following[0].number != first_number:
             self.require(story.is_lost, f"{where}: {first_number} to {message.number} leave something out: {story}")
             story.is_lost = False
         if may_merge:
+            count = sum(each.number <= message.number for each in following)
+            is_exact = event.merged == count or self._is_conflated_above or not story.position or was_lost
+            self.require(is_exact, f"{where}: {event.merged} are said to be merged, not {count}: {story}")
             self.merged += event.merged - 1
         else:
             self.require(event.merged == 1, f"{where}: {event.merged} merged")
@@ -150,9 +154,16 @@ class StoryChecker(EngineChecker):
 
 
 class ContentChecker(EngineChecker):
+    """What a span should hold is not known if part of it was lost on the way."""
+
+    def __init__(self, market: Market, stories: StoryChecker) -> None:
+        super().__init__(market)
+        self._stories = stories
+
     def told(self, connection: Connection, event: Event, defined: Defined | None, message: Message | None) -> None:
         if message is not None and defined is not None:
-            fault = self.market.fault(defined.topic, message)
+            is_lost = self._stories.stories[connection, defined.topic].is_lost
+            fault = self.market.fault(defined.topic, message, is_whole=not is_lost)
             self.require(
                 not fault,
                 f"{connection}, {defined.topic}: {fault}, from {message.first_number} to {message.number}: "

@@ -66,6 +66,9 @@ class ConsumerNode(Node):
         self.consumer: int | None = None
         self._ring: RingWriter | None = None
         self._reader: RingReader | None = None
+        self._tap: RingReader | None = None
+        """A reader of its ring that is never late."""
+        self._tapped: dict[int, Defined] = {}
         self._is_restarting = False
         self._connections = 0
         self._subscriptions = 0
@@ -118,9 +121,10 @@ class ConsumerNode(Node):
         consumer, ring, reader = self.consumer, self._ring, self._reader
         if self.link is not None:
             self.link.break_off()
-        self.link = self.consumer = self._ring = self._reader = None
-        if reader is not None:
+        if reader is not None and self._tap is not None:
             reader.close()
+            self._tap.close()
+        self.link = self.consumer = self._ring = self._reader = self._tap = None
         node, incarnation = self.node, self.node.incarnation
 
         def notice() -> None:
@@ -157,7 +161,8 @@ class ConsumerNode(Node):
         connection = self.connection
         if self.taste.sink == "ring":
             self._ring = RingWriter.create(RING_SIZE, EVENT_SIZE_MAX)
-            self._reader = RingReader(self._ring.segment)
+            self._reader, self._tap = RingReader(self._ring.segment), RingReader(self._ring.segment)
+            self._tapped.clear()
             sinks = Sinks(ring=self._ring)
             self._poll_later(connection)
         else:
@@ -216,6 +221,20 @@ class ConsumerNode(Node):
     def wake(self) -> None:
         if self.link is not None:
             self.link.wake()
+
+    def observe(self) -> None:
+        """What was written into its ring just now."""
+        if self._tap is None:
+            return
+        self._tap.restart()
+        try:
+            while (payload := self._tap.read(0)) is not None:
+                for event in read_events(payload):
+                    if event.kind == EventKind.DEFINE:
+                        self._tapped[event.item] = Defined(event.topic.decode(), MODELS_BY_ID[event.model_id])
+                    self.plant.wrote(self, event, self._tapped.get(event.item))
+        except OverrunError:
+            self.plant.broke(f"{self.name}: so much was written at once that its ring was overrun")
 
     def _arrive(self, connection: Connection) -> None:
         if self.connection == connection and self.link is not None and self.link.arrived:

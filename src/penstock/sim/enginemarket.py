@@ -108,14 +108,16 @@ class Market:
     def last(self, topic: str) -> int:
         return self.published[topic][-1].number if self.published[topic] else 0
 
-    def fault(self, topic: str, message: Message) -> str:
+    def fault(self, topic: str, message: Message, *, is_whole: bool) -> str:
         """What is wrong with a record that says it stands for the publications from first_number to number; empty if
-        nothing is."""
+        nothing is. If it is not whole, some of them may have been lost."""
         if message.check != message.number * CHECK % 2**64 or message.filling != FILLING:
             return "the record is torn"
         spanned = [each for each in self.after(topic, message.first_number - 1) if each.number <= message.number]
         if not spanned or spanned[0].number != message.first_number or spanned[-1].number != message.number:
             return "it stands for what was never published there"
+        if not is_whole:
+            return ""
         values = [each.value for each in spanned]
         kept = (max(values), min(values), sum(values)) if message.model is KEPT else (values[-1],) * 3
         if (message.high, message.low, message.total) != kept:

@@ -23,7 +23,6 @@ from penstock.engine.events import (
 from penstock.plant.datapath import Updated
 from penstock.plant.upstream import Incoming
 from penstock.sim.enginelinks import SessionLink
-from penstock.sim.enginemarket import MODELS
 from penstock.sim.node import Node
 
 if TYPE_CHECKING:
@@ -43,6 +42,9 @@ class Party(Protocol):
     def wake(self) -> None:
         """There is something to send to it."""
 
+    def observe(self) -> None:
+        """The node has done something."""
+
     def node_is_gone(self) -> None: ...
 
 
@@ -60,7 +62,7 @@ class DistributionNode(Node):
     def on_start(self) -> None:
         randomness = self.world.randomness.fork(f"{self.name}/{self.incarnation}")
         self._attached = 0
-        self.run(DistributionEngine(self.plant.config_of(self), randomness, self.counters, models=MODELS))
+        self.run(self.plant.make_engine(self, randomness))
 
     def on_crash(self) -> None:
         parties = list(self.parties.values())
@@ -87,6 +89,8 @@ class DistributionNode(Node):
                 self.carry_out(instruction)
         else:
             super().take(event)
+        for party in self.parties.values():
+            party.observe()
 
     def carry_out(self, instruction: EngineInstruction) -> None:
         if isinstance(instruction, Ready):
@@ -168,6 +172,9 @@ class MuxNode(DistributionNode):
     def wake(self) -> None:
         if self.link is not None:
             self.link.wake()
+
+    def observe(self) -> None:
+        """Its own consumers are observed, not itself."""
 
     def node_is_gone(self) -> None:
         self._break_off()

@@ -92,7 +92,8 @@ cdef class Intake:
         try:
             self.reserve(content.len)
             self._size = content.len
-            memcpy(self._block, content.buf, self._size)
+            if self._size:
+                memcpy(self._block, content.buf, self._size)
         finally:
             PyBuffer_Release(&content)
         return self.sifted()

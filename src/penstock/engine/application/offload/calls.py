@@ -43,7 +43,7 @@ class Start(msgspec.Struct, frozen=True):
     queue_bytes: int
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+class Answer(msgspec.Struct, frozen=True, array_like=True):
     result: Any = None
     code: str = ""
     """Of an error, with what belongs to it; `result` then means nothing."""
