@@ -254,6 +254,7 @@ def test_pages_of_something_else_are_garbled_and_nothing_worse(data: bytes) -> N
             assert (found.outcome, found.status, found.role) == ("answered", None, "")
         else:
             assert found.outcome == "garbled", found.why
+            assert (len(data) > ANSWER_SIZE_MAX) == ("an answer of more than" in found.why)
 
 
 def test_an_answer_that_never_ends_is_bounded_in_time_and_delays_no_other() -> None:
@@ -261,7 +262,9 @@ def test_an_answer_that_never_ends_is_bounded_in_time_and_delays_no_other() -> N
 
     def drip(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
-        while not stopped.wait(0.01):
+        for _ in range(2_000):  # 20 s, and then it would be garbled
+            if stopped.wait(0.01):
+                return
             connection.sendall(b"x")
 
     with filter_here() as module, server(drip) as slow:
@@ -378,19 +381,51 @@ def test_rows_are_sorted_reversed_and_filtered_by_keys() -> None:
         on_terminal(test, node.node.endpoint_url)
 
 
-def test_what_is_paused_says_how_old_it_is() -> None:
-    async def test(app: TopApp, pilot: Pilot[None]) -> None:
-        await pilot.press("p")
-        picture, now = app.picture, time.monotonic()
-        await until(pilot, lambda: time.monotonic() > now + 5 * QUICK_SECONDS, "several intervals")
-        assert app.picture is picture
-        assert "PAUSED" in heading(app)
-        await pilot.press("p")
-        await until(pilot, lambda: app.picture is not picture, "another look")
-        assert "PAUSED" not in heading(app)
+def test_what_is_paused_says_how_old_it_is_and_asks_nobody() -> None:
+    finds: list[Place] = []
+
+    async def main(address: str) -> None:
+        def find() -> list[Place]:
+            finds.append(place_given(address))
+            return finds[-1:]
+
+        app = TopApp("a test", find, QUICK_SECONDS)
+        async with app.run_test(size=(220, 40)) as pilot:
+            await until(pilot, lambda: cells(app), "a first look")
+            await pilot.press("p")
+            picture, count, now = app.picture, len(finds), time.monotonic()
+            await until(pilot, lambda: time.monotonic() > now + 5 * QUICK_SECONDS, "several intervals")
+            assert (app.picture, len(finds)) == (picture, count)
+            assert "PAUSED" in heading(app)
+            await pilot.press("p")
+            await until(pilot, lambda: app.picture is not picture, "another look")
+            assert "PAUSED" not in heading(app)
 
     with busy_plant() as node:
-        on_terminal(test, node.node.endpoint_url)
+        asyncio.run(main(node.node.endpoint_url))
+
+
+def test_an_answer_that_comes_during_the_pause_changes_nothing() -> None:
+    asked, released = threading.Event(), threading.Event()
+
+    def hesitate(connection: socket.socket) -> None:
+        asked.set()
+        released.wait(PATIENCE_SECONDS)
+        answering(b"nonsense")(connection)
+
+    async def main(place: Place) -> None:
+        app = TopApp("a test", lambda: [place], QUICK_SECONDS)
+        async with app.run_test(size=(220, 40)) as pilot:
+            await until(pilot, asked.is_set, "it asks")
+            await pilot.press("p")
+            released.set()
+            await until(pilot, lambda: not app._is_looking, "the answer")
+            assert app.picture.nodes == []
+            await pilot.press("p")
+            await until(pilot, lambda: app.picture.nodes, "another look")
+
+    with server(hesitate) as place:
+        asyncio.run(main(place))
 
 
 def test_a_node_that_ends_is_stale_on_the_terminal_and_one_that_talks_nonsense_stays_there() -> None:

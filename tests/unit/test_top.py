@@ -164,7 +164,7 @@ def test_a_consumer_distribution_record_is_shown_with_class_shares_of_late() -> 
     assert (row.conflated, row.conflated_per_s, row.congested, row.congested_per_s) == (63, 30, 5, 2)
     assert (row.classes["adaptive"].congested_per_s, row.classes["critical"].congested_per_s) == (2, 0)
     assert (row.overruns, row.receipts, row.waiting, row.pending, row.is_behind) == (2, 3, 8, 6, True)
-    (cells,) = CONSUMERS.table(Picture(nodes=[], streams=[], losses=[], consumers=[row]))
+    ((cells,), _) = CONSUMERS.table(Picture(nodes=[], streams=[], losses=[], consumers=[row]))
     texts = [cell.plain for cell in cells]
     assert texts[:7] == ["records", "screen", "desk", "ring, regions", "25%", "75%", "-"]
     assert "behind" in texts
@@ -232,7 +232,7 @@ def test_what_does_not_answer_is_shown_with_its_age_and_without_rates() -> None:
     assert [row.per_s for row in (*picture.streams, *picture.losses)] == [None, None]
     assert (only_consumer(picture).sent, only_consumer(picture).sent_per_s) == (9, None)
     for view in VIEWS:
-        for cells in view.table(picture):
+        for cells in view.table(picture)[0]:
             assert "7 s" in [cell.plain for cell in cells]
             assert all("dim" in str(cell.style) for cell in cells)
     assert only_node(look(watch, reading(20, plant_status(20, sent)))).age_s is None
@@ -374,14 +374,20 @@ def test_rows_are_ordered_by_any_column_with_nothing_last_and_found_by_any_word(
     ]
     picture = Picture(nodes=nodes, streams=[], losses=[], consumers=[])
     at = [column.title for column in NODES.columns].index("in/s")
-    names = [[cells[0].plain for cells in NODES.table(picture, order=at, is_rising=rising)] for rising in (False, True)]
-    assert names == [["c", "a", "b"], ["a", "c", "b"]]
-    assert [cells[0].plain for cells in NODES.table(picture, wanted="50")] == ["c"]
-    assert len(NODES.table(picture, wanted="PLANT")) == 3
+
+    def names(**how: Any) -> tuple[list[str], int]:
+        table, count = NODES.table(picture, **how)
+        return [cells[0].plain for cells in table], count
+
+    assert names(order=at) == (["c", "a", "b"], 3)
+    assert names(order=at, is_rising=True) == (["a", "c", "b"], 3)
+    assert names(order=at, rows_max=1) == (["c"], 3)
+    assert names(wanted="50") == (["c"], 1)
+    assert names(wanted="PLANT", rows_max=2) == (["a", "b"], 3)
     for view in VIEWS:
         for order in range(len(view.columns)):
             view.table(picture, order=order)
-    assert STREAMS.table(picture) == LOSSES.table(picture) == []
+    assert STREAMS.table(picture) == LOSSES.table(picture) == ([], 0)
 
 
 def test_what_a_node_says_is_neither_markup_nor_an_order_to_the_terminal() -> None:

@@ -165,10 +165,11 @@ class TopApp(App[None]):
 
     def _draw(self) -> None:
         order, is_rising = self._orders.get(self._view.name, (None, False))
-        rows = self._view.table(self.picture, order=order, is_rising=is_rising, wanted=self._wanted)
-        self._count = len(rows)
+        rows, self._count = self._view.table(
+            self.picture, order=order, is_rising=is_rising, wanted=self._wanted, rows_max=ROWS_MAX
+        )
         self._draw_heading()
-        self._fill([column.title for column in self._view.columns], rows[:ROWS_MAX])
+        self._fill([column.title for column in self._view.columns], rows)
 
     def _fill(self, titles: list[str], rows: list[list[Text]]) -> None:
         """Cells are changed in place where the table has the same shape already, so that its cursor stays."""

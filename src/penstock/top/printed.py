@@ -15,7 +15,7 @@ def print_picture(picture: Picture) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH)
     for view in VIEWS:
-        rows = view.table(picture)
+        rows, _ = view.table(picture)
         if not rows:
             continue
         table = Table(box=None, padding=(0, 2, 0, 0), title=view.name, title_justify="left")

@@ -50,14 +50,26 @@ class View(NamedTuple):
     rows: Callable[[Picture], Sequence[AnyRow]]
 
     def table(
-        self, picture: Picture, *, order: int | None = None, is_rising: bool = False, wanted: str = ""
-    ) -> list[list[Text]]:
-        """The cells of those rows that have `wanted` somewhere, by the column `order`, or as nodes are."""
+        self,
+        picture: Picture,
+        *,
+        order: int | None = None,
+        is_rising: bool = False,
+        wanted: str = "",
+        rows_max: int | None = None,
+    ) -> tuple[list[list[Text]], int]:
+        """The cells of the first `rows_max` rows that have `wanted` somewhere, by the column `order` or as nodes are;
+        and how many such rows there are."""
         rows = self.rows(picture)
         if order is not None:
             rows = _ordered(rows, self.columns[order], is_rising)
-        table = [[column.cell(row) for column in self.columns] for row in rows]
-        return [cells for cells in table if _has(cells, wanted)]
+        if not wanted:  # thousands of consumers: no cell is made that is not shown
+            return [self._cells(row) for row in rows[:rows_max]], len(rows)
+        found = [cells for cells in map(self._cells, rows) if _has(cells, wanted)]
+        return found[:rows_max], len(found)
+
+    def _cells(self, row: AnyRow) -> list[Text]:
+        return [column.cell(row) for column in self.columns]
 
 
 def word(text: str, style: str = "") -> Text:
@@ -84,7 +96,7 @@ def _ordered(rows: Iterable[AnyRow], column: Column, is_rising: bool) -> list[An
 
 
 def _has(cells: list[Text], wanted: str) -> bool:
-    return not wanted or any(wanted.casefold() in cell.plain.casefold() for cell in cells)
+    return any(wanted.casefold() in cell.plain.casefold() for cell in cells)
 
 
 def _count(value: float) -> str:
