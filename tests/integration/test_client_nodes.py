@@ -1,8 +1,10 @@
 """The client as a consumer of real nodes: plants and multiplexers."""
 
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -55,6 +57,20 @@ def test_a_node_is_looked_for_on_this_host(server: AdminServer, monkeypatch: pyt
         publish(plant, AAPL, 1)
         with alice.subscribe(AAPL, node="auto") as messages:
             assert take(messages.next, 1)[0].bid_price == 1.0
+
+
+@pytest.mark.spec("CRIT-5")
+@pytest.mark.parametrize("waits", ["block", "spin"])
+def test_a_consumer_sleeps_or_spins_while_nothing_comes(server: AdminServer, waits: Literal["block", "spin"]) -> None:
+    with node_here(plant_config()) as plant:
+        config = ClientConfig(node=f"127.0.0.1:{plant.port}", node_waits=waits)
+        with penstock.connect(server.url, credentials=credentials("alice"), config=config) as alice:
+            messages = alice.subscribe(AAPL, node=config.node)
+            threading.Timer(1.0, publish, (plant, AAPL, 1)).start()
+            before = time.thread_time()
+            assert take(messages.next, 1)[0].bid_price == 1.0
+            spent = time.thread_time() - before
+            assert spent > 0.05 if waits == "spin" else spent < 0.05
 
 
 def test_a_node_that_is_not_there(server: AdminServer) -> None:

@@ -28,7 +28,7 @@ MATCHING = {
     "md.c.x": {"md.c.x"},
 }
 RING_SIZE = 140_000
-CONSUMERS = 3
+CONSUMERS = 4
 
 
 @dataclass
@@ -84,6 +84,13 @@ class EngineMachine(RuleBasedStateMachine):
         self.now, self.count, self.numbers = NOW, 0, 0
         self.newest: dict[str, tuple[int, int]] = {}
         self.consumers: dict[int, Subscriber] = {}
+        for is_ring in (True, False):
+            self.attach(is_ring, "critical")
+        self.attach(False, "adaptive")
+        self.numbers = CONSUMERS
+        for number, consumer in self.consumers.items():
+            consumer.subscriptions[number] = "md.>"
+            self.core.handle(Subscribe(number, number, ["md.>"], consumer.cls), self.now)  # type: ignore[arg-type]
 
     @precondition(lambda self: len(self.consumers) < CONSUMERS)
     @rule(is_ring=st.booleans(), cls=st.sampled_from(["critical", "critical", "adaptive"]))
@@ -120,6 +127,11 @@ class EngineMachine(RuleBasedStateMachine):
             self.count += 1
             self.core.publish(topic.encode(), QUOTE, record(self.count), self.now)
             self.newest[topic] = (self.newest.get(topic, (0, 0))[0] + 1, self.count)
+
+    @rule(topics=st.lists(st.sampled_from(TOPICS), min_size=2, max_size=30))
+    def publish_several(self, topics: list[str]) -> None:
+        for topic in topics:
+            self.publish(topic, 1)
 
     @rule(budget=st.sampled_from([-1, 0, 500, 20_000]))
     def serve(self, budget: int) -> None:
@@ -191,7 +203,7 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 TestEngine = EngineMachine.TestCase
-TestEngine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestEngine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestEngine = pytest.mark.spec("CRIT-4")(pytest.mark.spec("TP-2")(TestEngine))
 
 

@@ -1,8 +1,16 @@
 """A ticker plant, multiplexers and consumers under every fault, and checkers that do notice."""
 
+from typing import Any
+
 import pytest
 
+from penstock.base.errors import SimulationError
+from penstock.engine import DistributionEngine, choices, read_events
+from penstock.engine._event import EVENT_HEAD_SIZE, EventKind
+from penstock.engine.events import Image, Lost
+from penstock.engine.metering import interval_ns
 from penstock.sim import EnginePlant, EnginePlantOptions, World, run_engine_seed
+from penstock.sim.engineconsumers import MODELS_BY_ID, ConsumerNode
 
 SEEDS = 200
 SEEDS_PER_TEST = 20
@@ -49,3 +57,80 @@ def test_a_quiet_plant_loses_nothing() -> None:
     summary = plant.summary()
     assert (summary.receipts, summary.crashes, summary.overruns) == (0, 0, 0)
     assert summary.updates_delivered > 400
+
+
+# Each of these breaks one promise; a checker must see it from outside.
+
+
+def leave_the_overrun_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DistributionEngine, "_restart", lambda self, event: None)
+
+
+def say_nothing_of_losses_above(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither that a node lost its link nor that what it was sent has a hole."""
+    original = DistributionEngine._hear
+
+    def broken(self: DistributionEngine, event: Any) -> None:
+        if isinstance(event, Image) and self.current([event.topic.decode()]):
+            model = MODELS_BY_ID[event.model_id]
+            self.publish(event.topic, model, event.record, self._interests.now_ns, 0, event.version)
+        elif not isinstance(event, Lost):
+            original(self, event)
+
+    monkeypatch.setattr(DistributionEngine, "_hear", broken)
+
+
+def send_four_times_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "interval_ns", lambda per_second: interval_ns(4 * per_second))
+
+
+def forget_what_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody wakes the node when the time has come."""
+    monkeypatch.setattr(DistributionEngine, "next_deadline_ns", lambda self: None)
+
+
+def keep_no_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices.Chooser, "spans", lambda self, model_id: None)
+
+
+def conflate_trades(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "nearest", lambda cls, served, *, is_conflatable: cls)
+
+
+def never_go_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DistributionEngine, "_live", lambda self, subscription: None)
+
+
+def tear_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer reads a record whose number is already that of another."""
+    original = ConsumerNode._take
+
+    def broken(self: ConsumerNode, data: bytes) -> None:
+        head = EVENT_HEAD_SIZE
+        events = read_events(data)
+        if len(events) == 1 and events[0].kind == EventKind.UPDATE and events[0].number % 50 == 0:
+            data = data[:head] + (events[0].number + 1).to_bytes(8, "little") + data[head + 8 :]
+        original(self, data)
+
+    monkeypatch.setattr(ConsumerNode, "_take", broken)
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "checker"),
+    [
+        (leave_the_overrun_alone, "NewestChecker"),
+        (say_nothing_of_losses_above, "StoryChecker"),
+        (send_four_times_too_often, "RateChecker"),
+        (forget_what_is_withheld, "NewestChecker"),
+        (keep_no_contract, "StoryChecker"),
+        (conflate_trades, "StoryChecker"),
+        (never_go_live, "NewestChecker"),
+        (tear_records, "ContentChecker"),
+    ],
+)
+def test_the_checkers_notice(sabotage: Any, checker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sabotage(monkeypatch)
+    with pytest.raises(SimulationError) as caught:
+        run_seeds(range(100))
+    assert checker in caught.value.what.splitlines()[0]
+    assert "penstock sim --scenario engine --seed" in caught.value.hint

@@ -69,6 +69,16 @@ def test_a_batch_is_distributed_whole() -> None:
         assert [value for kind, value in told(drain(reader)) if kind == UPDATE] == list(range(50))
 
 
+@pytest.mark.parametrize("size", [0, 1, 8, 1_993, 2_000, 2_001, 2_008, 32_768])
+def test_records_of_any_size_reach_several_rings(size: int) -> None:
+    """Rings check what they read: one checksum for all of them, or one each, as the size allows."""
+    core = engine()
+    with ring_consumer(core, 0, "md.a") as first, ring_consumer(core, 1, "md.a") as second:
+        core.publish(b"md.a", TRADE, bytes(range(256)) * 128 if size == 32_768 else bytes(size), NOW)
+        for reader in (first, second):
+            assert [len(event.body) for event in drain(reader) if event.kind == UPDATE] == [size]
+
+
 def test_a_message_that_is_not_whole_is_counted() -> None:
     core = engine()
     assert core.distribute(batch_of(packets([("md.a", bytes(4_000))])), NOW) == 0

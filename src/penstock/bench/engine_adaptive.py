@@ -56,12 +56,15 @@ CONDITIONS = (
 
 
 def run(seconds: float = SECONDS, memory_seconds: float = MEMORY_SECONDS, rounds: int = ROUNDS) -> Iterator[Result]:
-    ours, theirs = [], []
+    ours, theirs, rates = [], [], []
     for _ in range(rounds):
-        ours.append(_stale_ms(_records, seconds))
+        stale_ms, rate = _stale_ms(_records, seconds)
+        ours.append(stale_ms)
+        rates.append(rate)
         if importlib.util.find_spec("zmq") is not None:
-            theirs.append(_stale_ms(_zmq_messages, seconds))
-    conditions = f"{CONDITIONS}; medians of {rounds} rounds of {seconds:g} s in turn"
+            theirs.append(_stale_ms(_zmq_messages, seconds)[0])
+    conditions = f"{CONDITIONS}; medians of {rounds} rounds of {seconds:g} s in turn; published "
+    conditions += f"{statistics.median(rates):,.0f}/s"
     for metric, pick in (("adaptive_stale_ms_p50", numpy.median), ("adaptive_stale_ms_max", numpy.max)):
         yield result(
             "engine",
@@ -90,7 +93,8 @@ Read = tuple[int, int]
 """An item, and which of its updates."""
 
 
-def _stale_ms(reads: Callable[[str, float], Iterator[Read]], seconds: float) -> NDArray[numpy.float64]:
+def _stale_ms(reads: Callable[[str, float], Iterator[Read]], seconds: float) -> tuple[NDArray[numpy.float64], float]:
+    """How stale each value was, and how many updates were published per second."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "times"
         columns = int(seconds * UPDATES_PER_S / ITEMS * 2) + UPDATES_SPARE
@@ -103,7 +107,8 @@ def _stale_ms(reads: Callable[[str, float], Iterator[Read]], seconds: float) -> 
             found.append(max(0, read_at - superseded) if superseded else 0)
             _work(read_at)
         check(len(found) > 100, f"only {len(found)} values were read")
-        return numpy.array(found) / NS_PER_MS
+        made = times[times > 0]
+        return numpy.array(found) / NS_PER_MS, len(made) * NS_PER_SECOND / float(made.max() - made.min())
 
 
 def _records(path: str, seconds: float) -> Iterator[Read]:

@@ -1,6 +1,6 @@
 """The bounds and patience of a client."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -34,6 +34,10 @@ class ClientConfig(Config, frozen=True):
 
     node_wait_s: Seconds = 5.0
     """How long a node is waited for at first."""
+
+    node_waits: Literal["block", "spin"] = "block"
+    """What a consumer of a node does while nothing comes: sleep until it is woken, or look again and again, which is
+    quicker and costs a core."""
 
     offload: bool = False
     """Whether consumers of a node have processes of their own that do their work."""

@@ -62,9 +62,14 @@ class NodeConsumers:
         return self._opened(self._request(topics, node, cls="adaptive", is_converting=convert), opened)
 
     def _request(self, topics: tuple[str, ...], node: str | None, **options: Any) -> ConsumerRequest:
-        name = self._admin.credentials.client
+        config = self._config
         return consumer_request(
-            node or self._config.node, topics, name=name, timeout_s=self._config.node_wait_s, **options
+            node or config.node,
+            topics,
+            name=self._admin.credentials.client,
+            wait=config.node_waits,
+            timeout_s=config.node_wait_s,
+            **options,
         )
 
     def _opened(self, request: ConsumerRequest, opened: Callable[[ConsumerRequest, Brokered], T]) -> T:

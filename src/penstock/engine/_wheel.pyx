@@ -4,6 +4,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
+from penstock.base._prefetch cimport prefetch
+
 from penstock.base.errors import LimitError, LocalProtocolError
 
 cdef extern from *:
@@ -12,6 +14,7 @@ cdef extern from *:
 cdef enum:
     TURN = 4095             # how far ahead of `done` an entry may be: the slot being emptied must not be its own
     OUT_MAX = 1024
+    AHEAD = 12              # insertions for which memory is asked for before
 
 
 cdef class TimingWheel:
@@ -43,6 +46,8 @@ cdef class TimingWheel:
             _check(self, entries[index])
         with nogil:
             for index in range(entries.shape[0]):
+                if index + AHEAD < entries.shape[0]:
+                    _prefetch(self, entries[index + AHEAD], dues_ns[index + AHEAD])
                 self.put(entries[index], dues_ns[index], now_ns)
 
     def remove(self, uint32_t entry) -> None:
@@ -125,6 +130,14 @@ cdef int _check(TimingWheel wheel, uint32_t entry) except -1:
 cdef inline int64_t _tick_of(int64_t due_ns) noexcept nogil:
     """The slot at whose end the time has come; no time is before 0."""
     return due_ns // SLOT_NS + (due_ns % SLOT_NS != 0) if due_ns > 0 else 0
+
+
+cdef inline void _prefetch(TimingWheel wheel, uint32_t entry, int64_t due_ns) noexcept nogil:
+    """Ask for what an insertion will write: the entry, and the last one of its slot."""
+    cdef uint32_t last = wheel.tails[_tick_of(due_ns) % SLOT_COUNT]
+    prefetch(&wheel.entries[entry])
+    if last:
+        prefetch(&wheel.entries[last - 1])
 
 
 cdef inline void _link(TimingWheel wheel, uint32_t entry) noexcept nogil:

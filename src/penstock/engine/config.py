@@ -44,7 +44,7 @@ class EngineConfig(Config, frozen=True):
 
     items_max: Count = 1_000_000
     consumers_max: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 8_192
-    subscriptions_per_consumer_max: Count = 1_024
+    subscriptions_per_consumer_max: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 1_024
     topics_per_consumer_max: Count = 1_000_000
     """Interests of all its subscriptions."""
 
