@@ -108,7 +108,8 @@ class StoryChecker(EngineChecker):
     def _refresh(self, connection: Connection, defined: Defined, event: Event, story: _Story, message: Message) -> None:
         self.refreshes += 1
         where = f"{connection}, {defined.topic}"
-        if message.number != story.position:
+        is_flagged = event.flags & EventFlag.AFTER_OVERRUN and event.cls != TransmissionClass.CRITICAL
+        if message.number != story.position and not story.is_lost and not is_flagged:
             story.begin_anew()
         self.require(message.number >= story.position, f"{where}: a refresh goes back to {message.number}: {story}")
         if story.position and message.number > story.position:
@@ -122,9 +123,8 @@ class StoryChecker(EngineChecker):
         where = f"{connection}, {defined.topic}"
         self.updates += 1
         self.replays += bool(event.flags & EventFlag.REPLAYED)
-        if not any(
-            each.number == message.first_number for each in self.market.after(defined.topic, story.position)[:1]
-        ):
+        following = self.market.after(defined.topic, story.position)
+        if not story.is_lost and (not following or following[0].number != message.first_number):
             story.begin_anew()
         self.require(message.number > story.position, f"{where}: {message.number} comes again: {story}")
         # Without a refresh before it, it is the item's first since the plant started.
