@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -119,6 +120,7 @@ class Consumer:
         self.welcomes: list[control.Welcome] = []
         self.segment: Segment | None = None
         self.ring: RingReader | None = None
+        self._reading = threading.Lock()  # a new connection has a new ring
         self.loop = Loop()
         self.link = NodeLink(
             ("127.0.0.1", port), control.Login(name, transport, **login), self, on_refused=self.refusals.append
@@ -128,11 +130,14 @@ class Consumer:
     # For the link
 
     async def welcomed(self, welcome: control.Welcome) -> None:
-        self._close_ring()
-        self.topics.clear()
+        segment = None
         if welcome.ring:
-            self.segment = await asyncio.to_thread(receive_segment, welcome.path, welcome.ring)
-            self.ring = RingReader(self.segment)
+            segment = await asyncio.to_thread(receive_segment, welcome.path, welcome.ring)
+        with self._reading:
+            self._close_ring()
+            self.topics.clear()
+            if segment is not None:
+                self.segment, self.ring = segment, RingReader(segment)
         self.welcomes.append(welcome)
 
     async def told(self, message: Told) -> None:
@@ -168,15 +173,15 @@ class Consumer:
 
     def receive(self) -> None:
         """Take in what is in the ring."""
-        ring = self.ring
-        while ring is not None and ring is self.ring:
-            try:
-                data = ring.read(0)
-            except RingClosedError:  # the node ended it; the link knows why
-                return
-            if data is None:
-                return
-            self._take(data)
+        with self._reading:
+            while self.ring is not None:
+                try:
+                    data = self.ring.read(0)
+                except RingClosedError:  # the node ended it; the link knows why
+                    return
+                if data is None:
+                    return
+                self._take(data)
 
     def of_kind(self, kind: EventKind) -> list[Event]:
         self.receive()

@@ -15,7 +15,7 @@ from integration.distribution_kit import (
     quote,
     trade,
 )
-from penstock.base.errors import ConnectionLostError, HandoverError, RefusedError
+from penstock.base.errors import ConnectionLostError, HandoverError, OverrunError, RefusedError
 from penstock.engine import EngineConfig, EventKind, MeteringLimits, control, read_events
 from penstock.model import shipped
 from penstock.net.handover import receive_segment
@@ -227,3 +227,36 @@ def test_nobody_gets_anothers_segment(plant: NodeHere) -> None:
     wait_until(lambda: not plant.node._handover._offers, "the segments to be withdrawn")
     with pytest.raises(HandoverError):
         receive_segment(mine.path, mine.ring)
+
+
+@pytest.mark.spec("CRIT-4")
+@pytest.mark.parametrize("history_bytes", [64 * 1024 * 1024, 65_536])
+def test_a_consumer_that_was_overrun_gets_what_it_missed_or_a_receipt(history_bytes: int) -> None:
+    engine = EngineConfig(classes=("critical",), history_bytes=history_bytes)
+    with (
+        node_here(plant_config(engine=engine, ring_bytes=1024 * 1024)) as plant,
+        Consumer(plant.port, "slow") as slow,
+        Consumer(plant.port, "session", "session") as other,
+    ):
+        for each in (slow, other):
+            each.wait_live(each.attached().subscribe("md.>"))
+        plant.publish(packed("md.A.trade", trade("A", 0)))
+        slow.wait_for("md.A.trade", 0)
+        last = 20_000
+        for first in range(1, last, 500):
+            plant.publish(*(packed("md.A.trade", trade("A", n)) for n in range(first, first + 500)))
+        with pytest.raises(OverrunError):
+            slow.receive()
+        number = max(each.number for each in slow.events if each.kind == EventKind.UPDATE)
+        slow.run(slow.link.overrun(number))
+        assert slow.ring is not None
+        slow.ring.restart()
+        seen = slow.wait_for("md.A.trade", last)
+        if history_bytes > 1024 * 1024:  # more than the ring holds: it is sent again, at a pace
+            assert seen == list(range(last + 1))
+            assert not slow.of_kind(EventKind.RECEIPT)
+        else:
+            (receipt,) = slow.of_kind(EventKind.RECEIPT)
+            assert receipt.lost[1] >= last - 1
+        assert other.wait_for("md.A.trade", last) == list(range(last + 1))  # nobody else noticed
+        assert {each.name: each.overruns for each in plant.node.status().consumers} == {"slow": 1, "session": 0}

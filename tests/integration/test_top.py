@@ -405,6 +405,16 @@ def test_what_is_paused_says_how_old_it_is_and_asks_nobody() -> None:
         asyncio.run(main(node.node.endpoint_url))
 
 
+def test_an_answer_that_comes_while_the_application_ends_is_drawn_nowhere() -> None:
+    async def test(app: TopApp, pilot: Pilot[None]) -> None:
+        picture = app.picture
+        await app.query("#heading, #table").remove()
+        await until(pilot, lambda: app.picture is not picture, "another look")
+
+    with filter_here() as module:
+        on_terminal(test, module.module.endpoint_url)
+
+
 def test_an_answer_that_comes_during_the_pause_changes_nothing() -> None:
     asked, released = threading.Event(), threading.Event()
 

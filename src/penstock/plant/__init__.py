@@ -4,8 +4,10 @@ Each is one engine with its own upstream and its own kinds of consumers. `pensto
 `penstock up`. Read config.py first, then driver.py.
 """
 
-from penstock.engine.link import NodeLink
+from penstock.plant.config import MuxConfig, NodeConfig, PlantConfig
 from penstock.plant.desk import Desk
+from penstock.plant.edge_config import EdgeConfig
+from penstock.plant.status import NodeStatus
 from penstock.plant.views import Views
 
-__all__ = ["Desk", "NodeLink", "Views"]
+__all__ = ["Desk", "EdgeConfig", "MuxConfig", "NodeConfig", "NodeStatus", "PlantConfig", "Views"]

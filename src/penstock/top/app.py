@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from rich.text import Text
+from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable, Footer, Input, Static
@@ -126,8 +127,9 @@ class TopApp(App[None]):
         """Beside everything else: a node that does not answer must not stop the keys."""
         if not self._is_paused and not self._is_looking:
             self._is_looking = True
-            self.run_worker(self._fetch())
+            self._fetch()
 
+    @work
     async def _fetch(self) -> None:
         try:
             readings = await fetch_all(self._find())
@@ -161,7 +163,8 @@ class TopApp(App[None]):
             parts.append(f"PAUSED, {duration(age_s)} old")
         elif age_s > 2 * self._interval_s + 1:
             parts.append(f"{duration(age_s)} old")
-        self.query_one("#heading", Static).update(" │ ".join(parts))
+        for heading in self.query("#heading").results(Static):  # there is none when the application is ending
+            heading.update(" │ ".join(parts))
 
     def _draw(self) -> None:
         order, is_rising = self._orders.get(self._view.name, (None, False))
@@ -169,11 +172,11 @@ class TopApp(App[None]):
             self.picture, order=order, is_rising=is_rising, wanted=self._wanted, rows_max=ROWS_MAX
         )
         self._draw_heading()
-        self._fill([column.title for column in self._view.columns], rows)
+        for table in self.query("#table").results(DataTable):
+            self._fill(table, [column.title for column in self._view.columns], rows)
 
-    def _fill(self, titles: list[str], rows: list[list[Text]]) -> None:
+    def _fill(self, table: DataTable[Text], titles: list[str], rows: list[list[Text]]) -> None:
         """Cells are changed in place where the table has the same shape already, so that its cursor stays."""
-        table = self._table()
         if [str(column.label) for column in table.ordered_columns] != titles:
             table.clear(columns=True)
             table.add_columns(*titles)
