@@ -108,8 +108,17 @@ class Screen:
         return found[0]
 
     def subscribe(self, *topics: str, number: int = 1, **more: Any) -> dict[str, Any]:
+        """Until it holds and is live: every update from now on comes."""
         self.say(control.Subscribe(number, list(topics), **more))
-        return self.answer("held")
+        held = self.answer("held")
+        while not self._is_live(number):
+            self.take()
+        return held
+
+    def _is_live(self, number: int) -> bool:
+        return any(each.kind == EventKind.LIVE and each.subscription == number for each in self.events) or any(
+            each["kind"] == "live" and each["subscription"] == number for each in self.objects
+        )
 
     def versions(self, count: int) -> list[int]:
         """Of the records that came, as soon as there are so many."""

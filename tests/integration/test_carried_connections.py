@@ -57,12 +57,15 @@ def test_a_hundred_connections_one_after_another_leave_nothing_behind() -> None:
     async def main() -> None:
         carriage = thread.carriage()
         async with control_server(carriage) as server:
-            before = descriptors()
-            for number in range(100):
+            before = 0
+            for number in range(101):
+                if number == 1:  # the first one may open what stays open
+                    await until(lambda: not carriage.transports)
+                    before = descriptors()
                 async with await connect_control(ECHO, "127.0.0.1", server.port, node="test") as connection:
                     await connection.send(Say(str(number)))
                     assert await connection.receive() == Say(str(number))
-            await until(lambda: not carriage.transports and descriptors() == before)
+            await until(lambda: not carriage.transports and descriptors() <= before)
 
     with CourierThread(8) as thread:
         run(main())

@@ -15,7 +15,9 @@ from integration.command_kit import COMMAND, PATIENCE_SECONDS, Running, is_alive
 from waiting import wait_until
 
 QUICK = ("--rate", "2000", "--symbols", "50", "--no-pipeline")
-PROCESSES = 7  # an administration server, two adapters, a filter module, two subscribers, the exchange
+PROCESSES = 13
+# an administration server, two adapters, a filter module, plant, multiplexer and edge cache, two subscribers, three
+# consumers, the exchange
 
 
 def made(command: Running) -> int:
@@ -45,6 +47,9 @@ def test_the_active_adapter_is_killed_and_nobody_misses_anything() -> None:
         assert "subscriber-1 with it and subscriber-2 without it saw the same messages on the same topics" in demo.out
         assert len(re.findall(r"[1-9][\d,]* copies from the other adapter suppressed", demo.out)) == 2
         assert len(re.findall(r"longest gap between two deliveries [\d,.]+ ms around the kill", demo.out)) == 2
+        assert re.search(r"algorithm \(critical, by mux\): [1-9][\d,]* trades, every one, once; 0 lost", demo.out)
+        assert re.search(r"pricing \(adaptive, by mux\): [1-9][\d,]* reads .* always the newest\n", demo.out)
+        assert re.search(r"screen \(metered at 4/s, by edge\): [1-9].* the last of each came; 0 lost", demo.out)
 
 
 @pytest.mark.spec("FILT-4", "FILT-7")
@@ -66,7 +71,7 @@ def test_the_filter_module_is_killed_and_nothing_is_lost_in_silence() -> None:
 def test_ctrl_c_ends_it_cleanly_and_leaves_nothing() -> None:
     before = set(Path("/tmp").glob("penstock-demo-*"))
     with running("demo", *QUICK) as demo:
-        demo.wait_for_output("exchange 2,")  # it says how far it is every second
+        demo.wait_for_output("subscriber-2")  # the first line about a plant at work
         children = demo.children()
         assert len(children) == PROCESSES
         assert demo.interrupt() == 0, demo.err
@@ -88,7 +93,7 @@ def test_ctrl_c_while_it_starts_leaves_nothing() -> None:
 def test_a_subscriber_that_dies_is_noticed() -> None:
     with running("demo", "--seconds", "5", *QUICK) as demo:
         demo.wait_for_output("subscriber-2")  # the first line about a plant at work
-        kill(demo.children()[4])
+        kill(demo.children()[7])
         assert demo.end() == 1
         assert "subscriber-1 was killed by SIGKILL" in demo.err
         assert delivered(demo)[1] == made(demo)

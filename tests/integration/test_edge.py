@@ -11,9 +11,9 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from certificates import make_certificate
-from integration.distribution_kit import Consumer, NodeHere, node_here, packed, plant_config, trade
+from integration.distribution_kit import Consumer, NodeHere, node_here, packed, plant_config, quote, trade
 from integration.edge_kit import Bare, Screen, edge_here, text_frame, websocket_port
-from penstock.engine import EngineConfig, EventKind, control
+from penstock.engine import EngineConfig, Event, EventKind, control
 from penstock.net.config import TlsConfig
 from penstock.plant import serving
 from penstock.plant.flavours import BINARY, JSON
@@ -111,6 +111,22 @@ def test_what_is_not_served_is_refused_and_why(edge: NodeHere) -> None:
         assert double.answer("refused")["code"] == "taken"
         with pytest.raises(ConnectionClosed):
             double.take()
+
+
+@pytest.mark.spec("EDGE-1", "METR-1", "METR-4")
+def test_a_metered_screen_gets_few_messages_that_stand_for_all_and_the_last_value(
+    plant: NodeHere, edge: NodeHere
+) -> None:
+    with Screen(websocket_port(edge)) as screen:
+        assert screen.subscribe("md.*.quote", cls="metered", per_second=4.0)["per_second"] == 4.0
+        for number in range(1, 2_001):
+            plant.publish(*(packed(f"md.{symbol}.quote", quote(symbol, number)) for symbol in "ABC"))
+        updates: list[Event] = []
+        while sum(event.version == 2_000 for event in updates) < 3:  # the last of each comes
+            screen.take()
+            updates = [event for event in screen.events if event.kind == EventKind.UPDATE]
+        assert sum(event.merged for event in updates) == 3 * 2_000
+        assert screen.messages < len(updates) < 600  # updates share messages
 
 
 def test_pages_of_other_sites_and_clients_without_a_flavour_stay_outside(plant: NodeHere) -> None:

@@ -64,6 +64,7 @@ LINES_MAX = {".py": 400, ".pyx": 600}
 ENTRY_POINTS = {
     "penstock.cli.main",
     "penstock.engine.application.offload.process",
+    "penstock.demo.consumer",
     "penstock.demo.pipeline",
     "penstock.demo.subscriber",
     "penstock.node.roles",

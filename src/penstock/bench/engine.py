@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from penstock.bench import engine_adaptive, engine_critical, engine_metering, engine_shares
+from penstock.bench import engine_adaptive, engine_critical, engine_edge, engine_metering, engine_shares
 from penstock.bench.harness import Result
 
 
@@ -11,3 +11,4 @@ def run() -> Iterator[Result]:
     yield from engine_shares.run()
     yield from engine_adaptive.run()
     yield from engine_metering.run()
+    yield from engine_edge.run()

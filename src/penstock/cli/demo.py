@@ -68,7 +68,9 @@ def demo(
     ] = None,
 ) -> None:
     """Run an exchange with lines A and B, an active and a backup feed adapter, an administration server, a filter
-    module and subscribers on this machine, and show how fast and how completely messages arrive.
+    module and subscribers on this machine, and show how fast and how completely messages arrive. Beside them, a ticker
+    plant, a multiplexer and an edge cache bring the same messages to an algorithm that needs every trade, to pricing
+    that wants the newest quotes, and to a slow screen.
 
     Subscribers get everything but changes of order books by way of the filter module; the last one gets everything
     without it, and they are compared.
@@ -174,9 +176,17 @@ def _table(plant: DemoPlant, title: str) -> Table:
             f"{copies:,}",
             f"{lost:,}",
         )
+    for consumer in plant.consumers:
+        report = consumer.report
+        table.add_row(
+            f"[red]{consumer.name}[/red]" if consumer.fault else consumer.name,
+            f"{consumer.cls} by {consumer.node}",
+            "",
+            f"{report.messages:,}" if report is not None else "",
+        )
     if plant.archiving is not None:
-        report = plant.archiving.report
-        role = f"deriving {report.deriving}" if report is not None and report.deriving else "archive"
+        archived = plant.archiving.report
+        role = f"deriving {archived.deriving}" if archived is not None and archived.deriving else "archive"
         table.add_row("pipeline", role, "", f"{plant.archiving.messages:,}")
     return table
 
@@ -216,6 +226,8 @@ def _conclude(console: Console, plant: DemoPlant, ran_seconds: float) -> None:
     for each in plant.subscribers:
         lines += _account(plant, each)
     lines += _filtered(plant)
+    lines.append("Through the ticker plant, each at its own pace:")
+    lines += [f"  {each.line(plant.published, ran_seconds)}" for each in plant.consumers]
     for kill in plant.kills:
         lines.append(_aftermath(plant, kill.node))
         for each in plant.subscribers:
@@ -264,8 +276,10 @@ def _aftermath(plant: DemoPlant, name: str) -> str:
 def _is_complete(plant: DemoPlant) -> bool:
     """Every subscriber has everything, and so has the archive."""
     archived = plant.archiving.result if plant.archiving is not None else None
-    return all(_has_all(plant, each) for each in plant.subscribers) and (
-        plant.archiving is None or (archived is not None and archived.messages == plant.made)
+    return (
+        all(_has_all(plant, each) for each in plant.subscribers)
+        and all(each.has_all(plant.published) for each in plant.consumers)
+        and (plant.archiving is None or (archived is not None and archived.messages == plant.made))
     )
 
 

@@ -7,6 +7,7 @@ import msgspec
 from penstock.admin.store import FILE_NAME
 from penstock.base.clock import random_bytes
 from penstock.demo.reports import DemoOptions
+from penstock.engine.control import ClassName
 from penstock.net.secret import write_private
 from penstock.net.udp import Channel, free_channel, free_ports
 from penstock.security.proof import SALT_SIZE, SecretVerifier
@@ -23,6 +24,20 @@ ADAPTERS = ("adapter-a", "adapter-b")
 PLAYER = "exchange"
 ADMIN = "admin"
 FILTER = "filter"
+TICKER_PLANT = "ticker-plant"
+MUX = "mux"
+EDGE = "edge"
+NODES = (TICKER_PLANT, MUX, EDGE)
+"""That distribute, each fed by the one before."""
+
+CONSUMERS: dict[str, tuple[ClassName, str, str]] = {
+    "algorithm": ("critical", MUX, "trade"),
+    "pricing": ("adaptive", MUX, "quote"),
+    "screen": ("metered", EDGE, "quote"),
+}
+"""Who consumes from them: in which class, from which node, messages of which model."""
+
+SCREEN_PER_SECOND = 4.0
 JOURNAL = "state/{}.journal"
 ACCOUNTS = "state/{}.accounts"
 MESSAGES = 2**40
@@ -43,17 +58,26 @@ class Layout(msgspec.Struct, frozen=True):
     filter: str
     """Where applications tell the filter module what they want."""
 
+    nodes: dict[str, str]
+    """Where consumers connect to each distribution node, as host:port."""
+
     audit_log: Path
     """The administration server's database."""
+
+    per_second: float = SCREEN_PER_SECOND
+    """Of the metered consumer."""
 
 
 def write_layout(directory: Path, options: DemoOptions) -> Layout:
     subscribers = [f"subscriber-{number + 1}" for number in range(options.subscribers)]
-    roles = {"feed": "adapter", "filter": "filter", "operations": "administrator", **dict.fromkeys(subscribers, "")}
+    receivers = [*subscribers, *CONSUMERS]
+    roles = {"feed": "adapter", "operations": "administrator", **dict.fromkeys(receivers, "")}
+    roles |= dict.fromkeys((FILTER, *NODES), "filter")
     entries = [_make_client(directory, name, role) for name, role in roles.items()]
     policy = directory / "policy.toml"
-    policy.write_text(_policy(entries, subscribers))
-    admin_port, request_port, filter_port, *peer_ports = free_ports(3 + len(ADAPTERS))
+    policy.write_text(_policy(entries, [*receivers, *NODES]))
+    admin_port, request_port, filter_port, websocket_port, *ports = free_ports(4 + len(NODES) + len(ADAPTERS))
+    node_ports, peer_ports = ports[: len(NODES)], ports[len(NODES) :]
     lines = [free_channel(), free_channel()]
     adapters = "".join(
         _ADAPTER.format(name=name, channel=_inline(free_channel()), port=port, journal=_journal(name, options))
@@ -72,6 +96,7 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
             filter=FILTER,
             filter_port=filter_port,
             accounts=_accounts(options),
+            nodes=_NODES.format(topics=TOPICS, ports=node_ports, websocket_port=websocket_port, names=NODES),
             spin=str(options.spin).lower(),
             player=PLAYER,
             rate=options.rate,
@@ -87,6 +112,7 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
         [directory / f"{name}.toml" for name in subscribers],
         [*(directory / JOURNAL.format(name) for name in ADAPTERS), directory / ACCOUNTS.format(FILTER)],
         f"127.0.0.1:{filter_port}",
+        {name: f"127.0.0.1:{port}" for name, port in zip(NODES, node_ports, strict=True)},
         directory / "state" / ADMIN / FILE_NAME,
     )
 
@@ -100,8 +126,8 @@ def _make_client(directory: Path, name: str, role: str) -> str:
     return f'[clients.{name}]\nsecret = "{verifier.text}"\n{roles}'
 
 
-def _policy(entries: list[str], subscribers: list[str]) -> str:
-    rules = f'[[rule]]\nwho = ["feed"]\nsend = {TOPICS}\n\n[[rule]]\nwho = {subscribers}\nreceive = {TOPICS}\n'
+def _policy(entries: list[str], receivers: list[str]) -> str:
+    rules = f'[[rule]]\nwho = ["feed"]\nsend = {TOPICS}\n\n[[rule]]\nwho = {receivers}\nreceive = {TOPICS}\n'
     return "\n".join([*entries, rules])
 
 
@@ -145,7 +171,7 @@ request = {{ host = "127.0.0.1", port = {request_port} }}
 name = "{filter}"
 control.port = {filter_port}
 admin = {{ credentials = "filter.toml" }}
-{accounts}
+{accounts}{nodes}
 [[player]]
 name = "{player}"
 lines = [{lines}]
@@ -154,6 +180,27 @@ rate = {rate}
 port = {request_port}
 seed = {seed}
 generate = {{ seed = {seed}, symbols = {symbols}, messages = {messages} }}
+"""
+
+_NODES = """
+[[plant]]
+name = "{names[0]}"
+control.port = {ports[0]}
+subscribe = {topics}
+admin = {{ credentials = "{names[0]}.toml" }}
+
+[[mux]]
+name = "{names[1]}"
+control.port = {ports[1]}
+upstream = {{ port = {ports[0]} }}
+admin = {{ credentials = "{names[1]}.toml" }}
+
+[[edge]]
+name = "{names[2]}"
+control.port = {ports[2]}
+websocket.port = {websocket_port}
+upstream = {{ port = {ports[1]} }}
+admin = {{ credentials = "{names[2]}.toml" }}
 """
 
 _ADAPTER = """

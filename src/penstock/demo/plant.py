@@ -26,6 +26,7 @@ import msgspec
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.histogram import LatencyHistogram
 from penstock.demo.archiving import Archiving
+from penstock.demo.consumers import Consumer, Published, make_consumers, published_of
 from penstock.demo.layout import FILTER, FILTERED_TOPICS, PLAYER, TOPICS, UNWANTED_MODEL, Layout, write_layout
 from penstock.demo.reports import DemoOptions, Subscribed, SubscriberReport, SubscriberTask, Tally
 from penstock.filter.application.finding import NONE
@@ -127,6 +128,7 @@ class DemoPlant:
         self._layout: Layout = write_layout(directory, options)
         self.running = self._open.enter_context(RunningPlant(Plant.load(self._layout.plant), log_level="ERROR"))
         self.subscribers = self._make_subscribers()
+        self.consumers = make_consumers(self._layout)
         self.exchange_rate = Rate()
         self.kills: list[Kill] = []
         self._filtered_before: list[FilterStatus] = []  # of filters that were killed, their last word
@@ -155,6 +157,7 @@ class DemoPlant:
             self.running.start(is_over, players=False)
             and self._wait(lambda: self.running.active() is not None, is_over, "no adapter became the active one")
             and self._start_subscribers(is_over)
+            and self._start_consumers(is_over)
             and self._start_archiving(is_over)
             and self.running.start_players(is_over)
         )
@@ -203,6 +206,11 @@ class DemoPlant:
         """Who gets everything without the filter module, and is well."""
         return next((each for each in self.subscribers if not each.is_filtered and not each.fault), None)
 
+    @property
+    def published(self) -> Published:
+        """As somebody saw it who gets everything, or the one subscriber there is."""
+        return published_of((self.reference or self.subscribers[0]).tallies, self.consumers)
+
     def expected(self, subscriber: Subscriber) -> int | None:
         """How many messages it must have got by now; None if nobody knows."""
         if subscriber.topics == TOPICS:
@@ -235,7 +243,8 @@ class DemoPlant:
         while time.monotonic() < deadline and not self._is_drained(sent):
             self.poll(0.05)
         self.running.supervisor.wait(lambda: False, SETTLE_SECONDS)  # for everybody's last report
-        self.running.supervisor.stop([each.member for each in self.subscribers if each.member and not each.fault])
+        everybody: list[Subscriber | Consumer] = [*self.subscribers, *self.consumers]
+        self.running.supervisor.stop([each.member for each in everybody if each.member and not each.fault])
         self.running.stop()
         if self.archiving is not None:
             self.archiving.finish()
@@ -246,7 +255,9 @@ class DemoPlant:
         expected = {kill.node for kill in self.kills}
         nodes = [node.fault for node in self.running.nodes.values() if node.fault and node.name not in expected]
         archiving = [self.archiving.fault] if self.archiving is not None and self.archiving.fault else []
-        return [*self._faults, *nodes, *(each.fault for each in self.subscribers if each.fault), *archiving]
+        subscribing = [each.fault for each in self.subscribers if each.fault]
+        consuming = [each.fault for each in self.consumers if each.fault]
+        return [*self._faults, *nodes, *subscribing, *consuming, *archiving]
 
     def gap_at_kill_ns(self, subscriber: Subscriber, kill: Kill) -> int:
         """The longest time between two deliveries in the seconds around the kill."""
@@ -277,6 +288,11 @@ class DemoPlant:
             lambda: all(each.is_ready for each in self.subscribers), is_over, "a subscriber did not come up"
         )
 
+    def _start_consumers(self, is_over: Callable[[], bool]) -> bool:
+        for each in self.consumers:
+            each.start(self.running.supervisor)
+        return self._wait(lambda: all(each.is_ready for each in self.consumers), is_over, "a consumer did not come up")
+
     def _start_archiving(self, is_over: Callable[[], bool]) -> bool:
         """Spark takes some seconds to start; the exchange waits for it, so that the archive is never far behind."""
         if not self.options.pipeline:
@@ -301,7 +317,11 @@ class DemoPlant:
             if stream.next_source_sequence == sent + 1
         ]
         self.made = max(done, default=0)
-        return bool(done) and all(each.fault or self._has_all(each) for each in self.subscribers)
+        return (
+            bool(done)
+            and all(each.fault or self._has_all(each) for each in self.subscribers)
+            and all(each.fault or each.has_all(self.published) for each in self.consumers)
+        )
 
     def _has_all(self, subscriber: Subscriber) -> bool:
         expected = self.expected(subscriber)

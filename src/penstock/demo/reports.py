@@ -6,6 +6,7 @@ import msgspec
 
 from penstock.base.config import Config
 from penstock.base.histogram import HistogramState
+from penstock.engine.control import ClassName
 
 
 class DemoOptions(Config, frozen=True):
@@ -74,6 +75,37 @@ class SubscriberReport(msgspec.Struct, frozen=True, tag=True):
 
     tallies: dict[str, Tally]
     """By the model's name."""
+
+
+class ConsumerTask(msgspec.Struct, frozen=True):
+    url: str
+    credentials: str
+    node: str
+    """The distribution node that it consumes from, as host:port."""
+
+    topics: list[str]
+    cls: ClassName
+    per_second: float
+    """Of the metered class."""
+
+
+class ConsumerReport(msgspec.Struct, frozen=True, tag=True):
+    at_ns: int
+    """By the monotonic clock."""
+
+    messages: int
+    merged: int
+    """Updates that went into others."""
+
+    lost: int
+    """Receipts of what it did not get."""
+
+    items: int
+    versions: int
+    """The last versions of all items together: how many updates there were. Records of a region have none."""
+
+    newest: int
+    """The source numbers of the last records of all items together: the same for whoever has the newest."""
 
 
 class ArchiveTask(msgspec.Struct, frozen=True):

@@ -47,6 +47,7 @@ crc32c_initialise()
 
 cdef enum:
     QUANTUM = 4_096          # bytes that a consumer may get in its turn
+    FRESH_SIZE = 16_384      # bytes that may wait in a session's buffer: more of the newest values would only grow old
     CLASS_BITS = 3
 
 
@@ -469,7 +470,10 @@ cdef class Withholding(Consumers):
         cdef const uint8_t *record = item.record
         cdef uint32_t size = event_size(item.record_size)
         cdef Head head
-        if consumer.queue is not NULL and not self.has_room(consumer, self.define_size(pair) + size):
+        if consumer.queue is not NULL and (
+            consumer.queue.end - consumer.queue.begin > FRESH_SIZE
+            or not self.has_room(consumer, self.define_size(pair) + size)
+        ):
             return 0
         self.define(pair.consumer, pair)
         if pair.span:

@@ -84,13 +84,15 @@ class RunningPlant:
         self._log_level = log_level
 
     def start(self, is_over: Callable[[], bool] = lambda: False, *, players: bool = True) -> bool:
-        """Start administration servers, then adapters, filters, plants, multiplexers and players, each kind when those
-        before are ready; whether all are. What is not wanted is left out."""
-        kinds: list[type[NodeConfig]] = [
-            *(AdminConfig, AdapterConfig, FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig),
-            *([PlayerConfig] if players else []),
+        """Start administration servers, then adapters, then whatever distributes (those nodes find each other), then
+        players, each when those before are ready; whether all are. What is not wanted is left out."""
+        steps: list[tuple[type[NodeConfig], ...]] = [
+            (AdminConfig,),
+            (AdapterConfig,),
+            (FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig),
+            *([(PlayerConfig,)] if players else []),
         ]
-        return all(self.start_nodes(self._named(kind), is_over) for kind in kinds)
+        return all(self.start_nodes(self._named(*kinds), is_over) for kinds in steps)
 
     def start_players(self, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Those that start() was told to leave."""
@@ -129,8 +131,8 @@ class RunningPlant:
         active = [each for each in self.adapters(feed) if each.member and each.status and each.status.role == "active"]
         return max(active, key=lambda each: each.status.term if each.status else 0, default=None)
 
-    def _named(self, kind: type[NodeConfig]) -> list[str]:
-        return [name for name, config in self.plant.nodes.items() if type(config) is kind]
+    def _named(self, *kinds: type[NodeConfig]) -> list[str]:
+        return [name for name, config in self.plant.nodes.items() if type(config) in kinds]
 
     @property
     def faults(self) -> list[str]:

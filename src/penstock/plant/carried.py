@@ -16,6 +16,11 @@ from penstock.base.log import logger
 from penstock.plant._courier import Courier, Framing
 
 READ_SIZE = 16_384
+TCP_NOTSENT_LOWAT = 25
+"""Linux's number of that option, which Python's socket module does not always have."""
+
+UNSENT_SIZE_MAX = 16_384
+"""Bytes that the kernel takes for a client beyond those that are on their way: what waits there only grows old."""
 
 log = logger("plant.sessions")
 
@@ -42,6 +47,7 @@ class Carriage:
             peer = sock.getpeername()
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_SIZE_MAX)
         except OSError:  # it is gone already
             sock.close()
             raise

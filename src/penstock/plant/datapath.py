@@ -79,6 +79,21 @@ class Owner(Protocol):
     def failed(self, error: Exception) -> None: ...
 
 
+class FairLock:
+    """Whoever has just had it cannot have it again before those who wait: the node's own thread would starve others."""
+
+    def __init__(self) -> None:
+        self._door = threading.Lock()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._door:
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 class Updated(NamedTuple):
     """An update of an item of a node above, as the engine's kernel takes it."""
 
@@ -122,7 +137,7 @@ class DataPath:
         self._views = views
         self._owner = owner
         self._courier = courier
-        self._lock = threading.Lock()
+        self._lock = FairLock()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._mail = Mailbox(self._ring_bell, f"the node {config.name}")
         self._segments = Segments(config, handover)

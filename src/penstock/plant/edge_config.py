@@ -46,7 +46,7 @@ class EdgeConfig(MuxConfig, frozen=True, kw_only=True):
     session_bytes: Annotated[int, msgspec.Meta(ge=65_536, le=2**32)] = 256 * 1024
     """Bytes of events that wait for each session; memory is taken when they do."""
 
-    gather_ms: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 50
+    gather_ms: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 100
     """Updates of the metered class that come in this time after a session was sent something go in one message."""
 
     stuck_ms: Milliseconds = 30_000
