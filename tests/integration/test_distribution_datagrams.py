@@ -28,7 +28,7 @@ def mux_of(plant: NodeHere, cls: ClassWish = "critical") -> object:
 
 
 def sender_of(plant: NodeHere) -> object:
-    (sender,) = plant.node._server._senders.values()
+    (sender,) = plant.node._server._chained.senders.values()
     return sender
 
 

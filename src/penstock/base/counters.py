@@ -147,6 +147,7 @@ CATALOGUE = {
     "requests_refused": "Requests of applications or consumers that a node did not carry out, by cause",
     "consumers_attached": "Consumers that a distribution node began to serve",
     "consumers_refused": "Consumers that a distribution node did not serve, or no longer, by cause",
+    "upstream_missed": "Packets of a group of distribution nodes that did not come, but are made up for",
     "upstream_lost": "Times that a distribution node lost the node above, or its feed lost messages",
     "handovers_granted": "Segments of shared memory handed to a consumer",
     "handovers_refused": "Consumers that were given no segment, by cause",

@@ -27,8 +27,10 @@ class ReceiptCause(IntEnum):
     UPSTREAM = 3
     SATURATED = 4
 
+EVENT_ITEM_AT: int
 EVENT_KIND_AT: int
 EVENT_CLASS_AT: int
+EVENT_VERSION_AT: int
 EVENT_BODY_SIZE_AT: int
 EVENT_HEAD_SIZE: int
 EVENT_PADDING: int

@@ -60,7 +60,6 @@ EVENTS_SIZE_MAX = 256 * 1024
 """Bytes of events in one message."""
 
 MESSAGE_SIZE_MAX = 1024 * 1024
-MISSED_MAX = 4_096
 
 Transport: TypeAlias = Literal["local", "session", "datagram"]
 """How a consumer gets its events: in shared memory of this host, on this connection, or by UDP."""
@@ -98,6 +97,8 @@ class Login(msgspec.Struct, tag="login", frozen=True):
     """Of datagrams: where they are to be sent."""
 
     port: Port = 0
+    takes_group: bool = False
+    """Of datagrams: whether what it takes in the adaptive class, and that alone, can come to it by multicast."""
 
 
 class Subscribe(msgspec.Struct, tag="subscribe", frozen=True):
@@ -155,7 +156,8 @@ class Overrun(msgspec.Struct, tag="overrun", frozen=True):
 
 
 class Missed(msgspec.Struct, tag="missed", frozen=True):
-    """Datagrams of the unreliable kind that did not come; the node's configuration says what becomes of them."""
+    """Packets of the group's stream that did not come; the node's configuration says what becomes of them. From 0 to 0:
+    the group is not heard at all, and no more is to be sent by it to this consumer."""
 
     first_sequence: U64
     last_sequence: U64
@@ -215,6 +217,16 @@ class Welcome(msgspec.Struct, tag="welcome", frozen=True):
     port: Port = 0
     fresh_port: Port = 0
     """From where adaptive and metered updates come that are not sent again when they are lost; 0: with the others."""
+
+    group: Text = ""
+    """As group:port, where adaptive updates are sent to this consumer and others at once; empty: nowhere."""
+
+    group_port: Port = 0
+    """Of `host`, from which they come."""
+
+    group_publisher_id: U64 = 0
+    group_sequence: U64 = 0
+    """The number of the first packet that concerns this consumer."""
 
 
 class Held(msgspec.Struct, tag="held", frozen=True):

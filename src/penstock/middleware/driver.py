@@ -130,6 +130,12 @@ class MulticastPublisher:
         host, port = self._socket.getsockname()
         return host, port
 
+    @property
+    def next_sequence(self) -> int:
+        """The number that the next packet to its channel will have."""
+        with self._lock:
+            return self._core.next_sequence(self._group)
+
     def publish(self, topic: str, payload: Buffer | Message, *, model_id: int = 0, model_version: int = 0) -> None:
         """Send one message now. A Message of a model brings its model's id and version."""
         if isinstance(payload, Message):

@@ -17,6 +17,8 @@ from penstock.plant.views import ViewName
 from penstock.security.access import AdminAccess, AnyPort, ControlAccess
 
 RING_BYTES_MIN = 1024 * 1024
+OWN_GROUPS = SURE, FRESH = "239.255.74.10", "239.255.74.11"
+"""What stands for the two streams to one node in their packets: they are sent to it, and to no group."""
 
 AccessMode: TypeAlias = Literal["open", "local", "forward", "plant"]
 """Who judges what a consumer may have: nobody, this node, or the node above, once or for every request."""
@@ -30,9 +32,24 @@ class DatagramsConfig(Config, frozen=True):
     interface: str = ""
     """The address they are sent from; empty: there are none."""
 
-    missed: Literal["resend", "wait"] = "resend"
+    missed: Literal["resend", "resend_all", "wait"] = "resend"
     """What becomes of adaptive and metered updates that are lost on the way: they are sent again to whoever missed
-    them, or the next update is waited for. Critical ones are always sent again."""
+    them, or to the whole group, or the next update is waited for. Critical ones are always sent again."""
+
+    group: str = ""
+    """A multicast channel, as group:port, by which nodes that may have the same get adaptive updates, all of them by
+    one datagram; empty: each gets its own."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.group and not self.interface:
+            raise ConfigurationError("there is a group but no interface to send to it", where="datagrams")
+        if self.missed == "resend_all" and not self.group:
+            raise ConfigurationError(
+                "updates are sent to all again only by a group", where="datagrams", hint="name one"
+            )
+        if self.group and Channel.parse(self.group).group in OWN_GROUPS:
+            raise ConfigurationError(f"{self.group} stands for streams to one node", where="datagrams.group")
 
 
 class NodeConfig(Config, frozen=True, kw_only=True):
@@ -90,6 +107,10 @@ class NodeConfig(Config, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.admin.check(self.name)
+        if self.datagrams.group and self.engine.keeps != "all":
+            raise ConfigurationError(
+                "only a node that keeps all items can multicast", where=self.name, hint="their numbers never change"
+            )
 
 
 class PlantAccess(ControlAccess, frozen=True):

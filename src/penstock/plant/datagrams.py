@@ -2,81 +2,118 @@
 
 The node above sends messages of events in a stream of the middleware's packets to the node below: what is lost is asked
 for and sent again. Adaptive and metered updates can have a stream of their own, of which nothing is kept: there the
-next update makes up for a lost one.
+next update makes up for a lost one. Adaptive updates can also come by a group, which several nodes hear.
 """
 
 import os
 import socket
-import struct
 import threading
 import time
-from collections.abc import Callable
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from penstock.base.counters import Counters
+import msgspec
+
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
 from penstock.engine import EventKind, TransmissionClass
-from penstock.engine._event import EVENT_BODY_SIZE_AT, EVENT_CLASS_AT, EVENT_HEAD_SIZE, EVENT_KIND_AT, EVENT_PADDING
 from penstock.engine.control import Welcome
-from penstock.middleware import Deliver, DeliverBatch, Expect, LossReceipt, PublisherConfig, ReceiverConfig, StreamKey
+from penstock.middleware import Deliver, DeliverBatch, Expect, LossReceipt, StreamEnded, StreamKey, StreamStarted
 from penstock.middleware.driver import MulticastPublisher
-from penstock.middleware.own import OWN_PREFIX
-from penstock.middleware.receiving_driver import SocketReceiver
-from penstock.net.udp import Address, Channel, host_socket
-from penstock.plant.config import DatagramsConfig
+from penstock.middleware.receiving_driver import Received, SocketReceiver
+from penstock.net.udp import Address, Channel, group_socket, host_socket
+from penstock.plant.blocks import BLOCK_SIZE_MAX, EPOCH, FORGETFUL, TOPIC, Cut, blocks_of, cut_events, joined
+from penstock.plant.config import FRESH, SURE, DatagramsConfig
+from penstock.plant.grouped import GroupSender
 
-TOPIC = f"{OWN_PREFIX}distribution"
-BLOCK_SIZE_MAX = 32_768
-"""Bytes of events in one message."""
-
-CHANNEL, FRESH = "239.255.74.10", "239.255.74.11"
-"""What stands for the two streams in their packets: they are sent to one receiver, and to no group."""
-
-EPOCH = 1
 SLICE_SECONDS = 0.05
+GROUP_SILENCE_NS = 5 * NS_PER_SECOND
+"""Until a group that is alive, but is not heard, is given up."""
+
+RESENT_MAX = 4_096
+"""Records that are sent to all again because one node missed them; more go to that one alone."""
+
+Way: TypeAlias = Literal["sure", "fresh", "group"]
 
 log = logger("plant.datagrams")
 
 
 class DatagramSender:
-    """The events of one consumer, from the node above."""
+    """The events of one consumer, from the node above; one thread at a time. A member of the group gets from here what
+    the group does not bring it."""
 
-    def __init__(self, config: DatagramsConfig, to: Address, counters: Counters) -> None:
-        self._sure = MulticastPublisher(_channel(CHANNEL, config.interface), to=to, counters=counters)
+    def __init__(
+        self, config: DatagramsConfig, to: Address, counters: Counters, group: GroupSender | None = None
+    ) -> None:
+        self.group = group
+        self._missed = config.missed
+        self._items: set[int] = set()  # that a member knows
+        self._sure = MulticastPublisher(_channel(SURE, config.interface), to=to, counters=counters)
         self._fresh: MulticastPublisher | None = None
         if config.missed == "wait":
-            forgetful = PublisherConfig(retransmission_packets_max=1, linger_ms=1)
             self._fresh = MulticastPublisher(
                 _channel(FRESH, config.interface),
                 to=to,
                 counters=counters,
-                config=forgetful,
+                config=FORGETFUL,
                 publisher_id=self._sure.publisher_id,
                 epoch=EPOCH,
             )
 
-    @property
-    def publisher_id(self) -> int:
-        return self._sure.publisher_id
-
-    @property
-    def address(self) -> Address:
-        return self._sure.address
-
-    @property
-    def fresh_port(self) -> int:
-        return 0 if self._fresh is None else self._fresh.address[1]
+    def introduce(self, welcome: Welcome) -> Welcome:
+        """With where events come from."""
+        host, port = self._sure.address
+        fresh_port = 0 if self._fresh is None else self._fresh.address[1]
+        placed = msgspec.structs.replace(
+            welcome, publisher_id=self._sure.publisher_id, host=host, port=port, fresh_port=fresh_port
+        )
+        if self.group is None:
+            return placed
+        return msgspec.structs.replace(
+            placed,
+            group=str(self.group.channel),
+            group_port=self.group.port,
+            group_publisher_id=self.group.publisher_id,
+            group_sequence=self.group.next_sequence,
+        )
 
     def send(self, data: bytes) -> None:
         """Whole events."""
-        if self._fresh is None:
-            self._sure.publish(TOPIC, data)
-            return
-        sure, fresh = split_events(data)
+        if self.group is not None:
+            data = self._without_group(data, self.group)
+        sure, fresh = (data, b"") if self._fresh is None else split_events(data)
         if sure:
             self._sure.publish(TOPIC, sure)
-        if fresh:
+        if fresh and self._fresh is not None:
             self._fresh.publish(TOPIC, fresh)
+
+    def missed(self, first_sequence: int, last_sequence: int) -> None:
+        """A member did not get these packets of the group; do as it is configured."""
+        if self.group is None:
+            return
+        if first_sequence == last_sequence == 0:
+            self.group = None
+            return
+        if self._missed == "wait":
+            return
+        lacking = [each for each in self.group.missed(first_sequence, last_sequence) if each.item in self._items]
+        if self._missed == "resend_all" and len(lacking) <= RESENT_MAX:
+            self.group.send_updates(lacking)
+            return
+        for block in blocks_of(lacking, BLOCK_SIZE_MAX):
+            self._sure.publish(TOPIC, joined(block))
+
+    def _without_group(self, data: bytes, group: GroupSender) -> bytes:
+        own: list[Cut] = []
+        for event in cut_events(data):
+            if event.kind == EventKind.DEFINE:
+                self._items.add(event.item)
+            elif event.kind == EventKind.REMOVE:
+                self._items.discard(event.item)
+            if not group.brings(event):
+                own.append(event)
+        return joined(own)
 
     def close(self) -> None:
         for each in (self._sure, self._fresh):
@@ -86,16 +123,26 @@ class DatagramSender:
 
 def split_events(data: bytes) -> tuple[bytes, bytes]:
     """Events that must come, and updates that a later one makes up for."""
-    parts: tuple[list[bytes], list[bytes]] = ([], [])
-    at = 0
-    while at < len(data):
-        (size,) = struct.unpack_from("<I", data, at + EVENT_BODY_SIZE_AT)
-        end = at + EVENT_HEAD_SIZE + -(-size // EVENT_PADDING) * EVENT_PADDING
-        is_update = data[at + EVENT_KIND_AT] == EventKind.UPDATE
-        is_fresh = is_update and data[at + EVENT_CLASS_AT] != TransmissionClass.CRITICAL
-        parts[is_fresh].append(data[at:end])
-        at = end
-    return b"".join(parts[0]), b"".join(parts[1])
+    parts: tuple[list[Cut], list[Cut]] = ([], [])
+    for event in cut_events(data):
+        parts[event.kind == EventKind.UPDATE and event.cls != TransmissionClass.CRITICAL].append(event)
+    return joined(parts[0]), joined(parts[1])
+
+
+class Hearer(Protocol):
+    """The node below; called in the receiver's thread."""
+
+    def take_datagram(self, data: bytes, way: Way) -> None:
+        """Events."""
+
+    def lose_datagrams(self) -> None:
+        """Some that must come did not."""
+
+    def miss_datagrams(self, first_sequence: int, last_sequence: int) -> None:
+        """Packets of the group did not come."""
+
+    def hear_no_group(self) -> None:
+        """There is a group, but nothing comes by it."""
 
 
 class _Hearing(SocketReceiver):
@@ -104,16 +151,14 @@ class _Hearing(SocketReceiver):
 
 
 class DatagramReceiver:
-    """The node below: hears one node above at a time, in a thread. `on_events` is given events and whether they are of
-    the stream that must come; `on_loss` is told that something of it did not."""
+    """The node below: hears one node above at a time, in a thread."""
 
-    def __init__(
-        self, interface: str, on_events: Callable[[bytes, bool], None], on_loss: Callable[[], None], counters: Counters
-    ) -> None:
+    def __init__(self, interface: str, hearer: Hearer, counters: Counters) -> None:
+        self._interface = interface
         self._socket = host_socket(interface)
-        self._on_events = on_events
-        self._on_loss = on_loss
+        self._hearer = hearer
         self._counters = counters
+        self._groups: list[socket.socket] = []  # that are joined
         self._thread: threading.Thread | None = None
         self._is_stopped = threading.Event()
 
@@ -124,23 +169,33 @@ class DatagramReceiver:
     def follow(self, welcome: Welcome) -> None:
         """Hear this one from now on, and no other."""
         self.rest()
-        own = socket.socket(fileno=os.dup(self._socket.fileno()))
+        streams = [
+            _Stream("sure", _channel(SURE, self._interface), welcome.publisher_id, welcome.port),
+            _Stream("fresh", _channel(FRESH, self._interface), welcome.publisher_id, welcome.fresh_port),
+        ]
+        self._groups = []
+        if welcome.group:
+            channel = Channel.parse(welcome.group, interface=self._interface)
+            self._groups.append(group_socket(channel))
+            publisher_id, sequence = welcome.group_publisher_id, welcome.group_sequence
+            streams.append(_Stream("group", channel, publisher_id, welcome.group_port, sequence))
         receiver = _Hearing(
-            own,
-            [],
+            socket.socket(fileno=os.dup(self._socket.fileno())),
+            self._groups,
             {},
-            config=ReceiverConfig(join="start"),
+            config=None,
             counters=self._counters,
             spin=False,
             loss=0.0,
             only_expected=True,
         )
-        for group, port in ((CHANNEL, welcome.port), (FRESH, welcome.fresh_port)):
-            if port:
-                key = StreamKey(welcome.publisher_id, Channel(group=group, port=1).group_id)
-                receiver.expect(Expect(key, EPOCH, 1, (welcome.host, port)))
+        for each in streams:
+            if each.port:
+                key = StreamKey(each.publisher_id, each.channel.group_id)
+                receiver.expect(Expect(key, EPOCH, each.next_sequence, (welcome.host, each.port)))
         self._is_stopped.clear()
-        self._thread = threading.Thread(target=self._run, args=(receiver,), name="penstock-datagrams", daemon=True)
+        ways = {each.channel.group_id: each.way for each in streams}
+        self._thread = threading.Thread(target=self._run, args=(receiver, ways), name="penstock-datagrams", daemon=True)
         self._thread.start()
 
     def rest(self) -> None:
@@ -154,27 +209,48 @@ class DatagramReceiver:
         self.rest()
         self._socket.close()
 
-    def _run(self, receiver: SocketReceiver) -> None:
-        fresh = Channel(group=FRESH, port=1).group_id
+    def _run(self, receiver: SocketReceiver, ways: dict[int, Way]) -> None:
+        deaf_ns = time.monotonic_ns() + GROUP_SILENCE_NS if "group" in ways.values() else None
         with receiver:
             while not self._is_stopped.is_set():
                 try:
                     for each in receiver.receive(SLICE_SECONDS):
-                        if isinstance(each, Deliver | DeliverBatch):
-                            self._take(each, fresh)
-                        elif isinstance(each, LossReceipt) and each.stream.group != fresh:
-                            self._on_loss()
+                        if isinstance(each, StreamStarted) and ways[each.stream.group] == "group":
+                            deaf_ns = None
+                        self._hear(each, ways)
                 except PenstockError as error:  # what came makes no sense: nothing of it can be relied on
                     log.warning("events_refused", code=error.code, error=str(error))
-                    self._on_loss()
+                    self._hearer.lose_datagrams()
+                if deaf_ns is not None and time.monotonic_ns() >= deaf_ns:
+                    deaf_ns = None
+                    self._hearer.hear_no_group()
 
-    def _take(self, delivered: Deliver | DeliverBatch, fresh: int) -> None:
-        if isinstance(delivered, Deliver):
-            for message in delivered.messages:
-                self._on_events(bytes(message.payload), delivered.stream.group != fresh)
-            return
-        for index, message in enumerate(delivered.messages):
-            self._on_events(bytes(message.payload), delivered.messages.group_of(index) != fresh)
+    def _hear(self, received: Received, ways: dict[int, Way]) -> None:
+        match received:
+            case Deliver(stream=stream, messages=messages):
+                for message in messages:
+                    self._hearer.take_datagram(bytes(message.payload), ways[stream.group])
+            case DeliverBatch(messages=batch):
+                for index, message in enumerate(batch):
+                    self._hearer.take_datagram(bytes(message.payload), ways[batch.group_of(index)])
+            case LossReceipt(stream=stream, first=first, last=last):
+                if ways[stream.group] == "sure":
+                    self._hearer.lose_datagrams()
+                elif ways[stream.group] == "group":
+                    self._hearer.miss_datagrams(first, last)
+            case StreamEnded(stream=stream, cause=Cause.EXPIRED):
+                if ways[stream.group] == "group":
+                    self._hearer.hear_no_group()
+
+
+class _Stream(NamedTuple):
+    way: Way
+    channel: Channel
+    publisher_id: int
+    port: int
+    """From which its packets come; 0: there is none."""
+
+    next_sequence: int = 1
 
 
 def _channel(group: str, interface: str) -> Channel:

@@ -43,8 +43,8 @@ from penstock.model import MessageModel
 from penstock.net.handover import Handover
 from penstock.net.mailbox import Mailbox
 from penstock.plant._courier import Courier, Framing
+from penstock.plant.blocks import BLOCK_SIZE_MAX
 from penstock.plant.config import NodeConfig
-from penstock.plant.datagrams import BLOCK_SIZE_MAX, DatagramSender
 from penstock.plant.desk import Party
 from penstock.plant.gauge import Gauge
 from penstock.plant.recorder import Account
@@ -79,6 +79,13 @@ class Owner(Protocol):
     def failed(self, error: Exception) -> None: ...
 
 
+class Sender(Protocol):
+    """Of datagrams; called under the lock."""
+
+    def send(self, data: bytes, /) -> None:
+        """Whole events."""
+
+
 class FairLock:
     """Whoever has just had it cannot have it again before those who wait: the node's own thread would starve others."""
 
@@ -111,7 +118,7 @@ FromAbove: TypeAlias = Updated | Image | Removed | UpstreamLive | Lost
 class _Session:
     """A buffer whose events are sent, one block at a time; by a sender of datagrams, at once."""
 
-    def __init__(self, buffer: SessionBuffer, sender: DatagramSender | None = None) -> None:
+    def __init__(self, buffer: SessionBuffer, sender: Sender | None = None) -> None:
         self.buffer = buffer
         self.sender = sender
         self.is_sending = False
@@ -216,7 +223,7 @@ class DataPath:
         """Have the engine handle an event, and carry out what it says."""
         self._carry_out(self.engine.handle(event, time.monotonic_ns()))
 
-    def attach(self, party: Party, sender: DatagramSender | None = None) -> Placed:
+    def attach(self, party: Party, sender: Sender | None = None) -> Placed:
         """The sender, of one that gets datagrams, stays the caller's to close."""
         sinks, placed = Sinks(), Placed()
         if party.transport == "local":

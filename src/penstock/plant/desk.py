@@ -69,6 +69,7 @@ class Party:
         self.is_node = login.is_node
         self.host = host
         self.port = login.port
+        self.takes_group = login.takes_group
         self.classes = tuple(classes)
         self.token = login.token
         self.rights: Rights | None = None

@@ -22,8 +22,8 @@ from penstock.net.secret import Secret
 from penstock.net.stream_server import Through
 from penstock.plant.access import Access
 from penstock.plant.carried import carried_at
+from penstock.plant.chaining import Chained
 from penstock.plant.config import NodeConfig
-from penstock.plant.datagrams import DatagramSender
 from penstock.plant.datapath import DataPath
 from penstock.plant.desk import Desk, Party, RefusalError, check_number, refusal_of
 from penstock.plant.rights import Rights
@@ -93,7 +93,7 @@ class NodeServer(ControlServer):
         self._epoch = epoch
         self._letters: dict[int, Letters] = {}  # by consumer
         self._outgoing: dict[int, asyncio.Queue[bytes]] = {}  # of sessions
-        self._senders: dict[int, DatagramSender] = {}
+        self._chained = Chained(config.datagrams, desk, data, counters)
         super().__init__(
             PROTOCOL,
             self.converse_with,
@@ -141,6 +141,7 @@ class NodeServer(ControlServer):
         for letters in self._letters.values():
             letters.end(control.Refused(RefusalCode.STOPPING, "the node stops"))
         await super().close()
+        await asyncio.to_thread(self._chained.close)
 
     def _end(self, party: Party, error: PenstockError) -> None:
         log.warning("consumer_ended", consumer=party.name, code=error.code, why=str(error))
@@ -196,47 +197,35 @@ class NodeServer(ControlServer):
     async def _attach(self, party: Party, letters: Letters) -> None:
         try:
             party.rights = await self._access.admit(party.name, party.token, time.time_ns())
-            sender = self._sender_for(party) if party.transport == "datagram" else None
+            sender = await self._ask(lambda: self._chained.open(party)) if party.transport == "datagram" else None
             if party.transport == "session":
                 self._outgoing[party.number] = asyncio.Queue()
             placed = await self._ask(lambda: self._data.attach(party, sender))
         except PenstockError as error:
             raise _final(error) from None
-        letters.put(
-            control.Welcome(
-                self._node.name,
-                self._epoch,
-                party.number,
-                list(party.classes),
-                rate_max=self._desk.rate_max,
-                grants=party.rights.patterns()[: control.GRANTS_MAX],
-                path=self._handover_path if placed.ring else "",
-                ring=placed.ring,
-                notices=placed.notices,
-                publisher_id=0 if sender is None else sender.publisher_id,
-                host="" if sender is None else sender.address[0],
-                port=0 if sender is None else sender.address[1],
-                fresh_port=0 if sender is None else sender.fresh_port,
-            )
+        welcome = control.Welcome(
+            self._node.name,
+            self._epoch,
+            party.number,
+            list(party.classes),
+            rate_max=self._desk.rate_max,
+            grants=party.rights.patterns()[: control.GRANTS_MAX],
+            path=self._handover_path if placed.ring else "",
+            ring=placed.ring,
+            notices=placed.notices,
         )
+        letters.put(welcome if sender is None else sender.introduce(welcome))
         self.counters.add("consumers_attached")
         log.info("consumer_attached", consumer=party.name, transport=party.transport, host=party.host)
-
-    def _sender_for(self, party: Party) -> DatagramSender:
-        datagrams = self._node.datagrams
-        if not datagrams.interface or not party.is_node:
-            raise RefusalError(RefusalCode.TRANSPORT, "no datagrams are sent here, but to nodes where it is configured")
-        sender = self._senders[party.number] = DatagramSender(datagrams, (party.host, party.port), self.counters)
-        return sender
 
     async def _detach(self, party: Party) -> None:
         """The consumer is gone, however that happened; until this has been carried out, its name is taken."""
         with contextlib.suppress(PenstockError):  # the node has stopped: everybody is detached
             await self._ask(lambda: self._data.detach(party))
+            if (sender := await self._ask(lambda: self._chained.leave(party))) is not None:
+                await asyncio.to_thread(sender.close)
         self._letters.pop(party.number, None)
         self._outgoing.pop(party.number, None)
-        if (sender := self._senders.pop(party.number, None)) is not None:
-            await asyncio.to_thread(sender.close)
         self._desk.leave(party)
         log.info("consumer_detached", consumer=party.name)
 
@@ -252,6 +241,8 @@ class NodeServer(ControlServer):
     async def _answer(self, party: Party, request: control.ControlMessage, letters: Letters) -> None:
         """Do what is asked, and say that it is done; or refuse it."""
         if isinstance(request, control.Missed):
+            missed = request
+            await self._ask(lambda: self._chained.missed(party, missed))
             return
         number = getattr(request, "number", 0)
         try:
@@ -271,7 +262,7 @@ class NodeServer(ControlServer):
                 return [control.Held(number, await self._subscribe(party, request))]
             case control.Unsubscribe(number, subscription):
                 self._desk.subscription(party, subscription)
-                await self._handle(events.Unsubscribe(party.number, subscription))
+                await self._ask(lambda: self._release(party, subscription))
                 del party.wanted[subscription]
                 return [control.Held(number)]
             case control.Modify(number, subscription, per_second):
@@ -294,9 +285,17 @@ class NodeServer(ControlServer):
     async def _subscribe(self, party: Party, request: control.Subscribe) -> float:
         per_second = self._desk.check(party, request)
         topics = (await self._judged(party, request.topics)).narrow(request.topics)
-        await self._handle(self._event(party, request, topics, per_second))
+        await self._ask(lambda: self._hold(party, request, topics, per_second))
         party.wanted[request.number] = request
         return per_second
+
+    def _hold(self, party: Party, request: control.Subscribe, topics: Sequence[str], per_second: float) -> None:
+        self._data.handle(self._event(party, request, topics, per_second))
+        self._chained.subscribed(party, request, topics)
+
+    def _release(self, party: Party, subscription: int) -> None:
+        self._data.handle(events.Unsubscribe(party.number, subscription))
+        self._chained.unsubscribed(party, subscription)
 
     def _event(
         self, party: Party, request: control.Subscribe, topics: Sequence[str], per_second: float
@@ -330,6 +329,7 @@ class NodeServer(ControlServer):
             after = await self._access.admit(party.name, token, time.time_ns())
             if before is not None and after.subject != before.subject:
                 raise TokenError("the new token is somebody else's")
+            self._chained.check_rights(party, after.text)
             party.rights, party.token = after, token
             if before is not None and after.text != before.text:
                 await self._regrant(party, after)

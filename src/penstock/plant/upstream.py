@@ -6,6 +6,7 @@ receipt for what they may have missed, and refreshes.
 """
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError, RemoteProtocolError
 from penstock.base.log import logger
-from penstock.engine._event import EventKind, read_events
+from penstock.engine._event import Event, EventFlag, EventKind, read_events
 from penstock.engine.control import (
     TOPICS_MAX,
     ClassWish,
@@ -28,11 +29,14 @@ from penstock.engine.events import Image, Lost, Removed, UpstreamLive
 from penstock.engine.link import NodeLink, Told
 from penstock.net.secret import Secret
 from penstock.net.udp import Address
-from penstock.plant.datagrams import DatagramReceiver
+from penstock.plant.datagrams import DatagramReceiver, Way
 from penstock.plant.datapath import DataPath, FromAbove, Updated
 
 ITEMS_MAX = 16_000_000
 """Items that the node above may define on one connection."""
+
+EARLY_MAX = 4_096
+"""Updates that are kept because their items may be defined in a moment."""
 
 log = logger("plant.upstream")
 
@@ -53,22 +57,38 @@ class Incoming:
         self.last_number = 0
         self._topics_of = topics_of
         self._items: dict[int, Defined] = {}
-        self._versions: dict[int, int] = {}  # of items whose updates go a way of their own
+        self._is_split = False
+        self._versions: dict[int, int] = {}  # of items whose updates may go several ways
+        self._early: dict[int, Event] = {}  # updates that came by the group before their items were defined
         self._is_repairing = False
 
-    def begin(self, *, is_again: bool) -> None:
-        """A new connection; the consumers may have missed something if there was one before."""
+    def begin(self, *, is_again: bool, is_split: bool = False) -> None:
+        """A new connection; the consumers may have missed something if there was one before. `is_split` says that
+        updates come several ways, which may overtake each other."""
         self._items.clear()
         self._versions.clear()
+        self._early.clear()
+        self._is_split = is_split
         self.last_number = 0
         self._is_repairing = is_again
 
-    def read_fresh(self, data: bytes) -> Iterator[FromAbove]:
-        """Updates that go a way of their own: they may come before their item is defined, or be overtaken."""
+    def read_fresh(self, data: bytes, *, is_group: bool = False) -> Iterator[FromAbove]:
+        """Updates that go a way of their own: they may come before their item is defined, or be overtaken. By the group
+        come also those of items that only others want."""
         for event in read_events(data):
-            item = self._items.get(event.item)
-            if item is not None and event.kind == EventKind.UPDATE and self._is_newest(event.item, event.version):
+            if event.kind != EventKind.UPDATE:
+                continue
+            if (item := self._items.get(event.item)) is None:
+                if is_group:
+                    self._keep_early(event)
+            elif self._is_newest(event.item, event.version):
                 yield Updated(*item, event.body, event.started_ns, event.version)
+
+    def _keep_early(self, event: Event) -> None:
+        before = self._early.pop(event.item, None)
+        self._early[event.item] = event if before is None or before.version < event.version else before
+        if len(self._early) > EARLY_MAX:
+            del self._early[next(iter(self._early))]
 
     def _is_newest(self, item: int, version: int) -> bool:
         if version <= self._versions.get(item, 0):
@@ -80,27 +100,40 @@ class Incoming:
         for event in read_events(data):
             match event.kind:
                 case EventKind.DEFINE:
-                    if len(self._items) >= ITEMS_MAX:
-                        raise RemoteProtocolError(f"the node above defines more than {ITEMS_MAX} items")
-                    self._items[event.item] = Defined(event.topic, event.model_id, event.model_version)
+                    yield from self._define(event)
                 case EventKind.UPDATE:
-                    self.last_number = event.number
                     item = self._item(event.item)
-                    yield Updated(*item, event.body, event.started_ns, event.version)
+                    self.last_number = max(self.last_number, event.number)
+                    if not self._is_split or self._is_newest(event.item, event.version) or _is_each(event):
+                        yield Updated(*item, event.body, event.started_ns, event.version)
                 case EventKind.REFRESH:
                     item = self._item(event.item)
                     if event.version < self._versions.get(event.item, 0):
                         continue  # a newer one came by the other way
+                    if self._is_split:
+                        self._versions[event.item] = event.version
                     yield Image(*item, event.version, event.body, event.started_ns, self._is_repairing)
                 case EventKind.RECEIPT:
                     self._is_repairing = True
+                    self._versions.clear()  # the plant may be another, which counts anew
                     yield Lost()
                 case EventKind.LIVE:
                     yield UpstreamLive(self._topics_of(event.subscription))
                 case EventKind.REMOVE:
                     gone = self._items.pop(event.item, None)
+                    self._versions.pop(event.item, None)
                     if gone is not None:
                         yield Removed(gone.topic, gone.model_id)
+
+    def _define(self, event: Event) -> Iterator[FromAbove]:
+        if len(self._items) >= ITEMS_MAX:
+            raise RemoteProtocolError(f"the node above defines more than {ITEMS_MAX} items")
+        item = Defined(event.topic, event.model_id, event.model_version)
+        if self._items.get(event.item, item) != item:
+            self._versions.pop(event.item, None)  # of what had this number before
+        self._items[event.item] = item
+        if (early := self._early.pop(event.item, None)) is not None and self._is_newest(event.item, early.version):
+            yield Updated(*item, early.body, early.started_ns, early.version)
 
     def repair(self) -> None:
         """Something did not come: images that follow make up for it."""
@@ -111,6 +144,11 @@ class Incoming:
             return self._items[number]
         except KeyError:
             raise RemoteProtocolError(f"the node above sends item {number} before it defines it") from None
+
+
+def _is_each(event: Event) -> bool:
+    """Whether each update counts, however late it is."""
+    return bool(event.flags & EventFlag.NONCONFLATABLE)
 
 
 class Upstream:
@@ -146,8 +184,9 @@ class Upstream:
         self._datagrams: DatagramReceiver | None = None
         login = Login(name, "session", is_node=True)
         if interface:
-            self._datagrams = DatagramReceiver(interface, self._take_datagram, self._lose_datagram, counters)
-            login = Login(name, "datagram", is_node=True, port=self._datagrams.port)
+            self._datagrams = DatagramReceiver(interface, self, counters)
+            port, takes_group = self._datagrams.port, cls == "adaptive"
+            login = Login(name, "datagram", is_node=True, port=port, takes_group=takes_group)
         self.link = NodeLink(address, login, self, secret=secret, tls=tls)
 
     def start(self) -> None:
@@ -239,7 +278,8 @@ class Upstream:
     async def welcomed(self, welcome: Welcome) -> None:
         if self._datagrams is not None:
             await asyncio.to_thread(self._datagrams.rest)
-        self._incoming.begin(is_again=self._was_welcomed)
+        is_split = bool(welcome.fresh_port or welcome.group)
+        self._incoming.begin(is_again=self._was_welcomed, is_split=is_split)
         if self._was_welcomed:
             self._data.lose()
         self._was_welcomed = True
@@ -255,16 +295,35 @@ class Upstream:
     def lost(self, error: PenstockError) -> None:
         self._counters.add("upstream_lost")
 
-    def _take_datagram(self, data: bytes, is_sure: bool) -> None:
-        read = self._incoming.read if is_sure else self._incoming.read_fresh
-        self._data.take_events(read(data))
+    def position(self) -> int:
+        return self._incoming.last_number
 
-    def _lose_datagram(self) -> None:
-        """In the receiver's thread: what is wanted is asked for anew, so that images follow."""
+    # What datagrams bring, in their receiver's thread
+
+    def take_datagram(self, data: bytes, way: Way) -> None:
+        if way == "sure":
+            self._data.take_events(self._incoming.read(data))
+        else:
+            self._data.take_events(self._incoming.read_fresh(data, is_group=way == "group"))
+
+    def lose_datagrams(self) -> None:
+        """What is wanted is asked for anew, so that images follow."""
         self._counters.add("upstream_lost", cause="datagrams")
         self._incoming.repair()
         self._data.lose()
         self._change(True, ())
 
-    def position(self) -> int:
-        return self._incoming.last_number
+    def miss_datagrams(self, first_sequence: int, last_sequence: int) -> None:
+        self._counters.add("upstream_missed", last_sequence - first_sequence + 1)
+        asyncio.run_coroutine_threadsafe(self._tell_missed(first_sequence, last_sequence), self._loop)
+
+    def hear_no_group(self) -> None:
+        """It is given up; then what is wanted is asked for anew."""
+        log.warning("group_not_heard", hint="does the network bring multicast to this interface?")
+        asyncio.run_coroutine_threadsafe(self._tell_missed(0, 0), self._loop).add_done_callback(
+            lambda _: self.lose_datagrams()
+        )
+
+    async def _tell_missed(self, first_sequence: int, last_sequence: int) -> None:
+        with contextlib.suppress(PenstockError):  # the connection is gone: on the next one images follow
+            await self.link.missed(first_sequence, last_sequence)

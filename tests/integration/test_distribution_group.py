@@ -1,0 +1,191 @@
+"""Two multiplexers that hear one group: one datagram for both, and what becomes of one that a node missed."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from integration.distribution_kit import Consumer, NodeHere, mux_config, node_here, packed, plant_config, quote, trade
+from penstock.engine import EventKind
+from penstock.engine.control import Login
+from penstock.middleware.driver import MulticastPublisher
+from penstock.net.udp import free_channel, group_socket
+from penstock.plant import datagrams
+from penstock.plant.config import DatagramsConfig, UpstreamConfig
+from penstock.plant.datagrams import DatagramSender
+from penstock.plant.desk import RefusalError
+from penstock.plant.rights import EVERYTHING, Rights
+from penstock.security import Grant
+from waiting import wait_until
+
+LOCAL = "127.0.0.1"
+TOPIC = "md.A.quote"
+
+
+@pytest.fixture(params=["resend", "resend_all", "wait"])
+def plant(request: pytest.FixtureRequest) -> Iterator[NodeHere]:
+    sent = DatagramsConfig(interface=LOCAL, missed=request.param, group=str(free_channel()))
+    with node_here(plant_config(datagrams=sent)) as made:
+        made.publish(packed(TOPIC, quote("A", 1)))
+        yield made
+
+
+class Below:
+    """A multiplexer below a plant, and a consumer of it that wants everything."""
+
+    def __init__(self, plant: NodeHere, name: str) -> None:
+        above = UpstreamConfig(port=plant.port, interface=LOCAL, cls="adaptive")
+        self.mux = NodeHere(mux_config(plant.port, name=name, upstream=above))
+        self.consumer = Consumer(self.mux.port)
+        wait_until(lambda: self.mux.node.status().is_fed, "the plant")
+        self.consumer.wait_live(self.consumer.attached().subscribe("md.>"))
+
+    def hear_group(self, does: bool) -> None:
+        (joined,) = self.mux.node._above()._datagrams._groups
+        group = joined.getsockname()[0]
+        what = socket.IP_ADD_MEMBERSHIP if does else socket.IP_DROP_MEMBERSHIP
+        joined.setsockopt(socket.IPPROTO_IP, what, socket.inet_aton(group) + socket.inet_aton(LOCAL))
+
+    @property
+    def missed(self) -> int:
+        return sum(each["upstream_missed"] for each in self.mux.node._counters)
+
+    def close(self) -> None:
+        self.consumer.close()
+        self.mux.close()
+
+
+@pytest.fixture
+def below(plant: NodeHere) -> Iterator[tuple[Below, Below]]:
+    one = Below(plant, "one")
+    try:
+        two = Below(plant, "two")
+        try:
+            yield one, two
+        finally:
+            two.close()
+    finally:
+        one.close()
+
+
+def messages_of(publisher: MulticastPublisher) -> int:
+    return sum(each.messages_published for each in publisher._core._streams.values())
+
+
+def own_messages(plant: NodeHere) -> int:
+    return sum(messages_of(each._sure) for each in plant.node._server._chained.senders.values())
+
+
+def group_messages(plant: NodeHere) -> int:
+    return messages_of(plant.node._server._chained._group._publisher)
+
+
+@pytest.mark.spec("ADPT-3", "MUX-3")
+def test_one_datagram_brings_an_update_to_all(plant: NodeHere, below: tuple[Below, Below]) -> None:
+    own, by_group = own_messages(plant), group_messages(plant)
+    for number in range(2, 12):
+        plant.publish(packed(TOPIC, quote("A", number)))
+    for each in below:
+        assert each.consumer.wait_for(TOPIC, 11) == list(range(1, 12))
+    assert (own_messages(plant), group_messages(plant)) == (own, by_group + 10)
+
+
+@pytest.mark.spec("ADPT-3")
+def test_what_may_not_be_lost_never_goes_by_the_group(plant: NodeHere, below: tuple[Below, Below]) -> None:
+    by_group = group_messages(plant)
+    plant.publish(*(packed("md.A.trade", trade("A", number)) for number in range(1, 501)))
+    for each in below:
+        assert each.consumer.wait_for("md.A.trade", 500) == list(range(1, 501))
+        assert not each.consumer.of_kind(EventKind.RECEIPT)
+    assert group_messages(plant) == by_group
+
+
+@pytest.mark.spec("ADPT-9")
+def test_what_one_node_missed_is_sent_again_to_it_or_to_all_or_waited_for(
+    plant: NodeHere, below: tuple[Below, Below]
+) -> None:
+    missed = plant.node._node.datagrams.missed
+    one, two = below
+    own, by_group = own_messages(plant), group_messages(plant)
+    before = one.missed, two.missed  # signs of life from before they joined
+    two.hear_group(False)
+    plant.publish(packed(TOPIC, quote("A", 2)))
+    assert one.consumer.wait_for(TOPIC, 2) == [1, 2]
+    assert two.consumer.sequence(TOPIC) == [1]
+    two.hear_group(True)
+    wait_until(lambda: two.missed > before[1], "the loss to be noticed")
+    if missed != "wait":
+        assert two.consumer.wait_for(TOPIC, 2) == [1, 2]
+    sent = (own_messages(plant) - own, group_messages(plant) - by_group)
+    assert sent == {"resend": (1, 1), "resend_all": (0, 2), "wait": (0, 1)}[missed]
+    plant.publish(packed(TOPIC, quote("A", 3)))
+    assert one.consumer.wait_for(TOPIC, 3) == [1, 2, 3]
+    assert two.consumer.wait_for(TOPIC, 3) == ([1, 3] if missed == "wait" else [1, 2, 3])
+    assert one.missed == before[0]
+
+
+@pytest.mark.spec("ADPT-9")
+def test_what_was_missed_is_not_sent_again_when_something_newer_was(
+    plant: NodeHere, below: tuple[Below, Below]
+) -> None:
+    one, two = below
+    two.hear_group(False)
+    plant.publish(packed(TOPIC, quote("A", 2)))
+    two.hear_group(True)
+    plant.publish(packed(TOPIC, quote("A", 3)))
+    assert two.consumer.wait_for(TOPIC, 3) == [1, 3]
+    assert one.consumer.wait_for(TOPIC, 3) == [1, 2, 3]
+
+
+def test_a_node_that_leaves_takes_its_wishes_with_it(plant: NodeHere, below: tuple[Below, Below]) -> None:
+    chained = plant.node._server._chained
+    wait_until(lambda: [len(each.users) for each in chained._shared.values()] == [2], "the wishes of both")
+    (shared,) = chained._shared.values()
+    one, two = below
+    two.consumer.close()
+    two.consumer = Consumer(two.mux.port)
+    wait_until(lambda: len(shared.users) == 1, "the other's wish to end")
+    plant.publish(packed(TOPIC, quote("A", 2)))
+    assert one.consumer.wait_for(TOPIC, 2) == [1, 2]
+    one.consumer.close()
+    one.consumer = Consumer(one.mux.port)
+    wait_until(lambda: not chained._shared and not chained._group._brings_after, "the last wish to end")
+
+
+@pytest.mark.spec("ADPT-3")
+def test_a_node_that_does_not_hear_the_group_gets_everything_itself(
+    plant: NodeHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = free_channel()
+    monkeypatch.setattr(datagrams, "GROUP_SILENCE_NS", 200_000_000)
+    monkeypatch.setattr(datagrams, "group_socket", lambda channel: group_socket(elsewhere))
+    deaf = Below(plant, "deaf")
+    try:
+        plant.publish(packed(TOPIC, quote("A", 2)))  # by the group, perhaps
+        wait_until(lambda: not plant.node._server._chained._members, "the group to be given up")
+        assert deaf.consumer.wait_for(TOPIC, 2)[0] == 1
+        plant.publish(packed(TOPIC, quote("A", 3)))
+        deaf.consumer.wait_for(TOPIC, 3)
+    finally:
+        deaf.close()
+
+
+@pytest.mark.spec("ADPT-3")
+@pytest.mark.parametrize("plant", ["resend"], indirect=True)
+def test_only_nodes_with_equal_rights_share_the_group(plant: NodeHere) -> None:
+    desk, chained, data = plant.node._desk, plant.node._server._chained, plant.node._data
+
+    def opened(name: str, rights: Rights, *, takes_group: bool = True) -> DatagramSender:
+        party = desk.enter(LOCAL, Login(name, "datagram", is_node=True, port=9, takes_group=takes_group))
+        party.rights = rights
+        return data.ask(lambda: chained.open(party)).result(5)
+
+    less = Rights((Grant("md.>", "receive"), Grant("!md.A.>", "receive")))
+    assert opened("unwilling", EVERYTHING, takes_group=False).group is None
+    first, same, other = opened("a", EVERYTHING), opened("b", EVERYTHING), opened("c", less)
+    assert first.group is same.group is chained._group is not None
+    assert other.group is None
+    member = next(each for each in desk.parties.values() if each.name == "a")
+    chained.check_rights(member, EVERYTHING.text)
+    with pytest.raises(RefusalError):
+        chained.check_rights(member, less.text)

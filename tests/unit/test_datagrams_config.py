@@ -1,0 +1,57 @@
+"""Where events go by UDP: what can be configured, and what cannot."""
+
+import pytest
+
+from penstock.base.errors import ConfigurationError
+from penstock.engine import make_event
+from penstock.engine._event import EventKind, TransmissionClass
+from penstock.plant.config import DatagramsConfig, MuxConfig, PlantConfig
+from penstock.plant.datapath import Updated
+from penstock.plant.upstream import EARLY_MAX, Incoming
+
+GROUP = "239.255.1.2:7420"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"group": GROUP},
+        {"interface": "127.0.0.1", "missed": "resend_all"},
+        {"interface": "127.0.0.1", "group": "10.0.0.1:7420"},
+        {"interface": "127.0.0.1", "group": "239.255.74.11:7420"},
+    ],
+)
+def test_a_group_that_cannot_be_is_refused(values: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError):
+        DatagramsConfig(**values)  # type: ignore[arg-type]
+
+
+def test_only_a_node_whose_items_keep_their_numbers_has_a_group() -> None:
+    sent = DatagramsConfig(interface="127.0.0.1", group=GROUP, missed="resend_all")
+    assert PlantConfig(name="plant", datagrams=sent).datagrams.group == GROUP
+    with pytest.raises(ConfigurationError):
+        MuxConfig(name="mux", datagrams=sent)
+
+
+def test_early_updates_are_bounded_and_the_newest_are_kept() -> None:
+    incoming = Incoming(lambda number: ())
+    incoming.begin(is_again=False, is_split=True)
+    for item in range(EARLY_MAX + 1):
+        for version in (2, 1):
+            data = make_event(EventKind.UPDATE, item=item, cls=TransmissionClass.ADAPTIVE, version=version)
+            assert not list(incoming.read_fresh(data, is_group=True))
+    assert not list(incoming.read(make_event(EventKind.DEFINE, item=0, body=b"a")))
+    (update,) = incoming.read(make_event(EventKind.DEFINE, item=1, body=b"b"))
+    assert isinstance(update, Updated)
+    assert (update.topic, update.version) == (b"b", 2)
+    assert not list(incoming.read(make_event(EventKind.REFRESH, item=1, version=1)))  # overtaken
+
+
+def test_a_number_that_is_given_to_another_item_begins_anew() -> None:
+    incoming = Incoming(lambda number: ())
+    incoming.begin(is_again=False, is_split=True)
+    late = make_event(EventKind.UPDATE, item=1, cls=TransmissionClass.ADAPTIVE, version=9)
+    list(incoming.read(make_event(EventKind.DEFINE, item=1, body=b"a")))
+    assert len(list(incoming.read_fresh(late))) == 1
+    list(incoming.read(make_event(EventKind.DEFINE, item=1, body=b"b")))
+    assert len(list(incoming.read(make_event(EventKind.REFRESH, item=1, version=1)))) == 1
