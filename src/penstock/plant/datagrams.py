@@ -90,16 +90,15 @@ class DatagramSender:
 
     def missed(self, first_sequence: int, last_sequence: int) -> None:
         """A member did not get these packets of the group; do as it is configured."""
-        if self.group is None:
+        if (group := self.group) is None:
             return
-        if first_sequence == last_sequence == 0:
-            self.group = None
+        if first_sequence == last_sequence == 0:  # it hears nothing of the group
+            self.group, last_sequence = None, group.next_sequence
+        elif self._missed == "wait":
             return
-        if self._missed == "wait":
-            return
-        lacking = [each for each in self.group.missed(first_sequence, last_sequence) if each.item in self._items]
-        if self._missed == "resend_all" and len(lacking) <= RESENT_MAX:
-            self.group.send_updates(lacking)
+        lacking = [each for each in group.missed(first_sequence, last_sequence) if each.item in self._items]
+        if self.group is not None and self._missed == "resend_all" and len(lacking) <= RESENT_MAX:
+            group.send_updates(lacking)
             return
         for block in blocks_of(lacking, BLOCK_SIZE_MAX):
             self._sure.publish(TOPIC, joined(block))

@@ -318,11 +318,9 @@ class Upstream:
         asyncio.run_coroutine_threadsafe(self._tell_missed(first_sequence, last_sequence), self._loop)
 
     def hear_no_group(self) -> None:
-        """It is given up; then what is wanted is asked for anew."""
+        """It is given up: what it should have brought is sent to this node alone."""
         log.warning("group_not_heard", hint="does the network bring multicast to this interface?")
-        asyncio.run_coroutine_threadsafe(self._tell_missed(0, 0), self._loop).add_done_callback(
-            lambda _: self.lose_datagrams()
-        )
+        asyncio.run_coroutine_threadsafe(self._tell_missed(0, 0), self._loop)
 
     async def _tell_missed(self, first_sequence: int, last_sequence: int) -> None:
         with contextlib.suppress(PenstockError):  # the connection is gone: on the next one images follow
