@@ -320,6 +320,7 @@ cdef class Distributor(Withholding):
         item.started_ns = update.started_ns
         item.model_version = update.model_version
         for index in range(item.pair_count):
+            self.look_ahead(item, index)
             at = item.pairs[index]
             cls = CRITICAL if self.is_ordered(&self.pairs.pairs[at]) else self.class_of(at, item.record, item.record_size)
             if cls == CRITICAL:

@@ -11,6 +11,7 @@ what follows, up to half an interval. So the mean rate is exact, and k intervals
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
+from penstock.base._prefetch cimport prefetch
 from penstock.engine._wheel cimport TimingWheel
 
 cpdef enum MeterState:
@@ -72,6 +73,15 @@ cdef class Metering:
 
     cdef inline bint is_metered(self, uint32_t pair) noexcept nogil:
         return self.state_of(pair) != METER_NONE
+
+    # Have the processor fetch what offer() will need: first the meter, later its place on the wheel.
+    cdef inline void foresee(self, uint32_t pair) noexcept nogil:
+        prefetch(&self.meters[pair])
+        prefetch(&self.meters[pair].state)
+
+    cdef inline void approach(self, uint32_t pair) noexcept nogil:
+        if self.state_of(pair) == METER_QUIET:
+            self.wheel.approach(self.consumers_max + pair, self.meters[pair].bucket.due_ns)
 
     # An update came. Whether it is owed: False while the pair is pending, and if it is not metered.
     cdef bint offer(self, uint32_t pair, int64_t now_ns) noexcept nogil

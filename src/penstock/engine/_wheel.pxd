@@ -35,6 +35,8 @@ cdef class TimingWheel:
     cdef void put(self, uint32_t entry, int64_t due_ns, int64_t now_ns) noexcept nogil
     # Takes it off; nothing happens if it is not there.
     cdef void drop(self, uint32_t entry) noexcept nogil
+    # Has the processor fetch what an insertion will write: the entry, and the last one of its slot.
+    cdef void approach(self, uint32_t entry, int64_t due_ns) noexcept nogil
     cdef bint holds(self, uint32_t entry) noexcept nogil
     # Takes off up to `out_max` entries whose slot is over, in the order of slots; how many.
     cdef uint32_t take_due(self, int64_t now_ns, uint32_t *out, uint32_t out_max) noexcept nogil

@@ -14,7 +14,6 @@ cdef extern from *:
 cdef enum:
     TURN = 4095             # how far ahead of `done` an entry may be: the slot being emptied must not be its own
     OUT_MAX = 1024
-    AHEAD = 12              # insertions for which memory is asked for before
 
 
 cdef class TimingWheel:
@@ -36,19 +35,6 @@ cdef class TimingWheel:
         """Put the entry on the wheel, or move it if it is there."""
         _check(self, entry)
         self.put(entry, due_ns, now_ns)
-
-    def insert_many(self, const uint32_t[::1] entries not None, const int64_t[::1] dues_ns not None, int64_t now_ns):
-        """Put each entry on the wheel with the due time at its place."""
-        cdef Py_ssize_t index
-        if entries.shape[0] != dues_ns.shape[0]:
-            raise LocalProtocolError(f"{entries.shape[0]} entries have {dues_ns.shape[0]} due times")
-        for index in range(entries.shape[0]):
-            _check(self, entries[index])
-        with nogil:
-            for index in range(entries.shape[0]):
-                if index + AHEAD < entries.shape[0]:
-                    _prefetch(self, entries[index + AHEAD], dues_ns[index + AHEAD])
-                self.put(entries[index], dues_ns[index], now_ns)
 
     def remove(self, uint32_t entry) -> None:
         """Take it off; nothing happens if it is not there."""
@@ -79,6 +65,12 @@ cdef class TimingWheel:
             memset(self.entries + self.entries_max, 0, (entries_max - self.entries_max + 1) * sizeof(WheelEntry))
             self.entries_max = entries_max
         return 0
+
+    cdef void approach(self, uint32_t entry, int64_t due_ns) noexcept nogil:
+        cdef uint32_t last = self.tails[_tick_of(due_ns) % SLOT_COUNT]
+        prefetch(&self.entries[entry])
+        if last:
+            prefetch(&self.entries[last - 1])
 
     cdef bint holds(self, uint32_t entry) noexcept nogil:
         return self.entries[entry].slot != 0
@@ -130,14 +122,6 @@ cdef int _check(TimingWheel wheel, uint32_t entry) except -1:
 cdef inline int64_t _tick_of(int64_t due_ns) noexcept nogil:
     """The slot at whose end the time has come; no time is before 0."""
     return due_ns // SLOT_NS + (due_ns % SLOT_NS != 0) if due_ns > 0 else 0
-
-
-cdef inline void _prefetch(TimingWheel wheel, uint32_t entry, int64_t due_ns) noexcept nogil:
-    """Ask for what an insertion will write: the entry, and the last one of its slot."""
-    cdef uint32_t last = wheel.tails[_tick_of(due_ns) % SLOT_COUNT]
-    prefetch(&wheel.entries[entry])
-    if last:
-        prefetch(&wheel.entries[last - 1])
 
 
 cdef inline void _link(TimingWheel wheel, uint32_t entry) noexcept nogil:

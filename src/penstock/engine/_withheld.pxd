@@ -34,6 +34,7 @@ cdef class Withholding(Consumers):
     ) except -1
 
     # An update of the item came, and the pair is to get it in this class.
+    cdef void look_ahead(self, const Item *item, uint32_t index) noexcept nogil
     cdef void withhold(self, uint32_t at, Item *item, uint8_t cls, int64_t now_ns) noexcept nogil
     cdef void owe(self, Pair *pair, const Item *item, uint8_t cls) noexcept nogil
     cdef void let_go(self, Pair *pair) noexcept nogil

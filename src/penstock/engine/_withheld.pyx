@@ -12,6 +12,7 @@ from libc.stdlib cimport realloc
 from libc.string cimport memcpy
 
 from penstock.base._crc32c cimport crc32c_initialise
+from penstock.base._prefetch cimport prefetch
 from penstock.engine._classify cimport ClassProgram
 from penstock.engine._conflate cimport Span, SpanStore
 from penstock.engine._consumers cimport Consumer, Consumers, Outlet, set_head
@@ -50,6 +51,8 @@ cdef enum:
     QUANTUM = 4_096          # bytes that a consumer may get in its turn
     FRESH_SIZE = 16_384      # bytes that may wait in a session's buffer: more of the newest values would only grow old
     CLASS_BITS = 3
+    PAIRS_AHEAD = 16         # pairs of an item whose memory is asked for before it is needed
+    PAIRS_SOON = 8           # and their places on the wheel
 
 
 cdef class Withholding(Consumers):
@@ -280,6 +283,16 @@ cdef class Withholding(Consumers):
         if cls == METERED and not self.metering.is_metered(at):
             return CRITICAL
         return cls
+
+    cdef void look_ahead(self, const Item *item, uint32_t index) noexcept nogil:
+        """Pairs lie all over the memory: have the processor fetch those that come soon after this one."""
+        if index + PAIRS_AHEAD < item.pair_count:
+            prefetch(&self.pairs.pairs[item.pairs[index + PAIRS_AHEAD]].program)
+            prefetch(&self.pairs.pairs[item.pairs[index + PAIRS_AHEAD]].flags)
+            if self.metering is not None:
+                self.metering.foresee(item.pairs[index + PAIRS_AHEAD])
+        if index + PAIRS_SOON < item.pair_count and self.metering is not None:
+            self.metering.approach(item.pairs[index + PAIRS_SOON])
 
     cdef void withhold(self, uint32_t at, Item *item, uint8_t cls, int64_t now_ns) noexcept nogil:
         cdef Pair *pair = &self.pairs.pairs[at]

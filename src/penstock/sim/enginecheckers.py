@@ -133,7 +133,8 @@ class StoryChecker(EngineChecker):
         )
         following = self.market.after(defined.topic, known)
         is_critical = event.cls == TransmissionClass.CRITICAL
-        may_merge = defined.model is not NEVER and (not is_critical or self._is_conflated_above or event.merged > 1)
+        is_mixed = connection.cls == "auto" and event.merged > 1  # what waited in another class goes with it
+        may_merge = defined.model is not NEVER and (not is_critical or self._is_conflated_above or is_mixed)
         was_lost = story.is_lost
         first_number = message.first_number if defined.model is KEPT or not may_merge else following[0].number
         if following[0].number != first_number:

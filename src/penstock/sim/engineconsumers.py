@@ -41,6 +41,7 @@ class Connection(NamedTuple):
 
     consumer: str
     number: int
+    cls: ClassWish
 
     def __str__(self) -> str:
         return f"{self.consumer} (connection {self.number})"
@@ -77,7 +78,7 @@ class ConsumerNode(Node):
 
     @property
     def connection(self) -> Connection:
-        return Connection(self.name, self._connections)
+        return Connection(self.name, self._connections, self.taste.cls)
 
     @property
     def is_connected(self) -> bool:
