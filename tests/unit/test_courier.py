@@ -274,3 +274,14 @@ def test_mistakes_are_told() -> None:
         ):
             with pytest.raises(LocalProtocolError):
                 mistake()
+
+
+def test_who_has_the_number_of_one_that_left_is_not_taken_for_it() -> None:
+    """Its session is shut only later."""
+    courier, core = made(), engine()
+    with line(courier, core, number=3):
+        core.handle(Detach(3), NOW)
+        courier.detach(3)
+        assert courier.notice([3], NOW) == [3]
+        courier.detach(3)
+        courier.shut(3)

@@ -82,7 +82,8 @@ def test_records_of_any_size_reach_several_rings(size: int) -> None:
 def test_a_message_that_is_not_whole_is_counted() -> None:
     core = engine()
     assert core.distribute(batch_of(packets([("md.a", bytes(4_000))])), NOW) == 0
-    assert core.kernel.fragments == 3
+    assert core.distribute(batch_of(packets([("md.a", bytes(40_000))], size_max=60_000)), NOW) == 0
+    assert core.counters.by_cause("messages_dropped") == {"fragment": 3, "length": 1}
 
 
 def test_one_topic_with_two_models_is_two_items() -> None:
@@ -199,14 +200,16 @@ def test_who_is_overrun_gets_what_it_missed_again() -> None:
 def test_a_refresh_that_may_have_been_lost_comes_again() -> None:
     core = engine()
     core.publish(AAPL, QUOTE, record(1), NOW)
-    with ring_consumer(core, 0, AAPL.decode()) as reader:
+    core.publish(MSFT, QUOTE, record(7), NOW)
+    with ring_consumer(core, 0, AAPL.decode(), MSFT.decode()) as reader:
         core.publish(AAPL, QUOTE, record(2), NOW)
         core.handle(Overrun(0, 0), NOW)
         assert reader.restart()
         events = drain(reader)
-    assert kinds(events) == [RECEIPT, DEFINE, REFRESH, LIVE]
-    assert told(events)[2] == (REFRESH, 2)
-    assert events[2].flags & EventFlag.AFTER_OVERRUN
+    assert kinds(events) == [DEFINE, UPDATE, DEFINE, REFRESH, LIVE]
+    assert [told(events)[at] for at in (1, 3)] == [(UPDATE, 2), (REFRESH, 7)]
+    assert events[1].flags & EventFlag.REPLAYED
+    assert events[3].flags & EventFlag.AFTER_OVERRUN
 
 
 @pytest.mark.spec("CRIT-4")

@@ -51,6 +51,7 @@ cdef struct Consumer:
     bint is_behind           # it is served from its own position in the log
     bint is_touched          # its bells are to be rung
     bint is_ready            # its session has something to send, and has been told
+    bint is_repairing        # after the replay, what that did not bring is refreshed
     bint is_paced            # it waits for its ring's reader to catch up
     bint is_in_round         # the adaptive class has something for it
     bint is_stopped          # and there was no room
@@ -69,6 +70,7 @@ cdef struct Consumer:
     Fifo refreshes
     Fifo pending             # of the adaptive class
     uint32_t pending_count
+    uint32_t removes         # in the queue of refreshes
     uint64_t refreshes_in
     uint64_t refreshes_out
     LiveMark *lives
@@ -123,6 +125,7 @@ cdef class Consumers:
     cdef bint write_remove(self, uint32_t number, const Pair *pair) noexcept nogil
     cdef void note_loss(self, uint32_t number, uint64_t first, uint64_t last, uint8_t cause) noexcept nogil
     cdef void lose(self, uint32_t number, uint64_t first, uint64_t last, uint8_t cause) noexcept nogil
+    cdef void repair(self, uint32_t number) noexcept nogil
     cdef void drop_pair(self, uint32_t number) noexcept nogil
     cdef void leave_queue(self, uint32_t number, uint8_t flag) noexcept nogil
     cdef void ring_bells(self) noexcept nogil

@@ -253,6 +253,7 @@ cdef class Consumers:
         consumer.pair_count -= 1
         if pair.flags & PAIR_REMOVE:
             self.refresh_later(number, 0)
+            consumer.removes += 1
             self.wake(pair.consumer)
         pair.flags |= PAIR_GONE
         self.leave_queue(number, 0)
@@ -395,6 +396,7 @@ cdef class Consumers:
             if self.pairs.pairs[at].flags & PAIR_GONE:
                 if not self.write_remove(number, &self.pairs.pairs[at]):
                     return False
+                consumer.removes -= self.pairs.pairs[at].flags & PAIR_REMOVE != 0
             elif not self.write_refresh(number, at, now_ns):
                 return False
             consumer.refreshes.first = self.pairs.pairs[at].next_refresh
@@ -442,6 +444,10 @@ cdef class Consumers:
         consumer.tallies[pair.cls].sent += 1
         consumer.tallies[pair.cls].bytes += size
         pair.after = item.number
+        if pair.version != item.version:
+            pair.since = item.number
+        if pair.version == 0:
+            pair.begun = item.number
         pair.version = item.version
         pair.refreshed = self.number
         return True
@@ -475,6 +481,8 @@ cdef class Consumers:
         cdef uint8_t[LIVE_SIZE] body
         cdef Head head
         cdef uint32_t done = 0, at
+        if consumer.is_repairing:
+            return True # refreshes are still to come
         while done < consumer.live_count and consumer.lives[done].after <= consumer.refreshes_out:
             memset(&head, 0, sizeof(Head))
             memset(body, 0, LIVE_SIZE)
@@ -508,6 +516,18 @@ cdef class Consumers:
             if (pair.cls == CRITICAL or pair.program is not NULL) and self.items.items[pair.item].flags & ITEM_RECORDED:
                 self.refresh_later(at, PAIR_REPAIR)
             at = pair.behind
+
+    cdef void repair(self, uint32_t number) noexcept nogil:
+        """What was replayed is there: refresh the rest, and only then say what is live."""
+        cdef Consumer *consumer = &self.consumers[number]
+        cdef uint32_t at = consumer.pairs
+        consumer.is_repairing = False
+        while at != NONE:
+            if self.pairs.pairs[at].flags & PAIR_REPAIR:
+                self.refresh_later(at, PAIR_REPAIR)
+            at = self.pairs.pairs[at].behind
+        for at in range(consumer.live_count):
+            consumer.lives[at].after = consumer.refreshes_in
 
 
 cdef int check_ring(RingWriter ring, uint32_t size) except -1:

@@ -44,6 +44,8 @@ cdef class Distributor(Withholding):
         self, uint32_t number, Pair *pair, const uint8_t *event, uint32_t size, bint is_summed, uint32_t checksum
     ) noexcept nogil
     cdef bint catch_up(self, uint32_t number, int64_t now_ns) noexcept nogil
+    cdef bint replay(self, uint32_t number) noexcept nogil
+    cdef bint mark_repairs(self, uint32_t number, uint64_t *last_number) noexcept nogil
     cdef void attend(self, uint32_t number, int64_t now_ns) noexcept nogil
     cdef void attend_all(self, int64_t now_ns) noexcept nogil
     cdef void lose_unserved(self) noexcept nogil

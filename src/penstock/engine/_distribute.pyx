@@ -229,29 +229,46 @@ cdef class Distributor(Withholding):
         consumer.overruns += 1
         renew_allowance(consumer, now_ns)
         last_number = min(last_number, self._served_number)
-        is_kept = self.has_all_after(last_number)
         if consumer.told.first and consumer.told_number >= last_number: # the receipt may be among what was lost
             self.note_loss(number, consumer.told.first, consumer.told.last, consumer.told.cause)
-        at = consumer.pairs
-        while at != NONE: # refreshes after that update may be among what was lost, and what is not in the log
-            pair = &self.pairs.pairs[at]
-            if self.items.items[pair.item].flags & ITEM_RECORDED and (
-                pair.refreshed >= last_number or pair.cls != CRITICAL or pair.program is not NULL
-            ) and not (pair.cls == ADAPTIVE and consumer.notices is not NULL):
-                self.refresh_later(at, PAIR_REPAIR)
-                self.note_loss(number, last_number + 1, max(last_number + 1, self._served_number), OVERRUN)
-            at = pair.behind
+        is_kept = self.mark_repairs(number, &last_number)
         if not is_kept:
             self.lose(number, last_number + 1, self._served_number, OVERRUN)
-            consumer.is_behind = False
-        else:
-            consumer.position = self.position_after(last_number)
-            consumer.replay_end = self._served
-            consumer.passed = last_number
-            consumer.is_behind = consumer.position < self._served
+        consumer.position = self.position_after(last_number)
+        consumer.replay_end = self._served
+        consumer.passed = last_number
+        consumer.is_behind = is_kept and consumer.position < self._served
+        consumer.is_repairing = True
         self.attend(number, now_ns)
         self.ring_bells()
         return is_kept
+
+    cdef bint mark_repairs(self, uint32_t number, uint64_t *last_number) noexcept nogil:
+        """Pairs whose events may be lost are to be replayed, and refreshed if that brings nothing. Whether the log has
+        all since `last_number`, which is put forward to where the first of them was owed something."""
+        cdef uint32_t at = self.consumers[number].pairs
+        cdef uint64_t first = self._served_number, last = last_number[0]
+        cdef Pair *pair
+        cdef const Item *item
+        while at != NONE:
+            pair = &self.pairs.pairs[at]
+            item = &self.items.items[pair.item]
+            if item.flags & ITEM_RECORDED and not (pair.cls == ADAPTIVE and self.consumers[number].notices is not NULL):
+                if pair.cls == CRITICAL:
+                    first = min(first, pair.since)
+                if pair.refreshed >= last or pair.cls != CRITICAL or pair.program is not NULL:
+                    pair.flags |= PAIR_REPAIR
+                if pair.cls != CRITICAL or pair.program is not NULL or item.unlogged > max(last, pair.since) or (
+                    pair.flags & PAIR_REFRESH and pair.version
+                ):
+                    self.note_loss(number, last + 1, max(last + 1, self._served_number), OVERRUN)
+                else:
+                    pair.after = pair.since # also what came before a refresh may be lost
+                    if pair.begun < pair.since and last < pair.since:
+                        self.note_loss(number, last + 1, pair.since, OVERRUN)
+            at = pair.behind
+        last_number[0] = max(last, first)
+        return self.has_all_after(last_number[0])
 
     def next_pace_ns(self) -> int | None:
         """When a ring that waits may be written again."""
@@ -308,7 +325,10 @@ cdef class Distributor(Withholding):
             cls = CRITICAL if self.is_ordered(&self.pairs.pairs[at]) else self.class_of(at, item.record, item.record_size)
             if cls == CRITICAL:
                 is_critical = True
-            elif cls and not self.pairs.pairs[at].flags & PAIR_REFRESH:
+            elif cls and (
+                not self.pairs.pairs[at].flags & PAIR_REFRESH
+                or self.pairs.pairs[at].version and self.is_regional(&self.pairs.pairs[at]) # for what it stands for
+            ):
                 self.withhold(at, item, cls, now_ns)
         if is_critical:
             self.log(number, item)
@@ -451,6 +471,8 @@ cdef class Distributor(Withholding):
         cdef const Head *head = <const Head *>event
         cdef uint32_t define_size = self.define_size(pair)
         cdef bint is_owed = pair.merged and self.is_ordered(pair)
+        if define_size and consumer.removes:
+            return False # what its number meant before is to be removed first
         if define_size or is_owed:
             if consumer.queue is not NULL and not self.has_room(consumer, define_size + size):
                 return False
@@ -492,7 +514,15 @@ cdef class Distributor(Withholding):
             self.wait(number)
 
     cdef bint catch_up(self, uint32_t number, int64_t now_ns) noexcept nogil:
-        """Serve a consumer that is behind from its position in the log: whether it has caught up with the others."""
+        """Bring a consumer that is behind to where the others are: whether it is."""
+        if self.consumers[number].is_behind and not self.replay(number):
+            return False
+        if self.consumers[number].is_repairing:
+            self.repair(number)
+        return self.write_refreshes(number, now_ns)
+
+    cdef bint replay(self, uint32_t number) noexcept nogil:
+        """Serve it from its position in the log: whether it was served all that there is."""
         cdef Consumer *consumer = &self.consumers[number]
         cdef const Place *place
         cdef uint8_t *event
@@ -500,12 +530,10 @@ cdef class Distributor(Withholding):
         cdef uint32_t at
         cdef Pair *pair
         cdef uint8_t cls
-        if not consumer.is_behind:
-            return True
         if consumer.position < self._log.next_sequence - self._log.count:
             self.lose(number, consumer.passed + 1, self._served_number, SLOW if consumer.ring is NULL else OVERRUN)
             consumer.is_behind = False
-            return self.write_refreshes(number, now_ns)
+            return True
         while consumer.position < self._served:
             place = self._log.place(consumer.position)
             head = <Head *>(self._log.data + place.offset)
@@ -529,6 +557,8 @@ cdef class Distributor(Withholding):
                     if not self.deliver(number, pair, event, place.size, False, 0):
                         return False
                     consumer.allowance -= place.size
+                    if pair.program is NULL:
+                        pair.flags &= ~PAIR_REPAIR
             consumer.position += 1
             consumer.passed = head.number
         consumer.is_behind = False

@@ -16,6 +16,7 @@ cdef struct Item:
     uint64_t version        # updates that there have been, as the plant counts them
     uint64_t number         # of the last update
     uint64_t unlogged       # of the last update that is not in the log
+    uint64_t born           # the engine's number when it was added: earlier events of its number are of another item
     int64_t started_ns      # of the last update
     uint32_t record_size
     uint32_t record_capacity
@@ -31,6 +32,8 @@ cdef struct Item:
 
 cdef struct Pair:           # a consumer and an item that it gets
     uint64_t after          # the number up to which a refresh, or the subscription's beginning, covers all
+    uint64_t begun          # the number from which on each update of a critical one was owed
+    uint64_t since          # and none was left out for a refresh
     uint64_t refreshed      # the engine's number when the last refresh was written
     uint64_t version        # of the last event written
     uint64_t written        # the generation of the record in the consumer's region

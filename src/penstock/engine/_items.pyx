@@ -58,9 +58,11 @@ cdef class Items:
 
     def add(
         self, bytes topic not None, uint16_t model_id, uint16_t model_version, *, bint is_nonconflatable = False,
-        bint is_logged = True, SpanStore spans = None,
+        bint is_logged = True, SpanStore spans = None, uint64_t born = 0, bint is_first = True,
     ) -> int:
-        """A new item without a record. `spans` is where its updates are put together if the newest does not say all. Its topic has been checked, and is not there yet with this model."""
+        """A new item without a record. `spans` is where its updates are put together if the newest does not say all.
+        `born` is the engine's number; unless it `is_first`, there may have been updates before that were not taken. Its
+        topic has been checked, and is not there yet with this model."""
         cdef uint32_t number, at_once = self.used + 1
         cdef uint16_t size = <uint16_t>len(topic)
         if at_once > self.items_max:
@@ -83,6 +85,8 @@ cdef class Items:
             item.spans = <PyObject *>spans
         item.model_id = model_id
         item.model_version = model_version
+        item.born = born
+        item.unlogged = 0 if is_first else born
         ranks = self._ranks.setdefault(model_id, [0, []])
         if ranks[1]:
             item.rank = ranks[1].pop()

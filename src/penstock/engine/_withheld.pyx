@@ -7,14 +7,14 @@ Metered: _metering.pyx says whose turn it is.
 """
 
 from cpython.ref cimport PyObject
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy
 
 from penstock.base._crc32c cimport crc32c_initialise
 from penstock.base._prefetch cimport prefetch
 from penstock.engine._classify cimport ClassProgram
-from penstock.engine._conflate cimport SpanStore
+from penstock.engine._conflate cimport Span, SpanStore
 from penstock.engine._consumers cimport Consumer, Consumers, Outlet, set_head
 from penstock.engine._event cimport (
     ADAPTIVE,
@@ -24,6 +24,7 @@ from penstock.engine._event cimport (
     Head,
     METERED,
     NOTICE,
+    OVERRUN,
     UPDATE,
     event_size,
     write_event,
@@ -103,11 +104,16 @@ cdef class Withholding(Consumers):
         consumer.pair_count += 1
         self.choose_pair(at, cls, served, program, interval_ns, now_ns)
         if replayed_after is not None and pair.cls == CRITICAL and program is None and entry.unlogged <= replayed_after:
-            pair.after = replayed_after
+            pair.after = max(<uint64_t>replayed_after, entry.born)
         elif entry.flags & ITEM_RECORDED:
             self.refresh_later(at, 0)
+            if replayed_after is not None and entry.number > replayed_after and (
+                pair.cls == CRITICAL or program is not None
+            ):
+                self.note_loss(number, replayed_after + 1, entry.number, OVERRUN)
         elif interval_ns:
             self.metering.live(at, now_ns - interval_ns)
+        pair.begun = pair.since = pair.after
         return True
 
     def choose(
@@ -117,16 +123,19 @@ cdef class Withholding(Consumers):
         """Another class, as in want(). What is owed in the old one is made good by a refresh."""
         cdef uint32_t at = self.pairs.find(number, item)
         cdef Pair *pair
-        cdef bint is_owed
+        cdef bint is_owed, is_moved
         if at == NONE:
             raise LocalProtocolError(f"consumer {number} does not get item {item}")
         pair = &self.pairs.pairs[at]
+        is_moved = pair.cls != ADAPTIVE and cls == ADAPTIVE and self.consumers[number].notices is not NULL
         is_owed = pair.flags & PAIR_PENDING or self.consumers[number].is_behind
         if self.metering is not None:
             is_owed |= self.metering.state_of(at) >= METER_WITHHELD
             self.metering.end(at)
         pair.flags &= ~PAIR_PENDING
-        if is_owed:
+        if is_moved:
+            pair.written = 0 # what is in the region is older than what it has been sent
+        if is_owed or is_moved and self.items.items[item].flags & ITEM_RECORDED:
             self.let_go(pair)
             self.refresh_later(at, 0)
             self.wake(number)
@@ -197,11 +206,12 @@ cdef class Withholding(Consumers):
         outlet.model_id = model_id
         while at != NONE:
             pair = &self.pairs.pairs[at]
-            if self.items.items[pair.item].model_id == model_id and (pair.cls == ADAPTIVE or pair.program is not NULL):
-                pair.slot = NONE
+            if self.items.items[pair.item].model_id == model_id:
+                pair.slot = NONE # also of one that is not adaptive now: its slot was in the region before
                 pair.written = 0
                 pair.notice_era = 0
-                self.take_slot(pair)
+                if self.is_regional(pair):
+                    self.take_slot(pair)
                 if self.items.items[pair.item].flags & ITEM_RECORDED and pair.cls == ADAPTIVE:
                     self.refresh_later(at, 0)
             at = pair.behind
@@ -470,6 +480,8 @@ cdef class Withholding(Consumers):
             sink = self.find_outlet(pair)
             if sink is NULL or pair.slot == NONE:
                 return 1 # it is written when there is a region
+            if self.consumers[pair.consumer].removes and pair.notice_era != self.consumers[pair.consumer].notice_era:
+                return 0 # what its number meant before is to be removed first
             size = self.write_region(at, <RegionSink>sink)
         if size:
             pair.flags &= ~PAIR_PENDING
@@ -481,26 +493,30 @@ cdef class Withholding(Consumers):
         cdef Consumer *consumer = &self.consumers[pair.consumer]
         cdef Item *item = &self.items.items[pair.item]
         cdef const uint8_t *record = item.record
-        cdef uint32_t size = event_size(item.record_size)
+        cdef uint32_t define_size = self.define_size(pair), size
+        cdef const Span *span
         cdef Head head
-        if consumer.queue is not NULL and (
-            consumer.queue.end - consumer.queue.begin > FRESH_SIZE
-            or not self.has_room(consumer, self.define_size(pair) + size)
-        ):
-            return 0
-        self.define(pair.consumer, pair)
-        if pair.span:
-            record = (<SpanStore>item.spans).record(pair.span)
         set_head(&head, UPDATE, pair, item)
         head.cls = cls
         head.merged = pair.merged
         head.body_size = item.record_size
+        if pair.span: # of the log's events: it may not have come to the newest record yet
+            span = (<SpanStore>item.spans).at(pair.span)
+            record = span.record
+            head.body_size, head.model_version = span.size, span.version
+            head.version, head.started_ns = span.last, span.started_ns
+        size = event_size(head.body_size)
+        if define_size and consumer.removes or consumer.queue is not NULL and (
+            consumer.queue.end - consumer.queue.begin > FRESH_SIZE or not self.has_room(consumer, define_size + size)
+        ):
+            return 0
+        self.define(pair.consumer, pair)
         write_event(self._scratch, &head, record)
         if not self.put(pair.consumer, self._scratch, size):
             return 0
         consumer.tallies[cls].sent += 1
         consumer.tallies[cls].bytes += size
-        pair.version = item.version
+        pair.version = head.version
         self.let_go(pair)
         return size
 
@@ -509,10 +525,11 @@ cdef class Withholding(Consumers):
         cdef Consumer *consumer = &self.consumers[pair.consumer]
         cdef Item *item = &self.items.items[pair.item]
         cdef const uint8_t *record = item.record
+        cdef uint32_t size = item.record_size
         if not sink.is_shared or sink._versions[pair.slot] != item.version:
             if pair.span:
-                record = (<SpanStore>item.spans).record(pair.span)
-            pair.written = sink.write(pair.slot, record, item.record_size, item.started_ns, pair.merged)
+                record, size = (<SpanStore>item.spans).record(pair.span), (<SpanStore>item.spans).at(pair.span).size
+            pair.written = sink.write(pair.slot, record, size, item.started_ns, pair.merged)
             if sink.is_shared:
                 sink._versions[pair.slot] = item.version
         else:

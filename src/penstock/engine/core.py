@@ -14,7 +14,7 @@ from typing_extensions import Buffer
 
 from penstock.base.clock import Randomness
 from penstock.base.core import Tick, refuse
-from penstock.base.counters import Counters
+from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.engine._distribute import Distributor
 from penstock.engine._metering import Metering
@@ -106,6 +106,8 @@ class DistributionEngine:
             drops=limits.withheld == "drop",
             admit=lambda topic, model_id, model_version: self._interests.admit(topic, model_id, model_version),
         )
+        self.counters.watch("messages_dropped", lambda: self.kernel.oversized, cause=Cause.LENGTH)
+        self.counters.watch("messages_dropped", lambda: self.kernel.fragments, cause=Cause.FRAGMENT)
         seed = bytes(randomness.below(256) for _ in range(SEED_SIZE))
         self._book = SubscriptionBook(config, self.kernel, seed)
         self._interests = Interests(config, self.kernel, self._book, self._chooser, self.counters)

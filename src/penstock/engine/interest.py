@@ -79,6 +79,8 @@ class Interests:
                 is_nonconflatable=self._chooser.is_nonconflatable(model_id),
                 is_logged=self._chooser.is_logged(text, model_id, model_version),
                 spans=self._chooser.spans(model_id),
+                born=self._kernel.number,
+                is_first=self._config.keeps == "all",
             )
         except LimitError:
             self._counters.add("messages_dropped", cause=Cause.STATE_LIMIT)

@@ -222,6 +222,11 @@ cdef class Courier:
         line.queue = &buffer.queue
         line.framing = framing
 
+    def detach(self, uint32_t consumer) -> None:
+        """Its number may go to another one; nothing happens if it has no session here."""
+        if consumer < self._consumers_max and self._sessions[consumer] != NO_SESSION:
+            self.let_go(self._sessions[consumer])
+
     def shut(self, uint32_t session) -> None:
         """Send nothing more, also not what is left."""
         cdef Line *line = self.line_of(session)

@@ -72,6 +72,9 @@ class Owner(Protocol):
     def tell(self, consumer: int, message: control.OpenRegion) -> None:
         """On its control connection."""
 
+    def end(self, consumer: int, error: PenstockError) -> None:
+        """It cannot be served any longer."""
+
     def wanted(self, topics: Sequence[str]) -> None: ...
 
     def unwanted(self, topics: Sequence[str]) -> None: ...
@@ -358,7 +361,11 @@ class DataPath:
         entitled = self._entitled.get(consumer)
         if entitled is None:
             return  # it has left
-        sink, opened = self._segments.open_region(consumer, model, record_count, entitled)
+        try:
+            sink, opened = self._segments.open_region(consumer, model, record_count, entitled)
+        except PenstockError as error:  # no memory for it is no reason to fail the others
+            self._owner.end(consumer, error)
+            return
         self._owner.tell(consumer, opened)
         self.handle(RegionOpened(consumer, model.id, sink))
 
@@ -373,16 +380,24 @@ class DataPath:
             if session is None or session.is_sending:
                 continue
             if session.sender is not None:
-                while block := session.buffer.take(BLOCK_SIZE_MAX):
-                    session.sender.send(block)
+                self._send(consumer, session.buffer, session.sender)
                 continue
             data = session.buffer.take(EVENTS_SIZE_MAX)
             if data:
                 session.is_sending = True
                 self._owner.events_ready(consumer, data)
 
+    def _send(self, consumer: int, buffer: SessionBuffer, sender: DatagramSender) -> None:
+        try:
+            while block := buffer.take(BLOCK_SIZE_MAX):
+                sender.send(block)
+        except PenstockError as error:  # its sender has failed, nobody else's
+            self._owner.end(consumer, error)
+
     def _forget(self, consumer: int) -> None:
         if (session := self._sessions.pop(consumer, None)) is not None:
             session.buffer.clear()  # nothing of it is sent any more
+            if self._courier is not None:
+                self._courier.detach(consumer)
         self._entitled.pop(consumer, None)
         self._segments.close(consumer)

@@ -242,6 +242,9 @@ class LiveNode:
     def tell(self, consumer: int, message: OpenRegion) -> None:
         self._call(self._server.tell, consumer, message)
 
+    def end(self, consumer: int, error: PenstockError) -> None:
+        self._call(self._server.end, consumer, error)
+
     def wanted(self, topics: Sequence[str]) -> None:
         """A plant has everything."""
 

@@ -1,0 +1,64 @@
+"""A node's data path: what goes wrong with one consumer is its own affair."""
+
+import resource
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from penstock.base.clock import random_bytes
+from penstock.base.errors import PenstockError, SharedMemoryError
+from penstock.engine import control
+from penstock.engine.events import Subscribe
+from penstock.net.handover import Handover
+from penstock.plant.config import NodeConfig
+from penstock.plant.datapath import DataPath
+from penstock.plant.desk import Party
+from unit.engine_kit import NOW, QUOTE, engine, record
+
+
+class Owner:
+    def __init__(self) -> None:
+        self.ended: list[tuple[int, PenstockError]] = []
+        self.regions: list[int] = []
+
+    def events_ready(self, consumer: int, data: bytes) -> None:
+        """No session is in these trials."""
+
+    def tell(self, consumer: int, message: control.OpenRegion) -> None:
+        self.regions.append(consumer)
+
+    def end(self, consumer: int, error: PenstockError) -> None:
+        self.ended.append((consumer, error))
+
+    def wanted(self, topics: Sequence[str]) -> None: ...
+
+    def unwanted(self, topics: Sequence[str]) -> None: ...
+
+    def failed(self, error: Exception) -> None: ...
+
+
+@contextmanager
+def no_more_files() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_region_that_cannot_be_made_ends_its_consumer_only() -> None:
+    owner, core = Owner(), engine()
+    data = DataPath(NodeConfig(name="node"), core, None, owner, Handover(f"@penstock-test-{random_bytes(8).hex()}"))
+    try:
+        for number in (0, 1):
+            login = control.Login(f"consumer-{number}", "local")
+            data.attach(Party(number, login, "127.0.0.1", ("critical", "adaptive")))
+        core.publish(b"md.a", QUOTE, record(1), NOW)
+        data.handle(Subscribe(0, 1, ["md.a"], "adaptive"))
+        with no_more_files():
+            data.handle(Subscribe(1, 1, ["md.a"], "adaptive"))
+        assert owner.regions == [0]
+        assert [(consumer, type(error)) for consumer, error in owner.ended] == [(1, SharedMemoryError)]
+        assert core.publish(b"md.a", QUOTE, record(2), NOW)
+    finally:
+        data.stop()
