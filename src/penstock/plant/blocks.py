@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from penstock.engine._event import (
     EVENT_BODY_SIZE_AT,
@@ -33,6 +33,13 @@ class Cut(NamedTuple):
     cls: int
     version: int
     data: bytes
+
+
+class Sender(Protocol):
+    """Of datagrams; called under the data path's lock."""
+
+    def send(self, data: bytes, /) -> None:
+        """Whole events."""
 
 
 def cut_events(data: bytes) -> Iterator[Cut]:

@@ -43,7 +43,7 @@ from penstock.model import MessageModel
 from penstock.net.handover import Handover
 from penstock.net.mailbox import Mailbox
 from penstock.plant._courier import Courier, Framing
-from penstock.plant.blocks import BLOCK_SIZE_MAX
+from penstock.plant.blocks import BLOCK_SIZE_MAX, Sender
 from penstock.plant.config import NodeConfig
 from penstock.plant.desk import Party
 from penstock.plant.gauge import Gauge
@@ -80,13 +80,6 @@ class Owner(Protocol):
     def unwanted(self, topics: Sequence[str]) -> None: ...
 
     def failed(self, error: Exception) -> None: ...
-
-
-class Sender(Protocol):
-    """Of datagrams; called under the lock."""
-
-    def send(self, data: bytes, /) -> None:
-        """Whole events."""
 
 
 class FairLock:
@@ -387,7 +380,7 @@ class DataPath:
                 session.is_sending = True
                 self._owner.events_ready(consumer, data)
 
-    def _send(self, consumer: int, buffer: SessionBuffer, sender: DatagramSender) -> None:
+    def _send(self, consumer: int, buffer: SessionBuffer, sender: Sender) -> None:
         try:
             while block := buffer.take(BLOCK_SIZE_MAX):
                 sender.send(block)
