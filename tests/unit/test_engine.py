@@ -86,6 +86,15 @@ def test_a_message_that_is_not_whole_is_counted() -> None:
     assert core.counters.by_cause("messages_dropped") == {"fragment": 3, "length": 1}
 
 
+@pytest.mark.spec("TP-1")
+def test_a_static_read_is_bounded() -> None:
+    core = engine()
+    for value in range(5):
+        core.publish(b"md.%d" % value, QUOTE, record(value), NOW)
+    assert [each.record for each in core.current(["md.*"], 2)] == [record(0), record(1)]
+    assert len(core.current(["md.*"])) == 5
+
+
 def test_one_topic_with_two_models_is_two_items() -> None:
     core = engine()
     with ring_consumer(core, 0, "md.x") as reader:

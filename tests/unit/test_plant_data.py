@@ -48,7 +48,8 @@ def no_more_files() -> Iterator[None]:
 
 def test_a_region_that_cannot_be_made_ends_its_consumer_only() -> None:
     owner, core = Owner(), engine()
-    data = DataPath(NodeConfig(name="node"), core, None, owner, Handover(f"@penstock-test-{random_bytes(8).hex()}"))
+    handover = Handover(f"@penstock-test-{random_bytes(8).hex()}")
+    data = DataPath(NodeConfig(name="node"), core, None, owner, handover)
     try:
         for number in (0, 1):
             login = control.Login(f"consumer-{number}", "local")
@@ -62,3 +63,4 @@ def test_a_region_that_cannot_be_made_ends_its_consumer_only() -> None:
         assert core.publish(b"md.a", QUOTE, record(2), NOW)
     finally:
         data.stop()
+        handover.close()

@@ -57,12 +57,19 @@ class Chooser:
         self._classifier = Classifier(rules)
         self._anybody = self._classifier.profile("")
         self._models = {model.id: model for model in models}
+        self._plans: dict[int, ConflationPlan] = {}  # by model; asked for with each pair
 
     def learn(self, model: MessageModel) -> None:
         """Items of the model are treated as it says; those that are there already are not changed."""
         known = self._models.get(model.id)
         if known is None or known.version < model.version:
             self._models[model.id] = model
+            self._plans.pop(model.id, None)
+
+    def _plan(self, model: MessageModel) -> ConflationPlan:
+        if model.id not in self._plans:
+            self._plans[model.id] = ConflationPlan.of(model)
+        return self._plans[model.id]
 
     def model(self, model_id: int) -> MessageModel | None:
         return self._models.get(model_id)
@@ -94,7 +101,7 @@ class Chooser:
 
     def is_nonconflatable(self, model_id: int) -> bool:
         model = self._models.get(model_id)
-        return model is None or not ConflationPlan.of(model).is_conflatable
+        return model is None or not self._plan(model).is_conflatable
 
     def is_logged(self, topic: str, model_id: int, version: int) -> bool:
         """Whether updates are kept even while nobody gets them as critical: those who come back are replayed them."""
@@ -106,17 +113,17 @@ class Chooser:
     def spans(self, model_id: int) -> SpanStore | None:
         """Where updates of the model's items are put together while they wait, if the newest does not say all."""
         model = self._models.get(model_id)
-        if model is None or not ConflationPlan.of(model).needs_accumulator:
+        if model is None or not self._plan(model).needs_accumulator:
             return None
         if model_id not in self._spans:
-            self._spans[model_id] = SpanStore(ConflationPlan.of(model), self._spans_max)
+            self._spans[model_id] = SpanStore(self._plan(model), self._spans_max)
         return self._spans[model_id]
 
     def choice(
         self, party: Party, wish: ClassWish, per_second: float, topic: str, model_id: int, version: int
     ) -> Choice:
         model = self._models.get(model_id)
-        is_conflatable = model is not None and ConflationPlan.of(model).is_conflatable
+        is_conflatable = model is not None and self._plan(model).is_conflatable
         program = None
         if wish != "auto":
             asked = NUMBERS[wish]

@@ -219,12 +219,12 @@ class DistributionEngine:
         """Consumers whose buffers have something to send, each named once until its driver has asked."""
         return self.kernel.take_ready()
 
-    def current(self, topics: Sequence[str]) -> list[Current]:
-        """The items that match, as they are now: a static read (TP-1)."""
+    def current(self, topics: Sequence[str], count_max: int | None = None) -> list[Current]:
+        """The items that match, or the first of them, as they are now: a static read (TP-1)."""
         items = self.kernel.items
         return [
             Current(item, items.topic(item), *items.model(item), *items.position(item), items.record(item))
-            for item in self._book.matching(parse_interests(topics))
+            for item in self._book.matching(parse_interests(topics))[:count_max]
         ]
 
     def record(self, consumer: int) -> ConsumerDistributionRecord:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
-from penstock.base.errors import PenstockError
+from penstock.base.errors import PenstockError, SharedMemoryError
 from penstock.base.histogram import LatencyHistogram
 from penstock.base.log import logger
 from penstock.engine import DistributionEngine, EventKind, SessionBuffer, control, make_event
@@ -271,8 +271,8 @@ class DataPath:
         blocks: list[bytes] = []
         block: list[bytes] = []
         size = 0
-        for number, each in enumerate(self.engine.current(topics)):
-            if each.record is None or number >= items_max:
+        for each in self.engine.current(topics, items_max):
+            if each.record is None:
                 continue
             model = {"item": each.item, "model_id": each.model_id, "model_version": each.model_version}
             define = make_event(EventKind.DEFINE, body=each.topic, **model)
@@ -356,8 +356,8 @@ class DataPath:
             return  # it has left
         try:
             sink, opened = self._segments.open_region(consumer, model, record_count, entitled)
-        except PenstockError as error:  # no memory for it is no reason to fail the others
-            self._owner.end(consumer, error)
+        except (PenstockError, OSError) as error:  # no memory or files for it is no reason to fail the others
+            self._owner.end(consumer, SharedMemoryError(f"a region could not be made: {error}"))
             return
         self._owner.tell(consumer, opened)
         self.handle(RegionOpened(consumer, model.id, sink))
