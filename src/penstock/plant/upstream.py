@@ -13,7 +13,7 @@ from typing import NamedTuple
 from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError, RemoteProtocolError
 from penstock.base.log import logger
-from penstock.engine._event import EventKind, read_events
+from penstock.engine._event import Event, EventKind, read_events
 from penstock.engine.control import (
     TOPICS_MAX,
     ClassWish,
@@ -54,21 +54,23 @@ class Incoming:
         self._topics_of = topics_of
         self._items: dict[int, Defined] = {}
         self._versions: dict[int, int] = {}  # of items whose updates go a way of their own
-        self._is_repairing = False
+        self._is_again = self._is_repairing = False
+        self._shown: set[int] = set()  # items that this connection has brought something of
 
     def begin(self, *, is_again: bool) -> None:
         """A new connection; the consumers may have missed something if there was one before."""
         self._items.clear()
         self._versions.clear()
+        self._shown.clear()
         self.last_number = 0
-        self._is_repairing = is_again
+        self._is_again = self._is_repairing = is_again
 
     def read_fresh(self, data: bytes) -> Iterator[FromAbove]:
         """Updates that go a way of their own: they may come before their item is defined, or be overtaken."""
         for event in read_events(data):
             item = self._items.get(event.item)
             if item is not None and event.kind == EventKind.UPDATE and self._is_newest(event.item, event.version):
-                yield Updated(*item, event.body, event.started_ns, event.version)
+                yield self._update(item, event)
 
     def _is_newest(self, item: int, version: int) -> bool:
         if version <= self._versions.get(item, 0):
@@ -85,10 +87,10 @@ class Incoming:
                     self._items[event.item] = Defined(event.topic, event.model_id, event.model_version)
                 case EventKind.UPDATE:
                     self.last_number = event.number
-                    item = self._item(event.item)
-                    yield Updated(*item, event.body, event.started_ns, event.version)
+                    yield self._update(self._item(event.item), event)
                 case EventKind.REFRESH:
                     item = self._item(event.item)
+                    self._shown.add(event.item)
                     if event.version < self._versions.get(event.item, 0):
                         continue  # a newer one came by the other way
                     yield Image(*item, event.version, event.body, event.started_ns, self._is_repairing)
@@ -101,6 +103,15 @@ class Incoming:
                     gone = self._items.pop(event.item, None)
                     if gone is not None:
                         yield Removed(gone.topic, gone.model_id)
+
+    def _update(self, item: Defined, event: Event) -> FromAbove:
+        """The first one of an item after a new connection stands for itself: a plant that was started anew counts
+        versions anew, and consumers leave out those that they know already."""
+        is_first = self._is_again and event.item not in self._shown
+        self._shown.add(event.item)
+        if is_first:
+            return Image(*item, event.version, event.body, event.started_ns, self._is_repairing)
+        return Updated(*item, event.body, event.started_ns, event.version)
 
     def repair(self) -> None:
         """Something did not come: images that follow make up for it."""
