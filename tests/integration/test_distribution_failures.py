@@ -7,13 +7,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 
 import pytest
 
 from integration.command_kit import Running
 from integration.distribution_kit import Consumer, mux_config, node_here, node_process, publisher, quote
 from penstock.engine import EventKind
+from penstock.engine.application import NodeMessages, open_messages
 from penstock.middleware.driver import MulticastPublisher
 from penstock.model import Message
 from penstock.net.udp import Channel, free_channel, free_ports
@@ -111,6 +112,47 @@ def test_when_the_plant_is_killed_the_chain_says_what_is_missing_and_goes_on(cha
             consumer.wait_for(TOPIC, after)
             assert mux.interrupt() == 0
             assert second.interrupt() == 0
+
+
+@pytest.mark.spec("MUX-1", "TP-2")
+def test_a_plant_that_is_started_anew_counts_anew_and_applications_behind_it_miss_nothing(chain: Chain) -> None:
+    with ExitStack() as stack:
+        first, _ = stack.enter_context(chain.plant())
+        mux, _ = stack.enter_context(chain.mux())
+        messages = stack.enter_context(open_messages(f"127.0.0.1:{chain.mux_port}", "md.>"))
+        _published_until_read(chain, messages, 1)
+        chain.publish(*range(1_001, 1_101))
+        assert _read_until(messages, 1_100)[-100:] == list(range(1_001, 1_101))
+        assert first.interrupt() == 0
+        second, _ = stack.enter_context(chain.plant())
+        wait_until(lambda: messages.next(0.05) is None and messages.losses, "the receipt")  # no image follows it
+        last = _published_until_read(chain, messages, 2_000)
+        chain.publish(*range(last + 1, last + 11))
+        assert _read_until(messages, last + 10)[-10:] == list(range(last + 1, last + 11))
+        assert messages.statistics().duplicates == 0, "what has a number that was there before is not the same"
+        assert mux.interrupt() == 0
+        assert second.interrupt() == 0
+
+
+def _published_until_read(chain: Chain, messages: NodeMessages, first: int) -> int:
+    """The last number that was published when one of them came."""
+    for number in range(first, first + 900):
+        chain.publish(number)
+        while (message := messages.next(0.05)) is not None:
+            if message.source_seq >= first:
+                if message.source_seq < number:
+                    _read_until(messages, number)
+                return number
+    raise AssertionError(f"nothing came of {first} and those after it")
+
+
+def _read_until(messages: NodeMessages, last: int) -> list[int]:
+    found: list[int] = []
+    while last not in found[-1:]:
+        message = messages.next(20)
+        assert message is not None, f"{last} did not come, but {found[-3:]}"
+        found.append(message.source_seq)
+    return found
 
 
 @pytest.mark.spec("CRIT-1")

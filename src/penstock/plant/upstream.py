@@ -60,7 +60,8 @@ class Incoming:
         self._is_split = False
         self._versions: dict[int, int] = {}  # of items whose updates may go several ways
         self._early: dict[int, Event] = {}  # updates that came by the group before their items were defined
-        self._is_repairing = False
+        self._is_again = self._is_repairing = False
+        self._shown: set[int] = set()  # items that this connection has brought something of
 
     def begin(self, *, is_again: bool, is_split: bool = False) -> None:
         """A new connection; the consumers may have missed something if there was one before. `is_split` says that
@@ -69,8 +70,9 @@ class Incoming:
         self._versions.clear()
         self._early.clear()
         self._is_split = is_split
+        self._shown.clear()
         self.last_number = 0
-        self._is_repairing = is_again
+        self._is_again = self._is_repairing = is_again
 
     def read_fresh(self, data: bytes, *, is_group: bool = False) -> Iterator[FromAbove]:
         """Updates that go a way of their own: they may come before their item is defined, or be overtaken. By the group
@@ -82,7 +84,7 @@ class Incoming:
                 if is_group:
                     self._keep_early(event)
             elif self._is_newest(event.item, event.version):
-                yield Updated(*item, event.body, event.started_ns, event.version)
+                yield self._update(item, event)
 
     def _keep_early(self, event: Event) -> None:
         before = self._early.pop(event.item, None)
@@ -105,9 +107,10 @@ class Incoming:
                     item = self._item(event.item)
                     self.last_number = max(self.last_number, event.number)
                     if not self._is_split or self._is_newest(event.item, event.version) or _is_each(event):
-                        yield Updated(*item, event.body, event.started_ns, event.version)
+                        yield self._update(item, event)
                 case EventKind.REFRESH:
                     item = self._item(event.item)
+                    self._shown.add(event.item)
                     if event.version < self._versions.get(event.item, 0):
                         continue  # a newer one came by the other way
                     if self._is_split:
@@ -131,9 +134,19 @@ class Incoming:
         item = Defined(event.topic, event.model_id, event.model_version)
         if self._items.get(event.item, item) != item:
             self._versions.pop(event.item, None)  # of what had this number before
+            self._shown.discard(event.item)
         self._items[event.item] = item
         if (early := self._early.pop(event.item, None)) is not None and self._is_newest(event.item, early.version):
-            yield Updated(*item, early.body, early.started_ns, early.version)
+            yield self._update(item, early)
+
+    def _update(self, item: Defined, event: Event) -> FromAbove:
+        """The first one of an item after a new connection stands for itself: a plant that was started anew counts
+        versions anew, and consumers leave out those that they know already."""
+        is_first = self._is_again and event.item not in self._shown
+        self._shown.add(event.item)
+        if is_first:
+            return Image(*item, event.version, event.body, event.started_ns, self._is_repairing)
+        return Updated(*item, event.body, event.started_ns, event.version)
 
     def repair(self) -> None:
         """Something did not come: images that follow make up for it."""
