@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from penstock.base.errors import FilterExpressionError
 from penstock.client.config import ClientConfig
 from penstock.client.noded import NodeManager, NodeRecords, NodeSubscription
 from penstock.client.reading import Models
@@ -10,8 +11,11 @@ from penstock.client.service import Protection
 from penstock.engine.application.consumer import ConsumerRequest, Guard
 from penstock.engine.application.opening import consumer_request, event_source, record_source
 from penstock.engine.control import ClassWish
+from penstock.model import MessageModel
+from penstock.model.library import shipped, shipped_names
 from penstock.security.brokering import Brokered
 from penstock.security.client import AdminClient
+from penstock.topics import Predicate
 
 T = TypeVar("T", NodeSubscription, NodeRecords)
 
@@ -75,12 +79,22 @@ class NodeConsumers:
     def _opened(self, request: ConsumerRequest, opened: Callable[[ConsumerRequest, Brokered], T]) -> T:
         brokered = self._admin.subscribe(request.topics)
         try:
+            if request.where:
+                self._check_condition(request.where, brokered)
             made = opened(request.with_token(brokered.token), brokered)
         except BaseException:
             self._admin.cancel(brokered.subscription_id)
             raise
         self._adopt(brokered, made)
         return made
+
+    def _check_condition(self, where: str, brokered: Brokered) -> None:
+        """Refuse one that neither the feeds' models nor those of derived views can meet."""
+        try:
+            self._models.check_condition(where, brokered.streams)
+        except FilterExpressionError:
+            if not any(_can_meet(shipped(name), where) for name in shipped_names()):
+                raise
 
     def _way(self, request: ConsumerRequest, offload: bool | None) -> dict[str, Any]:
         """How the consumer comes to be. TLS is for other hosts."""
@@ -89,6 +103,14 @@ class NodeConsumers:
             "models": self._models.get,
             "guard": Guard(self._guard.secret) if request.transport == "local" else self._guard,
         }
+
+
+def _can_meet(model: MessageModel, where: str) -> bool:
+    try:
+        Predicate.compile(where, model)
+    except FilterExpressionError:
+        return False
+    return True
 
 
 class NodeWays:

@@ -71,7 +71,8 @@ ClassWish: TypeAlias = Literal["auto", "critical", "adaptive", "metered"]
 RingName: TypeAlias = Literal["events", "notices"]
 
 Topics = Annotated[list[Interest], msgspec.Meta(min_length=1, max_length=TOPICS_MAX)]
-Rate = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+RATE_MAX = 1e12
+Rate = Annotated[float, msgspec.Meta(ge=0, le=RATE_MAX)]
 EventBytes = Annotated[bytes, msgspec.Meta(max_length=EVENTS_SIZE_MAX)]
 ModelNumber = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 

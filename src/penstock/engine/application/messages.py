@@ -18,13 +18,14 @@ import msgspec
 import numpy
 from numpy.typing import NDArray
 
-from penstock.base.errors import LocalProtocolError, ModelError, PenstockError
+from penstock.base.errors import ConfigurationError, LocalProtocolError, ModelError, PenstockError
 from penstock.engine._event import Event, EventKind, ReceiptCause, TransmissionClass, read_events
 from penstock.engine.application._intake import count_records, gather_records, split_block
 from penstock.engine.application.consumer import SLICE_S
 from penstock.engine.application.consumption import Consumption
 from penstock.engine.application.conversion import converted_model
 from penstock.engine.application.sources import EventSource, Taken
+from penstock.engine.control import RATE_MAX
 from penstock.model import Message, MessageModel
 
 if TYPE_CHECKING:
@@ -174,6 +175,7 @@ class NodeMessages(Consumption):
 
     def change_rate(self, per_second: float) -> float:
         """Other updates per second of each item; the rate that the node grants."""
+        check_rate(per_second)
         return self._source.change_rate(per_second)
 
     def fail(self, error: PenstockError) -> None:
@@ -355,3 +357,8 @@ class NodeBatch:
         if self._content is None:
             self._content = self._messages._messages_of(self._data)
         return iter(self._content)
+
+
+def check_rate(per_second: float) -> None:
+    if not 0 <= per_second <= RATE_MAX:  # nor NaN
+        raise ConfigurationError(f"{per_second} is no rate", hint="updates per second; 0 asks for unmetered ones")

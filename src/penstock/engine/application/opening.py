@@ -5,7 +5,7 @@ from typing import Any
 from penstock.base.errors import LocalProtocolError
 from penstock.engine.application.consumer import NO_GUARD, ConsumerRequest, Guard, ModelFinder
 from penstock.engine.application.finding import AUTO, find_node
-from penstock.engine.application.messages import NodeMessages
+from penstock.engine.application.messages import NodeMessages, check_rate
 from penstock.engine.application.offload import offloaded_events, offloaded_records
 from penstock.engine.application.reader import EventReader
 from penstock.engine.application.records import Records
@@ -51,7 +51,8 @@ def consumer_request(node: str, topics: tuple[str, ...], **options: Any) -> Cons
         raise LocalProtocolError("a consumer needs topics", hint="'>' is everything")
     for topic in topics:
         Interest.parse(topic)
-    host, port = find_node(node)
+    check_rate(options.get("per_second", 0.0))
+    host, port = find_node(node, options.get("cls", "auto"))
     return ConsumerRequest(host=host, port=port, topics=topics, **options)
 
 
