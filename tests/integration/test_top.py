@@ -118,7 +118,8 @@ def test_every_node_of_a_plant_is_seen_and_one_that_is_killed_is_missed(tmp_path
             roles = {row.node: row.role for row in picture.nodes}
             assert roles == {
                 "admin": "administration", "adapter-a": "adapter", "adapter-b": "adapter", "filter": "filter",
-                "records": "plant", "beside": "mux", "screens": "edge", "exchange": "player",
+                "ticker-plant": "plant", "mux": "mux", "edge": "edge", "exchange": "player",
+                "records": "plant", "beside": "mux", "screens": "edge",
             }  # fmt: skip
             assert {row.state for row in picture.nodes} <= {State.UP, State.DEGRADED, State.PAGELESS}, nodes
             assert status == (0 if picture.is_well else 1)
