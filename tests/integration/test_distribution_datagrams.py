@@ -66,6 +66,19 @@ def test_packets_that_are_lost_are_sent_again_or_made_up_for(plant: NodeHere, cl
         assert seen == ([1, 2, 3] if is_resent else [1, 3])
 
 
+@pytest.mark.spec("MUX-3", "TP-2")
+def test_images_follow_what_is_lost_for_good(plant: NodeHere) -> None:
+    with mux_of(plant) as mux, Consumer(mux.port) as consumer:
+        wait_until(lambda: mux.node.status().is_fed, "the plant")
+        plant.publish(packed("md.A.quote", quote("A", 1)))
+        consumer.wait_live(consumer.attached().subscribe("md.>"))
+        consumer.wait_for("md.A.quote", 1)
+        before = len(consumer.of_kind(EventKind.REFRESH))
+        mux.node._above().lose_datagrams()  # as its receiver says when nobody has the packets any more
+        wait_until(lambda: consumer.receive() or len(consumer.of_kind(EventKind.REFRESH)) > before, "the image")
+        assert consumer.of_kind(EventKind.RECEIPT)
+
+
 @pytest.mark.spec("MUX-3")
 def test_strangers_datagrams_are_dropped(plant: NodeHere) -> None:
     with mux_of(plant) as mux, Consumer(mux.port) as consumer:

@@ -12,7 +12,7 @@ health and metrics. Control reaches the data thread as mail, between two batches
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,7 +54,7 @@ from penstock.feed.sync.terms import TermFile
 from penstock.feed.unlined import ReplayInput, SoupInput
 from penstock.middleware import Publisher
 from penstock.middleware.files import claim_epoch
-from penstock.net.agent import stopped_or_failed
+from penstock.net.agent import NodeLife
 from penstock.net.secret import Secret, read_secret
 from penstock.net.tls import client_context, server_context
 from penstock.security.brokering import Revoked
@@ -72,7 +72,7 @@ class LiveAdapter:
 
     def __init__(self, config: AdapterConfig) -> None:
         self.config = config
-        self._loop = asyncio.get_running_loop()
+        self._life = NodeLife()
         self._state = Path(config.state_directory)
         self._terms = TermFile(self._state / "terms")
         self._metrics = Metrics()
@@ -96,8 +96,8 @@ class LiveAdapter:
             self._outbound,
             self._sources.lined,
             self._socket,
-            lambda instructions: self._call(self._carry_out, instructions),
-            lambda error: self._call(self._fail, error),
+            lambda instructions: self._life.call(self._carry_out, instructions),
+            lambda error: self._life.call(self._life.fail, error),
             spin=config.spin,
             cpu=config.cpu,
         )
@@ -122,7 +122,6 @@ class LiveAdapter:
         self._meter = HealthMeter(spins=config.spin)
         self._health = Health()
         self._is_online = True
-        self._failed: asyncio.Future[None] = self._loop.create_future()
         self._tasks: set[asyncio.Task[None]] = set()
         self._endpoint = Endpoint(
             self._metrics,
@@ -150,12 +149,7 @@ class LiveAdapter:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set or something fails; then everything ends in order."""
-        try:
-            await stopped_or_failed(stop, self._failed)
-        finally:
-            await self.close()
-        if self._failed.done():
-            self._failed.result()
+        await self._life.run(stop, self.close)
 
     async def close(self) -> None:
         for task in list(self._tasks):
@@ -284,11 +278,6 @@ class LiveAdapter:
 
     # What the core wants done
 
-    def _call(self, function: Callable[[T], None], argument: T) -> None:
-        """From the data thread into the loop's."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(function, argument)
-
     def _carry_out(self, instructions: list[AdapterInstruction]) -> None:
         for instruction in instructions:
             match instruction:
@@ -341,11 +330,7 @@ class LiveAdapter:
         if not status.is_online:
             troubles.append("off-line")
         detail = "; ".join([f"{status.role}, term {status.term}, score {status.score}", *troubles])
-        return EndpointHealth(not self._failed.done() and status.is_online, detail)
-
-    def _fail(self, error: Exception) -> None:
-        if not self._failed.done():
-            self._failed.set_exception(error)
+        return EndpointHealth(not self._life.has_failed and status.is_online, detail)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

@@ -11,9 +11,7 @@ The data thread (datapath.py) receives, matches and delivers. The loop's thread 
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import ParamSpec
 
 from penstock.base.clock import SystemRandomness, random_bytes
 from penstock.base.counters import Counters
@@ -32,7 +30,7 @@ from penstock.filter.serving import ApplicationServer
 from penstock.filter.status import ApplicationStatus, FilterStatus, gauges_of
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
-from penstock.net.agent import stopped_or_failed
+from penstock.net.agent import NodeLife
 from penstock.net.handover import Handover, HandoverConfig
 from penstock.net.secret import read_secret
 from penstock.net.tls import server_context
@@ -42,8 +40,6 @@ from penstock.security.client import AdminClient
 from penstock.security.token_watch import TokenWatch
 from penstock.topics import GroupMap
 
-P = ParamSpec("P")
-
 log = logger("filter")
 
 
@@ -52,9 +48,8 @@ class LiveFilter:
 
     def __init__(self, config: FilterModuleConfig) -> None:
         self.config = config
-        self._loop = asyncio.get_running_loop()
+        self._life = NodeLife()
         self._metrics = Metrics()
-        self._failed: asyncio.Future[None] = self._loop.create_future()
         self._map_path = Path(config.map) if config.map else None
         self._map_seen = _seen(self._map_path)
         group_map = GroupMap.load(self._map_path) if self._map_path is not None else None
@@ -107,17 +102,12 @@ class LiveFilter:
         work = [self._server.watch_tokens(), self._watch_map(), self._give_accounts()]
         self._tasks = [asyncio.ensure_future(each) for each in work]
         for task in self._tasks:
-            task.add_done_callback(self._on_task_done)
+            self._life.watch(task)
         log.info("filter_started", name=self.config.name, port=self._server.port, address=_shown(self._data.address))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set or something fails; then everything ends in order."""
-        try:
-            await stopped_or_failed(stop, self._failed)
-        finally:
-            await self.close()
-        if self._failed.done():
-            self._failed.result()
+        await self._life.run(stop, self.close)
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -178,35 +168,22 @@ class LiveFilter:
     # What the data thread tells, there
 
     def told(self, tell: Tell) -> None:
-        self._call(self._server.tell, tell)
+        self._life.call(self._server.tell, tell)
 
     def joined(self, group: int) -> None:
-        self._call(self._desk.joined, group)
+        self._life.call(self._desk.joined, group)
 
     def left(self, group: int) -> None:
-        self._call(self._desk.left, group)
+        self._life.call(self._desk.left, group)
 
     def ring_lost(self, number: int, error: PenstockError) -> None:
-        self._call(self._server.ring_lost, number, error)
+        self._life.call(self._server.ring_lost, number, error)
 
     def failed(self, error: Exception) -> None:
-        self._call(self._fail, error)
+        self._life.call(self._life.fail, error)
 
     def port_of(self, group: int) -> int | None:
         return self._desk.port_of(group)
-
-    def _call(self, function: Callable[P, None], *arguments: P.args, **_: P.kwargs) -> None:
-        """From another thread into the loop's."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(function, *arguments)
-
-    def _fail(self, error: Exception) -> None:
-        if not self._failed.done():
-            self._failed.set_exception(error)
-
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and isinstance(error := task.exception(), Exception):
-            self._fail(error)
 
     # The rest
 
@@ -219,7 +196,7 @@ class LiveFilter:
         return TokenWatch(client, Path(state) / "tokens.json" if state else None, self._on_revoked)
 
     def _on_revoked(self, event: Revoked) -> None:
-        self._call(self._server.revoke, event.subscription_id, event.reason)
+        self._life.call(self._server.revoke, event.subscription_id, event.reason)
 
     def _channels_of(self, group_map: GroupMap) -> list[Channel]:
         return [Channel.of(group, group_map.port, interface=self.config.interface) for group in group_map.groups]
@@ -268,7 +245,7 @@ class LiveFilter:
         detail = f"{len(status.applications)} applications, {status.interests} interests, {status.groups} groups"
         if not status.is_in_touch:
             detail += "; the administration server does not answer"
-        return Health(not self._failed.done(), detail)
+        return Health(not self._life.has_failed, detail)
 
 
 def _seen(path: Path | None) -> tuple[int, int] | None:

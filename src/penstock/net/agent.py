@@ -13,7 +13,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Sized
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import uvloop
 
@@ -30,6 +30,7 @@ STOP_SECONDS = 10.0
 log = logger("agent")
 
 E = TypeVar("E")
+P = ParamSpec("P")
 I = TypeVar("I")  # noqa: E741
 
 
@@ -41,6 +42,46 @@ async def stopped_or_failed(stop: asyncio.Event, failed: "asyncio.Future[Any]") 
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopped.cancel()
+
+
+class NodeLife:
+    """What the parts of a live node share: other threads call into its loop, and what fails in one of them ends it.
+    Made in the thread of the running loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._failed: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def has_failed(self) -> bool:
+        return self._failed.done()
+
+    async def run(self, stop: asyncio.Event, close: Callable[[], Awaitable[None]]) -> None:
+        """Until `stop` is set or something has failed; then everything is closed, and what failed is raised."""
+        try:
+            await stopped_or_failed(stop, self._failed)
+        finally:
+            await close()
+        if self._failed.done():
+            self._failed.result()
+
+    def call(self, function: Callable[P, None], *arguments: P.args, **_: P.kwargs) -> None:
+        """From any thread: in the loop's, soon."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def fail(self, error: Exception) -> None:
+        """In the loop's thread. The first one counts."""
+        if not self._failed.done():
+            self._failed.set_exception(error)
+
+    def watch(self, task: "asyncio.Task[None]") -> None:
+        """The node does not go on without this task."""
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self.fail(error)
 
 
 class CoreRunner(Generic[E, I]):

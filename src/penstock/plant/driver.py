@@ -10,9 +10,9 @@ of their own (feeding.py); whoever touches the engine does so under one lock (da
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any
 
 from penstock.base.clock import SystemRandomness, random_bytes
 from penstock.base.counters import Counters
@@ -26,7 +26,7 @@ from penstock.engine.events import ChangeClasses
 from penstock.feed.adapter_status import PERCENTILES, shown_latency
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
-from penstock.net.agent import stopped_or_failed
+from penstock.net.agent import NodeLife
 from penstock.net.handover import Handover, HandoverConfig
 from penstock.net.secret import read_secret
 from penstock.net.stream_server import Through
@@ -51,8 +51,6 @@ METRICS_CONSUMERS_MAX = 512
 
 EPOCH_BITS = 62
 
-P = ParamSpec("P")
-
 log = logger("plant")
 
 
@@ -63,10 +61,9 @@ class LiveNode:
 
     def __init__(self, config: NodeConfig, *, views: Views | None = None) -> None:
         self._node = config
-        self._loop = asyncio.get_running_loop()
+        self._life = NodeLife()
         self._metrics = Metrics()
         self._counters: list[Counters] = []
-        self._failed: asyncio.Future[None] = self._loop.create_future()
         self._epoch = 1 + SystemRandomness().below(2**EPOCH_BITS)
         self._secret = read_secret(Path(config.control.secret_file)) if config.control.secret_file else None
         models = [shipped(name) for name in shipped_names()] + [MessageModel.load(Path(name)) for name in config.models]
@@ -157,17 +154,12 @@ class LiveNode:
             asyncio.ensure_future(each) for each in (self._server.watch_rights(), self._give_accounts(), *self._work())
         ]
         for task in self._tasks:
-            task.add_done_callback(self._on_task_done)
+            self._life.watch(task)
         log.info("node_started", kind=self.kind, name=self._node.name, port=self._server.port)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set or something fails; then everything ends in order."""
-        try:
-            await stopped_or_failed(stop, self._failed)
-        finally:
-            await self.close()
-        if self._failed.done():
-            self._failed.result()
+        await self._life.run(stop, self.close)
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -237,13 +229,13 @@ class LiveNode:
     # What the data path tells, in any thread
 
     def events_ready(self, consumer: int, data: bytes) -> None:
-        self._call(self._server.events_ready, consumer, data)
+        self._life.call(self._server.events_ready, consumer, data)
 
     def tell(self, consumer: int, message: OpenRegion) -> None:
-        self._call(self._server.tell, consumer, message)
+        self._life.call(self._server.tell, consumer, message)
 
     def end(self, consumer: int, error: PenstockError) -> None:
-        self._call(self._server.end, consumer, error)
+        self._life.call(self._server.end, consumer, error)
 
     def wanted(self, topics: Sequence[str]) -> None:
         """A plant has everything."""
@@ -252,20 +244,7 @@ class LiveNode:
         """And keeps it."""
 
     def failed(self, error: Exception) -> None:
-        self._call(self._fail, error)
-
-    def _call(self, function: Callable[P, None], *arguments: P.args, **_: P.kwargs) -> None:
-        """From another thread into the loop's."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(function, *arguments)
-
-    def _fail(self, error: Exception) -> None:
-        if not self._failed.done():
-            self._failed.set_exception(error)
-
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and isinstance(error := task.exception(), Exception):
-            self._fail(error)
+        self._life.call(self._life.fail, error)
 
     # The rest
 
@@ -281,7 +260,7 @@ class LiveNode:
         raise NotImplementedError
 
     def _on_revoked(self, event: Revoked) -> None:
-        self._call(self._server.revoke, event.subscription_id, event.reason)
+        self._life.call(self._server.revoke, event.subscription_id, event.reason)
 
     def _make_recorder(self) -> AccountRecorder | None:
         accounts = self._node.accounts
@@ -323,4 +302,4 @@ class LiveNode:
             detail += "; the administration server does not answer"
         if not status.is_fed:
             detail += "; nothing comes from above"
-        return Health(not self._failed.done(), detail)
+        return Health(not self._life.has_failed, detail)

@@ -254,8 +254,10 @@ class Upstream:
     async def _want_anew(self) -> None:
         for number, topics in list(self._groups.items()):
             del self._groups[number]
-            await self._want(sorted(topics))
-            await self.link.unsubscribe(number)
+            try:  # first: of what it has already, the node above sends no image
+                await self.link.unsubscribe(number)
+            finally:
+                await self._want(sorted(topics))
 
     async def _release(self, topics: Sequence[str]) -> None:
         numbers = {self._numbers[topic] for topic in topics if topic in self._numbers}
