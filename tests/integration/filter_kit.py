@@ -128,7 +128,7 @@ class Application:
         try:
             self.connection = self.loop.run(self._open(control_port, node or name, secret))
             self.loop.run(self.connection.send(message))
-            wait_until(lambda: self.told or self.connection.is_over, "an answer to the registration")
+            wait_until(lambda: self.told or self._hearing.done(), "an answer to the registration")
             self.registered = self.told[0]
             if is_listening and isinstance(self.registered, control.Registered):
                 self._listen(self.registered, secret)
