@@ -14,7 +14,7 @@ from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
-from penstock.middleware._lanes import ReceivingLane
+from penstock.middleware._lanes import MessageIterator, ReceivingLane
 from penstock.middleware.config import ReceiverConfig
 from penstock.middleware.events import (
     Collision,
@@ -100,10 +100,23 @@ class SocketReceiver:
 
     def __iter__(self) -> Iterator[PacketMessage]:
         """Messages for ever; losses are in the counters. receive() tells everything."""
-        while True:
-            for each in self.receive():
-                if isinstance(each, DELIVERIES):
-                    yield from each.messages
+        return MessageIterator(self, self._spin)
+
+    def lane_to_wait_at(self) -> tuple[ReceivingLane | None, int]:
+        """For the iteration: where messages come in order, and how long they may be waited for; None when there is
+        something else to be done than to wait."""
+        if self._loss:
+            return None, 0
+        wait_ns = self._wait_ns(time.monotonic_ns(), None)
+        return (self._lane, wait_ns) if wait_ns else (None, 0)
+
+    def other_messages(self, lane: ReceivingLane | None) -> list[PacketMessage]:
+        """For the iteration, when not all that came to the lane came in order, or there was no lane to wait at."""
+        if lane is None:
+            received = self.receive()
+        else:
+            received = self._take_rest(lane.messages, lane.now_ns) if len(self._batch) else []
+        return [message for each in received if isinstance(each, DELIVERIES) for message in each.messages]
 
     async def stream(self) -> AsyncIterator[list[Received]]:
         """What comes, in an asyncio loop, until the generator is closed."""

@@ -11,6 +11,7 @@ cdef extern from "penstock/shm/memory.h" nogil:
     void fence_acquire()
     void fence_release()
     void spin_pause()
+    void fetch_ahead(const uint8_t *at, uint64_t size)
     int64_t monotonic_ns()
     int64_t wall_ns()
     void doorbell_arm(uint32_t *bell)

@@ -42,6 +42,12 @@ static inline void spin_pause(void) {
 #endif
 }
 
+/* Have the processor fetch memory that will soon be written, so that nobody waits for it then. It may be none of ours. */
+#define AHEAD_MAX 512 /* bytes: more is not kept near for long */
+static inline void fetch_ahead(const uint8_t *at, uint64_t size) {
+    for (uint64_t done = 0; done < size && done < AHEAD_MAX; done += 64) __builtin_prefetch(at + done, 1);
+}
+
 static inline int64_t clock_ns(clockid_t clock) {
     struct timespec now;
     clock_gettime(clock, &now);

@@ -26,9 +26,8 @@ from penstock.base.clock import random_bytes
 from penstock.base.counters import Counters
 from penstock.base.errors import (
     OverrunError,
-    ProducerGoneError,
     RefusedError,
-    RingClosedError,
+    SharedMemoryError,
     UnreachableError,
 )
 from penstock.base.log import logger
@@ -202,20 +201,16 @@ class FilteredReceiver(SocketReceiver):
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            try:
-                received = super().receive(left)
-            except OverrunError:
-                self._run(self._link.restart_ring())
-                self._leave_ring()
-                self.counters.add("rings_overrun")
-                continue
-            except (ProducerGoneError, RingClosedError):
-                self._leave_ring()
-                continue
+            received = super().receive(left)
             if self._choice is not None:
                 received = self._choice.among(received)
             if received or (deadline is not None and time.monotonic() >= deadline):
                 return received
+
+    def lane_to_wait_at(self) -> tuple[ReceivingLane | None, int]:
+        if self._link.inbox or self._refusal is not None or self._choice is not None:
+            return None, 0
+        return super().lane_to_wait_at()
 
     async def stream(self) -> AsyncIterator[list[Received]]:
         """What comes, in an asyncio loop, until the generator is closed; a thread waits for it."""
@@ -290,7 +285,15 @@ class FilteredReceiver(SocketReceiver):
         attachment = self._attachment
         if attachment is not None and attachment.segment is not None:
             self._ring = RingReader(attachment.segment, wait="spin" if self._spin else "block")
-            self._lane = RingLane(self._inlet, self._core.in_order, self._ring, address_key(self._filter))
+            source = address_key(self._filter)
+            self._lane = RingLane(self._inlet, self._core.in_order, self._ring, source, self._lose_ring)
+
+    def _lose_ring(self, error: SharedMemoryError) -> None:
+        """Too slow for it, or the filter is gone."""
+        if isinstance(error, OverrunError):
+            self._run(self._link.restart_ring())
+            self.counters.add("rings_overrun")
+        self._leave_ring()
 
     def _leave_ring(self) -> None:
         """What is in it, if it is whole, was read; until there is another, only our own socket is listened to."""
