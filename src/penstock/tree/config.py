@@ -7,8 +7,11 @@ import msgspec
 
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
+from penstock.capture.accounts import AccountsConfig
+from penstock.journal import JournalConfig
 from penstock.net.control import Name
 from penstock.net.place import parse_place
+from penstock.security.access import AdminAccess, AnyPort, ControlAccess
 from penstock.topics import Interest
 
 PORT_DEFAULT = 7420
@@ -30,7 +33,7 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
 
 
 def duration_s(text: str, *, where: str = "") -> int:
-    """"90s", "15m", "6h", "7d" or "2w"; "" is 0."""
+    """ "90s", "15m", "6h", "7d" or "2w"; "" is 0."""
     if not text:
         return 0
     found = re.fullmatch(r"([0-9]{1,9})([smhdw])", text)
@@ -103,7 +106,7 @@ class ReactionConfig(Config, frozen=True):
 
 
 class TreeConfig(Config, frozen=True):
-    """What the core of an agent needs; AgentConfig (agent_config.py) has the rest of a node."""
+    """What the core of an agent needs; AgentConfig has the rest of a node."""
 
     name: Name
     tree: Name = "tree"
@@ -184,3 +187,54 @@ class TreeConfig(Config, frozen=True):
             raise ConfigurationError("two streams have one name", where=where)
         if self.silence_ms < 2 * self.heartbeat_ms:
             raise ConfigurationError("silence_ms is below two heartbeats", where=where)
+
+
+class AgentAccess(ControlAccess, frozen=True):
+    """Where children connect."""
+
+    port: AnyPort = PORT_DEFAULT
+
+
+class AgentConfig(TreeConfig, frozen=True, kw_only=True):
+    """One agent: these keys, and those of its core (TreeConfig)."""
+
+    control: AgentAccess = AgentAccess()
+    ca_file: str = ""
+    secret_file: str = ""
+    """TLS and a secret, to reach parents and peers on other hosts."""
+
+    subscribe: tuple[str, ...] = ()
+    """At the root: topics of the plant's feeds that are published in the tree, by the administration server; with
+    credentials of a client with the role `filter` that may receive them."""
+
+    models: tuple[str, ...] = ()
+    """Documents of message models that conditions may speak of, besides those shipped."""
+
+    admin: AdminAccess = AdminAccess()
+    """By whose tokens it is known what a subscriber or publisher may have; without, everybody may have everything."""
+
+    accounts: AccountsConfig = AccountsConfig()
+    state_directory: str = ""
+    """Where the root keeps its streams, and every agent what tokens are checked with. A root needs one."""
+
+    journal: JournalConfig = JournalConfig(segment_bytes=16 * 1024 * 1024)
+    """How the root writes its streams' journals; retention is each stream's own."""
+
+    sends_bytes_max: Annotated[int, msgspec.Meta(ge=65_536, le=2**30)] = 1024 * 1024
+    """Bytes that wait in a child's socket buffers of this process, above which its messages wait in the queue."""
+
+    metrics_host: str = "127.0.0.1"
+    metrics_port: AnyPort = 0
+    cpu: Annotated[int, msgspec.Meta(ge=-1, le=4_095)] = -1
+    """The processor the data thread is bound to; -1 for none."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        where = f"agent {self.name}"
+        self.admin.check(where)
+        if self.role != "agent" and not self.state_directory:
+            raise ConfigurationError(f"a {self.role} keeps its streams", where=where, hint="say state_directory")
+        if self.subscribe and self.role == "agent":
+            raise ConfigurationError("feeds come into the tree at its root", where=where)
+        if self.subscribe and not self.admin.url:
+            raise ConfigurationError("subscribes without an administration server", where=where)
