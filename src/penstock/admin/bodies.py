@@ -11,9 +11,7 @@ from penstock.base.errors import LimitError, RequestError
 D = TypeVar("D", bound=msgspec.Struct)
 
 
-async def read_document(
-    request: Request, kind: type[D], *, size_max: int, within_s: float, where: str, hint: str
-) -> D:
+async def read_document(request: Request, kind: type[D], *, size_max: int, within_s: float, where: str, hint: str) -> D:
     """The JSON document of a request; `where` and `hint` are for whoever is refused."""
     chunks, size = [], 0
     try:

@@ -82,6 +82,8 @@ class ConsoleApp:
                 return await endpoint(request)
             except ClientDisconnect:
                 return Response(status_code=HTTPStatus.BAD_REQUEST)
+            except HTTPException:
+                raise
             except PenstockError as error:
                 return refusal(error)
             except Exception as error:

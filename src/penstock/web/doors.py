@@ -14,6 +14,7 @@ from penstock.base.log import logger
 from penstock.web.service import ConsoleService
 from penstock.web.sessions import Session
 
+GOING_AWAY = 1001
 GARBAGE, NO_SESSION, FORBIDDEN, SLOW, TOO_MANY, NO_AGENT = 4400, 4401, 4403, 4408, 4429, 4503
 """Close codes (docs/protocol/console.md)."""
 
@@ -97,7 +98,10 @@ class Doors:
         except asyncio.CancelledError:
             if not session.is_over:
                 raise
-            await _close(socket, NO_SESSION, "the session is over")
+            if service.is_closing:
+                await _close(socket, GOING_AWAY, "the console ends")
+            else:
+                await _close(socket, NO_SESSION, "the session is over")
         finally:
             session.sockets.discard(talking.cancel)
             service.counters.add("connections_closed", cause=Cause.CLOSED)

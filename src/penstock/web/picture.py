@@ -34,7 +34,7 @@ class ShownNode(NodeRow, frozen=True, kw_only=True):
     """active or backup, root or leaf, …: what it is among its group."""
 
     parent: str = ""
-    actions: list[str] = []
+    actions: tuple[str, ...] = ()
     """What an operator can do with it now."""
 
 
@@ -75,8 +75,13 @@ class Topology:
         said = {reading.place.name: reading for reading in readings}
         nodes = [self._shown(row, said.get(row.node)) for row in picture.nodes]
         links = self._links({node.node: node for node in nodes}, said)
-        rows = {"streams": picture.streams, "losses": picture.losses, "consumers": picture.consumers}
-        counts = {"nodes": len(nodes), "links": len(links), **{name: len(each) for name, each in rows.items()}}
+        counts = {
+            "nodes": len(nodes),
+            "links": len(links),
+            "streams": len(picture.streams),
+            "losses": len(picture.losses),
+            "consumers": len(picture.consumers),
+        }
         return PictureDocument(
             number=number,
             plant=self._plant.name,

@@ -93,11 +93,9 @@ class ConsoleServer:
             self._service.close()
         if self._server is not None:
             self._server.should_exit = True
-        serving, *others = self._tasks or [None]
-        for task in others:
-            if task is not None:
-                task.cancel()
-        await asyncio.gather(*(task for task in self._tasks), return_exceptions=True)
+        for task in self._tasks[1:]:  # the first ends by itself
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
         if self._socket is not None:
             self._socket.close()

@@ -47,6 +47,7 @@ class ConsoleService:
         self.config = config
         self.is_secure = bool(config.certificate)
         self.cookie = f"__Host-{COOKIE}" if self.is_secure else COOKIE
+        self.is_closing = False
         self.counters = Counters("console")
         self.metrics = Metrics()
         self.metrics.register(self.counters)
@@ -63,6 +64,7 @@ class ConsoleService:
         await asyncio.gather(self.watcher.run(), self._tick())
 
     def close(self) -> None:
+        self.is_closing = True
         self.sessions.close()
 
     # Sessions

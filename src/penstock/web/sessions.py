@@ -27,7 +27,7 @@ class Session:
         self.opened_ns = now_ns
         self.used_ns = now_ns
         self.is_over = False
-        self.sockets: set[Callable[[], None]] = set()
+        self.sockets: set[Callable[[], object]] = set()
         """What ends each of its WebSockets."""
 
     @property
@@ -54,9 +54,7 @@ class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
 class Sessions:
     """Times are passed in, of the monotonic clock. `ended(session)` is called for each that is over."""
 
-    def __init__(
-        self, limits: ConsoleLimits, random: Callable[[int], bytes], ended: Callable[[Session], None]
-    ) -> None:
+    def __init__(self, limits: ConsoleLimits, random: Callable[[int], bytes], ended: Callable[[Session], None]) -> None:
         self._limits = limits
         self._random = random
         self._ended = ended
