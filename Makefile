@@ -11,6 +11,9 @@ COMPILED := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 SOURCES  := $(shell find src -name '*.py' -o -name '*.pyi' -o -name '*.toml')
 WORKERS  ?= auto
 
+# Tests start hundreds of processes: each would compile every Python source anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # An environment that another Python made is not silently used in place of the one that was asked for.
 ifneq ($(origin PYTHON),file)
 ifneq ($(wildcard $(BIN)/python),)
