@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.admin import openapi
-from penstock.admin.bodies import read_document
+from penstock.admin.http import read_document
 from penstock.admin.core import Caller
 from penstock.admin.operations import OPERATIONS, ChangesQuery, EventsQuery, ModelQuery, Operation
 from penstock.admin.server import AdminService

@@ -16,7 +16,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from penstock import __version__
-from penstock.admin.bodies import read_document
+from penstock.admin.http import read_document
 from penstock.base.clock import SystemClock
 from penstock.base.errors import NotFoundError, PenstockError, RequestError, UnreachableError
 from penstock.base.log import logger
