@@ -51,8 +51,8 @@ export function change(value) {
 
 export function micros(value) {
   if (!isNumber(value) || value === 0) return NOTHING;
-  if (value < 1000) return `${fine.format(value)} µs`;
-  return value < 1e6 ? `${fine.format(value / 1e3)} ms` : `${fine.format(value / 1e6)} s`;
+  if (value < 1e3) return `${rate(value)} µs`;
+  return value < 1e6 ? `${rate(value / 1e3)} ms` : `${rate(value / 1e6)} s`;
 }
 
 export function duration(seconds) {
