@@ -9,10 +9,10 @@ from rich.console import Console
 
 from penstock.base.errors import ConfigurationError
 from penstock.cli.interrupt import interruptible
-from penstock.demo.layout import write_layout
+from penstock.demo.layout import EDGE, MUX, write_layout
 from penstock.demo.reports import DemoOptions
 from penstock.node.plant import Plant
-from penstock.node.roles import Ready, Told, noting, run
+from penstock.node.roles import Ready, Told, run_noted
 from penstock.node.running import NodeProcess, RunningPlant
 
 
@@ -79,14 +79,14 @@ def node(
 ) -> None:
     """Run one node of a plant, whatever it is, on this machine; Ctrl-C or SIGTERM ends it in order."""
     described = Plant.load(plant)
-    config = described.node(name)
+    described.node(name)  # refused before anything is done, if there is none
     os.chdir(plant.parent)  # a plant's paths begin there
 
     def tell(told: Told) -> None:
         if isinstance(told, Ready):
             typer.echo(f"{name}: {told.where}")
 
-    raise typer.Exit(run(config, noting(described, name, tell)))
+    raise typer.Exit(run_noted(described, name, tell))
 
 
 def init(
@@ -109,4 +109,7 @@ def init(
     typer.echo(
         f"  penstock sub --connect {layout.url} --credentials {credentials} --filter {layout.filter} 'md.us.eq.AAPL.>'"
     )
+    way = f"--connect {layout.url} --credentials {credentials} --node"
+    typer.echo(f"  penstock sub {way} {layout.nodes[MUX]} --records 'md.us.eq.AAPL.quote'")
+    typer.echo(f"  penstock sub {way} {layout.nodes[EDGE]} --metered 4 'md.us.eq.AAPL.quote'")
     typer.echo(f"  penstock admin status --connect {layout.url} --credentials {directory / 'operations.toml'}")
