@@ -12,7 +12,7 @@ from penstock.cli.interrupt import interruptible
 from penstock.demo.layout import EDGE, MUX, write_layout
 from penstock.demo.reports import DemoOptions
 from penstock.node.plant import Plant
-from penstock.node.roles import Ready, Told, run_noted
+from penstock.node.roles import Ready, Told, noting, run
 from penstock.node.running import NodeProcess, RunningPlant
 
 
@@ -79,14 +79,14 @@ def node(
 ) -> None:
     """Run one node of a plant, whatever it is, on this machine; Ctrl-C or SIGTERM ends it in order."""
     described = Plant.load(plant)
-    described.node(name)  # refused before anything is done, if there is none
+    config = described.node(name)
     os.chdir(plant.parent)  # a plant's paths begin there
 
     def tell(told: Told) -> None:
         if isinstance(told, Ready):
             typer.echo(f"{name}: {told.where}")
 
-    raise typer.Exit(run_noted(described, name, tell))
+    raise typer.Exit(run(config, noting(described, name, tell)))
 
 
 def init(

@@ -27,7 +27,7 @@ class Pages:
             log.warning("page_not_noted", node=name, error=error.strerror)
 
     def forget(self, name: str) -> None:
-        """It has ended in order."""
+        """It is not there any more, nor is anybody who would miss it."""
         try:
             self._path(name).unlink(missing_ok=True)
         except OSError as error:

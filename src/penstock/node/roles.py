@@ -84,18 +84,15 @@ def run(config: NodeConfig, tell: Tell, supervised: Supervised | None = None) ->
             return run_agent(lambda stop: _play(config, tell, _heeding(stop, supervised)), name=config.name)
 
 
-def run_noted(plant: Plant, name: str, tell: Tell, supervised: Supervised | None = None) -> int:
-    """Be this node of the plant; while it runs, a file in the plant's directory says where it shows itself."""
+def noting(plant: Plant, name: str, tell: Tell) -> Tell:
+    """Tell, and leave word in the plant's directory where the node shows itself."""
 
-    def noting(what: Told) -> None:
+    def told(what: Told) -> None:
         if isinstance(what, Ready) and what.page:
             plant.pages.note(name, what.page)
         tell(what)
 
-    try:
-        return run(plant.node(name), noting, supervised)
-    finally:
-        plant.pages.forget(name)
+    return told
 
 
 def main() -> None:
@@ -106,7 +103,7 @@ def main() -> None:
     try:
         plant = Plant.load(path)
         os.chdir(path.parent)  # the document's paths begin there
-        sys.exit(run_noted(plant, name, supervised.tell, supervised))
+        sys.exit(run(plant.node(name), noting(plant, name, supervised.tell), supervised))
     except PenstockError as error:
         sys.stderr.write(f"error [{error.code}]: {error}\n")
         sys.exit(1)
