@@ -72,6 +72,7 @@ byId("login-form").addEventListener("submit", async (event) => {
     const found = await post("/api/login", { name: form.elements.name.value.trim(), secret: form.elements.secret.value });
     form.reset();
     enter(found);
+    heading().focus({ preventScroll: true });
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     form.elements.secret.value = "";
@@ -125,14 +126,17 @@ function route() {
   clients.refresh();
 }
 
+function heading() {
+  return document.querySelector("main section:not([hidden]) h1");
+}
+
 addEventListener("hashchange", () => {
   if (location.hash === "#content") return; // the skip link
+  if (!session) return;
   route();
   scrollTo(0, 0);
+  heading().focus({ preventScroll: true });
 });
-for (const link of document.querySelectorAll(".rail a")) {
-  link.addEventListener("click", () => setTimeout(() => byId(`${link.hash.slice(1)}-title`).focus({ preventScroll: true })));
-}
 
 // The connections
 
