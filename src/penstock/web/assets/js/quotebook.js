@@ -7,7 +7,8 @@ export const ROWS_MAX = 200;
 // "md.us.eq.AAPL.quote" and "md.us.eq.AAPL.trade" are one instrument, "md.us.eq.AAPL"; other topics stand for themselves.
 export function instrument(message) {
   const levels = message.topic.split(".");
-  const isKind = levels.length > 1 && levels.at(-1) === message.model && (isQuote(message.fields) || isTrade(message.fields));
+  const isKind =
+    levels.length > 1 && levels.at(-1) === message.model && (isQuote(message.fields) || isTrade(message.fields));
   return isKind ? levels.slice(0, -1).join(".") : message.topic;
 }
 
