@@ -38,7 +38,7 @@ cdef enum:
     QUANTUM = 4_096          # bytes that a consumer may get in its turn
     FRESH_SIZE = 16_384      # bytes that may wait in a session's buffer: more of the newest values would only grow old
     CLASS_BITS = 3
-    PAIRS_AHEAD = 16         # pairs of an item whose memory is asked for before it is needed
+    PAIRS_AHEAD = 32         # pairs of an item whose memory is asked for before it is needed
     LIST_AHEAD = 128         # and numbers of pairs
 
 
