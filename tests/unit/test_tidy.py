@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.main import COMMANDS
+
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "penstock"
 
-CORES = ("admin", "engine", "feed", "filter", "security", "middleware", "journal", "topics", "wire", "model")
+CORES = ("admin", "engine", "feed", "filter", "security", "middleware", "journal", "topics", "tree", "wire", "model")
 """Packages whose Python code must be deterministic: what they need of the world is passed in."""
 
 NET_CORES = (
@@ -45,6 +47,13 @@ FILTER_DRIVERS = {
 ENGINE_DRIVERS = {"link.py"}
 """And of penstock.engine, besides application/: what runs in a consumer's process."""
 
+TREE_DRIVERS = {"desk.py", "links.py", "persistence.py", "status.py"}
+"""And of penstock.tree, besides application/."""
+
+DRIVERS_BESIDES = {
+    "engine": ENGINE_DRIVERS, "feed": FEED_DRIVERS, "filter": FILTER_DRIVERS, "tree": TREE_DRIVERS
+}  # fmt: skip
+
 FORBIDDEN_IN_CORES = {
     "asyncio", "concurrent", "datetime", "multiprocessing", "os", "random", "secrets", "select", "selectors",
     "signal", "socket", "ssl", "subprocess", "tempfile", "threading", "time", "uuid",
@@ -68,6 +77,7 @@ ENTRY_POINTS = {
     "penstock.demo.pipeline",
     "penstock.demo.subscriber",
     "penstock.node.roles",
+    "penstock.web.process",
 }
 
 
@@ -92,6 +102,11 @@ def imports(path: Path) -> set[str]:
     return found
 
 
+def is_of_an_application(path: Path) -> bool:
+    """What runs in the process of a consumer or subscriber."""
+    return path.relative_to(SOURCE).parts[:2] in {("engine", "application"), ("tree", "application")}
+
+
 def assert_deterministic(path: Path) -> None:
     package = path.relative_to(SOURCE).parts[0]
     roots = {name.split(".")[0] for name in imports(path)}
@@ -102,8 +117,7 @@ def assert_deterministic(path: Path) -> None:
 @pytest.mark.parametrize("package", CORES)
 def test_cores_import_no_clock_socket_random_or_thread(package: str) -> None:
     for path in python_files(package):
-        besides = {"engine": ENGINE_DRIVERS, "feed": FEED_DRIVERS, "filter": FILTER_DRIVERS}.get(package, set())
-        if path.name not in DRIVERS | besides and not path.is_relative_to(SOURCE / "engine" / "application"):
+        if path.name not in DRIVERS | DRIVERS_BESIDES.get(package, set()) and not is_of_an_application(path):
             assert_deterministic(path)
 
 
@@ -120,6 +134,7 @@ def test_no_file_is_dead() -> None:
         used |= set(re.findall(r"^from ([\w.]+) import", text, flags=re.MULTILINE))
     benches = set(re.findall(r'Bench\(\s*"(\w+)"', (SOURCE / "bench" / "catalogue.py").read_text()))
     used |= {f"penstock.bench.{name}" for name in benches}
+    used |= {f"penstock.cli.{place.partition(':')[0]}" for place in COMMANDS.values()}
     for path in SOURCE.rglob("*.pyx"):
         name = module_name(path)
         is_cimported = any(f"cimport {path.stem}" in text or f"{name} cimport" in text for text in compiled_texts())

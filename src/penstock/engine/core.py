@@ -5,6 +5,7 @@ those that may wait, _consumers.pyx is what waits for one consumer alone, _items
 subscriptions.py knows who wants what, choices.py in which class, interest.py brings both together.
 """
 
+import weakref
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeAlias
@@ -92,6 +93,7 @@ class DistributionEngine:
         limits = limits or MeteringLimits()
         self._chooser = Chooser(config, limits, rules or ClassMap(), signals or SignalThresholds(), models)
         is_metered = "metered" in config.classes
+        this = weakref.proxy(self)  # what an engine holds must not hold the engine: its history goes when it does
         node_interval_ns = interval_ns(limits.node_per_second)
         seed = randomness.below(2**64)
         pairs = Pairs(config.pairs_max, seed)
@@ -106,10 +108,11 @@ class DistributionEngine:
             is_common=config.offsets == "common",
             serves_all_pending=config.serves_all_pending,
             drops=limits.withheld == "drop",
-            admit=lambda topic, model_id, model_version: self._interests.admit(topic, model_id, model_version),
+            admit=lambda topic, model_id, model_version: this._interests.admit(topic, model_id, model_version),
         )
-        self.counters.watch("messages_dropped", lambda: self.kernel.oversized, cause=Cause.LENGTH)
-        self.counters.watch("messages_dropped", lambda: self.kernel.fragments, cause=Cause.FRAGMENT)
+        kernel = self.kernel
+        self.counters.watch("messages_dropped", lambda: kernel.oversized, cause=Cause.LENGTH)
+        self.counters.watch("messages_dropped", lambda: kernel.fragments, cause=Cause.FRAGMENT)
         table_seed = bytes(randomness.below(256) for _ in range(SEED_SIZE))
         self._book = SubscriptionBook(config, self.kernel, table_seed)
         self._interests = Interests(config, self.kernel, self._book, self._chooser, self.counters)
