@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +32,10 @@ receive = ["md.>", "app.>"]
 [[rule]]
 who = ["alice", "nodes"]
 send = ["app.notes.>", "md.>"]
+
+[[rule]]
+who = ["feed"]
+send = ["md.us.eq.>", "derived.>"]
 """
 
 
@@ -41,6 +46,10 @@ def policy_text(rules: str = RULES) -> str:
         roles = f'roles = ["{ROLES[name]}"]\n' if name in ROLES else ""
         entries.append(f'[clients.{name}]\nsecret = "{verifier.text}"\n{roles}')
     return "".join(entries) + rules
+
+
+PASSED_OVER = ("welcome", "messages", "info", "state", "live", "receipt")
+"""News that answer no request."""
 
 
 class Answered(NamedTuple):
@@ -93,9 +102,17 @@ class Browser:
         return self.post("/api/login", {"name": name, "secret": SECRETS[name] if secret is None else secret})
 
     def socket(
-        self, path: str, subprotocol: str | None = None, headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        subprotocol: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        receives: int | None = None,
     ) -> ClientConnection:
-        """Open until the console under test is ended, or close()."""
+        """Open until the console under test is ended, or close(); `receives` is the size of its receive buffer."""
+        plain = socket.socket()
+        if receives is not None:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
+        plain.connect(("127.0.0.1", self.port))
         sent = {"Cookie": self.cookie} if self.cookie else {}
         opened = connect(
             f"ws://127.0.0.1:{self.port}{path}",
@@ -104,6 +121,7 @@ class Browser:
             additional_headers={**sent, **(headers or {})},
             open_timeout=PATIENCE_SECONDS,
             proxy=None,
+            sock=plain,
         )
         return self.stack.enter_context(opened)
 
@@ -119,6 +137,13 @@ class Talk:
 
     def hear(self) -> Any:
         return json.loads(self.socket.recv(PATIENCE_SECONDS))
+
+    def ask(self, document: Any) -> Any:
+        """What is answered; messages and news on the way are passed over."""
+        self.say(document)
+        while (heard := self.hear())["kind"] in PASSED_OVER:
+            continue
+        return heard
 
     def hear_kind(self, kind: str) -> Any:
         """The next of this kind; others are passed over."""
@@ -137,6 +162,8 @@ def close_code(socket: ClientConnection) -> int | None:
 
 
 class RunningConsole:
+    """`stream()` is what the gateway's tests talk on."""
+
     def __init__(self, directory: Path, admin: AdminServer, console: ConsoleServer, thread: LoopThread) -> None:
         self.directory = directory
         self.admin = admin
@@ -150,6 +177,12 @@ class RunningConsole:
         if name is not None:
             assert browser.log_in(name).status == 200
         return browser
+
+    def stream(self, name: str = "alice", subprotocol: str = "penstock.json.1") -> Talk:
+        """A welcomed WebSocket of somebody who is logged in."""
+        talk = Talk(self.browser(name).socket("/ws/stream", subprotocol))
+        assert talk.hear()["kind"] == "welcome"
+        return talk
 
 
 @contextlib.contextmanager

@@ -13,8 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.admin import openapi
-from penstock.admin.http import read_document
 from penstock.admin.core import Caller
+from penstock.admin.http import read_document
 from penstock.admin.operations import OPERATIONS, ChangesQuery, EventsQuery, ModelQuery, Operation
 from penstock.admin.server import AdminService
 from penstock.base.errors import (

@@ -149,6 +149,8 @@ class RunningPlant:
             node.is_wanted = False
         for name in reversed(self.nodes):
             self.stop_node(name)
+        for name in self.nodes:
+            self.plant.pages.forget(name)
 
     def stop_node(self, name: str) -> None:
         """End one node in good order; it is not started again."""

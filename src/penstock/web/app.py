@@ -14,15 +14,17 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
+from starlette.websockets import WebSocket
 
 from penstock import __version__
 from penstock.admin.http import read_document
 from penstock.base.clock import SystemClock
-from penstock.base.errors import NotFoundError, PenstockError, RequestError, UnreachableError
+from penstock.base.errors import ForbiddenError, NotFoundError, PenstockError, RequestError, UnreachableError
 from penstock.base.log import logger
 from penstock.base.metrics import EXPOSITION
 from penstock.web.answers import answer, refusal
-from penstock.web.doors import Doors
+from penstock.web.doors import Door, Doors
+from penstock.web.gateway.session import BINARY, SUBPROTOCOLS, GatewaySession
 from penstock.web.service import ConsoleService
 from penstock.web.sessions import Session, SessionDocument
 
@@ -70,6 +72,7 @@ class ConsoleApp:
             Route("/status", self._status),
             Route("/metrics", self._metrics),
             WebSocketRoute("/ws/watch", self._doors.watch),
+            WebSocketRoute("/ws/stream", self._stream),
             Mount("/assets", Assets(directory=ASSETS, check_dir=False)),
         ]
         self.app = Starlette(routes=routes, exception_handlers={HTTPException: self._on_http_error})
@@ -152,6 +155,28 @@ class ConsoleApp:
             can_control=service.can_control,
             version=__version__,
         )
+
+    async def _stream(self, socket: WebSocket) -> None:
+        """The gateway: one of its subprotocols has to be asked for."""
+        service = self._service
+        spoken = next((each for each in SUBPROTOCOLS if each in socket.scope["subprotocols"]), None)
+        if spoken is None:
+            await socket.send_denial_response(
+                refusal(ForbiddenError("no subprotocol that is spoken here", hint=", ".join(SUBPROTOCOLS)))
+            )
+            return
+
+        async def talk(door: Door) -> None:
+            session = GatewaySession(
+                door,
+                service.config.limits,
+                service.counters,
+                lambda outlet: service.open_source(door.session, outlet),
+                is_binary=spoken == BINARY,
+            )
+            await session.run()
+
+        await self._doors.open(socket, talk, spoken)
 
     # What there is to see
 

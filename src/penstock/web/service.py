@@ -18,6 +18,8 @@ from penstock.security.brokering import Session as AdminSession
 from penstock.security.client import AdminClient
 from penstock.security.http import parse_addresses
 from penstock.security.policy import NAME
+from penstock.web.gateway.feed import FeedSource
+from penstock.web.gateway.source import Outlet, Source
 from penstock.web.picture import PictureDocument
 from penstock.web.sessions import Session, Sessions
 from penstock.web.watching import Watcher
@@ -117,6 +119,14 @@ class ConsoleService:
             end()
         session.admin.close()
         log.info("session_over", client=session.client, address=session.address)
+
+    def admin_of(self, session: Session) -> AdminClient:
+        """Another connection to the administration server as the same client, for somebody else to close."""
+        return AdminClient(self._addresses, session.admin.credentials)
+
+    def open_source(self, session: Session, outlet: Outlet) -> Source:
+        """Where a browser's messages come from."""
+        return FeedSource(self.admin_of(session), outlet)
 
     # What is shown
 

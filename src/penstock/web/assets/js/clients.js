@@ -50,7 +50,7 @@ export class Clients {
 
   draw() {
     if (byId("clients").hidden) return;
-    const { consumers, counts } = this.#watch.picture ?? { consumers: [], counts: {} };
+    const { consumers, counts } = this.#watch.seen;
     this.#connected.show(consumers);
     const parts = [];
     if (counts.consumers > consumers.length) parts.push(`${count(consumers.length)} of ${count(counts.consumers)} clients`);

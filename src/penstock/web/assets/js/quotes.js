@@ -105,11 +105,13 @@ export class Quotes {
       (subscription) => {
         const name = `${subscription.topics.join(" ")}${subscription.where ? ` where ${subscription.where}` : ""}`;
         const remove = h("button", { type: "button", class: "quiet", "aria-label": `Stop watching ${shown(name)}`, on: { click: () => this.#remove(subscription) } }, "×");
-        return h("li", {}, h("span", {}, shown(name)), h("span", { class: "told" }), remove);
+        const again = h("button", { type: "button", class: "quiet again", "aria-label": `Try again: ${shown(name)}`, on: { click: () => this.#stream.askAgain(subscription) } }, "Again");
+        return h("li", {}, h("span", {}, shown(name)), h("span", { class: "told" }), again, remove);
       },
       (element, subscription) => {
         setClass(element, subscription.state === "over" ? "is-bad" : "");
-        setText(element.children[1], subscription.told ? ` — ${shown(subscription.told, 300)}` : "");
+        element.children[2].hidden = subscription.state !== "over";
+        setText(element.children[1], subscription.told ? `: ${shown(subscription.told, 300)}` : "");
       },
     );
   }

@@ -13,7 +13,6 @@ const FINAL = new Set([CLOSED.misunderstood, CLOSED.loggedOut, CLOSED.noRights])
 export class Socket extends Emitter {
   #path;
   #protocol;
-  #silenceMs;
   #socket = null;
   #timer = 0;
   #watchdog = 0;
@@ -30,7 +29,7 @@ export class Socket extends Emitter {
     super();
     this.#path = path;
     this.#protocol = protocol;
-    this.#silenceMs = silenceMs;
+    this.silenceMs = silenceMs;
   }
 
   open() {
@@ -84,7 +83,7 @@ export class Socket extends Emitter {
   #listen() {
     this.heardAt = performance.now();
     clearTimeout(this.#watchdog);
-    this.#watchdog = setTimeout(() => this.#lost(0), this.#silenceMs);
+    this.#watchdog = setTimeout(() => this.#lost(0), this.silenceMs);
   }
 
   #lost(code) {

@@ -32,6 +32,20 @@ export class Stream extends Emitter {
     this.#pinging = setInterval(() => this.socket.send({ op: "ping", id: 1 }), PING_MS);
   }
 
+  // After the end, with everything that was asked for before.
+  again() {
+    for (const subscription of this.subscriptions.values()) Object.assign(subscription, { state: "asked", told: "" });
+    this.over = null;
+    this.socket.open();
+  }
+
+  // One subscription that was refused or revoked.
+  askAgain(subscription) {
+    Object.assign(subscription, { state: "asked", told: "" });
+    this.#ask(subscription);
+    this.emit("subscription", subscription);
+  }
+
   stop() {
     clearInterval(this.#pinging);
     this.socket.close();

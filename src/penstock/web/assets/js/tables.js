@@ -1,7 +1,7 @@
 // Tables by their columns: { title, cell(row) → text or element, number?, whole?, low? }. Rows keep their elements.
 
 import { h, reconcile, setClass, setText } from "./dom.js";
-import { NOTHING } from "./format.js";
+import { NOTHING, shown } from "./format.js";
 
 export class Table {
   #table;
@@ -60,4 +60,9 @@ export function badge(text, name, before = null) {
   setClass(element, `badge is-${name}`);
   setText(element, text);
   return element;
+}
+
+// The state that a row tells; of one that is old, what it was.
+export function stateBadge({ state }, isOld, before) {
+  return isOld ? badge(`was ${shown(state)}`, "off", before) : badge(shown(state), tone(state), before);
 }

@@ -4,7 +4,7 @@ import { openAction } from "./actions.js";
 import { byId, h, setText } from "./dom.js";
 import { clock, count, duration, isNumber, micros, NOTHING, rate, shown } from "./format.js";
 import { Graph } from "./graph.js";
-import { badge, Table, tone } from "./tables.js";
+import { stateBadge, Table } from "./tables.js";
 
 const CHANGES_MAX = 5;
 const WELL = new Set(["up", "no page"]);
@@ -12,7 +12,7 @@ const WELL = new Set(["up", "no page"]);
 const COLUMNS = [
   { title: "Node", cell: (row) => shown(row.node) },
   { title: "Role", cell: (row) => [row.role, row.place].filter(Boolean).map((word) => shown(word)).join(" · ") || NOTHING },
-  { title: "State", cell: (row, before) => badge(shown(row.state), tone(row.state), before) },
+  { title: "State", cell: (row, before) => stateBadge(row, row.is_old, before) },
   { title: "In/s", number: true, cell: (row) => rate(row.in_per_s) },
   { title: "Out/s", number: true, cell: (row) => rate(row.out_per_s) },
   { title: "p50", number: true, cell: (row) => micros(row.latency_us?.p50) },
@@ -55,7 +55,7 @@ export class Topology {
 
   draw() {
     if (byId("topology").hidden) return;
-    const picture = this.#watch.picture ?? { nodes: [], links: [] };
+    const picture = this.#watch.seen;
     if (this.#watch.picture) this.#graph.draw(picture, this.#chosen, this.#watch.isStale);
     this.#table.show(picture.nodes);
     this.#drawState(picture);
@@ -115,7 +115,7 @@ export class Topology {
         ...(buttons.length ? [h("div", { class: "actions" }, buttons)] : []),
       );
     }
-    badge(shown(node.state), tone(node.state), panel.children[1].firstChild);
+    stateBadge(node, node.is_old, panel.children[1].firstChild);
     setText(panel.children[2], shown(node.detail ?? "", 400));
     panel.children[3].replaceChildren(...facts(node, picture).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
   }
@@ -126,7 +126,7 @@ export class Topology {
 
   // Newest at the moment of asking: a tree may have changed since the button was drawn.
   #subject(name) {
-    const { nodes, links } = this.#watch.picture ?? { nodes: [], links: [] };
+    const { nodes, links } = this.#watch.seen;
     const children = links.filter((link) => link.kind === "tree" && link.from === name).map((link) => link.to);
     const others = nodes.filter((node) => node.role === "agent" && node.node !== name).map((node) => node.node);
     return { node: name, children, others };
