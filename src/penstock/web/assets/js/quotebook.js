@@ -12,8 +12,9 @@ export function instrument(message) {
   return isKind ? levels.slice(0, -1).join(".") : message.topic;
 }
 
+// A side without a price is left out, so sizes tell, too.
 function isQuote(fields) {
-  return "bid_price" in fields || "ask_price" in fields;
+  return ["bid_price", "ask_price", "bid_size", "ask_size"].some((name) => name in fields);
 }
 
 function isTrade(fields) {

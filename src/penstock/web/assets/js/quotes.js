@@ -7,7 +7,7 @@ import { QuoteBook, ROWS_MAX } from "./quotebook.js";
 import { remembered } from "./remembered.js";
 
 const DRAW_MS = 200;
-const STALE_AFTER_S = 10;
+const STALE_AFTER_S = [2, 5, 10, 30, 120];
 const FLASH_MS = 900;
 const WATCHES_MAX = 32;
 
@@ -18,11 +18,17 @@ export class Quotes {
   #book = new QuoteBook();
   #sparks = new Map();
   #timer = 0;
+  #staleAfter = remembered("stale-after", (value) => STALE_AFTER_S.includes(value), 10);
 
   constructor(watch, stream) {
     this.#watch = watch;
     this.#stream = stream;
     byId("watch-form").addEventListener("submit", (event) => this.#submit(event));
+    byId("stale-after").value = String(this.#staleAfter.value);
+    byId("stale-after").addEventListener("change", ({ target }) => {
+      this.#staleAfter.value = Number(target.value);
+      this.#draw();
+    });
     stream.on("messages", (messages) => this.#take(messages));
     stream.on("subscription", () => this.#drawList());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
@@ -127,6 +133,7 @@ export class Quotes {
         return h("li", {}, h("span", {}, shown(name)), h("span", { class: "told" }), again, remove);
       },
       (element, subscription) => {
+        element.dataset.state = subscription.state;
         setClass(element, subscription.state === "over" ? "is-bad" : "");
         element.children[2].hidden = subscription.state !== "over";
         setText(element.children[1], subscription.told ? `: ${shown(subscription.told, 300)}` : "");
@@ -253,7 +260,8 @@ export class Quotes {
       return { isStale: true, text, why: "The connection is lost: this is what was last known." };
     const isOver = [...row.ids].every((id) => this.#stream.subscriptions.get(id)?.state === "over");
     if (isOver) return { isStale: true, text, why: "This subscription is over: this is what was last known." };
-    if (ageS > STALE_AFTER_S) return { isStale: true, text, why: `Nothing has come for more than ${STALE_AFTER_S} s.` };
+    const staleAfterS = Number(byId("stale-after").value);
+    if (ageS > staleAfterS) return { isStale: true, text, why: `Nothing has come for more than ${staleAfterS} s.` };
     return { isStale: false, text, why: "" };
   }
 }
