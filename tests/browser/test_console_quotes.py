@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from browser.browser_kit import PHONE, Visits, ask_to_watch, is_wider_than_the_screen, notice, row, watch
+from browser.browser_kit import PHONE, Visits, ask_to_watch, notice, row, too_wide, watch
 from client_kit import Originated
 from integration.console_kit import RunningConsole, feeding, running_console
 from penstock.middleware.driver import MulticastPublisher
@@ -70,7 +70,7 @@ def test_a_price_changes_before_ones_eyes_and_is_stale_when_its_source_stops(vis
 
     expect(shown.locator(".plot canvas")).to_be_visible()
     page.set_viewport_size(PHONE)
-    assert not is_wider_than_the_screen(page)
+    assert too_wide(page) == []
 
 
 def test_the_watch_list_is_kept_and_edited(visits: Visits, market: Market) -> None:
