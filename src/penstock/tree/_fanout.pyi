@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from types import TracebackType
+from typing import Self
+
+from typing_extensions import Buffer
 
 from penstock.filter._condition import Condition
 from penstock.tree._flow import Brings as Brings
 from penstock.tree._flow import Flow
 from penstock.tree._flow import LinkClass as LinkClass
 from penstock.tree.notices import LinkState, Notice, Portion, StreamState
-from typing_extensions import Buffer, Self
 
 class Fanout(Flow):
     """One agent's data path. Its methods may be called by any thread; `with fanout:` keeps all others out, the lane

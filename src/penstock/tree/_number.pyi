@@ -1,13 +1,14 @@
 """At the root: a publisher's packets become the streams' packets."""
 
+from typing_extensions import Buffer
+
 from penstock.topics import InterestTable
 from penstock.tree.numbered import Numbered as Numbered
 from penstock.tree.numbered import StreamRun as StreamRun
-from typing_extensions import Buffer
 
 class Numbering:
-    """Gives each message its place in its stream. A packet of a publisher has one message; its group is the stream, or 0
-    for the stream that has the topic; its sequence is the publisher's own number, which is dense."""
+    """Gives each message its place in its stream. A packet of a publisher has one message; its group is the stream, or
+    0 for the stream that has the topic; its sequence is the publisher's own number, which is dense."""
 
     def __init__(self, tree_id: int, term: int) -> None: ...
     @property

@@ -47,7 +47,7 @@ class NewerTerm(NamedTuple):
 
 
 class LeftLive(NamedTuple):
-    """A child did not keep up: its leg has everything through this sequence, and gets nothing more unless it fetches."""
+    """A child did not keep up: its leg has everything through this sequence, and gets nothing more until it fetches."""
 
     link: int
     leg: int

@@ -2,11 +2,12 @@
 
 from typing import NamedTuple
 
+import msgspec
 import numpy
 import numpy.typing as npt
 
 
-class StreamRun(NamedTuple):
+class StreamRun(msgspec.Struct, frozen=True):
     """Packets of one stream, in a row."""
 
     stream: int
