@@ -69,9 +69,13 @@ class ConsoleService:
         """Look at the plant and end sessions that are due, until it is cancelled."""
         await asyncio.gather(self.watcher.run(), self._tick())
 
-    def close(self) -> None:
+    def end_sessions(self) -> None:
+        """The console is ending: whoever is there is told."""
         self.is_closing = True
         self.sessions.close()
+
+    def close(self) -> None:
+        """When nothing is asked any more."""
         self.action_log.close()
 
     # Sessions
