@@ -33,25 +33,13 @@ DRIVERS = {
 }  # fmt: skip
 """The files of such a package that do its I/O, and nothing else."""
 
-FEED_WEB_CORES = (
-    "entitlements.py", "gateway/fields.py", "gateway/outbox.py", "gateway/replies.py", "gateway/requests.py",
-    "picture.py", "sessions.py",
-)  # fmt: skip
-"""And those of penstock.web."""
-
-DRIVERS = {
+FEED_DRIVERS = {
     "administration.py", "datapath.py", "inputs.py", "measure.py", "peering.py", "player.py", "pump.py", "recorder.py",
     "registration.py", "serviceside.py", "soup_client.py", "soup_player.py", "terms.py", "unlined.py",
 }  # fmt: skip
 """Besides, those of penstock.feed, which is a process with many sides."""
 
-FILTER_WEB_CORES = (
-    "entitlements.py", "gateway/fields.py", "gateway/outbox.py", "gateway/replies.py", "gateway/requests.py",
-    "picture.py", "sessions.py",
-)  # fmt: skip
-"""And those of penstock.web."""
-
-DRIVERS = {
+FILTER_DRIVERS = {
     "datapath.py",
     "finding.py",
     "link.py",
