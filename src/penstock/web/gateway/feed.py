@@ -37,9 +37,7 @@ class FeedSource:
     async def subscribe(self, request: Subscribe) -> bool:
         if request.begin() != "live":
             raise RequestError("there is no history here", hint="this plant has no tree of agents that keeps one")
-        subscription = await asyncio.to_thread(
-            lambda: self._client.subscribe(*request.topics, where=request.where)
-        )
+        subscription = await asyncio.to_thread(lambda: self._client.subscribe(*request.topics, where=request.where))
         self._readers[request.id] = _Reader(request.id, subscription, self._go, self._outlet, self._loop)
         return True
 
