@@ -13,16 +13,22 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
+from client_kit import adapter_on, registered_on
 from penstock.admin import AdminConfig, AdminLimits
 from penstock.admin.driver import AdminServer
+from penstock.middleware.driver import MulticastPublisher
 from penstock.net.loop_thread import LoopThread
+from penstock.net.udp import free_channel
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
+from penstock.security import Credentials
+from penstock.security.client import AdminClient
 from penstock.security.proof import ScryptCost, SecretVerifier
 from penstock.web.server import ConsoleServer
 from waiting import PATIENCE_SECONDS
 
 SECRETS = {name: f"the secret of {name}" for name in ("alice", "bob", "boss", "clerk", "feed", "nodes")}
+FEED_PUBLISHER = 11
 ROLES = {"boss": "administrator", "clerk": "auditor", "feed": "adapter", "nodes": "filter"}
 RULES = """
 [[rule]]
@@ -70,9 +76,9 @@ class Answered(NamedTuple):
 class Browser:
     """Keeps one cookie, as a browser does."""
 
-    def __init__(self, port: int, stack: contextlib.ExitStack) -> None:
+    def __init__(self, port: int, stack: contextlib.ExitStack | None = None) -> None:
         self.port = port
-        self.stack = stack
+        self.stack = stack or contextlib.ExitStack()
         self.cookie = ""
         self.origin: str | None = f"http://127.0.0.1:{port}"
 
@@ -193,7 +199,9 @@ def administration(directory: Path, **limits: Any) -> Iterator[AdminServer]:
         directory=str(directory / "admin"),
         policy=str(policy),
         port=0,
-        limits=AdminLimits(key_grace_s=0.0, failures_max=1_000, address_failures_max=1_000, **limits),
+        limits=AdminLimits(
+            key_grace_s=0.0, failures_max=1_000, address_failures_max=1_000, adapter_lost_s=3_600.0, **limits
+        ),
     )
     with AdminServer(config) as server:
         yield server
@@ -222,3 +230,13 @@ def running_console(directory: Path, more: str = "", **settings: Any) -> Iterato
                 thread.start(console.stop()).result(PATIENCE_SECONDS)
         finally:
             thread.close()
+
+
+@contextlib.contextmanager
+def feeding(console: RunningConsole) -> Iterator[MulticastPublisher]:
+    """A feed that says what a test tells it to."""
+    channel = free_channel()
+    credentials = Credentials("feed", secret=SECRETS["feed"].encode())
+    with AdminClient.connect(console.admin.url, credentials) as feed, adapter_on(channel, FEED_PUBLISHER) as publisher:
+        feed.register(registered_on(channel, FEED_PUBLISHER))
+        yield publisher

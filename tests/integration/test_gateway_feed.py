@@ -2,30 +2,18 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from client_kit import Originated, adapter_on, registered_on
-from integration.console_kit import SECRETS, RunningConsole, Talk, close_code, running_console
+from client_kit import Originated
+from integration.console_kit import SECRETS, RunningConsole, Talk, close_code, feeding, running_console
 from penstock.middleware.driver import MulticastPublisher
-from penstock.net.udp import free_channel
 from penstock.node.console_config import ConsoleLimits
 from penstock.security import Credentials
 from penstock.security.client import AdminClient
 
 AAPL, IBM = "md.us.eq.AAPL.quote", "md.us.eq.IBM.quote"
-PUBLISHER = 11
-
-
-@contextmanager
-def feeding(console: RunningConsole) -> Iterator[MulticastPublisher]:
-    channel = free_channel()
-    credentials = Credentials("feed", secret=SECRETS["feed"].encode())
-    with AdminClient.connect(console.admin.url, credentials) as feed, adapter_on(channel, PUBLISHER) as publisher:
-        feed.register(registered_on(channel, PUBLISHER))
-        yield publisher
 
 
 @pytest.fixture(scope="module")
