@@ -20,6 +20,7 @@ from penstock.feed.adapter_status import AdapterStatus
 from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.filter.status import FilterStatus
+from penstock.node.console_config import ConsoleConfig
 from penstock.node.member import Member
 from penstock.node.plant import NodeConfig, Plant
 from penstock.node.roles import AdapterReport, DistributionReport, FilterReport, PlayerReport, Ready, Told
@@ -36,6 +37,10 @@ RESTART_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 STEADY_SECONDS = 60.0
 """A node that ran for so long has no past."""
+
+MAIN = "penstock.node.roles:main"
+MAINS: dict[type[NodeConfig], str] = {ConsoleConfig: "penstock.web.process:main"}
+"""What the process of a node runs that knows more than nodes do of each other."""
 
 log = logger("node")
 
@@ -89,7 +94,7 @@ class RunningPlant:
         steps: list[tuple[type[NodeConfig], ...]] = [
             (AdminConfig,),
             (AdapterConfig,),
-            (FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig),
+            (FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig, ConsoleConfig),
             *([(PlayerConfig,)] if players else []),
         ]
         return all(self.start_nodes(self._named(*kinds), is_over) for kinds in steps)
@@ -166,7 +171,8 @@ class RunningPlant:
         node.starts += 1
         node.started_at = time.monotonic()
         arguments = [str(self.plant.path.absolute()), node.name, self._log_level]
-        node.member = self.supervisor.add(Member(node.name, "penstock.node.roles:main", arguments, node.take))
+        main = MAINS.get(type(self.plant.node(node.name)), MAIN)
+        node.member = self.supervisor.add(Member(node.name, main, arguments, node.take))
         log.info("node_started", node=node.name, pid=node.member.pid, starts=node.starts)
 
     def _ended(self, member: Member) -> None:
