@@ -115,7 +115,13 @@ class Fanout:
     # Legs
 
     def open_leg(
-        self, link: int, leg: int, stream: int, wants: Iterable[tuple[Sequence[str], Condition | None]], *, is_live: bool
+        self,
+        link: int,
+        leg: int,
+        stream: int,
+        wants: Iterable[tuple[Sequence[str], Condition | None]],
+        *,
+        is_live: bool,
     ) -> int:
         """What a child wants of a stream; it gets what comes from now on if the leg is live, and else nothing before
         fetch() has brought it there. Returns the stream's last sequence."""

@@ -53,6 +53,15 @@ class Numbering:
 def published_through(packets: Buffer) -> Mapping[int, int]:
     """By publisher id the highest of its numbers in these packets of the tree's streams."""
 
-def encode_published(publisher_id: int, number: int, stream: int, topic: str, payload: Buffer, *, model_id: int = 0,
-                     model_version: int = 0, extensions: bytes = b"") -> bytes:
+def encode_published(
+    publisher_id: int,
+    number: int,
+    stream: int,
+    topic: str,
+    payload: Buffer,
+    *,
+    model_id: int = 0,
+    model_version: int = 0,
+    extensions: bytes = b"",
+) -> bytes:
     """A publisher's packet."""

@@ -116,9 +116,8 @@ class Board:
 
     def advance(self, stream: int, last: int) -> None:
         """Everything that is wanted of the stream up to here is there."""
-        state = self.fanout.stream(stream)
-        if last > state.last and self.role != "standby":
-            self.fanout.set_stream(stream, term=state.term, last=last)
+        if self.role != "standby":
+            self.fanout.advance(stream, last)
 
     # Speaking
 
@@ -145,6 +144,8 @@ class Board:
         self.out.append(Informed("said", 0 if links is None else to[0], party, info))
 
     def close(self, link: int, cause: str, reason: str = "") -> None:
+        """Nothing more is taken from the link; the driver ends it when what was said is sent."""
+        self.fanout.stop(link)
         self.out.append(Close(link, cause, reason))
 
     def show(self) -> None:

@@ -1,7 +1,7 @@
 """How a child's leg gets from where it is to live: portions, each asked for by the child (TREE-5).
 
-A portion comes out of the agent's history if that is complete for the leg; at the root, else, out of the stream's journal;
-elsewhere through a leg of the agent's own at its parent, on the child's behalf (a relay). Which it is, is decided anew
+A portion comes out of the agent's history if that is complete for the leg; at the root, else, out of the stream's
+journal; elsewhere through a leg of the agent's own at its parent, on the child's behalf (a relay). Which it is, is decided anew
 for each portion. The one that reaches the live end makes the leg live at exactly that place of the stream's order.
 """
 
@@ -36,8 +36,8 @@ class CatchUp:
                 self.hold(stream, leg, self._board.last(stream.number))
             else:
                 self._read_journal(stream, leg, time_ns=position.at if position.begin == "time" else None)
-        elif position.begin == "live" and since(stream.feed.joined, leg.wants) is not None:
-            self.hold(stream, leg, self._board.last(stream.number))
+        elif position.begin == "live" and (begun := since(stream.feed.joined, leg.wants)) is not None:
+            self.hold(stream, leg, max(begun, self._board.last(stream.number)))
         else:
             self._relay(stream, leg)
 
@@ -47,8 +47,8 @@ class CatchUp:
         board = self._board
         with board.fanout:
             last = board.last(stream.number)
-            if after >= last and self._is_complete(stream, leg, last):
-                portion = board.fanout.fetch(leg.link, leg.number, last, SIZE_MAX)
+            if after >= last and self._is_complete(stream, leg, after):
+                portion = board.fanout.fetch(leg.link, leg.number, after, SIZE_MAX)
                 leg.is_live = portion is not None and portion.is_live
             granted = leg.wants if leg.wants != leg.asked else ()
             board.say(leg.link, Held(leg.number, stream.number, after, stream.term, leg.is_live, granted))
@@ -180,9 +180,7 @@ class CatchUp:
         if leg is None or not leg.fetch_bytes:
             return
         leg.through = max(leg.through, fetched.through)
-        if not fetched.is_live:
-            self._deliver(leg, b"", leg.through, False)
-        elif not self._from_history(leg):
+        if not fetched.is_live or not self._from_history(leg):
             self._deliver(leg, b"", leg.through, False)
 
     def relay_gone(self, relay: UpstreamLeg, gone: Gone) -> None:
@@ -198,9 +196,9 @@ class CatchUp:
             self._board.say(leg.link, Refused(refused.code, refused.reason, leg.number))
 
     def _join(self, stream: Stream, relay: UpstreamLeg, at: int) -> None:
-        """The relay is live: from here on its wants are in the flow that everybody is fed from."""
+        """The relay is live: from here on its wants are in the flow that everybody is fed from. That this agent has
+        everything else up to there is not said: it may still be told that it was too slow for it."""
         relay.is_live, relay.child = True, None
-        self._board.advance(stream.number, at)
         for want in relay.wants:
             stream.feed.joined.setdefault(want, at)
         self._upstream.ask_peers(stream)
@@ -221,8 +219,6 @@ class CatchUp:
                     self.begin(stream, leg)
                 elif leg.fetch_bytes:
                     self.serve(stream, leg)
-
-
 
     def abandon(self, leg: ChildLeg) -> None:
         """A child's leg has ended, or wants something else: what was asked for on its behalf is not wanted any more."""

@@ -73,7 +73,15 @@ class Children:
         streams = tuple(stream.info for stream in board.streams.values())
         board.say(
             link,
-            Welcome(board.config.name, board.config.tree, board.term, board.path, board.is_rooted, streams, published_through),
+            Welcome(
+                board.config.name,
+                board.config.tree,
+                board.term,
+                board.path,
+                board.is_rooted,
+                streams,
+                published_through,
+            ),
         )
         self._introduce(child)
         return child
@@ -93,7 +101,9 @@ class Children:
             if not party.publisher_id:
                 return Refused("publisher", "a publisher has an id")
         if self._revoked.get(party.name, ((),))[0] == ("!>",):
-            return Refused("revoked", f"the authority of {party.name} was revoked: {self._revoked[party.name][1]}"[:256])
+            return Refused(
+                "revoked", f"the authority of {party.name} was revoked: {self._revoked[party.name][1]}"[:256]
+            )
         return self._limit()
 
     def _agent_refusal(self, party: Party) -> Refused | None:
@@ -171,7 +181,9 @@ class Children:
         board = self._board
         stream = board.stream_of(message.stream)
         if stream is None:
-            code, why = ("unknown-stream", "there is no stream") if board.is_rooted else ("not-rooted", "no root, no stream")
+            code, why = (
+                ("unknown-stream", "there is no stream") if board.is_rooted else ("not-rooted", "no root, no stream")
+            )
             self.refuse(child.link, Refused(code, f"{why} {message.stream!r}", message.number))
             return
         if message.number in child.legs or not message.number or len(child.legs) >= board.config.legs_max:
@@ -257,7 +269,9 @@ class Children:
         child.party = _with_grants(child.party, grants)
         child.denied = tuple(denials(grants or ())) + self._revoked.get(child.party.name, ((), ""))[0]
         self._regrant(child)
-        lost = [number for number, wants in before.items() if number not in child.legs or child.legs[number].wants != wants]
+        lost = [
+            number for number, wants in before.items() if number not in child.legs or child.legs[number].wants != wants
+        ]
         topics = tuple(dict.fromkeys(topic for number in lost for want in before[number] for topic in want.topics))
         if lost:
             self._board.inform(Revoked(portions(topics)[0], "the token no longer grants it"), [child.link])
@@ -274,7 +288,9 @@ class Children:
                 continue
             if wants != leg.wants:
                 leg.wants = wants
-                board.fanout.change_leg(child.link, leg.number, board.conditions.compile(wants, is_agent=child.is_agent))
+                board.fanout.change_leg(
+                    child.link, leg.number, board.conditions.compile(wants, is_agent=child.is_agent)
+                )
                 self._catch_up.abandon(leg)
                 self._catch_up.serve(board.streams[leg.stream], leg)
 
@@ -319,7 +335,8 @@ class Children:
         links = []
         for child in self._board.children.values():
             legs = [leg for leg in child.legs.values() if leg.stream == stream.number]
-            if legs and all(leg.is_live for leg in legs):
+            # What waits may still be taken back, if the child turns out to be too slow for it.
+            if legs and all(leg.is_live for leg in legs) and not self._board.fanout.link(child.link).waiting:
                 links.append(child.link)
         if links:
             self._board.inform(Through(stream.number, last, stream.term), links)

@@ -87,15 +87,13 @@ class DistributionAgent:
         counters: Counters,
         *,
         models: Iterable[MessageModel] = (),
-        seed: bytes | None = None,
     ) -> None:
         self.fanout = Fanout(
             id_of(config.tree),
             history_size=config.history_bytes,
             streams_max=config.streams_max,
             links_max=config.children_max + 16,
-            queue_size_max=config.queue_packets,
-            seed=seed,
+            queue_packets_max=config.queue_packets,
         )
         self.board = Board(config, self.fanout, Conditions(models), counters)
         self._upstream = Upstream(self.board)
@@ -193,7 +191,11 @@ class DistributionAgent:
 
     def _arrived(self, event: Arrived) -> None:
         party = event.party
-        if party.role in ("agent", "standby", "publisher") and party.term > self.board.term and self.board.role == "root":
+        if (
+            party.role in ("agent", "standby", "publisher")
+            and party.term > self.board.term
+            and self.board.role == "root"
+        ):
             self.rooting.fenced(party.term, self.board.standby_place)
         through = self.rooting.through(party.publisher_id) if party.role == "publisher" else 0
         child = self.children.arrived(event.link, party, published_through=through)
@@ -207,6 +209,15 @@ class DistributionAgent:
             self.parents.peer_came(child.link)
 
     def _closed(self, link: int) -> None:
+        self._lost(link)
+        self.fanout.close_link(link)
+
+    def _forget(self, link: int, cause: str, reason: str = "") -> None:
+        """End a link, and go on as if it were closed."""
+        self.board.close(link, cause, reason)
+        self._lost(link)
+
+    def _lost(self, link: int) -> None:
         child = self.board.children.get(link)
         if child is not None:
             self.children.gone(link)
@@ -214,7 +225,6 @@ class DistributionAgent:
             if child.party.role == "peer":
                 self.parents.peer_gone(link, child.party.place)
         self.parents.link_closed(link)
-        self.fanout.close_link(link)
 
     def _adopted(self) -> None:
         """There is a parent, and what it brings is live, or a move is over."""
@@ -256,8 +266,9 @@ class DistributionAgent:
     def _ended(self, notice: LinkEnded) -> None:
         """The other side broke the rules, or was too slow for its class."""
         self.board.counters.add("connections_closed", cause=notice.cause)
-        self.board.close(notice.link, notice.cause, notice.reason)
-        self._closed(notice.link)
+        if notice.link in self.board.children:
+            self.board.say(notice.link, Refused(notice.cause, notice.reason[:256]))
+        self._forget(notice.link, notice.cause, notice.reason)
 
     def _control(self, link: int, payload: bytes) -> None:
         try:
@@ -275,8 +286,7 @@ class DistributionAgent:
             case Pong():
                 pass
             case Goodbye() | ErrorMessage():
-                self.board.close(link, Cause.GOODBYE)
-                self._closed(link)
+                self._forget(link, Cause.GOODBYE)
             case Welcome() | Held() | Fetched() | Published() | Refused():
                 self._from_above(link, message)
             case Subscribe() | Fetch() | Unsubscribe() | Stored() | RenewToken():
@@ -287,10 +297,7 @@ class DistributionAgent:
     def _misbehaved(self, link: int, why: str) -> None:
         self.board.counters.add("connections_closed", cause=Cause.MESSAGE)
         self.board.say(link, Refused("message", why[:256]))
-        self.board.close(link, Cause.MESSAGE, why)
-        if link in self.board.children:
-            self.children.gone(link)
-        self._closed(link)
+        self._forget(link, Cause.MESSAGE, why)
 
     def _from_below(self, link: int, message: Subscribe | Fetch | Unsubscribe | Stored | RenewToken) -> None:
         child = self.board.children.get(link)
@@ -325,7 +332,7 @@ class DistributionAgent:
             if attempt is not None:
                 self.parents.refused(attempt, message)
             else:
-                self._closed(link)
+                self._forget(link, message.code, message.reason)
         elif not isinstance(message, Published):
             leg = self._upstream.leg(link, message.number)
             if leg is not None:

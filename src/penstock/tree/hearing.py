@@ -57,9 +57,11 @@ class Hearing:
         self._board.out.append(Informed("heard", link, name, heard.info))
         attempt = self._parents.attempt_on(link)
         if link == self._upstream.link:
-            self._of_stream(link, heard.info) or self._of_parent(heard.info)
+            if not self._of_stream(link, heard.info):
+                self._of_parent(heard.info)
         elif attempt is not None:
-            self._of_stream(link, heard.info) or self._of_attempt(attempt, heard.info)
+            if not self._of_stream(link, heard.info):
+                self._of_attempt(attempt, heard.info)
         elif link in self._upstream.peers:
             self._of_stream(link, heard.info)
         elif link in self._board.children:
@@ -71,7 +73,12 @@ class Hearing:
         match info:
             case Through():
                 stream = board.streams.get(info.stream)
-                if stream is not None and stream.feed.own(link) and stream.feed.is_live(link) and info.term == stream.term:
+                if (
+                    stream is not None
+                    and stream.feed.own(link)
+                    and stream.feed.is_live(link)
+                    and info.term == stream.term
+                ):
                     board.advance(info.stream, info.last)
             case Lagging():
                 leg = self._upstream.leg(link, info.leg)
@@ -95,7 +102,9 @@ class Hearing:
         """What is missing here for good is missing for everybody below."""
         board = self._board
         links = [
-            child.link for child in board.children.values() if any(leg.stream == info.stream for leg in child.legs.values())
+            child.link
+            for child in board.children.values()
+            if any(leg.stream == info.stream for leg in child.legs.values())
         ]
         board.inform(Gone(info.stream, 0, info.first, info.last), links)
 

@@ -163,7 +163,6 @@ class Parents:
         """It came to nothing."""
         if attempt.link is not None:
             self._upstream.drop_link(attempt.link)
-            self._board.fanout.close_link(attempt.link)
         if attempt.purpose == "peer":
             self._peers_ns[attempt.place] = self._board.now_ns + self._board.config.backoff.max_ms * NS_PER_MS // 4
         elif attempt.purpose == "parent":
@@ -248,7 +247,6 @@ class Parents:
         """The parent's link is gone: say so, and look for another."""
         board = self._board
         self._upstream.drop_link(link)
-        board.fanout.close_link(link)
         self._upstream.link = None
         self.lost_ns = board.now_ns
         other, board.parent = board.parent, ""
@@ -269,12 +267,10 @@ class Parents:
             del self._attempts[attempt.number]
             if attempt.link is not None:
                 self._board.close(attempt.link, "promoted")
-                self._board.fanout.close_link(attempt.link)
         link, self._upstream.link = self._upstream.link, None
         if link is not None:
             self._upstream.drop_link(link)
             self._board.close(link, "promoted")
-            self._board.fanout.close_link(link)
         self._steps, self.retry_ns = (), None
 
     def parent_stops(self) -> None:
@@ -334,7 +330,6 @@ class Parents:
         if old is not None:
             self._upstream.drop_link(old)
             board.close(old, "moved")
-            board.fanout.close_link(old)
         above, term = self._new_path
         self.set_path(above, is_rooted=True, term=term, is_found=True)
         self.on_adopted()

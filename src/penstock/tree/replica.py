@@ -13,7 +13,6 @@ from penstock.tree.legs import UpstreamLeg
 from penstock.wire import decode
 
 
-
 class Replica:
     def __init__(self, board: Board) -> None:
         self._board = board

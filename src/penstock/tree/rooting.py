@@ -357,5 +357,3 @@ class Rooting:
         for link in list(board.children):
             self._children.end(link, refusal)
         board.show()
-
-

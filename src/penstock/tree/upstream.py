@@ -125,22 +125,24 @@ class Upstream:
         wants = self._wanted(stream)
         if wants:
             feed.joined = {want: since(feed.joined, (want,)) or 0 for want in wants}
-            after = Position("sequence", self._board.last(stream.number), stream.term)
-            self.open_leg(stream, link, wants, after, replaces=replaces)
+            self.open_leg(stream, link, wants, self._position(stream), replaces=replaces)
             return
         feed.joined.clear()
         if self._is_whole and not feed.legs and link not in self.peers:
-            is_kept = self._board.role == "standby"
-            after = Position("sequence", self._board.last(stream.number), stream.term) if is_kept else LIVE
+            after = self._position(stream) if self._board.role == "standby" else LIVE
             self.open_leg(stream, link, (stream.whole,), after)
+
+    def _position(self, stream: Stream) -> Position:
+        """Up to where everything that is joined is here."""
+        last = max(self._board.last(stream.number), min(stream.feed.joined.values(), default=0))
+        return Position("sequence", last, stream.term)
 
     def ask_peers(self, stream: Stream) -> None:
         """Peers bring whole streams, and only to those who have them whole: what comes first must be all there is."""
         if stream.whole in stream.feed.joined:
-            after = Position("sequence", self._board.last(stream.number), stream.term)
             for link in self.peers:
                 if not stream.feed.own(link):
-                    self.open_leg(stream, link, (stream.whole,), after)
+                    self.open_leg(stream, link, (stream.whole,), self._position(stream))
 
     @property
     def _is_whole(self) -> bool:
@@ -162,8 +164,6 @@ class Upstream:
         if held.is_live:
             self._live(stream, leg, held.after)
         else:
-            if not stream.feed.joined:
-                self._board.advance(stream.number, held.after)
             self._fetch(leg)
 
     def fetched(self, leg: UpstreamLeg, fetched: Fetched) -> None:
@@ -172,7 +172,6 @@ class Upstream:
         if fetched.is_live:
             self._live(stream, leg, fetched.through)
         else:
-            self._board.advance(stream.number, fetched.through)
             self._fetch(leg)
 
     def block(self, leg: UpstreamLeg, packets: bytes) -> None:
@@ -185,7 +184,6 @@ class Upstream:
 
     def _live(self, stream: Stream, leg: UpstreamLeg, at: int) -> None:
         leg.is_live = True
-        self._board.advance(stream.number, at)
         for number in leg.replaces:
             old = stream.feed.legs.get((leg.link, number))
             if old is not None:
