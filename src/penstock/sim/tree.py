@@ -36,7 +36,9 @@ class TreePlantOptions(msgspec.Struct, kw_only=True):
     streams: int = 2
     publishers: int = 2
     messages_per_s: int = 200
-    history_bytes: int = 65_536
+    history_bytes: int = 1_048_576
+    payload_size: int = 0
+    """Bytes that messages are longer than they need be: so that histories are too short."""
     queue_packets: int = 64
     persist: str = "synced"
     standby: bool = False
@@ -68,7 +70,7 @@ class TreePlantOptions(msgspec.Struct, kw_only=True):
             streams=pick.choose([1, 2]),
             publishers=pick.choose([1, 2, 3]),
             messages_per_s=pick.choose([50, 150, 400]) if agents < 100 else 20,
-            history_bytes=pick.choose([65_536, 65_536, 1_048_576]),
+            payload_size=pick.choose([0, 0, 4_000]) if agents < 100 else 0,
             queue_packets=pick.choose([16, 64, 1_024]),
             persist=pick.choose(["synced", "synced", "written"]),
             standby=has_standby,
@@ -303,7 +305,9 @@ class TreePlant:
         publisher = pick.choose(self.publishers)
         stream = pick.choose(self.stream_names)
         for _ in range(1 + pick.below(4)):
-            publisher.publish(stream, pick.choose(topics_of(stream)), pick.below(LEVELS))
+            publisher.publish(
+                stream, pick.choose(topics_of(stream)), pick.below(LEVELS), pick.below(self.options.payload_size + 1)
+            )
         self.world.after(pick.below(5 * NS_PER_SECOND // self.options.messages_per_s), self._publish)
 
     def run(self, duration_ns: int) -> None:

@@ -380,8 +380,9 @@ class Publisher(Application):
     def login(self, home: str) -> Login:
         return Login(self.name, "publisher", publisher_id=self.publisher_id)
 
-    def publish(self, stream: str, topic: str, level: int) -> None:
+    def publish(self, stream: str, topic: str, level: int, padding: int = 0) -> None:
         payload = bytes(MODEL.new(publisher=self.publisher_id, number=len(self.messages) + 1, level=level))
+        payload += bytes(padding)
         self.messages.append((stream, topic, payload))
         self._go_on()
 

@@ -10,7 +10,7 @@ from penstock.security.narrowing import denials, narrowed
 from penstock.security.token import Grant
 from penstock.topics.interest import Interest
 from penstock.topics.overlap import covers as topic_covers
-from penstock.tree._fanout import Brings, LinkClass
+from penstock.tree._flow import Brings, LinkClass
 from penstock.tree.board import Board, Child, ChildLeg, Stream
 from penstock.tree.catchup import CatchUp
 from penstock.tree.control import AGENT_ROLES, PATH_MAX, Fetch, Refused, Subscribe, Unsubscribe, Want, Welcome

@@ -161,7 +161,7 @@ class TreeConfig(Config, frozen=True):
     publishers_max: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 65_536
     """Whose last numbers the root remembers."""
 
-    history_bytes: Annotated[int, msgspec.Meta(ge=65_536, le=2**40)] = 64 * MIB
+    history_bytes: Annotated[int, msgspec.Meta(ge=MIB, le=2**40)] = 64 * MIB
     """The newest messages, kept in memory for children that come or come back."""
 
     queue_packets: Annotated[int, msgspec.Meta(ge=16, le=2**24)] = 65_536

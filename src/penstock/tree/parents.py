@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from penstock.base.clock import NS_PER_MS, Randomness
-from penstock.tree._fanout import Brings, LinkClass
+from penstock.tree._flow import Brings, LinkClass
 from penstock.tree._frame import encode_block
 from penstock.tree.board import Board, Child
 from penstock.tree.config import Step
