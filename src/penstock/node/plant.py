@@ -129,6 +129,12 @@ class Plant:
             nodes.add(module.name, module)
         for number, table in enumerate(document.plant):
             plant = _served(document, table, servers, PlantConfig, f"{where}: plant[{number}]")
+            if not plant.subscribe and not plant.channels:
+                raise ConfigurationError(
+                    f"{plant.name} has nothing to distribute",
+                    where=f"{where}: plant[{number}]",
+                    hint='name what it takes: subscribe = ["md.>"], or channels',
+                )
             nodes.add(plant.name, plant)
         for number, table in enumerate(document.mux):
             mux = _served(document, table, servers, MuxConfig, f"{where}: mux[{number}]")

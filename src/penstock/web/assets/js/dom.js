@@ -47,6 +47,7 @@ export function reconcile(parent, items, keyOf, make, update) {
     kept.delete(key);
     element.remove();
   }
+  const focused = parent.contains(document.activeElement) ? document.activeElement : null;
   let place = parent.firstChild;
   for (const [key, item] of wanted) {
     let element = kept.get(key);
@@ -58,4 +59,5 @@ export function reconcile(parent, items, keyOf, make, update) {
     if (element === place) place = place.nextSibling;
     else parent.insertBefore(element, place);
   }
+  if (focused?.isConnected && document.activeElement !== focused) focused.focus({ preventScroll: true }); // moving takes it away
 }

@@ -6,7 +6,7 @@ import { Clients } from "./clients.js";
 import { byId, h, setText } from "./dom.js";
 import { duration, shown } from "./format.js";
 import { Infostream } from "./infostream.js";
-import { clearNotices, notice, say } from "./notices.js";
+import { clearNotices, dismissible, notice, say } from "./notices.js";
 import { Publish } from "./publish.js";
 import { Quotes } from "./quotes.js";
 import { CLOSED } from "./socket.js";
@@ -69,9 +69,13 @@ byId("login-form").addEventListener("submit", async (event) => {
   const button = form.querySelector("button");
   button.disabled = true;
   try {
-    const found = await post("/api/login", { name: form.elements.name.value.trim(), secret: form.elements.secret.value });
+    const found = await post("/api/login", {
+      name: form.elements.name.value.trim(),
+      secret: form.elements.secret.value,
+    });
     form.reset();
     enter(found);
+    heading().focus({ preventScroll: true });
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     form.elements.secret.value = "";
@@ -89,9 +93,24 @@ function enter(found) {
   byId("login").hidden = true;
   byId("console").hidden = false;
   setText(byId("plant"), shown(session.plant, 60));
-  const logOut = h("button", { type: "button", class: "quiet", on: { click: () => post("/api/logout").catch(() => null).then(() => leave("")) } }, "Log out");
+  const logOut = h(
+    "button",
+    {
+      type: "button",
+      class: "quiet",
+      on: {
+        click: () =>
+          post("/api/logout")
+            .catch(() => null)
+            .then(() => leave("")),
+      },
+    },
+    "Log out",
+  );
   const role = session.is_operator ? h("span", { class: "badge plain" }, "operator") : null;
-  byId("who").replaceChildren(...[h("span", { class: "name" }, shown(session.client, 60)), role, logOut].filter(Boolean));
+  byId("who").replaceChildren(
+    ...[h("span", { class: "name" }, shown(session.client, 60)), role, logOut].filter(Boolean),
+  );
   for (const section of [quotes, topology, infostream, clients, publish]) section.start(session);
   watch.start();
   if (session.has_stream) stream.start();
@@ -125,20 +144,23 @@ function route() {
   clients.refresh();
 }
 
+function heading() {
+  return document.querySelector("main section:not([hidden]) h1");
+}
+
 addEventListener("hashchange", () => {
   if (location.hash === "#content") return; // the skip link
+  if (!session) return;
   route();
   scrollTo(0, 0);
+  heading().focus({ preventScroll: true });
 });
-for (const link of document.querySelectorAll(".rail a")) {
-  link.addEventListener("click", () => setTimeout(() => byId(`${link.hash.slice(1)}-title`).focus({ preventScroll: true })));
-}
 
 // The connections
 
 function retryText(socket) {
   const seconds = Math.max(0, Math.ceil((socket.retryAt - performance.now()) / 1000));
-  return socket.state === "waiting" ? `trying again in ${seconds} s` : "trying again now";
+  return socket.state === "waiting" ? `Trying again in ${seconds} s.` : "Trying again now.";
 }
 
 function tick() {
@@ -149,19 +171,36 @@ function tick() {
   else if (watch.picture) badge(`STALE ${duration(watch.ageS)}`, "bad", element);
   else badge("connecting", "warn", element);
   const isLost = watch.socket.state !== "open" && (watch.picture || watch.socket.state === "waiting");
-  notice("watch", isLost ? `The console does not answer, ${retryText(watch.socket)}. ${watch.picture ? `What is shown is ${duration(watch.ageS)} old.` : ""}` : "");
+  const age = watch.picture ? ` What is shown is ${duration(watch.ageS)} old.` : "";
+  notice("watch", isLost ? "The console does not answer." : "", "bad", { detail: `${retryText(watch.socket)}${age}` });
   tellStream();
   if (!isWatching) for (const section of [topology, streams, clients]) section.draw();
 }
 
 function tellStream() {
-  if (!session.has_stream) return notice("stream", "This console has no agent to take messages from: there are no quotes, and nothing can be published.", "warn");
   const { socket, link, over } = stream;
-  if (socket.state === "over") return;
-  const why = over ? `: ${shown(over.what, 200)}` : "";
-  if (socket.state === "waiting" && watch.socket.state === "open") return notice("stream", `The stream connection is lost${why}, ${retryText(socket)}. Quotes are old.`);
-  if (socket.state === "open" && link.state === "lost") return notice("stream", `${shown(link.agent || "The agent")} does not answer (${shown(link.detail || "lost", 200)}). Quotes are old until another one is found.`);
-  return notice("stream", "");
+  const why = over ? `: ${shown(over.what, 300)}` : "";
+  if (!session.has_stream)
+    notice(
+      "stream",
+      "This console has no agent to take messages from: there are no quotes, and nothing can be published.",
+      "warn",
+    );
+  else if (socket.state === "over")
+    notice("stream", `The stream is over${why}.`, "bad", { button: ["Try again", () => restart()] });
+  else if (socket.state === "waiting" && watch.socket.state === "open")
+    notice("stream", `The stream is lost${why}. Quotes are old.`, "bad", { detail: retryText(socket) });
+  else if (socket.state === "open" && link.state === "lost")
+    notice(
+      "stream",
+      `${shown(link.agent || "The agent")} does not answer (${shown(link.detail || "lost", 200)}). Quotes are old until a way was found again.`,
+    );
+  else notice("stream", "");
+}
+
+function restart() {
+  notice("stream", "");
+  stream.again();
 }
 
 watch.on("state", (state) => {
@@ -175,12 +214,18 @@ stream.on("state", (state) => {
 });
 
 stream.on("revoked", ({ topics, reason }) => {
-  const what = topics?.includes(">") ? "Your rights were" : `Your right to ${shown(topics?.join(", ") ?? "this", 200)} was`;
-  notice(`revoked:${topics}`, `${what} revoked${reason ? `: ${shown(reason, 300)}` : ""}. Nothing more of it comes; what is shown of it is old.`, "bad", { canDismiss: true });
+  const what = topics?.includes(">")
+    ? "Your rights were"
+    : `Your right to ${shown(topics?.join(", ") ?? "this", 200)} was`;
+  dismissible(
+    `revoked:${topics}`,
+    `${what} revoked${reason ? `: ${shown(reason, 300)}` : ""}. Nothing more of it comes; what is shown of it is old.`,
+    "bad",
+  );
 });
 
 onDone((text) => {
-  notice("done", text, "good", { canDismiss: true });
+  dismissible("done", text, "good");
   say(text);
   setTimeout(() => notice("done", ""), 10_000);
   clients.refresh();

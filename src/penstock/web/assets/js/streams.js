@@ -2,14 +2,14 @@
 
 import { byId, setText } from "./dom.js";
 import { count, duration, isNumber, NOTHING, rate, shown } from "./format.js";
-import { badge, Table, tone } from "./tables.js";
+import { stateBadge, Table } from "./tables.js";
 
 const AGE = { title: "Age", cell: (row) => (isNumber(row.age_s) ? `last words, ${duration(row.age_s)} old` : NOTHING) };
 
 const STREAMS = [
   { title: "Stream", cell: (row) => shown(row.stream) },
   { title: "Node", cell: (row) => shown(row.node) },
-  { title: "State", cell: (row, before) => badge(shown(row.state) || NOTHING, tone(row.state), before) },
+  { title: "State", cell: (row, before) => stateBadge(row, isNumber(row.age_s), before) },
   { title: "Position", number: true, cell: (row) => count(Number(row.position)) },
   { title: "Per second", number: true, cell: (row) => rate(row.per_s) },
   AGE,
@@ -29,8 +29,20 @@ const aged = (row) => (isNumber(row.age_s) ? "aged" : "");
 
 export class Streams {
   #watch;
-  #streams = new Table(byId("stream-table"), byId("stream-empty"), STREAMS, ({ node, stream }) => JSON.stringify([node, stream]), aged);
-  #losses = new Table(byId("loss-table"), byId("loss-empty"), LOSSES, ({ node, component, what, cause }) => JSON.stringify([node, component, what, cause]), aged);
+  #streams = new Table(
+    byId("stream-table"),
+    byId("stream-empty"),
+    STREAMS,
+    ({ node, stream }) => JSON.stringify([node, stream]),
+    aged,
+  );
+  #losses = new Table(
+    byId("loss-table"),
+    byId("loss-empty"),
+    LOSSES,
+    ({ node, component, what, cause }) => JSON.stringify([node, component, what, cause]),
+    aged,
+  );
 
   constructor(watch) {
     this.#watch = watch;
@@ -39,7 +51,7 @@ export class Streams {
 
   draw() {
     if (byId("streams").hidden) return;
-    const { streams, losses, counts } = this.#watch.picture ?? { streams: [], losses: [], counts: {} };
+    const { streams, losses, counts } = this.#watch.seen;
     this.#streams.show(streams);
     this.#losses.show(losses);
     const parts = [];

@@ -6,6 +6,7 @@ import { Socket } from "./socket.js";
 const INFOS_MAX = 1000;
 const SILENCE_MS = 20_000;
 const INTERVALS_MAX = 3;
+const UNKNOWN_RATES = { in_per_s: null, out_per_s: null, per_s: null, sent_per_s: null, latency_us: {} };
 
 // Events: "picture", "info", "audit", "state".
 export class Watch extends Emitter {
@@ -42,6 +43,21 @@ export class Watch extends Emitter {
     return this.ageS > INTERVALS_MAX * (this.picture?.interval_s ?? 1) + 0.5;
   }
 
+  // The picture as it may be shown: of an old one, nothing looks live.
+  get seen() {
+    if (!this.picture) return cleaned({});
+    if (!this.isStale) return this.picture;
+    const { nodes, streams, losses, consumers } = this.picture;
+    const old = (row) => ({ ...row, ...UNKNOWN_RATES, age_s: (row.age_s ?? 0) + this.ageS, is_old: true });
+    return {
+      ...this.picture,
+      nodes: nodes.map(old),
+      streams: streams.map(old),
+      losses: losses.map(old),
+      consumers: consumers.map(old),
+    };
+  }
+
   // The console's time, by this browser's clock and what is known of the difference.
   get nowMs() {
     return Date.now() + this.#clockMs;
@@ -50,8 +66,9 @@ export class Watch extends Emitter {
   #take(said) {
     if (said.kind === "picture") {
       this.#arrivedAt = performance.now();
-      if (Number.isFinite(said.time_ms)) this.#clockMs = said.time_ms - Date.now();
+      if (Number.isFinite(said.time_ms)) this.#clockMs = said.time_ms + 1000 * (said.age_s ?? 0) - Date.now();
       this.picture = cleaned(said);
+      this.socket.silenceMs = Math.max(SILENCE_MS, 1000 * 2 * INTERVALS_MAX * (said.interval_s ?? 0));
       this.emit("picture", this.picture);
     } else if (said.kind === "info") {
       if (said.number <= this.#seen) return; // told again after connecting again
