@@ -9,12 +9,13 @@ from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.security.token import Grant
 from penstock.sim.judge import run_and_judge, work
 from penstock.sim.randomness import SeededRandomness
-from penstock.sim.treeapps import Publisher, Subscriber, Subscription
+from penstock.sim.treeapps import Subscriber, Subscription
 from penstock.sim.treecheckers import Delivered, InfostreamChecker, PublisherChecker, ShapeChecker, StoryChecker
 from penstock.sim.treefaults import TreeFaultSchedule
 from penstock.sim.treelinks import Wires
 from penstock.sim.treemarket import KINDS, LEVELS, MODEL, NAMES, Taste, topics_of
 from penstock.sim.treenodes import AgentNode
+from penstock.sim.treepublishers import Publisher
 from penstock.sim.world import World
 from penstock.tree.config import BackoffConfig, ReactionConfig, Step, StreamConfig, TreeConfig
 from penstock.tree.control import LIVE, OLDEST, Class, Position
@@ -196,7 +197,8 @@ class TreePlant:
         others = [f"a{pick.between(1, self.options.agents)}" for _ in range(pick.below(3))]
         if self.options.standby and above == ["root"]:
             others.append("standby")
-        alternates = tuple(dict.fromkeys(self.place_of(each) for each in others if each not in (f"a{number}", above[0])))
+        others = [each for each in dict.fromkeys(others) if each not in (f"a{number}", above[0])]
+        alternates = tuple(map(self.place_of, others))
         peers: tuple[str, ...] = ()
         if number <= self.options.peers and number < self.options.agents:
             peers = (self.place_of(f"a{number + 1}"),)
@@ -293,7 +295,9 @@ class TreePlant:
 
     def start(self) -> None:
         self.world.log.write(self.world.now_ns(), "plant", f"seed {self.world.seed} {self.options}")
-        for application in (*self.agents, *self.publishers, *self.subscribers):
+        for agent in self.agents:
+            agent.start()
+        for application in (*self.publishers, *self.subscribers):
             application.start()
         self._publish()
         self.faults.start()
@@ -370,5 +374,3 @@ def run_tree_seed(
     replay = f"penstock sim --scenario tree --seed {seed} --minutes {seconds / 60!r} --trace trace.txt"
     run_and_judge(world, plant, seconds, progress, replay=replay)
     return plant.summary()
-
-

@@ -1,10 +1,10 @@
-"""Subscribers and publishers of a simulated tree: they speak the protocol with code of their own, and trust nobody.
+"""Subscribers of a simulated tree: they speak the protocol with code of their own, and trust nobody.
 
-A subscriber delivers a message once, by its sequence; it asks for what it missed, goes elsewhere when its agent is gone, and
-moves when it is asked to. What it delivers and what it is told goes to the checkers.
+A subscriber delivers a message once, by its sequence; it asks for what it missed, goes elsewhere when its agent is
+gone, and moves when it is asked to. What it delivers and what it is told goes to the checkers.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,16 +12,13 @@ from penstock.base.clock import NS_PER_MS
 from penstock.net.control import Ping, Pong, encode_session
 from penstock.net.framing import FrameDecoder, encode_frame
 from penstock.sim.treelinks import End
-from penstock.sim.treemarket import MODEL, Taste
+from penstock.sim.treemarket import Taste
 from penstock.tree._frame import (
     BLOCK_HEADER_SIZE,
     BLOCK_LEG_AT,
     KIND_CONTROL,
-    KIND_PUBLISHED,
-    encode_block,
     split_packets,
 )
-from penstock.tree._number import encode_published
 from penstock.tree.control import (
     LIVE,
     MESSAGE_SIZE_MAX,
@@ -32,7 +29,6 @@ from penstock.tree.control import (
     Held,
     Login,
     Position,
-    Published,
     Refused,
     Subscribe,
     Welcome,
@@ -57,8 +53,6 @@ if TYPE_CHECKING:
 RETRY_NS = 30 * NS_PER_MS
 FETCH_SIZE = 8_192
 LENGTH_SIZE = 4
-WINDOW = 64
-"""Messages of a publisher that are not acknowledged yet."""
 
 
 class Session:
@@ -69,7 +63,7 @@ class Session:
         self.out = b""
         self.frames = FrameDecoder(MESSAGE_SIZE_MAX)
         self.is_welcome = False
-        self.legs: dict[int, "Subscription"] = {}
+        self.legs: dict[int, Subscription] = {}
         self.live: set[int] = set()
         self.agent = ""
 
@@ -91,8 +85,6 @@ class Subscription(msgspec.Struct, eq=False):
 
 class Application:
     """A process that keeps a link to an agent."""
-
-    role: ClassVar[str] = "subscriber"
 
     def __init__(self, plant: "TreePlant", name: str, places: list[str]) -> None:
         self.plant = plant
@@ -329,7 +321,8 @@ class Subscriber(Application):
                 continue
             if whole.sequence > subscription.position and subscription.taste.wants_it(message.topic, message.payload):
                 subscription.position, subscription.term = whole.sequence, whole.epoch
-                self.plant.delivered(self, subscription, whole.sequence, whole.epoch, message.topic, bytes(message.payload))
+                payload = bytes(message.payload)
+                self.plant.delivered(self, subscription, whole.sequence, whole.epoch, message.topic, payload)
 
     def _info(self, session: Session, info: Info) -> None:
         match info:
@@ -362,60 +355,3 @@ class Subscriber(Application):
             if each.number == info.stream and each.position is not None and each.position >= info.first:
                 each.position = info.first - 1
                 self.plant.diverged(self, each, info)
-
-
-
-class Publisher(Application):
-    """Publishes at the root what it is given; keeps all of it, so that it can give again what a root has lost."""
-
-    def __init__(self, plant: "TreePlant", name: str, places: list[str], publisher_id: int) -> None:
-        super().__init__(plant, name, places)
-        self.publisher_id = publisher_id
-        self.messages: list[tuple[str, str, bytes]] = []
-        """Stream, topic, payload; number n is at n - 1."""
-        self.acknowledged = 0
-        self._sent = 0
-        self._numbers: dict[str, int] = {}
-
-    def login(self, home: str) -> Login:
-        return Login(self.name, "publisher", publisher_id=self.publisher_id)
-
-    def publish(self, stream: str, topic: str, level: int, padding: int = 0) -> None:
-        payload = bytes(MODEL.new(publisher=self.publisher_id, number=len(self.messages) + 1, level=level))
-        payload += bytes(padding)
-        self.messages.append((stream, topic, payload))
-        self._go_on()
-
-    def _go_on(self) -> None:
-        session = self.session
-        if session is None or not session.is_welcome:
-            return
-        packets = []
-        while self._sent < min(len(self.messages), self.acknowledged + WINDOW):
-            stream, topic, payload = self.messages[self._sent]
-            self._sent += 1
-            number = self._numbers.get(stream, 0)
-            packets.append(
-                encode_published(
-                    self.publisher_id, self._sent, number, topic, payload, model_id=MODEL.id, model_version=MODEL.version
-                )
-            )
-        if packets:
-            session.out += encode_block(b"".join(packets), kind=KIND_PUBLISHED)
-            session.end.pump()
-
-    def told(self, session: Session, message: Any) -> None:
-        match message:
-            case Welcome():
-                session.is_welcome = True
-                self._numbers = {info.name: info.number for info in message.streams}
-                self.acknowledged = self._sent = message.published_through
-                self._go_on()
-            case Published():
-                self.acknowledged = max(self.acknowledged, message.through)
-                self._go_on()
-            case Refused():
-                self.log(f"refused: {message}")
-
-    def packet(self, session: Session, leg: int, packet: bytes) -> None:
-        """Of the infostream; a publisher has nothing to do with it."""

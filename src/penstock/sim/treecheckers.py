@@ -156,10 +156,11 @@ class PublisherChecker(TreeChecker):
                      for sequence, each in self.plant.truth(stream).items()]  # fmt: skip
         per_stream: dict[tuple[int, str], int] = defaultdict(int)
         for _, stream, each in sequenced:
-            publisher, number = number_of(each.payload)
-            found[publisher].append(number)
-            self.require(number > per_stream[publisher, stream], f"publisher {publisher}: {number} is out of order")
-            per_stream[publisher, stream] = number
+            publisher_id, number = number_of(each.payload)
+            found[publisher_id].append(number)
+            before = per_stream[publisher_id, stream]
+            self.require(number > before, f"publisher {publisher_id}: {number} is out of order")
+            per_stream[publisher_id, stream] = number
         for publisher in self.plant.publishers:
             numbers = sorted(found[publisher.publisher_id])
             self.require(len(numbers) == len(set(numbers)), f"{publisher.name}: a message is there twice")
@@ -181,7 +182,9 @@ class ShapeChecker(TreeChecker):
 
     def step(self) -> None:
         now_ns = self.plant.world.now_ns()
-        parents = {node.name: node.became.parent for node in self.plant.agents if node.is_up and node.became is not None}
+        parents = {
+            node.name: node.became.parent for node in self.plant.agents if node.is_up and node.became is not None
+        }
         found = set()
         for name in parents:
             seen: list[str] = []
@@ -231,7 +234,9 @@ class InfostreamChecker(TreeChecker):
     def _info(self, node: "AgentNode", key: tuple[str, int, int], packet: bytes) -> None:
         whole = decode(packet)
         self.heard_count += 1
-        self.require(whole.publisher_id == id_of(node.name), f"{node.name} passes on what another said: {whole[0].topic}")
+        self.require(
+            whole.publisher_id == id_of(node.name), f"{node.name} passes on what another said: {whole[0].topic}"
+        )
         before = self._sequences.get(key, 0)
         self.require(whole.sequence > before, f"{node.name} says {whole.sequence} after {before} on link {key[2]}")
         self._sequences[key] = whole.sequence

@@ -1,4 +1,4 @@
-"""What a root or standby of a simulated tree has on its disk: streams, and of each its packets, the newest not yet safe."""
+"""What a root or standby of a simulated tree has on its disk: of each stream its packets, the newest not yet safe."""
 
 from collections.abc import Callable
 
@@ -6,9 +6,9 @@ from penstock.base.clock import NS_PER_MS
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.world import World
 from penstock.tree._frame import split_packets
-from penstock.tree._number import published_through
 from penstock.tree.control import StreamInfo
 from penstock.tree.events import Append, Appended, JournalRead, ReadJournal, Recovered, Start
+from penstock.tree.published import published_numbers
 from penstock.wire import decode, decode_hops
 from penstock.wire.packet import Extension
 
@@ -29,8 +29,8 @@ class TreeDisk:
         self._is_synced = is_synced
         self._durable: dict[int, int] = {}
         self._incarnation = 0
-        self._marks: dict[int, int] = {}
-        """How far publishers were in what is dropped."""
+        self._marks: dict[int, set[int]] = {}
+        """Publishers' numbers of what is dropped."""
 
     def last(self, stream: int) -> int:
         return self.dropped.get(stream, 0) + len(self.packets.get(stream, ()))
@@ -98,19 +98,20 @@ class TreeDisk:
             self._durable[stream] = self.last(stream)
 
     def recovered(self, place: str, now_ns: int) -> Start:
-        publishers = dict(self._marks)
+        numbers = {publisher_id: set(found) for publisher_id, found in self._marks.items()}
         for packets in self.packets.values():
-            _mark(publishers, packets)
+            _mark(numbers, packets)
         streams = tuple(
             Recovered(info, self.dropped.get(number, 0) + 1, self.last(number)) for number, info in self.infos.items()
         )
         term = max((begins[0] for info in self.infos.values() for begins in info.begins), default=0)
-        return Start(streams, publishers, term, place, now_ns)
+        beyond = {publisher_id: sorted(found) for publisher_id, found in numbers.items()}
+        return Start(streams, {}, beyond, term, place, now_ns)
 
 
-def _mark(marks: dict[int, int], packets: list[bytes]) -> None:
-    for publisher_id, number in published_through(b"".join(packets)).items():
-        marks[publisher_id] = max(number, marks.get(publisher_id, 0))
+def _mark(marks: dict[int, set[int]], packets: list[bytes]) -> None:
+    for publisher_id, numbers in published_numbers(b"".join(packets)).items():
+        marks.setdefault(publisher_id, set()).update(numbers)
 
 
 def _time_ns(packet: bytes) -> int:

@@ -37,8 +37,8 @@ class TreeFaultSchedule(Schedule):
     def strike(self) -> None:
         kinds = [
             self._crash_agent, self._crash_agent, self._crash_root, self._cut, self._cut, self._stall_agent,
-            self._stall_reader, self._stall_reader, self._slow, self._move, self._move, self._send_back, self._break_link,
-            self._revoke, self._restart_subscriber, self._forget,
+            self._stall_reader, self._stall_reader, self._slow, self._move, self._move, self._send_back,
+            self._break_link, self._revoke, self._restart_subscriber, self._forget,
         ]  # fmt: skip
         self._randomness.choose(kinds)()
 
@@ -51,7 +51,12 @@ class TreeFaultSchedule(Schedule):
         """For a while; or for good, if there is a standby that takes over."""
         plant = self._plant
         root = plant.root
-        if plant.standby is not None and plant.standby.is_up and not plant.is_taken_over and self._randomness.chance(0.5):
+        if (
+            plant.standby is not None
+            and plant.standby.is_up
+            and not plant.is_taken_over
+            and self._randomness.chance(0.5)
+        ):
             self.takeovers += 1
             plant.is_taken_over = True
             self._log("the root dies for good")

@@ -1,4 +1,4 @@
-"""Connections of a simulated tree: bytes both ways, in order, until one side ends it, dies, or nothing comes through."""
+"""Connections of a simulated tree: bytes both ways, in order, until one side ends it or dies."""
 
 from collections import deque
 from collections.abc import Callable
@@ -101,7 +101,11 @@ class End:
 
 class TreeLink:
     def __init__(
-        self, world: World, randomness: SeededRandomness, is_cut: Callable[[str, str], bool], delay_ns: int = DELAY_NS_MAX
+        self,
+        world: World,
+        randomness: SeededRandomness,
+        is_cut: Callable[[str, str], bool],
+        delay_ns: int = DELAY_NS_MAX,
     ) -> None:
         self.world = world
         self.randomness = randomness

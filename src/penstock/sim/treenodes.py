@@ -16,8 +16,8 @@ from penstock.tree.events import (
     CheckToken,
     Close,
     Connect,
-    ConnectFailed,
     Connected,
+    ConnectFailed,
     DefineStream,
     Informed,
     LinkClosed,
@@ -73,7 +73,7 @@ class AgentNode(Node):
         for end in ends.values():
             end.link.break_off(end)
 
-    def take(self, event: Any) -> None:  # type: ignore[override]
+    def take(self, event: Any) -> None:
         super().take(event)
         if self.core is not None:
             for number in self.agent.fanout.ready():

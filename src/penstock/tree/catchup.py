@@ -1,17 +1,18 @@
 """How a child's leg gets from where it is to live: portions, each asked for by the child (TREE-5).
 
 A portion comes out of the agent's history if that is complete for the leg; at the root, else, out of the stream's
-journal; elsewhere through a leg of the agent's own at its parent, on the child's behalf (a relay). Which it is, is decided anew
-for each portion. The one that reaches the live end makes the leg live at exactly that place of the stream's order.
+journal; elsewhere through a leg of the agent's own at its parent, on the child's behalf (a relay). Which it is, is
+decided anew for each portion. The one that reaches the live end makes the leg live at exactly that place of the order.
 """
 
-from penstock.tree._frame import encode_block
+from penstock.tree._frame import encode_block, split_packets
 from penstock.tree.board import Board, ChildLeg, Stream
 from penstock.tree.control import Fetch, Fetched, Held, Position, Refused
 from penstock.tree.events import JournalRead, ReadJournal
 from penstock.tree.infostream import Diverged, Gone
 from penstock.tree.legs import UpstreamLeg, since
 from penstock.tree.upstream import Upstream
+from penstock.wire import decode
 
 SIZE_MAX = 2**31
 
@@ -124,9 +125,11 @@ class CatchUp:
         if event.after > leg.through and leg.begin.begin != "oldest":
             self._board.inform(Gone(leg.stream, leg.number, leg.through + 1, event.after), [leg.link])
         leg.through = max(leg.through, event.after)
-        if event.packets:
-            wanted = self._board.fanout.select(leg.link, leg.number, event.packets, SIZE_MAX)
-            self._deliver(leg, wanted.packets, max(event.through, leg.through), False)
+        last = self._board.last(leg.stream)
+        packets = event.packets if event.through <= last else _up_to(event.packets, last)
+        if packets:
+            wanted = self._board.fanout.select(leg.link, leg.number, packets, SIZE_MAX)
+            self._deliver(leg, wanted.packets, max(min(event.through, last), leg.through), False)
         elif not self._from_history(leg):
             self._deliver(leg, b"", leg.through, False)
 
@@ -226,3 +229,8 @@ class CatchUp:
         relay = None if stream is None else stream.feed.relay((leg.link, leg.number))
         if relay is not None:
             self._upstream.close_leg(relay)
+
+
+def _up_to(packets: bytes, last: int) -> bytes:
+    """A journal may be ahead of what was distributed; what is there is nobody's yet."""
+    return b"".join(packet for packet in split_packets(packets) if decode(packet).sequence <= last)

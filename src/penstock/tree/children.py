@@ -1,19 +1,13 @@
 """Those below an agent: who is let in, what each may have, and what is said to each (TREE-3, 6, 7, 10)."""
 
-from collections.abc import Iterable
-
 from penstock.base.counters import Cause
-from penstock.base.errors import NotEntitledError, PenstockError
+from penstock.base.errors import PenstockError
 from penstock.net.control import Ping, encode_session
 from penstock.net.framing import encode_frame
-from penstock.security.narrowing import denials, narrowed
-from penstock.security.token import Grant
-from penstock.topics.interest import Interest
-from penstock.topics.overlap import covers as topic_covers
 from penstock.tree._flow import Brings, LinkClass
 from penstock.tree.board import Board, Child, ChildLeg, Stream
 from penstock.tree.catchup import CatchUp
-from penstock.tree.control import AGENT_ROLES, PATH_MAX, Fetch, Refused, Subscribe, Unsubscribe, Want, Welcome
+from penstock.tree.control import AGENT_ROLES, PATH_MAX, Fetch, Refused, Subscribe, Unsubscribe, Welcome
 from penstock.tree.events import Party
 from penstock.tree.infostream import (
     TEXT_SIZE_MAX,
@@ -22,30 +16,25 @@ from penstock.tree.infostream import (
     Info,
     Lagging,
     Load,
-    MoveTo,
     Neighbour,
-    ReturnTo,
-    Revoked,
     Root,
     Siblings,
     Through,
-    portions,
 )
+from penstock.tree.rights import Rights
 
 CLASSES = {
     "lossless": LinkClass.LOSSLESS,
     "conflating": LinkClass.CONFLATING,
     "disconnect": LinkClass.DISCONNECT,
 }
-REVOKED_MAX = 65_536
 
 
 class Children:
-    def __init__(self, board: Board, catch_up: CatchUp) -> None:
+    def __init__(self, board: Board, catch_up: CatchUp, rights: Rights) -> None:
         self._board = board
         self._catch_up = catch_up
-        self._revoked: dict[str, tuple[tuple[str, ...], str]] = {}
-        """By name: patterns with their !, and why."""
+        self._rights = rights
         self.siblings: tuple[Neighbour, ...] = ()
         """Agents beside this one, as its parent said."""
         self._is_family_new = False
@@ -66,8 +55,7 @@ class Children:
             self.refuse(link, refusal)
             return None
         self._replace(party)
-        denied = tuple(denials(party.grants or ())) + self._revoked.get(party.name, ((), ""))[0]
-        child = Child(link, party, denied=denied, heard_ns=board.now_ns)
+        child = Child(link, party, denied=self._rights.denied(party), heard_ns=board.now_ns)
         board.children[link] = child
         board.counters.add("consumers_attached")
         streams = tuple(stream.info for stream in board.streams.values())
@@ -100,10 +88,9 @@ class Children:
                 return Refused("not-root", "publishers go to the root", place=board.root_place)
             if not party.publisher_id:
                 return Refused("publisher", "a publisher has an id")
-        if self._revoked.get(party.name, ((),))[0] == ("!>",):
-            return Refused(
-                "revoked", f"the authority of {party.name} was revoked: {self._revoked[party.name][1]}"[:256]
-            )
+        reason = self._rights.why_none(party.name)
+        if reason is not None:
+            return Refused("revoked", f"the authority of {party.name} was revoked: {reason}"[:256])
         return self._limit()
 
     def _agent_refusal(self, party: Party) -> Refused | None:
@@ -143,6 +130,7 @@ class Children:
         board.inform(Root(board.term, board.root_place, board.standby_place), [child.link])
         if self.siblings:
             board.inform(Alternates(_fitting(self.siblings)), [child.link])
+        self._rights.tell(child)
         self._is_family_new |= child.party.role == "agent"
 
     # Leaving
@@ -191,7 +179,7 @@ class Children:
             return
         leg = ChildLeg(child.link, message.number, stream.number, message.wants, message.wants, message.after)
         try:
-            leg.wants = self._granted(child, message.wants)
+            leg.wants = self._rights.granted(child, message.wants)
             compiled = board.conditions.compile(leg.wants, is_agent=child.is_agent)
             board.fanout.open_leg(child.link, leg.number, stream.number, compiled, is_live=False)
         except PenstockError as error:
@@ -217,82 +205,6 @@ class Children:
         if leg is not None:
             leg.is_live, leg.through = False, through
             self._board.inform(Lagging(leg.stream, number, through, self._board.streams[leg.stream].term), [link])
-
-    # What a child may have
-
-    def _granted(self, child: Child, wants: Iterable[Want]) -> tuple[Want, ...]:
-        """NotEntitledError if that is nothing."""
-        grants = child.party.grants
-        found: list[Want] = []
-        for want in wants:
-            topics: dict[str, None] = {}
-            for topic in want.topics:
-                for text in (topic,) if grants is None else self._narrowed(grants, topic):
-                    if not self._is_denied(child, text):
-                        topics[text] = None
-            if any(not text.startswith("!") for text in topics):
-                found.append(Want((*topics, *child.denied), want.where))
-        if not found:
-            raise NotEntitledError("nothing of it is granted", hint="the administration server knows what is")
-        return tuple(found)
-
-    @staticmethod
-    def _narrowed(grants: tuple[Grant, ...], topic: str) -> tuple[str, ...]:
-        try:
-            return narrowed(grants, topic)
-        except NotEntitledError:
-            return ()
-
-    @staticmethod
-    def _is_denied(child: Child, topic: str) -> bool:
-        interest = Interest.parse(topic)
-        return not interest.negative and any(topic_covers(Interest.parse(each[1:]), interest) for each in child.denied)
-
-    def revoke(self, name: str, topics: tuple[str, ...], reason: str) -> None:
-        """For all links of the party, now and later. Its neighbours notice nothing."""
-        patterns = tuple(f"!{topic}" for topic in topics) or ("!>",)
-        known = self._revoked.get(name, ((), ""))[0]
-        if name in self._revoked or len(self._revoked) < REVOKED_MAX:
-            self._revoked[name] = (tuple(dict.fromkeys((*known, *patterns))), reason)
-        for child in [each for each in self._board.children.values() if each.party.name == name]:
-            child.denied = tuple(dict.fromkeys((*child.denied, *patterns)))
-            self._regrant(child)
-            for part in portions(topics):
-                self._board.inform(Revoked(part, reason), [child.link])
-
-    def restore(self, name: str) -> None:
-        self._revoked.pop(name, None)
-
-    def renewed(self, child: Child, grants: tuple[Grant, ...] | None) -> None:
-        """What a newer token no longer grants, the child no longer gets, and is told so."""
-        before = {number: leg.wants for number, leg in child.legs.items()}
-        child.party = _with_grants(child.party, grants)
-        child.denied = tuple(denials(grants or ())) + self._revoked.get(child.party.name, ((), ""))[0]
-        self._regrant(child)
-        lost = [
-            number for number, wants in before.items() if number not in child.legs or child.legs[number].wants != wants
-        ]
-        topics = tuple(dict.fromkeys(topic for number in lost for want in before[number] for topic in want.topics))
-        if lost:
-            self._board.inform(Revoked(portions(topics)[0], "the token no longer grants it"), [child.link])
-
-    def _regrant(self, child: Child) -> None:
-        """Each leg gets what is granted of it now; those for which that is nothing end."""
-        board = self._board
-        for leg in list(child.legs.values()):
-            try:
-                wants = self._granted(child, leg.asked)
-            except NotEntitledError:
-                del child.legs[leg.number]
-                self._close(leg)
-                continue
-            if wants != leg.wants:
-                leg.wants = wants
-                board.fanout.change_leg(
-                    child.link, leg.number, board.conditions.compile(wants, is_agent=child.is_agent)
-                )
-                self._catch_up.abandon(leg)
-                self._catch_up.serve(board.streams[leg.stream], leg)
 
     # What children are told
 
@@ -362,55 +274,6 @@ class Children:
             else:
                 board.send(child.link, ping)
         return found
-
-    # Moves
-
-    def balance(self) -> bool:
-        """Send a child away if this agent is too busy and one beside it is not, or a guest home if its own agent is not
-        busy any more; whether one was."""
-        config = self._board.config
-        if not config.balance_high:
-            return False
-        easy = {each.name: each for each in self.siblings if each.percent < config.balance_low}
-        if self._board.percent < config.balance_high:
-            guest = next((child for child in self._board.children.values() if child.party.home in easy), None)
-            if guest is not None:
-                self._board.inform(ReturnTo(guest.party.home, "its own agent has room"), [guest.link])
-            return guest is not None
-        movable = [each for each in self._board.children.values() if each.party.role in ("agent", "subscriber")]
-        if not easy or not movable:
-            return False
-        busiest = max(movable, key=lambda child: self._board.fanout.link(child.link).bytes_out)
-        best = min(easy.values(), key=lambda each: each.percent)
-        self._board.inform(MoveTo(best.place, "this agent is busy"), [busiest.link])
-        return True
-
-    def move(self, name: str, place: str, reason: str) -> None:
-        """Ask a child to go to another agent for the time being."""
-        if not place:
-            best = min((each for each in self._others(name)), key=lambda each: each.percent, default=None)
-            place = best.place if best else ""
-        links = [each.link for each in self._board.children.values() if each.party.name == name]
-        if place and links:
-            self._board.inform(MoveTo(place, reason), links)
-
-    def _others(self, name: str) -> list[Neighbour]:
-        """Where a child can go: an agent to its siblings here or to this agent's, a subscriber to this agent's."""
-        agents = [each for each in self._board.children.values() if each.party.role == "agent" and each.party.place]
-        family = [Neighbour(each.party.name, each.party.place, each.percent) for each in agents]
-        is_agent = any(each.party.name == name for each in agents)
-        return [each for each in (*self.siblings, *(family if is_agent else ())) if each.name != name]
-
-    def send_back(self, name: str, reason: str) -> None:
-        for child in list(self._board.children.values()):
-            if child.party.name == name and child.party.home:
-                self._board.inform(ReturnTo(child.party.home, reason), [child.link])
-
-
-def _with_grants(party: Party, grants: tuple[Grant, ...] | None) -> Party:
-    return Party(
-        party.name, party.role, party.tree, party.place, party.home, party.publisher_id, party.cls, party.term, grants
-    )
 
 
 def _fitting(agents: tuple[Neighbour, ...]) -> tuple[Neighbour, ...]:

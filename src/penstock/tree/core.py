@@ -1,45 +1,32 @@
 """DistributionAgent: one agent of a distribution tree, without I/O.
 
 It has a fan-out (_fanout.pyi), which takes in packets and passes them on by itself, and says in notices what it cannot
-decide. Everything else happens here and in the parts: who is let in and what is said to whom (children.py), how a leg
-gets to live (catchup.py), what is asked of the parent (upstream.py), who that is (parents.py), and what a root and its
-standby do (rooting.py). hearing.py has what a neighbour's words on the infostream lead to.
+decide. Everything else happens here and in the parts: who is let in and what is said to whom (children.py), what each
+may have (rights.py), how a leg gets to live (catchup.py), what is asked of the parent (upstream.py), who that is
+(parents.py), and what a root and its standby do (rooting.py). What comes on links is in conversation.py, and what a
+neighbour's words on the infostream lead to in hearing.py.
 """
 
 from collections.abc import Iterable
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, Randomness
 from penstock.base.core import Tick, refuse
-from penstock.base.counters import Cause, Counters
-from penstock.base.errors import PacketError, RemoteProtocolError
+from penstock.base.counters import Counters
 from penstock.model import MessageModel
-from penstock.net.control import ErrorMessage, Goodbye, Ping, Pong, UnknownMessageError, encode_session
-from penstock.net.framing import encode_frame
 from penstock.tree._fanout import Fanout
+from penstock.tree.balancing import Balancing
 from penstock.tree.board import Board
 from penstock.tree.catchup import CatchUp
 from penstock.tree.children import Children
 from penstock.tree.config import TreeConfig
-from penstock.tree.control import (
-    TREE,
-    Fetch,
-    Fetched,
-    Held,
-    Published,
-    Refused,
-    RenewToken,
-    Stored,
-    Subscribe,
-    Unsubscribe,
-    Welcome,
-)
+from penstock.tree.control import Refused
+from penstock.tree.conversation import Conversation
 from penstock.tree.events import (
     Appended,
     Arrived,
     Busy,
-    CheckToken,
-    ConnectFailed,
     Connected,
+    ConnectFailed,
     Define,
     Event,
     Instruction,
@@ -55,9 +42,8 @@ from penstock.tree.events import (
     Start,
     Stop,
 )
-from penstock.tree.hearing import Hearing
 from penstock.tree.infostream import Load, Stopping, id_of
-from penstock.tree.legs import Conditions, UpstreamLeg
+from penstock.tree.legs import Conditions
 from penstock.tree.notices import (
     ControlFrame,
     InfoPacket,
@@ -69,6 +55,7 @@ from penstock.tree.notices import (
     PublishedBlock,
 )
 from penstock.tree.parents import PROBE_HEARTBEATS, Parents
+from penstock.tree.rights import Rights
 from penstock.tree.rooting import Rooting
 from penstock.tree.upstream import TIDY_INTERVAL_NS, Upstream
 
@@ -98,10 +85,14 @@ class DistributionAgent:
         self.board = Board(config, self.fanout, Conditions(models), counters)
         self._upstream = Upstream(self.board)
         self._catch_up = CatchUp(self.board, self._upstream)
-        self.children = Children(self.board, self._catch_up)
+        self._rights = Rights(self.board, self._catch_up)
+        self.children = Children(self.board, self._catch_up, self._rights)
+        self._balancing = Balancing(self.board, self.children)
         self.parents = Parents(self.board, self._upstream, randomness)
         self.rooting = Rooting(self.board, self.children)
-        self._hearing = Hearing(self.board, self._upstream, self._catch_up, self.children, self.parents, self.rooting)
+        self._conversation = Conversation(
+            self.board, self._upstream, self._catch_up, self.children, self.parents, self.rooting, self._forget
+        )
         self._upstream.on_live = self.parents.is_live
         self._upstream.on_learned = self._learned
         self.parents.on_adopted = self._adopted
@@ -128,7 +119,7 @@ class DistributionAgent:
                 self.parents.failed(event.attempt)
             case JournalRead():
                 self._catch_up.journal_read(event)
-                self._note_standbys()
+                self._conversation.note_standbys()
             case Appended():
                 self.rooting.appended(event.stream, event.through)
             case Tick():
@@ -149,13 +140,13 @@ class DistributionAgent:
             case Renewed():
                 self._renewed(event)
             case Revoke():
-                self.children.revoke(event.name, event.topics, event.reason)
+                self._rights.revoke(event.name, event.topics, event.reason)
             case Restore():
-                self.children.restore(event.name)
+                self._rights.restore(event.name)
             case Move():
-                self.children.move(event.name, event.place, event.reason)
+                self._balancing.move(event.name, event.place, event.reason)
             case SendBack():
-                self.children.send_back(event.name, event.reason)
+                self._balancing.send_back(event.name, event.reason)
             case Promote():
                 self._promote()
             case Define():
@@ -206,7 +197,7 @@ class DistributionAgent:
         elif party.role == "standby":
             self.rooting.standby_came(child.link)
         elif party.role == "peer":
-            self.parents.peer_came(child.link)
+            self.parents.peering.came(child.link)
 
     def _closed(self, link: int) -> None:
         self._lost(link)
@@ -223,7 +214,7 @@ class DistributionAgent:
             self.children.gone(link)
             self.rooting.gone(link)
             if child.party.role == "peer":
-                self.parents.peer_gone(link, child.party.place)
+                self.parents.peering.gone(link, child.party.place)
         self.parents.link_closed(link)
 
     def _adopted(self) -> None:
@@ -247,11 +238,11 @@ class DistributionAgent:
     def _notice(self, notice: Notice) -> None:
         match notice:
             case ControlFrame():
-                self._control(notice.link, notice.payload)
+                self._conversation.control(notice.link, notice.payload)
             case InfoPacket():
-                self._info(notice.link, notice.packet)
+                self._conversation.info(notice.link, notice.packet)
             case LegBlock():
-                self._block(notice)
+                self._conversation.block(notice)
             case PublishedBlock():
                 child = self.board.children.get(notice.link)
                 if child is not None:
@@ -259,7 +250,7 @@ class DistributionAgent:
             case LeftLive():
                 self.children.left_live(notice.link, notice.leg, notice.through)
             case NewerTerm():
-                self._hearing.newer_term(notice)
+                self._conversation.newer_term(notice)
             case LinkEnded():
                 self._ended(notice)
 
@@ -269,120 +260,6 @@ class DistributionAgent:
         if notice.link in self.board.children:
             self.board.say(notice.link, Refused(notice.cause, notice.reason[:256]))
         self._forget(notice.link, notice.cause, notice.reason)
-
-    def _control(self, link: int, payload: bytes) -> None:
-        try:
-            message = TREE.decode(payload)
-        except UnknownMessageError:
-            self.board.counters.add("messages_skipped", cause=Cause.MESSAGE)
-            return
-        except RemoteProtocolError as error:
-            self._misbehaved(link, str(error))
-            return
-        match message:
-            case Ping():
-                now_ns = self.board.now_ns
-                self.board.send(link, encode_frame(encode_session(Pong(message.t1, now_ns, now_ns))))
-            case Pong():
-                pass
-            case Goodbye() | ErrorMessage():
-                self._forget(link, Cause.GOODBYE)
-            case Welcome() | Held() | Fetched() | Published() | Refused():
-                self._from_above(link, message)
-            case Subscribe() | Fetch() | Unsubscribe() | Stored() | RenewToken():
-                self._from_below(link, message)
-            case _:
-                self._misbehaved(link, f"a {type(message).__name__} out of turn")
-
-    def _misbehaved(self, link: int, why: str) -> None:
-        self.board.counters.add("connections_closed", cause=Cause.MESSAGE)
-        self.board.say(link, Refused("message", why[:256]))
-        self._forget(link, Cause.MESSAGE, why)
-
-    def _from_below(self, link: int, message: Subscribe | Fetch | Unsubscribe | Stored | RenewToken) -> None:
-        child = self.board.children.get(link)
-        if child is None:
-            return
-        match message:
-            case Subscribe():
-                self.children.subscribe(child, message)
-            case Fetch():
-                self.children.fetch(child, message)
-            case Unsubscribe():
-                self.children.unsubscribe(child, message)
-            case Stored():
-                self.rooting.stored(link, message)
-            case RenewToken():
-                self.board.out.append(CheckToken(link, message.token))
-        self._note_standbys()
-
-    def _note_standbys(self) -> None:
-        """A standby's leg that has come to live is fed by the root itself."""
-        if self.board.role == "root" and self.board.config.replicate != "none":
-            for child in self.board.children.values():
-                if child.party.role == "standby":
-                    self.rooting.note_standby(child)
-
-    def _from_above(self, link: int, message: Welcome | Held | Fetched | Published | Refused) -> None:
-        attempt = self.parents.attempt_on(link)
-        if isinstance(message, Welcome):
-            if attempt is not None:
-                self.parents.welcome(attempt, message)
-        elif isinstance(message, Refused) and not message.number:
-            if attempt is not None:
-                self.parents.refused(attempt, message)
-            else:
-                self._forget(link, message.code, message.reason)
-        elif not isinstance(message, Published):
-            leg = self._upstream.leg(link, message.number)
-            if leg is not None:
-                self._of_leg(leg, message)
-
-    def _of_leg(self, leg: UpstreamLeg, message: Held | Fetched | Refused) -> None:
-        if isinstance(message, Refused):
-            self._catch_up.relay_refused(leg, message)
-            self._upstream.refused(leg)
-        elif leg.child is not None:
-            if isinstance(message, Held):
-                self._catch_up.relay_held(leg, message)
-            else:
-                self._catch_up.relay_fetched(leg, message)
-        elif isinstance(message, Held):
-            self._upstream.held(leg, message)
-        else:
-            self._upstream.fetched(leg, message)
-
-    def _block(self, notice: LegBlock) -> None:
-        leg = self._upstream.leg(notice.link, notice.leg)
-        if leg is None:
-            return
-        if leg.child is not None:
-            self._catch_up.relay_block(leg, notice.packets)
-        elif self.board.role != "standby":
-            self._upstream.block(leg, notice.packets)
-        elif not self.rooting.replica.block(leg, notice.packets):
-            self._upstream.lagging(leg)
-
-    def _info(self, link: int, packet: bytes) -> None:
-        """Only agents speak on the infostream, and each for itself."""
-        name = self._name_of(link)
-        if name is None:
-            return
-        try:
-            self._hearing.heard(link, name, packet)
-        except PacketError as error:
-            self.board.counters.add("messages_skipped", cause=error.cause)
-        except RemoteProtocolError as error:
-            self._misbehaved(link, str(error))
-
-    def _name_of(self, link: int) -> str | None:
-        if link == self._upstream.link:
-            return self.board.parent
-        child = self.board.children.get(link)
-        if child is not None:
-            return child.party.name
-        attempt = self.parents.attempt_on(link)
-        return None if attempt is None else attempt.name
 
     # Operators and time
 
@@ -394,7 +271,7 @@ class DistributionAgent:
             self.children.end(event.link, Refused("token", event.refusal[:256]))
             self.rooting.gone(event.link)
         else:
-            self.children.renewed(child, event.grants)
+            self._rights.renewed(child, event.grants)
             if child.party.role == "publisher":
                 self.rooting.arrived(child)
 
@@ -403,7 +280,7 @@ class DistributionAgent:
         if percent != board.percent:
             board.percent = percent
             self.parents.tell_parent(Load(board.config.name, percent))
-        if board.now_ns - self._balance_ns >= BALANCE_INTERVAL_NS and self.children.balance():
+        if board.now_ns - self._balance_ns >= BALANCE_INTERVAL_NS and self._balancing.balance():
             self._balance_ns = board.now_ns
 
     def _promote(self) -> None:

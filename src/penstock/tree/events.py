@@ -51,7 +51,9 @@ class Recovered(msgspec.Struct, frozen=True):
 class Start(msgspec.Struct, frozen=True):
     streams: tuple[Recovered, ...] = ()
     publishers: dict[int, int] = {}
-    """The last number of each publisher that is kept, by publisher id."""
+    """By publisher id, the number up to which all its messages are kept."""
+    beyond: dict[int, list[int]] = {}
+    """Numbers beyond that which are kept, too: what is before them was lost on another stream."""
     term: int = 0
     """The highest that this root or standby has known."""
     place: str = ""

@@ -12,9 +12,9 @@ from penstock.base.errors import FilterExpressionError, LimitError, TopicError
 from penstock.filter._condition import Condition
 from penstock.filter.interests import KnownModels
 from penstock.model import MessageModel
-from penstock.tree.control import Want
 from penstock.topics.interest import Interest
 from penstock.topics.overlap import covers as topic_covers
+from penstock.tree.control import Want
 
 Compiled = list[tuple[Sequence[str], Condition | None]]
 

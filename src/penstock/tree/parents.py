@@ -1,9 +1,9 @@
 """How an agent finds its parent, keeps it, and gets another one (TREE-4, 7, 8).
 
-When a link is lost the administrator's table says where to look, in which order; a place at which an agent answers is taken
-as parent if that agent is rooted, its term is not older than what is known, and this agent is not above it. So no cycle
-arises from what is known, and one that arises from what was not known ends as soon as the paths are told on: whoever finds
-itself in its parent's path leaves. A move opens the new link before the old one is given up.
+When a link is lost the administrator's table says where to look, in which order; a place at which an agent answers is
+taken as parent if that agent is rooted, its term is not older than what is known, and this agent is not above it. So no
+cycle arises from what is known, and one that arises from what was not known ends as soon as the paths are told on:
+whoever finds itself in its parent's path leaves. A move opens the new link before the old one is given up.
 """
 
 from collections import deque
@@ -15,11 +15,12 @@ import msgspec
 from penstock.base.clock import NS_PER_MS, Randomness
 from penstock.tree._flow import Brings, LinkClass
 from penstock.tree._frame import encode_block
-from penstock.tree.board import Board, Child
+from penstock.tree.board import Board
 from penstock.tree.config import Step
 from penstock.tree.control import Login, Refused, Welcome
-from penstock.tree.events import Connect, Party
+from penstock.tree.events import Connect
 from penstock.tree.infostream import Info, Neighbour, ParentFound, ParentLost, Path
+from penstock.tree.peering import Peering
 from penstock.tree.upstream import Upstream
 
 Purpose: TypeAlias = Literal["parent", "peer", "probe"]
@@ -46,6 +47,7 @@ class Parents:
     def __init__(self, board: Board, upstream: Upstream, randomness: Randomness) -> None:
         self._board = board
         self._upstream = upstream
+        self.peering = Peering(board, upstream)
         self._randomness = randomness
         self._attempts: dict[int, Attempt] = {}
         self._number = 0
@@ -60,8 +62,6 @@ class Parents:
         """Whom to go back to, after a move."""
         self.alternates: tuple[Neighbour, ...] = ()
         """Agents beside the parent, as it said."""
-        self._peers_ns: dict[str, int] = {}
-        """When a peer is tried again, by place."""
         self._heard = (0, 0)
         """Bytes that came from the parent, and since when there are not more."""
         self.lost_ns = 0
@@ -78,7 +78,7 @@ class Parents:
         self.lost_ns = self._board.now_ns
         if config.parent:
             self._search(("parent", *config.on.parent_lost))
-        self._peers_ns = dict.fromkeys(config.peers, 0)
+        self.peering.start()
 
     def _search(self, steps: tuple[Step, ...]) -> None:
         self._steps = steps
@@ -164,7 +164,7 @@ class Parents:
         if attempt.link is not None:
             self._upstream.drop_link(attempt.link)
         if attempt.purpose == "peer":
-            self._peers_ns[attempt.place] = self._board.now_ns + self._board.config.backoff.max_ms * NS_PER_MS // 4
+            self.peering.failed(attempt.place)
         elif attempt.purpose == "parent":
             self._upstream.is_moving = False
             if self._upstream.link is None or self._is_searching:
@@ -189,7 +189,9 @@ class Parents:
         if attempt.purpose == "probe" or message.tree != board.config.tree:
             self._leave(attempt, "probe")
         elif attempt.purpose == "peer":
-            self._welcome_peer(attempt, message)
+            del self._attempts[attempt.number]
+            assert attempt.link is not None
+            self.peering.welcome(attempt.link, attempt.name, attempt.place, message)
         elif board.config.name in message.path or not message.is_rooted or message.term < board.term:
             board.counters.add("requests_refused", cause="cycle" if board.config.name in message.path else "not-rooted")
             self._leave(attempt, "not-rooted")
@@ -340,29 +342,6 @@ class Parents:
         if not is_rooted or self._board.config.name in path:
             self._leave(attempt, "not-rooted")
 
-    # Peers
-
-    def _welcome_peer(self, attempt: Attempt, message: Welcome) -> None:
-        del self._attempts[attempt.number]
-        assert attempt.link is not None
-        self._peers_ns.pop(attempt.place, None)
-        party = Party(attempt.name, "peer", message.tree, attempt.place)
-        self._board.children[attempt.link] = Child(attempt.link, party, heard_ns=self._board.now_ns)
-        for info in message.streams:
-            self._upstream.learn(info)
-        self.peer_came(attempt.link)
-
-    def peer_came(self, link: int) -> None:
-        self._upstream.peers.add(link)
-        for stream in self._board.streams.values():
-            self._upstream.ask_peers(stream)
-
-    def peer_gone(self, link: int, place: str) -> None:
-        self._upstream.peers.discard(link)
-        self._upstream.drop_link(link)
-        if place in self._board.config.peers:
-            self._peers_ns[place] = self._board.now_ns + self._board.config.backoff.base_ms * NS_PER_MS
-
     # Time
 
     def tell_parent(self, info: Info) -> None:
@@ -377,10 +356,8 @@ class Parents:
         if self.retry_ns is not None and now_ns >= self.retry_ns:
             self.retry_ns = None
             self._next()
-        for place, due_ns in list(self._peers_ns.items()):
-            if now_ns >= due_ns:
-                del self._peers_ns[place]
-                self._connect(place, "peer")
+        for place in self.peering.due():
+            self._connect(place, "peer")
         self._listen()
 
     def _listen(self) -> None:
@@ -408,5 +385,5 @@ class Parents:
 
     def deadlines(self) -> list[int]:
         found = [each.deadline_ns for each in self._attempts.values() if not each.is_welcome]
-        found += self._peers_ns.values()
+        found += self.peering.deadlines()
         return [*found, self.retry_ns] if self.retry_ns is not None else found

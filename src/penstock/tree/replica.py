@@ -5,19 +5,18 @@ from collections import deque
 import numpy
 
 from penstock.tree._frame import split_packets
-from penstock.tree._number import published_through
 from penstock.tree.board import Board
 from penstock.tree.control import Stored
 from penstock.tree.events import Append, DefineStream
 from penstock.tree.legs import UpstreamLeg
+from penstock.tree.published import PublisherMarks
 from penstock.wire import decode
 
 
 class Replica:
     def __init__(self, board: Board) -> None:
         self._board = board
-        self.publishers: dict[int, int] = {}
-        """The last number of each publisher's messages that are kept here."""
+        self.publishers = PublisherMarks()
         self.was_linked = False
         """Whether it ever had a root: one that had none knows nothing to take over."""
         self._link: int | None = None
@@ -64,8 +63,7 @@ class Replica:
         offsets = numpy.concatenate(([0], numpy.cumsum(sizes)[:-1])).astype(numpy.uint32)
         through = expected + len(rows) - 1
         self._through[stream] = through
-        for publisher_id, number in published_through(data).items():
-            self.publishers[publisher_id] = max(number, self.publishers.get(publisher_id, 0))
+        self.publishers.note(data)
         self._storing.setdefault(stream, deque()).append((through, data))
         self._board.out.append(Append(stream, data, offsets, sizes, through, self._cut.pop(stream, None)))
         return True

@@ -1,11 +1,12 @@
 """The root of a tree, and its standby: streams get their numbers, are kept, and only then distributed (TREE-1, 5, 11).
 
-A publisher's block goes this way: what was taken before is dropped by its numbers; each message gets the next sequence of
-its stream; the packets go to the journal and to the standby; when the journal has them (and, with synchronous
+A publisher's block goes this way: what was taken before is dropped by its numbers; each message gets the next sequence
+of its stream; the packets go to the journal and to the standby; when the journal has them (and, with synchronous
 replication, the standby too) they are distributed and acknowledged, in the order in which they came.
 
-A **term** is the time of one root: `term >> 16` counts takeovers by a standby, the rest restarts. Each begins after some
-sequence of every stream. What an older term gave out after that is no part of the stream: whoever has it is told so.
+A **term** is the time of one root: `term >> 16` counts takeovers by a standby, the rest restarts. Each begins after
+some sequence of every stream. What an older term gave out after that is no part of the stream: whoever has it is told
+so.
 """
 
 from collections import deque
@@ -23,6 +24,7 @@ from penstock.tree.children import Children
 from penstock.tree.control import TERMS_MAX, Published, Refused, Stored, StreamInfo
 from penstock.tree.events import Append, DefineStream, Start
 from penstock.tree.infostream import NAME, TEXT_SIZE_MAX, Root, StreamDefined, id_of
+from penstock.tree.published import PublisherMarks
 from penstock.tree.replica import Replica
 from penstock.wire import decode
 
@@ -75,7 +77,9 @@ class Rooting:
         board = self._board
         for recovered in event.streams:
             self._open(Stream(recovered.info), recovered.last)
-        self.replica.publishers = dict(event.publishers)
+        self.replica.publishers = PublisherMarks(event.publishers)
+        for publisher_id, numbers in event.beyond.items():
+            self.replica.publishers.note_numbers(publisher_id, numbers)
         board.term = event.term
         if board.config.role == "root":
             self._rule(next_restart(event.term) if event.term else 1 << LINEAGE_SHIFT)
@@ -166,7 +170,7 @@ class Rooting:
 
     def through(self, publisher_id: int) -> int:
         """The publisher's last number that is kept, or will be."""
-        return self.replica.publishers.get(publisher_id, 0)
+        return self.replica.publishers.get(publisher_id)
 
     def gone(self, link: int) -> None:
         self._allowed.pop(link, None)
@@ -177,25 +181,27 @@ class Rooting:
         """A publisher's block."""
         if self._numbering is None:
             return
-        through = self.through(child.party.publisher_id)
         try:
-            numbered = self._number(child, packets, through)
-            if numbered.refused and self._created_on_use(packets, numbered.through):
-                self._take(child, numbered)
-                numbered = self._number(child, packets, numbered.through)
+            for portion in self.replica.publishers.portions(child.party.publisher_id, packets):
+                refusal = self._take(child, portion)
+                if refusal and self._created_on_use(portion, self.through(child.party.publisher_id)):
+                    refusal = self._take(child, portion)
+                if refusal:
+                    self._children.end(child.link, Refused("publish", refusal[:256]))
+                    return
         except PenstockError as error:
             self._children.end(child.link, Refused(error.code, str(error)[:256]))
-            return
-        self._take(child, numbered)
-        if numbered.refused:
-            self._children.end(child.link, Refused("publish", numbered.refused[:256]))
 
-    def _number(self, child: Child, packets: bytes, through: int) -> Numbered:
+    def _take(self, child: Child, packets: bytes) -> str:
+        """Number what is new, up to what cannot be; why it cannot."""
         assert self._numbering is not None
         now_ns = self._board.now_ns + self.wall_offset_ns
         allowed = self._allowed.get(child.link)
         publisher_id = child.party.publisher_id
-        return self._numbering.number(packets, publisher_id, through, now_ns, topics=self._topics, allowed=allowed)
+        through = self.through(publisher_id)
+        numbered = self._numbering.number(packets, publisher_id, through, now_ns, topics=self._topics, allowed=allowed)
+        self._keep(child, numbered)
+        return numbered.refused
 
     def _created_on_use(self, packets: bytes, through: int) -> bool:
         """Whether there is a stream now for the message that there was none for."""
@@ -212,7 +218,7 @@ class Rooting:
                     return True
         return False
 
-    def _take(self, child: Child, numbered: Numbered) -> None:
+    def _keep(self, child: Child, numbered: Numbered) -> None:
         board = self._board
         if numbered.duplicates:
             board.counters.add("messages_suppressed", numbered.duplicates, cause=Cause.DUPLICATE)
@@ -223,7 +229,7 @@ class Rooting:
             return
         if publisher_id not in self.replica.publishers and len(self.replica.publishers) >= board.config.publishers_max:
             raise LimitError("there are too many publishers", hint="raise publishers_max")
-        self.replica.publishers[publisher_id] = numbered.through
+        self.replica.publishers.set(publisher_id, numbered.through)
         needs: dict[int, int] = {}
         count = 0
         for run in numbered.runs:

@@ -2,8 +2,8 @@
 
 Of a stream that it has already, an agent asks a new parent for everything that its children want by one leg, after the
 last message that it has: the **main** leg. What comes of it is taken in order, as live packets are. A want that is new
-comes by a leg of its own, first on behalf of the child that has it (catchup.py), and is in the common flow when it is live.
-From time to time all legs of a stream are replaced by one main leg for what is still wanted.
+comes by a leg of its own, first on behalf of the child that has it (catchup.py), and is in the common flow when it is
+live. From time to time all legs of a stream are replaced by one main leg for what is still wanted.
 """
 
 from collections.abc import Callable
