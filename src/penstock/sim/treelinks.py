@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
@@ -130,7 +131,7 @@ class TreeLink:
         for end in self.ends:
             end.is_open = False
             delay_ns = 0 if end is by else self.randomness.below(self.delay_ns)
-            self.world.after(delay_ns, lambda end=end: end.party.ended(end.number))
+            self.world.after(delay_ns, partial(end.party.ended, end.number))
 
 
 class Wires:

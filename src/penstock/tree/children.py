@@ -46,7 +46,7 @@ class Children:
     def arrived(self, link: int, party: Party, *, published_through: int = 0) -> Child | None:
         """None if the party is refused; it has been told why."""
         board = self._board
-        brings = Brings.PUBLISHED if party.role == "publisher" else Brings.NOTHING
+        brings = int(Brings.PUBLISHED if party.role == "publisher" else Brings.NOTHING)
         if party.role in AGENT_ROLES:
             brings = Brings.INFO | Brings.PACKETS if party.role == "peer" else Brings.INFO
         board.fanout.open_link(link, brings=brings, cls=CLASSES[party.cls])
