@@ -19,6 +19,8 @@ hypothesis.settings.load_profile("soak" if SOAK else "suite")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Spark's first: a worker begins with them, and others take over from its end. So one session is enough.
+    items.sort(key=lambda item: "spark" not in item.path.parts)
     if SOAK:
         return
     for item in items:

@@ -14,7 +14,7 @@ from penstock.wire import Packer, encode_nack
 from unit.journal_kit import segments, write
 
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()", "journal"]
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 
 def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
