@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from command_here import run_here
+from penstock.cli import pipeline_run
 from penstock.spark.feedslices import Conversion
 from penstock.spark.journals import JournalPlace
 from penstock.spark.pipeline.archive import Archive
@@ -203,8 +205,8 @@ def test_what_is_wrong_is_said_before_spark_is_started(
 ) -> None:
     (tmp_path / "day.itch").write_bytes(b"\x00\x01S")
     monkeypatch.chdir(tmp_path)
-    status, _, errors = end(start(*arguments))
-    assert status == 1
-    assert says in errors
-    assert "Traceback" not in errors
+    monkeypatch.setattr(pipeline_run, "session", None)
+    done = run_here("pipeline", *arguments)
+    assert done.returncode == 1
+    assert says in done.stderr
     assert os.listdir(tmp_path) == ["day.itch"], "no empty archive is left"

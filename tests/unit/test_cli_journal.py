@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from command_here import run_here
 from penstock.journal import JournalWriter
 from penstock.model import shipped
 from penstock.wire import Packer, encode_nack
@@ -18,9 +19,7 @@ PATIENCE_SECONDS = 120
 
 
 def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
-    )
+    return run_here("journal", *arguments)
 
 
 @pytest.fixture(scope="module")
