@@ -136,7 +136,7 @@ export class Quotes {
         element.dataset.state = subscription.state;
         setClass(element, subscription.state === "over" ? "is-bad" : "");
         element.children[1].hidden = subscription.state !== "over";
-        setText(element.querySelector(".told"), subscription.told ? `: ${shown(subscription.told, 300)}` : "");
+        setText(element.querySelector(".told"), told(subscription));
       },
     );
   }
@@ -264,6 +264,11 @@ export class Quotes {
     if (ageS > staleAfterS) return { isStale: true, text, why: `Nothing has come for more than ${staleAfterS} s.` };
     return { isStale: false, text, why: "" };
   }
+}
+
+function told({ told: reason, missed }) {
+  const parts = Object.entries(missed).map(([kind, number]) => `${count(number)} ${shown(kind)}`);
+  return (reason ? `: ${shown(reason, 300)}` : "") + (parts.length ? ` (${parts.join(", ")})` : "");
 }
 
 function since(choice) {
