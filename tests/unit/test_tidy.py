@@ -54,7 +54,7 @@ FILTER_DRIVERS = {
 ENGINE_DRIVERS = {"link.py"}
 """And of penstock.engine, besides application/: what runs in a consumer's process."""
 
-TREE_DRIVERS = {"desk.py", "links.py", "persistence.py", "status.py"}
+TREE_DRIVERS = {"carrying.py", "desk.py", "links.py", "persistence.py", "status.py"}
 """And of penstock.tree, besides application/."""
 
 DRIVERS_BESIDES = {
