@@ -81,8 +81,16 @@ class JournalWriter:
         self._thread = threading.Thread(target=self._run, name="penstock-journal", daemon=True)
 
     @classmethod
-    def open(cls, path: Path | str, config: JournalConfig | None = None, *, counters: Counters | None = None) -> Self:
+    def open(
+        cls,
+        path: Path | str,
+        config: JournalConfig | None = None,
+        *,
+        counters: Counters | None = None,
+        first_sequence: int = 1,
+    ) -> Self:
         """Open the journal in the directory `path`, which is made if there is none, and put right what a crash left.
+        The records of one that has none yet begin with `first_sequence`.
 
         JournalLockedError when it has a writer already; JournalCorruptError when acknowledged records are damaged.
         """
@@ -90,7 +98,7 @@ class JournalWriter:
         directory = WritableDirectory(Path(path), config.preallocate_bytes)
         try:
             run_id = boot_id()
-            recovery = directory.recover(run_id)
+            recovery = directory.recover(run_id, first_sequence)
             mark = Mark(journal_id=recovery.journal_id, boot_id=run_id, durable=recovery.next_sequence - 1)
             directory.write_mark(mark)
             core = Journal(
