@@ -63,6 +63,7 @@ class Link(asyncio.Protocol):
         self.address = ""
         self.is_writable = True
         self.is_over = False
+        self._is_closing = False
         self._user = user
         self._config = config
         self._counters = counters
@@ -92,29 +93,38 @@ class Link(asyncio.Protocol):
     # For its user
 
     def write(self, data: bytes) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+        if self._is_usable():
+            self.transport.write(data)
 
     def pause(self) -> None:
         """Read nothing for a while."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        if self._is_usable():
+            self.transport.pause_reading()
 
     def resume(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if self._is_usable():
+            self.transport.resume_reading()
 
     def close(self, error: PenstockError | None = None) -> None:
-        """When what was written has left, or linger_ms are over."""
+        """When what was written has left and the peer has ended it as well, or linger_ms are over. (Closing while
+        unread bytes lie here would reset the connection and destroy last words.)"""
         self._error = self._error or error
-        if self._transport is None or self.is_over:
+        if self._transport is None or self.is_over or self._is_closing:
             return
-        self._transport.close()
+        self._is_closing = True
+        if self._transport.can_write_eof():
+            self._transport.resume_reading()
+            self._transport.write_eof()
+        else:
+            self._transport.close()
         self._set_patience(self._config.linger_ms)
 
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+    def _is_usable(self) -> bool:
+        return self._transport is not None and not self._is_closing and not self._transport.is_closing()
 
     # For asyncio
 
@@ -130,18 +140,20 @@ class Link(asyncio.Protocol):
         self._carry_out(self._session.handle(Connected(), self._clock.now_ns()))
 
     def data_received(self, data: bytes) -> None:
+        if not self._is_usable():
+            return
         if self._session is None:
             self._user.received(self, data)
             return
         self._kept += data
-        while self._session is not None and not self.transport.is_closing():
+        while self._session is not None and self._is_usable():
             size = self._frame_size()
             if not size or len(self._kept) < size:
                 return
             frame, self._kept = self._kept[:size], self._kept[size:]
             self._carry_out(self._session.handle(BytesReceived(frame), self._clock.now_ns()))
         rest, self._kept = self._kept, b""
-        if rest and not self.transport.is_closing():
+        if rest and self._is_usable():
             self._user.received(self, rest)
 
     def _frame_size(self) -> int:
@@ -226,7 +238,11 @@ class LinkServer(Listener):
         super().__init__(host, port, config, counters)
         self._tls = tls
         self._links: set[Link] = set()
-        self._make = lambda: Link(protocol, "server", user, node=node, secret=secret, config=config, counters=counters)
+
+        def make() -> Link:
+            return Link(protocol, "server", user, node=node, secret=secret, config=config, counters=counters)
+
+        self._make = make
 
     async def converse(self, sock: socket.socket) -> None:
         link = self._make()

@@ -9,9 +9,8 @@
 A store belongs to one thread at a time, but for read(), which any thread may call.
 """
 
-import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -19,16 +18,15 @@ import numpy
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import Counters
-from penstock.base.errors import ConfigurationError, JournalError, JournalGoneError
+from penstock.base.errors import JournalError
 from penstock.base.log import logger
 from penstock.journal import JournalConfig, JournalWriter, Record
 from penstock.journal.config import FollowConfig
 from penstock.journal.reader import JournalReader
 from penstock.tree.config import StreamConfig
 from penstock.tree.tail import Tail
-from penstock.wire import Packet, decode_hops
+from penstock.wire import Packet
 from penstock.wire.packet import Extension
 
 TAIL_HALF_SIZE = 16 * 1024 * 1024
