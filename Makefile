@@ -12,6 +12,9 @@ SOURCES  := $(shell find src -name '*.py' -o -name '*.pyi' -o -name '*.toml')
 WORKERS  ?= auto
 APT      := --yes --quiet --no-install-recommends -o DPkg::Lock::Timeout=60 -o Acquire::Retries=1
 
+# Tests start hundreds of processes: each would compile every Python source anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # An environment that another Python made is not silently used in place of the one that was asked for.
 ifneq ($(origin PYTHON),file)
 ifneq ($(wildcard $(BIN)/python),)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.main import COMMANDS
+
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "penstock"
 
 CORES = ("admin", "engine", "feed", "filter", "security", "middleware", "journal", "topics", "tree", "wire", "model")
@@ -131,6 +133,7 @@ def test_no_file_is_dead() -> None:
         used |= set(re.findall(r"^from ([\w.]+) import", text, flags=re.MULTILINE))
     benches = set(re.findall(r'Bench\(\s*"(\w+)"', (SOURCE / "bench" / "catalogue.py").read_text()))
     used |= {f"penstock.bench.{name}" for name in benches}
+    used |= {f"penstock.cli.{place.partition(':')[0]}" for place in COMMANDS.values()}
     for path in SOURCE.rglob("*.pyx"):
         name = module_name(path)
         is_cimported = any(f"cimport {path.stem}" in text or f"{name} cimport" in text for text in compiled_texts())

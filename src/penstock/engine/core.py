@@ -6,6 +6,7 @@ class,
 interest.py brings both together.
 """
 
+import weakref
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeAlias
@@ -91,6 +92,7 @@ class DistributionEngine:
         limits = limits or MeteringLimits()
         self._chooser = Chooser(config, limits, rules or ClassMap(), signals or SignalThresholds(), models)
         is_metered = "metered" in config.classes
+        this = weakref.proxy(self)  # what an engine holds must not hold the engine: its history goes when it does
         node_interval_ns = interval_ns(limits.node_per_second)
         self.kernel = Distributor(
             consumers_max=config.consumers_max,
@@ -104,10 +106,11 @@ class DistributionEngine:
             is_common=config.offsets == "common",
             serves_all_pending=config.serves_all_pending,
             drops=limits.withheld == "drop",
-            admit=lambda topic, model_id, model_version: self._interests.admit(topic, model_id, model_version),
+            admit=lambda topic, model_id, model_version: this._interests.admit(topic, model_id, model_version),
         )
-        self.counters.watch("messages_dropped", lambda: self.kernel.oversized, cause=Cause.LENGTH)
-        self.counters.watch("messages_dropped", lambda: self.kernel.fragments, cause=Cause.FRAGMENT)
+        kernel = self.kernel
+        self.counters.watch("messages_dropped", lambda: kernel.oversized, cause=Cause.LENGTH)
+        self.counters.watch("messages_dropped", lambda: kernel.fragments, cause=Cause.FRAGMENT)
         seed = bytes(randomness.below(256) for _ in range(SEED_SIZE))
         self._book = SubscriptionBook(config, self.kernel, seed)
         self._interests = Interests(config, self.kernel, self._book, self._chooser, self.counters)
