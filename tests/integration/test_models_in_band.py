@@ -16,7 +16,6 @@ from penstock.base.errors import NotFoundError
 from penstock.bench.adapters import wait_for
 from penstock.capture.replay import replay
 from penstock.client import Subscription
-from penstock.client.reading import UnreadMessage
 from penstock.convert.table import DIRECTORY as TABLES
 from penstock.feed.adapter_config import AdminConfig, JournalCaptureConfig
 from penstock.feed.service.config import ServiceConfig
@@ -24,6 +23,7 @@ from penstock.journal import JournalReader
 from penstock.middleware import Deliver
 from penstock.middleware.driver import MulticastPublisher
 from penstock.middleware.own import MODEL_TOPIC
+from penstock.middleware.reading import UnreadMessage
 from penstock.model import MessageModel, shipped
 from waiting import PATIENCE_SECONDS, wait_until
 

@@ -12,8 +12,8 @@ from penstock.base.clock import NS_PER_SECOND, random_bytes
 from penstock.base.counters import Counters
 from penstock.base.errors import RefusedError, RevokedError, SealKeyError
 from penstock.client.gate import Gate
-from penstock.client.reading import Models
 from penstock.client.service import Protection, opened_stream
+from penstock.middleware.reading import Models
 from penstock.middleware.receiving_driver import DELIVERIES, MulticastReceiver
 from penstock.middleware.unicast import OpenStream, Packets
 from penstock.security import Grant, PrivateKey, Token, TokenSigner

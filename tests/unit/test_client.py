@@ -11,8 +11,8 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ModelError, NotFoundError
 from penstock.client.batch import Batch
 from penstock.client.gate import SEALED, Gate
-from penstock.client.reading import Models, UnreadMessage
 from penstock.middleware.own import MODEL_TOPIC
+from penstock.middleware.reading import Models, UnreadMessage
 from penstock.model import Message, MessageModel
 from penstock.security import Entitlement, Grant
 from penstock.wire import PacketMessage

@@ -15,11 +15,11 @@ from penstock.cli.show import PAYLOAD_SHOWN_MAX, shown_value
 from penstock.client import ClientConfig, Subscription, UnreadMessage, connect
 from penstock.client.joining import Receipt
 from penstock.client.line import Transport
-from penstock.client.reading import Readable
 from penstock.engine._event import Event, EventKind
 from penstock.engine.application import UnreadRecord
 from penstock.engine.application._store import RecordState
 from penstock.middleware import Discontinuity, LossReceipt
+from penstock.middleware.reading import Readable
 from penstock.wire import Origin
 
 AnyReadable: TypeAlias = Readable | UnreadRecord

@@ -13,8 +13,8 @@ from penstock.client.client import Client, connect
 from penstock.client.config import ClientConfig
 from penstock.client.contributor import Contributor
 from penstock.client.noded import NodeRecords, NodeSubscription
-from penstock.client.reading import UnreadMessage
 from penstock.client.subscription import Statistics, Subscription
+from penstock.middleware.reading import UnreadMessage
 
 __all__ = [
     "connect",

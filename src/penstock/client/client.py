@@ -28,12 +28,12 @@ from penstock.client.contributor import Contributor
 from penstock.client.inbox import Inbox
 from penstock.client.line import Surroundings, Transport
 from penstock.client.noded import Noded, NodeSubscription
-from penstock.client.nodes import NodeConsumers, NodeWays
-from penstock.client.reading import Models
+from penstock.client.nodes import NodeConsumers, NodeWays, kinds_of
 from penstock.client.service import Protection
 from penstock.client.subscription import Subscription
 from penstock.middleware import PublisherConfig
 from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.reading import Models
 from penstock.net.loop_thread import LoopThread
 from penstock.net.secret import Secret
 from penstock.net.udp import Channel
@@ -170,7 +170,7 @@ class Client(NodeWays):
         )
         try:
             if where is not None:
-                self.models.check_condition(where, brokered.streams)
+                self.models.check_condition(where, kinds_of(brokered.streams))
             subscription = Subscription(around, brokered, topics, self, image=image)
         except BaseException:
             self.admin.cancel(brokered.subscription_id)

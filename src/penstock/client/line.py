@@ -15,13 +15,13 @@ from penstock.client.config import ClientConfig
 from penstock.client.filtered import FilteredFeed
 from penstock.client.gate import SEALED, Gate
 from penstock.client.joining import Joining, Live, Outcome
-from penstock.client.reading import Models
 from penstock.client.service import Image, Protection, fetch_image
 from penstock.client.unicast import UnicastReceiver
 from penstock.filter.application.finding import AUTO, find_filter
 from penstock.middleware import Discontinuity, LossReceipt, Merged, MergedBatch, MergeGap
 from penstock.middleware.driver import MulticastReceiver
 from penstock.middleware.merging_driver import MergingReceiver
+from penstock.middleware.reading import Models
 from penstock.net.loop_thread import LoopThread
 from penstock.net.udp import Address, Channel
 from penstock.security import Entitlement

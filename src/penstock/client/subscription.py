@@ -15,8 +15,8 @@ from penstock.base.errors import ModelError, NotEntitledError, PenstockError, Re
 from penstock.client.batch import Batch
 from penstock.client.joining import Outcome, Receipt
 from penstock.client.line import Line, Surroundings
-from penstock.client.reading import Readable
 from penstock.middleware import Discontinuity, LossReceipt, MergeGap
+from penstock.middleware.reading import Readable
 from penstock.security import Entitlement, StreamKey
 from penstock.security.brokering import Brokered, BrokeredStream
 from penstock.wire import MessageBatch, PacketMessage

@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Sequence
 from enum import IntEnum, IntFlag
 from types import TracebackType
-from typing import NamedTuple, Self
-
-from typing_extensions import Buffer
+from typing import NamedTuple
 
 from penstock.filter._condition import Condition
 from penstock.tree.notices import Notice
+from typing_extensions import Buffer, Self
 
 class Brings(IntFlag):
     """What may come on a link besides control frames; anything else ends it."""
@@ -116,13 +115,7 @@ class Fanout:
     # Legs
 
     def open_leg(
-        self,
-        link: int,
-        leg: int,
-        stream: int,
-        wants: Iterable[tuple[Sequence[str], Condition | None]],
-        *,
-        is_live: bool,
+        self, link: int, leg: int, stream: int, wants: Iterable[tuple[Sequence[str], Condition | None]], *, is_live: bool
     ) -> int:
         """What a child wants of a stream; it gets what comes from now on if the leg is live, and else nothing before
         fetch() has brought it there. Returns the stream's last sequence."""

@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import numpy
 import numpy.typing as npt
-from typing_extensions import Buffer
-
 from penstock.topics import InterestTable
+from typing_extensions import Buffer
 
 class StreamRun(NamedTuple):
     """Packets of one stream, in a row."""
@@ -54,15 +53,6 @@ class Numbering:
 def published_through(packets: Buffer) -> Mapping[int, int]:
     """By publisher id the highest of its numbers in these packets of the tree's streams."""
 
-def encode_published(
-    publisher_id: int,
-    number: int,
-    stream: int,
-    topic: str,
-    payload: Buffer,
-    *,
-    model_id: int = 0,
-    model_version: int = 0,
-    extensions: bytes = b"",
-) -> bytes:
+def encode_published(publisher_id: int, number: int, stream: int, topic: str, payload: Buffer, *, model_id: int = 0,
+                     model_version: int = 0, extensions: bytes = b"") -> bytes:
     """A publisher's packet."""

@@ -193,6 +193,8 @@ class AgentAccess(ControlAccess, frozen=True):
     """Where children connect."""
 
     port: AnyPort = PORT_DEFAULT
+    advertised: str = ""
+    """host:port that others are told to connect to; empty: host and port."""
 
 
 class AgentConfig(TreeConfig, frozen=True, kw_only=True):
@@ -209,6 +211,10 @@ class AgentConfig(TreeConfig, frozen=True, kw_only=True):
 
     models: tuple[str, ...] = ()
     """Documents of message models that conditions may speak of, besides those shipped."""
+
+    operators: tuple[Name, ...] = ()
+    """Who may give orders (`penstock agent move` and others): clients of the administration server; without one, names;
+    empty: whoever can connect and nobody asks for tokens."""
 
     admin: AdminAccess = AdminAccess()
     """By whose tokens it is known what a subscriber or publisher may have; without, everybody may have everything."""

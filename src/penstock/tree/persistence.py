@@ -1,4 +1,5 @@
-"""What a root keeps: its streams, the term, and of each stream a journal, in which record n is the packet of sequence n.
+"""What a root or standby keeps: its streams, the term, and of each stream a journal, in which record n is the packet of
+sequence n.
 
     directory/
         tree.json                the tree's name, the term, the streams with their numbers
@@ -6,108 +7,106 @@
         tail                     the newest packets (tail.py)
         streams/3-orders/        a journal
 
-A store belongs to one thread at a time, but for read(), which any thread may call.
+A store belongs to one thread at a time, but for read() and find_time(), which any thread may call.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import numpy
 from numpy.typing import NDArray
-from typing_extensions import Buffer
 
 from penstock.base.counters import Counters
-from penstock.base.errors import JournalError
+from penstock.base.errors import ConfigurationError, JournalError, JournalGoneError
 from penstock.base.log import logger
-from penstock.journal import JournalConfig, JournalWriter, Record
+from penstock.journal import JournalConfig, JournalReader, JournalWriter, RecordBatch
 from penstock.journal.config import FollowConfig
-from penstock.journal.reader import JournalReader
+from penstock.journal.cutting import cut
+from penstock.net.secret import replace_private
+from penstock.tree._number import published_through
 from penstock.tree.config import StreamConfig
+from penstock.tree.control import StreamInfo
+from penstock.tree.events import Recovered
 from penstock.tree.tail import Tail
-from penstock.wire import Packet
-from penstock.wire.packet import Extension
 
 TAIL_HALF_SIZE = 16 * 1024 * 1024
-HOPS = int(Extension.HOPS)
+CHUNK_SIZE = 256 * 1024
 
 log = logger("tree.persistence")
-
-
-class KeptStream(msgspec.Struct, frozen=True):
-    number: int
-    name: str
-    topics: tuple[str, ...]
-    retain: str = ""
-    retain_bytes: int = 0
-    is_removed: bool = False
-    """Nothing more is published on it; its number is not given again."""
 
 
 class _Register(msgspec.Struct, frozen=True):
     tree: str
     term: int
-    streams: list[KeptStream]
-
-
-class PublisherMark(msgspec.Struct, frozen=True, array_like=True):
-    """How far a publisher is."""
-
-    publisher: int
-    number: int
+    streams: list[StreamInfo]
 
 
 class _Publishers(msgspec.Struct, frozen=True):
-    through: dict[str, int]
+    through: dict[int, int]
     """By stream, the last sequence whose publisher is accounted for."""
-    marks: list[PublisherMark]
+    numbers: dict[int, int]
+    """By publisher."""
 
 
 class Portion(msgspec.Struct, frozen=True):
     """A piece of a stream's past: whole packets, one after another."""
 
     packets: bytes
-    first: int
-    last: int
-    """Sequences of the first and the last of them; last is first - 1 when there is none."""
+    after: int
+    """The sequence before the first of them."""
+    through: int
+    """The sequence of the last; `after` if there is none."""
 
 
 class StreamStore:
     """Made by open(); what is on the disk is then whole: what a crash left in the tail is in the journals."""
 
-    def __init__(self, directory: Path, tree: str, config: JournalConfig, counters: Counters) -> None:
-        self.streams: dict[int, KeptStream] = {}
-        """By number."""
-        self.term = 1
+    def __init__(
+        self,
+        directory: Path,
+        tree: str,
+        streams: Iterable[StreamConfig],
+        config: JournalConfig,
+        counters: Counters,
+    ) -> None:
+        self.term = 0
+        self.publishers: dict[int, int] = {}
+        """The last number of each publisher that was kept when the store was opened."""
         self._directory = directory
         self._tree = tree
+        self._retention = {each.name: each for each in streams}
         self._config = config
         self._counters = counters
+        self._streams: dict[int, StreamInfo] = {}
         self._journals: dict[int, JournalWriter] = {}
         self._readers: dict[int, tuple[JournalReader, threading.Lock]] = {}
         self._tail: Tail | None = None
-        self._marked_from: dict[int, int] = {}
 
     @classmethod
     def open(
         cls,
         directory: Path,
         tree: str,
+        streams: Iterable[StreamConfig],
         config: JournalConfig,
         counters: Counters,
         *,
         tail_half_size: int = TAIL_HALF_SIZE,
     ) -> "StreamStore":
         """JournalLockedError when another process has it."""
-        store = cls(directory, tree, config, counters)
+        store = cls(directory, tree, streams, config, counters)
         try:
             directory.mkdir(parents=True, exist_ok=True)
             store._read_register()
-            for number in list(store.streams):
+            for number in store._streams:
                 store._open_journal(number)
             store._tail = Tail(directory / "tail", tail_half_size, store.commit)
             store._take_tail()
+            store._find_publishers()
         except OSError as error:
             store.close()
             raise JournalError(f"cannot be opened: {error.strerror}", where=str(directory)) from None
@@ -119,132 +118,213 @@ class StreamStore:
     def close(self) -> None:
         """Bring everything to the disk and let go of it; a JournalError says what could not be."""
         try:
-            for number in list(self._journals):
-                self._journals.pop(number).close()
+            while self._journals:
+                self._journals.popitem()[1].close()
         finally:
-            for reader, _ in self._readers.values():
-                reader.close()
-            self._readers.clear()
+            for number in list(self._readers):
+                self._close_reader(number)
             if self._tail is not None:
                 self._tail.close()
                 self._tail = None
 
     # Streams and the term
 
-    def define(self, config: StreamConfig) -> KeptStream:
-        """The stream of this name, new or with other topics and another retention than before."""
-        known = next((each for each in self.streams.values() if each.name == config.name), None)
-        number = known.number if known is not None else 1 + max(self.streams, default=0)
-        stream = KeptStream(number, config.name, config.topics, config.retain, config.retain_bytes)
-        if stream != known:
-            self.streams[number] = stream
-            self._write_register()
-            if number in self._journals and known is not None and _retention(known) != _retention(stream):
-                self._journals.pop(number).close()
-            self._open_journal(number)
-        return stream
+    def recovered(self) -> tuple[Recovered, ...]:
+        return tuple(
+            Recovered(info, self._first_sequence(number), self._journals[number].next_sequence - 1)
+            for number, info in sorted(self._streams.items())
+        )
 
-    def adopt(self, stream: KeptStream) -> None:
-        """As another root numbered it, whose standby this is."""
-        if self.streams.get(stream.number) != stream:
-            self.streams[stream.number] = stream
-            self._write_register()
-            self._open_journal(stream.number)
-
-    def remove(self, number: int) -> None:
-        self.streams[number] = msgspec.structs.replace(self.streams[number], is_removed=True)
-        self._write_register()
+    def define(self, info: StreamInfo) -> None:
+        """There is this stream, or it has other topics or a newer term. It is on the disk when this returns: a root
+        must never serve in a term that it has left."""
+        self._streams[info.number] = info
+        self.begin_term(max((term for term, _ in info.begins), default=0))
+        if info.number not in self._journals:
+            self._open_journal(info.number)
 
     def begin_term(self, term: int) -> None:
-        """It is on the disk when this returns: a root must never serve in a term that it has left."""
-        self.term = term
-        self._write_register()
+        self.term = max(self.term, term)
+        register = _Register(self._tree, self.term, list(self._streams.values()))
+        replace_private(self._directory / "tree.json", msgspec.json.encode(register))
 
     # Packets
 
     def next_sequence(self, number: int) -> int:
         return self._journals[number].next_sequence
 
-    def durable_sequence(self, number: int) -> int:
-        return self._journals[number].durable_sequence
-
-    def first_sequence(self, number: int) -> int:
-        """Of the oldest packet that is kept."""
-        return self._reader(number)[0].first_sequence
-
     def append(
         self,
         number: int,
-        data: Buffer,
+        packets: bytes,
         offsets: NDArray[numpy.uint32],
         sizes: NDArray[numpy.uint32],
         timestamp_ns: int,
+        *,
+        first: int,
     ) -> None:
-        """The stream's next packets, which lie one behind the other in `data`. They outlive this process from now on.
+        """The stream's next packets, one behind the other, from sequence `first` on. They outlive this process from now
+        on. What is missing before them was kept nowhere any more: then the journal begins with them.
 
         JournalFullError while the disk is full: none of them was taken.
         """
-        journal = self._journals[number]
         assert self._tail is not None
-        stamps_ns = numpy.full(len(offsets), timestamp_ns, numpy.int64)
-        journal.append_packed(data, offsets, sizes, stamps_ns)
-        with memoryview(data) as view:
-            begin, end = int(offsets[0]), int(offsets[-1]) + int(sizes[-1])
-            self._tail.write(view[begin:end])
+        if self._journals[number].next_sequence < first:
+            self.cut(number, 0, first_sequence=first)
+        stamps_ns = numpy.full(len(sizes), timestamp_ns, numpy.int64)
+        self._journals[number].append_packed(packets, offsets, sizes, stamps_ns)
+        begin, end = int(offsets[0]), int(offsets[-1]) + int(sizes[-1])
+        self._tail.write(memoryview(packets)[begin:end])
+
+    def cut(self, number: int, after: int, *, first_sequence: int = 1) -> None:
+        """What was kept after this sequence is not part of the stream."""
+        journal = self._journals[number]
+        if after >= journal.next_sequence - 1:
+            return
+        log.warning("stream_cut", stream=self._streams[number].name, after=after, last=journal.next_sequence - 1)
+        journal.close()
+        self._close_reader(number)
+        cut(self._path(number), after)
+        self._open_journal(number, first_sequence)
 
     def commit(self) -> None:
         for journal in self._journals.values():
             journal.commit()
 
-    def when_durable(self, number: int, sequence: int, call: Callable[[JournalError | None], None]) -> None:
+    def when_durable(self, number: int, sequence: int, call: Callable[[Exception | None], None]) -> None:
         """`call` is made in another thread: when the packet is on the disk, or with the reason why it is not."""
-
-        def done(future: object) -> None:
-            call(error if isinstance(error := answer.exception(), JournalError) else None)
-
-        answer = self._journals[number].when_durable(sequence)
-        answer.add_done_callback(done)
+        self._journals[number].when_durable(sequence).add_done_callback(lambda answer: call(answer_error(answer)))
 
     def read(self, number: int, after: int, bytes_max: int) -> Portion:
-        """The next packets after a sequence, as far as they are on the disk; at least one if there is one.
-
-        JournalGoneError when they are no longer kept; its `first_sequence` says from where they are.
-        """
+        """The packets after a sequence that are kept and on the disk; at least one, if there is one."""
         reader, lock = self._reader(number)
         with lock:
-            reader.seek(after + 1)
-            return _portion(after, reader, bytes_max)
+            try:
+                reader.seek(after + 1)
+            except JournalGoneError as gone:
+                reader.seek(gone.first_sequence)
+            return _portion(reader, max(after, reader.next_sequence - 1), bytes_max)
 
     def find_time(self, number: int, time_ns: int) -> int:
-        """The sequence after which packets are not older than this."""
+        """The sequence before the first packet that is not older than this."""
         reader, lock = self._reader(number)
         with lock:
             reader.seek_time(time_ns)
             batch = reader.read_batch(1)
-            return int(batch.rows[0]["sequence"]) - 1 if len(batch) else self._journals[number].durable_sequence
-
-    def newest(self, number: int, count_max: int) -> Iterator[Record]:
-        """Its last packets, for whoever begins."""
-        journal = self._journals[number]
-        reader, lock = self._reader(number)
-        with lock:
-            first = max(reader.first_sequence, journal.durable_sequence - count_max + 1, 1)
-            yield from reader.read(from_sequence=first)
+            return int(batch.rows[0]["sequence"]) - 1 if len(batch) else reader.find_end() - 1
 
     # Publishers
 
-    def publishers(self, origin: Callable[[Packet], PublisherMark | None]) -> dict[int, int]:
-        """How far each publisher was, by its id; `origin` says whose message a packet is."""
-        raise NotImplementedError
+    def note_publishers(self, numbers: dict[int, int], through: dict[int, int]) -> None:
+        """How far publishers were when the streams were there; so that not all of them is read at the next start."""
+        replace_private(self._directory / "publishers.json", msgspec.json.encode(_Publishers(through, numbers)))
 
-    def _reader(self, number: int) -> tuple[JournalReader, threading.Lock]:
-        found = self._readers.get(number)
-        if found is None:
-            reader = JournalReader.open(self._path(number), FollowConfig(chunk_bytes=256 * 1024))
-            found = self._readers.setdefault(number, (reader, threading.Lock()))
-        return found
+    def _find_publishers(self) -> None:
+        path = self._directory / "publishers.json"
+        known = _Publishers({}, {})
+        if path.exists():
+            known = _decoded(path, _Publishers)
+        found = dict(known.numbers)
+        for number in self._streams:
+            self.commit()
+            after = known.through.get(number, 0)
+            while (portion := self.read(number, after, CHUNK_SIZE)).packets:
+                for publisher, last in published_through(portion.packets).items():
+                    found[publisher] = max(found.get(publisher, 0), last)
+                after = portion.through
+        self.publishers = found
+
+    # After a crash
+
+    def _take_tail(self) -> None:
+        assert self._tail is not None
+        left = sorted(
+            ((each.group, each.sequence, bytes(each.data)) for each in self._tail.packets()), key=lambda each: each[:2]
+        )
+        taken = 0
+        for number, sequence, data in left:
+            journal = self._journals.get(number)
+            if journal is not None and journal.next_sequence == sequence:
+                journal.append(data)
+                taken += 1
+        if taken:
+            log.warning("tail_taken", packets=taken)
+            self.commit()
 
     # Files
 
     def _path(self, number: int) -> Path:
-        return self._directory / "streams" / f"{number}-{self.streams[number].name}"
+        return self._directory / "streams" / f"{number}-{self._streams[number].name}"
+
+    def _read_register(self) -> None:
+        path = self._directory / "tree.json"
+        if not path.exists():
+            return
+        register = _decoded(path, _Register)
+        if register.tree != self._tree:
+            raise ConfigurationError(f"is of the tree {register.tree!r}, not of {self._tree!r}", where=str(path))
+        self.term = register.term
+        self._streams = {each.number: each for each in register.streams}
+
+    def _open_journal(self, number: int, first_sequence: int = 1) -> None:
+        retention = self._retention.get(self._streams[number].name, StreamConfig(name="other", topics=(">",)))
+        config = msgspec.structs.replace(
+            self._config, retention_seconds=retention.retain_s, retention_bytes=retention.retain_bytes
+        )
+        self._journals[number] = JournalWriter.open(
+            self._path(number), config, counters=self._counters, first_sequence=first_sequence
+        )
+
+    def _first_sequence(self, number: int) -> int:
+        first = self._reader(number)[0].first_sequence
+        return max(first, 1) if self._journals[number].next_sequence > 1 else 1
+
+    def _reader(self, number: int) -> tuple[JournalReader, threading.Lock]:
+        found = self._readers.get(number)
+        if found is None:
+            reader = JournalReader.open(self._path(number), FollowConfig(chunk_bytes=CHUNK_SIZE))
+            found = self._readers.setdefault(number, (reader, threading.Lock()))
+        return found
+
+    def _close_reader(self, number: int) -> None:
+        found = self._readers.pop(number, None)
+        if found is not None:
+            with found[1]:
+                found[0].close()
+
+
+def answer_error(answer: "Future[int]") -> Exception | None:
+    error = answer.exception()
+    return error if isinstance(error, Exception) else None
+
+
+def _portion(reader: JournalReader, after: int, bytes_max: int) -> Portion:
+    parts: list[bytes] = []
+    size, through = 0, after
+    while size < bytes_max and len(batch := reader.read_batch()):
+        rows = batch.rows
+        ends = numpy.cumsum(rows["size"].astype(numpy.int64)) + size
+        count = max(int(numpy.searchsorted(ends, bytes_max, side="right")), 0 if parts else 1)
+        if count == 0:
+            break
+        parts.append(_joined(batch, count))
+        size, through = int(ends[count - 1]), int(rows[count - 1]["sequence"])
+        if count < len(rows):
+            break
+    return Portion(b"".join(parts), after, through)
+
+
+def _joined(batch: RecordBatch, count: int) -> bytes:
+    data = batch.data
+    places = zip(batch.rows["offset"][:count].tolist(), batch.rows["size"][:count].tolist(), strict=True)
+    return b"".join([data[offset : offset + size] for offset, size in places])
+
+
+T = TypeVar("T")
+
+
+def _decoded(path: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"is damaged: {error}", where=str(path)) from None

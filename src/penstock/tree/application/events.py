@@ -1,8 +1,8 @@
-"""What the cores of a subscriber and of a publisher are told and answer, besides what agents' cores are (tree/events.py).
+"""What the cores of a subscriber and of a publisher are told and answer, besides what agents' are (tree/events.py).
 
-Subscriber:  Begin, Connected, ConnectFailed, LinkClosed, Received, BlockReceived, InfoReceived, Paused, Resumed, Tick
+Subscriber:  Begin, Connected, ConnectFailed, LinkClosed, Received, BlockReceived, Paused, Resumed, Tick
              -> Connect, Say, Close, Deliver, Receipt, Heard, Over
-Publisher:   Begin, Connected, ConnectFailed, LinkClosed, Received, InfoReceived, Tick; publish() besides
+Publisher:   Begin, Connected, ConnectFailed, LinkClosed, Received, BlockReceived, Tick; publish() besides
              -> Connect, Say, SayBlock, Close, Accepted, Heard, Over
 """
 
@@ -13,17 +13,8 @@ import msgspec
 from penstock.base.core import Tick
 from penstock.base.errors import PenstockError
 from penstock.tree.control import Message
-from penstock.tree.events import (
-    BlockReceived,
-    Close,
-    Connect,
-    Connected,
-    ConnectFailed,
-    InfoReceived,
-    LinkClosed,
-    Received,
-)
-from penstock.tree.infostream import Conflated, Diverged, Gone, Info
+from penstock.tree.events import Close, Connect, Connected, ConnectFailed, LinkClosed
+from penstock.tree.infostream import Info
 from penstock.wire import PacketMessage
 
 # Events
@@ -31,6 +22,22 @@ from penstock.wire import PacketMessage
 
 class Begin(msgspec.Struct, frozen=True):
     """Look for an agent."""
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A control message came on a link."""
+
+    link: int
+    message: Message
+
+
+class BlockReceived(msgspec.Struct, frozen=True):
+    """Whole packets came on a link, one after another: live (leg 0), the infostream among them, or of a leg that is
+    fetched."""
+
+    link: int
+    leg: int
+    packets: bytes
 
 
 class Paused(msgspec.Struct, frozen=True):
@@ -42,7 +49,7 @@ class Resumed(msgspec.Struct, frozen=True):
 
 
 Event: TypeAlias = (
-    Begin | Connected | ConnectFailed | LinkClosed | Received | BlockReceived | InfoReceived | Paused | Resumed | Tick
+    Begin | Connected | ConnectFailed | LinkClosed | Received | BlockReceived | BlockReceived | Paused | Resumed | Tick
 )
 
 # Instructions
@@ -74,7 +81,9 @@ class Receipt(msgspec.Struct, frozen=True):
 
     stream: str
     cause: str
-    """"gone": kept nowhere any more; "conflated": newer ones took their place; "diverged": only a lost root had them."""
+    """"gone": kept nowhere any more; "conflated": newer ones took their place; "diverged": only a lost root had
+    them."""
+
     first: int
     last: int
     count: int = 0
@@ -100,28 +109,6 @@ class Over(msgspec.Struct, frozen=True):
 
 
 Instruction: TypeAlias = Connect | Say | SayBlock | Close | Deliver | Receipt | Heard | Accepted | Over
-Told: TypeAlias = Gone | Conflated | Diverged
 
-__all__ = [
-    "Accepted",
-    "Begin",
-    "BlockReceived",
-    "Close",
-    "Connect",
-    "ConnectFailed",
-    "Connected",
-    "Deliver",
-    "Event",
-    "Heard",
-    "InfoReceived",
-    "Instruction",
-    "LinkClosed",
-    "Over",
-    "Paused",
-    "Receipt",
-    "Received",
-    "Resumed",
-    "Say",
-    "SayBlock",
-    "Tick",
-]
+SharedEvent: TypeAlias = Begin | Connected | ConnectFailed | LinkClosed | Received | BlockReceived | Tick
+"""What both cores are told."""

@@ -4,37 +4,48 @@ One link is in use. When the agent asks the party to move, or it is better off e
 the present one ends; when a link is lost, the table (ReactionConfig) says where to look.
 """
 
-import msgspec
-
 from penstock.base.clock import NS_PER_MS, Randomness
 from penstock.base.config import Config
 from penstock.base.core import Tick
 from penstock.base.counters import Cause, Counters
-from penstock.base.errors import NotEntitledError, PacketError, PenstockError, RefusedError, RevokedError, TokenError
+from penstock.base.errors import (
+    FilterExpressionError,
+    LimitError,
+    NotEntitledError,
+    PacketError,
+    PenstockError,
+    RefusedError,
+    RevokedError,
+    TokenError,
+    TopicError,
+)
 from penstock.net.control import Name
+from penstock.tree._frame import split_packets
 from penstock.tree.application.events import (
     Begin,
-    Close,
-    Connect,
-    Connected,
-    ConnectFailed,
+    BlockReceived,
     Heard,
-    InfoReceived,
     Instruction,
-    LinkClosed,
     Over,
     Received,
     Say,
+    SharedEvent,
 )
 from penstock.tree.application.places import Places
 from penstock.tree.config import BackoffConfig, Milliseconds, ReactionConfig, Step
 from penstock.tree.control import Class, Login, Message, RenewToken, Role, Welcome
 from penstock.tree.control import Refused as Refusal
+from penstock.tree.events import Close, Connect, Connected, ConnectFailed, LinkClosed
+from penstock.tree.infostream import STREAM as INFOSTREAM
 from penstock.tree.infostream import Alternates, Info, MoveTo, ParentLost, ReturnTo, Siblings, Stopping, decode_info
+from penstock.wire import Packet, decode
 
 ERRORS: dict[str, type[PenstockError]] = {
     "revoked": RevokedError,
     "entitlement": NotEntitledError,
+    "condition": FilterExpressionError,
+    "topic": TopicError,
+    "limit": LimitError,
 }
 FINAL_CODES = frozenset({"revoked", "entitlement", "tree", "protocol", "version", "name", "role", "condition", "topic"})
 """Refusals that another attempt would not change."""
@@ -127,11 +138,13 @@ class Party:
     def _told(self, link: int, info: Info) -> None:
         """On the infostream."""
 
+    def _brought(self, link: int, packet: Packet) -> None:
+        """A packet of a stream."""
+        self._counters.add("packets_dropped", cause=Cause.UNEXPECTED)
+
     # Events that both have
 
-    def _handle(
-        self, event: Begin | Connected | ConnectFailed | LinkClosed | Received | InfoReceived | Tick, now_ns: int
-    ) -> None:
+    def _handle(self, event: SharedEvent, now_ns: int) -> None:
         if self._is_over:
             return
         match event:
@@ -147,9 +160,9 @@ class Party:
             case Received(link, message):
                 self._hear(link, now_ns)
                 self._receive(link, message, now_ns)
-            case InfoReceived(link, packet):
+            case BlockReceived(link, _, packets):
                 self._hear(link, now_ns)
-                self._inform(link, packet, now_ns)
+                self._take_packets(link, packets, now_ns)
             case Tick():
                 self._tick(now_ns)
 
@@ -223,7 +236,7 @@ class Party:
         self._places.succeed()
         if old:
             self._left(old)
-            self._end(old, Cause.MOVED)
+            self._end(old, Cause.CLOSED)
 
     def _end(self, link: int, cause: Cause) -> None:
         if link:
@@ -275,9 +288,21 @@ class Party:
         else:
             self._closed(link, now_ns)
 
+    def _take_packets(self, link: int, packets: bytes, now_ns: int) -> None:
+        for data in split_packets(packets):
+            if self._is_over or link not in (self.link, self._next):
+                return
+            try:
+                packet = decode(data)
+            except PacketError as error:
+                self._counters.add("packets_dropped", cause=error.cause)
+                continue
+            if packet.group == INFOSTREAM:
+                self._inform(link, data, now_ns)
+            else:
+                self._brought(link, packet)
+
     def _inform(self, link: int, packet: bytes, now_ns: int) -> None:
-        if link not in (self.link, self._next) or not link:
-            return
         try:
             info = decode_info(packet).info
         except PacketError as error:
@@ -317,6 +342,3 @@ def error_of(refusal: Refusal) -> PenstockError:
     if refusal.code in RENEWABLE_CODES:
         return TokenError(refusal.reason)
     return RefusedError(f"the agent refuses: {refusal.reason}", peer_code=refusal.code)
-
-
-__all__ = ["Party", "PartyConfig", "error_of", "msgspec"]

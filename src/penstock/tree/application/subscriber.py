@@ -11,20 +11,14 @@ import msgspec
 from penstock.base.clock import Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
-from penstock.base.errors import PacketError
 from penstock.topics import Interest
 from penstock.topics.overlap import may_meet
-from penstock.tree._frame import split_packets
 from penstock.tree.application.events import (
     Begin,
     BlockReceived,
-    Connected,
-    ConnectFailed,
     Deliver,
     Event,
-    InfoReceived,
     Instruction,
-    LinkClosed,
     Paused,
     Receipt,
     Received,
@@ -46,19 +40,20 @@ from penstock.tree.control import (
     Want,
     Welcome,
 )
+from penstock.tree.events import Connected, ConnectFailed, LinkClosed
 from penstock.tree.infostream import Conflated, Diverged, Gone, Info, Lagging, Revoked, StreamDefined, Through
-from penstock.wire import decode
+from penstock.wire import Packet
 
 FETCH_SIZE = 1024 * 1024
 
 
-class SubscriberConfig(PartyConfig, frozen=True):
+class SubscriberConfig(PartyConfig, frozen=True, kw_only=True):
     topics: tuple[str, ...]
     where: str = ""
     since: Position = LIVE
     """Where streams begin that `positions` does not name."""
 
-    positions: dict[str, Position] = {}
+    positions: dict[str, Position] = msgspec.field(default_factory=dict)
     """Where a stream begins, by its name."""
 
     fetch_bytes: int = FETCH_SIZE
@@ -95,10 +90,7 @@ class Subscriber(Party):
 
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
         match event:
-            case BlockReceived(link, leg, packets):
-                self._hear(link, now_ns)
-                self._take_block(link, leg, packets)
-            case Begin() | Connected() | ConnectFailed() | LinkClosed() | Received() | InfoReceived() | Tick():
+            case Begin() | Connected() | ConnectFailed() | LinkClosed() | Received() | BlockReceived() | Tick():
                 self._handle(event, now_ns)
             case Paused():
                 self._is_paused = True
@@ -213,27 +205,19 @@ class Subscriber(Party):
 
     # Messages
 
-    def _take_block(self, link: int, leg: int, packets: bytes) -> None:
-        if link not in self._legs or self._is_over:
-            return
-        found: list[Deliver] = []
-        for data in split_packets(packets):
-            try:
-                packet = decode(data)
-            except PacketError as error:
-                self._counters.add("packets_dropped", cause=error.cause)
-                continue
-            stream = self._streams.get(packet.group)
-            if stream is None or packet.epoch < stream.term:
-                self._counters.add("packets_dropped", cause=Cause.UNEXPECTED if stream is None else Cause.FENCED)
-            elif packet.sequence <= stream.last:
-                self._counters.add("messages_suppressed", cause=Cause.DUPLICATE)
-            else:
-                stream.last, stream.term = packet.sequence, packet.epoch
-                if not found or found[-1].stream != stream.info.name:
-                    found.append(Deliver(stream.info.name, []))
-                found[-1].messages.extend(packet)
-        self._out += found
+    def _brought(self, link: int, packet: Packet) -> None:
+        stream = self._streams.get(packet.group)
+        if stream is None or packet.epoch < stream.term:
+            self._counters.add("packets_dropped", cause=Cause.UNEXPECTED if stream is None else Cause.FENCED)
+        elif packet.sequence <= stream.last:
+            self._counters.add("messages_suppressed", cause=Cause.DUPLICATE)
+        else:
+            stream.last, stream.term = packet.sequence, packet.epoch
+            newest = self._out[-1] if self._out else None
+            if not isinstance(newest, Deliver) or newest.stream != stream.info.name:
+                newest = Deliver(stream.info.name, [])
+                self._out.append(newest)
+            newest.messages.extend(packet)
 
     def _advance(self, number: int, through: int) -> None:
         stream = self._streams.get(number)
