@@ -63,6 +63,9 @@ def _state(node: NodeProcess) -> str:
         return f"applications served: {len(node.filtering.applications)}"
     if node.distributing is not None:
         return f"consumers served: {len(node.distributing.consumers)}"
+    if node.agent is not None:
+        state = node.agent.state if node.agent.is_rooted else f"{node.agent.state}, no way to the root"
+        return f"{state}, {node.agent.child_count} below it"
     if node.status is None:
         return "running"
     what = node.status.role

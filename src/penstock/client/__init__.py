@@ -9,8 +9,9 @@ becomes of a message before the application sees it.
 """
 
 from penstock.client.batch import Batch
-from penstock.client.client import Client, connect
+from penstock.client.client import Client
 from penstock.client.config import ClientConfig
+from penstock.client.connecting import connect
 from penstock.client.contributor import Contributor
 from penstock.client.noded import NodeRecords, NodeSubscription
 from penstock.client.subscription import Statistics, Subscription

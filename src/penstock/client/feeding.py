@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
-from penstock.client.client import connect
+from penstock.client.connecting import connect
 from penstock.client.subscription import Subscription
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt
 from penstock.middleware.own import OWN_PREFIX

@@ -39,14 +39,27 @@
     name = "screens"
     upstream = { port = 7411 }
 
+    [[agent]]                                # of the distribution tree: its root
+    name = "root"
+    role = "root"
+    streams = [{ name = "equities", topics = ["md.us.eq.>"], retain = "7d" }]
+    subscribe = ["md.us.eq.>"]
+    admin = { credentials = "root.toml" }
+
+    [[agent]]                                # and one below it
+    name = "leaf"
+    parent = "127.0.0.1:7420"
+    control.port = 7422
+    admin = { credentials = "leaf.toml" }
+
     [[player]]                               # plays an exchange, for trials
     name = "exchange"
 
 Paths in it begin at the document's directory. An adapter's keys are those of feed.adapter_config.AdapterConfig, an
 administration server's those of admin.config.AdminConfig, a filter's those of
 filter.module_config.FilterModuleConfig, a plant's and a mux's those of plant.config, an edge's those of
-plant.edge_config; which adapters belong together,
-where each keeps its state and where the administration servers are is filled in.
+plant.edge_config, an agent's those of tree.config; which adapters belong together, where each keeps its state and where
+the administration servers are is filled in.
 """
 
 from collections.abc import Mapping
@@ -64,18 +77,20 @@ from penstock.filter.module_config import FilterModuleConfig
 from penstock.model import MessageModel
 from penstock.net.control import Name
 from penstock.node.pages import Pages
+from penstock.node.trees import check_trees
 from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.config import NodeConfig as DistributionNodeConfig
 from penstock.plant.edge_config import EdgeConfig
 from penstock.security import Credentials, Policy
 from penstock.topics import GroupMap
+from penstock.tree.config import AgentConfig
 
 NodeConfig: TypeAlias = (
-    AdminConfig | AdapterConfig | FilterModuleConfig | PlantConfig | MuxConfig | EdgeConfig | PlayerConfig
+    AdminConfig | AdapterConfig | FilterModuleConfig | PlantConfig | MuxConfig | EdgeConfig | AgentConfig | PlayerConfig
 )
 Table: TypeAlias = dict[str, Any]
 
-S = TypeVar("S", FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig)
+S = TypeVar("S", FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig, AgentConfig)
 
 
 class PlantDocument(Config, frozen=True):
@@ -89,6 +104,7 @@ class PlantDocument(Config, frozen=True):
     plant: tuple[Table, ...] = ()
     mux: tuple[Table, ...] = ()
     edge: tuple[Table, ...] = ()
+    agent: tuple[Table, ...] = ()
     player: tuple[Table, ...] = ()
 
 
@@ -123,6 +139,10 @@ class Plant:
         for number, table in enumerate(document.edge):
             edge = _served(document, table, servers, EdgeConfig, f"{where}: edge[{number}]")
             nodes.add(edge.name, edge)
+        for number, table in enumerate(document.agent):
+            filled = {"state_directory": f"{document.directory}/{table.get('name', number)}", **table}
+            agent = _served(document, filled, servers, AgentConfig, f"{where}: agent[{number}]")
+            nodes.add(agent.name, agent)
         for number, table in enumerate(document.player):
             player = convert(table, PlayerConfig, where=f"{where}: player[{number}]")
             nodes.add(player.name, player)
@@ -130,7 +150,7 @@ class Plant:
             raise ConfigurationError(
                 "nothing runs in this plant",
                 where=where,
-                hint="add [[feed]], [[filter]], [[plant]] or [[administration]]",
+                hint="add [[feed]], [[filter]], [[plant]], [[agent]] or [[administration]]",
             )
         return Plant(path, document.name, document.directory, nodes.by_name)
 
@@ -158,6 +178,9 @@ class Plant:
                 if config.classes:
                     ClassMap.load(beside / config.classes)
                 _check_server(config, beside, places)
+            elif isinstance(config, AgentConfig):
+                _check_server(config, beside, places)
+        check_trees([config for config in self.nodes.values() if isinstance(config, AgentConfig)], str(self.path))
 
     def page(self, name: str) -> str | None:
         """The address at which a node shows itself; empty while it is not known, None for one that never does."""
@@ -190,7 +213,9 @@ def _text(path: Path) -> str:
         raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(path)) from None
 
 
-def _check_server(config: FilterModuleConfig | DistributionNodeConfig, beside: Path, places: dict[str, str]) -> None:
+def _check_server(
+    config: FilterModuleConfig | DistributionNodeConfig | AgentConfig, beside: Path, places: dict[str, str]
+) -> None:
     for model in config.models:
         MessageModel.load(beside / model)
     if config.admin.credentials:

@@ -1,5 +1,5 @@
 """What a process of a plant does: it is an administration server, an adapter, a filter module, a node that distributes,
-or a player."""
+an agent of a tree, or a player."""
 
 import asyncio
 import contextlib
@@ -26,11 +26,14 @@ from penstock.filter.driver import LiveFilter
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.filter.status import FilterStatus
 from penstock.net.agent import run_agent
+from penstock.node.agents import running_agent
 from penstock.node.plant import NodeConfig, Plant
 from penstock.node.process import TELL_SECONDS, Supervised
 from penstock.plant.config import AnyNodeConfig, MuxConfig, PlantConfig
 from penstock.plant.live import live_node
 from penstock.plant.status import NodeStatus
+from penstock.tree.config import AgentConfig
+from penstock.tree.status import AgentStatus
 
 REPORTED_CONSUMERS_MAX = 64
 """Whose records a node tells its supervisor; its page has more."""
@@ -60,12 +63,16 @@ class DistributionReport(msgspec.Struct, frozen=True, tag=True):
     status: NodeStatus
 
 
+class AgentReport(msgspec.Struct, frozen=True, tag=True):
+    status: AgentStatus
+
+
 class PlayerReport(msgspec.Struct, frozen=True, tag=True):
     sent: int
     """Messages, each counted once."""
 
 
-Told: TypeAlias = Ready | AdapterReport | FilterReport | DistributionReport | PlayerReport
+Told: TypeAlias = Ready | AdapterReport | FilterReport | DistributionReport | AgentReport | PlayerReport
 Tell: TypeAlias = Callable[[Told], object]
 
 
@@ -80,6 +87,8 @@ def run(config: NodeConfig, tell: Tell, supervised: Supervised | None = None) ->
             return run_agent(lambda stop: _filter(config, tell, _heeding(stop, supervised)), name=config.name)
         case PlantConfig() | MuxConfig():
             return run_agent(lambda stop: _distribute(config, tell, _heeding(stop, supervised)), name=config.name)
+        case AgentConfig():
+            return run_agent(lambda stop: _agent(config, tell, _heeding(stop, supervised)), name=config.name)
         case PlayerConfig():
             return run_agent(lambda stop: _play(config, tell, _heeding(stop, supervised)), name=config.name)
 
@@ -165,6 +174,13 @@ async def _distribute(config: AnyNodeConfig, tell: Tell, stop: asyncio.Event) ->
     tell(Ready(f"{config.control.host}:{node.control_port}", node.endpoint_url))
     with _reporting(lambda: tell(DistributionReport(node.status(REPORTED_CONSUMERS_MAX)))):
         await node.run(stop)
+
+
+async def _agent(config: AgentConfig, tell: Tell, stop: asyncio.Event) -> None:
+    async with running_agent(config) as agent:
+        tell(Ready(agent.place, agent.endpoint_url))
+        with _reporting(lambda: tell(AgentReport(agent.status(REPORTED_CONSUMERS_MAX)))):
+            await agent.run(stop)
 
 
 @contextlib.contextmanager

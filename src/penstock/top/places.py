@@ -13,6 +13,7 @@ from penstock.filter.module_config import FilterModuleConfig
 from penstock.node.plant import NodeConfig, Plant
 from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.edge_config import EdgeConfig
+from penstock.tree.config import AgentConfig
 
 ROLES: dict[type[NodeConfig], str] = {
     AdminConfig: "administration",
@@ -21,6 +22,7 @@ ROLES: dict[type[NodeConfig], str] = {
     PlantConfig: "plant",
     MuxConfig: "mux",
     EdgeConfig: "edge",
+    AgentConfig: "agent",
     PlayerConfig: "player",
 }
 

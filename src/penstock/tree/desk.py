@@ -1,5 +1,6 @@
 """Who may come to an agent, as what, and with which rights: by the handshake, the login and its token."""
 
+import hmac
 from collections.abc import Callable, Collection
 
 import msgspec
@@ -14,7 +15,7 @@ from penstock.base.errors import (
 )
 from penstock.net.session import Peer
 from penstock.security import Grant, Token
-from penstock.tree.control import AGENT_ROLES, Login, Refused
+from penstock.tree.control import AGENT_ROLES, Login, Refused, Role
 from penstock.tree.events import Party
 
 Verify = Callable[[str, int], Token]
@@ -43,11 +44,16 @@ class Rights(msgspec.Struct, frozen=True):
 
 
 class Desk:
-    """`verify` is None where nobody asks for tokens: then everybody may have everything."""
+    """`verify` is None where nobody asks for tokens: then everybody may have everything. `own_token` lets in whoever is
+    of this process."""
 
-    def __init__(self, agents: Collection[str], verify: Verify | None) -> None:
+    def __init__(
+        self, agents: Collection[str], operators: Collection[str], verify: Verify | None, *, own_token: str
+    ) -> None:
         self._agents = frozenset(agents)
+        self._operators = frozenset(operators)
         self._verify = verify
+        self._own_token = own_token
         self._parties: dict[int, tuple[Login, Rights]] = {}
 
     def admit(self, link: int, login: Login, peer: Peer, now_ns: int) -> Party:
@@ -94,13 +100,26 @@ class Desk:
         return [link for link, (_, rights) in self._parties.items() if 0 < rights.expires_ns <= now_ns]
 
     def rights(self, login: Login, now_ns: int) -> Rights:
+        if hmac.compare_digest(login.token.encode(), self._own_token.encode()):
+            return Rights()
         if self._verify is None:
+            self._check_listed(login.role, login.name, is_asked_for=False)
             return Rights()
         if not login.token:
             raise TokenError("a token of the administration server is needed here")
         token = self._verify(login.token, now_ns)
-        if login.role not in AGENT_ROLES:
-            return Rights(token.grants, token.subscription_id, token.expires_ns)
-        if token.subject not in self._agents:
-            raise NotEntitledError(f"{token.subject} is no agent here", hint="the list `agents` names those that are")
-        return Rights(None, token.subscription_id, token.expires_ns)
+        if login.role in AGENT_ROLES or login.role == "operator":
+            self._check_listed(login.role, token.subject, is_asked_for=True)
+            return Rights(None, token.subscription_id, token.expires_ns)
+        return Rights(token.grants, token.subscription_id, token.expires_ns)
+
+    def _check_listed(self, role: Role, name: str, *, is_asked_for: bool) -> None:
+        """With tokens, those who may do more than have messages are named."""
+        if role in AGENT_ROLES:
+            what, listed = "agents", self._agents
+        elif role == "operator":
+            what, listed = "operators", self._operators
+        else:
+            return
+        if (listed or is_asked_for) and name not in listed:
+            raise NotEntitledError(f"{name} is not among the {what} here", hint=f"the agent's list `{what}` names them")

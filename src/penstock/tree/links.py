@@ -14,7 +14,7 @@ from penstock.base.counters import Counters
 from penstock.base.errors import FrameError, PenstockError, RemoteProtocolError
 from penstock.base.log import logger
 from penstock.net.config import ControlConfig
-from penstock.net.framing import LENGTH_SIZE, encode_frame
+from penstock.net.framing import LENGTH_SIZE, FrameDecoder, encode_frame
 from penstock.net.link import Link, LinkServer, connect_link
 from penstock.net.place import parse_place
 from penstock.net.secret import Secret
@@ -22,7 +22,7 @@ from penstock.net.session import Peer
 from penstock.net.stream import is_loopback
 from penstock.tree._fanout import Fanout
 from penstock.tree.config import AgentConfig
-from penstock.tree.control import MESSAGE_SIZE_MAX, TREE, Login, Refused
+from penstock.tree.control import MESSAGE_SIZE_MAX, TREE, Login, Order, Ordered, Refused
 from penstock.tree.desk import Desk, refusal_of
 from penstock.tree.events import Arrived, Connected, ConnectFailed, LinkClosed, Noticed
 
@@ -43,7 +43,7 @@ class _Caller:
 
 
 class AgentLinks:
-    """From start() to close(). `tell` gives an event to the agent's core."""
+    """From start() to close(). `tell` gives an event to the agent's core, `order` has an operator's order carried out."""
 
     def __init__(
         self,
@@ -51,6 +51,7 @@ class AgentLinks:
         fanout: Fanout,
         desk: Desk,
         tell: Callable[[Any], None],
+        order: Callable[[Order], Ordered | Refused],
         *,
         secret: Secret | None,
         server_tls: ssl.SSLContext | None,
@@ -62,6 +63,7 @@ class AgentLinks:
         self._fanout = fanout
         self._desk = desk
         self._tell = tell
+        self._order = order
         self._client_secret = client_secret
         self._client_tls = client_tls
         self._counters = counters
@@ -76,6 +78,7 @@ class AgentLinks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._last = 0
         self._is_pump_due = False
+        self._operators: dict[int, FrameDecoder] = {}
         self._blocked: set[int] = set()
         self._held: set[int] = set()
         self.server = LinkServer(
@@ -117,13 +120,18 @@ class AgentLinks:
 
     def end(self, number: int) -> None:
         """When what waits for it is sent, or cannot be sent soon."""
-        link = self._links.pop(number, None)
+        link = self._links.get(number)
         if link is None:
             return
         if link.is_writable:
             self._send(number, link)
-        self._forget(number)
+        self._desk.leave(number)
         link.close()
+
+    def refuse(self, number: int, refusal: Refused) -> None:
+        """End a link with these last words."""
+        if (link := self._links.get(number)) is not None:
+            self._refuse(link, refusal)
 
     def hold(self, number: int) -> None:
         """Take nothing from this link for a while."""
@@ -198,7 +206,9 @@ class AgentLinks:
     def received(self, link: Link, data: bytes) -> None:
         if (caller := self._callers.get(link)) is not None:
             data = self._take_login(link, caller, data)
-        if data and link.number in self._links:
+        if data and link.number in self._operators:
+            self._take_orders(link, data)
+        elif data and link.number in self._links:
             self._fanout.receive(link.number, data)
             self._tell(Noticed())
 
@@ -216,7 +226,8 @@ class AgentLinks:
             self._tell(ConnectFailed(attempt, str(error)))
         elif self._links.pop(link.number, None) is not None:
             self._forget(link.number)
-            self._tell(LinkClosed(link.number, str(error)))
+            if self._operators.pop(link.number, None) is None:
+                self._tell(LinkClosed(link.number, str(error)))
 
     def _forget(self, number: int) -> None:
         self._desk.leave(number)
@@ -250,8 +261,23 @@ class AgentLinks:
             return b""
         link.number = self._last
         self._links[link.number] = link
+        if party.role == "operator":
+            self._operators[link.number] = FrameDecoder(MESSAGE_SIZE_MAX)
+            self._take_orders(link, rest)
+            return b""
         self._tell(Arrived(link.number, party))
         return rest
+
+    def _take_orders(self, link: Link, data: bytes) -> None:
+        try:
+            for frame in self._operators[link.number].feed(data):
+                order = TREE.decode(frame)
+                if not isinstance(order, Order):
+                    raise RemoteProtocolError("an operator gives orders")
+                answer = self._order(order)
+                link.write(encode_frame(TREE.encode(answer, MESSAGE_SIZE_MAX)))
+        except PenstockError as error:
+            self._refuse(link, refusal_of(error))
 
     def _refuse(self, link: Link, refusal: Refused) -> None:
         log.warning("party_refused", address=link.address, code=refusal.code, reason=refusal.reason)

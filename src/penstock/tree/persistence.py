@@ -215,8 +215,10 @@ class StreamStore:
 
     # Publishers
 
-    def note_publishers(self, numbers: dict[int, int], through: dict[int, int]) -> None:
-        """How far publishers were when the streams were there; so that not all of them is read at the next start."""
+    def note_publishers(self, numbers: dict[int, int]) -> None:
+        """How far publishers are, all of whose messages have been appended; so that not all streams are read at the next
+        start."""
+        through = {number: journal.next_sequence - 1 for number, journal in self._journals.items()}
         replace_private(self._directory / "publishers.json", msgspec.json.encode(_Publishers(through, numbers)))
 
     def _find_publishers(self) -> None:

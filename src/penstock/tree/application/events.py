@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.base.core import Tick
 from penstock.base.errors import PenstockError
+from penstock.net.control import Ping
 from penstock.tree.control import Message
 from penstock.tree.events import Close, Connect, Connected, ConnectFailed, LinkClosed
 from penstock.tree.infostream import Info
@@ -59,7 +60,7 @@ class Say(msgspec.Struct, frozen=True):
     """Send a control message on a link."""
 
     link: int
-    message: Message
+    message: Message | Ping
 
 
 class SayBlock(msgspec.Struct, frozen=True):

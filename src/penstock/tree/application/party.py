@@ -19,7 +19,7 @@ from penstock.base.errors import (
     TokenError,
     TopicError,
 )
-from penstock.net.control import Name
+from penstock.net.control import Name, Ping
 from penstock.tree._frame import split_packets
 from penstock.tree.application.events import (
     Begin,
@@ -49,6 +49,9 @@ ERRORS: dict[str, type[PenstockError]] = {
 }
 FINAL_CODES = frozenset({"revoked", "entitlement", "tree", "protocol", "version", "name", "role", "condition", "topic"})
 """Refusals that another attempt would not change."""
+
+PINGS_PER_SILENCE = 3
+"""A party that has nothing to say shows by these that it lives."""
 
 RENEWABLE_CODES = frozenset({"token", "expired"})
 
@@ -92,7 +95,7 @@ class Party:
         self._next = 0  # a link that is not in use yet
         self._welcomed: Welcome | None = None  # on that link
         self._retry_ns: int | None = None
-        self._heard_ns = self._asked_ns = 0
+        self._heard_ns = self._asked_ns = self._ping_ns = 0
         self._is_paused = False
         self._is_over = False
         self._out: list[Instruction] = []
@@ -102,7 +105,7 @@ class Party:
     def next_deadline_ns(self) -> int | None:
         if self._is_over:
             return None
-        due = [self._retry_ns]
+        due = [self._retry_ns, self._ping_ns if self.link else None]
         if self.link and not self._is_paused:
             due.append(self._heard_ns + self._config.silence_ms * NS_PER_MS)
         if self._sought and self._retry_ns is None:
@@ -178,6 +181,9 @@ class Party:
             self._end(self._next, Cause.SILENT)
             self._give_up(now_ns)
         silence_ns = self._config.silence_ms * NS_PER_MS
+        if self.link and now_ns >= self._ping_ns:
+            self._ping_ns = now_ns + silence_ns // PINGS_PER_SILENCE
+            self._out.append(Say(self.link, Ping(now_ns)))
         if self.link and not self._is_paused and now_ns >= self._heard_ns + silence_ns:
             self._end(self.link, Cause.SILENT)
             self._closed(self.link, now_ns)

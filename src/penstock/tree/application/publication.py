@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from typing_extensions import Buffer
 
-from penstock.base.clock import SystemRandomness
+from penstock.base.clock import SystemRandomness, random_bytes
 from penstock.base.counters import Counters
 from penstock.base.errors import LocalProtocolError, PenstockError, UnreachableError
 from penstock.model import Message
@@ -238,12 +238,20 @@ class StreamPublisher:
         self.fail(LocalProtocolError(f"the publisher failed: {failed.result()!r}"))
 
 
+def publisher_config(
+    agents: tuple[str, ...], *, name: str, is_named: bool, **options: Any
+) -> tuple[PublisherConfig, dict[str, Any]]:
+    """The core's configuration, and what is left of the options."""
+    of_config = {key: options.pop(key) for key in list(options) if key in PublisherConfig.__struct_fields__}
+    of_config.setdefault("publisher_id", id_of(name) if is_named else 1 + SystemRandomness().below(2**63))
+    return PublisherConfig(name=name, agents=agents, **of_config), options
+
+
 def open_publisher(agent: str, *, alternates: tuple[str, ...] = (), name: str = "", **options: Any) -> StreamPublisher:
     """A publisher at the root at "host:port"; `alternates` is where its standby is.
 
     `options` are the other fields of PublisherConfig and of StreamPublisher: tree, on, token, guard, on_infostream.
     """
-    of_config = {key: options.pop(key) for key in list(options) if key in PublisherConfig.__struct_fields__}
-    of_config.setdefault("publisher_id", id_of(name) if name else 1 + SystemRandomness().below(2**63))
-    config = PublisherConfig(name=name or "publisher", agents=(agent, *alternates), **of_config)
-    return StreamPublisher(config, **options)
+    own = name or f"publisher-{random_bytes(6).hex()}"
+    config, others = publisher_config((agent, *alternates), name=own, is_named=bool(name), **options)
+    return StreamPublisher(config, **others)

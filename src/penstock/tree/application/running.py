@@ -9,10 +9,11 @@ from typing import Any, Protocol
 import msgspec
 
 from penstock.base.counters import Cause, Counters
-from penstock.base.errors import FrameError, PenstockError, RemoteProtocolError
+from penstock.base.errors import ConnectionLostError, FrameError, PenstockError, RemoteProtocolError
 from penstock.base.log import logger
 from penstock.net.agent import CoreRunner
 from penstock.net.config import ControlConfig
+from penstock.net.control import ErrorMessage, Goodbye, Ping, SessionMessage, encode_session
 from penstock.net.framing import LENGTH_SIZE, FrameDecoder, encode_frame
 from penstock.net.link import Link, connect_link
 from penstock.net.place import parse_place
@@ -35,7 +36,7 @@ from penstock.tree.application.events import (
     Say,
     SayBlock,
 )
-from penstock.tree.control import MESSAGE_SIZE_MAX, TREE
+from penstock.tree.control import MESSAGE_SIZE_MAX, TREE, Message
 from penstock.tree.events import Close, Connect, Connected, ConnectFailed, LinkClosed
 
 LINK = ControlConfig(message_size_max=MESSAGE_SIZE_MAX)
@@ -111,7 +112,7 @@ class Running:
                 task.add_done_callback(self._tasks.discard)
             case Say(link, message):
                 if (found := self._links.get(link)) is not None:
-                    found.write(encode_frame(TREE.encode(message, MESSAGE_SIZE_MAX)))
+                    found.write(encode_frame(_encoded(message)))
             case SayBlock(link, packets):
                 if (found := self._links.get(link)) is not None:
                     found.write(encode_block(packets, kind=KIND_PUBLISHED))
@@ -172,7 +173,11 @@ class Running:
         if not frame:
             raise RemoteProtocolError("a frame without content")
         if frame[0] >= KIND_CONTROL:
-            self.runner.handle(Received(number, TREE.decode(frame)))  # type: ignore[arg-type]
+            message = TREE.decode(frame)
+            if not isinstance(message, SessionMessage):
+                self.runner.handle(Received(number, message))
+            elif isinstance(message, ErrorMessage | Goodbye):
+                raise ConnectionLostError("the agent said goodbye")
             return
         if frame[0] != KIND_PACKETS or len(frame) < PACKETS_AT:
             raise RemoteProtocolError(f"a frame of kind {frame[0]}, which no agent sends")
@@ -194,3 +199,7 @@ class Running:
             event = LinkClosed(link.number, str(error))
         with contextlib.suppress(PenstockError):
             self.runner.handle(event)
+
+
+def _encoded(message: Message | Ping) -> bytes:
+    return encode_session(message) if isinstance(message, Ping) else TREE.encode(message, MESSAGE_SIZE_MAX)

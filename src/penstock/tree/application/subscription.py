@@ -4,8 +4,8 @@
         for message in messages:
             print(message.topic, message.seq, message.price)
 
-A message's `seq` is its sequence in its stream. Reading may take as long as it likes: what does not fit in here waits at
-the agent, or is fetched from the root later.
+A message's `seq` is its sequence in its stream. Reading may take as long as it likes: what does not fit in here waits
+at the agent, or is fetched from the root later.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import Any, Self, TypeAlias
 
 import msgspec
 
-from penstock.base.clock import NS_PER_SECOND, SystemRandomness
+from penstock.base.clock import NS_PER_SECOND, SystemRandomness, random_bytes
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConfigurationError, LimitError, LocalProtocolError, ModelError, PenstockError
 from penstock.base.log import logger
@@ -339,31 +339,40 @@ def checked(topics: tuple[str, ...], where: str | None) -> None:
         raise LimitError(f"a condition of {len(where)} characters", hint=f"at most {WHERE_SIZE_MAX}")
 
 
+def subscriber_config(
+    agents: tuple[str, ...],
+    topics: tuple[str, ...],
+    *,
+    where: str | None,
+    since: Since,
+    name: str,
+    **options: Any,
+) -> tuple[SubscriberConfig, dict[str, Any]]:
+    """The core's configuration, and what is left of the options."""
+    checked(topics, where)
+    common, by_stream = position(since)
+    of_config = {key: options.pop(key) for key in list(options) if key in SubscriberConfig.__struct_fields__}
+    config = SubscriberConfig(
+        name=name, agents=agents, topics=topics, where=where or "", since=common, positions=by_stream, **of_config
+    )
+    return config, options
+
+
 def open_stream(
     agent: str,
     *topics: str,
     alternates: tuple[str, ...] = (),
     where: str | None = None,
     since: Since = "live",
-    name: str = "subscriber",
+    name: str = "",
     **options: Any,
 ) -> StreamSubscription:
     """Messages of the tree whose agent is at "host:port"; `alternates` can take its place.
 
     `where` is a SQL condition on fields; `since` where to begin: a sequence (after which it goes on), a time, how long
-    ago, "oldest" or "live", or positions() of another subscription. `options` are the other fields of SubscriberConfig
-    and of StreamSubscription: tree, cls, on, token, guard, on_infostream.
+    ago, "oldest" or "live", or positions() of another subscription. `name` tells it from others at the agent. `options`
+    are the other fields of SubscriberConfig and of StreamSubscription: tree, cls, on, token, guard, on_infostream.
     """
-    checked(topics, where)
-    common, by_stream = position(since)
-    of_config = {key: options.pop(key) for key in list(options) if key in SubscriberConfig.__struct_fields__}
-    config = SubscriberConfig(
-        name=name,
-        agents=(agent, *alternates),
-        topics=topics,
-        where=where or "",
-        since=common,
-        positions=by_stream,
-        **of_config,
-    )
-    return StreamSubscription(config, options.pop("models", None) or Models(no_models), **options)
+    name = name or f"subscriber-{random_bytes(6).hex()}"
+    config, others = subscriber_config((agent, *alternates), topics, where=where, since=since, name=name, **options)
+    return StreamSubscription(config, others.pop("models", None) or Models(no_models), **others)
