@@ -77,6 +77,7 @@ ENTRY_POINTS = {
     "penstock.demo.pipeline",
     "penstock.demo.subscriber",
     "penstock.node.roles",
+    "penstock.web.process",
 }
 
 

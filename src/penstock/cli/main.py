@@ -23,6 +23,7 @@ Start here:
   penstock demo --kill-active           a whole plant, measured; its active adapter is killed, nobody notices
   penstock init DIR; penstock up DIR/plant.toml     a first plant of your own
   penstock top DIR/plant.toml           watch it: nodes, streams, consumers, rates, losses
+  penstock console --config DIR/plant.toml          the same in the browser, and live quotes
   penstock sub                          show what flows on a channel; pub and capture feed and keep it
   penstock filter 239.255.74.1:7401     beside a host's applications: they get only what they want
   penstock plant 239.255.74.1:7401      current records for many; penstock mux: to a host's consumers
@@ -43,6 +44,7 @@ COMMANDS = {
     "up": "up:up",
     "node": "up:node",
     "top": "top:top",
+    "console": "console:console",
     "pub": "pub:pub",
     "sub": "sub:sub",
     "capture": "capture:capture",

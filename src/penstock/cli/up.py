@@ -9,11 +9,13 @@ from rich.console import Console
 
 from penstock.base.errors import ConfigurationError
 from penstock.cli.interrupt import interruptible
-from penstock.demo.layout import write_layout
+from penstock.demo.layout import EDGE, MUX, write_layout
 from penstock.demo.reports import DemoOptions
+from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.node.roles import Ready, Told, noting, run
 from penstock.node.running import NodeProcess, RunningPlant
+from penstock.web.process import run_console
 
 
 def up(
@@ -89,6 +91,8 @@ def node(
         if isinstance(told, Ready):
             typer.echo(f"{name}: {told.where}")
 
+    if isinstance(config, ConsoleConfig):
+        raise typer.Exit(run_console(described, config, noting(described, name, tell)))
     raise typer.Exit(run(config, noting(described, name, tell)))
 
 
@@ -112,4 +116,7 @@ def init(
     typer.echo(
         f"  penstock sub --connect {layout.url} --credentials {credentials} --filter {layout.filter} 'md.us.eq.AAPL.>'"
     )
+    way = f"--connect {layout.url} --credentials {credentials} --node"
+    typer.echo(f"  penstock sub {way} {layout.nodes[MUX]} --records 'md.us.eq.AAPL.quote'")
+    typer.echo(f"  penstock sub {way} {layout.nodes[EDGE]} --metered 4 'md.us.eq.AAPL.quote'")
     typer.echo(f"  penstock admin status --connect {layout.url} --credentials {directory / 'operations.toml'}")

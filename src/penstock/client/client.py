@@ -132,9 +132,15 @@ class Client(NodeWays, StreamWays):
         if options:
             raise LocalProtocolError(f"{', '.join(options)}: only a tree has this", hint="name its agent")
         if node is not None:
+            if image or transport != "auto":
+                raise LocalProtocolError(
+                    "image and transport are not for a node", hint="a node always gives the current state first"
+                )
             return self._nodes.messages(
                 topics, "critical", node=node, offload=offload, convert=convert, where=where or ""
             )
+        if offload is not None or convert:
+            raise LocalProtocolError("offload and convert are for a node", hint='name one: node="auto", or host:port')
         if not topics:
             raise LocalProtocolError("a subscription needs topics", hint="'>' is everything")
         for topic in topics:

@@ -52,14 +52,17 @@
     control.port = 7422
     admin = { credentials = "leaf.toml" }
 
+    [[console]]                              # all of it in the browser
+    name = "console"
+
     [[player]]                               # plays an exchange, for trials
     name = "exchange"
 
 Paths in it begin at the document's directory. An adapter's keys are those of feed.adapter_config.AdapterConfig, an
 administration server's those of admin.config.AdminConfig, a filter's those of
 filter.module_config.FilterModuleConfig, a plant's and a mux's those of plant.config, an edge's those of
-plant.edge_config, an agent's those of tree.config; which adapters belong together, where each keeps its state and where
-the administration servers are is filled in.
+plant.edge_config, an agent's those of tree.config, a console's those of node.console_config; which adapters belong
+together, where each keeps its state and where the administration servers are is filled in.
 """
 
 from collections.abc import Mapping
@@ -76,6 +79,7 @@ from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.model import MessageModel
 from penstock.net.control import Name
+from penstock.node.console_config import ConsoleConfig
 from penstock.node.pages import Pages
 from penstock.node.trees import check_trees
 from penstock.plant.config import MuxConfig, PlantConfig
@@ -86,7 +90,15 @@ from penstock.topics import GroupMap
 from penstock.tree.config import AgentConfig
 
 NodeConfig: TypeAlias = (
-    AdminConfig | AdapterConfig | FilterModuleConfig | PlantConfig | MuxConfig | EdgeConfig | AgentConfig | PlayerConfig
+    AdminConfig
+    | AdapterConfig
+    | FilterModuleConfig
+    | PlantConfig
+    | MuxConfig
+    | EdgeConfig
+    | AgentConfig
+    | ConsoleConfig
+    | PlayerConfig
 )
 Table: TypeAlias = dict[str, Any]
 
@@ -105,6 +117,7 @@ class PlantDocument(Config, frozen=True):
     mux: tuple[Table, ...] = ()
     edge: tuple[Table, ...] = ()
     agent: tuple[Table, ...] = ()
+    console: tuple[Table, ...] = ()
     player: tuple[Table, ...] = ()
 
 
@@ -114,6 +127,7 @@ class Plant:
     def __init__(self, path: Path, name: str, directory: str, nodes: Mapping[str, NodeConfig]) -> None:
         self.path = path
         self.name = name
+        self.directory = directory
         self.nodes = dict(nodes)
         self.pages = Pages(path.parent.absolute() / directory / "pages")
 
@@ -132,6 +146,12 @@ class Plant:
             nodes.add(module.name, module)
         for number, table in enumerate(document.plant):
             plant = _served(document, table, servers, PlantConfig, f"{where}: plant[{number}]")
+            if not plant.subscribe and not plant.channels:
+                raise ConfigurationError(
+                    f"{plant.name} has nothing to distribute",
+                    where=f"{where}: plant[{number}]",
+                    hint='name what it takes: subscribe = ["md.>"], or channels',
+                )
             nodes.add(plant.name, plant)
         for number, table in enumerate(document.mux):
             mux = _served(document, table, servers, MuxConfig, f"{where}: mux[{number}]")
@@ -143,6 +163,9 @@ class Plant:
             filled = {"state_directory": f"{document.directory}/{table.get('name', number)}", **table}
             agent = _served(document, filled, servers, AgentConfig, f"{where}: agent[{number}]")
             nodes.add(agent.name, agent)
+        for number, table in enumerate(document.console):
+            console = _console(document.directory, table, servers, f"{where}: console[{number}]")
+            nodes.add(console.name, console)
         for number, table in enumerate(document.player):
             player = convert(table, PlayerConfig, where=f"{where}: player[{number}]")
             nodes.add(player.name, player)
@@ -180,6 +203,8 @@ class Plant:
                 _check_server(config, beside, places)
             elif isinstance(config, AgentConfig):
                 _check_server(config, beside, places)
+            elif isinstance(config, ConsoleConfig):
+                _take_place(places, f"tcp {config.host}:{config.port}", name)
         check_trees([config for config in self.nodes.values() if isinstance(config, AgentConfig)], str(self.path))
 
     def page(self, name: str) -> str | None:
@@ -187,11 +212,22 @@ class Plant:
         config = self.node(name)
         if isinstance(config, PlayerConfig):
             return None
+        if isinstance(config, AdminConfig | ConsoleConfig) and config.port:
+            return _page_at("https" if config.certificate else "http", config.host, config.port)
         if isinstance(config, AdminConfig):
-            return _page_at("https" if config.certificate else "http", config.host, config.port) if config.port else ""
-        if config.metrics_port:
+            return ""
+        if not isinstance(config, ConsoleConfig) and config.metrics_port:
             return _page_at("http", config.metrics_host, config.metrics_port)
         return self.pages.find(name)
+
+    @property
+    def servers(self) -> list[AdminConfig]:
+        return [each for each in self.nodes.values() if isinstance(each, AdminConfig)]
+
+    def console(self) -> ConsoleConfig:
+        """The document's (first) console, or one with nothing said about it."""
+        described = [each for each in self.nodes.values() if isinstance(each, ConsoleConfig)]
+        return described[0] if described else _console(self.directory, {}, self.servers, str(self.path))
 
     def node(self, name: str) -> NodeConfig:
         try:
@@ -280,6 +316,14 @@ def _served(document: PlantDocument, table: Table, servers: list[AdminConfig], k
         filled["admin"] = {"url": _url(servers), **admin}
         filled.setdefault("state_directory", f"{document.directory}/{filled.get('name', 'node')}")
     return convert(filled, kind, where=where)
+
+
+def _console(directory: str, table: Table, servers: list[AdminConfig], where: str) -> ConsoleConfig:
+    filled = dict(table)
+    filled.setdefault("state_directory", f"{directory}/{filled.get('name', 'console')}")
+    if servers:
+        filled.setdefault("admin_url", _url(servers))
+    return convert(filled, ConsoleConfig, where=where)
 
 
 def _peer(table: Table, where: str) -> Table:

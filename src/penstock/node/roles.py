@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.admin.config import AdminConfig
 from penstock.admin.driver import AdminServer
-from penstock.base.errors import PenstockError
+from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.base.log import configure, logger
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
@@ -27,6 +27,7 @@ from penstock.filter.module_config import FilterModuleConfig
 from penstock.filter.status import FilterStatus
 from penstock.net.agent import run_agent
 from penstock.node.agents import running_agent
+from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import NodeConfig, Plant
 from penstock.node.process import TELL_SECONDS, Supervised
 from penstock.plant.config import AnyNodeConfig, MuxConfig, PlantConfig
@@ -77,20 +78,23 @@ Tell: TypeAlias = Callable[[Told], object]
 
 
 def run(config: NodeConfig, tell: Tell, supervised: Supervised | None = None) -> int:
-    """Be this node until Ctrl-C, SIGTERM or the supervisor's order; the exit status."""
+    """Be this node until Ctrl-C, SIGTERM or the supervisor's order; the exit status. A console is run by the package
+    that it is in (penstock.web.process)."""
     match config:
         case AdminConfig():
-            return run_agent(lambda stop: _administrate(config, tell, _heeding(stop, supervised)), name=config.node)
+            return run_agent(lambda stop: _administrate(config, tell, heeding(stop, supervised)), name=config.node)
         case AdapterConfig():
-            return run_agent(lambda stop: _adapt(config, tell, _heeding(stop, supervised)), name=config.name)
+            return run_agent(lambda stop: _adapt(config, tell, heeding(stop, supervised)), name=config.name)
         case FilterModuleConfig():
-            return run_agent(lambda stop: _filter(config, tell, _heeding(stop, supervised)), name=config.name)
+            return run_agent(lambda stop: _filter(config, tell, heeding(stop, supervised)), name=config.name)
         case PlantConfig() | MuxConfig():
-            return run_agent(lambda stop: _distribute(config, tell, _heeding(stop, supervised)), name=config.name)
+            return run_agent(lambda stop: _distribute(config, tell, heeding(stop, supervised)), name=config.name)
         case AgentConfig():
-            return run_agent(lambda stop: _agent(config, tell, _heeding(stop, supervised)), name=config.name)
+            return run_agent(lambda stop: _agent(config, tell, heeding(stop, supervised)), name=config.name)
         case PlayerConfig():
-            return run_agent(lambda stop: _play(config, tell, _heeding(stop, supervised)), name=config.name)
+            return run_agent(lambda stop: _play(config, tell, heeding(stop, supervised)), name=config.name)
+        case ConsoleConfig():
+            raise LocalProtocolError("a console is not run here", where=config.name)
 
 
 def noting(plant: Plant, name: str, tell: Tell) -> Tell:
@@ -105,20 +109,25 @@ def noting(plant: Plant, name: str, tell: Tell) -> Tell:
 
 
 def main() -> None:
-    """What a supervised process runs: its arguments are the plant's document, the node's name and the log level."""
+    """What a supervised process runs."""
+    run_supervised(lambda plant, name, tell, supervised: run(plant.node(name), tell, supervised))
+
+
+def run_supervised(run_node: Callable[[Plant, str, Tell, Supervised], int]) -> None:
+    """The process of a node: its arguments are the plant's document, the node's name and the log level."""
     path, name, level = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     configure(level=level)
     supervised = Supervised()
     try:
         plant = Plant.load(path)
         os.chdir(path.parent)  # the document's paths begin there
-        sys.exit(run(plant.node(name), noting(plant, name, supervised.tell), supervised))
+        sys.exit(run_node(plant, name, noting(plant, name, supervised.tell), supervised))
     except PenstockError as error:
         sys.stderr.write(f"error [{error.code}]: {error}\n")
         sys.exit(1)
 
 
-def _heeding(stop: asyncio.Event, supervised: Supervised | None) -> asyncio.Event:
+def heeding(stop: asyncio.Event, supervised: Supervised | None) -> asyncio.Event:
     """The same event, set by the supervisor's order too."""
     if supervised is not None:
         loop = asyncio.get_running_loop()

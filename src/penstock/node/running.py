@@ -20,6 +20,7 @@ from penstock.feed.adapter_status import AdapterStatus
 from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.filter.status import FilterStatus
+from penstock.node.console_config import ConsoleConfig
 from penstock.node.member import Member
 from penstock.node.plant import NodeConfig, Plant
 from penstock.node.roles import (
@@ -46,6 +47,10 @@ RESTART_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 STEADY_SECONDS = 60.0
 """A node that ran for so long has no past."""
+
+MAIN = "penstock.node.roles:main"
+MAINS: dict[type[NodeConfig], str] = {ConsoleConfig: "penstock.web.process:main"}
+"""What the process of a node runs that knows more than nodes do of each other."""
 
 log = logger("node")
 
@@ -102,7 +107,7 @@ class RunningPlant:
         steps: list[tuple[type[NodeConfig], ...]] = [
             (AdminConfig,),
             (AdapterConfig,),
-            (FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig, AgentConfig),
+            (FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig, AgentConfig, ConsoleConfig),
             *([(PlayerConfig,)] if players else []),
         ]
         return all(self.start_nodes(self._named(*kinds), is_over) for kinds in steps)
@@ -157,6 +162,8 @@ class RunningPlant:
             node.is_wanted = False
         for name in reversed(self.nodes):
             self.stop_node(name)
+        for name in self.nodes:
+            self.plant.pages.forget(name)
 
     def stop_node(self, name: str) -> None:
         """End one node in good order; it is not started again."""
@@ -179,7 +186,8 @@ class RunningPlant:
         node.starts += 1
         node.started_at = time.monotonic()
         arguments = [str(self.plant.path.absolute()), node.name, self._log_level]
-        node.member = self.supervisor.add(Member(node.name, "penstock.node.roles:main", arguments, node.take))
+        main = MAINS.get(type(self.plant.node(node.name)), MAIN)
+        node.member = self.supervisor.add(Member(node.name, main, arguments, node.take))
         log.info("node_started", node=node.name, pid=node.member.pid, starts=node.starts)
 
     def _ended(self, member: Member) -> None:
