@@ -85,6 +85,7 @@ def node(
     """Run one node of a plant, whatever it is, on this machine; Ctrl-C or SIGTERM ends it in order."""
     described = Plant.load(plant)
     config = described.node(name)
+    path = plant.absolute()
     os.chdir(plant.parent)  # a plant's paths begin there
 
     def tell(told: Told) -> None:
@@ -93,7 +94,7 @@ def node(
 
     if isinstance(config, ConsoleConfig):
         raise typer.Exit(run_console(described, config, noting(described, name, tell)))
-    raise typer.Exit(run(config, noting(described, name, tell)))
+    raise typer.Exit(run(config, noting(described, name, tell), path=path))
 
 
 def init(

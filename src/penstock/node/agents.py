@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
+from penstock.base.config import load_toml
 from penstock.base.counters import Counters
-from penstock.base.errors import PenstockError
+from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.log import logger
 from penstock.client.feeding import Content, SubscribedFeed
+from penstock.node.plant import Plant
 from penstock.tree.application import StreamPublisher, open_publisher
 from penstock.tree.config import AgentConfig
 from penstock.tree.driver import LiveAgent
@@ -29,6 +32,26 @@ async def running_agent(config: AgentConfig) -> AsyncIterator[LiveAgent]:
     finally:
         if feed is not None:
             await asyncio.to_thread(feed.stop)
+
+
+def load_again(path: Path, name: str | None) -> AgentConfig:
+    """The agent's document, or its part of a plant's, as it is now."""
+    if name is None:
+        return load_toml(path, AgentConfig)
+    found = Plant.load(path).node(name)
+    if not isinstance(found, AgentConfig):
+        raise ConfigurationError(f"{name} is no agent any more", where=str(path))
+    return found
+
+
+def reload(agent: LiveAgent, load: Callable[[], AgentConfig]) -> None:
+    """Take over what has changed; what cannot be used is told of, and what was before stays."""
+    try:
+        agent.reload(load())
+    except PenstockError as error:
+        log.error("configuration_refused", code=error.code, what=str(error))
+    else:
+        log.info("configuration_changed", agent=agent.config.name)
 
 
 class RootFeed:

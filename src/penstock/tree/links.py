@@ -43,7 +43,7 @@ class _Caller:
 
 
 class AgentLinks:
-    """From start() to close(). `tell` gives an event to the agent's core, `order` has an operator's order carried out."""
+    """From start() to close(). `tell` gives an event to the agent's core, `order` has an operator's order done."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The disk of a root or standby as its core sees it: journals that are appended to and read, each in its order.
 
-While the disk is full nothing is lost: what was to be appended waits, nothing more is taken from publishers, and it goes
-on by itself when there is room.
+While the disk is full nothing is lost: what was to be appended waits, nothing more is taken from publishers, and it
+goes on by itself when there is room.
 """
 
 import asyncio
@@ -18,7 +18,6 @@ from penstock.tree.events import Append, Appended, JournalRead, ReadJournal
 from penstock.tree.persistence import Portion, StreamStore
 
 RETRY_SECONDS = 0.1
-PUBLISHERS_SECONDS = 10.0
 
 log = logger("tree.storing")
 
