@@ -11,7 +11,6 @@ and metrics have threads of their own.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -32,10 +31,8 @@ from penstock.security.brokering import Revoked
 from penstock.security.client import AdminClient
 from penstock.security.own_token import OwnToken
 from penstock.security.token_watch import TokenWatch
-from penstock.tree._fanout import StreamState
-from penstock.tree.board import ChildLeg
 from penstock.tree.config import AgentConfig
-from penstock.tree.control import Order, Ordered, Refused, StreamInfo
+from penstock.tree.control import Order, Ordered, Refused
 from penstock.tree.core import DistributionAgent
 from penstock.tree.desk import Desk, refusal_of
 from penstock.tree.events import (
@@ -60,6 +57,7 @@ from penstock.tree.events import (
     Stop,
 )
 from penstock.tree.links import AgentLinks
+from penstock.tree.observing import observed
 from penstock.tree.persistence import StreamStore
 from penstock.tree.status import AgentStatus, Happening, gauges_of, rows_of
 from penstock.tree.storing import Storing
@@ -85,10 +83,6 @@ def event_of(order: Order) -> Event:
             return Revoke(order.party, order.topics, order.reason)
         case "restore":
             return Restore(order.party)
-
-
-def _stream_status(info: StreamInfo, state: StreamState) -> StreamStatus:
-    return StreamStatus(info.number, info.name, info.topics, state.term, state.last, state.kept_after, state.duplicates)
 
 
 class LiveAgent:
@@ -335,61 +329,13 @@ class LiveAgent:
 
     def status(self, links_max: int = STATUS_LINKS_MAX) -> AgentStatus:
         """With at most so many of its links. May be called in any thread."""
-        board, fanout = self._core.board, self._core.fanout
-        children = list(board.children.values())
-        links = [self._link_status(link, board.parent, "parent") for link in list(board.upward)[:links_max]]
-        links += [
-            self._link_status(
-                child.link, child.party.name, child.party.role, child.party.place, child.party.home, child.legs
-            )
-            for child in children[:links_max]
-        ]
-        return AgentStatus(
-            name=self.config.name,
-            kind="agent",
-            tree=self.config.tree,
-            state=cast("State", board.role),
-            is_rooted=board.is_rooted,
-            term=board.term,
-            parent=board.parent,
-            path=board.path,
+        return observed(
+            self._core,
+            links_max,
             control_port=self._links.port,
             is_in_touch=self._tokens is None or self._tokens.is_in_touch,
             is_storing=self._storing is None or self._storing.is_storing,
-            streams=[_stream_status(each.info, fanout.stream(each.number)) for each in list(board.streams.values())],
-            links=[each for each in links if each is not None],
-            child_count=len(children),
             happenings=list(self._happenings),
-        )
-
-    def _link_status(
-        self,
-        link: int,
-        name: str,
-        role: str,
-        place: str = "",
-        home: str = "",
-        legs: Mapping[int, ChildLeg] | None = None,
-    ) -> LinkStatus | None:
-        try:
-            state = self._core.fanout.link(link)
-        except PenstockError:  # it is gone meanwhile
-            return None
-        held = list((legs or {}).values())
-        return LinkStatus(
-            link=link,
-            name=name,
-            role=role,
-            place=place,
-            home=home,
-            waiting_bytes=state.waiting,
-            packets_out=state.packets_out,
-            bytes_out=state.bytes_out,
-            packets_in=state.packets_in,
-            bytes_in=state.bytes_in,
-            conflated=state.conflated,
-            legs=len(held),
-            is_lagging=any(leg.is_held and not leg.is_live for leg in held),
         )
 
     def _health(self) -> Health:
