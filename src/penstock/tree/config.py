@@ -226,6 +226,9 @@ class AgentConfig(TreeConfig, frozen=True, kw_only=True):
     journal: JournalConfig = JournalConfig(segment_bytes=16 * 1024 * 1024)
     """How the root writes its streams' journals; retention is each stream's own."""
 
+    tail_bytes: Annotated[int, msgspec.Meta(ge=4 * 65_536, le=2**32)] = 32 * MIB
+    """Bytes of the file in which the root's newest messages outlive its process; taken from the disk at the start."""
+
     sends_bytes_max: Annotated[int, msgspec.Meta(ge=65_536, le=2**30)] = 1024 * 1024
     """Bytes that wait in a child's socket buffers of this process, above which its messages wait in the queue."""
 

@@ -200,6 +200,7 @@ class LiveAgent:
             config.streams,
             config.journal,
             self._counted("tree.journal"),
+            tail_half_size=config.tail_bytes // 2,
         )
         self._storing = Storing(
             store, config, self._runner.give, self._hold_publishers, self._links.release_all, self._life.fail
