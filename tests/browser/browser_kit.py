@@ -80,6 +80,12 @@ def row(page: Page, topic: str) -> Locator:
 
 
 def watch(page: Page, *topics: str) -> None:
+    """And wait until it is."""
+    ask_to_watch(page, *topics)
+    expect(page.locator("#watch-list li").last).to_have_attribute("data-state", "held")
+
+
+def ask_to_watch(page: Page, *topics: str) -> None:
     page.get_by_label("Topics to watch").fill(" ".join(topics))
     page.get_by_role("button", name="Watch", exact=True).click()
 

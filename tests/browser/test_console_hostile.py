@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import WebSocketRoute, expect
 
-from browser.browser_kit import PHONE, Visits, is_wider_than_the_screen, node, row, watch
+from browser.browser_kit import PHONE, Visits, ask_to_watch, is_wider_than_the_screen, node, row
 from integration.console_kit import RunningConsole, running_console
 
 MARKUP = "<img src=x onerror=\"document.title='caught'\">"
@@ -111,7 +111,7 @@ def test_markup_and_nonsense_in_messages_are_text_and_do_no_harm(visits: Visits,
         )
 
     page = visits.log_in(console.console.port, "boss", sockets={"/ws/stream": answer}, viewport=PHONE)
-    watch(page, "md.>")
+    ask_to_watch(page, "md.>")
     expect(row(page, "md.IBM")).to_contain_text("10.75")
     expect(page.locator("#quote-rows")).to_contain_text(MARKUP)
     expect(page.locator("#notices")).to_contain_text(f"Your right to {MARKUP} was revoked: {MARKUP}")

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,16 +13,22 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
+from client_kit import adapter_on, registered_on
 from penstock.admin import AdminConfig, AdminLimits
 from penstock.admin.driver import AdminServer
+from penstock.middleware.driver import MulticastPublisher
 from penstock.net.loop_thread import LoopThread
+from penstock.net.udp import free_channel
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
+from penstock.security import Credentials
+from penstock.security.client import AdminClient
 from penstock.security.proof import ScryptCost, SecretVerifier
 from penstock.web.server import ConsoleServer
 from waiting import PATIENCE_SECONDS
 
 SECRETS = {name: f"the secret of {name}" for name in ("alice", "bob", "boss", "clerk", "feed", "nodes")}
+FEED_PUBLISHER = 11
 ROLES = {"boss": "administrator", "clerk": "auditor", "feed": "adapter", "nodes": "filter"}
 RULES = """
 [[rule]]
@@ -31,6 +38,10 @@ receive = ["md.>", "app.>"]
 [[rule]]
 who = ["alice", "nodes"]
 send = ["app.notes.>", "md.>"]
+
+[[rule]]
+who = ["feed"]
+send = ["md.us.eq.>", "derived.>"]
 """
 
 
@@ -41,6 +52,10 @@ def policy_text(rules: str = RULES) -> str:
         roles = f'roles = ["{ROLES[name]}"]\n' if name in ROLES else ""
         entries.append(f'[clients.{name}]\nsecret = "{verifier.text}"\n{roles}')
     return "".join(entries) + rules
+
+
+PASSED_OVER = ("welcome", "messages", "info", "state", "live", "receipt")
+"""News that answer no request."""
 
 
 class Answered(NamedTuple):
@@ -93,9 +108,17 @@ class Browser:
         return self.post("/api/login", {"name": name, "secret": SECRETS[name] if secret is None else secret})
 
     def socket(
-        self, path: str, subprotocol: str | None = None, headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        subprotocol: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        receives: int | None = None,
     ) -> ClientConnection:
-        """Open until the console under test is ended, or close()."""
+        """Open until the console under test is ended, or close(); `receives` is the size of its receive buffer."""
+        plain = socket.socket()
+        if receives is not None:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
+        plain.connect(("127.0.0.1", self.port))
         sent = {"Cookie": self.cookie} if self.cookie else {}
         opened = connect(
             f"ws://127.0.0.1:{self.port}{path}",
@@ -104,6 +127,7 @@ class Browser:
             additional_headers={**sent, **(headers or {})},
             open_timeout=PATIENCE_SECONDS,
             proxy=None,
+            sock=plain,
         )
         return self.stack.enter_context(opened)
 
@@ -119,6 +143,13 @@ class Talk:
 
     def hear(self) -> Any:
         return json.loads(self.socket.recv(PATIENCE_SECONDS))
+
+    def ask(self, document: Any) -> Any:
+        """What is answered; messages and news on the way are passed over."""
+        self.say(document)
+        while (heard := self.hear())["kind"] in PASSED_OVER:
+            continue
+        return heard
 
     def hear_kind(self, kind: str) -> Any:
         """The next of this kind; others are passed over."""
@@ -137,6 +168,8 @@ def close_code(socket: ClientConnection) -> int | None:
 
 
 class RunningConsole:
+    """`stream()` is what the gateway's tests talk on."""
+
     def __init__(self, directory: Path, admin: AdminServer, console: ConsoleServer, thread: LoopThread) -> None:
         self.directory = directory
         self.admin = admin
@@ -151,6 +184,12 @@ class RunningConsole:
             assert browser.log_in(name).status == 200
         return browser
 
+    def stream(self, name: str = "alice", subprotocol: str = "penstock.json.1") -> Talk:
+        """A welcomed WebSocket of somebody who is logged in."""
+        talk = Talk(self.browser(name).socket("/ws/stream", subprotocol))
+        assert talk.hear()["kind"] == "welcome"
+        return talk
+
 
 @contextlib.contextmanager
 def administration(directory: Path, **limits: Any) -> Iterator[AdminServer]:
@@ -160,7 +199,9 @@ def administration(directory: Path, **limits: Any) -> Iterator[AdminServer]:
         directory=str(directory / "admin"),
         policy=str(policy),
         port=0,
-        limits=AdminLimits(key_grace_s=0.0, failures_max=1_000, address_failures_max=1_000, **limits),
+        limits=AdminLimits(
+            key_grace_s=0.0, failures_max=1_000, address_failures_max=1_000, adapter_lost_s=3_600.0, **limits
+        ),
     )
     with AdminServer(config) as server:
         yield server
@@ -189,3 +230,13 @@ def running_console(directory: Path, more: str = "", **settings: Any) -> Iterato
                 thread.start(console.stop()).result(PATIENCE_SECONDS)
         finally:
             thread.close()
+
+
+@contextlib.contextmanager
+def feeding(console: RunningConsole) -> Iterator[MulticastPublisher]:
+    """A feed that says what a test tells it to."""
+    channel = free_channel()
+    credentials = Credentials("feed", secret=SECRETS["feed"].encode())
+    with AdminClient.connect(console.admin.url, credentials) as feed, adapter_on(channel, FEED_PUBLISHER) as publisher:
+        feed.register(registered_on(channel, FEED_PUBLISHER))
+        yield publisher

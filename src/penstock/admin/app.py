@@ -13,9 +13,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.admin import openapi
-from penstock.admin.http import read_document
 from penstock.admin.core import Caller
-from penstock.admin.operations import OPERATIONS, ChangesQuery, EventsQuery, ModelQuery, Operation
+from penstock.admin.http import read_document
+from penstock.admin.listing import entitlements
+from penstock.admin.operations import AUDITOR, OPERATIONS, ChangesQuery, EventsQuery, ModelQuery, Operation
 from penstock.admin.server import AdminService
 from penstock.base.errors import (
     ForbiddenError,
@@ -219,6 +220,10 @@ class AdminApp:
             lambda answer: bool(answer.events) or not answer.is_complete,
             query.wait_s,
         )
+
+    async def _entitlements(self, call: Call) -> Any:
+        core, service = self._core, self._service
+        return entitlements(core.rights, core.state, call.caller, AUDITOR & call.caller.roles, service.now_ns)
 
     async def _models(self, call: Call) -> Any:
         return b.ModelList(models=self._service.models.references())

@@ -1,18 +1,16 @@
 """The body of a web request: bounded in size and time, and understood or refused."""
 
 import asyncio
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
 
 from penstock.base.errors import LimitError, RequestError
 
-D = TypeVar("D", bound=msgspec.Struct)
 
-
-async def read_document(request: Request, kind: type[D], *, size_max: int, within_s: float, where: str, hint: str) -> D:
-    """The JSON document of a request; `where` and `hint` are for whoever is refused."""
+async def read_document(request: Request, kind: Any, *, size_max: int, within_s: float, where: str, hint: str) -> Any:
+    """The JSON document of a request, of a kind that msgspec knows; `where` and `hint` are for whoever is refused."""
     chunks, size = [], 0
     try:
         async with asyncio.timeout(within_s):

@@ -1,9 +1,8 @@
 """The distribution engine: updates in; to every consumer its events, in its class.
 
-_distribute.pyx is what happens to an update, _withheld.pyx what becomes of those that may wait, _consumers.pyx what
-waits for one consumer alone, _items.pyx what is known; subscriptions.py knows who wants what, choices.py in which
-class,
-interest.py brings both together.
+_distribute.pyx is what happens to an update, _critical.pyx what becomes of those that are sent each, _withheld.pyx of
+those that may wait, _consumers.pyx is what waits for one consumer alone, _items.pyx and _pairs.pyx are what is known;
+subscriptions.py knows who wants what, choices.py in which class, interest.py brings both together.
 """
 
 import weakref
@@ -18,7 +17,9 @@ from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.engine._distribute import Distributor
+from penstock.engine._items import Items
 from penstock.engine._metering import Metering
+from penstock.engine._pairs import Pairs
 from penstock.engine.choices import Chooser
 from penstock.engine.classes import NUMBERS, ClassMap
 from penstock.engine.config import EngineConfig
@@ -94,15 +95,16 @@ class DistributionEngine:
         is_metered = "metered" in config.classes
         this = weakref.proxy(self)  # what an engine holds must not hold the engine: its history goes when it does
         node_interval_ns = interval_ns(limits.node_per_second)
+        seed = randomness.below(2**64)
+        pairs = Pairs(config.pairs_max, seed)
         self.kernel = Distributor(
             consumers_max=config.consumers_max,
-            items_max=config.items_max,
-            pairs_max=config.pairs_max,
-            seed=randomness.below(2**64),
+            items=Items(config.items_max, seed),
+            pairs=pairs,
             history_bytes=config.history_bytes,
             budget_bytes=config.budget_bytes,
             weights=(config.weights.critical, config.weights.adaptive, config.weights.metered),
-            metering=Metering(config.pairs_max, config.consumers_max, node_interval_ns) if is_metered else None,
+            metering=Metering(pairs, config.consumers_max, node_interval_ns) if is_metered else None,
             is_common=config.offsets == "common",
             serves_all_pending=config.serves_all_pending,
             drops=limits.withheld == "drop",
@@ -111,8 +113,8 @@ class DistributionEngine:
         kernel = self.kernel
         self.counters.watch("messages_dropped", lambda: kernel.oversized, cause=Cause.LENGTH)
         self.counters.watch("messages_dropped", lambda: kernel.fragments, cause=Cause.FRAGMENT)
-        seed = bytes(randomness.below(256) for _ in range(SEED_SIZE))
-        self._book = SubscriptionBook(config, self.kernel, seed)
+        table_seed = bytes(randomness.below(256) for _ in range(SEED_SIZE))
+        self._book = SubscriptionBook(config, self.kernel, table_seed)
         self._interests = Interests(config, self.kernel, self._book, self._chooser, self.counters)
         self._regions = RegionRequests(config, self.kernel, self._chooser, self.counters)
         self._attached: dict[int, Attach] = {}

@@ -14,6 +14,7 @@ from typing import Self
 import msgspec
 
 from penstock.admin.config import AdminConfig
+from penstock.base.errors import HandoverError, NotFoundError, RequestError
 from penstock.base.log import logger
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
@@ -22,6 +23,7 @@ from penstock.filter.module_config import FilterModuleConfig
 from penstock.filter.status import FilterStatus
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.member import Member
+from penstock.node.orders import Order, OrderDesk
 from penstock.node.plant import NodeConfig, Plant
 from penstock.node.roles import (
     AdapterReport,
@@ -99,6 +101,8 @@ class RunningPlant:
         self.plant = plant
         self.nodes = {name: NodeProcess(name) for name in plant.nodes}
         self.supervisor = Supervisor(self._ended)
+        self.ordered: set[str] = set()
+        """Nodes that were killed because somebody wanted it."""
         self._log_level = log_level
 
     def start(self, is_over: Callable[[], bool] = lambda: False, *, players: bool = True) -> bool:
@@ -154,7 +158,41 @@ class RunningPlant:
 
     @property
     def faults(self) -> list[str]:
-        return [node.fault for node in self.nodes.values() if node.fault]
+        """But for those that were killed on purpose."""
+        return [node.fault for node in self.nodes.values() if node.fault and node.name not in self.ordered]
+
+    def kill(self, name: str) -> str:
+        """kill -9; what was done. The node is started again after a pause."""
+        node = self.nodes.get(name)
+        if node is None or node.member is None:
+            raise NotFoundError(f"{name[:64]!r} does not run here")
+        self.ordered.add(name)
+        node.member.kill()
+        return f"killed process {node.member.pid}"
+
+    def promote(self, name: str) -> str:
+        """Make a backup adapter the active one of its feed: the active one is killed, and the backup takes over."""
+        node = self.nodes.get(name)
+        config = self.plant.nodes.get(name)
+        if node is None or node.status is None or not isinstance(config, AdapterConfig):
+            raise NotFoundError(f"{name[:64]!r} is no adapter that runs here")
+        active = self.active(config.feed)
+        if active is node:
+            raise RequestError(f"{name} is the active one already")
+        if not node.status.is_synchronised:
+            raise RequestError(f"{name} is not synchronised", hint="it would have a gap")
+        if active is None:
+            raise RequestError("no adapter is active just now", hint="one will be soon")
+        return f"{active.name}: {self.kill(active.name)}"
+
+    def _carry_out(self, order: Order) -> str:
+        match order.what:
+            case "kill":
+                return self.kill(order.node)
+            case "promote":
+                return self.promote(order.node)
+            case "look":
+                return f"{sum(node.member is not None for node in self.nodes.values())} nodes run"
 
     def stop(self) -> None:
         """End every node in good order, those that were started last first."""
@@ -174,6 +212,10 @@ class RunningPlant:
 
     def __enter__(self) -> Self:
         self.supervisor.__enter__()
+        try:
+            self.supervisor.watch(OrderDesk(self.plant.path, self._carry_out))
+        except HandoverError as error:
+            log.warning("no_orders", why=str(error))  # the plant runs, but nobody can give orders
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

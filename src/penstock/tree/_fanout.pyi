@@ -1,78 +1,21 @@
 """The data path of an agent: what comes on a link, what of it is new, who wants it, and what waits for whom."""
 
 from collections.abc import Iterable, Sequence
-from enum import IntEnum, IntFlag
 from types import TracebackType
-from typing import NamedTuple
+from typing import Self
+
+from typing_extensions import Buffer
 
 from penstock.filter._condition import Condition
-from penstock.tree.notices import Notice
-from typing_extensions import Buffer, Self
+from penstock.tree._flow import Brings as Brings
+from penstock.tree._flow import Flow
+from penstock.tree._flow import LinkClass as LinkClass
+from penstock.tree.notices import LinkState, Notice, Portion, StreamState
 
-class Brings(IntFlag):
-    """What may come on a link besides control frames; anything else ends it."""
-
-    NOTHING = 0
-    PACKETS = 1
-    """Live blocks, and blocks of legs: from a parent or a peer."""
-    INFO = 2
-    """The infostream: from an agent."""
-    PUBLISHED = 4
-    """Blocks of a publisher."""
-
-class LinkClass(IntEnum):
-    """What becomes of a child that does not keep up."""
-
-    LOSSLESS = 0
-    CONFLATING = 1
-    DISCONNECT = 2
-
-class StreamState(NamedTuple):
-    term: int
-    last: int
-    """The sequence of the last packet that was accepted."""
-    kept_after: int
-    """Every packet of the stream that was accepted after this sequence is still in the history."""
-    accepted: int
-    duplicates: int
-
-class LinkState(NamedTuple):
-    waiting: int
-    """Bytes that are to be sent."""
-    packets_in: int
-    bytes_in: int
-    packets_out: int
-    bytes_out: int
-    conflated: int
-    """Packets left out because newer ones on the same topic took their place."""
-    duplicates: int
-    dropped: int
-    """Packets that were not to be used: damaged, of no stream of ours, of an older term."""
-
-class Portion(NamedTuple):
-    packets: bytes
-    through: int
-    """Every packet of the leg through this sequence is in these, or was before."""
-    is_live: bool
-    """What follows comes live, behind what is said to the link next."""
-
-class Fanout:
+class Fanout(Flow):
     """One agent's data path. Its methods may be called by any thread; `with fanout:` keeps all others out, the lane
     too, so that what is done and said in between takes place at one point of every stream."""
 
-    def __init__(
-        self,
-        tree_id: int,
-        *,
-        history_size: int = ...,
-        streams_max: int = ...,
-        links_max: int = ...,
-        wants_max: int = ...,
-        queue_size_max: int = ...,
-        words_size_max: int = ...,
-        topics_waiting_max: int = ...,
-        seed: bytes | None = None,
-    ) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -89,15 +32,21 @@ class Fanout:
     def set_stream(self, stream: int, *, term: int, last: int) -> None:
         """Go on after `last` in that term. What is in the history after it is forgotten; legs stay as they are."""
 
+    def advance(self, stream: int, last: int) -> None:
+        """Everything that is wanted of the stream up to here is there; nothing happens if more is."""
+
     def stream(self, stream: int) -> StreamState: ...
 
     # Links and what comes on them
 
-    def open_link(self, link: int, *, brings: Brings = ..., cls: LinkClass = ...) -> None:
+    def open_link(self, link: int, *, brings: int = ..., cls: int = ...) -> None:
         """`link` is a number of the caller's, above 0 and used once."""
 
     def close_link(self, link: int) -> None:
         """Its legs are closed and what waits is thrown away. Nothing happens if it is not open."""
+
+    def stop(self, link: int) -> None:
+        """Nothing more is taken from the link and no packets are sent; what was said is. Without a notice."""
 
     def receive(self, link: int, data: Buffer) -> None:
         """Bytes of the link's stream of frames, however cut. What the core has to know is in notices()."""
@@ -106,7 +55,8 @@ class Fanout:
         """Go on after NewerTerm."""
 
     def absorb(self, packets: Buffer, link: int = 0) -> int:
-        """Take whole packets as if they had come live on the link (0: from here); how many were new."""
+        """Take whole packets as if they had come live on the link (0: from here); how many were new. Those of a
+        term that their stream is not in yet are taken, and begin it."""
 
     def notices(self) -> list[Notice]: ...
     def link(self, link: int) -> LinkState: ...
@@ -115,7 +65,13 @@ class Fanout:
     # Legs
 
     def open_leg(
-        self, link: int, leg: int, stream: int, wants: Iterable[tuple[Sequence[str], Condition | None]], *, is_live: bool
+        self,
+        link: int,
+        leg: int,
+        stream: int,
+        wants: Iterable[tuple[Sequence[str], Condition | None]],
+        *,
+        is_live: bool,
     ) -> int:
         """What a child wants of a stream; it gets what comes from now on if the leg is live, and else nothing before
         fetch() has brought it there. Returns the stream's last sequence."""
@@ -141,6 +97,3 @@ class Fanout:
 
     def take(self, link: int, size_max: int) -> bytes:
         """Whole frames that wait for the link, of at most `size_max` bytes if the first is not larger; b"" if none."""
-
-def merge_packets(blocks: Sequence[Buffer]) -> bytes:
-    """The packets of several blocks of one stream, each in order, as one in order: what is in two of them is taken once."""

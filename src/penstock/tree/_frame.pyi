@@ -21,6 +21,8 @@ KIND_PUBLISHED: int
 KIND_CONTROL: int
 """A frame whose first byte is not below this is a control message."""
 
+EXTENSION_PUBLISHED: int
+STAGE_PUBLISH: int
 PUBLISHED_PUBLISHER_AT: int
 PUBLISHED_NUMBER_AT: int
 PUBLISHED_SIZE: int

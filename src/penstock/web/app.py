@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from starlette.applications import Starlette
@@ -14,15 +14,18 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
+from starlette.websockets import WebSocket
 
 from penstock import __version__
 from penstock.admin.http import read_document
 from penstock.base.clock import SystemClock
-from penstock.base.errors import NotFoundError, PenstockError, RequestError, UnreachableError
+from penstock.base.errors import ForbiddenError, NotFoundError, PenstockError, RequestError, UnreachableError
 from penstock.base.log import logger
 from penstock.base.metrics import EXPOSITION
+from penstock.web.actions import AnyAction
 from penstock.web.answers import answer, refusal
-from penstock.web.doors import Doors
+from penstock.web.doors import Door, Doors
+from penstock.web.gateway.session import BINARY, SUBPROTOCOLS, GatewaySession
 from penstock.web.service import ConsoleService
 from penstock.web.sessions import Session, SessionDocument
 
@@ -66,10 +69,14 @@ class ConsoleApp:
             Route("/api/logout", self._guarded(self._logout), methods=["POST"]),
             Route("/api/session", self._guarded(self._show_session)),
             Route("/api/picture", self._guarded(self._picture)),
+            Route("/api/entitlements", self._guarded(self._entitlements)),
+            Route("/api/audit", self._guarded(self._audit)),
+            Route("/api/actions", self._guarded(self._act), methods=["POST"]),
             Route("/health", self._health),
             Route("/status", self._status),
             Route("/metrics", self._metrics),
             WebSocketRoute("/ws/watch", self._doors.watch),
+            WebSocketRoute("/ws/stream", self._stream),
             Mount("/assets", Assets(directory=ASSETS, check_dir=False)),
         ]
         self.app = Starlette(routes=routes, exception_handlers={HTTPException: self._on_http_error})
@@ -95,7 +102,7 @@ class ConsoleApp:
     def _session(self, request: Request) -> Session:
         return self._service.session(request.cookies)
 
-    async def _document(self, request: Request, kind: type[msgspec.Struct]) -> msgspec.Struct:
+    async def _document(self, request: Request, kind: Any) -> Any:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         limits = self._service.config.limits
@@ -112,10 +119,8 @@ class ConsoleApp:
     # Sessions
 
     async def _login(self, request: Request) -> Response:
-        wish = await self._document(request, LoginRequest)
-        assert isinstance(wish, LoginRequest)
-        address = request.client.host if request.client is not None else ""
-        key, session = await self._service.login(wish.name, wish.secret, address)
+        wish: LoginRequest = await self._document(request, LoginRequest)
+        key, session = await self._service.login(wish.name, wish.secret, _address(request))
         response = answer(self._described(session))
         response.set_cookie(
             self._service.cookie,
@@ -153,6 +158,28 @@ class ConsoleApp:
             version=__version__,
         )
 
+    async def _stream(self, socket: WebSocket) -> None:
+        """The gateway: one of its subprotocols has to be asked for."""
+        service = self._service
+        spoken = next((each for each in SUBPROTOCOLS if each in socket.scope["subprotocols"]), None)
+        if spoken is None:
+            await socket.send_denial_response(
+                refusal(ForbiddenError("no subprotocol that is spoken here", hint=", ".join(SUBPROTOCOLS)))
+            )
+            return
+
+        async def talk(door: Door) -> None:
+            session = GatewaySession(
+                door,
+                service.config.limits,
+                service.counters,
+                lambda outlet: service.open_source(door.session, outlet),
+                is_binary=spoken == BINARY,
+            )
+            await session.run()
+
+        await self._doors.open(socket, talk, spoken)
+
     # What there is to see
 
     async def _picture(self, request: Request) -> Response:
@@ -165,6 +192,20 @@ class ConsoleApp:
             except TimeoutError:
                 raise UnreachableError("nothing has been seen yet", hint="ask again") from None
         return answer(self._service.shown(newest, session))
+
+    async def _entitlements(self, request: Request) -> Response:
+        return answer(await self._service.entitlements(self._session(request)))
+
+    async def _audit(self, request: Request) -> Response:
+        text = request.query_params.get("after", "0")
+        if not (text.isascii() and text.isdigit() and len(text) < 19):
+            raise RequestError(f"after is a number, not {text[:40]!r}", where="/api/audit", hint=HINT)
+        return answer(await self._service.audit(self._session(request), int(text)))
+
+    async def _act(self, request: Request) -> Response:
+        session = self._session(request)
+        action: AnyAction = await self._document(request, AnyAction)
+        return answer(await self._service.actions.carry_out(session, _address(request), action))
 
     async def _index(self, request: Request) -> Response:
         page = ASSETS / "index.html"
@@ -180,3 +221,7 @@ class ConsoleApp:
 
     async def _metrics(self, request: Request) -> Response:
         return Response(self._service.metrics.render(), media_type=EXPOSITION)
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client is not None else ""

@@ -11,6 +11,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from penstock.base.counters import Cause
 from penstock.base.errors import TokenError
 from penstock.base.log import logger
+from penstock.web.news import NEWS_KEPT
 from penstock.web.service import ConsoleService
 from penstock.web.sessions import Session
 
@@ -37,16 +38,17 @@ class Door:
         self.session = session
         self._socket = socket
         self._stuck_s = stuck_s
+        self._lock = asyncio.Lock()
 
     async def send(self, document: msgspec.Struct) -> None:
         await self.send_text(msgspec.json.encode(document).decode())
 
     async def send_text(self, text: str) -> None:
         """Waits while the browser does not read, but not for long."""
-        await self._sent(self._socket.send_text(text))
+        await self._sent(lambda: self._socket.send_text(text))
 
     async def send_bytes(self, data: bytes) -> None:
-        await self._sent(self._socket.send_bytes(data))
+        await self._sent(lambda: self._socket.send_bytes(data))
 
     async def receive(self) -> str | bytes:
         message = await self._socket.receive()
@@ -55,10 +57,10 @@ class Door:
         text: str | None = message.get("text")
         return text if text is not None else message.get("bytes", b"")
 
-    async def _sent(self, sending: Awaitable[None]) -> None:
+    async def _sent(self, send: Callable[[], Awaitable[None]]) -> None:
         try:
-            async with asyncio.timeout(self._stuck_s):
-                await sending
+            async with asyncio.timeout(self._stuck_s), self._lock:
+                await send()
         except TimeoutError:
             raise Closing(SLOW, f"nothing could be sent for {self._stuck_s:g} s") from None
 
@@ -107,7 +109,19 @@ class Doors:
             service.counters.add("connections_closed", cause=Cause.CLOSED)
 
     async def _watch(self, door: Door) -> None:
-        await first_of(self._tell_pictures(door), refuse_input(door))
+        talks = [self._tell_pictures(door), refuse_input(door)]
+        if door.session.is_operator:
+            talks.append(self._tell_actions(door))
+        await first_of(*talks)
+
+    async def _tell_actions(self, door: Door) -> None:
+        news = self._service.action_log.news
+        number = max(0, news.number - NEWS_KEPT)
+        while True:
+            lines = await news.wait_newer(number)
+            number = news.number
+            for line in lines:
+                await door.send(line)
 
     async def _tell_pictures(self, door: Door) -> None:
         number = 0

@@ -151,6 +151,16 @@ class Topology:
         return ""
 
 
+def with_actions(node: ShownNode, *, can_control: bool) -> ShownNode:
+    """What an operator can do with it now."""
+    actions = []
+    if can_control and node.state != State.UNREACHABLE:
+        actions.append("kill")
+        if node.role == "adapter" and node.place == "backup" and node.state == State.UP:
+            actions.append("promote")
+    return msgspec.structs.replace(node, actions=tuple(actions))
+
+
 def _given(node: ShownNode | None) -> float | None:
     return None if node is None else node.out_per_s
 

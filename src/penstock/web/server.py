@@ -89,14 +89,17 @@ class ConsoleServer:
 
     async def stop(self) -> None:
         """WebSockets are told that the console ends."""
-        if self._service is not None:
-            self._service.close()
+        service, self._service = self._service, None
+        if service is not None:
+            service.end_sessions()
         if self._server is not None:
             self._server.should_exit = True
         for task in self._tasks[1:]:  # the first ends by itself
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+        if service is not None:
+            service.close()
         if self._socket is not None:
             self._socket.close()
 

@@ -18,7 +18,11 @@ from penstock.security.brokering import Session as AdminSession
 from penstock.security.client import AdminClient
 from penstock.security.http import parse_addresses
 from penstock.security.policy import NAME
-from penstock.web.picture import PictureDocument
+from penstock.web.actions import ActionLog, Actions
+from penstock.web.entitlements import AuditDocument, EntitlementsDocument, audit_document, entitlements_document
+from penstock.web.gateway.feed import FeedSource
+from penstock.web.gateway.source import Outlet, Source
+from penstock.web.picture import PictureDocument, with_actions
 from penstock.web.sessions import Session, Sessions
 from penstock.web.watching import Watcher
 
@@ -53,6 +57,8 @@ class ConsoleService:
         self.metrics.register(self.counters)
         self.metrics.show_gauges(self._gauges)
         self.watcher = Watcher(plant, config.interval_ms / 1_000)
+        self.action_log = ActionLog(Path(config.state_directory))
+        self.actions = Actions(plant, self.action_log)
         self.sessions = Sessions(config.limits, random_bytes, self._ended)
         self._clock = SystemClock()
         self._logins = asyncio.Semaphore(config.limits.logins_at_once)
@@ -63,9 +69,14 @@ class ConsoleService:
         """Look at the plant and end sessions that are due, until it is cancelled."""
         await asyncio.gather(self.watcher.run(), self._tick())
 
-    def close(self) -> None:
+    def end_sessions(self) -> None:
+        """The console is ending: whoever is there is told."""
         self.is_closing = True
         self.sessions.close()
+
+    def close(self) -> None:
+        """When nothing is asked any more."""
+        self.action_log.close()
 
     # Sessions
 
@@ -118,11 +129,28 @@ class ConsoleService:
         session.admin.close()
         log.info("session_over", client=session.client, address=session.address)
 
+    def admin_of(self, session: Session) -> AdminClient:
+        """Another connection to the administration server as the same client, for somebody else to close."""
+        return AdminClient(self._addresses, session.admin.credentials)
+
+    def open_source(self, session: Session, outlet: Outlet) -> Source:
+        """Where a browser's messages come from."""
+        return FeedSource(self.admin_of(session), outlet)
+
     # What is shown
 
     def shown(self, picture: PictureDocument, session: Session) -> PictureDocument:
         """As this session may see it."""
-        return picture
+        if not session.is_operator:
+            return picture
+        nodes = [with_actions(node, can_control=self.can_control) for node in picture.nodes]
+        return msgspec.structs.replace(picture, nodes=nodes)
+
+    async def entitlements(self, session: Session) -> EntitlementsDocument:
+        return entitlements_document(await asyncio.to_thread(session.admin.entitlements))
+
+    async def audit(self, session: Session, after: int) -> AuditDocument:
+        return audit_document(await asyncio.to_thread(session.admin.audit, after))
 
     @property
     def has_stream(self) -> bool:
@@ -130,7 +158,7 @@ class ConsoleService:
 
     @property
     def can_control(self) -> bool:
-        return False
+        return self.watcher.is_supervised
 
     @property
     def detail(self) -> str:

@@ -10,6 +10,7 @@ from penstock.node.plant import Plant
 from penstock.top.fetching import fetch_all
 from penstock.top.places import places_of_plant
 from penstock.top.watch import Watch
+from penstock.web.actions import is_supervised
 from penstock.web.picture import PictureDocument, Topology
 
 NS_PER_MS = 1_000_000
@@ -26,6 +27,8 @@ class Watcher:
         self._looked_ns = 0
         self._changed = asyncio.Event()
         self._newest: PictureDocument | None = None
+        self.is_supervised = False
+        """Whether somebody takes orders here, when it was last looked."""
 
     async def run(self) -> None:
         """Until it is cancelled. A look that takes longer than the interval is followed by the next one at once."""
@@ -49,7 +52,9 @@ class Watcher:
         return newest
 
     async def _look(self) -> None:
-        readings = await fetch_all(await asyncio.to_thread(places_of_plant, self._plant))
+        places = await asyncio.to_thread(places_of_plant, self._plant)
+        readings = await fetch_all(places)
+        self.is_supervised = await asyncio.to_thread(is_supervised, self._plant)
         self._looked_ns = time.monotonic_ns()
         picture = self._watch.take(readings, self._looked_ns)
         self._newest = self._topology.document(

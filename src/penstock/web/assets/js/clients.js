@@ -23,7 +23,9 @@ const CONNECTED = [
 export class Clients {
   #watch;
   #onRefused;
-  #connected = new Table(byId("client-table"), byId("client-empty"), CONNECTED, ({ node, consumer, number }) => JSON.stringify([node, consumer, number]));
+  #connected = new Table(byId("client-table"), byId("client-empty"), CONNECTED, ({ node, consumer, number }) =>
+    JSON.stringify([node, consumer, number]),
+  );
   #everybody = null;
   #subscribed = null;
   #session = null;
@@ -53,7 +55,8 @@ export class Clients {
     const { consumers, counts } = this.#watch.seen;
     this.#connected.show(consumers);
     const parts = [];
-    if (counts.consumers > consumers.length) parts.push(`${count(consumers.length)} of ${count(counts.consumers)} clients`);
+    if (counts.consumers > consumers.length)
+      parts.push(`${count(consumers.length)} of ${count(counts.consumers)} clients`);
     if (this.#watch.picture && this.#watch.isStale) parts.unshift(`STALE: seen ${duration(this.#watch.ageS)} ago`);
     setText(byId("clients-state"), parts.join(" · "));
   }
@@ -72,10 +75,16 @@ export class Clients {
 
   #show(found) {
     if (!this.#session || !found) return;
-    byId("rights").replaceChildren(...(found.grants?.length ? found.grants.map(grant) : [h("p", {}, "Nothing: no right was granted.")]));
+    byId("rights").replaceChildren(
+      ...(found.grants?.length ? found.grants.map(grant) : [h("p", {}, "Nothing: no right was granted.")]),
+    );
     if (!Array.isArray(found.clients)) return;
     this.#everybody ??= this.#open("Everybody's rights", this.#clientColumns(), (row) => row.client);
-    this.#subscribed ??= this.#open("Subscriptions at the administration server", SUBSCRIBED, (row) => row.subscription_id);
+    this.#subscribed ??= this.#open(
+      "Subscriptions at the administration server",
+      SUBSCRIBED,
+      (row) => row.subscription_id,
+    );
     this.#everybody.show(found.clients);
     this.#subscribed.show(found.subscriptions ?? []);
   }
@@ -91,7 +100,14 @@ export class Clients {
     const columns = [
       { title: "Client", cell: (row) => shown(row.client) },
       { title: "Roles", cell: (row) => (row.roles?.length ? shown(row.roles.join(", ")) : NOTHING) },
-      { title: "Rights", whole: true, cell: (row) => (row.grants?.length ? shown(row.grants.map((each) => `${each.action} ${each.pattern}`).join(", "), 300) : NOTHING) },
+      {
+        title: "Rights",
+        whole: true,
+        cell: (row) =>
+          row.grants?.length
+            ? shown(row.grants.map((each) => `${each.action} ${each.pattern}`).join(", "), 300)
+            : NOTHING,
+      },
       { title: "Revoked", whole: true, cell: (row, before) => revoked(row, before) },
     ];
     if (this.#session.is_operator) columns.push({ title: "", cell: (row, before) => buttons(row, before) });
@@ -125,6 +141,16 @@ function revoked(row, before) {
 
 function buttons(row, before) {
   if (before) return before;
-  const ask = (action, label, name) => h("button", { type: "button", class: name, "aria-label": `${label} ${shown(row.client)}`, on: { click: () => openAction(action, { client: row.client }) } }, `${label}…`);
+  const ask = (action, label, name) =>
+    h(
+      "button",
+      {
+        type: "button",
+        class: name,
+        "aria-label": `${label} ${shown(row.client)}`,
+        on: { click: () => openAction(action, { client: row.client }) },
+      },
+      `${label}…`,
+    );
   return h("span", { class: "buttons" }, ask("revoke", "Revoke", "danger quiet"), ask("restore", "Restore", "quiet"));
 }

@@ -4,7 +4,8 @@ export const NOTHING = "–";
 
 const TEXT_LENGTH_MAX = 120;
 // Control characters, and the marks that turn the direction of a text around.
-const UNPRINTABLE = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]/gu;
+const UNPRINTABLE =
+  /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]/gu;
 
 export function shown(value, lengthMax = TEXT_LENGTH_MAX) {
   if (value === null || value === undefined) return NOTHING;
@@ -33,7 +34,11 @@ export function rate(value) {
 // 12 345 678 → "12.3 M": where there is little room.
 export function brief(value) {
   if (!isNumber(value)) return NOTHING;
-  for (const [unit, name] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
+  for (const [unit, name] of [
+    [1e9, "G"],
+    [1e6, "M"],
+    [1e4, "k"],
+  ]) {
     if (Math.abs(value) >= unit) return `${fine.format(value / (name === "k" ? 1e3 : unit))} ${name}`;
   }
   return rate(value);

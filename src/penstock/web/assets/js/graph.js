@@ -19,7 +19,20 @@ export class Graph {
   constructor(element, choose) {
     this.#element = element;
     this.#choose = choose;
-    const arrow = svg("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, markerUnits: "userSpaceOnUse", orient: "auto" }, svg("path", { d: "M0,0.5 L8,4 L0,7.5 Z" }));
+    const arrow = svg(
+      "marker",
+      {
+        id: "arrow",
+        viewBox: "0 0 8 8",
+        refX: 7,
+        refY: 4,
+        markerWidth: 8,
+        markerHeight: 8,
+        markerUnits: "userSpaceOnUse",
+        orient: "auto",
+      },
+      svg("path", { d: "M0,0.5 L8,4 L0,7.5 Z" }),
+    );
     element.append(svg("svg", { "aria-hidden": "true" }, svg("defs", {}, arrow), this.#lines), this.#cards);
   }
 
@@ -35,7 +48,9 @@ export class Graph {
     this.#drawLinks(links, places, width < NARROW, isStale);
     reconcile(
       this.#cards,
-      nodes.filter(({ node }) => places.has(node)).sort((a, b) => places.get(a.node).y - places.get(b.node).y || places.get(a.node).x - places.get(b.node).x),
+      nodes
+        .filter(({ node }) => places.has(node))
+        .sort((a, b) => places.get(a.node).y - places.get(b.node).y || places.get(a.node).x - places.get(b.node).x),
       (node) => node.node,
       (node) => this.#make(node),
       (card, node) => this.#update(card, node, places.get(node.node), chosen, isStale),
@@ -48,21 +63,27 @@ export class Graph {
     const isFirst = this.#known === null;
     const known = new Map(drawn.map((link) => [key(link), this.#known?.get(key(link)) ?? (isFirst ? -FRESH_MS : now)]));
     this.#known = known;
-    reconcile(this.#lines, drawn, key, () => svg("path", { "marker-end": "url(#arrow)" }), (line, link) => {
-      const isFresh = now - known.get(key(link)) < FRESH_MS && link.state !== "down";
-      const words = [
-        "edge",
-        (link.kind === "standby" || link.kind === "peer") && "side",
-        link.per_s >= BUSY_PER_S && "busy",
-        isFresh && "fresh",
-        link.state === "down" && "dead",
-        isStale && "aged",
-      ];
-      setClass(line, words.filter(Boolean).join(" "));
-      line.setAttribute("d", path(places.get(link.from), places.get(link.to), isNarrow));
-      line.dataset.link = `${shown(link.from)} → ${shown(link.to)}`;
-      line.dataset.state = shown(link.state);
-    });
+    reconcile(
+      this.#lines,
+      drawn,
+      key,
+      () => svg("path", { "marker-end": "url(#arrow)" }),
+      (line, link) => {
+        const isFresh = now - known.get(key(link)) < FRESH_MS && link.state !== "down";
+        const words = [
+          "edge",
+          (link.kind === "standby" || link.kind === "peer") && "side",
+          link.per_s >= BUSY_PER_S && "busy",
+          isFresh && "fresh",
+          link.state === "down" && "dead",
+          isStale && "aged",
+        ];
+        setClass(line, words.filter(Boolean).join(" "));
+        line.setAttribute("d", path(places.get(link.from), places.get(link.to), isNarrow));
+        line.dataset.link = `${shown(link.from)} → ${shown(link.to)}`;
+        line.dataset.state = shown(link.state);
+      },
+    );
   }
 
   #make(node) {
@@ -77,7 +98,7 @@ export class Graph {
 
   #update(card, node, place, chosen, isStale) {
     const [name, health, role, figures, latency, lost] = card.children;
-    const isAged = isStale || node.age_s !== null && node.age_s !== undefined;
+    const isAged = isStale || (node.age_s !== null && node.age_s !== undefined);
     setClass(card, `node is-${isStale ? "off" : tone(node.state)}${isAged ? " aged" : ""}`);
     card.style.transform = `translate(${place.x}px, ${place.y}px)`;
     card.style.width = `${place.width}px`;
@@ -85,8 +106,9 @@ export class Graph {
     setText(name, shown(node.node));
     setText(health, isStale ? "STALE" : shown(node.state));
     setText(role, nature(node));
-    setText(figures, node.out_per_s ?? node.in_per_s ? `${brief(node.out_per_s ?? node.in_per_s)}/s` : "");
-    const p50 = node.latency_us?.p50, p99 = node.latency_us?.p99;
+    setText(figures, (node.out_per_s ?? node.in_per_s) ? `${brief(node.out_per_s ?? node.in_per_s)}/s` : "");
+    const p50 = node.latency_us?.p50,
+      p99 = node.latency_us?.p99;
     setText(latency, p99 ? `p50 ${micros(p50)} p99 ${micros(p99)}` : "");
     setText(lost, node.lost ? `lost ${count(node.lost)}` : "");
     card.setAttribute("aria-pressed", String(node.node === chosen));
@@ -101,5 +123,10 @@ function key({ from, to, kind }) {
 
 // What a node is; of an agent, its place in the tree says it all.
 function nature({ role, place }) {
-  return role === "agent" && place ? shown(place) : [role, place].filter(Boolean).map((word) => shown(word)).join(" · ");
+  return role === "agent" && place
+    ? shown(place)
+    : [role, place]
+        .filter(Boolean)
+        .map((word) => shown(word))
+        .join(" · ");
 }

@@ -6,7 +6,17 @@ import { badge, Table } from "./tables.js";
 
 const ROWS_MAX = 200;
 const DRAW_MS = 250;
-const TONES = { parent_lost: "bad", revoked: "bad", gone: "bad", lagging: "warn", move: "warn", stopping: "warn", parent_found: "good", return: "good", path: "good" };
+const TONES = {
+  parent_lost: "bad",
+  revoked: "bad",
+  gone: "bad",
+  lagging: "warn",
+  move: "warn",
+  stopping: "warn",
+  parent_found: "good",
+  return: "good",
+  path: "good",
+};
 
 const COLUMNS = [
   { title: "Time", cell: (row) => clock(row.time_ms) },
@@ -54,7 +64,8 @@ export class Infostream {
     this.#table.show(found.slice(-ROWS_MAX).reverse());
     const parts = [`${count(found.length)} of ${count(all.length)}`];
     if (found.length > ROWS_MAX) parts.push(`the newest ${ROWS_MAX} are shown`);
-    if (this.#held) parts.push(`PAUSED, ${count(this.#watch.infos.filter((row) => row.number > this.#held.through).length)} new`);
+    if (this.#held)
+      parts.push(`PAUSED, ${count(this.#watch.infos.filter((row) => row.number > this.#held.through).length)} new`);
     setText(byId("infostream-state"), parts.join(" · "));
     setText(byId("infostream-empty"), this.#wanted && all.length ? "Nothing contains this." : "Nothing was said yet.");
   }
@@ -83,7 +94,12 @@ export class Infostream {
 
 function fields(found) {
   const entries = found !== null && typeof found === "object" ? Object.entries(found) : [];
-  return entries.slice(0, 12).map(([name, value]) => `${shown(name, 40)} ${field(value)}`).join(" · ") || NOTHING;
+  return (
+    entries
+      .slice(0, 12)
+      .map(([name, value]) => `${shown(name, 40)} ${field(value)}`)
+      .join(" · ") || NOTHING
+  );
 }
 
 function text(row) {

@@ -17,7 +17,9 @@ export function placed(nodes, links, width) {
 export function ranked(nodes, links) {
   const names = new Set(nodes.map(({ node }) => node));
   const above = parents(names, links);
-  const linked = new Set(links.flatMap(({ from, to }) => (names.has(from) && names.has(to) && from !== to ? [from, to] : [])));
+  const linked = new Set(
+    links.flatMap(({ from, to }) => (names.has(from) && names.has(to) && from !== to ? [from, to] : [])),
+  );
   const ranks = new Map();
   const visiting = new Set();
   const rank = (name) => {
@@ -54,12 +56,27 @@ function layered(nodes, links, ranks, width) {
   const places = new Map();
   let y = EDGE;
   for (const row of rows.filter(Boolean)) {
-    const wanted = (name) => middle(above.get(name).filter((each) => places.has(each)).map((each) => places.get(each).x));
-    const order = row.map((name, index) => [wanted(name) ?? (width - cardWidth) / 2, index, name]).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+    const wanted = (name) =>
+      middle(
+        above
+          .get(name)
+          .filter((each) => places.has(each))
+          .map((each) => places.get(each).x),
+      );
+    const order = row
+      .map((name, index) => [wanted(name) ?? (width - cardWidth) / 2, index, name])
+      .sort((a, b) => a[0] - b[0] || a[1] - b[1]);
     for (let first = 0; first < order.length; first += perRow) {
       const part = order.slice(first, first + perRow);
-      const lefts = spread(part.map(([x]) => x), cardWidth + GAP.x, EDGE, width - EDGE - cardWidth);
-      part.forEach(([, , name], index) => places.set(name, { x: lefts[index], y, width: cardWidth, height: CARD.height }));
+      const lefts = spread(
+        part.map(([x]) => x),
+        cardWidth + GAP.x,
+        EDGE,
+        width - EDGE - cardWidth,
+      );
+      part.forEach(([, , name], index) =>
+        places.set(name, { x: lefts[index], y, width: cardWidth, height: CARD.height }),
+      );
       y += CARD.height + GAP.row;
     }
     y += GAP.y - GAP.row;
@@ -89,7 +106,8 @@ function outlined(nodes, links, ranks, width) {
 
 // Rising places as near as can be to those wanted, `step` apart: between the nearest to the left and to the right.
 function spread(wanted, step, least, most) {
-  const right = [], left = [];
+  const right = [],
+    left = [];
   wanted.forEach((x, index) => right.push(Math.max(x, index ? right[index - 1] + step : least)));
   for (let index = wanted.length - 1; index >= 0; index -= 1) {
     left[index] = Math.min(wanted[index], index + 1 < wanted.length ? left[index + 1] - step : most);
@@ -97,7 +115,13 @@ function spread(wanted, step, least, most) {
   const found = [];
   wanted.forEach((_, index) => {
     const room = most - (wanted.length - 1 - index) * step;
-    found.push(Math.max(least + index * step, Math.min(room, (right[index] + left[index]) / 2), index ? found[index - 1] + step : least));
+    found.push(
+      Math.max(
+        least + index * step,
+        Math.min(room, (right[index] + left[index]) / 2),
+        index ? found[index - 1] + step : least,
+      ),
+    );
   });
   return found;
 }

@@ -69,7 +69,10 @@ byId("login-form").addEventListener("submit", async (event) => {
   const button = form.querySelector("button");
   button.disabled = true;
   try {
-    const found = await post("/api/login", { name: form.elements.name.value.trim(), secret: form.elements.secret.value });
+    const found = await post("/api/login", {
+      name: form.elements.name.value.trim(),
+      secret: form.elements.secret.value,
+    });
     form.reset();
     enter(found);
     heading().focus({ preventScroll: true });
@@ -90,9 +93,24 @@ function enter(found) {
   byId("login").hidden = true;
   byId("console").hidden = false;
   setText(byId("plant"), shown(session.plant, 60));
-  const logOut = h("button", { type: "button", class: "quiet", on: { click: () => post("/api/logout").catch(() => null).then(() => leave("")) } }, "Log out");
+  const logOut = h(
+    "button",
+    {
+      type: "button",
+      class: "quiet",
+      on: {
+        click: () =>
+          post("/api/logout")
+            .catch(() => null)
+            .then(() => leave("")),
+      },
+    },
+    "Log out",
+  );
   const role = session.is_operator ? h("span", { class: "badge plain" }, "operator") : null;
-  byId("who").replaceChildren(...[h("span", { class: "name" }, shown(session.client, 60)), role, logOut].filter(Boolean));
+  byId("who").replaceChildren(
+    ...[h("span", { class: "name" }, shown(session.client, 60)), role, logOut].filter(Boolean),
+  );
   for (const section of [quotes, topology, infostream, clients, publish]) section.start(session);
   watch.start();
   if (session.has_stream) stream.start();
@@ -162,10 +180,21 @@ function tick() {
 function tellStream() {
   const { socket, link, over } = stream;
   const why = over ? `: ${shown(over.what, 300)}` : "";
-  if (!session.has_stream) notice("stream", "This console has no agent to take messages from: there are no quotes, and nothing can be published.", "warn");
-  else if (socket.state === "over") notice("stream", `The stream is over${why}.`, "bad", { button: ["Try again", () => restart()] });
-  else if (socket.state === "waiting" && watch.socket.state === "open") notice("stream", `The stream is lost${why}. Quotes are old.`, "bad", { detail: retryText(socket) });
-  else if (socket.state === "open" && link.state === "lost") notice("stream", `${shown(link.agent || "The agent")} does not answer (${shown(link.detail || "lost", 200)}). Quotes are old until a way was found again.`);
+  if (!session.has_stream)
+    notice(
+      "stream",
+      "This console has no agent to take messages from: there are no quotes, and nothing can be published.",
+      "warn",
+    );
+  else if (socket.state === "over")
+    notice("stream", `The stream is over${why}.`, "bad", { button: ["Try again", () => restart()] });
+  else if (socket.state === "waiting" && watch.socket.state === "open")
+    notice("stream", `The stream is lost${why}. Quotes are old.`, "bad", { detail: retryText(socket) });
+  else if (socket.state === "open" && link.state === "lost")
+    notice(
+      "stream",
+      `${shown(link.agent || "The agent")} does not answer (${shown(link.detail || "lost", 200)}). Quotes are old until a way was found again.`,
+    );
   else notice("stream", "");
 }
 
@@ -185,8 +214,14 @@ stream.on("state", (state) => {
 });
 
 stream.on("revoked", ({ topics, reason }) => {
-  const what = topics?.includes(">") ? "Your rights were" : `Your right to ${shown(topics?.join(", ") ?? "this", 200)} was`;
-  dismissible(`revoked:${topics}`, `${what} revoked${reason ? `: ${shown(reason, 300)}` : ""}. Nothing more of it comes; what is shown of it is old.`, "bad");
+  const what = topics?.includes(">")
+    ? "Your rights were"
+    : `Your right to ${shown(topics?.join(", ") ?? "this", 200)} was`;
+  dismissible(
+    `revoked:${topics}`,
+    `${what} revoked${reason ? `: ${shown(reason, 300)}` : ""}. Nothing more of it comes; what is shown of it is old.`,
+    "bad",
+  );
 });
 
 onDone((text) => {

@@ -13,7 +13,11 @@ export function notice(matter, text, tone = "bad", { detail = "", button = null 
     return;
   }
   if (!element) {
-    element = h("div", { data: { matter } }, h("span", { class: "what" }, h("span", { role: "alert" }), " ", h("span", { "aria-live": "off" })));
+    element = h(
+      "div",
+      { data: { matter } },
+      h("span", { class: "what" }, h("span", { role: "alert" }), " ", h("span", { "aria-live": "off" })),
+    );
     if (button) element.append(h("button", { type: "button", class: "quiet", on: { click: button[1] } }, button[0]));
     notices.set(matter, element);
     byId("notices").append(element);

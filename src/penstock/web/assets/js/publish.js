@@ -27,8 +27,25 @@ export class Publish {
   #make() {
     const form = byId("publish-form");
     form.append(
-      h("label", {}, "Topic", h("input", { name: "topic", required: true, maxlength: 255, placeholder: "app.notes.desk", autocapitalize: "none", spellcheck: "false" })),
-      h("label", {}, "Message model", h("select", { name: "model", required: true, on: { change: () => this.#drawFields() } })),
+      h(
+        "label",
+        {},
+        "Topic",
+        h("input", {
+          name: "topic",
+          required: true,
+          maxlength: 255,
+          placeholder: "app.notes.desk",
+          autocapitalize: "none",
+          spellcheck: "false",
+        }),
+      ),
+      h(
+        "label",
+        {},
+        "Message model",
+        h("select", { name: "model", required: true, on: { change: () => this.#drawFields() } }),
+      ),
       h("fieldset", { class: "fieldset", id: "publish-fields" }, h("legend", { class: "unseen" }, "Fields")),
       h("p", { id: "publish-told", class: "mistake", role: "alert" }),
       h("div", { class: "buttons" }, h("button", { class: "primary" }, "Publish")),
@@ -41,15 +58,27 @@ export class Publish {
 
   #take(models) {
     const before = byId("publish-form").elements.model.value;
-    this.#models = new Map(models.filter((model) => typeof model?.name === "string").map((model) => [model.name, model]));
-    const options = [...this.#models.keys()].sort().map((name) => h("option", { value: name, selected: name === before }, shown(name)));
+    this.#models = new Map(
+      models.filter((model) => typeof model?.name === "string").map((model) => [model.name, model]),
+    );
+    const options = [...this.#models.keys()]
+      .sort()
+      .map((name) => h("option", { value: name, selected: name === before }, shown(name)));
     byId("publish-form").elements.model.replaceChildren(...options);
     if (!this.#models.has(before)) this.#drawFields();
   }
 
   #drawFields() {
     const fields = this.#models.get(byId("publish-form").elements.model.value)?.fields ?? [];
-    const labels = fields.map((field) => h("label", {}, shown(field.name, 60), h("span", { class: "optional" }, ` ${shown(field.type, 30)}`), input(field)));
+    const labels = fields.map((field) =>
+      h(
+        "label",
+        {},
+        shown(field.name, 60),
+        h("span", { class: "optional" }, ` ${shown(field.type, 30)}`),
+        input(field),
+      ),
+    );
     byId("publish-fields").replaceChildren(byId("publish-fields").firstElementChild, ...labels);
   }
 
@@ -82,19 +111,54 @@ export class Publish {
   }
 
   #note(topic, text) {
-    const watch = h("button", { type: "button", class: "quiet", on: { click: () => this.#onWatch(topic) } }, "Watch it");
+    const watch = h(
+      "button",
+      { type: "button", class: "quiet", on: { click: () => this.#onWatch(topic) } },
+      "Watch it",
+    );
     const list = byId("published");
-    list.prepend(h("li", {}, h("span", { class: "minor" }, clock(Date.now())), h("span", { class: "code" }, shown(topic)), h("span", {}, text), watch));
+    list.prepend(
+      h(
+        "li",
+        {},
+        h("span", { class: "minor" }, clock(Date.now())),
+        h("span", { class: "code" }, shown(topic)),
+        h("span", {}, text),
+        watch,
+      ),
+    );
     while (list.children.length > PUBLISHED_MAX) list.lastChild.remove();
   }
 }
 
 function input(field) {
   const name = `field.${field.name}`;
-  const values = Array.isArray(field.values) ? field.values : field.values && typeof field.values === "object" ? Object.keys(field.values) : [];
-  if (field.type === "enum" && values.length) return h("select", { name }, h("option", { value: "" }, "–"), values.map((value) => h("option", { value }, shown(value))));
-  if (field.type === "bool") return h("select", { name }, ["", "true", "false"].map((value) => h("option", { value }, value || "–")));
-  return h("input", { name, autocomplete: "off", autocapitalize: "none", spellcheck: "false", inputmode: isNumeric(field.type) ? "decimal" : null, maxlength: 4000 });
+  const values = Array.isArray(field.values)
+    ? field.values
+    : field.values && typeof field.values === "object"
+      ? Object.keys(field.values)
+      : [];
+  if (field.type === "enum" && values.length)
+    return h(
+      "select",
+      { name },
+      h("option", { value: "" }, "–"),
+      values.map((value) => h("option", { value }, shown(value))),
+    );
+  if (field.type === "bool")
+    return h(
+      "select",
+      { name },
+      ["", "true", "false"].map((value) => h("option", { value }, value || "–")),
+    );
+  return h("input", {
+    name,
+    autocomplete: "off",
+    autocapitalize: "none",
+    spellcheck: "false",
+    inputmode: isNumeric(field.type) ? "decimal" : null,
+    maxlength: 4000,
+  });
 }
 
 function isNumeric(type) {
@@ -106,7 +170,8 @@ function parsed(field, text) {
   if (field.type === "bool") return text === "true";
   if (field.type === "flags") return text.split(/[\s,]+/).filter(Boolean);
   if (isNumeric(field.type)) {
-    if (!NUMBER.test(text)) throw new Refusal({ code: "request", what: `${field.name} is no number: ${text.slice(0, 40)}` });
+    if (!NUMBER.test(text))
+      throw new Refusal({ code: "request", what: `${field.name} is no number: ${text.slice(0, 40)}` });
     const number = Number(text);
     return INTEGER.test(text) && !Number.isSafeInteger(number) ? text : number;
   }

@@ -7,12 +7,14 @@ export const ROWS_MAX = 200;
 // "md.us.eq.AAPL.quote" and "md.us.eq.AAPL.trade" are one instrument, "md.us.eq.AAPL"; other topics stand for themselves.
 export function instrument(message) {
   const levels = message.topic.split(".");
-  const isKind = levels.length > 1 && levels.at(-1) === message.model && (isQuote(message.fields) || isTrade(message.fields));
+  const isKind =
+    levels.length > 1 && levels.at(-1) === message.model && (isQuote(message.fields) || isTrade(message.fields));
   return isKind ? levels.slice(0, -1).join(".") : message.topic;
 }
 
+// A side without a price is left out, so sizes tell, too.
 function isQuote(fields) {
-  return "bid_price" in fields || "ask_price" in fields;
+  return ["bid_price", "ask_price", "bid_size", "ask_size"].some((name) => name in fields);
 }
 
 function isTrade(fields) {

@@ -7,7 +7,7 @@ import { QuoteBook, ROWS_MAX } from "./quotebook.js";
 import { remembered } from "./remembered.js";
 
 const DRAW_MS = 200;
-const STALE_AFTER_S = 10;
+const STALE_AFTER_S = [2, 5, 10, 30, 120];
 const FLASH_MS = 900;
 const WATCHES_MAX = 32;
 
@@ -18,11 +18,17 @@ export class Quotes {
   #book = new QuoteBook();
   #sparks = new Map();
   #timer = 0;
+  #staleAfter = remembered("stale-after", (value) => STALE_AFTER_S.includes(value), 10);
 
   constructor(watch, stream) {
     this.#watch = watch;
     this.#stream = stream;
     byId("watch-form").addEventListener("submit", (event) => this.#submit(event));
+    byId("stale-after").value = String(this.#staleAfter.value);
+    byId("stale-after").addEventListener("change", ({ target }) => {
+      this.#staleAfter.value = Number(target.value);
+      this.#draw();
+    });
     stream.on("messages", (messages) => this.#take(messages));
     stream.on("subscription", () => this.#drawList());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
@@ -104,11 +110,30 @@ export class Quotes {
       (subscription) => subscription.id,
       (subscription) => {
         const name = `${subscription.topics.join(" ")}${subscription.where ? ` where ${subscription.where}` : ""}`;
-        const remove = h("button", { type: "button", class: "quiet", "aria-label": `Stop watching ${shown(name)}`, on: { click: () => this.#remove(subscription) } }, "×");
-        const again = h("button", { type: "button", class: "quiet again", "aria-label": `Try again: ${shown(name)}`, on: { click: () => this.#stream.askAgain(subscription) } }, "Again");
+        const remove = h(
+          "button",
+          {
+            type: "button",
+            class: "quiet",
+            "aria-label": `Stop watching ${shown(name)}`,
+            on: { click: () => this.#remove(subscription) },
+          },
+          "×",
+        );
+        const again = h(
+          "button",
+          {
+            type: "button",
+            class: "quiet again",
+            "aria-label": `Try again: ${shown(name)}`,
+            on: { click: () => this.#stream.askAgain(subscription) },
+          },
+          "Again",
+        );
         return h("li", {}, h("span", {}, shown(name)), h("span", { class: "told" }), again, remove);
       },
       (element, subscription) => {
+        element.dataset.state = subscription.state;
         setClass(element, subscription.state === "over" ? "is-bad" : "");
         element.children[2].hidden = subscription.state !== "over";
         setText(element.children[1], subscription.told ? `: ${shown(subscription.told, 300)}` : "");
@@ -123,10 +148,21 @@ export class Quotes {
       spark.end();
       this.#sparks.delete(key);
     }
-    reconcile(byId("quote-rows"), rows, (row) => row.key, (row) => this.#make(row), (element, row) => this.#update(element, row));
+    reconcile(
+      byId("quote-rows"),
+      rows,
+      (row) => row.key,
+      (row) => this.#make(row),
+      (element, row) => this.#update(element, row),
+    );
     byId("quotes-empty").hidden = rows.length > 0;
     byId("quotes-empty").parentElement.classList.toggle("bare", rows.length === 0);
-    setText(byId("quotes-empty"), this.#stream.subscriptions.size ? "Nothing has arrived yet." : "Name topics to watch: md.us.eq.AAPL.quote for one, md.us.eq.*.quote for all, md.> for everything.");
+    setText(
+      byId("quotes-empty"),
+      this.#stream.subscriptions.size
+        ? "Nothing has arrived yet."
+        : "Name topics to watch: md.us.eq.AAPL.quote for one, md.us.eq.*.quote for all, md.> for everything.",
+    );
     this.#drawState(rows);
   }
 
@@ -139,12 +175,34 @@ export class Quotes {
   }
 
   #make(row) {
-    const cell = (name, title) => h("td", { class: `number ${name}`, data: { name: title } }, h("span", { class: "value" }), h("span", { class: "size" }));
+    const cell = (name, title) =>
+      h(
+        "td",
+        { class: `number ${name}`, data: { name: title } },
+        h("span", { class: "value" }),
+        h("span", { class: "size" }),
+      );
     const levels = shown(row.key).split(".");
-    const topic = h("th", { scope: "row", class: "topic" }, levels.at(-1), h("small", {}, levels.slice(0, -1).join(".")));
+    const topic = h(
+      "th",
+      { scope: "row", class: "topic" },
+      levels.at(-1),
+      h("small", {}, levels.slice(0, -1).join(".")),
+    );
     const chart = h("td", { class: "chart" });
     const age = h("td", { class: "age" }, h("span"));
-    const element = h("tr", {}, topic, cell("bid", "Bid"), cell("ask", "Ask"), cell("last", "Last"), h("td", { class: "number change" }), chart, h("td", { class: "number updates" }), age);
+    const element = h(
+      "tr",
+      {},
+      topic,
+      cell("bid", "Bid"),
+      cell("ask", "Ask"),
+      cell("last", "Last"),
+      h("td", { class: "number change" }),
+      chart,
+      h("td", { class: "number updates" }),
+      age,
+    );
     element.dataset.topic = shown(row.key);
     return element;
   }
@@ -188,17 +246,22 @@ export class Quotes {
     cell.colSpan = 4;
     setClass(cell, "fields");
     for (const other of [...cell.parentElement.children].slice(2, 5)) other.hidden = true;
-    const text = Object.entries(row.fields).slice(0, 12).map(([name, value]) => `${shown(name, 40)} ${field(value)}`).join(" · ");
+    const text = Object.entries(row.fields)
+      .slice(0, 12)
+      .map(([name, value]) => `${shown(name, 40)} ${field(value)}`)
+      .join(" · ");
     setText(cell, text || NOTHING);
   }
 
   #ageOf(row) {
     const ageS = Math.max(0, (this.#watch.nowMs - row.timeMs) / 1000);
     const text = duration(ageS);
-    if (!this.#stream.isLive) return { isStale: true, text, why: "The connection is lost: this is what was last known." };
+    if (!this.#stream.isLive)
+      return { isStale: true, text, why: "The connection is lost: this is what was last known." };
     const isOver = [...row.ids].every((id) => this.#stream.subscriptions.get(id)?.state === "over");
     if (isOver) return { isStale: true, text, why: "This subscription is over: this is what was last known." };
-    if (ageS > STALE_AFTER_S) return { isStale: true, text, why: `Nothing has come for more than ${STALE_AFTER_S} s.` };
+    const staleAfterS = Number(byId("stale-after").value);
+    if (ageS > staleAfterS) return { isStale: true, text, why: `Nothing has come for more than ${staleAfterS} s.` };
     return { isStale: false, text, why: "" };
   }
 }
@@ -218,10 +281,21 @@ function flash(element, direction, isStale) {
   const tint = direction === "up" ? "var(--good-soft)" : "var(--bad-soft)";
   const ink = direction === "up" ? "var(--good)" : "var(--bad)";
   for (const animation of element.getAnimations()) animation.cancel();
-  element.animate([{ backgroundColor: tint, color: ink }, { backgroundColor: tint, color: ink, offset: 0.3 }, {}], FLASH_MS);
+  element.animate(
+    [{ backgroundColor: tint, color: ink }, { backgroundColor: tint, color: ink, offset: 0.3 }, {}],
+    FLASH_MS,
+  );
 }
 
 function isWatchList(value) {
-  return Array.isArray(value) && value.length <= WATCHES_MAX
-    && value.every((each) => Array.isArray(each?.topics) && each.topics.every((topic) => typeof topic === "string") && typeof each.where === "string");
+  return (
+    Array.isArray(value) &&
+    value.length <= WATCHES_MAX &&
+    value.every(
+      (each) =>
+        Array.isArray(each?.topics) &&
+        each.topics.every((topic) => typeof topic === "string") &&
+        typeof each.where === "string",
+    )
+  );
 }

@@ -6,6 +6,7 @@ export const CLOSED = { browser: 1000, misunderstood: 4400, loggedOut: 4401, noR
 
 const PAUSE_MS_FIRST = 500;
 const PAUSE_MS_MAX = 15_000;
+const STEADY_MS = 5_000; // one that was open for so long was no mistake: pauses begin anew
 const FINAL = new Set([CLOSED.misunderstood, CLOSED.loggedOut, CLOSED.noRights]);
 // After these, trying again would change nothing.
 
@@ -17,6 +18,7 @@ export class Socket extends Emitter {
   #timer = 0;
   #watchdog = 0;
   #tries = 0;
+  #openedAt = 0;
   #isWanted = false;
 
   // state: "idle" | "connecting" | "open" | "waiting" | "over"
@@ -65,16 +67,14 @@ export class Socket extends Emitter {
     this.#socket = socket;
     this.#listen();
     socket.onopen = () => {
+      this.#openedAt = performance.now();
       this.#become("open");
       this.emit("open");
     };
     socket.onmessage = ({ data }) => {
       this.#listen();
       const said = frame(data);
-      if (said) {
-        this.#tries = 0;
-        this.emit("frame", said);
-      }
+      if (said) this.emit("frame", said);
     };
     socket.onclose = ({ code }) => this.#lost(code);
   }
@@ -87,6 +87,7 @@ export class Socket extends Emitter {
   }
 
   #lost(code) {
+    if (this.state === "open" && performance.now() - this.#openedAt > STEADY_MS) this.#tries = 0;
     this.#forget(CLOSED.browser);
     this.closeCode = code;
     if (FINAL.has(code)) return this.#become("over");

@@ -74,7 +74,12 @@ export class Stream extends Emitter {
   publish(topic, model, fields) {
     const id = this.#next++;
     return new Promise((resolve, reject) => {
-      const late = () => this.#settle(id, null, new Refusal({ code: "timeout", what: "no answer: it may or may not have been published" }));
+      const late = () =>
+        this.#settle(
+          id,
+          null,
+          new Refusal({ code: "timeout", what: "no answer: it may or may not have been published" }),
+        );
       this.#publications.set(id, { resolve, reject, timer: setTimeout(late, PUBLISH_MS_MAX) });
       if (!this.socket.send({ op: "publish", id, topic, model, fields })) {
         this.#settle(id, null, new Refusal({ code: "unreachable", what: "there is no connection to the console" }));
@@ -99,7 +104,14 @@ export class Stream extends Emitter {
     if (state !== "open") {
       this.link = { state: state === "over" ? "over" : "connecting", agent: "", path: [], detail: "" };
       for (const id of [...this.#publications.keys()]) {
-        this.#settle(id, null, new Refusal({ code: "connection-lost", what: "the connection was lost: it may or may not have been published" }));
+        this.#settle(
+          id,
+          null,
+          new Refusal({
+            code: "connection-lost",
+            what: "the connection was lost: it may or may not have been published",
+          }),
+        );
       }
     }
     this.emit("state", state);

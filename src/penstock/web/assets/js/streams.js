@@ -29,8 +29,20 @@ const aged = (row) => (isNumber(row.age_s) ? "aged" : "");
 
 export class Streams {
   #watch;
-  #streams = new Table(byId("stream-table"), byId("stream-empty"), STREAMS, ({ node, stream }) => JSON.stringify([node, stream]), aged);
-  #losses = new Table(byId("loss-table"), byId("loss-empty"), LOSSES, ({ node, component, what, cause }) => JSON.stringify([node, component, what, cause]), aged);
+  #streams = new Table(
+    byId("stream-table"),
+    byId("stream-empty"),
+    STREAMS,
+    ({ node, stream }) => JSON.stringify([node, stream]),
+    aged,
+  );
+  #losses = new Table(
+    byId("loss-table"),
+    byId("loss-empty"),
+    LOSSES,
+    ({ node, component, what, cause }) => JSON.stringify([node, component, what, cause]),
+    aged,
+  );
 
   constructor(watch) {
     this.#watch = watch;

@@ -17,18 +17,30 @@ export class Table {
     this.#columns = columns;
     this.#keyOf = keyOf;
     this.#rowClass = rowClass;
-    const heads = columns.map((column) => h("th", { scope: "col", class: column.number ? "number" : null }, column.title));
+    const heads = columns.map((column) =>
+      h("th", { scope: "col", class: column.number ? "number" : null }, column.title),
+    );
     table.append(h("thead", {}, h("tr", {}, heads)), this.#body);
   }
 
   show(rows) {
-    reconcile(this.#body, rows, this.#keyOf, () => this.#make(), (element, row) => this.#update(element, row));
+    reconcile(
+      this.#body,
+      rows,
+      this.#keyOf,
+      () => this.#make(),
+      (element, row) => this.#update(element, row),
+    );
     if (this.#empty) this.#empty.hidden = rows.length > 0;
     this.#table.hidden = rows.length === 0;
   }
 
   #make() {
-    return h("tr", {}, this.#columns.map((column, index) => h(index === 0 ? "th" : "td", { scope: index === 0 ? "row" : null })));
+    return h(
+      "tr",
+      {},
+      this.#columns.map((column, index) => h(index === 0 ? "th" : "td", { scope: index === 0 ? "row" : null })),
+    );
   }
 
   #update(element, row) {
@@ -38,7 +50,11 @@ export class Table {
       const content = column.cell(row, cell.firstElementChild);
       if (typeof content === "string") setText(cell, content);
       else if (cell.firstElementChild !== content) cell.replaceChildren(...(content ? [content] : []));
-      const words = [column.number && "number", (column.whole || index === 0) && "whole", content === NOTHING && "nothing"];
+      const words = [
+        column.number && "number",
+        (column.whole || index === 0) && "whole",
+        content === NOTHING && "nothing",
+      ];
       setClass(cell, words.filter(Boolean).join(" "));
       if (index > 0 && column.title) cell.dataset.name = column.title;
     });
@@ -46,8 +62,16 @@ export class Table {
 }
 
 const TONES = {
-  up: "good", connected: "good", live: "good", synchronised: "good",
-  degraded: "warn", lost: "bad", failed: "bad", unreachable: "bad", garbled: "bad", down: "bad",
+  up: "good",
+  connected: "good",
+  live: "good",
+  synchronised: "good",
+  degraded: "warn",
+  lost: "bad",
+  failed: "bad",
+  unreachable: "bad",
+  garbled: "bad",
+  down: "bad",
 };
 
 export function tone(state) {

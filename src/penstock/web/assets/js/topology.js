@@ -11,7 +11,14 @@ const WELL = new Set(["up", "no page"]);
 
 const COLUMNS = [
   { title: "Node", cell: (row) => shown(row.node) },
-  { title: "Role", cell: (row) => [row.role, row.place].filter(Boolean).map((word) => shown(word)).join(" · ") || NOTHING },
+  {
+    title: "Role",
+    cell: (row) =>
+      [row.role, row.place]
+        .filter(Boolean)
+        .map((word) => shown(word))
+        .join(" · ") || NOTHING,
+  },
   { title: "State", cell: (row, before) => stateBadge(row, row.is_old, before) },
   { title: "In/s", number: true, cell: (row) => rate(row.in_per_s) },
   { title: "Out/s", number: true, cell: (row) => rate(row.out_per_s) },
@@ -20,14 +27,24 @@ const COLUMNS = [
   { title: "p99.9", number: true, cell: (row) => micros(row.latency_us?.["p99.9"]) },
   { title: "Lost", number: true, cell: (row) => count(row.lost) },
   { title: "Clients", number: true, cell: (row) => count(row.consumers) },
-  { title: "Up for", number: true, cell: (row) => (isNumber(row.age_s) ? `silent ${duration(row.age_s)}` : duration(row.uptime_s)) },
+  {
+    title: "Up for",
+    number: true,
+    cell: (row) => (isNumber(row.age_s) ? `silent ${duration(row.age_s)}` : duration(row.uptime_s)),
+  },
 ];
 
 export class Topology {
   #watch;
   #say;
   #graph;
-  #table = new Table(byId("node-table"), null, COLUMNS, (row) => row.node, (row) => (isNumber(row.age_s) ? "aged" : ""));
+  #table = new Table(
+    byId("node-table"),
+    null,
+    COLUMNS,
+    (row) => row.node,
+    (row) => (isNumber(row.age_s) ? "aged" : ""),
+  );
   #chosen = null;
   #parents = null;
   #changes = [];
@@ -64,11 +81,15 @@ export class Topology {
 
   // Who has another parent than before: that is how a tree heals.
   #compare({ nodes }) {
-    const parents = new Map(nodes.filter((node) => node.role === "agent").map((node) => [node.node, node.parent ?? ""]));
+    const parents = new Map(
+      nodes.filter((node) => node.role === "agent").map((node) => [node.node, node.parent ?? ""]),
+    );
     for (const [node, parent] of parents) {
       const before = this.#parents?.get(node);
       if (before === undefined || before === parent) continue;
-      const what = parent ? `${shown(node)} is now below ${shown(parent)}${before ? `, no longer below ${shown(before)}` : ""}` : `${shown(node)} has lost ${shown(before)}`;
+      const what = parent
+        ? `${shown(node)} is now below ${shown(parent)}${before ? `, no longer below ${shown(before)}` : ""}`
+        : `${shown(node)} has lost ${shown(before)}`;
       this.#changes.unshift({ at: Date.now(), what });
       this.#changes.length = Math.min(this.#changes.length, CHANGES_MAX);
       this.#say(what);
@@ -81,7 +102,17 @@ export class Topology {
     const parts = [];
     if (!this.#watch.picture) parts.push("Nothing is known yet.");
     else if (this.#watch.isStale) parts.push(`STALE: seen ${duration(this.#watch.ageS)} ago`);
-    else parts.push(`${count(nodes.length)} nodes, ${ill.length ? `${count(ill.length)} not well: ${ill.slice(0, 4).map((node) => shown(node.node, 40)).join(", ")}` : "all well"}`);
+    else
+      parts.push(
+        `${count(nodes.length)} nodes, ${
+          ill.length
+            ? `${count(ill.length)} not well: ${ill
+                .slice(0, 4)
+                .map((node) => shown(node.node, 40))
+                .join(", ")}`
+            : "all well"
+        }`,
+      );
     const [change] = this.#changes;
     if (change) parts.push(`${clock(change.at)} ${change.what}`);
     setText(byId("topology-state"), parts.join(" · "));
@@ -98,15 +129,33 @@ export class Topology {
     const panel = byId("node-panel");
     const node = picture.nodes.find((each) => each.node === this.#chosen);
     if (!node) {
-      panel.replaceChildren(h("h2", { id: "node-title" }, "Choose a node"), h("p", { class: "hint" }, "Its figures are shown here" + (this.#isOperator ? ", and what can be done with it." : ".")), this.#history());
+      panel.replaceChildren(
+        h("h2", { id: "node-title" }, "Choose a node"),
+        h(
+          "p",
+          { class: "hint" },
+          "Its figures are shown here" + (this.#isOperator ? ", and what can be done with it." : "."),
+        ),
+        this.#history(),
+      );
       panel.shown = null;
       return;
     }
-    const actions = (this.#isOperator ? node.actions ?? [] : []).filter((action) => action in LABELS);
+    const actions = (this.#isOperator ? (node.actions ?? []) : []).filter((action) => action in LABELS);
     const shape = JSON.stringify([node.node, actions]);
     if (panel.shown !== shape) {
       panel.shown = shape;
-      const buttons = actions.map((action) => h("button", { type: "button", class: action === "kill" ? "danger" : null, on: { click: () => openAction(action, this.#subject(node.node)) } }, LABELS[action]));
+      const buttons = actions.map((action) =>
+        h(
+          "button",
+          {
+            type: "button",
+            class: action === "kill" ? "danger" : null,
+            on: { click: () => openAction(action, this.#subject(node.node)) },
+          },
+          LABELS[action],
+        ),
+      );
       panel.replaceChildren(
         h("h2", { id: "node-title" }, shown(node.node)),
         h("p", {}, h("span")),
@@ -117,11 +166,17 @@ export class Topology {
     }
     stateBadge(node, node.is_old, panel.children[1].firstChild);
     setText(panel.children[2], shown(node.detail ?? "", 400));
-    panel.children[3].replaceChildren(...facts(node, picture).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+    panel.children[3].replaceChildren(
+      ...facts(node, picture).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+    );
   }
 
   #history() {
-    return h("div", {}, this.#changes.map(({ at, what }) => h("p", { class: "hint" }, `${clock(at)} ${what}`)));
+    return h(
+      "div",
+      {},
+      this.#changes.map(({ at, what }) => h("p", { class: "hint" }, `${clock(at)} ${what}`)),
+    );
   }
 
   // Newest at the moment of asking: a tree may have changed since the button was drawn.
@@ -136,10 +191,18 @@ export class Topology {
 const LABELS = { kill: "Kill…", promote: "Promote…", move: "Move a child…", return: "Send a child back…" };
 
 function facts(node, { links }) {
-  const above = links.filter((link) => link.to === node.node).map((link) => `${shown(link.from)} (${shown(link.state)})`);
+  const above = links
+    .filter((link) => link.to === node.node)
+    .map((link) => `${shown(link.from)} (${shown(link.state)})`);
   const below = links.filter((link) => link.from === node.node).map((link) => shown(link.to));
   return [
-    ["Role", [node.role, node.place].filter(Boolean).map((word) => shown(word)).join(" · ")],
+    [
+      "Role",
+      [node.role, node.place]
+        .filter(Boolean)
+        .map((word) => shown(word))
+        .join(" · "),
+    ],
     ["Group", node.group ? shown(node.group) : null],
     ["Fed by", above.join(", ") || null],
     ["Feeds", below.join(", ") || null],

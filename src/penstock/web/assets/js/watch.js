@@ -49,7 +49,13 @@ export class Watch extends Emitter {
     if (!this.isStale) return this.picture;
     const { nodes, streams, losses, consumers } = this.picture;
     const old = (row) => ({ ...row, ...UNKNOWN_RATES, age_s: (row.age_s ?? 0) + this.ageS, is_old: true });
-    return { ...this.picture, nodes: nodes.map(old), streams: streams.map(old), losses: losses.map(old), consumers: consumers.map(old) };
+    return {
+      ...this.picture,
+      nodes: nodes.map(old),
+      streams: streams.map(old),
+      losses: losses.map(old),
+      consumers: consumers.map(old),
+    };
   }
 
   // The console's time, by this browser's clock and what is known of the difference.
