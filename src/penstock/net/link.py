@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+from collections.abc import Collection
 from typing import Any, Protocol, cast
 
 from penstock.base.clock import SystemClock, random_bytes
@@ -293,3 +294,14 @@ async def connect_link(
             f"cannot connect: {error or 'no answer'}", where=f"{host}:{port}", hint="is the agent running there?"
         ) from None
     return link
+
+
+async def end_links(links: Collection[Link], linger_ms: int) -> None:
+    """Have these end in order, and wait until they have; those that take longer than linger_ms are cut."""
+    for link in links:
+        link.close()
+    if links:
+        await asyncio.wait([link.over for link in links], timeout=linger_ms / 1_000)
+    for link in links:
+        link.abort()
+    await asyncio.gather(*(link.over for link in links))

@@ -324,7 +324,7 @@ class LiveAgent:
 
     def _mark_publishers(self, storing: Storing) -> None:
         if storing.is_storing:
-            storing.store.note_publishers(self._core.publishers())
+            storing.store.note_publishers(dict(self._core.rooting.replica.publishers))
 
     # How it is
 

@@ -15,7 +15,7 @@ from penstock.base.errors import FrameError, PenstockError, RemoteProtocolError
 from penstock.base.log import logger
 from penstock.net.config import ControlConfig
 from penstock.net.framing import LENGTH_SIZE, FrameDecoder, encode_frame
-from penstock.net.link import Link, LinkServer, connect_link
+from penstock.net.link import Link, LinkServer, connect_link, end_links
 from penstock.net.place import parse_place
 from penstock.net.secret import Secret
 from penstock.net.session import Peer
@@ -73,6 +73,7 @@ class AgentLinks:
             write_size_max=config.sends_bytes_max,
         )
         self._links: dict[int, Link] = {}
+        self._made: set[Link] = set()  # by this agent
         self._callers: dict[Link, _Caller] = {}
         self._attempts: dict[int, int] = {}  # by link
         self._tasks: set[asyncio.Task[None]] = set()
@@ -101,11 +102,8 @@ class AgentLinks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.pump()
-        for link in list(self._links.values()):
-            link.close()
+        await end_links({*self._links.values(), *self._made, *self._callers}, self._limits.linger_ms)
         await self.server.close()
-        for link in list(self._links.values()):
-            link.abort()
 
     @property
     def port(self) -> int:
@@ -176,7 +174,7 @@ class AgentLinks:
         self._attempts[number] = attempt
         try:
             host, port = parse_place(place)
-            await connect_link(
+            link = await connect_link(
                 TREE,
                 host,
                 port,
@@ -191,6 +189,9 @@ class AgentLinks:
         except PenstockError as error:
             self._attempts.pop(number, None)
             self._tell(ConnectFailed(attempt, str(error)))
+        else:
+            if not link.is_over:
+                self._made.add(link)
 
     # What links tell
 
@@ -219,6 +220,7 @@ class AgentLinks:
             self._tell(Noticed())
 
     def lost(self, link: Link, error: PenstockError) -> None:
+        self._made.discard(link)
         if (caller := self._callers.pop(link, None)) is not None and caller.patience is not None:
             caller.patience.cancel()
         attempt = self._attempts.pop(link.number, None)

@@ -15,7 +15,8 @@ def observed(core: DistributionAgent, links_max: int, **facts: Any) -> AgentStat
     """With at most so many links; `facts` are what only the driver knows."""
     board, fanout = core.board, core.fanout
     children = list(board.children.values())
-    above = [_link(fanout, link, Party(board.parent, "agent"), "parent") for link in list(board.upward)[:links_max]]
+    upward = [link for link in fanout.links() if link not in board.children] if links_max else []
+    above = [_link(fanout, link, Party(board.parent, "agent"), "parent") for link in upward]
     below = [_link(fanout, each.link, each.party, each.party.role, each.legs) for each in children[:links_max]]
     return AgentStatus(
         name=board.config.name,

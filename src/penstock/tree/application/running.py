@@ -15,7 +15,7 @@ from penstock.net.agent import CoreRunner
 from penstock.net.config import ControlConfig
 from penstock.net.control import ErrorMessage, Goodbye, Ping, SessionMessage, encode_session
 from penstock.net.framing import LENGTH_SIZE, FrameDecoder, encode_frame
-from penstock.net.link import Link, connect_link
+from penstock.net.link import Link, connect_link, end_links
 from penstock.net.place import parse_place
 from penstock.net.secret import Secret
 from penstock.net.session import Peer
@@ -70,6 +70,7 @@ class Running:
         self._guard = guard
         self._counters = counters
         self._carry_out_rest = carry_out
+        self._made: set[Link] = set()
         self._links: dict[int, Link] = {}
         self._decoders: dict[int, FrameDecoder] = {}
         self._attempts: dict[int, int] = {}  # by link
@@ -84,10 +85,7 @@ class Running:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        links = list(self._links.values())
-        for link in links:
-            link.close()
-        await asyncio.gather(*(link.over for link in links), return_exceptions=True)
+        await end_links(set(self._made), LINK.linger_ms)
 
     def pause(self) -> None:
         """Read nothing for a while: what comes waits at the agent."""
@@ -129,7 +127,7 @@ class Running:
         try:
             host, port = parse_place(place)
             tls = None if is_loopback(host) else self._guard.tls
-            await connect_link(
+            link = await connect_link(
                 TREE,
                 host,
                 port,
@@ -145,6 +143,9 @@ class Running:
             self._attempts.pop(number, None)
             log.info("agent_unreachable", place=place, error=str(error))
             self.runner.handle(ConnectFailed(attempt, str(error)))
+        else:
+            if not link.is_over:
+                self._made.add(link)
 
     # What links tell
 
@@ -188,6 +189,7 @@ class Running:
         """What is written is bounded: by legs, and by what a publisher may have unconfirmed."""
 
     def lost(self, link: Link, error: PenstockError) -> None:
+        self._made.discard(link)
         attempt = self._attempts.pop(link.number, None)
         self._links.pop(link.number, None)
         self._decoders.pop(link.number, None)
