@@ -12,6 +12,7 @@ from waiting import PATIENCE_SECONDS
 LAPTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
 SECTIONS = ("quotes", "topology", "infostream", "streams", "clients", "publish")
+MISTAKES_MAX = 3
 PATIENCE_MS = PATIENCE_SECONDS * 1_000
 
 Sockets: TypeAlias = Mapping[str, Callable[[WebSocketRoute], Any]]
@@ -52,7 +53,8 @@ class Visits:
         assert not self._mistakes, self._mistakes
 
     def _note(self, text: str) -> None:
-        if "Content Security Policy" in text or "Uncaught" in text:
+        is_mistake = "Content Security Policy" in text or "Uncaught" in text
+        if is_mistake and len(self._mistakes) < MISTAKES_MAX:
             self._mistakes.append(text)
 
 
@@ -94,8 +96,16 @@ def notice(page: Page, matter: str) -> Locator:
     return page.locator(f'.notice[data-matter^="{matter}"]')
 
 
-def is_wider_than_the_screen(page: Page) -> bool:
-    return bool(page.evaluate("document.documentElement.scrollWidth > innerWidth"))
+def too_wide(page: Page) -> list[str]:
+    """What reaches beyond the right edge of the screen, whether the page scrolls sideways or cuts it off."""
+    found = page.evaluate(
+        """() => [...document.querySelectorAll("body *")]
+            .filter((it) => it.checkVisibility() && !it.closest(".unseen, thead, svg"))
+            .filter((it) => it.getBoundingClientRect().right > innerWidth + 1)
+            .map((it) => `${it.tagName.toLowerCase()}.${it.className} ${it.textContent.slice(0, 40)}`)
+            .concat(document.documentElement.scrollWidth > innerWidth ? ["the page"] : [])"""
+    )
+    return [str(each) for each in found]
 
 
 def focused(page: Page) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import WebSocketRoute, expect
 
-from browser.browser_kit import PHONE, Visits, ask_to_watch, is_wider_than_the_screen, node, row
+from browser.browser_kit import PHONE, Visits, ask_to_watch, node, row, too_wide
 from integration.console_kit import RunningConsole, running_console
 
 MARKUP = "<img src=x onerror=\"document.title='caught'\">"
@@ -74,7 +74,7 @@ def test_markup_and_nonsense_in_the_picture_are_text_and_do_no_harm(visits: Visi
         page.goto(f"http://127.0.0.1:{console.console.port}/#{section}")
         expect(page.locator(f"#{section}")).to_contain_text(what)
         assert page.locator("#content img").count() == 0
-        assert not is_wider_than_the_screen(page), section
+        assert too_wide(page) == [], section
     assert "Penstock console" in page.title()
 
 
@@ -116,7 +116,7 @@ def test_markup_and_nonsense_in_messages_are_text_and_do_no_harm(visits: Visits,
     expect(page.locator("#quote-rows")).to_contain_text(MARKUP)
     expect(page.locator("#notices")).to_contain_text(f"Your right to {MARKUP} was revoked: {MARKUP}")
     assert page.locator("#quote-rows tr").count() == 4
-    assert not is_wider_than_the_screen(page)
+    assert too_wide(page) == []
     page.goto(f"http://127.0.0.1:{console.console.port}/#publish")
     expect(page.locator("#publish-form")).to_contain_text(MARKUP)
     assert page.locator("#content img").count() == 0

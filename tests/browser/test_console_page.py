@@ -15,9 +15,9 @@ from browser.browser_kit import (
     focused,
     go_to,
     has_visible_focus,
-    is_wider_than_the_screen,
     node,
     notice,
+    too_wide,
 )
 from integration.console_kit import RunningConsole, running_console
 
@@ -68,7 +68,7 @@ def test_no_section_is_wider_than_a_phone_or_a_laptop(visits: Visits, port: int)
         for section in SECTIONS:
             page.goto(f"http://127.0.0.1:{port}/#{section}")
             expect(page.locator(f"#{section}")).to_be_visible()
-            assert not is_wider_than_the_screen(page), (section, size)
+            assert too_wide(page) == [], (section, size)
         for link in page.get_by_role("navigation").get_by_role("link").all():
             box = link.bounding_box()
             assert box is not None

@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from browser.browser_kit import PHONE, Visits, ask_to_watch, is_wider_than_the_screen, notice, row, watch
+from browser.browser_kit import PHONE, Visits, ask_to_watch, notice, row, too_wide, watch
 from client_kit import Originated
-from integration.console_kit import SECRETS, RunningConsole, feeding, running_console
+from integration.console_kit import RunningConsole, feeding, running_console
 from penstock.middleware.driver import MulticastPublisher
-from penstock.security import Credentials
-from penstock.security.client import AdminClient
 
 AAPL = "md.us.eq.AAPL"
 
@@ -72,7 +70,7 @@ def test_a_price_changes_before_ones_eyes_and_is_stale_when_its_source_stops(vis
 
     expect(shown.locator(".plot canvas")).to_be_visible()
     page.set_viewport_size(PHONE)
-    assert not is_wider_than_the_screen(page)
+    assert too_wide(page) == []
 
 
 def test_the_watch_list_is_kept_and_edited(visits: Visits, market: Market) -> None:
@@ -103,18 +101,44 @@ def test_who_loses_a_right_is_told_plainly(visits: Visits, market: Market) -> No
     market.quote(AAPL, bid_price="200.00")
     for page in (bob, alice):
         expect(row(page, AAPL)).to_contain_text("200.00")
-    boss = Credentials("boss", secret=SECRETS["boss"].encode())
-    with AdminClient.connect(market.console.admin.url, boss) as administrator:
-        administrator.revoke("bob", "not paid")
-        expect(notice(bob, "revoked")).to_contain_text("not paid")
-        expect(row(bob, AAPL)).to_have_class("stale")
-        expect(bob.locator("#watch-list li")).to_contain_text("not paid")
-        market.quote(AAPL, bid_price="201.00")
-        expect(row(alice, AAPL)).to_contain_text("201.00")
-        expect(row(bob, AAPL)).not_to_contain_text("201.00")
-        expect(notice(alice, "revoked")).to_have_count(0)
-        administrator.restore("bob")
+    boss = visits.log_in(market.port, "boss", "clients")
+    boss.get_by_role("button", name="Revoke bob").click()
+    asked = boss.get_by_role("dialog", name="Revoke rights of bob?")
+    asked.get_by_role("button", name="Revoke").click()
+    expect(asked.get_by_label("Reason")).to_be_focused()  # nothing is done without one
+    asked.get_by_label("Topics").fill("md.us.eq..AAPL")
+    asked.get_by_label("Reason").fill("not paid")
+    asked.get_by_role("button", name="Revoke").click()
+    expect(asked.get_by_role("alert")).to_contain_text("md.us.eq..AAPL")  # refused, and why
+    asked.get_by_label("Topics").fill(">")
+    asked.get_by_role("button", name="Revoke").click()
+    expect(asked).to_be_hidden()
+    expect(boss.get_by_role("button", name="Revoke bob")).to_be_focused()
+    expect(notice(boss, "done")).to_contain_text("revoke bob")
+    expect(boss.locator("#entitlements")).to_contain_text("not paid")
+
+    expect(notice(bob, "revoked")).to_contain_text("not paid")
+    expect(row(bob, AAPL)).to_have_class("stale")
+    expect(bob.locator("#watch-list li")).to_contain_text("not paid")
+    market.quote(AAPL, bid_price="201.00")
+    expect(row(alice, AAPL)).to_contain_text("201.00")
+    expect(row(bob, AAPL)).not_to_contain_text("201.00")
+    expect(notice(alice, "revoked")).to_have_count(0)
+
+    boss.get_by_role("button", name="Restore bob").click()
+    boss.get_by_label("Reason").fill("paid")
+    boss.keyboard.press("Enter")
+    expect(notice(boss, "done")).to_contain_text("restore bob")
     bob.get_by_role("button", name="Understood").click()
     expect(notice(bob, "revoked")).to_have_count(0)
     bob.get_by_role("button", name="Try again").click()
     expect(bob.locator("#watch-list li")).to_have_attribute("data-state", "held")
+
+
+def test_auditors_see_everybodys_rights_and_change_none(visits: Visits, market: Market) -> None:
+    clerk = visits.log_in(market.port, "clerk", "clients")
+    expect(clerk.locator("#entitlements")).to_contain_text("receive md.>")
+    expect(clerk.get_by_role("button", name="Revoke")).to_have_count(0)
+    alice = visits.log_in(market.port, "alice", "clients")
+    expect(alice.locator("#rights")).to_contain_text("receive md.>")
+    expect(alice.locator("#entitlements")).to_be_empty()

@@ -15,7 +15,6 @@ cdef class Fanout(Flow):
 
     cdef Stream *stream_of(self, stream) except NULL
     cdef uint32_t slot_of(self, link) except? 0xFFFFFFFF
-    cdef void forget_ready(self, uint32_t slot) noexcept
     cdef uint32_t row_of(self, link, leg) except? 0xFFFFFFFF
     cdef int drop_leg(self, link, leg) except -1
     cdef list add_wants(self, uint32_t row, wants)

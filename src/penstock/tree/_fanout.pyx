@@ -156,16 +156,6 @@ cdef class Fanout(Flow):
                 slot = self._slots[link]
                 self.silence(slot)
 
-    cdef void forget_ready(self, uint32_t slot) noexcept:
-        cdef uint32_t position, kept = 0
-        if not self.linked[slot].is_ready:
-            return
-        for position in range(self.ready_count):
-            if self.ready_slots[position] != slot:
-                self.ready_slots[kept] = self.ready_slots[position]
-                kept += 1
-        self.ready_count = kept
-
     def link(self, uint64_t link) -> LinkState:
         cdef Link *found
         with self:

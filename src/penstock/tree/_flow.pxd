@@ -16,7 +16,7 @@ cdef extern from "penstock/tree/mutex.h" nogil:
     void mutex_destroy(Mutex *mutex)
     void mutex_acquire(Mutex *mutex)
     void mutex_release(Mutex *mutex)
-    bint mutex_is_wanted(Mutex *mutex)
+    void mutex_give_way(Mutex *mutex)
 
 cpdef enum Brings:
     """What may come on a link besides control frames; anything else ends it."""
@@ -54,6 +54,7 @@ cdef struct Link:
     bint is_paused          # what comes on it is kept until resume()
     bint is_blocked         # the lane's: its socket takes nothing
     int fd                  # the lane's; -1: it has none
+    uint32_t armed          # the lane's: what the kernel tells of the socket
     uint32_t legs           # the first of its legs, plus 1
     Queue queue
     uint8_t *left           # the lane's: bytes of frames that the socket has not taken yet
@@ -92,8 +93,10 @@ cdef class Flow:
     cdef History history
     cdef Link *linked
     cdef uint32_t links_max
-    cdef uint32_t *ready_slots
+    cdef uint32_t *ready_slots  # links that have something to send, for Python to take
     cdef uint32_t ready_count
+    cdef uint32_t *lane_slots   # and those for the lane, or that it has to look at
+    cdef uint32_t lane_count
     cdef Leg *legs
     cdef uint32_t legs_max
     cdef Want *wants            # by subscriber of the table
@@ -119,6 +122,7 @@ cdef class Flow:
     # All with the mutex. And what is noted wakes the lane: release().
     cdef void release(self) noexcept
     cdef void mark_ready(self, uint32_t slot) noexcept nogil
+    cdef void forget_ready(self, uint32_t slot) noexcept nogil
     cdef void end(self, uint32_t slot, uint32_t fault) noexcept nogil
     cdef void silence(self, uint32_t slot) noexcept nogil
 

@@ -110,9 +110,12 @@ cdef class Flow:
         self.history = History(history_size, streams_max)
         self.linked = <Link *>calloc(max(1, links_max), sizeof(Link))
         self.ready_slots = <uint32_t *>calloc(max(1, links_max), sizeof(uint32_t))
+        self.lane_slots = <uint32_t *>calloc(max(1, links_max), sizeof(uint32_t))
         self.legs = <Leg *>calloc(max(1, legs_max), sizeof(Leg))
         self.wants = <Want *>calloc(max(1, wants_max), sizeof(Want))
-        if self.linked is NULL or self.ready_slots is NULL or self.legs is NULL or self.wants is NULL:
+        if self.linked is NULL or self.ready_slots is NULL or self.lane_slots is NULL:
+            raise MemoryError
+        if self.legs is NULL or self.wants is NULL:
             raise MemoryError
         self.table = InterestTable()
         self._matcher = Matcher(self.table)
@@ -125,6 +128,7 @@ cdef class Flow:
                     free_link(&self.linked[slot])
         free(self.linked)
         free(self.ready_slots)
+        free(self.lane_slots)
         free(self.legs)
         free(self.wants)
         notes_free(&self.notes)
@@ -132,7 +136,7 @@ cdef class Flow:
 
     cdef void release(self) noexcept:
         """Wake the lane if there is something to send."""
-        cdef bint is_lane_needed = self.mutex.depth == 1 and self.ready_count and self.is_lane_asleep
+        cdef bint is_lane_needed = self.mutex.depth == 1 and self.lane_count and self.is_lane_asleep
         if is_lane_needed:
             self.is_lane_asleep = False
         mutex_release(&self.mutex)
@@ -140,10 +144,21 @@ cdef class Flow:
             os.eventfd_write(self.bell, 1)
 
     cdef void mark_ready(self, uint32_t slot) noexcept nogil:
-        if not self.linked[slot].is_ready:
-            self.linked[slot].is_ready = True
+        if self.linked[slot].is_ready:
+            return
+        self.linked[slot].is_ready = True
+        if self.linked[slot].fd >= 0:
+            self.lane_slots[self.lane_count] = slot
+            self.lane_count += 1
+        else:
             self.ready_slots[self.ready_count] = slot
             self.ready_count += 1
+
+    cdef void forget_ready(self, uint32_t slot) noexcept nogil:
+        if self.linked[slot].is_ready:
+            self.linked[slot].is_ready = False
+            self.ready_count = without(self.ready_slots, self.ready_count, slot)
+            self.lane_count = without(self.lane_slots, self.lane_count, slot)
 
     cdef void end(self, uint32_t slot, uint32_t fault) noexcept nogil:
         """Note that the link is at its end; once."""
@@ -492,6 +507,16 @@ cdef class Flow:
         if stream is not NULL and (stream.mark != mark or sequence < stream.first_waiting):
             stream.mark = mark
             stream.first_waiting = sequence
+
+
+cdef uint32_t without(uint32_t *slots, uint32_t count, uint32_t slot) noexcept nogil:
+    """How many are left."""
+    cdef uint32_t position, kept = 0
+    for position in range(count):
+        if slots[position] != slot:
+            slots[kept] = slots[position]
+            kept += 1
+    return kept
 
 
 cdef uint64_t missing_size(const Link *link) noexcept nogil:

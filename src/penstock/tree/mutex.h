@@ -42,6 +42,15 @@ static inline void mutex_release(Mutex *mutex) {
     pthread_mutex_unlock(&mutex->mutex);
 }
 
-static inline int mutex_is_wanted(Mutex *mutex) { return __atomic_load_n(&mutex->waiting, __ATOMIC_SEQ_CST) != 0; }
+/* Let those have it that wait for it, and take it again. */
+static inline void mutex_give_way(Mutex *mutex) {
+    int turns;
+    if (__atomic_load_n(&mutex->waiting, __ATOMIC_SEQ_CST) == 0)
+        return;
+    mutex_release(mutex);
+    for (turns = 0; turns < 1000 && __atomic_load_n(&mutex->waiting, __ATOMIC_SEQ_CST); turns++)
+        sched_yield();
+    mutex_acquire(mutex);
+}
 
 #endif
