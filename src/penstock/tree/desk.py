@@ -9,9 +9,7 @@ from penstock.base.errors import (
     NotEntitledError,
     PenstockError,
     RemoteProtocolError,
-    RevokedError,
     TokenError,
-    TokenExpiredError,
 )
 from penstock.net.session import Peer
 from penstock.security import Grant, Token
@@ -22,17 +20,10 @@ Verify = Callable[[str, int], Token]
 """Checks a token's text at a time of the wall clock; a PenstockError says why it is not good."""
 
 REASON_SIZE_MAX = 256
-_CODES: tuple[tuple[type[PenstockError], str], ...] = (
-    (TokenExpiredError, "expired"),
-    (RevokedError, "revoked"),
-    (NotEntitledError, "entitlement"),
-    (TokenError, "token"),
-)
 
 
 def refusal_of(error: PenstockError) -> Refused:
-    code = next((code for kind, code in _CODES if isinstance(error, kind)), "protocol")
-    return Refused(code, str(error)[:REASON_SIZE_MAX])
+    return Refused(error.code, str(error)[:REASON_SIZE_MAX])
 
 
 class Rights(msgspec.Struct, frozen=True):

@@ -205,7 +205,9 @@ class LiveAgent:
         self._storing = Storing(
             store, config, self._runner.give, self._hold_publishers, self._links.release_all, self._life.fail
         )
-        return Start(store.recovered(), store.publishers, store.term)
+        marks = store.publishers
+        beyond = {publisher: sorted(numbers) for publisher, numbers in marks.beyond.items()}
+        return Start(streams=store.recovered(), publishers=marks.through, beyond=beyond, term=store.term)
 
     # Operators
 
@@ -324,7 +326,7 @@ class LiveAgent:
 
     def _mark_publishers(self, storing: Storing) -> None:
         if storing.is_storing:
-            storing.store.note_publishers(dict(self._core.rooting.replica.publishers))
+            storing.store.note_publishers(self._core.rooting.replica.publishers)
 
     # How it is
 

@@ -78,7 +78,7 @@ class AgentLinks:
         self._attempts: dict[int, int] = {}  # by link
         self._tasks: set[asyncio.Task[None]] = set()
         self._last = 0
-        self._is_pump_due = False
+        self._is_pump_due = self._is_closing = False
         self._operators: dict[int, FrameDecoder] = {}
         self._blocked: set[int] = set()
         self._held: set[int] = set()
@@ -98,6 +98,7 @@ class AgentLinks:
         await self.server.start()
 
     async def close(self) -> None:
+        self._is_closing = True
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -112,6 +113,8 @@ class AgentLinks:
     # For the core
 
     def connect(self, attempt: int, place: str) -> None:
+        if self._is_closing:
+            return
         task = asyncio.get_running_loop().create_task(self._connect(attempt, place))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -27,10 +27,10 @@ from penstock.journal import JournalConfig, JournalReader, JournalWriter, Record
 from penstock.journal.config import FollowConfig
 from penstock.journal.cutting import cut
 from penstock.net.secret import replace_private
-from penstock.tree._number import published_through
 from penstock.tree.config import StreamConfig
 from penstock.tree.control import StreamInfo
 from penstock.tree.events import Recovered
+from penstock.tree.published import PublisherMarks
 from penstock.tree.tail import Tail
 
 TAIL_HALF_SIZE = 16 * 1024 * 1024
@@ -49,7 +49,9 @@ class _Publishers(msgspec.Struct, frozen=True):
     through: dict[int, int]
     """By stream, the last sequence whose publisher is accounted for."""
     numbers: dict[int, int]
-    """By publisher."""
+    """By publisher, up to where all its messages are kept."""
+    beyond: dict[int, list[int]] = {}
+    """And which are kept beyond that."""
 
 
 class Portion(msgspec.Struct, frozen=True):
@@ -74,8 +76,8 @@ class StreamStore:
         counters: Counters,
     ) -> None:
         self.term = 0
-        self.publishers: dict[int, int] = {}
-        """The last number of each publisher that was kept when the store was opened."""
+        self.publishers = PublisherMarks()
+        """How far publishers were when the store was opened."""
         self._directory = directory
         self._tree = tree
         self._retention = {each.name: each for each in streams}
@@ -215,24 +217,24 @@ class StreamStore:
 
     # Publishers
 
-    def note_publishers(self, numbers: dict[int, int]) -> None:
+    def note_publishers(self, marks: PublisherMarks) -> None:
         """How far publishers are, all of whose messages have been appended; so that not all streams are read at the next
         start."""
         through = {number: journal.next_sequence - 1 for number, journal in self._journals.items()}
-        replace_private(self._directory / "publishers.json", msgspec.json.encode(_Publishers(through, numbers)))
+        known = _Publishers(through, dict(marks.through), {key: sorted(each) for key, each in marks.beyond.items()})
+        replace_private(self._directory / "publishers.json", msgspec.json.encode(known))
 
     def _find_publishers(self) -> None:
         path = self._directory / "publishers.json"
-        known = _Publishers({}, {})
-        if path.exists():
-            known = _decoded(path, _Publishers)
-        found = dict(known.numbers)
+        known = _decoded(path, _Publishers) if path.exists() else _Publishers({}, {})
+        found = PublisherMarks(known.numbers)
+        for publisher, numbers in known.beyond.items():
+            found.note_numbers(publisher, numbers)
+        self.commit()
         for number in self._streams:
-            self.commit()
             after = known.through.get(number, 0)
             while (portion := self.read(number, after, CHUNK_SIZE)).packets:
-                for publisher, last in published_through(portion.packets).items():
-                    found[publisher] = max(found.get(publisher, 0), last)
+                found.note(portion.packets)
                 after = portion.through
         self.publishers = found
 

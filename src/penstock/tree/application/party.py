@@ -17,6 +17,7 @@ from penstock.base.errors import (
     RefusedError,
     RevokedError,
     TokenError,
+    TokenExpiredError,
     TopicError,
 )
 from penstock.net.control import Name, Ping
@@ -41,19 +42,30 @@ from penstock.tree.infostream import Alternates, Info, MoveTo, ParentLost, Retur
 from penstock.wire import Packet, decode
 
 ERRORS: dict[str, type[PenstockError]] = {
-    "revoked": RevokedError,
-    "entitlement": NotEntitledError,
-    "condition": FilterExpressionError,
-    "topic": TopicError,
-    "limit": LimitError,
+    kind.code: kind
+    for kind in (
+        FilterExpressionError,
+        LimitError,
+        NotEntitledError,
+        RevokedError,
+        TokenError,
+        TokenExpiredError,
+        TopicError,
+    )  # fmt: skip
 }
-FINAL_CODES = frozenset({"revoked", "entitlement", "tree", "protocol", "version", "name", "role", "condition", "topic"})
+"""What refusals are to an application, by their codes; others are RefusedError."""
+
+FINAL_CODES = frozenset(
+    ("revoked", "not-entitled", "tree", "remote-protocol", "frame", "message")
+    + ("publish", "publisher", "not-allowed", "replaced")
+)
 """Refusals that another attempt would not change."""
+
+TOKEN_CODES = frozenset({"token", "token-expired"})
+"""Those that a newer token may change."""
 
 PINGS_PER_SILENCE = 3
 """A party that has nothing to say shows by these that it lives."""
-
-RENEWABLE_CODES = frozenset({"token", "expired"})
 
 
 class PartyConfig(Config, frozen=True):
@@ -96,7 +108,7 @@ class Party:
         self._welcomed: Welcome | None = None  # on that link
         self._retry_ns: int | None = None
         self._heard_ns = self._asked_ns = self._ping_ns = 0
-        self._is_paused = False
+        self._is_paused = self._was_welcome = False
         self._is_over = False
         self._out: list[Instruction] = []
 
@@ -276,14 +288,14 @@ class Party:
         if link != self._next or self._welcomed is not None:
             self._counters.add("messages_skipped", cause=Cause.UNEXPECTED)
             return
-        self._welcomed = welcome
+        self._welcomed, self._was_welcome = welcome, True
         if not self.link:
             self._use_next(now_ns)
             assert self.welcome is not None
         self._begin_on(link, welcome)
 
     def _refused(self, link: int, refusal: Refusal, now_ns: int) -> None:
-        if refusal.code in FINAL_CODES:
+        if refusal.code in FINAL_CODES or (refusal.code in TOKEN_CODES and not self._was_welcome):
             self._fail(error_of(refusal))
             return
         self._end(link, Cause.REFUSED)
@@ -345,6 +357,4 @@ def error_of(refusal: Refusal) -> PenstockError:
     kind = ERRORS.get(refusal.code)
     if kind is not None:
         return kind(refusal.reason)
-    if refusal.code in RENEWABLE_CODES:
-        return TokenError(refusal.reason)
     return RefusedError(f"the agent refuses: {refusal.reason}", peer_code=refusal.code)

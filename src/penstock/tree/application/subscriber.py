@@ -28,6 +28,7 @@ from penstock.tree.application.events import (
 from penstock.tree.application.party import Party, PartyConfig, error_of
 from penstock.tree.control import (
     LIVE,
+    OLDEST,
     Fetch,
     Fetched,
     Held,
@@ -136,7 +137,7 @@ class Subscriber(Party):
         for info in welcome.streams:
             self._join(link, info)
 
-    def _join(self, link: int, info: StreamInfo) -> None:
+    def _join(self, link: int, info: StreamInfo, *, is_new: bool = False) -> None:
         """Subscribe to a stream, if something of it can be wanted."""
         patterns = [Interest.parse(each) for each in info.topics]
         if not any(may_meet(mine, its) for mine in self._interests if not mine.negative for its in patterns):
@@ -146,7 +147,10 @@ class Subscriber(Party):
         self._number += 1
         self._legs[link][self._number] = _Leg(info.number)
         wants = (Want(self._subscriber.topics, self._subscriber.where),)
-        self._out.append(Say(link, Subscribe(self._number, info.name, wants, self._position(stream))))
+        after = self._position(stream)
+        if is_new and after == LIVE:  # all of it came after this subscription began
+            after = OLDEST
+        self._out.append(Say(link, Subscribe(self._number, info.name, wants, after)))
 
     def _left(self, link: int) -> None:
         self._legs.pop(link, None)
@@ -264,7 +268,7 @@ class Subscriber(Party):
         if known is not None and any(leg.stream == info.number for leg in legs.values()):
             known.info = told
         elif link in self._legs:
-            self._join(link, told)
+            self._join(link, told, is_new=True)
 
     def _diverge(self, number: int, term: int, first: int, last: int) -> None:
         stream = self._streams.get(number)
