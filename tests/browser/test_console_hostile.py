@@ -98,17 +98,22 @@ def test_markup_and_nonsense_in_messages_are_text_and_do_no_harm(visits: Visits,
         {**common, "topic": "md.IBM.quote", "fields": {"bid_price": 10.5, "ask_price": "10.75"}},
     ]
 
+    documents = [
+        {"kind": "welcome", "agent": MARKUP, "path": MARKUP},
+        {"kind": "models", "models": [{"name": MARKUP, "fields": [{"name": MARKUP, "type": MARKUP}]}, None, 7]},
+        {"kind": "subscribed", "id": 99},
+        {"kind": "refused", "op": MARKUP},
+        {"kind": "revoked", "topics": [MARKUP], "reason": MARKUP},
+        {"kind": "receipt", "id": 1, "receipt": "conflated", "count": 310},
+        {"kind": "receipt", "id": 1, "receipt": "lost", "first": 7, "last": 9},
+        {"kind": "receipt", "id": 1, "receipt": MARKUP, "count": MARKUP},
+        {"kind": "receipt", "id": MARKUP},
+        {"kind": "messages", "messages": "none"},
+        json.dumps({"kind": "messages", "messages": messages}).replace("Infinity", "1e400"),
+    ]
+
     def answer(route: WebSocketRoute) -> None:
-        tell(
-            route,
-            {"kind": "welcome", "agent": MARKUP, "path": MARKUP},
-            {"kind": "models", "models": [{"name": MARKUP, "fields": [{"name": MARKUP, "type": MARKUP}]}, None, 7]},
-            {"kind": "subscribed", "id": 99},
-            {"kind": "refused", "op": MARKUP},
-            {"kind": "revoked", "topics": [MARKUP], "reason": MARKUP},
-            {"kind": "messages", "messages": "none"},
-            json.dumps({"kind": "messages", "messages": messages}).replace("Infinity", "1e400"),
-        )
+        route.on_message(lambda asked: tell(route, *documents) if '"subscribe"' in str(asked) else None)
 
     page = visits.log_in(console.console.port, "boss", sockets={"/ws/stream": answer}, viewport=PHONE)
     ask_to_watch(page, "md.>")
@@ -116,6 +121,7 @@ def test_markup_and_nonsense_in_messages_are_text_and_do_no_harm(visits: Visits,
     expect(page.locator("#quote-rows")).to_contain_text(MARKUP)
     expect(page.locator("#notices")).to_contain_text(f"Your right to {MARKUP} was revoked: {MARKUP}")
     assert page.locator("#quote-rows tr").count() == 4
+    expect(page.locator("#watch-list")).to_contain_text("(310 conflated, 3 lost)")
     assert too_wide(page) == []
     page.goto(f"http://127.0.0.1:{console.console.port}/#publish")
     expect(page.locator("#publish-form")).to_contain_text(MARKUP)

@@ -76,9 +76,9 @@ class Answered(NamedTuple):
 class Browser:
     """Keeps one cookie, as a browser does."""
 
-    def __init__(self, port: int, stack: contextlib.ExitStack) -> None:
+    def __init__(self, port: int, stack: contextlib.ExitStack | None = None) -> None:
         self.port = port
-        self.stack = stack
+        self.stack = stack or contextlib.ExitStack()
         self.cookie = ""
         self.origin: str | None = f"http://127.0.0.1:{port}"
 

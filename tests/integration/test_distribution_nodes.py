@@ -260,3 +260,17 @@ def test_a_consumer_that_was_overrun_gets_what_it_missed_or_a_receipt(history_by
             assert receipt.lost[1] >= last - 1
         assert other.wait_for("md.A.trade", last) == list(range(last + 1))  # nobody else noticed
         assert {each.name: each.overruns for each in plant.node.status().consumers} == {"slow": 1, "session": 0}
+
+
+@pytest.mark.spec("TP-1")
+def test_a_snapshot_that_would_be_too_large_is_refused_not_cut_off() -> None:
+    with node_here(plant_config(snapshot_items_max=3)) as plant, Consumer(plant.port) as consumer:
+        consumer.attached()
+        for count, is_refused in ((3, False), (4, True)):
+            plant.publish(*(packed(f"md.S{number}.quote", quote("S", 1)) for number in range(count)))
+            if not is_refused:
+                assert consumer.run(consumer.link.snapshot(["md.>"]))[0]
+                continue
+            with pytest.raises(RefusedError) as refused:
+                consumer.run(consumer.link.snapshot(["md.>"]))
+            assert refused.value.peer_code == "limit"

@@ -20,6 +20,12 @@ NET_CORES = (
 )  # fmt: skip
 """Files of penstock.net that hold to the same rule; its other files are drivers."""
 
+WEB_CORES = (
+    "entitlements.py", "gateway/fields.py", "gateway/outbox.py", "gateway/replies.py", "gateway/requests.py",
+    "picture.py", "sessions.py",
+)  # fmt: skip
+"""And those of penstock.web."""
+
 DRIVERS = {
     "app.py", "client.py", "driver.py", "files.py", "gate.py", "http.py", "merging_driver.py", "promises.py",
     "receiving_driver.py",
@@ -64,6 +70,8 @@ ALLOWED = {
     ("topics", "datetime"),
     ("model", "datetime"),
     ("feed", "datetime"),
+    # when a subscription begins is read
+    ("web", "datetime"),
     # a policy document's dates are read, no clock is
     ("security", "datetime"),
 }
@@ -124,6 +132,11 @@ def test_cores_import_no_clock_socket_random_or_thread(package: str) -> None:
 @pytest.mark.parametrize("name", NET_CORES)
 def test_cores_of_net_import_no_clock_socket_random_or_thread(name: str) -> None:
     assert_deterministic(SOURCE / "net" / name)
+
+
+@pytest.mark.parametrize("name", WEB_CORES)
+def test_cores_of_web_import_no_clock_socket_random_or_thread(name: str) -> None:
+    assert_deterministic(SOURCE / "web" / name)
 
 
 def test_no_file_is_dead() -> None:

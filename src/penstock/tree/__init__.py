@@ -8,7 +8,17 @@ does with a packet.
 """
 
 from penstock.tree.config import AgentConfig, BackoffConfig, ReactionConfig, StreamConfig, TreeConfig
+from penstock.tree.core import DistributionAgent
 from penstock.tree.events import Party
 from penstock.tree.infostream import Infostream
 
-__all__ = ["AgentConfig", "BackoffConfig", "Infostream", "Party", "ReactionConfig", "StreamConfig", "TreeConfig"]
+__all__ = [
+    "AgentConfig",
+    "BackoffConfig",
+    "DistributionAgent",
+    "Infostream",
+    "Party",
+    "ReactionConfig",
+    "StreamConfig",
+    "TreeConfig",
+]

@@ -48,6 +48,9 @@ class Fanout(Flow):
     def stop(self, link: int) -> None:
         """Nothing more is taken from the link and no packets are sent; what was said is. Without a notice."""
 
+    def take_back(self, link: int) -> None:
+        """What waits for the link is not sent, as if it were too slow: its legs leave live. Not if nothing waits."""
+
     def receive(self, link: int, data: Buffer) -> None:
         """Bytes of the link's stream of frames, however cut. What the core has to know is in notices()."""
 

@@ -156,6 +156,14 @@ cdef class Fanout(Flow):
                 slot = self._slots[link]
                 self.silence(slot)
 
+    def take_back(self, uint64_t link) -> None:
+        """What waits for the link is not sent, as if it were too slow: its legs leave live. Not if nothing waits."""
+        cdef uint32_t slot
+        with self:
+            slot = self.slot_of(link)
+            if self.linked[slot].queue.packets or self.linked[slot].queue.newest.count:
+                self.leave_live(slot)
+
     def link(self, uint64_t link) -> LinkState:
         cdef Link *found
         with self:

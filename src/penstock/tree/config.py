@@ -148,6 +148,12 @@ class TreeConfig(Config, frozen=True):
     replicate_wait_ms: Milliseconds = 1_000
     """How long a synchronous standby that does not answer is waited for; then the root goes on without it."""
 
+    balance_high: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    """Load in percent from which on children are asked to go to a sibling for the time being; 0: never."""
+
+    balance_low: Annotated[int, msgspec.Meta(ge=0, le=100)] = 50
+    """Load below which a sibling is sent others' children, and is sent its own back."""
+
     children_max: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 4_096
     legs_max: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 1_024
     """Subscriptions of one child; and to the parent, above which whole streams are asked for."""

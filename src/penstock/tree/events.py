@@ -27,6 +27,8 @@ A party that is not served is told why on its link, which then is to be closed.
 from typing import Literal, TypeAlias
 
 import msgspec
+import numpy
+from numpy.typing import NDArray
 
 from penstock.base.core import Tick
 from penstock.security.token import Grant
@@ -49,9 +51,15 @@ class Recovered(msgspec.Struct, frozen=True):
 class Start(msgspec.Struct, frozen=True):
     streams: tuple[Recovered, ...] = ()
     publishers: dict[int, int] = {}
-    """The last number of each publisher that is kept, by publisher id."""
+    """By publisher id, the number up to which all its messages are kept."""
+    beyond: dict[int, list[int]] = {}
+    """Numbers beyond that which are kept, too: what is before them was lost on another stream."""
     term: int = 0
     """The highest that this root or standby has known."""
+    place: str = ""
+    """host:port where children connect."""
+    wall_ns: int = 0
+    """The wall clock at this moment."""
 
 
 class Party(msgspec.Struct, frozen=True):
@@ -226,7 +234,10 @@ class Append(msgspec.Struct, frozen=True):
 
     stream: int
     packets: bytes
+    offsets: NDArray[numpy.uint32]
+    sizes: NDArray[numpy.uint32]
     through: int
+    """The sequence of the last one."""
     cut_after: int | None = None
 
 

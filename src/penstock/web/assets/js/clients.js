@@ -140,17 +140,12 @@ function revoked(row, before) {
 }
 
 function buttons(row, before) {
-  if (before) return before;
-  const ask = (action, label, name) =>
-    h(
-      "button",
-      {
-        type: "button",
-        class: name,
-        "aria-label": `${label} ${shown(row.client)}`,
-        on: { click: () => openAction(action, { client: row.client }) },
-      },
-      `${label}…`,
-    );
-  return h("span", { class: "buttons" }, ask("revoke", "Revoke", "danger quiet"), ask("restore", "Restore", "quiet"));
+  const ask = (action, label, name) => {
+    const open = () => openAction(action, { client: row.client });
+    const words = { "aria-label": `${label} ${shown(row.client)}`, class: name };
+    return h("button", { type: "button", ...words, on: { click: open } }, `${label}…`);
+  };
+  const element = before ?? h("span", {}, ask("revoke", "Revoke", "danger quiet"), ask("restore", "Restore", "quiet"));
+  element.lastChild.hidden = !row.revoked?.length;
+  return element;
 }

@@ -58,7 +58,9 @@ export class Graph {
   }
 
   #drawLinks(links, places, isNarrow, isStale) {
-    const drawn = links.filter(({ from, to }) => from !== to && places.has(from) && places.has(to));
+    // In a list, lines that lead up would be taken for others; the chosen node tells all that feed it.
+    const isShown = (from, to) => from && to && from !== to && (!isNarrow || from.y < to.y);
+    const drawn = links.filter(({ from, to }) => isShown(places.get(from), places.get(to)));
     const now = performance.now();
     const isFirst = this.#known === null;
     const known = new Map(drawn.map((link) => [key(link), this.#known?.get(key(link)) ?? (isFirst ? -FRESH_MS : now)]));

@@ -100,7 +100,8 @@ function outlined(nodes, links, ranks, width) {
     y += CARD.height + GAP.row;
     for (const child of below.get(name) ?? []) visit(child, depth + 1);
   };
-  for (const root of below.get(null) ?? []) visit(root, 0);
+  const roots = below.get(null) ?? [];
+  for (const root of roots.sort((a, b) => ranks.get(a) - ranks.get(b))) visit(root, 0);
   return { places, height: y - GAP.row + EDGE };
 }
 

@@ -130,13 +130,13 @@ export class Quotes {
           },
           "Again",
         );
-        return h("li", {}, h("span", {}, shown(name)), h("span", { class: "told" }), again, remove);
+        return h("li", {}, h("span", {}, shown(name), h("span", { class: "told" })), again, remove);
       },
       (element, subscription) => {
         element.dataset.state = subscription.state;
         setClass(element, subscription.state === "over" ? "is-bad" : "");
-        element.children[2].hidden = subscription.state !== "over";
-        setText(element.children[1], subscription.told ? `: ${shown(subscription.told, 300)}` : "");
+        element.children[1].hidden = subscription.state !== "over";
+        setText(element.querySelector(".told"), told(subscription));
       },
     );
   }
@@ -156,7 +156,7 @@ export class Quotes {
       (element, row) => this.#update(element, row),
     );
     byId("quotes-empty").hidden = rows.length > 0;
-    byId("quotes-empty").parentElement.classList.toggle("bare", rows.length === 0);
+    byId("quote-rows").parentElement.hidden = rows.length === 0;
     setText(
       byId("quotes-empty"),
       this.#stream.subscriptions.size
@@ -264,6 +264,11 @@ export class Quotes {
     if (ageS > staleAfterS) return { isStale: true, text, why: `Nothing has come for more than ${staleAfterS} s.` };
     return { isStale: false, text, why: "" };
   }
+}
+
+function told({ told: reason, missed }) {
+  const parts = Object.entries(missed).map(([kind, number]) => `${count(number)} ${shown(kind)}`);
+  return (reason ? `: ${shown(reason, 300)}` : "") + (parts.length ? ` (${parts.join(", ")})` : "");
 }
 
 function since(choice) {

@@ -7,11 +7,12 @@ import { CLOSED, Socket } from "./socket.js";
 const PING_MS = 4_000;
 const SILENCE_MS = 12_000;
 const PUBLISH_MS_MAX = 10_000;
+const RECEIPTS = new Set(["conflated", "gone", "lagging", "lost"]);
 
-// Events: "messages", "subscription", "revoked", "receipt", "info", "models", "state".
+// Events: "messages", "subscription", "revoked", "info", "models", "state".
 export class Stream extends Emitter {
   socket = new Socket("/ws/stream", { protocol: "penstock.json.1", silenceMs: SILENCE_MS });
-  subscriptions = new Map(); // id → { id, topics, where, since, state, told }
+  subscriptions = new Map(); // id → { id, topics, where, since, state, told, missed }
   link = { state: "connecting", agent: "", path: [], detail: "" };
   over = null;
   models = [];
@@ -58,7 +59,7 @@ export class Stream extends Emitter {
   }
 
   subscribe({ topics, where = "", since = null }) {
-    const subscription = { id: this.#next++, topics, where, since, state: "asked", told: "" };
+    const subscription = { id: this.#next++, topics, where, since, state: "asked", told: "", missed: {} };
     this.subscriptions.set(subscription.id, subscription);
     this.#ask(subscription);
     return subscription;
@@ -132,7 +133,7 @@ export class Stream extends Emitter {
     },
     subscribed: (frame) => this.#change([frame.id], "held", ""),
     live: (frame) => this.#change([frame.id], "held", ""),
-    receipt: (frame) => this.emit("receipt", frame),
+    receipt: (frame) => this.#note(frame),
     info: (frame) => this.emit("info", frame),
     revoked: (frame) => {
       this.#change(frame.ids ?? [], "over", `revoked: ${frame.reason || "no reason was given"}`);
@@ -168,6 +169,16 @@ export class Stream extends Emitter {
       if (state === "held") subscription.since = null; // history was asked for once; coming back begins with live
       this.emit("subscription", subscription);
     }
+  }
+
+  // What a subscription does not get, or not now: counted by kind, for as long as it lasts.
+  #note({ id, receipt, count, first, last }) {
+    const subscription = this.subscriptions.get(id);
+    if (!subscription || !RECEIPTS.has(receipt)) return;
+    const span = Number(last) - Number(first) + 1;
+    const missed = count ?? (span > 0 ? span : 1);
+    subscription.missed[receipt] = (subscription.missed[receipt] ?? 0) + Number(missed);
+    this.emit("subscription", subscription);
   }
 
   #settle(id, answer, refusal) {

@@ -65,6 +65,7 @@ const TONES = {
   up: "good",
   connected: "good",
   live: "good",
+  fed: "good",
   synchronised: "good",
   degraded: "warn",
   lost: "bad",

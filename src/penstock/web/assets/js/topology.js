@@ -6,7 +6,7 @@ import { clock, count, duration, isNumber, micros, NOTHING, rate, shown } from "
 import { Graph } from "./graph.js";
 import { stateBadge, Table } from "./tables.js";
 
-const CHANGES_MAX = 5;
+const CHANGES_MAX = 8;
 const WELL = new Set(["up", "no page"]);
 
 const COLUMNS = [
@@ -58,6 +58,10 @@ export class Topology {
       this.#compare(picture);
       this.draw();
     });
+    watch.on("audit", (done) => {
+      const who = `${shown(done.client, 60)}: ${shown(done.action, 40)} ${shown(done.subject, 60)}`;
+      this.#note(`${who}, ${shown(done.outcome, 40)} ${shown(done.detail, 200)}`);
+    });
     new ResizeObserver(() => this.draw()).observe(byId("graph"));
   }
 
@@ -90,11 +94,15 @@ export class Topology {
       const what = parent
         ? `${shown(node)} is now below ${shown(parent)}${before ? `, no longer below ${shown(before)}` : ""}`
         : `${shown(node)} has lost ${shown(before)}`;
-      this.#changes.unshift({ at: Date.now(), what });
-      this.#changes.length = Math.min(this.#changes.length, CHANGES_MAX);
+      this.#note(what);
       this.#say(what);
     }
     this.#parents = parents;
+  }
+
+  #note(what) {
+    this.#changes.unshift({ at: Date.now(), what });
+    this.#changes.length = Math.min(this.#changes.length, CHANGES_MAX);
   }
 
   #drawState({ nodes }) {
