@@ -14,6 +14,7 @@ from integration.feed_kit import Feed, running_feed
 from penstock.admin.driver import AdminServer
 from penstock.base.errors import NotFoundError
 from penstock.bench.adapters import wait_for
+from penstock.capture.reading import UnreadMessage
 from penstock.capture.replay import replay
 from penstock.client import Subscription
 from penstock.convert.table import DIRECTORY as TABLES
@@ -23,7 +24,6 @@ from penstock.journal import JournalReader
 from penstock.middleware import Deliver
 from penstock.middleware.driver import MulticastPublisher
 from penstock.middleware.own import MODEL_TOPIC
-from penstock.middleware.reading import UnreadMessage
 from penstock.model import MessageModel, shipped
 from waiting import PATIENCE_SECONDS, wait_until
 

@@ -10,6 +10,7 @@ from penstock.base.clock import NS_PER_SECOND, SystemRandomness
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConfigurationError, NotFoundError
 from penstock.base.limits import MODEL_IN_BAND_SIZE_MAX
+from penstock.capture.reading import Models
 from penstock.client.gate import Gate
 from penstock.feed.adapter_config import PublishConfig
 from penstock.feed.inband import ModelsInBand
@@ -27,7 +28,6 @@ from penstock.middleware import (
     ReceiverConfig,
 )
 from penstock.middleware.own import MODEL_TOPIC
-from penstock.middleware.reading import Models
 from penstock.middleware.unicast import Contribute, Contribution
 from penstock.model import MessageModel, shipped
 from penstock.net.udp import Channel

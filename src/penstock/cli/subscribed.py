@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from penstock.capture.reading import Readable
 from penstock.cli.interrupt import Interrupt, interruptible
 from penstock.cli.readable import harmless_json, printable
 from penstock.cli.show import PAYLOAD_SHOWN_MAX, shown_value
@@ -19,7 +20,6 @@ from penstock.engine._event import Event, EventKind
 from penstock.engine.application import UnreadRecord
 from penstock.engine.application._store import RecordState
 from penstock.middleware import Discontinuity, LossReceipt
-from penstock.middleware.reading import Readable
 from penstock.wire import Origin
 
 AnyReadable: TypeAlias = Readable | UnreadRecord

@@ -8,6 +8,7 @@ adapters, over multicast or TCP. Read docs/client.md first; then client.py, subs
 becomes of a message before the application sees it.
 """
 
+from penstock.capture.reading import UnreadMessage
 from penstock.client.batch import Batch
 from penstock.client.client import Client
 from penstock.client.config import ClientConfig
@@ -15,7 +16,6 @@ from penstock.client.connecting import connect
 from penstock.client.contributor import Contributor
 from penstock.client.noded import NodeRecords, NodeSubscription
 from penstock.client.subscription import Statistics, Subscription
-from penstock.middleware.reading import UnreadMessage
 
 __all__ = [
     "connect",

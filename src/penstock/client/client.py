@@ -21,6 +21,7 @@ from penstock.base.errors import (
     UnreachableError,
 )
 from penstock.base.log import logger
+from penstock.capture.reading import Models
 from penstock.client.config import ClientConfig
 from penstock.client.contributor import Contributor
 from penstock.client.holding import Holding
@@ -33,7 +34,6 @@ from penstock.client.streams import HeldStream, Places, Streams, StreamWays
 from penstock.client.subscription import Subscription
 from penstock.middleware import PublisherConfig
 from penstock.middleware.driver import MulticastPublisher
-from penstock.middleware.reading import Models
 from penstock.net.loop_thread import LoopThread
 from penstock.net.udp import Channel
 from penstock.security.brokering import Brokered, BrokeredStream, KeysChanged, Revoked, StreamMoved, SubscriptionChanged

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 
 from penstock.base.counters import Counters
 from penstock.base.errors import RefusedError
+from penstock.capture.reading import Models
 from penstock.client.config import ClientConfig
 from penstock.client.joining import Begun
 from penstock.client.service import Protection, place
 from penstock.filter.application import FilteredReceiver
 from penstock.middleware import DeliverBatch, StreamKey, StreamStarted
 from penstock.middleware.own import DISCONTINUITY_TOPIC, MODEL_TOPIC
-from penstock.middleware.reading import Models
 from penstock.middleware.receiving_driver import Received
 from penstock.net.loop_thread import LoopThread
 from penstock.net.udp import Address, Channel

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ModelError, PacketError, SealError, SealKeyError, TopicError
+from penstock.capture.reading import ORIGIN, Models
 from penstock.middleware.direct import DIRECT
 from penstock.middleware.own import MODEL_TOPIC
-from penstock.middleware.reading import ORIGIN, Models
 from penstock.security import Entitlement, Opener, StreamKey, StreamKeyRing
 from penstock.topics import InterestTable
 from penstock.topics.modelcondition import ModelCondition

@@ -19,10 +19,10 @@ import msgspec
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import PenstockError
+from penstock.capture.reading import ORIGIN
 from penstock.client.config import ClientConfig
 from penstock.client.service import Image, place
 from penstock.middleware import Discontinuity, LossReceipt, MergeGap, Merger, StartAfter, StreamKey
-from penstock.middleware.reading import ORIGIN
 from penstock.security.brokering import StreamAddress
 from penstock.wire import MessageBatch, PacketMessage, decode_origin
 

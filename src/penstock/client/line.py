@@ -11,6 +11,7 @@ import msgspec
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConfigurationError, PenstockError, RefusedError, SealKeyError, UnreachableError
 from penstock.base.log import logger
+from penstock.capture.reading import Models
 from penstock.client.config import ClientConfig
 from penstock.client.filtered import FilteredFeed
 from penstock.client.gate import SEALED, Gate
@@ -21,7 +22,6 @@ from penstock.filter.application.finding import AUTO, find_filter
 from penstock.middleware import Discontinuity, LossReceipt, Merged, MergedBatch, MergeGap
 from penstock.middleware.driver import MulticastReceiver
 from penstock.middleware.merging_driver import MergingReceiver
-from penstock.middleware.reading import Models
 from penstock.net.loop_thread import LoopThread
 from penstock.net.udp import Address, Channel
 from penstock.security import Entitlement

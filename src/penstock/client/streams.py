@@ -5,10 +5,10 @@ from typing import Any, TypeAlias
 
 from penstock.base.clock import random_bytes
 from penstock.base.errors import LocalProtocolError
+from penstock.capture.reading import Models
 from penstock.client.config import ClientConfig
 from penstock.client.holding import Holding, Manager
 from penstock.client.service import Protection
-from penstock.middleware.reading import Models
 from penstock.security.brokering import Brokered
 from penstock.security.client import AdminClient
 from penstock.tree.application.publication import StreamPublisher, publisher_config

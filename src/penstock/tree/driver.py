@@ -187,7 +187,7 @@ class LiveAgent:
 
     def reload(self, config: AgentConfig) -> None:
         """Take over what may change while the agent runs: its table, and the streams at the root."""
-        self._core.configure(config)
+        self._core.board.config = config
         for stream in config.streams:
             self._runner.handle(Define(stream.name, stream.topics))
 
@@ -227,7 +227,7 @@ class LiveAgent:
         try:
             self._runner.handle(event)
         except PenstockError as error:  # a party's mistake: it is told, and counted
-            log.warning("event_refused", event=type(event).__name__, code=error.code, error=str(error))
+            log.warning("event_refused", what=type(event).__name__, code=error.code, error=str(error))
 
     def _pump_soon(self) -> None:
         self._links.pump_soon()
@@ -309,7 +309,7 @@ class LiveAgent:
             await asyncio.sleep(EXPIRY_CHECK_SECONDS)
 
     async def _renew_own(self, token: str) -> None:
-        self._core.token = token
+        self._core.board.token = token
 
     # The disk
 

@@ -153,7 +153,9 @@ class AgentLinks:
             asyncio.get_running_loop().call_soon(self.pump)
 
     def pump(self) -> None:
-        """Write what waits, for whoever takes it."""
+        """Write what waits, for whoever takes it; tell the core what the fan-out has for it."""
+        if not self._is_closing:
+            self._tell(Noticed())  # which asks for nothing more than this
         self._is_pump_due = False
         for number in self._fanout.ready():
             link = self._links.get(number)

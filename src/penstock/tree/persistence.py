@@ -218,8 +218,8 @@ class StreamStore:
     # Publishers
 
     def note_publishers(self, marks: PublisherMarks) -> None:
-        """How far publishers are, all of whose messages have been appended; so that not all streams are read at the next
-        start."""
+        """How far publishers are, all of whose messages have been appended; so that the next start need not read all
+        streams."""
         through = {number: journal.next_sequence - 1 for number, journal in self._journals.items()}
         known = _Publishers(through, dict(marks.through), {key: sorted(each) for key, each in marks.beyond.items()})
         replace_private(self._directory / "publishers.json", msgspec.json.encode(known))
@@ -276,7 +276,7 @@ class StreamStore:
             self._config, retention_seconds=retention.retain_s, retention_bytes=retention.retain_bytes
         )
         self._journals[number] = JournalWriter.open(
-            self._path(number), config, counters=self._counters, first_sequence=first_sequence
+            self._path(number), config, counters=self._counters, first=first_sequence
         )
 
     def _first_sequence(self, number: int) -> int:

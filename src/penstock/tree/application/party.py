@@ -41,24 +41,16 @@ from penstock.tree.infostream import STREAM as INFOSTREAM
 from penstock.tree.infostream import Alternates, Info, MoveTo, ParentLost, ReturnTo, Siblings, Stopping, decode_info
 from penstock.wire import Packet, decode
 
-ERRORS: dict[str, type[PenstockError]] = {
-    kind.code: kind
-    for kind in (
-        FilterExpressionError,
-        LimitError,
-        NotEntitledError,
-        RevokedError,
-        TokenError,
-        TokenExpiredError,
-        TopicError,
-    )  # fmt: skip
-}
+_KINDS: tuple[type[PenstockError], ...] = (
+    FilterExpressionError, LimitError, NotEntitledError, RevokedError, TokenError, TokenExpiredError, TopicError
+)  # fmt: skip
+ERRORS = {kind.code: kind for kind in _KINDS}
 """What refusals are to an application, by their codes; others are RefusedError."""
 
-FINAL_CODES = frozenset(
-    ("revoked", "not-entitled", "tree", "remote-protocol", "frame", "message")
-    + ("publish", "publisher", "not-allowed", "replaced")
-)
+FINAL_CODES = frozenset((
+    "revoked", "not-entitled", "tree", "remote-protocol", "frame", "message", "publish", "publisher", "not-allowed",
+    "replaced",
+))  # fmt: skip
 """Refusals that another attempt would not change."""
 
 TOKEN_CODES = frozenset({"token", "token-expired"})

@@ -236,30 +236,29 @@ class Subscriber(Party):
 
     def _told(self, link: int, info: Info) -> None:
         match info:
-            case Through(number, last):
+            case Through(stream=number, last=last):
                 if any(leg.stream == number and leg.is_live for leg in self._legs.get(link, {}).values()):
                     self._advance(number, last)
-            case Lagging(number, last):
-                self._lag(link, number, last)
+            case Lagging():
+                self._lag(link, info)
             case StreamDefined():
                 self._defined(link, info)
-            case Gone(number, _, first, last):
+            case Gone(stream=number, last=last):
                 if (stream := self._streams.get(number)) is not None and last > stream.last:
                     self._skip(stream, last, "gone")
-            case Conflated(number, count, last):
-                if (stream := self._streams.get(number)) is not None:
-                    self._out.append(Receipt(stream.info.name, "conflated", 0, last, count))
-            case Diverged(number, term, first, last):
-                self._diverge(number, term, first, last)
-            case Revoked(topics, reason):
-                self._revoked(link, topics, reason)
+            case Conflated(count=count, last=last):
+                self._out.append(Receipt("", "conflated", 0, last, count))
+            case Diverged(stream=number, first=first, last=last):
+                self._diverge(number, first, last)
+            case Revoked(topics=topics, reason=reason):
+                self._revoked(topics, reason)
 
-    def _lag(self, link: int, number: int, last: int) -> None:
-        for leg_number, leg in self._legs.get(link, {}).items():
-            if leg.stream == number:
-                leg.is_live = False
-                self._advance(number, last)
-                self._fetch(link, leg_number, leg)
+    def _lag(self, link: int, lagging: Lagging) -> None:
+        leg = self._legs.get(link, {}).get(lagging.leg)
+        if leg is not None:
+            leg.is_live = False
+            self._advance(leg.stream, lagging.last)
+            self._fetch(link, lagging.leg, leg)
 
     def _defined(self, link: int, info: StreamDefined) -> None:
         known = self._streams.get(info.number)
@@ -270,12 +269,12 @@ class Subscriber(Party):
         elif link in self._legs:
             self._join(link, told, is_new=True)
 
-    def _diverge(self, number: int, term: int, first: int, last: int) -> None:
+    def _diverge(self, number: int, first: int, last: int) -> None:
         stream = self._streams.get(number)
         if stream is not None and first <= stream.last:
             self._out.append(Receipt(stream.info.name, "diverged", first, min(last, stream.last)))
             stream.last = first - 1
 
-    def _revoked(self, link: int, topics: tuple[str, ...], reason: str) -> None:
+    def _revoked(self, topics: tuple[str, ...], reason: str) -> None:
         if not topics or all(topic in topics for topic in self._subscriber.topics):
             self._fail(error_of(Refused("revoked", reason or "it may no longer have this")))

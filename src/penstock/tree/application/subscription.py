@@ -23,7 +23,7 @@ from penstock.base.clock import NS_PER_SECOND, SystemRandomness, random_bytes
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConfigurationError, LimitError, LocalProtocolError, ModelError, PenstockError
 from penstock.base.log import logger
-from penstock.middleware.reading import Models, Readable
+from penstock.capture.reading import Models, Readable
 from penstock.model import MessageModel
 from penstock.net.loop_thread import LoopThread
 from penstock.topics import Interest
