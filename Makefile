@@ -10,6 +10,10 @@ STAMPS := build/stamps
 COMPILED := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 SOURCES  := $(shell find src -name '*.py' -o -name '*.pyi' -o -name '*.toml')
 WORKERS  ?= auto
+APT      := --yes --quiet --no-install-recommends -o DPkg::Lock::Timeout=60 -o Acquire::Retries=1
+
+# Tests start hundreds of processes: each would compile every Python source anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # An environment that another Python made is not silently used in place of the one that was asked for.
 ifneq ($(origin PYTHON),file)
@@ -26,7 +30,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-debug lint bench soak clean
+.PHONY: help setup demo test test-debug lint bench soak clean browser
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -36,10 +40,10 @@ setup: $(STAMPS)/build ## create .venv, install the pinned dependencies, build t
 demo: $(STAMPS)/build ## ticks from a publisher to its subscribers on this machine; ARGS="--seconds 10" passes arguments
 	@test ! -t 0 || set -m; $(BIN)/penstock demo $(ARGS) # job control: Ctrl-C reaches the demo, which ends well, not make
 
-test: lint ## lint, then the whole suite
+test: lint browser ## lint, then the whole suite
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-test-debug: $(STAMPS)/build-debug ## the suite on extensions with bounds checks and sanitizers
+test-debug: $(STAMPS)/build-debug browser ## the suite on extensions with bounds checks and sanitizers
 	PYTHONPATH=build/debug PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:halt_on_error=1 UBSAN_OPTIONS=halt_on_error=1 \
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so.6)" \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
@@ -50,10 +54,18 @@ lint: $(STAMPS)/build ## ruff, mypy, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The tests of the console drive Debian's Chromium. Without it they are skipped, and say what to type.
+browser:
+	@mkdir -p build
+	@command -v chromium >/dev/null || test "$$(id -u)" != 0 || { echo "==> installing Chromium for the tests of the console"; \
+	export DEBIAN_FRONTEND=noninteractive; timeout 300 apt-get $(APT) install chromium </dev/null >build/chromium.log 2>&1 \
+	|| { timeout 60 apt-get -qq update </dev/null && timeout 300 apt-get $(APT) install chromium </dev/null; } >>build/chromium.log 2>&1 \
+	|| echo "Chromium could not be installed (build/chromium.log): the tests of the console are skipped"; }
+
 bench: $(STAMPS)/peers ## every benchmark, beside the peers it installs; ARGS="match --json" runs one
 	@$(BIN)/penstock bench $(ARGS)
 
-soak: $(STAMPS)/build ## the long and wide variants of the suite
+soak: $(STAMPS)/build browser ## the long and wide variants of the suite
 	PENSTOCK_SOAK=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 clean: ## remove everything that was built or installed here

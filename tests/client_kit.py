@@ -47,13 +47,15 @@ class Originated:
         flags: int = int(OriginFlag.SYNCHRONISED),
         model: MessageModel = QUOTE,
         sealer: Sealer | None = None,
+        **values: Any,
     ) -> None:
+        """Further values are the messages' own."""
         self.topic_data = topic.encode()
         parts: list[bytes] = []
         self.rows = numpy.zeros(len(numbers), MESSAGE_DTYPE)
         at = 0
         for row, number in zip(self.rows, numbers, strict=True):
-            extensions, payload, message_flags = originated(topic, number, term, flags, model, sealer)
+            extensions, payload, message_flags = originated(topic, number, term, flags, model, sealer, **values)
             row["topic_size"] = len(self.topic_data)
             row["extensions_offset"], row["extensions_size"] = at, len(extensions)
             row["payload_offset"], row["payload_size"] = at + len(extensions), len(payload)
@@ -67,11 +69,11 @@ class Originated:
 
 
 def originated(
-    topic: str, number: int, term: int, flags: int, model: MessageModel, sealer: Sealer | None
+    topic: str, number: int, term: int, flags: int, model: MessageModel, sealer: Sealer | None, **values: Any
 ) -> tuple[bytes, bytes, int]:
     """The extensions, the content and the flags of message `number`."""
     origin = Origin(STREAM_ID, term, 0, flags, number, number)
-    payload = content(number, model)
+    payload = content(number, model, **values)
     bodies = {int(Extension.ORIGIN): encode_origin(origin)}
     if sealer is None:
         return encode_extensions(bodies), payload, 0
@@ -80,8 +82,8 @@ def originated(
     return encode_extensions(bodies), sealed.payload, int(MessageFlag.SEALED)
 
 
-def content(number: int, model: MessageModel = QUOTE) -> bytes:
-    return bytes(model.new(**({"bid_size": number} if model is QUOTE else {})))
+def content(number: int, model: MessageModel = QUOTE, **values: Any) -> bytes:
+    return bytes(model.new(**({"bid_size": number} if model is QUOTE else {}), **values))
 
 
 def packets(

@@ -13,7 +13,7 @@ from admin_kit import config, credentials, credentials_file
 from integration.distribution_kit import NodeHere, mux_config, node_here, packed, plant_config, quote
 from integration.node_kit import both, take
 from penstock.admin.driver import AdminServer
-from penstock.base.errors import RefusedError, RevokedError, UnreachableError
+from penstock.base.errors import LocalProtocolError, RefusedError, RevokedError, UnreachableError
 from penstock.client import ClientConfig
 from penstock.engine.application import Records, open_messages, open_records
 from penstock.net.udp import free_ports
@@ -49,6 +49,25 @@ def test_a_subscription_through_a_plant_begins_with_what_there_is(server: AdminS
             assert messages.is_live
             assert messages.losses == []
         assert [each for each in plant.consumer_names() if each.startswith("alice")] == []
+
+
+def test_options_of_another_way_are_refused(server: AdminServer) -> None:
+    with penstock.connect(server.url, credentials=credentials("alice")) as alice:
+        with pytest.raises(LocalProtocolError, match="not for a node"):
+            alice.subscribe(AAPL, node="auto", image=True)  # type: ignore[call-overload]
+        with pytest.raises(LocalProtocolError, match="not for a node"):
+            alice.subscribe(AAPL, node="auto", transport="unicast")  # type: ignore[call-overload]
+        with pytest.raises(LocalProtocolError, match="are for a node"):
+            alice.subscribe(AAPL, convert=True)  # type: ignore[call-overload]
+
+
+def test_why_no_node_answers_is_told(server: AdminServer) -> None:
+    (port,) = free_ports(1)
+    with (
+        penstock.connect(server.url, credentials=credentials("alice"), config=ClientConfig(node_wait_s=0.5)) as alice,
+        pytest.raises(UnreachableError, match="cannot connect"),
+    ):
+        alice.subscribe(AAPL, node=f"127.0.0.1:{port}")
 
 
 def test_a_node_is_looked_for_on_this_host(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:

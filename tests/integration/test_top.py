@@ -141,6 +141,8 @@ def test_every_node_of_a_plant_is_seen_and_one_that_is_killed_is_missed(tmp_path
         assert status == 1
         assert rows_by_name(picture)["filter"].state == State.UNREACHABLE
         assert "refused" in rows_by_name(picture)["filter"].detail
+        plant.stop()
+        assert not any(plant.plant.pages.find(name) for name in nodes)
 
 
 def test_nodes_that_were_never_started_are_unknown(tmp_path: Path) -> None:

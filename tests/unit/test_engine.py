@@ -1,5 +1,8 @@
 """The distribution engine's core: the critical class, subscriptions and recovery."""
 
+import gc
+import weakref
+
 import pytest
 
 from penstock.base.errors import LimitError, LocalProtocolError, OverrunError, TopicError
@@ -403,3 +406,18 @@ def test_an_event_says_what_was_put_into_it() -> None:
     assert (event.version, event.started_ns, event.merged, event.slot, event.body) == (8, -3, 5, 6, b"abc")
     with pytest.raises(LocalProtocolError):
         assert event.topic
+
+
+def test_an_engine_that_is_dropped_gives_its_history_back_at_once() -> None:
+    """Without waiting for a collector of cycles, which does not know how much memory an engine holds."""
+    gc.disable()
+    try:
+        core = engine()
+        buffer_consumer(core, 0, ">")
+        core.publish(AAPL, QUOTE, record(1), NOW)
+        assert core.counters["messages_dropped"] == 0
+        dropped = weakref.ref(core)
+        del core
+        assert dropped() is None
+    finally:
+        gc.enable()

@@ -128,8 +128,9 @@ def test_shipped_models_have_ids_of_their_own() -> None:
     assert shipped_names() == [
         "bar", "book_event", "book_snapshot", "day_statistics", "engine_account", "engine_intake",
         "filter_account", "filter_intake", "quote", "spread", "status", "top_of_book", "trade",
+        "tree_agents", "tree_order", "tree_path", "tree_position", "tree_revoked", "tree_root", "tree_stream",
     ]  # fmt: skip
-    assert len({shipped(name).id for name in shipped_names()}) == 13
+    assert len({shipped(name).id for name in shipped_names()}) == 20
     assert not shipped("trade").conflate
     assert not shipped("book_event").conflate
     with pytest.raises(ModelError, match="there are: bar"):

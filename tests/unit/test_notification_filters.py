@@ -29,6 +29,10 @@ def test_changed_records_are_told_once_however_often_they_were_written() -> None
         assert made.drain(0) == []
 
 
+def test_a_single_field_may_be_named_without_brackets() -> None:
+    assert notification_filter("bid_price") == notification_filter(["bid_price"])
+
+
 @pytest.mark.spec("ADPT-6")
 def test_only_if_named_fields_changed() -> None:
     with quotes() as made:

@@ -106,6 +106,31 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, old: str, new: str, s
     assert "plant.toml" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        ('[[plant]]\nname = "p"', "p has nothing to distribute"),
+        ('[[plant]]\nname = "p"\nsubscribe = ["md.>.x"]\nadmin.credentials = "p.toml"', "plant p: subscribe"),
+        ('[[mux]]\nname = "m"\nupstream.topics = ["md..x"]', "upstream: topics"),
+        ('[[mux]]\nname = "m"\ncontrol.host = "0.0.0.0"', "tls and secret_file"),
+        ('[[edge]]\nname = "e"\nwebsocket.host = "0.0.0.0"', "that needs tls"),
+    ],
+)
+def test_a_node_that_could_not_serve_is_refused_when_the_document_is_read(tmp_path: Path, node: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(tmp_path, f"{PLANT}\n{node}\n")
+    assert said in str(caught.value)
+
+
+def test_where_a_node_shows_itself_is_forgotten_when_it_ends(tmp_path: Path) -> None:
+    plant = load(tmp_path, PLANT)
+    plant.pages.note("nasdaq-a", "http://127.0.0.1:9")
+    assert plant.page("nasdaq-a") == "http://127.0.0.1:9"
+    plant.pages.forget("nasdaq-a")
+    plant.pages.forget("nasdaq-a")
+    assert plant.page("nasdaq-a") == ""
+
+
 def test_an_empty_plant_and_an_unknown_node_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="nothing runs"):
         load(tmp_path, 'name = "empty"')

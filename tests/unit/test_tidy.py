@@ -4,13 +4,16 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from penstock.cli.main import COMMANDS
+
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "penstock"
 
-CORES = ("admin", "engine", "feed", "filter", "security", "middleware", "journal", "topics", "wire", "model")
+CORES = ("admin", "engine", "feed", "filter", "security", "middleware", "journal", "topics", "tree", "wire", "model")
 """Packages whose Python code must be deterministic: what they need of the world is passed in."""
 
 NET_CORES = (
@@ -18,8 +21,15 @@ NET_CORES = (
 )  # fmt: skip
 """Files of penstock.net that hold to the same rule; its other files are drivers."""
 
+WEB_CORES = (
+    "entitlements.py", "gateway/fields.py", "gateway/outbox.py", "gateway/replies.py", "gateway/requests.py",
+    "picture.py", "sessions.py",
+)  # fmt: skip
+"""And those of penstock.web."""
+
 DRIVERS = {
     "app.py", "client.py", "driver.py", "files.py", "gate.py", "http.py", "merging_driver.py", "promises.py",
+    "own_token.py",
     "receiving_driver.py",
     "server.py", "standby.py", "store.py", "token_watch.py",
 }  # fmt: skip
@@ -45,6 +55,13 @@ FILTER_DRIVERS = {
 ENGINE_DRIVERS = {"link.py"}
 """And of penstock.engine, besides application/: what runs in a consumer's process."""
 
+TREE_DRIVERS = {"carrying.py", "links.py", "persistence.py", "storing.py", "tail.py"}
+"""And of penstock.tree, besides application/."""
+
+DRIVERS_BESIDES = {
+    "engine": ENGINE_DRIVERS, "feed": FEED_DRIVERS, "filter": FILTER_DRIVERS, "tree": TREE_DRIVERS
+}  # fmt: skip
+
 FORBIDDEN_IN_CORES = {
     "asyncio", "concurrent", "datetime", "multiprocessing", "os", "random", "secrets", "select", "selectors",
     "signal", "socket", "ssl", "subprocess", "tempfile", "threading", "time", "uuid",
@@ -55,6 +72,8 @@ ALLOWED = {
     ("topics", "datetime"),
     ("model", "datetime"),
     ("feed", "datetime"),
+    # when a subscription begins is read
+    ("web", "datetime"),
     # a policy document's dates are read, no clock is
     ("security", "datetime"),
 }
@@ -68,6 +87,7 @@ ENTRY_POINTS = {
     "penstock.demo.pipeline",
     "penstock.demo.subscriber",
     "penstock.node.roles",
+    "penstock.web.process",
 }
 
 
@@ -75,21 +95,32 @@ def python_files(package: str = "") -> list[Path]:
     return sorted((SOURCE / package).rglob("*.py"))
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def module_name(path: Path) -> str:
     parts = path.relative_to(SOURCE.parent).with_suffix("").parts
     return ".".join(part for part in parts if part != "__init__")
 
 
-def imports(path: Path) -> set[str]:
+@cache
+def imports(path: Path) -> frozenset[str]:
     """Every module a file imports, also inside functions; `from a import b` counts as a and a.b."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
+
+
+def is_of_an_application(path: Path) -> bool:
+    """What runs in the process of a consumer or subscriber."""
+    return path.relative_to(SOURCE).parts[:2] in {("engine", "application"), ("tree", "application")}
 
 
 def assert_deterministic(path: Path) -> None:
@@ -102,14 +133,18 @@ def assert_deterministic(path: Path) -> None:
 @pytest.mark.parametrize("package", CORES)
 def test_cores_import_no_clock_socket_random_or_thread(package: str) -> None:
     for path in python_files(package):
-        besides = {"engine": ENGINE_DRIVERS, "feed": FEED_DRIVERS, "filter": FILTER_DRIVERS}.get(package, set())
-        if path.name not in DRIVERS | besides and not path.is_relative_to(SOURCE / "engine" / "application"):
+        if path.name not in DRIVERS | DRIVERS_BESIDES.get(package, set()) and not is_of_an_application(path):
             assert_deterministic(path)
 
 
 @pytest.mark.parametrize("name", NET_CORES)
 def test_cores_of_net_import_no_clock_socket_random_or_thread(name: str) -> None:
     assert_deterministic(SOURCE / "net" / name)
+
+
+@pytest.mark.parametrize("name", WEB_CORES)
+def test_cores_of_web_import_no_clock_socket_random_or_thread(name: str) -> None:
+    assert_deterministic(SOURCE / "web" / name)
 
 
 def test_no_file_is_dead() -> None:
@@ -120,9 +155,11 @@ def test_no_file_is_dead() -> None:
         used |= set(re.findall(r"^from ([\w.]+) import", text, flags=re.MULTILINE))
     benches = set(re.findall(r'Bench\(\s*"(\w+)"', (SOURCE / "bench" / "catalogue.py").read_text()))
     used |= {f"penstock.bench.{name}" for name in benches}
+    used |= {f"penstock.cli.{place.partition(':')[0]}" for place in COMMANDS.values()}
+    texts = compiled_texts()
     for path in SOURCE.rglob("*.pyx"):
         name = module_name(path)
-        is_cimported = any(f"cimport {path.stem}" in text or f"{name} cimport" in text for text in compiled_texts())
+        is_cimported = any(f"cimport {path.stem}" in text or f"{name} cimport" in text for text in texts)
         assert name in used or is_cimported, f"nothing imports {path.relative_to(SOURCE)}"
     for path in python_files():
         if path.name != "__init__.py":
@@ -140,7 +177,7 @@ def test_every_compiled_module_is_typed() -> None:
 
 def test_every_package_says_what_it_is() -> None:
     for path in SOURCE.glob("*/__init__.py"):
-        docstring = ast.get_docstring(ast.parse(path.read_text()))
+        docstring = ast.get_docstring(parsed(path))
         assert docstring, f"{path.relative_to(SOURCE)} has no docstring"
 
 
@@ -160,7 +197,7 @@ def test_production_does_not_import_the_simulator() -> None:
 
 def test_nothing_fails_silently() -> None:
     for path in python_files():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ExceptHandler):
                 is_silent = node.type is None or all(isinstance(each, ast.Pass) for each in node.body)
                 assert not is_silent, f"{path.relative_to(SOURCE)}:{node.lineno}"

@@ -402,6 +402,14 @@ def test_times_are_short(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_no_other_command_pays_for_textual(project: Path) -> None:
-    script = "import sys, penstock, penstock.cli.main; assert not [name for name in sys.modules if 'textual' in name]"
+def test_a_command_pays_for_no_other_and_none_for_textual(project: Path) -> None:
+    script = """
+import sys
+from penstock.cli.main import COMMANDS, load_command
+load_command("model")
+assert "penstock.cli.journal" not in sys.modules
+for name in COMMANDS:
+    load_command(name)
+assert not [name for name in sys.modules if "textual" in name]
+"""
     subprocess.run([sys.executable, "-c", script], check=True, cwd=project, timeout=60)

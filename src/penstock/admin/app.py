@@ -14,11 +14,12 @@ from starlette.routing import Route
 
 from penstock.admin import openapi
 from penstock.admin.core import Caller
-from penstock.admin.operations import OPERATIONS, ChangesQuery, EventsQuery, ModelQuery, Operation
+from penstock.admin.http import read_document
+from penstock.admin.listing import entitlements
+from penstock.admin.operations import AUDITOR, OPERATIONS, ChangesQuery, EventsQuery, ModelQuery, Operation
 from penstock.admin.server import AdminService
 from penstock.base.errors import (
     ForbiddenError,
-    LimitError,
     NotFoundError,
     PenstockError,
     RateLimitedError,
@@ -136,21 +137,14 @@ class AdminApp:
         if operation.request is None:
             return None
         limits = self._service.config.limits
-        chunks, size = [], 0
-        try:
-            async with asyncio.timeout(limits.body_s):
-                async for chunk in request.stream():
-                    size += len(chunk)
-                    if size > limits.body_size_max:
-                        raise LimitError(f"a request has at most {limits.body_size_max} bytes")
-                    chunks.append(chunk)
-        except TimeoutError:
-            raise RequestError(f"did not come whole within {limits.body_s:g} s") from None
-        try:
-            return msgspec.json.decode(b"".join(chunks), type=operation.request)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            hint = f"{operation.request.__name__} in /openapi.json says what is expected"
-            raise RequestError(f"is not understood: {error}", where=operation.path, hint=hint) from None
+        return await read_document(
+            request,
+            operation.request,
+            size_max=limits.body_size_max,
+            within_s=limits.body_s,
+            where=operation.path,
+            hint=f"{operation.request.__name__} in /openapi.json says what is expected",
+        )
 
     def _respond(self, body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
         told = {"penstock-generation": str(self._service.generation), "cache-control": "no-store", **(headers or {})}
@@ -226,6 +220,10 @@ class AdminApp:
             lambda answer: bool(answer.events) or not answer.is_complete,
             query.wait_s,
         )
+
+    async def _entitlements(self, call: Call) -> Any:
+        core, service = self._core, self._service
+        return entitlements(core.rights, core.state, call.caller, AUDITOR & call.caller.roles, service.now_ns)
 
     async def _models(self, call: Call) -> Any:
         return b.ModelList(models=self._service.models.references())

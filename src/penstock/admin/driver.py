@@ -72,13 +72,13 @@ class AdminServer:
     def start(self) -> None:
         """Returns when requests are answered, or raises what is wrong."""
         config = self.config
-        self._check_tls()
+        check_tls(config.certificate, config.private_key)
         self._service = AdminService(config, self._clock)
         try:
             if config.peer is not None:
                 self._watcher = PeerWatcher(config.peer, self._service, self.call)
                 self._watcher.look_first()
-            self._socket = _listening(config.host, config.port)
+            self._socket = listening(config.host, config.port)
             self.port = self._socket.getsockname()[1]
             self._app = AdminApp(self._service)
             self._server = self._web_server(self._app)
@@ -205,16 +205,6 @@ class AdminServer:
                 except LocalProtocolError as error:
                     log.error("tick_failed", reason=str(error))
 
-    def _check_tls(self) -> None:
-        if self.config.certificate:
-            read_private(Path(self.config.private_key), KEY_SIZE_MAX)
-            try:
-                ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-                    self.config.certificate, self.config.private_key
-                )
-            except OSError as error:
-                raise ConfigurationError(f"TLS cannot be used: {error}", where=self.config.certificate) from None
-
     def _close(self) -> None:
         if self._socket is not None:
             self._socket.close()
@@ -223,7 +213,18 @@ class AdminServer:
             self._service.close()
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def check_tls(certificate: str, private_key: str) -> None:
+    """Say now what is wrong with the files of a web server, if it has some."""
+    if certificate:
+        read_private(Path(private_key), KEY_SIZE_MAX)
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, private_key)
+        except OSError as error:
+            raise ConfigurationError(f"TLS cannot be used: {error}", where=certificate) from None
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket for a web server."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)

@@ -33,7 +33,7 @@ class LoginDesk:
         self._random = random
         self._waiting: OrderedDict[bytes, _Waiting] = OrderedDict()
         self._by_address: dict[str, deque[bytes]] = {}
-        self._failures = _FailureTable(limits)
+        self._failures = FailureTable(limits)
 
     def challenge(self, policy: Policy, client: str, address: str, now_ns: int) -> Challenge:
         self._failures.check(client, address, now_ns)
@@ -100,7 +100,7 @@ def _is_proof(client: PolicyClient, proof: bytes, statement: bytes) -> bool:
     return client.verifier.is_signature(proof, statement)
 
 
-class _FailureTable:
+class FailureTable:
     """Failed logins by client and address, and by address alone, within the last `failure_s`; bounded.
 
     Who logged in from an address lately is not kept out by what others try there.

@@ -72,6 +72,8 @@ OPERATIONS = (
     Operation("modify", "PUT", SUBSCRIPTION, "Change the topics of a subscription.", b.Brokered, b.ModifyRequest),
     Operation("cancel", "DELETE", SUBSCRIPTION, "End a subscription.", None),
     Operation("events", "GET", "/v1/events", "What happened; waits for the first.", b.Events, query=EventsQuery),
+    Operation("entitlements", "GET", "/v1/entitlements", "Who may what: oneself, and for auditors everybody.",
+              o.Entitlements),
     Operation("models", "GET", "/v1/models", "Which message models there are.", b.ModelList),
     Operation("model", "GET", "/v1/models/{model_id}", "A message model.", b.ModelDocument, query=ModelQuery),
     Operation("publisher", "POST", "/v1/publishers", "Get a publisher's id and the epoch of its next start.",

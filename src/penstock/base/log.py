@@ -24,6 +24,8 @@ SECRET_NAMES = {"key", "keys", "proof"}
 HIDDEN = "(hidden)"
 DEPTH_MAX = 6
 
+logging.getLogger("penstock").addHandler(logging.NullHandler())  # an application that asks for no logs sees none
+
 
 class Logger:
     """What a component logs with; made by logger()."""

@@ -30,7 +30,11 @@ PortOption = Annotated[int, typer.Option(help="The TCP port where consumers say 
 
 def ticker_plant(
     channels: Annotated[
-        list[str] | None, typer.Argument(metavar="[CHANNEL]...", help="What it distributes: groups and ports.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[CHANNEL]...",
+            help="What it distributes, without --config: multicast groups and ports, like 239.255.20.1:17401.",
+        ),
     ] = None,
     config: ConfigOption = None,
     name: NameOption = None,
@@ -44,6 +48,8 @@ def ticker_plant(
     When it runs, one line of JSON on standard output says where consumers connect. SIGHUP has the rules of classes read
     again; Ctrl-C or SIGTERM ends it in order.
     """
+    if config is None and not channels:
+        raise ConfigurationError("a plant needs something to distribute", hint="name a channel, or use --config")
     chosen = _configured(config, name, PlantConfig, "plant", has_more=bool(channels)) or PlantConfig(
         name=name or "plant",
         interface=interface,
@@ -62,7 +68,12 @@ def _view(name: str) -> ViewName:
 
 def multiplexer(
     upstream: Annotated[
-        str | None, typer.Argument(metavar="[HOST:PORT]", help="The plant, or another node, that it takes from.")
+        str | None,
+        typer.Argument(
+            metavar="[HOST:PORT]",
+            help="The plant, or another node, that it takes from.",
+            show_default=f"127.0.0.1:{PLANT_PORT_DEFAULT}",
+        ),
     ] = None,
     config: ConfigOption = None,
     name: NameOption = None,
@@ -85,7 +96,12 @@ def multiplexer(
 
 def edge_cache(
     upstream: Annotated[
-        str | None, typer.Argument(metavar="[HOST:PORT]", help="The plant, or another node, that it takes from.")
+        str | None,
+        typer.Argument(
+            metavar="[HOST:PORT]",
+            help="The plant, or another node, that it takes from.",
+            show_default=f"127.0.0.1:{PLANT_PORT_DEFAULT}",
+        ),
     ] = None,
     config: ConfigOption = None,
     name: NameOption = None,

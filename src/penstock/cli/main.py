@@ -2,33 +2,16 @@
 
 import os
 import sys
-from typing import Annotated, Literal, TypeAlias
+from importlib import import_module
+from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
+from typer.main import get_group
 
 import penstock
 from penstock.base import PenstockError, log
-from penstock.cli import (
-    adapter,
-    admin,
-    bench,
-    capture,
-    clock,
-    convert,
-    demo,
-    feed,
-    journal,
-    model,
-    pipeline,
-    pub,
-    sim,
-    sub,
-    top,
-    up,
-)
-from penstock.cli.distribution import edge_cache, multiplexer, ticker_plant
-from penstock.cli.filter import filter_module
 
 LogStyle: TypeAlias = Literal["text", "json"]
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
@@ -40,9 +23,11 @@ Start here:
   penstock demo --kill-active           a whole plant, measured; its active adapter is killed, nobody notices
   penstock init DIR; penstock up DIR/plant.toml     a first plant of your own
   penstock top DIR/plant.toml           watch it: nodes, streams, consumers, rates, losses
+  penstock console --config DIR/plant.toml          the same in the browser, and live quotes
   penstock sub                          show what flows on a channel; pub and capture feed and keep it
   penstock filter 239.255.74.1:7401     beside a host's applications: they get only what they want
   penstock plant 239.255.74.1:7401      current records for many; penstock mux: to a host's consumers
+  penstock agent --root DIR             the root of a distribution tree; --parent HOST:PORT: one below it
   penstock model show quote             what a message looks like, byte by byte
   penstock sim --seed 7 --minutes 1     torture the protocols; the seed replays exactly
   penstock bench --list                 what can be measured here
@@ -54,36 +39,65 @@ Start here:
   penstock clock check HOST:PORT        how far another host's clock is from this one
 """
 
-app = typer.Typer(
-    help=HELP,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("demo")(demo.demo)
-app.command("init")(up.init)
-app.command("up")(up.up)
-app.command("node")(up.node)
-app.command("top")(top.top)
-app.command("pub")(pub.pub)
-app.command("sub")(sub.sub)
-app.command("capture")(capture.capture)
-app.command("adapter")(adapter.adapter)
-app.command("filter")(filter_module)
-app.command("plant")(ticker_plant)
-app.command("mux")(multiplexer)
-app.command("edge")(edge_cache)
-app.command("sim")(sim.sim)
-app.command("bench")(bench.bench)
-app.add_typer(admin.app, name="admin")
-app.add_typer(model.app, name="model")
-app.add_typer(convert.app, name="convert")
-app.add_typer(clock.app, name="clock")
-app.add_typer(journal.app, name="journal")
-app.add_typer(feed.app, name="feed")
-app.add_typer(pipeline.app, name="pipeline")
+COMMANDS = {
+    "demo": "demo:demo",
+    "init": "up:init",
+    "up": "up:up",
+    "node": "up:node",
+    "top": "top:top",
+    "console": "console:console",
+    "pub": "pub:pub",
+    "sub": "sub:sub",
+    "capture": "capture:capture",
+    "adapter": "adapter:adapter",
+    "filter": "filter:filter_module",
+    "plant": "distribution:ticker_plant",
+    "mux": "distribution:multiplexer",
+    "edge": "distribution:edge_cache",
+    "agent": "agent:app",
+    "sim": "sim:sim",
+    "bench": "bench:bench",
+    "admin": "admin:app",
+    "model": "model:app",
+    "convert": "convert:app",
+    "clock": "clock:app",
+    "journal": "journal:app",
+    "feed": "feed:app",
+    "pipeline": "pipeline:app",
+}
+"""Where each command is: a file of penstock.cli, and its function or group there."""
+
+
+class Commands(TyperGroup):
+    """Imports the command that is asked for and none of the others: all together take longer than most of them run."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        names: dict[str, Any] = dict.fromkeys(COMMANDS)
+        self.commands = names
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return load_command(cmd_name) if cmd_name in COMMANDS else None
+
+
+def load_command(name: str) -> object:
+    file, _, attribute = COMMANDS[name].partition(":")
+    found = getattr(import_module(f"penstock.cli.{file}"), attribute)
+    alone = typer.Typer(**SETTINGS)
+    if isinstance(found, typer.Typer):
+        alone.add_typer(found, name=name)
+    else:
+        alone.command(name)(found)
+    return get_group(alone).commands[name]
+
+
+SETTINGS: dict[str, Any] = {
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+app = typer.Typer(cls=Commands, help=HELP, no_args_is_help=True, add_completion=False, **SETTINGS)
 
 
 def _show_version(is_wanted: bool) -> None:

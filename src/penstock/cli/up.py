@@ -9,11 +9,13 @@ from rich.console import Console
 
 from penstock.base.errors import ConfigurationError
 from penstock.cli.interrupt import interruptible
-from penstock.demo.layout import write_layout
+from penstock.demo.layout import EDGE, MUX, write_layout
 from penstock.demo.reports import DemoOptions
+from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.node.roles import Ready, Told, noting, run
 from penstock.node.running import NodeProcess, RunningPlant
+from penstock.web.process import run_console
 
 
 def up(
@@ -63,6 +65,9 @@ def _state(node: NodeProcess) -> str:
         return f"applications served: {len(node.filtering.applications)}"
     if node.distributing is not None:
         return f"consumers served: {len(node.distributing.consumers)}"
+    if node.agent is not None:
+        state = node.agent.state if node.agent.is_rooted else f"{node.agent.state}, no way to the root"
+        return f"{state}, {node.agent.child_count} below it"
     if node.status is None:
         return "running"
     what = node.status.role
@@ -80,13 +85,16 @@ def node(
     """Run one node of a plant, whatever it is, on this machine; Ctrl-C or SIGTERM ends it in order."""
     described = Plant.load(plant)
     config = described.node(name)
+    path = plant.absolute()
     os.chdir(plant.parent)  # a plant's paths begin there
 
     def tell(told: Told) -> None:
         if isinstance(told, Ready):
             typer.echo(f"{name}: {told.where}")
 
-    raise typer.Exit(run(config, noting(described, name, tell)))
+    if isinstance(config, ConsoleConfig):
+        raise typer.Exit(run_console(described, config, noting(described, name, tell)))
+    raise typer.Exit(run(config, noting(described, name, tell), path=path))
 
 
 def init(
@@ -109,4 +117,7 @@ def init(
     typer.echo(
         f"  penstock sub --connect {layout.url} --credentials {credentials} --filter {layout.filter} 'md.us.eq.AAPL.>'"
     )
+    way = f"--connect {layout.url} --credentials {credentials} --node"
+    typer.echo(f"  penstock sub {way} {layout.nodes[MUX]} --records 'md.us.eq.AAPL.quote'")
+    typer.echo(f"  penstock sub {way} {layout.nodes[EDGE]} --metered 4 'md.us.eq.AAPL.quote'")
     typer.echo(f"  penstock admin status --connect {layout.url} --credentials {directory / 'operations.toml'}")

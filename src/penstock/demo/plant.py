@@ -252,7 +252,7 @@ class DemoPlant:
     @property
     def faults(self) -> list[str]:
         """What went wrong, a sentence for each process that did not end well, but for the one killed on purpose."""
-        expected = {kill.node for kill in self.kills}
+        expected = {kill.node for kill in self.kills} | self.running.ordered
         nodes = [node.fault for node in self.running.nodes.values() if node.fault and node.name not in expected]
         archiving = [self.archiving.fault] if self.archiving is not None and self.archiving.fault else []
         subscribing = [each.fault for each in self.subscribers if each.fault]

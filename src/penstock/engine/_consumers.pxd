@@ -2,7 +2,8 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from penstock.engine._event cimport Head
-from penstock.engine._items cimport Item, Items, Pair, Pairs
+from penstock.engine._items cimport Item, Items
+from penstock.engine._pairs cimport Pair, Pairs
 from penstock.engine._sinks cimport Drained, Queue
 from penstock.shm._ring cimport Cursor
 

@@ -1,6 +1,7 @@
 from typing import Any, TypedDict
 
 from penstock.engine._items import Items
+from penstock.engine._pairs import Pairs
 from penstock.engine._sinks import SessionBuffer
 from penstock.shm import RingWriter
 
@@ -25,7 +26,7 @@ class Consumers:
     items: Items
     consumers_max: int
     number: int
-    def __init__(self, *, consumers_max: int, items_max: int, pairs_max: int, seed: int, **_: Any) -> None: ...
+    def __init__(self, *, consumers_max: int, items: Items, pairs: Pairs, **_: Any) -> None: ...
     def attach(
         self, number: int, ring: RingWriter | None, buffer: SessionBuffer | None, notices: RingWriter | None = None
     ) -> None: ...

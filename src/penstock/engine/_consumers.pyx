@@ -38,6 +38,8 @@ from penstock.engine._items cimport (
     Item,
     Items,
     NONE,
+)
+from penstock.engine._pairs cimport (
     PAIR_GONE,
     PAIR_QUEUED,
     PAIR_REFRESH,
@@ -46,6 +48,7 @@ from penstock.engine._items cimport (
     PAIR_SWALLOWED,
     Pair,
     Pairs,
+    Standing,
 )
 from penstock.engine._sinks cimport Drained, SessionBuffer, queue_reserve, queue_tell
 from penstock.shm._memory cimport doorbell_wake, fence_full, store_release
@@ -64,10 +67,10 @@ cdef enum:
 cdef class Consumers:
     """Consumers are small numbers of the caller's choice."""
 
-    def __cinit__(self, *, uint32_t consumers_max, uint32_t items_max, uint32_t pairs_max, uint64_t seed, **_):
+    def __cinit__(self, *, uint32_t consumers_max, Items items not None, Pairs pairs not None, **_):
         self.consumers_max = consumers_max
-        self.items = Items(items_max, seed)
-        self.pairs = Pairs(pairs_max, seed)
+        self.items = items
+        self.pairs = pairs
         self._drained = Drained(consumers_max)
         self._sinks = {}
         self.consumers = <Consumer *>calloc(<size_t>consumers_max + 1, sizeof(Consumer))
@@ -137,11 +140,11 @@ cdef class Consumers:
             self.drop_pair(consumer.pairs)
         while consumer.refreshes.first != NONE: # those that only waited to be forgotten
             waiting = consumer.refreshes.first
-            consumer.refreshes.first = self.pairs.pairs[waiting].next_refresh
+            consumer.refreshes.first = self.pairs.standings[waiting].next_refresh
             self.leave_queue(waiting, PAIR_REFRESH)
         while consumer.pending.first != NONE:
             waiting = consumer.pending.first
-            consumer.pending.first = self.pairs.pairs[waiting].next_pending
+            consumer.pending.first = self.pairs.standings[waiting].next_pending
             self.leave_queue(waiting, PAIR_QUEUED)
         buffer = self._sinks.pop(number)[1]
         if buffer is not None:
@@ -175,12 +178,13 @@ cdef class Consumers:
         self.consumer(number)
         cdef uint32_t at = self.pairs.find(number, item)
         cdef Pair *pair
+        cdef Standing *standing
         if at == NONE:
             return 0
-        pair = &self.pairs.pairs[at]
-        pair.uses -= 1
-        if pair.uses:
-            return pair.uses
+        pair, standing = &self.pairs.pairs[at], &self.pairs.standings[at]
+        standing.uses -= 1
+        if standing.uses:
+            return standing.uses
         if not is_told:
             pair.flags |= PAIR_REMOVE
         self.drop_pair(at)
@@ -192,7 +196,7 @@ cdef class Consumers:
         found = []
         while at != NONE:
             found.append(self.pairs.pairs[at].item)
-            at = self.pairs.pairs[at].behind
+            at = self.pairs.standings[at].behind
         return found
 
     def live(self, uint32_t number, uint32_t subscription) -> None:
@@ -242,14 +246,15 @@ cdef class Consumers:
     cdef void drop_pair(self, uint32_t number) noexcept nogil:
         """The consumer has lost the item; what still waits for the pair is told so there, and forgets it."""
         cdef Pair *pair = &self.pairs.pairs[number]
+        cdef Standing *standing = &self.pairs.standings[number]
         cdef Consumer *consumer = &self.consumers[pair.consumer]
         self.pairs.remove(&self.items.items[pair.item], number)
-        if pair.before == NONE:
-            consumer.pairs = pair.behind
+        if standing.before == NONE:
+            consumer.pairs = standing.behind
         else:
-            self.pairs.pairs[pair.before].behind = pair.behind
-        if pair.behind != NONE:
-            self.pairs.pairs[pair.behind].before = pair.before
+            self.pairs.standings[standing.before].behind = standing.behind
+        if standing.behind != NONE:
+            self.pairs.standings[standing.behind].before = standing.before
         consumer.pair_count -= 1
         if pair.flags & PAIR_REMOVE:
             self.refresh_later(number, 0)
@@ -348,38 +353,40 @@ cdef class Consumers:
 
     cdef uint32_t define_size(self, const Pair *pair) noexcept nogil:
         """What define() has to write."""
-        if pair.era == self.consumers[pair.consumer].era:
+        if self.pairs.standing(pair).era == self.consumers[pair.consumer].era:
             return 0
         return event_size(self.items.items[pair.item].topic_size)
 
     cdef void define(self, uint32_t number, Pair *pair) noexcept nogil:
         """Tell the consumer what the item's number means, if it does not know; there is room."""
         cdef const Item *item = &self.items.items[pair.item]
+        cdef Standing *standing = self.pairs.standing(pair)
         cdef uint8_t[DEFINE_SIZE_MAX] event
         cdef Head head
-        if pair.era == self.consumers[number].era:
+        if standing.era == self.consumers[number].era:
             return
         set_head(&head, DEFINE, pair, item)
-        head.slot = pair.slot
+        head.slot = standing.slot
         head.body_size = item.topic_size
         write_event(event, &head, item.topic)
         self.put(number, event, event_size(head.body_size))
-        pair.era = self.consumers[number].era
+        standing.era = self.consumers[number].era
 
     # What waits
 
     cdef void refresh_later(self, uint32_t number, uint8_t flags) noexcept nogil:
         cdef Pair *pair = &self.pairs.pairs[number]
+        cdef Standing *standing = &self.pairs.standings[number]
         cdef Consumer *consumer = &self.consumers[pair.consumer]
         pair.flags |= flags
         if pair.flags & PAIR_REFRESH:
             return
         pair.flags |= PAIR_REFRESH
-        pair.next_refresh = NONE
+        standing.next_refresh = NONE
         if consumer.refreshes.first == NONE:
             consumer.refreshes.first = number
         else:
-            self.pairs.pairs[consumer.refreshes.last].next_refresh = number
+            self.pairs.standings[consumer.refreshes.last].next_refresh = number
         consumer.refreshes.last = number
         consumer.refreshes_in += 1
 
@@ -399,7 +406,7 @@ cdef class Consumers:
                 consumer.removes -= self.pairs.pairs[at].flags & PAIR_REMOVE != 0
             elif not self.write_refresh(number, at, now_ns):
                 return False
-            consumer.refreshes.first = self.pairs.pairs[at].next_refresh
+            consumer.refreshes.first = self.pairs.standings[at].next_refresh
             consumer.refreshes_out += 1
             self.leave_queue(at, PAIR_REFRESH | PAIR_REPAIR)
         return self.write_lives(number)
@@ -407,15 +414,16 @@ cdef class Consumers:
     cdef bint write_remove(self, uint32_t number, const Pair *pair) noexcept nogil:
         """That the item is gone, if the consumer has heard of it: whether there was room."""
         cdef Consumer *consumer = &self.consumers[number]
+        cdef const Standing *standing = self.pairs.standing(pair)
         cdef Head head
         memset(&head, 0, sizeof(Head))
         head.kind, head.item, head.cls = REMOVE, pair.item, pair.cls
         if not pair.flags & PAIR_REMOVE:
             return True
-        if pair.notice_era == consumer.notice_era:
+        if standing.notice_era == consumer.notice_era:
             push(consumer.notices, <const uint8_t *>&head, EVENT_HEAD_SIZE)
             self.touch(number)
-        if pair.era != consumer.era:
+        if standing.era != consumer.era:
             return True
         return self.put(number, <const uint8_t *>&head, EVENT_HEAD_SIZE)
 
@@ -423,11 +431,12 @@ cdef class Consumers:
         """The pair's current record: whether there was room."""
         cdef Consumer *consumer = &self.consumers[number]
         cdef Pair *pair = &self.pairs.pairs[at]
+        cdef Standing *standing = &self.pairs.standings[at]
         cdef const Item *item = &self.items.items[pair.item]
         cdef uint32_t size = event_size(item.record_size)
         cdef Head head
         if pair.flags & PAIR_SWALLOWED:
-            self.note_loss(number, pair.after + 1, item.number, SLOW)
+            self.note_loss(number, standing.after + 1, item.number, SLOW)
             if not self.write_receipt(number):
                 return False
             pair.flags &= ~PAIR_SWALLOWED
@@ -443,13 +452,13 @@ cdef class Consumers:
         consumer.allowance -= size
         consumer.tallies[pair.cls].sent += 1
         consumer.tallies[pair.cls].bytes += size
-        pair.after = item.number
-        if pair.version != item.version:
-            pair.since = item.number
-        if pair.version == 0:
-            pair.begun = item.number
-        pair.version = item.version
-        pair.refreshed = self.number
+        standing.after = item.number
+        if standing.version != item.version:
+            standing.since = item.number
+        if standing.version == 0:
+            standing.begun = item.number
+        standing.version = item.version
+        standing.refreshed = self.number
         return True
 
     cdef bint write_receipt(self, uint32_t number) noexcept nogil:
@@ -510,12 +519,13 @@ cdef class Consumers:
         """It gets a receipt, and all items anew of which it should have had every update."""
         cdef uint32_t at = self.consumers[number].pairs
         cdef const Pair *pair
+        cdef const Standing *standing
         self.note_loss(number, first, last, cause)
         while at != NONE:
-            pair = &self.pairs.pairs[at]
+            pair, standing = &self.pairs.pairs[at], &self.pairs.standings[at]
             if (pair.cls == CRITICAL or pair.program is not NULL) and self.items.items[pair.item].flags & ITEM_RECORDED:
                 self.refresh_later(at, PAIR_REPAIR)
-            at = pair.behind
+            at = standing.behind
 
     cdef void repair(self, uint32_t number) noexcept nogil:
         """What was replayed is there: refresh the rest, and only then say what is live."""
@@ -525,7 +535,7 @@ cdef class Consumers:
         while at != NONE:
             if self.pairs.pairs[at].flags & PAIR_REPAIR:
                 self.refresh_later(at, PAIR_REPAIR)
-            at = self.pairs.pairs[at].behind
+            at = self.pairs.standings[at].behind
         for at in range(consumer.live_count):
             consumer.lives[at].after = consumer.refreshes_in
 

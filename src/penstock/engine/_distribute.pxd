@@ -1,9 +1,8 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from penstock.engine._items cimport Item, Pair
-from penstock.engine._withheld cimport Withholding
+from penstock.engine._critical cimport Critical
+from penstock.engine._items cimport Item
 from penstock.wire._codec cimport MessageView
-from penstock.wire._packets cimport PacketStore
 
 
 cdef struct Update:          # of an item
@@ -14,10 +13,7 @@ cdef struct Update:          # of an item
     uint16_t model_version
 
 
-cdef class Distributor(Withholding):
-    cdef PacketStore _log                   # critical events, the newest; its numbers are positions
-    cdef uint64_t _served                   # the position of the first event that was not fanned out yet
-    cdef uint64_t _served_number            # the number of the event before it
+cdef class Distributor(Critical):
     cdef uint64_t _lost_number              # when updates were last said not to have come to this node
     cdef readonly int64_t budget_bytes      # of what publish() and distribute() write at once; -1: all
     cdef readonly uint64_t oversized        # messages that no record can be as long as
@@ -30,7 +26,6 @@ cdef class Distributor(Withholding):
     cdef uint32_t number_of(self, bytes topic, uint16_t model_id, uint16_t model_version, Py_ssize_t size) except? 0xFFFFFFFF
     cdef bint note_missed(self, const Item *item) noexcept nogil
     cdef int take(self, uint32_t number, const Update *update, int64_t now_ns) noexcept nogil
-    cdef void log(self, uint32_t number, const Item *item) noexcept nogil
     cdef int take_messages(
         self, const uint8_t *data, const MessageView *messages, Py_ssize_t count, int64_t now_ns, int64_t started_ns,
         Py_ssize_t *done
@@ -38,16 +33,3 @@ cdef class Distributor(Withholding):
     cdef int64_t serve_classes(self, int64_t budget_bytes, int64_t now_ns) noexcept nogil
     cdef bint has_backlog(self, int cls) noexcept nogil
     cdef int64_t serve_class(self, int cls, int64_t bytes_max, int64_t now_ns) noexcept nogil
-    cdef int64_t fan_out(self, int64_t bytes_max) noexcept nogil
-    cdef int64_t fan_out_event(self, uint64_t position, const uint8_t *event, uint32_t size) noexcept nogil
-    cdef bint deliver(
-        self, uint32_t number, Pair *pair, const uint8_t *event, uint32_t size, bint is_summed, uint32_t checksum
-    ) noexcept nogil
-    cdef bint catch_up(self, uint32_t number, int64_t now_ns) noexcept nogil
-    cdef bint replay(self, uint32_t number) noexcept nogil
-    cdef bint mark_repairs(self, uint32_t number, uint64_t *last_number) noexcept nogil
-    cdef void attend(self, uint32_t number, int64_t now_ns) noexcept nogil
-    cdef void attend_all(self, int64_t now_ns) noexcept nogil
-    cdef void lose_unserved(self) noexcept nogil
-    cdef bint has_all_after(self, uint64_t number) noexcept nogil
-    cdef uint64_t position_after(self, uint64_t number) noexcept nogil

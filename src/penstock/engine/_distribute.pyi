@@ -2,11 +2,13 @@ from collections.abc import Callable, Sequence
 
 from typing_extensions import Buffer
 
+from penstock.engine._critical import Critical
+from penstock.engine._items import Items
 from penstock.engine._metering import Metering
-from penstock.engine._withheld import Withholding
+from penstock.engine._pairs import Pairs
 from penstock.wire import MessageBatch
 
-class Distributor(Withholding):
+class Distributor(Critical):
     budget_bytes: int
     oversized: int
     fragments: int
@@ -14,9 +16,8 @@ class Distributor(Withholding):
         self,
         *,
         consumers_max: int,
-        items_max: int,
-        pairs_max: int,
-        seed: int,
+        items: Items,
+        pairs: Pairs,
         history_bytes: int,
         budget_bytes: int,
         weights: Sequence[int],
@@ -26,8 +27,6 @@ class Distributor(Withholding):
         drops: bool,
         admit: Callable[[bytes, int, int], int | None],
     ) -> None: ...
-    @property
-    def backlog(self) -> int: ...
     def publish(
         self,
         topic: bytes,
@@ -52,7 +51,3 @@ class Distributor(Withholding):
     def lose_upstream(self, now_ns: int) -> None: ...
     def distribute(self, messages: MessageBatch, now_ns: int, started_ns: int) -> int: ...
     def serve(self, now_ns: int, budget_bytes: int = -1) -> int: ...
-    def attend_to(self, number: int, now_ns: int) -> None: ...
-    def begin_replay(self, number: int, last_number: int) -> bool: ...
-    def restart(self, number: int, last_number: int, now_ns: int) -> bool: ...
-    def next_pace_ns(self) -> int | None: ...

@@ -150,6 +150,27 @@ cdef class Items:
         cdef const Item *item = self.item(number)
         return item.version, item.number
 
+    def kinds(self, const uint32_t[::1] numbers not None) -> tuple:
+        """The kinds of these items, all bits set of one that is not there, and the versions of their models."""
+        kinds = numpy.full(len(numbers), NONE, numpy.uint32)
+        versions = numpy.zeros(len(numbers), numpy.uint32)
+        cdef uint32_t[::1] kind_rows = kinds
+        cdef uint32_t[::1] version_rows = versions
+        cdef Py_ssize_t row
+        for row in range(len(numbers)):
+            if self.is_known(numbers[row]):
+                kind_rows[row] = self.items[numbers[row]].kind
+                version_rows[row] = self.items[numbers[row]].model_version
+        return kinds, versions
+
+    def set_kind(self, uint32_t number, uint32_t kind) -> None:
+        self.item(number).kind = kind
+
+    def forget_kinds(self) -> None:
+        cdef uint32_t number
+        for number in range(self.count):
+            self.items[number].kind = 0
+
     def interest_count(self, uint32_t number) -> int:
         """Consumers that get it."""
         return self.item(number).pair_count
@@ -268,135 +289,3 @@ cdef void clear_item(Item *item) noexcept nogil:
     free(item.record)
     free(item.pairs)
     memset(item, 0, sizeof(Item))
-
-
-cdef class Pairs:
-    """Pairs by number, by consumer and item, and in each item's interest list."""
-
-    def __cinit__(self, uint32_t pairs_max, uint64_t seed):
-        self.pairs_max = pairs_max
-        self._seed = seed
-        self._free = NONE
-        self.allot(SLOTS_MIN)
-
-    def __dealloc__(self):
-        free(self.pairs)
-        free(self._slots)
-
-    cdef uint32_t find(self, uint32_t consumer, uint32_t item) noexcept nogil:
-        """The pair's number, or NONE."""
-        cdef uint64_t at = self.slot_of(consumer, item)
-        cdef uint32_t number = self._slots[at]
-        while number != NONE and (self.pairs[number].consumer != consumer or self.pairs[number].item != item):
-            at = (at + 1) & self._mask
-            number = self._slots[at]
-        return number
-
-    cdef uint32_t add(self, Item *entry, uint32_t consumer, uint32_t item) except? 0xFFFFFFFF:
-        """A new pair, in its item's interest list but in no queue and no list of its consumer yet."""
-        cdef uint32_t number
-        cdef uint64_t at
-        cdef Pair *pair
-        if self.used >= self.pairs_max:
-            raise LimitError(f"consumers have {self.used} items already", hint="raise pairs_max")
-        if 2 * <uint64_t>(self.used + 1) > self._mask + 1:
-            self.allot(2 * (self._mask + 1))
-        if entry.pair_count == entry.pair_capacity:
-            grow_interest(entry)
-        number = self.fresh()
-        pair = &self.pairs[number]
-        memset(pair, 0, sizeof(Pair))
-        pair.flags = PAIR_USED
-        pair.consumer, pair.item = consumer, item
-        pair.before = pair.behind = pair.next_refresh = pair.next_pending = pair.slot = NONE
-        pair.place = entry.pair_count
-        entry.pairs[entry.pair_count] = number
-        entry.pair_count += 1
-        at = self.slot_of(consumer, item)
-        while self._slots[at] != NONE:
-            at = (at + 1) & self._mask
-        self._slots[at] = number
-        self.used += 1
-        return number
-
-    cdef void remove(self, Item *entry, uint32_t number) noexcept nogil:
-        """Out of the item's interest list and no longer found; the number stays taken until release()."""
-        cdef Pair *pair = &self.pairs[number]
-        cdef uint64_t at = self.slot_of(pair.consumer, pair.item)
-        cdef uint32_t last = entry.pairs[entry.pair_count - 1]
-        entry.pairs[pair.place] = last
-        self.pairs[last].place = pair.place
-        entry.pair_count -= 1
-        while self._slots[at] != number:
-            at = (at + 1) & self._mask
-        self.close_hole(at)
-
-    cdef void release(self, uint32_t number) noexcept nogil:
-        self.pairs[number].flags = 0
-        self.pairs[number].next_refresh = self._free
-        self._free = number
-        self.used -= 1
-
-    cdef void close_hole(self, uint64_t hole) noexcept nogil:
-        cdef uint64_t at = hole, home
-        cdef const Pair *pair
-        while True:
-            at = (at + 1) & self._mask
-            if self._slots[at] == NONE:
-                break
-            pair = &self.pairs[self._slots[at]]
-            home = self.slot_of(pair.consumer, pair.item)
-            if ((at - home) & self._mask) >= ((at - hole) & self._mask):
-                self._slots[hole] = self._slots[at]
-                hole = at
-        self._slots[hole] = NONE
-
-    cdef uint64_t slot_of(self, uint32_t consumer, uint32_t item) noexcept nogil:
-        return mix_fold((<uint64_t>consumer << 32 | item) ^ self._seed, MULTIPLIER) & self._mask
-
-    cdef uint32_t fresh(self) except? 0xFFFFFFFF:
-        cdef uint32_t number = self._free
-        cdef uint64_t capacity = max(<uint64_t>ENTRIES_MIN, 2 * <uint64_t>self._capacity)
-        cdef void *bigger
-        if number != NONE:
-            self._free = self.pairs[number].next_refresh
-            return number
-        if self._count == self._capacity:
-            bigger = realloc(self.pairs, capacity * sizeof(Pair))
-            if bigger is NULL:
-                raise MemoryError
-            self.pairs = <Pair *>bigger
-            self._capacity = <uint32_t>min(capacity, <uint64_t>NONE)
-        self._count += 1
-        return self._count - 1
-
-    cdef int allot(self, uint64_t slots) except -1:
-        cdef uint32_t *fresh = <uint32_t *>malloc(slots * sizeof(uint32_t))
-        cdef uint64_t old_slots = self._mask + 1 if self._slots is not NULL else 0, at, place
-        cdef uint32_t number
-        if fresh is NULL:
-            raise MemoryError
-        memset(fresh, 0xFF, slots * sizeof(uint32_t))
-        for at in range(old_slots):
-            number = self._slots[at]
-            if number != NONE:
-                place = mix_fold(
-                    (<uint64_t>self.pairs[number].consumer << 32 | self.pairs[number].item) ^ self._seed, MULTIPLIER
-                ) & (slots - 1)
-                while fresh[place] != NONE:
-                    place = (place + 1) & (slots - 1)
-                fresh[place] = number
-        free(self._slots)
-        self._slots = fresh
-        self._mask = slots - 1
-        return 0
-
-
-cdef int grow_interest(Item *item) except -1:
-    cdef uint32_t capacity = max(<uint32_t>4, 2 * item.pair_capacity)
-    cdef void *bigger = realloc(item.pairs, capacity * sizeof(uint32_t))
-    if bigger is NULL:
-        raise MemoryError
-    item.pairs = <uint32_t *>bigger
-    item.pair_capacity = capacity
-    return 0

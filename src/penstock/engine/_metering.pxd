@@ -11,7 +11,7 @@ what follows, up to half an interval. So the mean rate is exact, and k intervals
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
-from penstock.base._prefetch cimport prefetch
+from penstock.engine._pairs cimport Pairs
 from penstock.engine._wheel cimport TimingWheel
 
 cpdef enum MeterState:
@@ -29,14 +29,6 @@ cdef struct Bucket:
     int64_t interval_ns # 0: at any time
 
 
-cdef struct Meter:
-    Bucket bucket
-    uint32_t consumer
-    uint32_t next       # in the consumer's queue: numbers plus one; 0: none
-    uint32_t previous
-    uint8_t state
-
-
 cdef struct Turn:       # of a consumer
     Bucket bucket
     uint32_t first      # of its queue: pairs plus one; 0: none
@@ -48,40 +40,28 @@ cdef struct Turn:       # of a consumer
 
 
 cdef class Metering:
-    cdef readonly uint32_t pairs_max
+    cdef readonly Pairs pairs           # a pair's bucket and links are in its record
     cdef readonly uint32_t consumers_max
     cdef readonly uint32_t metered      # pairs
     cdef readonly uint32_t ready        # pairs in queues
-    cdef TimingWheel wheel              # consumers whose rate is used up, then pairs
-    cdef Meter *meters                  # for `room` pairs
-    cdef uint32_t room
+    cdef TimingWheel wheel              # pairs that are withheld
+    cdef TimingWheel spent              # consumers whose rate is used up
     cdef Turn *turns
     cdef Bucket node
     cdef uint32_t first                 # of the round: consumers plus one
     cdef uint32_t last
 
-    # Makes room for the pair; before it begins.
-    cdef int reserve(self, uint32_t pair) except -1
-    cdef void begin(self, uint32_t pair, uint32_t consumer, int64_t interval_ns) noexcept nogil
+    cdef void begin(self, uint32_t pair, int64_t interval_ns) noexcept nogil
     # The refresh was sent, and nothing is owed.
     cdef void live(self, uint32_t pair, int64_t now_ns) noexcept nogil
     cdef void change(self, uint32_t pair, int64_t interval_ns, int64_t now_ns) noexcept nogil
     cdef void end(self, uint32_t pair) noexcept nogil
 
     cdef inline uint8_t state_of(self, uint32_t pair) noexcept nogil:
-        return self.meters[pair].state if pair < self.room else METER_NONE
+        return self.pairs.pairs[pair].metered
 
     cdef inline bint is_metered(self, uint32_t pair) noexcept nogil:
         return self.state_of(pair) != METER_NONE
-
-    # Have the processor fetch what offer() will need: first the meter, later its place on the wheel.
-    cdef inline void foresee(self, uint32_t pair) noexcept nogil:
-        prefetch(&self.meters[pair])
-        prefetch(&self.meters[pair].state)
-
-    cdef inline void approach(self, uint32_t pair) noexcept nogil:
-        if self.state_of(pair) == METER_QUIET:
-            self.wheel.approach(self.consumers_max + pair, self.meters[pair].bucket.due_ns)
 
     # An update came. Whether it is owed: False while the pair is pending, and if it is not metered.
     cdef bint offer(self, uint32_t pair, int64_t now_ns) noexcept nogil

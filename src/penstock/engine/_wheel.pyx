@@ -1,10 +1,7 @@
 """The timing wheel that drives metered pairs; _wheel.pxd says how it works."""
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memset
-
-from penstock.base._prefetch cimport prefetch
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
 
 from penstock.base.errors import LimitError, LocalProtocolError
 
@@ -20,10 +17,15 @@ cdef class TimingWheel:
     """Entries are numbers below `entries_max`. Time is told with each call; what is earlier than before is as before."""
 
     def __cinit__(self, uint32_t entries_max):
-        self.grow(entries_max)
+        if entries_max == 0xFFFFFFFF:
+            raise LimitError(f"a wheel cannot hold {entries_max} entries")
+        self._own = <uint8_t *>calloc(<size_t>entries_max + 1, sizeof(WheelEntry))
+        if self._own is NULL:
+            raise MemoryError
+        self.lay_over(&self._own, sizeof(WheelEntry), entries_max)
 
     def __dealloc__(self):
-        free(self.entries)
+        free(self._own)
 
     def __len__(self):
         return self.count
@@ -53,38 +55,22 @@ cdef class TimingWheel:
         cdef int64_t due_ns = self.next_due()
         return None if due_ns < 0 else due_ns
 
-    cdef int grow(self, uint32_t entries_max) except -1:
-        cdef void *bigger
-        if entries_max == 0xFFFFFFFF:
-            raise LimitError(f"a wheel cannot hold {entries_max} entries")
-        if entries_max > self.entries_max or self.entries is NULL:
-            bigger = realloc(self.entries, (<size_t>entries_max + 1) * sizeof(WheelEntry))
-            if bigger is NULL:
-                raise MemoryError
-            self.entries = <WheelEntry *>bigger
-            memset(self.entries + self.entries_max, 0, (entries_max - self.entries_max + 1) * sizeof(WheelEntry))
-            self.entries_max = entries_max
-        return 0
-
-    cdef void approach(self, uint32_t entry, int64_t due_ns) noexcept nogil:
-        cdef uint32_t last = self.tails[_tick_of(due_ns) % SLOT_COUNT]
-        prefetch(&self.entries[entry])
-        if last:
-            prefetch(&self.entries[last - 1])
+    cdef void lay_over(self, uint8_t **entries, uint32_t stride, uint32_t entries_max) noexcept:
+        self._entries, self._stride, self.entries_max = entries, stride, entries_max
 
     cdef bint holds(self, uint32_t entry) noexcept nogil:
-        return self.entries[entry].slot != 0
+        return _at(self, entry).slot != 0
 
     cdef void put(self, uint32_t entry, int64_t due_ns, int64_t now_ns) noexcept nogil:
-        if self.entries[entry].slot:
+        if _at(self, entry).slot:
             _unlink(self, entry)
         if self.count == 0:
             self.done = max(self.done, now_ns // SLOT_NS)  # an empty wheel need not have been turned
-        self.entries[entry].due_ns = due_ns
+        _at(self, entry).due_ns = due_ns
         _link(self, entry)
 
     cdef void drop(self, uint32_t entry) noexcept nogil:
-        if self.entries[entry].slot:
+        if _at(self, entry).slot:
             _unlink(self, entry)
 
     cdef uint32_t take_due(self, int64_t now_ns, uint32_t *out, uint32_t out_max) noexcept nogil:
@@ -99,7 +85,7 @@ cdef class TimingWheel:
             while self.heads[tick % SLOT_COUNT] and count < out_max:
                 entry = self.heads[tick % SLOT_COUNT] - 1
                 _unlink(self, entry)
-                if _tick_of(self.entries[entry].due_ns) <= tick:
+                if _tick_of(_at(self, entry).due_ns) <= tick:
                     out[count] = entry
                     count += 1
                 else:
@@ -119,21 +105,25 @@ cdef int _check(TimingWheel wheel, uint32_t entry) except -1:
     return 0
 
 
+cdef inline WheelEntry *_at(TimingWheel wheel, uint32_t entry) noexcept nogil:
+    return <WheelEntry *>(wheel._entries[0] + <size_t>entry * wheel._stride)
+
+
 cdef inline int64_t _tick_of(int64_t due_ns) noexcept nogil:
     """The slot at whose end the time has come; no time is before 0."""
     return due_ns // SLOT_NS + (due_ns % SLOT_NS != 0) if due_ns > 0 else 0
 
 
 cdef inline void _link(TimingWheel wheel, uint32_t entry) noexcept nogil:
-    cdef int64_t tick = _tick_of(wheel.entries[entry].due_ns)
+    cdef int64_t tick = _tick_of(_at(wheel, entry).due_ns)
     cdef uint32_t slot
     tick = min(max(tick, wheel.done + 1), wheel.done + TURN)
     slot = tick % SLOT_COUNT
-    wheel.entries[entry].slot = slot + 1
-    wheel.entries[entry].next = 0
-    wheel.entries[entry].previous = wheel.tails[slot]
+    _at(wheel, entry).slot = slot + 1
+    _at(wheel, entry).next = 0
+    _at(wheel, entry).previous = wheel.tails[slot]
     if wheel.tails[slot]:
-        wheel.entries[wheel.tails[slot] - 1].next = entry + 1
+        _at(wheel, wheel.tails[slot] - 1).next = entry + 1
     else:
         wheel.heads[slot] = entry + 1
         wheel.filled[slot // 64] |= <uint64_t>1 << slot % 64
@@ -142,14 +132,14 @@ cdef inline void _link(TimingWheel wheel, uint32_t entry) noexcept nogil:
 
 
 cdef inline void _unlink(TimingWheel wheel, uint32_t entry) noexcept nogil:
-    cdef WheelEntry *place = &wheel.entries[entry]
+    cdef WheelEntry *place = _at(wheel, entry)
     cdef uint32_t slot = place.slot - 1
     if place.previous:
-        wheel.entries[place.previous - 1].next = place.next
+        _at(wheel, place.previous - 1).next = place.next
     else:
         wheel.heads[slot] = place.next
     if place.next:
-        wheel.entries[place.next - 1].previous = place.previous
+        _at(wheel, place.next - 1).previous = place.previous
     else:
         wheel.tails[slot] = place.previous
     if not wheel.heads[slot]:

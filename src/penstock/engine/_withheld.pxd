@@ -1,22 +1,20 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from penstock.engine._classify cimport ClassProgram
-from penstock.engine._consumers cimport Consumers, Fifo
+from penstock.engine._consumers cimport Fifo
 from penstock.engine._event cimport Head
-from penstock.engine._items cimport Item, Pair
+from penstock.engine._items cimport Item
 from penstock.engine._metering cimport Metering
-from penstock.engine._regions cimport RegionSink
+from penstock.engine._pairs cimport Pair
+from penstock.engine._regional cimport Regional
 
 
-cdef class Withholding(Consumers):
+cdef class Withholding(Regional):
     cdef readonly Metering metering     # None: the class is not served
-    cdef bint _is_common                # one slot for an item in all regions
     cdef bint _serves_all               # all that wait for a record when it is read once
     cdef bint _drops                    # what the metered class withholds is not conflated
     cdef Fifo _round                    # consumers that the adaptive class has something for
     cdef dict _programs                 # by pair: keeps what it points to
-    cdef dict _regions                  # by consumer and model: keeps what the outlets point to
-    cdef set _requests                  # consumers and models that need a region, or a larger one
 
     cdef int64_t _now_ns                # of the call that is under way
 
@@ -29,15 +27,22 @@ cdef class Withholding(Consumers):
     # Nothing is owed any more.
     cdef void settle(self, uint32_t at) noexcept nogil
     cdef uint8_t class_of(self, uint32_t at, const uint8_t *record, uint32_t size) noexcept nogil
+    cdef int want_pair(
+        self, uint32_t number, uint32_t item, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns,
+        int64_t now_ns, int64_t replayed_after
+    ) except -1
+    cdef int change_pair(
+        self, uint32_t at, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns, int64_t now_ns
+    ) except -1
     cdef int choose_pair(
         self, uint32_t at, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns, int64_t now_ns
     ) except -1
 
     # An update of the item came, and the pair is to get it in this class.
+    cdef void look_at_first(self, const Item *item) noexcept nogil
     cdef void look_ahead(self, const Item *item, uint32_t index) noexcept nogil
     cdef void withhold(self, uint32_t at, Item *item, uint8_t cls, int64_t now_ns) noexcept nogil
     cdef void owe(self, Pair *pair, const Item *item, uint8_t cls) noexcept nogil
-    cdef void let_go(self, Pair *pair) noexcept nogil
 
     # Write what waits, about so many bytes at most (-1: all); how many were.
     cdef int64_t serve_pending(self, int64_t bytes_max) noexcept nogil
@@ -51,8 +56,3 @@ cdef class Withholding(Consumers):
     # Write the pair's value: its size, or 0 if there was no room.
     cdef uint32_t write_pending(self, uint32_t at) noexcept nogil
     cdef uint32_t write_value(self, uint32_t at, uint8_t cls) noexcept nogil
-    cdef uint32_t write_region(self, uint32_t at, RegionSink sink) noexcept nogil
-    cdef void give_notice(self, Pair *pair, const Item *item) noexcept nogil
-    cdef bint is_regional(self, const Pair *pair) noexcept nogil
-    cdef void *find_outlet(self, const Pair *pair) noexcept nogil
-    cdef int take_slot(self, Pair *pair) except -1

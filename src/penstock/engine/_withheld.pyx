@@ -1,47 +1,34 @@
 """What may wait: the adaptive class, which sends the newest record when there is room, and the metered class.
 
 Adaptive: a consumer has a queue of pairs that are owed their value, without duplicates; consumers take turns. What is
-written is the value at that moment: into the consumer's region, with a notice, or as an event. A reader of a region
-conflates by its own pace: what a record stands for is carried on until the reader's mark says that it was read.
-Metered: _metering.pyx says whose turn it is.
+written is the value at that moment: into the consumer's region (_regional.pyx), or as an event. Metered: _metering.pyx says whose turn it is.
 """
 
 from cpython.ref cimport PyObject
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport realloc
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from penstock.base._crc32c cimport crc32c_initialise
-from penstock.base._prefetch cimport prefetch
+from penstock.base._prefetch cimport prefetch, prefetch_span
 from penstock.engine._classify cimport ClassProgram
 from penstock.engine._conflate cimport Span, SpanStore
-from penstock.engine._consumers cimport Consumer, Consumers, Outlet, set_head
+from penstock.engine._consumers cimport Consumer, Consumers, set_head
 from penstock.engine._event cimport (
     ADAPTIVE,
     CRITICAL,
-    DEFINE,
     EVENT_HEAD_SIZE,
     Head,
     METERED,
-    NOTICE,
     OVERRUN,
     UPDATE,
     event_size,
     write_event,
 )
-from penstock.engine._items cimport (
-    ITEM_RECORDED,
-    Item,
-    NONE,
-    PAIR_GONE,
-    PAIR_PENDING,
-    PAIR_QUEUED,
-    PAIR_REFRESH,
-    Pair,
-)
-from penstock.engine._metering cimport METER_PENDING, METER_WITHHELD, Metering
+from penstock.engine._items cimport ITEM_RECORDED, Item, NONE
+from penstock.engine._metering cimport METER_WITHHELD, Metering
+from penstock.engine._pairs cimport PAIR_GONE, PAIR_PENDING, PAIR_QUEUED, PAIR_REFRESH, Pair, Standing
+from penstock.engine._regional cimport Regional
 from penstock.engine._regions cimport RegionSink
-from penstock.shm._ring cimport RingWriter, push
 
 from penstock.base.errors import LocalProtocolError
 
@@ -51,82 +38,110 @@ cdef enum:
     QUANTUM = 4_096          # bytes that a consumer may get in its turn
     FRESH_SIZE = 16_384      # bytes that may wait in a session's buffer: more of the newest values would only grow old
     CLASS_BITS = 3
-    PAIRS_AHEAD = 16         # pairs of an item whose memory is asked for before it is needed
-    PAIRS_SOON = 8           # and their places on the wheel
+    PAIRS_AHEAD = 32         # pairs of an item whose memory is asked for before it is needed
+    LIST_AHEAD = 128         # and numbers of pairs
 
 
-cdef class Withholding(Consumers):
+cdef class Withholding(Regional):
     """With `metering` None, the metered class is not served."""
 
-    def __cinit__(
-        self, *, Metering metering, bint is_common = True, bint serves_all_pending = False, bint drops = False, **_
-    ):
+    def __cinit__(self, *, Metering metering, bint serves_all_pending = False, bint drops = False, **_):
+        if metering is not None and metering.pairs is not self.pairs:
+            raise LocalProtocolError("the metering engine is of other pairs")
         self.metering = metering
-        self._is_common = is_common
         self._serves_all = serves_all_pending
         self._drops = drops
         self._round.first = self._round.last = NONE
         self._programs = {}
-        self._regions = {}
-        self._requests = set()
 
     def detach(self, uint32_t number) -> None:
         self.consumer(number)
         self.leave_round(number)
-        Consumers.detach(self, number)
-        self._requests = {each for each in self._requests if each[0] != number}
-        for each in [each for each in self._regions if each[0] == number]:
-            del self._regions[each]
+        Regional.detach(self, number)
 
     def want(
+        self, uint32_t number, const uint32_t[::1] items not None, uint8_t cls, uint8_t served, ClassProgram program,
+        int64_t interval_ns, int64_t now_ns, replayed_after = None,
+    ) -> list:
+        """One more subscription of the consumer wants the items, which are alike; those that another one wants already.
+        The others wait for their refresh. `cls` is their class, unless a `program` says that of each record, to be
+        taken through `served` (two bits for each class); `interval_ns` is that of the metered class, 0 for none. With
+        `replayed_after`, see begin_replay(), they need no refresh if the log has all their updates since. After a
+        LimitError nothing has changed."""
+        cdef int64_t after = -1 if replayed_after is None else replayed_after
+        cdef uint32_t fresh = 0, at
+        cdef Py_ssize_t row
+        self.consumer(number)
+        for row in range(len(items)):
+            self.items.item(items[row])
+            fresh += self.pairs.find(number, items[row]) == NONE
+        self.pairs.check_room(fresh)
+        had = []
+        for row in range(len(items)):
+            at = self.pairs.find(number, items[row])
+            if at == NONE:
+                self.want_pair(number, items[row], cls, served, program, interval_ns, now_ns, after)
+            else:
+                self.pairs.standings[at].uses += 1
+                had.append(items[row])
+        return had
+
+    cdef int want_pair(
         self, uint32_t number, uint32_t item, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns,
-        int64_t now_ns, replayed_after = None,
-    ) -> bool:
-        """One more subscription of the consumer wants the item; whether it is the first. Then it waits for its
-        refresh. `cls` is its class, unless a `program` says that of each record, to be taken through `served` (two
-        bits for each class); `interval_ns` is that of the metered class, 0 for none. With `replayed_after`, see
-        begin_replay(), it needs no refresh if the log has all its updates since."""
-        cdef Consumer *consumer = self.consumer(number)
-        cdef Item *entry = self.items.item(item)
-        cdef uint32_t at = self.pairs.find(number, item)
-        cdef Pair *pair
-        if at != NONE:
-            self.pairs.pairs[at].uses += 1
-            return False
-        at = self.pairs.add(entry, number, item)
-        pair = &self.pairs.pairs[at]
-        pair.uses = 1
-        pair.after = self.number
-        pair.behind = consumer.pairs
+        int64_t now_ns, int64_t replayed_after,
+    ) except -1:
+        cdef Consumer *consumer = &self.consumers[number]
+        cdef Item *entry = &self.items.items[item]
+        cdef uint32_t at = self.pairs.add(entry, number, item)
+        cdef Pair *pair = &self.pairs.pairs[at]
+        cdef Standing *standing = &self.pairs.standings[at]
+        standing.uses = 1
+        standing.after = self.number
+        standing.behind = consumer.pairs
         if consumer.pairs != NONE:
-            self.pairs.pairs[consumer.pairs].before = at
+            self.pairs.standings[consumer.pairs].before = at
         consumer.pairs = at
         consumer.pair_count += 1
         self.choose_pair(at, cls, served, program, interval_ns, now_ns)
-        if replayed_after is not None and pair.cls == CRITICAL and program is None and entry.unlogged <= replayed_after:
-            pair.after = max(<uint64_t>replayed_after, entry.born)
+        if replayed_after >= 0 and pair.cls == CRITICAL and program is None and entry.unlogged <= <uint64_t>replayed_after:
+            standing.after = max(<uint64_t>replayed_after, entry.born)
         elif entry.flags & ITEM_RECORDED:
             self.refresh_later(at, 0)
-            if replayed_after is not None and entry.number > replayed_after and (
+            if replayed_after >= 0 and entry.number > <uint64_t>replayed_after and (
                 pair.cls == CRITICAL or program is not None
             ):
                 self.note_loss(number, replayed_after + 1, entry.number, OVERRUN)
         elif interval_ns:
             self.metering.live(at, now_ns - interval_ns)
-        pair.begun = pair.since = pair.after
-        return True
+        standing.begun = standing.since = standing.after
+        return 0
 
     def choose(
-        self, uint32_t number, uint32_t item, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns,
-        int64_t now_ns,
-    ) -> None:
-        """Another class, as in want(). What is owed in the old one is made good by a refresh."""
-        cdef uint32_t at = self.pairs.find(number, item)
-        cdef Pair *pair
+        self, uint32_t number, const uint32_t[::1] items not None, uint8_t cls, uint8_t served, ClassProgram program,
+        int64_t interval_ns, int64_t now_ns, bint is_sole = False,
+    ) -> list:
+        """Another class, as in want(). What is owed in the old one is made good by a refresh. If it `is_sole`, items
+        that several subscriptions want are left as they are: those. Items that it does not get are left out."""
+        cdef uint32_t at
+        cdef Py_ssize_t row
+        self.consumer(number)
+        left = []
+        for row in range(len(items)):
+            at = self.pairs.find(number, items[row])
+            if at == NONE:
+                continue
+            if is_sole and self.pairs.standings[at].uses > 1:
+                left.append(items[row])
+            else:
+                self.change_pair(at, cls, served, program, interval_ns, now_ns)
+        return left
+
+    cdef int change_pair(
+        self, uint32_t at, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns, int64_t now_ns
+    ) except -1:
+        cdef Pair *pair = &self.pairs.pairs[at]
+        cdef uint32_t number = pair.consumer
         cdef bint is_owed, is_moved
-        if at == NONE:
-            raise LocalProtocolError(f"consumer {number} does not get item {item}")
-        pair = &self.pairs.pairs[at]
         is_moved = pair.cls != ADAPTIVE and cls == ADAPTIVE and self.consumers[number].notices is not NULL
         is_owed = pair.flags & PAIR_PENDING or self.consumers[number].is_behind
         if self.metering is not None:
@@ -134,19 +149,21 @@ cdef class Withholding(Consumers):
             self.metering.end(at)
         pair.flags &= ~PAIR_PENDING
         if is_moved:
-            pair.written = 0 # what is in the region is older than what it has been sent
-        if is_owed or is_moved and self.items.items[item].flags & ITEM_RECORDED:
+            self.pairs.standings[at].written = 0 # what is in the region is older than what it has been sent
+        if is_owed or is_moved and self.items.items[pair.item].flags & ITEM_RECORDED:
             self.let_go(pair)
             self.refresh_later(at, 0)
             self.wake(number)
         self.choose_pair(at, cls, served, program, interval_ns, now_ns)
         if interval_ns and not pair.flags & PAIR_REFRESH:
             self.metering.live(at, now_ns)
+        return 0
 
     cdef int choose_pair(
         self, uint32_t at, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns, int64_t now_ns
     ) except -1:
         cdef Pair *pair = &self.pairs.pairs[at]
+        cdef Standing *standing = &self.pairs.standings[at]
         pair.cls = cls
         pair.served = served
         pair.program = NULL if program is None else <PyObject *>program
@@ -155,116 +172,21 @@ cdef class Withholding(Consumers):
         else:
             self._programs.pop(at, None)
         if interval_ns:
-            self.metering.reserve(at)
-            self.metering.begin(at, pair.consumer, interval_ns)
+            self.metering.begin(at, interval_ns)
         elif cls == METERED and program is None:
             pair.cls = CRITICAL # without a rate every update is sent
-        if self.consumers[pair.consumer].notices is not NULL and pair.slot == NONE and (
+        if self.consumers[pair.consumer].notices is not NULL and standing.slot == NONE and (
             pair.cls == ADAPTIVE or program is not None
         ):
             self.take_slot(pair)
         return 0
 
-    # Regions
-
-    def take_requests(self) -> list:
-        """Consumers and models whose records need a region, or a larger one, since it was last asked."""
-        found = sorted(self._requests)
-        self._requests.clear()
-        return found
-
-    def slots_needed(self, uint32_t number, uint16_t model_id) -> int:
-        """How many records the consumer's region of a model must have at least."""
-        cdef uint32_t at = self.consumer(number).pairs, count = 0
-        if self._is_common:
-            return self.items.rank_count(model_id)
-        while at != NONE:
-            count += self.items.items[self.pairs.pairs[at].item].model_id == model_id
-            at = self.pairs.pairs[at].behind
-        return count
-
-    def open_region(self, uint32_t number, uint16_t model_id, RegionSink sink not None) -> None:
-        """The consumer's records of the model are there from now on, and written there anew."""
-        cdef Consumer *consumer = self.consumer(number)
-        cdef uint32_t at = consumer.pairs
-        cdef Pair *pair
-        cdef Outlet *outlet = NULL
-        if consumer.notices is NULL:
-            raise LocalProtocolError(f"consumer {number} takes no records in regions")
-        if sink.users and not sink.is_shared:
-            raise LocalProtocolError("the region is another consumer's")
-        if sink.is_shared and not self._is_common:
-            raise LocalProtocolError("regions are shared where all consumers have the same offsets")
-        for index in range(consumer.outlet_count):
-            if consumer.outlets[index].model_id == model_id:
-                outlet = &consumer.outlets[index]
-        if outlet is NULL:
-            outlet = new_outlet(consumer)
-        sink.users += 1
-        self._regions[number, model_id] = sink
-        outlet.sink = <PyObject *>sink
-        outlet.model_id = model_id
-        while at != NONE:
-            pair = &self.pairs.pairs[at]
-            if self.items.items[pair.item].model_id == model_id:
-                pair.slot = NONE # also of one that is not adaptive now: its slot was in the region before
-                pair.written = 0
-                pair.notice_era = 0
-                if self.is_regional(pair):
-                    self.take_slot(pair)
-                if self.items.items[pair.item].flags & ITEM_RECORDED and pair.cls == ADAPTIVE:
-                    self.refresh_later(at, 0)
-            at = pair.behind
-        self.wake(number)
-
-    def notify_anew(self, uint32_t number) -> None:
-        """The ring of notices was overrun: it begins anew, and names all records."""
-        cdef Consumer *consumer = self.consumer(number)
-        cdef uint32_t at = consumer.pairs
-        if consumer.notices is NULL:
-            raise LocalProtocolError(f"consumer {number} has no ring of notices")
-        (<RingWriter>self._sinks[number][2]).restart()
-        consumer.notice_era += 1
-        consumer.overruns += 1
-        while at != NONE:
-            if self.is_regional(&self.pairs.pairs[at]) and self.pairs.pairs[at].written:
-                self.refresh_later(at, 0)
-            at = self.pairs.pairs[at].behind
-        self.wake(number)
-
-    cdef int take_slot(self, Pair *pair) except -1:
-        """A place for the item in the consumer's region; if there is none, one is asked for."""
-        cdef const Item *item = &self.items.items[pair.item]
-        cdef void *found = self.find_outlet(pair)
-        cdef RegionSink sink
-        if found is not NULL:
-            sink = <RegionSink>found
-            if self._is_common:
-                pair.slot = item.rank if item.rank < sink.record_count else NONE
-            else:
-                pair.slot = sink.take_slot()
-        if pair.slot == NONE:
-            self._requests.add((pair.consumer, item.model_id))
-        return 0
-
-    cdef void *find_outlet(self, const Pair *pair) noexcept nogil:
-        """The RegionSink for the pair's item, or NULL."""
-        cdef const Consumer *consumer = &self.consumers[pair.consumer]
-        cdef uint16_t model_id = self.items.items[pair.item].model_id
-        cdef uint32_t index
-        for index in range(consumer.outlet_count):
-            if consumer.outlets[index].model_id == model_id:
-                return consumer.outlets[index].sink
-        return NULL
-
-    cdef bint is_regional(self, const Pair *pair) noexcept nogil:
-        return self.consumers[pair.consumer].notices is not NULL and (pair.cls == ADAPTIVE or pair.program is not NULL)
-
     cdef void drop_pair(self, uint32_t number) noexcept nogil:
         cdef Pair *pair = &self.pairs.pairs[number]
+        cdef Standing *standing = &self.pairs.standings[number]
         cdef void *sink = self.find_outlet(pair)
-        if pair.slot != NONE and sink is not NULL and not self._is_common:
-            (<RegionSink>sink).free_slot(pair.slot)
+        if standing.slot != NONE and sink is not NULL and not self._is_common:
+            (<RegionSink>sink).free_slot(standing.slot)
         self.let_go(pair)
         if self.metering is not None:
             self.metering.end(number)
@@ -284,18 +206,22 @@ cdef class Withholding(Consumers):
             return CRITICAL
         return cls
 
+    cdef void look_at_first(self, const Item *item) noexcept nogil:
+        """Have the processor fetch what an update of the item begins with; it goes on with the list by itself."""
+        cdef uint32_t index
+        prefetch_span(<const uint8_t *>item.pairs, min(item.pair_count, <uint32_t>LIST_AHEAD) * sizeof(uint32_t))
+        prefetch_span(item.record, item.record_size)
+        for index in range(min(item.pair_count, <uint32_t>PAIRS_AHEAD)):
+            prefetch(&self.pairs.pairs[item.pairs[index]])
+
     cdef void look_ahead(self, const Item *item, uint32_t index) noexcept nogil:
         """Pairs lie all over the memory: have the processor fetch those that come soon after this one."""
         if index + PAIRS_AHEAD < item.pair_count:
-            prefetch(&self.pairs.pairs[item.pairs[index + PAIRS_AHEAD]].program)
-            prefetch(&self.pairs.pairs[item.pairs[index + PAIRS_AHEAD]].flags)
-            if self.metering is not None:
-                self.metering.foresee(item.pairs[index + PAIRS_AHEAD])
-        if index + PAIRS_SOON < item.pair_count and self.metering is not None:
-            self.metering.approach(item.pairs[index + PAIRS_SOON])
+            prefetch(&self.pairs.pairs[item.pairs[index + PAIRS_AHEAD]])
 
     cdef void withhold(self, uint32_t at, Item *item, uint8_t cls, int64_t now_ns) noexcept nogil:
         cdef Pair *pair = &self.pairs.pairs[at]
+        cdef Standing *standing = &self.pairs.standings[at]
         cdef Consumer *consumer = &self.consumers[pair.consumer]
         cdef void *sink
         if cls == METERED:
@@ -305,7 +231,7 @@ cdef class Withholding(Consumers):
             return
         if not pair.flags & PAIR_PENDING:
             sink = self.find_outlet(pair)
-            if sink is not NULL and pair.written and (<RegionSink>sink).is_read(pair.slot, pair.written):
+            if sink is not NULL and standing.written and (<RegionSink>sink).is_read(standing.slot, standing.written):
                 self.let_go(pair)
         consumer.tallies[<int>ADAPTIVE].conflated += pair.merged != 0
         self.owe(pair, item, cls)
@@ -313,11 +239,11 @@ cdef class Withholding(Consumers):
         if pair.flags & PAIR_QUEUED:
             return
         pair.flags |= PAIR_QUEUED
-        pair.next_pending = NONE
+        standing.next_pending = NONE
         if consumer.pending.first == NONE:
             consumer.pending.first = at
         else:
-            self.pairs.pairs[consumer.pending.last].next_pending = at
+            self.pairs.standings[consumer.pending.last].next_pending = at
         consumer.pending.last = at
         consumer.pending_count += 1
         if not consumer.is_stopped:
@@ -330,12 +256,6 @@ cdef class Withholding(Consumers):
             (<SpanStore>item.spans).hold(
                 &pair.span, item.record, item.record_size, item.model_version, item.version, item.started_ns
             )
-
-    cdef void let_go(self, Pair *pair) noexcept nogil:
-        """Nothing is owed, or it begins anew."""
-        pair.merged = 0
-        if pair.span:
-            (<SpanStore>self.items.items[pair.item].spans).release(&pair.span)
 
     # Classes that depend on the record
 
@@ -436,7 +356,7 @@ cdef class Withholding(Consumers):
                 written += size
                 if self._serves_all:
                     written += self.serve_others(self.pairs.pairs[at].item)
-            consumer.pending.first = self.pairs.pairs[at].next_pending
+            consumer.pending.first = self.pairs.standings[at].next_pending
             consumer.pending_count -= 1
             self.leave_queue(at, PAIR_QUEUED | PAIR_PENDING)
         return written
@@ -472,15 +392,16 @@ cdef class Withholding(Consumers):
 
     cdef uint32_t write_pending(self, uint32_t at) noexcept nogil:
         cdef Pair *pair = &self.pairs.pairs[at]
+        cdef Standing *standing = &self.pairs.standings[at]
         cdef void *sink
         cdef uint32_t size
         if self.consumers[pair.consumer].notices is NULL:
             size = self.write_value(at, ADAPTIVE)
         else:
             sink = self.find_outlet(pair)
-            if sink is NULL or pair.slot == NONE:
+            if sink is NULL or standing.slot == NONE:
                 return 1 # it is written when there is a region
-            if self.consumers[pair.consumer].removes and pair.notice_era != self.consumers[pair.consumer].notice_era:
+            if self.consumers[pair.consumer].removes and standing.notice_era != self.consumers[pair.consumer].notice_era:
                 return 0 # what its number meant before is to be removed first
             size = self.write_region(at, <RegionSink>sink)
         if size:
@@ -490,6 +411,7 @@ cdef class Withholding(Consumers):
     cdef uint32_t write_value(self, uint32_t at, uint8_t cls) noexcept nogil:
         """As an event, that stands for all updates since the last one."""
         cdef Pair *pair = &self.pairs.pairs[at]
+        cdef Standing *standing = &self.pairs.standings[at]
         cdef Consumer *consumer = &self.consumers[pair.consumer]
         cdef Item *item = &self.items.items[pair.item]
         cdef const uint8_t *record = item.record
@@ -516,78 +438,29 @@ cdef class Withholding(Consumers):
             return 0
         consumer.tallies[cls].sent += 1
         consumer.tallies[cls].bytes += size
-        pair.version = head.version
+        standing.version = head.version
         self.let_go(pair)
         return size
 
-    cdef uint32_t write_region(self, uint32_t at, RegionSink sink) noexcept nogil:
-        cdef Pair *pair = &self.pairs.pairs[at]
-        cdef Consumer *consumer = &self.consumers[pair.consumer]
-        cdef Item *item = &self.items.items[pair.item]
-        cdef const uint8_t *record = item.record
-        cdef uint32_t size = item.record_size
-        if not sink.is_shared or sink._versions[pair.slot] != item.version:
-            if pair.span:
-                record, size = (<SpanStore>item.spans).record(pair.span), (<SpanStore>item.spans).at(pair.span).size
-            pair.written = sink.write(pair.slot, record, size, item.started_ns, pair.merged)
-            if sink.is_shared:
-                sink._versions[pair.slot] = item.version
-        else:
-            pair.written = 1
-        self.give_notice(pair, item)
-        consumer.tallies[<int>ADAPTIVE].sent += 1
-        consumer.tallies[<int>ADAPTIVE].bytes += item.record_size
-        pair.version = item.version
-        if sink._marks is NULL:
-            self.let_go(pair)
-        return item.record_size + EVENT_HEAD_SIZE
-
-    cdef void give_notice(self, Pair *pair, const Item *item) noexcept nogil:
-        cdef Consumer *consumer = &self.consumers[pair.consumer]
-        cdef uint8_t[EVENT_HEAD_SIZE + 256] event
-        cdef Head head
-        if pair.notice_era != consumer.notice_era:
-            set_head(&head, DEFINE, pair, item)
-            head.cls = ADAPTIVE
-            head.slot = pair.slot
-            head.body_size = item.topic_size
-            write_event(event, &head, item.topic)
-            push(consumer.notices, event, event_size(head.body_size))
-            pair.notice_era = consumer.notice_era
-        set_head(&head, NOTICE, pair, item)
-        head.cls = ADAPTIVE
-        head.slot = pair.slot
-        head.merged = pair.merged
-        push(consumer.notices, <const uint8_t *>&head, EVENT_HEAD_SIZE)
-        self.touch(pair.consumer)
-
     cdef bint write_refresh(self, uint32_t number, uint32_t at, int64_t now_ns) noexcept nogil:
         cdef Pair *pair = &self.pairs.pairs[at]
+        cdef Standing *standing = &self.pairs.standings[at]
         cdef const Item *item = &self.items.items[pair.item]
         cdef void *sink
         if pair.cls == ADAPTIVE and self.consumers[number].notices is not NULL:
             sink = self.find_outlet(pair)
-            if sink is not NULL and pair.slot != NONE:
+            if sink is not NULL and standing.slot != NONE:
                 if self.consumers[number].notice_allowance <= 0:
                     return False
                 self.consumers[number].notice_allowance -= event_size(item.topic_size) + EVENT_HEAD_SIZE
-                if pair.written and pair.version == item.version:
+                if standing.written and standing.version == item.version:
                     self.give_notice(pair, item)
                 else:
                     self.write_region(at, <RegionSink>sink)
-                pair.after = item.number
+                standing.after = item.number
             return True # without a region: when there is one
         if not Consumers.write_refresh(self, number, at, now_ns):
             return False
         self._now_ns = now_ns
         self.settle(at)
         return True
-
-
-cdef Outlet *new_outlet(Consumer *consumer) except NULL:
-    cdef void *bigger = realloc(consumer.outlets, (consumer.outlet_count + 1) * sizeof(Outlet))
-    if bigger is NULL:
-        raise MemoryError
-    consumer.outlets = <Outlet *>bigger
-    consumer.outlet_count += 1
-    return &consumer.outlets[consumer.outlet_count - 1]

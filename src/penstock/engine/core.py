@@ -1,11 +1,11 @@
 """The distribution engine: updates in; to every consumer its events, in its class.
 
-_distribute.pyx is what happens to an update, _withheld.pyx what becomes of those that may wait, _consumers.pyx what
-waits for one consumer alone, _items.pyx what is known; subscriptions.py knows who wants what, choices.py in which
-class,
-interest.py brings both together.
+_distribute.pyx is what happens to an update, _critical.pyx what becomes of those that are sent each, _withheld.pyx of
+those that may wait, _consumers.pyx is what waits for one consumer alone, _items.pyx and _pairs.pyx are what is known;
+subscriptions.py knows who wants what, choices.py in which class, interest.py brings both together.
 """
 
+import weakref
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeAlias
@@ -17,7 +17,9 @@ from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.engine._distribute import Distributor
+from penstock.engine._items import Items
 from penstock.engine._metering import Metering
+from penstock.engine._pairs import Pairs
 from penstock.engine.choices import Chooser
 from penstock.engine.classes import NUMBERS, ClassMap
 from penstock.engine.config import EngineConfig
@@ -91,25 +93,28 @@ class DistributionEngine:
         limits = limits or MeteringLimits()
         self._chooser = Chooser(config, limits, rules or ClassMap(), signals or SignalThresholds(), models)
         is_metered = "metered" in config.classes
+        this = weakref.proxy(self)  # what an engine holds must not hold the engine: its history goes when it does
         node_interval_ns = interval_ns(limits.node_per_second)
+        seed = randomness.below(2**64)
+        pairs = Pairs(config.pairs_max, seed)
         self.kernel = Distributor(
             consumers_max=config.consumers_max,
-            items_max=config.items_max,
-            pairs_max=config.pairs_max,
-            seed=randomness.below(2**64),
+            items=Items(config.items_max, seed),
+            pairs=pairs,
             history_bytes=config.history_bytes,
             budget_bytes=config.budget_bytes,
             weights=(config.weights.critical, config.weights.adaptive, config.weights.metered),
-            metering=Metering(config.pairs_max, config.consumers_max, node_interval_ns) if is_metered else None,
+            metering=Metering(pairs, config.consumers_max, node_interval_ns) if is_metered else None,
             is_common=config.offsets == "common",
             serves_all_pending=config.serves_all_pending,
             drops=limits.withheld == "drop",
-            admit=lambda topic, model_id, model_version: self._interests.admit(topic, model_id, model_version),
+            admit=lambda topic, model_id, model_version: this._interests.admit(topic, model_id, model_version),
         )
-        self.counters.watch("messages_dropped", lambda: self.kernel.oversized, cause=Cause.LENGTH)
-        self.counters.watch("messages_dropped", lambda: self.kernel.fragments, cause=Cause.FRAGMENT)
-        seed = bytes(randomness.below(256) for _ in range(SEED_SIZE))
-        self._book = SubscriptionBook(config, self.kernel, seed)
+        kernel = self.kernel
+        self.counters.watch("messages_dropped", lambda: kernel.oversized, cause=Cause.LENGTH)
+        self.counters.watch("messages_dropped", lambda: kernel.fragments, cause=Cause.FRAGMENT)
+        table_seed = bytes(randomness.below(256) for _ in range(SEED_SIZE))
+        self._book = SubscriptionBook(config, self.kernel, table_seed)
         self._interests = Interests(config, self.kernel, self._book, self._chooser, self.counters)
         self._regions = RegionRequests(config, self.kernel, self._chooser, self.counters)
         self._attached: dict[int, Attach] = {}
@@ -121,6 +126,7 @@ class DistributionEngine:
             case Updates():
                 self._take(event.messages, now_ns)
             case Tick():
+                self._interests.choose_some()
                 self.kernel.serve(now_ns)
             case Attach():
                 self._attach(event)
@@ -166,9 +172,11 @@ class DistributionEngine:
                 self.kernel.lose_upstream(self._interests.now_ns)
             case LearnModel():
                 self._chooser.learn(event.model)
+                self._interests.forget_kinds()
             case ChangeClasses():
                 self.kernel.serve(self._interests.now_ns)
                 self._chooser.change(event.rules)
+                self._interests.forget_kinds()
                 parties = self._interests.parties
                 parties.update({number: self._chooser.renewed(party) for number, party in parties.items()})
                 self._interests.choose_all()
@@ -180,6 +188,8 @@ class DistributionEngine:
                 refuse(self, event)
 
     def next_deadline_ns(self) -> int | None:
+        if self._interests.has_unchosen:
+            return self._interests.now_ns
         metering = self.kernel.metering
         due_ns = None if metering is None else metering.next_due_ns(self._interests.now_ns)
         deadlines = (self.kernel.next_pace_ns(), due_ns)
@@ -288,8 +298,8 @@ class DistributionEngine:
         try:
             self._chooser.check(self._interests.parties[event.consumer], event.cls)
             is_replay = event.after > 0 and self.kernel.begin_replay(event.consumer, event.after)
-            for item in self._book.matching(subscription.interests):
-                self._interests.want(subscription, item, event.after if is_replay else None)
+            matching = self._book.matching(subscription.interests)
+            self._interests.want(subscription, matching, event.after if is_replay else None)
             self._regions.check(event.consumer)
         except PenstockError:
             self._interests.drop(subscription)
@@ -309,8 +319,7 @@ class DistributionEngine:
     def _modify(self, event: Modify) -> None:
         subscription = self._book.get(event.consumer, event.number)
         subscription.per_second = event.per_second
-        for item in subscription.items:
-            self._interests.choose(event.consumer, item)
+        self._interests.choose(subscription, subscription.items)
 
     def _unsubscribe(self, event: Unsubscribe) -> list[EngineInstruction]:
         subscription = self._book.get(event.consumer, event.number)

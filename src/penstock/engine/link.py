@@ -63,6 +63,7 @@ RECONNECT_S = 0.1
 RECONNECT_MAX_S = 2.0
 SNAPSHOT_SIZE_MAX = 256 * 1024 * 1024
 U32_MAX = 2**32 - 1
+REFUSES = "the node refuses: "
 
 FINAL_CODES = frozenset(
     {RefusalCode.REVOKED, RefusalCode.ENTITLEMENT, RefusalCode.TRANSPORT, RefusalCode.CLASS, RefusalCode.PROTOCOL}
@@ -111,6 +112,8 @@ class NodeLink:
         """The last one."""
         self.failure: PenstockError | None = None
         """Why there will be no connection any more."""
+        self.trouble: PenstockError | None = None
+        """Why there was none the last time."""
         self.attached = threading.Event()
         """Set while all subscriptions hold."""
         self._address = address
@@ -331,6 +334,7 @@ class NodeLink:
 
     def _detach(self, error: PenstockError) -> None:
         self._connection = None
+        self.trouble = error
         self.attached.clear()
         self._listener.lost(error)
 
@@ -375,4 +379,5 @@ class _Question:
 
 
 def refusal(said: Refused) -> RefusedError:
-    return RefusedError(f"the node refuses: {said.reason}", peer_code=said.code)
+    reason = said.reason.removeprefix(REFUSES)  # a node below passes on what the one above said
+    return RefusedError(f"{REFUSES}{reason}", peer_code=said.code)

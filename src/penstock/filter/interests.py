@@ -62,7 +62,7 @@ class Slot(msgspec.Struct):
     interests: dict[str, Flow] = {}
 
 
-class _KnownModels:
+class KnownModels:
     """Models that are never changed, and conditions that were compiled for them."""
 
     def __init__(self, models: dict[int, MessageModel]) -> None:
@@ -97,7 +97,7 @@ class InterestBook:
         self._forwarder = forwarder
         self._standard = Flow(tuple(groups), is_named=False)
         self._map = group_map
-        self._known = _KnownModels({model.id: model for model in models})
+        self._known = KnownModels({model.id: model for model in models})
         self._slot_numbers = Numbers(config.conditions_max, "conditions", "raise conditions_max")
         self._flows: dict[Flow, Flow] = {}  # one object for equal ones: there may be millions
 
@@ -146,7 +146,7 @@ class InterestBook:
                 raise ModelError(f"{model.name} contradicts the model that is known: {contradictions[0]}")
             if newer is known:
                 return
-        self._known = _KnownModels({**self._known.models, model.id: model})
+        self._known = KnownModels({**self._known.models, model.id: model})
         for application in applications:
             for terms, slot in application.slots.items():
                 if terms.where:

@@ -23,22 +23,27 @@ _decoder = msgspec.json.Decoder(dict[str, Any], float_hook=Decimal)
 
 
 def encode(message: "Message") -> str:
+    return msgspec.json.encode(values(message)).decode()
+
+
+def values(message: "Message") -> dict[str, Any]:
+    """What msgspec writes as such an object."""
     present = [field for field in message.model.fields if field.since <= message.version]
-    return msgspec.json.encode({field.name: _json_value(message, field) for field in present}).decode()
+    return {field.name: _json_value(message, field) for field in present}
 
 
 def decode(model: "MessageModel", text: str | bytes) -> "Message":
     try:
-        values = _decoder.decode(text)
+        given = _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise ModelError(f"is not a JSON object: {error}", where=f"a {model.name} in JSON") from None
-    for name in values:
+    for name in given:
         if name not in model.fields_by_name:
             near = difflib.get_close_matches(name, model.fields_by_name, n=1)
             raise ModelError(
                 f"model {model.name!r} has no field {name!r}", hint=f"did you mean {near[0]!r}?" if near else ""
             )
-    return model.new(**values)
+    return model.new(**given)
 
 
 def decimal_text(scaled: int, decimals: int) -> str:

@@ -26,6 +26,13 @@ class Pages:
         except OSError as error:
             log.warning("page_not_noted", node=name, error=error.strerror)
 
+    def forget(self, name: str) -> None:
+        """It is not there any more, nor is anybody who would miss it."""
+        try:
+            self._path(name).unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("page_not_forgotten", node=name, error=error.strerror)
+
     def find(self, name: str) -> str:
         """Where it was last; empty if it was never noted."""
         try:

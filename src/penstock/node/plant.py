@@ -39,14 +39,30 @@
     name = "screens"
     upstream = { port = 7411 }
 
+    [[agent]]                                # of the distribution tree: its root
+    name = "root"
+    role = "root"
+    streams = [{ name = "equities", topics = ["md.us.eq.>"], retain = "7d" }]
+    subscribe = ["md.us.eq.>"]
+    admin = { credentials = "root.toml" }
+
+    [[agent]]                                # and one below it
+    name = "leaf"
+    parent = "127.0.0.1:7420"
+    control.port = 7422
+    admin = { credentials = "leaf.toml" }
+
+    [[console]]                              # all of it in the browser
+    name = "console"
+
     [[player]]                               # plays an exchange, for trials
     name = "exchange"
 
 Paths in it begin at the document's directory. An adapter's keys are those of feed.adapter_config.AdapterConfig, an
 administration server's those of admin.config.AdminConfig, a filter's those of
 filter.module_config.FilterModuleConfig, a plant's and a mux's those of plant.config, an edge's those of
-plant.edge_config; which adapters belong together,
-where each keeps its state and where the administration servers are is filled in.
+plant.edge_config, an agent's those of tree.config, a console's those of node.console_config; which adapters belong
+together, where each keeps its state and where the administration servers are is filled in.
 """
 
 from collections.abc import Mapping
@@ -63,19 +79,30 @@ from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.model import MessageModel
 from penstock.net.control import Name
+from penstock.node.console_config import ConsoleConfig
 from penstock.node.pages import Pages
+from penstock.node.trees import check_trees
 from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.config import NodeConfig as DistributionNodeConfig
 from penstock.plant.edge_config import EdgeConfig
 from penstock.security import Credentials, Policy
 from penstock.topics import GroupMap
+from penstock.tree.config import AgentConfig
 
 NodeConfig: TypeAlias = (
-    AdminConfig | AdapterConfig | FilterModuleConfig | PlantConfig | MuxConfig | EdgeConfig | PlayerConfig
+    AdminConfig
+    | AdapterConfig
+    | FilterModuleConfig
+    | PlantConfig
+    | MuxConfig
+    | EdgeConfig
+    | AgentConfig
+    | ConsoleConfig
+    | PlayerConfig
 )
 Table: TypeAlias = dict[str, Any]
 
-S = TypeVar("S", FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig)
+S = TypeVar("S", FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig, AgentConfig)
 
 
 class PlantDocument(Config, frozen=True):
@@ -89,6 +116,8 @@ class PlantDocument(Config, frozen=True):
     plant: tuple[Table, ...] = ()
     mux: tuple[Table, ...] = ()
     edge: tuple[Table, ...] = ()
+    agent: tuple[Table, ...] = ()
+    console: tuple[Table, ...] = ()
     player: tuple[Table, ...] = ()
 
 
@@ -98,6 +127,7 @@ class Plant:
     def __init__(self, path: Path, name: str, directory: str, nodes: Mapping[str, NodeConfig]) -> None:
         self.path = path
         self.name = name
+        self.directory = directory
         self.nodes = dict(nodes)
         self.pages = Pages(path.parent.absolute() / directory / "pages")
 
@@ -116,6 +146,12 @@ class Plant:
             nodes.add(module.name, module)
         for number, table in enumerate(document.plant):
             plant = _served(document, table, servers, PlantConfig, f"{where}: plant[{number}]")
+            if not plant.subscribe and not plant.channels:
+                raise ConfigurationError(
+                    f"{plant.name} has nothing to distribute",
+                    where=f"{where}: plant[{number}]",
+                    hint='name what it takes: subscribe = ["md.>"], or channels',
+                )
             nodes.add(plant.name, plant)
         for number, table in enumerate(document.mux):
             mux = _served(document, table, servers, MuxConfig, f"{where}: mux[{number}]")
@@ -123,6 +159,13 @@ class Plant:
         for number, table in enumerate(document.edge):
             edge = _served(document, table, servers, EdgeConfig, f"{where}: edge[{number}]")
             nodes.add(edge.name, edge)
+        for number, table in enumerate(document.agent):
+            filled = {"state_directory": f"{document.directory}/{table.get('name', number)}", **table}
+            agent = _served(document, filled, servers, AgentConfig, f"{where}: agent[{number}]")
+            nodes.add(agent.name, agent)
+        for number, table in enumerate(document.console):
+            console = _console(document.directory, table, servers, f"{where}: console[{number}]")
+            nodes.add(console.name, console)
         for number, table in enumerate(document.player):
             player = convert(table, PlayerConfig, where=f"{where}: player[{number}]")
             nodes.add(player.name, player)
@@ -130,7 +173,7 @@ class Plant:
             raise ConfigurationError(
                 "nothing runs in this plant",
                 where=where,
-                hint="add [[feed]], [[filter]], [[plant]] or [[administration]]",
+                hint="add [[feed]], [[filter]], [[plant]], [[agent]] or [[administration]]",
             )
         return Plant(path, document.name, document.directory, nodes.by_name)
 
@@ -158,17 +201,33 @@ class Plant:
                 if config.classes:
                     ClassMap.load(beside / config.classes)
                 _check_server(config, beside, places)
+            elif isinstance(config, AgentConfig):
+                _check_server(config, beside, places)
+            elif isinstance(config, ConsoleConfig):
+                _take_place(places, f"tcp {config.host}:{config.port}", name)
+        check_trees([config for config in self.nodes.values() if isinstance(config, AgentConfig)], str(self.path))
 
     def page(self, name: str) -> str | None:
         """The address at which a node shows itself; empty while it is not known, None for one that never does."""
         config = self.node(name)
         if isinstance(config, PlayerConfig):
             return None
+        if isinstance(config, AdminConfig | ConsoleConfig) and config.port:
+            return _page_at("https" if config.certificate else "http", config.host, config.port)
         if isinstance(config, AdminConfig):
-            return _page_at("https" if config.certificate else "http", config.host, config.port) if config.port else ""
-        if config.metrics_port:
+            return ""
+        if not isinstance(config, ConsoleConfig) and config.metrics_port:
             return _page_at("http", config.metrics_host, config.metrics_port)
         return self.pages.find(name)
+
+    @property
+    def servers(self) -> list[AdminConfig]:
+        return [each for each in self.nodes.values() if isinstance(each, AdminConfig)]
+
+    def console(self) -> ConsoleConfig:
+        """The document's (first) console, or one with nothing said about it."""
+        described = [each for each in self.nodes.values() if isinstance(each, ConsoleConfig)]
+        return described[0] if described else _console(self.directory, {}, self.servers, str(self.path))
 
     def node(self, name: str) -> NodeConfig:
         try:
@@ -190,7 +249,9 @@ def _text(path: Path) -> str:
         raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(path)) from None
 
 
-def _check_server(config: FilterModuleConfig | DistributionNodeConfig, beside: Path, places: dict[str, str]) -> None:
+def _check_server(
+    config: FilterModuleConfig | DistributionNodeConfig | AgentConfig, beside: Path, places: dict[str, str]
+) -> None:
     for model in config.models:
         MessageModel.load(beside / model)
     if config.admin.credentials:
@@ -255,6 +316,14 @@ def _served(document: PlantDocument, table: Table, servers: list[AdminConfig], k
         filled["admin"] = {"url": _url(servers), **admin}
         filled.setdefault("state_directory", f"{document.directory}/{filled.get('name', 'node')}")
     return convert(filled, kind, where=where)
+
+
+def _console(directory: str, table: Table, servers: list[AdminConfig], where: str) -> ConsoleConfig:
+    filled = dict(table)
+    filled.setdefault("state_directory", f"{directory}/{filled.get('name', 'console')}")
+    if servers:
+        filled.setdefault("admin_url", _url(servers))
+    return convert(filled, ConsoleConfig, where=where)
 
 
 def _peer(table: Table, where: str) -> Table:

@@ -14,19 +14,32 @@ from typing import Self
 import msgspec
 
 from penstock.admin.config import AdminConfig
+from penstock.base.errors import HandoverError, NotFoundError, RequestError
 from penstock.base.log import logger
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
 from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.filter.status import FilterStatus
+from penstock.node.console_config import ConsoleConfig
 from penstock.node.member import Member
+from penstock.node.orders import Order, OrderDesk
 from penstock.node.plant import NodeConfig, Plant
-from penstock.node.roles import AdapterReport, DistributionReport, FilterReport, PlayerReport, Ready, Told
+from penstock.node.roles import (
+    AdapterReport,
+    AgentReport,
+    DistributionReport,
+    FilterReport,
+    PlayerReport,
+    Ready,
+    Told,
+)
 from penstock.node.supervisor import Supervisor
 from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.edge_config import EdgeConfig
 from penstock.plant.status import NodeStatus
+from penstock.tree.config import AgentConfig
+from penstock.tree.status import AgentStatus
 
 START_SECONDS = 60.0
 """How long a node may take to come up."""
@@ -36,6 +49,10 @@ RESTART_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 STEADY_SECONDS = 60.0
 """A node that ran for so long has no past."""
+
+MAIN = "penstock.node.roles:main"
+MAINS: dict[type[NodeConfig], str] = {ConsoleConfig: "penstock.web.process:main"}
+"""What the process of a node runs that knows more than nodes do of each other."""
 
 log = logger("node")
 
@@ -49,6 +66,7 @@ class NodeProcess:
         self.status: AdapterStatus | None = None
         self.filtering: FilterStatus | None = None
         self.distributing: NodeStatus | None = None
+        self.agent: AgentStatus | None = None
         self.sent = 0
         self.is_ready = False
         self.is_wanted = True
@@ -70,6 +88,8 @@ class NodeProcess:
                 self.filtering = status
             case DistributionReport(status):
                 self.distributing = status
+            case AgentReport(status):
+                self.agent = status
             case PlayerReport(sent):
                 self.sent = sent
 
@@ -81,6 +101,8 @@ class RunningPlant:
         self.plant = plant
         self.nodes = {name: NodeProcess(name) for name in plant.nodes}
         self.supervisor = Supervisor(self._ended)
+        self.ordered: set[str] = set()
+        """Nodes that were killed because somebody wanted it."""
         self._log_level = log_level
 
     def start(self, is_over: Callable[[], bool] = lambda: False, *, players: bool = True) -> bool:
@@ -89,7 +111,7 @@ class RunningPlant:
         steps: list[tuple[type[NodeConfig], ...]] = [
             (AdminConfig,),
             (AdapterConfig,),
-            (FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig),
+            (FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig, AgentConfig, ConsoleConfig),
             *([(PlayerConfig,)] if players else []),
         ]
         return all(self.start_nodes(self._named(*kinds), is_over) for kinds in steps)
@@ -136,7 +158,41 @@ class RunningPlant:
 
     @property
     def faults(self) -> list[str]:
-        return [node.fault for node in self.nodes.values() if node.fault]
+        """But for those that were killed on purpose."""
+        return [node.fault for node in self.nodes.values() if node.fault and node.name not in self.ordered]
+
+    def kill(self, name: str) -> str:
+        """kill -9; what was done. The node is started again after a pause."""
+        node = self.nodes.get(name)
+        if node is None or node.member is None:
+            raise NotFoundError(f"{name[:64]!r} does not run here")
+        self.ordered.add(name)
+        node.member.kill()
+        return f"killed process {node.member.pid}"
+
+    def promote(self, name: str) -> str:
+        """Make a backup adapter the active one of its feed: the active one is killed, and the backup takes over."""
+        node = self.nodes.get(name)
+        config = self.plant.nodes.get(name)
+        if node is None or node.status is None or not isinstance(config, AdapterConfig):
+            raise NotFoundError(f"{name[:64]!r} is no adapter that runs here")
+        active = self.active(config.feed)
+        if active is node:
+            raise RequestError(f"{name} is the active one already")
+        if not node.status.is_synchronised:
+            raise RequestError(f"{name} is not synchronised", hint="it would have a gap")
+        if active is None:
+            raise RequestError("no adapter is active just now", hint="one will be soon")
+        return f"{active.name}: {self.kill(active.name)}"
+
+    def _carry_out(self, order: Order) -> str:
+        match order.what:
+            case "kill":
+                return self.kill(order.node)
+            case "promote":
+                return self.promote(order.node)
+            case "look":
+                return f"{sum(node.member is not None for node in self.nodes.values())} nodes run"
 
     def stop(self) -> None:
         """End every node in good order, those that were started last first."""
@@ -144,6 +200,8 @@ class RunningPlant:
             node.is_wanted = False
         for name in reversed(self.nodes):
             self.stop_node(name)
+        for name in self.nodes:
+            self.plant.pages.forget(name)
 
     def stop_node(self, name: str) -> None:
         """End one node in good order; it is not started again."""
@@ -154,6 +212,10 @@ class RunningPlant:
 
     def __enter__(self) -> Self:
         self.supervisor.__enter__()
+        try:
+            self.supervisor.watch(OrderDesk(self.plant.path, self._carry_out))
+        except HandoverError as error:
+            log.warning("no_orders", why=str(error))  # the plant runs, but nobody can give orders
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -162,11 +224,12 @@ class RunningPlant:
     def _start(self, node: NodeProcess) -> None:
         node.restart_at = None
         node.is_ready = False
-        node.status = node.filtering = node.distributing = None
+        node.status = node.filtering = node.distributing = node.agent = None
         node.starts += 1
         node.started_at = time.monotonic()
         arguments = [str(self.plant.path.absolute()), node.name, self._log_level]
-        node.member = self.supervisor.add(Member(node.name, "penstock.node.roles:main", arguments, node.take))
+        main = MAINS.get(type(self.plant.node(node.name)), MAIN)
+        node.member = self.supervisor.add(Member(node.name, main, arguments, node.take))
         log.info("node_started", node=node.name, pid=node.member.pid, starts=node.starts)
 
     def _ended(self, member: Member) -> None:

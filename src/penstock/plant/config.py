@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from penstock.base.config import Config
-from penstock.base.errors import ConfigurationError
+from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.capture.accounts import AccountsConfig
 from penstock.engine.config import EngineConfig
 from penstock.engine.control import MUX_PORT_DEFAULT, PLANT_PORT_DEFAULT, ClassWish
@@ -15,6 +15,7 @@ from penstock.net.control import Name
 from penstock.net.udp import Channel
 from penstock.plant.views import ViewName
 from penstock.security.access import AdminAccess, AnyPort, ControlAccess
+from penstock.topics import Interest
 
 RING_BYTES_MIN = 1024 * 1024
 OWN_GROUPS = SURE, FRESH = "239.255.74.10", "239.255.74.11"
@@ -24,6 +25,14 @@ AccessMode: TypeAlias = Literal["open", "local", "forward", "plant"]
 """Who judges what a consumer may have: nobody, this node, or the node above, once or for every request."""
 
 ALL_CLASSES = EngineConfig(classes=("critical", "adaptive", "metered"))
+
+
+def check_topics(topics: tuple[str, ...], where: str) -> None:
+    for topic in topics:
+        try:
+            Interest.parse(topic)
+        except PenstockError as error:
+            raise ConfigurationError(error.what, where=where, hint=error.hint) from None
 
 
 class DatagramsConfig(Config, frozen=True):
@@ -142,6 +151,7 @@ class PlantConfig(NodeConfig, frozen=True, kw_only=True):
         super().__post_init__()
         if self.subscribe and not self.admin.url:
             raise ConfigurationError("subscribes without an administration server", where=f"plant {self.name}")
+        check_topics(self.subscribe, f"plant {self.name}: subscribe")
         self.own_channels()
 
     def own_channels(self) -> list[Channel]:
@@ -168,6 +178,10 @@ class UpstreamConfig(Config, frozen=True):
 
     topics: tuple[str, ...] = (">",)
     """What this node asks the administration server for, to be let in by the node above."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_topics(self.topics, "upstream: topics")
 
 
 class MuxAccess(ControlAccess, frozen=True):

@@ -81,6 +81,11 @@ class Party:
         return "" if self.rights is None else self.rights.text
 
     @property
+    def is_revocable(self) -> bool:
+        """Whether what it may have can be taken back, or ends by itself."""
+        return self.rights is not None and bool(self.rights.subscription_id or self.rights.expires_ns)
+
+    @property
     def destination(self) -> str:
         """What classification by destination looks at."""
         return f"{self.transport}.{self.host}"
@@ -111,7 +116,9 @@ class Desk:
         if login.transport == "local" and not is_loopback(host):
             raise RefusalError(RefusalCode.TRANSPORT, "shared memory is for consumers on the node's own host")
         if login.name in self._names:
-            raise RefusalError(RefusalCode.TAKEN, f"a consumer {login.name} is there already")
+            raise RefusalError(
+                RefusalCode.TAKEN, f"a consumer {login.name} is there already; a node of another name: --name"
+            )
         if not self._free:
             raise LimitError(f"{self._consumers_max} consumers are served already")
         classes = [each for each in self._classes if not login.classes or each in login.classes]

@@ -302,4 +302,4 @@ class LiveNode:
             detail += "; the administration server does not answer"
         if not status.is_fed:
             detail += "; nothing comes from above"
-        return Health(not self._life.has_failed, detail)
+        return Health(status.is_fed and not self._life.has_failed, detail)

@@ -5,9 +5,11 @@ from typing import Annotated
 import msgspec
 
 from penstock.base.config import Config
+from penstock.base.errors import ConfigurationError
 from penstock.engine.config import EngineConfig
 from penstock.engine.control import EDGE_PORT_DEFAULT
 from penstock.net.config import Milliseconds, TlsConfig
+from penstock.net.stream import is_loopback
 from penstock.plant.config import MuxAccess, MuxConfig
 from penstock.security.access import AnyPort
 
@@ -33,6 +35,13 @@ class WebSocketAccess(Config, frozen=True):
 
     tls: TlsConfig | None = None
     """Needed to listen beyond this machine."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not is_loopback(self.host) and self.tls is None:
+            raise ConfigurationError(
+                f"{self.host} is beyond this machine: that needs tls", where="websocket", hint="or listen on 127.0.0.1"
+            )
 
 
 class EdgeConfig(MuxConfig, frozen=True, kw_only=True):

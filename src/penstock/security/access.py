@@ -7,6 +7,7 @@ import msgspec
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
 from penstock.net.config import TlsConfig
+from penstock.net.stream import is_loopback
 
 AnyPort = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
@@ -21,6 +22,15 @@ class ControlAccess(Config, frozen=True):
     tls: TlsConfig | None = None
     secret_file: str = ""
     """TLS, and a secret shared with those who connect, are needed to listen beyond this machine."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not is_loopback(self.host) and (self.tls is None or not self.secret_file):
+            raise ConfigurationError(
+                f"{self.host} is beyond this machine: that needs tls and secret_file",
+                where="control",
+                hint="add both, or listen on 127.0.0.1",
+            )
 
 
 class AdminAccess(Config, frozen=True):

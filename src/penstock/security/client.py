@@ -118,6 +118,10 @@ class AdminClient:
         path = f"/v1/events?after={after}&wait_s={wait_s:g}"
         return self._call("GET", path, None, b.Events, wait_s=wait_s)
 
+    def entitlements(self) -> o.Entitlements:
+        """What this client may; for administrators and auditors, what everybody may and has."""
+        return self._call("GET", "/v1/entitlements", None, o.Entitlements)
+
     def models(self) -> list[b.ModelReference]:
         return self._call("GET", "/v1/models", None, b.ModelList).models
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from penstock.security.brokering import AdapterRole, Answer, Document, Name, Topics
+from penstock.security.token import Grant
 
 
 class RevokeRequest(Document, frozen=True, kw_only=True):
@@ -76,6 +77,41 @@ class AuditEntry(Answer, frozen=True, kw_only=True):
 class AuditEntries(Answer, frozen=True, kw_only=True):
     entries: list[AuditEntry]
     next_after: int
+
+
+class Taken(Answer, frozen=True, kw_only=True):
+    """What an administrator took away from a client."""
+
+    topics: list[str]
+    reason: str
+
+
+class ClientRights(Answer, frozen=True, kw_only=True):
+    client: str
+    roles: list[str]
+    grants: list[Grant]
+    """Of the policy, and as denials what was taken away."""
+    taken: list[Taken]
+    expires_ns: int | None = None
+
+
+class BrokeredSubscription(Answer, frozen=True, kw_only=True):
+    subscription_id: str
+    client: str
+    topics: list[str]
+    send: list[str]
+    expires_ns: int
+
+
+class Entitlements(Answer, frozen=True, kw_only=True):
+    """The caller's own rights; for administrators and auditors also those of the others, and all subscriptions, the
+    first thousand of each."""
+
+    own: ClientRights
+    clients: list[ClientRights] | None = None
+    subscriptions: list[BrokeredSubscription] | None = None
+    client_count: int = 0
+    subscription_count: int = 0
 
 
 # Between the two servers

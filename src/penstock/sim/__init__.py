@@ -17,6 +17,7 @@ from penstock.sim.network import LinkFaults, Network
 from penstock.sim.node import Node
 from penstock.sim.plant import MiddlewarePlant, PlantOptions, Summary, run_seed
 from penstock.sim.randomness import SeededRandomness
+from penstock.sim.tree import TreePlant, TreePlantOptions, TreeSummary, run_tree_seed
 from penstock.sim.world import World
 
 __all__ = [
@@ -41,10 +42,14 @@ __all__ = [
     "PlantOptions",
     "SeededRandomness",
     "Summary",
+    "TreePlant",
+    "TreePlantOptions",
+    "TreeSummary",
     "World",
     "run_engine_seed",
     "run_feed_seed",
     "run_filter_seed",
     "run_journal_seed",
     "run_seed",
+    "run_tree_seed",
 ]

@@ -10,9 +10,11 @@ from penstock.base.errors import ConfigurationError
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
+from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import NodeConfig, Plant
 from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.edge_config import EdgeConfig
+from penstock.tree.config import AgentConfig
 
 ROLES: dict[type[NodeConfig], str] = {
     AdminConfig: "administration",
@@ -21,6 +23,8 @@ ROLES: dict[type[NodeConfig], str] = {
     PlantConfig: "plant",
     MuxConfig: "mux",
     EdgeConfig: "edge",
+    AgentConfig: "agent",
+    ConsoleConfig: "console",
     PlayerConfig: "player",
 }
 
@@ -69,7 +73,7 @@ def _place_in(plant: Plant, name: str, config: NodeConfig) -> Place:
     if not port:
         return Place(name, role=role, why=UNKNOWN)
     certificate = ""
-    if isinstance(config, AdminConfig) and config.certificate:
+    if isinstance(config, AdminConfig | ConsoleConfig) and config.certificate:
         certificate = str(Path(plant.path).parent / config.certificate)
     return Place(name, host, port, role, certificate=certificate)
 

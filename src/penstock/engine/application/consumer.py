@@ -191,11 +191,16 @@ class NodeConsumer:
         while not self._link.attached.wait(min(SLICE_S, max(deadline - time.monotonic(), 0.0))):
             self.raise_if_over()
             if time.monotonic() >= deadline:
-                raise self._refusal or UnreachableError(
-                    f"no distribution node answers at {self.request.host}:{self.request.port}",
-                    hint="is `penstock plant`, `penstock mux` or `penstock edge` running there?",
-                )
+                raise self._refusal or self._unreachable()
         self.raise_if_over()
+
+    def _unreachable(self) -> UnreachableError:
+        trouble = self._link.trouble
+        why = "" if trouble is None else f": {trouble.what}"
+        return UnreachableError(
+            f"no distribution node answers at {self.request.host}:{self.request.port}{why}",
+            hint="is `penstock plant`, `penstock mux` or `penstock edge` running there?",
+        )
 
 
 def _failure(error: RefusedError) -> PenstockError:

@@ -141,7 +141,8 @@ def notification_filter(
 ) -> NotificationFilter:
     """A filter, checked. A session may be given as TradingSession.parse() takes it."""
     window = TradingSession.parse(session) if isinstance(session, str) else session
-    return NotificationFilter(tuple(fields), dict(moved or {}), per_second, at_least_every, window).checked()
+    names = (fields,) if isinstance(fields, str) else tuple(fields)  # one name, written without brackets
+    return NotificationFilter(names, dict(moved or {}), per_second, at_least_every, window).checked()
 
 
 def parse_limit(limit: float | str) -> tuple[Decimal, bool]:

@@ -40,7 +40,11 @@ class Records(Consumption):
     def __getitem__(self, topic: str) -> Message:
         """The newest record; NotFoundError if there is none."""
         if (message := self.get(topic)) is None:
-            raise NotFoundError(f"there is no record of {topic!r}", hint="is it among the topics that were asked for?")
+            raise NotFoundError(
+                f"there is no record of {topic!r}",
+                hint="is it among the topics that were asked for? What is never put together, such as trades, has no "
+                "record: subscribe() to it",
+            )
         return message
 
     def get(self, topic: str) -> Message | None:

@@ -1,0 +1,46 @@
+"""Who may what, and who has what, for those who may know."""
+
+from itertools import islice
+
+from penstock.admin.core import Caller
+from penstock.admin.rights import Rights
+from penstock.admin.state import State
+from penstock.security import operating as o
+
+ROWS_MAX = 1_000
+"""Clients and subscriptions that are listed."""
+
+
+def entitlements(rights: Rights, state: State, caller: Caller, is_of_all: object, now_ns: int) -> o.Entitlements:
+    own = _rights(rights, state, caller.client, now_ns)
+    if not is_of_all:
+        return o.Entitlements(own=own)
+    names = rights.policy.clients
+    return o.Entitlements(
+        own=own,
+        clients=[_rights(rights, state, name, now_ns) for name in islice(names, ROWS_MAX)],
+        subscriptions=[
+            o.BrokeredSubscription(
+                subscription_id=each.subscription_id,
+                client=each.client,
+                topics=list(each.topics),
+                send=list(each.send),
+                expires_ns=each.expires_ns,
+            )
+            for each in islice(state.subscriptions.values(), ROWS_MAX)
+        ],
+        client_count=len(names),
+        subscription_count=len(state.subscriptions),
+    )
+
+
+def _rights(rights: Rights, state: State, client: str, now_ns: int) -> o.ClientRights:
+    entry = rights.policy.clients.get(client)
+    held = state.denials.get(client)
+    return o.ClientRights(
+        client=client,
+        roles=sorted(entry.roles) if entry is not None else [],
+        grants=rights.grants(client, now_ns),
+        taken=[o.Taken(topics=list(each.topics), reason=each.reason) for each in held.denials] if held else [],
+        expires_ns=entry.expires_ns if entry is not None else None,
+    )

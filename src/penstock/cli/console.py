@@ -1,0 +1,38 @@
+"""`penstock console`: a plant in the browser."""
+
+import os
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from penstock.node.plant import Plant
+from penstock.node.roles import Ready, Told, noting
+from penstock.web.process import run_console
+
+
+def console(
+    config: Annotated[Path, typer.Option("--config", metavar="PLANT.TOML", help="The document of the plant.")],
+    port: Annotated[int | None, typer.Option(min=0, max=65_535, help="TCP port; 0 takes a free one.")] = None,
+    opens: Annotated[bool, typer.Option("--open", help="Open it in this machine's browser.")] = False,
+) -> None:
+    """Serve the console of a plant: its nodes, streams, tree and losses as they are now, live quotes, and, for
+    administrators, what operators do. People log in with their name and secret; Ctrl-C ends it.
+
+    It runs as [[console]] of the document says, on this machine only unless that has a certificate.
+    """
+    plant = Plant.load(config)
+    settings = plant.console()
+    if port is not None:
+        settings = msgspec.structs.replace(settings, port=port)
+    os.chdir(config.parent)  # a plant's paths begin there
+
+    def tell(told: Told) -> None:
+        if isinstance(told, Ready):
+            typer.echo(f"console of {plant.name}: {told.where}, Ctrl-C ends it")
+            if opens:
+                webbrowser.open(told.where)
+
+    raise typer.Exit(run_console(plant, settings, noting(plant, settings.name, tell)))

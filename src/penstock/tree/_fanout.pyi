@@ -1,0 +1,105 @@
+"""The data path of an agent: what comes on a link, what of it is new, who wants it, and what waits for whom."""
+
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Self
+
+from typing_extensions import Buffer
+
+from penstock.filter._condition import Condition
+from penstock.tree._flow import Brings as Brings
+from penstock.tree._flow import Flow
+from penstock.tree._flow import LinkClass as LinkClass
+from penstock.tree.notices import LinkState, Notice, Portion, StreamState
+
+class Fanout(Flow):
+    """One agent's data path. Its methods may be called by any thread; `with fanout:` keeps all others out, the lane
+    too, so that what is done and said in between takes place at one point of every stream."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    # Streams
+
+    def open_stream(self, stream: int, *, term: int = 0, last: int = 0) -> None:
+        """Packets of this stream after `last` are accepted from now on. 0 is the infostream's and never opened."""
+
+    def close_stream(self, stream: int) -> None:
+        """Its legs are closed, too."""
+
+    def set_stream(self, stream: int, *, term: int, last: int) -> None:
+        """Go on after `last` in that term. What is in the history after it is forgotten; legs stay as they are."""
+
+    def advance(self, stream: int, last: int) -> None:
+        """Everything that is wanted of the stream up to here is there; nothing happens if more is."""
+
+    def stream(self, stream: int) -> StreamState: ...
+
+    # Links and what comes on them
+
+    def open_link(self, link: int, *, brings: int = ..., cls: int = ...) -> None:
+        """`link` is a number of the caller's, above 0 and used once."""
+
+    def close_link(self, link: int) -> None:
+        """Its legs are closed and what waits is thrown away. Nothing happens if it is not open."""
+
+    def stop(self, link: int) -> None:
+        """Nothing more is taken from the link and no packets are sent; what was said is. Without a notice."""
+
+    def take_back(self, link: int) -> None:
+        """What waits for the link is not sent, as if it were too slow: its legs leave live. Not if nothing waits."""
+
+    def receive(self, link: int, data: Buffer) -> None:
+        """Bytes of the link's stream of frames, however cut. What the core has to know is in notices()."""
+
+    def pause(self, link: int) -> None:
+        """What comes on the link is kept, and the lane reads no more from it, until resume()."""
+
+    def resume(self, link: int) -> None:
+        """Go on after pause() or NewerTerm."""
+
+    def absorb(self, packets: Buffer, link: int = 0) -> int:
+        """Take whole packets as if they had come live on the link (0: from here); how many were new. Those of a
+        term that their stream is not in yet are taken, and begin it."""
+
+    def notices(self) -> list[Notice]: ...
+    def link(self, link: int) -> LinkState: ...
+    def links(self) -> list[int]: ...
+
+    # Legs
+
+    def open_leg(
+        self,
+        link: int,
+        leg: int,
+        stream: int,
+        wants: Iterable[tuple[Sequence[str], Condition | None]],
+        *,
+        is_live: bool,
+    ) -> int:
+        """What a child wants of a stream; it gets what comes from now on if the leg is live, and else nothing before
+        fetch() has brought it there. Returns the stream's last sequence."""
+
+    def close_leg(self, link: int, leg: int) -> None: ...
+    def change_leg(self, link: int, leg: int, wants: Iterable[tuple[Sequence[str], Condition | None]]) -> int:
+        """From now on it wants this. Returns the stream's last sequence."""
+
+    def fetch(self, link: int, leg: int, after: int, size_max: int) -> Portion | None:
+        """What the leg wants of the stream after this sequence, out of the history; None if that does not reach back so
+        far. With everything through the stream's last, the leg is live from there on."""
+
+    def select(self, link: int, leg: int, packets: Buffer, size_max: int) -> Portion:
+        """What the leg wants of these packets of its stream, which were read elsewhere. It does not become live."""
+
+    # What is sent
+
+    def say(self, link: int, frames: Buffer) -> None:
+        """Send these frames, behind what waits for the link already. LimitError if it does not take what was said."""
+
+    def ready(self) -> list[int]:
+        """The links for which something came to wait since the last call."""
+
+    def take(self, link: int, size_max: int) -> bytes:
+        """Whole frames that wait for the link, of at most `size_max` bytes if the first is not larger; b"" if none."""

@@ -1,0 +1,132 @@
+"""Blocks of packets, made and taken apart in Python's way; compiled code uses _frame.pxd itself."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport UINT64_MAX, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from penstock.wire._codec cimport PACKET_SEQUENCE_AT, load_u64
+
+from penstock.base.counters import Cause
+from penstock.base.errors import LocalProtocolError, PacketError
+
+
+cdef struct Source:     # of merged packets
+    const uint8_t *at
+    uint64_t size
+
+
+cdef bint are_packets(const uint8_t *data, uint64_t size) noexcept nogil:
+    cdef uint64_t at = 0
+    cdef uint32_t packet_size
+    while at < size:
+        packet_size = packet_size_at(data + at, size - at)
+        if packet_size == 0:
+            return False
+        at += packet_size
+    return True
+
+
+cdef int check_packets(const uint8_t[::1] packets) except -1:
+    if packets.shape[0] and not are_packets(&packets[0], packets.shape[0]):
+        raise PacketError("these bytes are not whole packets, one after another", cause=Cause.LENGTH)
+    return 0
+
+
+def encode_block(const uint8_t[::1] packets not None, *, uint32_t leg = 0, uint8_t kind = KIND_PACKETS) -> bytes:
+    """The packets as frames: one, or several if they do not fit one. Without packets there is none."""
+    cdef uint64_t at = 0, start = 0, blocks = 0, size = packets.shape[0]
+    cdef uint32_t packet_size
+    cdef uint8_t *out
+    check_packets(packets)
+    if kind != KIND_PACKETS and kind != KIND_PUBLISHED:
+        raise LocalProtocolError(f"blocks of kind {kind} are not known")
+    while at < size:
+        packet_size = packet_size_at(&packets[at], size - at)
+        if blocks == 0 or at - start + packet_size > BLOCK_SIZE_MAX - BLOCK_HEADER_SIZE:
+            start = at
+            blocks += 1
+        at += packet_size
+    cdef bytes frames = PyBytes_FromStringAndSize(NULL, size + blocks * BLOCK_HEADER_SIZE)
+    out = <uint8_t *>PyBytes_AS_STRING(frames)
+    at = start = 0
+    while at < size:
+        packet_size = packet_size_at(&packets[at], size - at)
+        if at - start + packet_size > BLOCK_SIZE_MAX - BLOCK_HEADER_SIZE:
+            out = put_block(out, kind, leg, &packets[start], at - start)
+            start = at
+        at += packet_size
+    if size:
+        put_block(out, kind, leg, &packets[start], size - start)
+    return frames
+
+
+cdef uint8_t *put_block(uint8_t *out, uint8_t kind, uint32_t leg, const uint8_t *packets, uint64_t size) noexcept nogil:
+    write_block_header(out, kind, leg, <uint32_t>size)
+    memcpy(out + BLOCK_HEADER_SIZE, packets, size)
+    return out + BLOCK_HEADER_SIZE + size
+
+
+def split_packets(const uint8_t[::1] packets not None) -> list:
+    """Each packet by itself; PacketError if these are not whole packets."""
+    cdef uint64_t at = 0, size = packets.shape[0]
+    cdef uint32_t packet_size
+    found = []
+    check_packets(packets)
+    while at < size:
+        packet_size = packet_size_at(&packets[at], size - at)
+        found.append(PyBytes_FromStringAndSize(<const char *>&packets[at], packet_size))
+        at += packet_size
+    return found
+
+
+def merge_packets(blocks not None) -> bytes:
+    """The packets of several blocks of one stream, each in order, as one in order; what several have is taken once."""
+    cdef uint64_t room = 0, used = 0
+    cdef uint32_t size
+    cdef Py_ssize_t index, count = len(blocks)
+    cdef const uint8_t[::1] view
+    cdef Source *sources
+    held = []
+    for block in blocks:
+        view = block
+        check_packets(view)
+        held.append(view)
+        room += view.shape[0]
+    cdef bytes merged = PyBytes_FromStringAndSize(NULL, room)
+    cdef uint8_t *out = <uint8_t *>PyBytes_AS_STRING(merged)
+    sources = <Source *>malloc((count + 1) * sizeof(Source))
+    if sources is NULL:
+        raise MemoryError
+    for index in range(count):
+        view = held[index]
+        sources[index].size = view.shape[0]
+        sources[index].at = &view[0] if view.shape[0] else NULL
+    with nogil:
+        while True:
+            size = take_lowest(sources, count, out + used)
+            if size == 0:
+                break
+            used += size
+    free(sources)
+    return merged if used == room else merged[:used]
+
+
+cdef uint32_t take_lowest(Source *sources, Py_ssize_t count, uint8_t *out) noexcept nogil:
+    """Copy the packet with the lowest sequence and pass over it wherever it is; its size, or 0 when there is none."""
+    cdef Py_ssize_t index
+    cdef uint64_t lowest = UINT64_MAX
+    cdef uint32_t size = 0, each_size
+    for index in range(count):
+        if sources[index].size and load_u64(sources[index].at + PACKET_SEQUENCE_AT) < lowest:
+            lowest = load_u64(sources[index].at + PACKET_SEQUENCE_AT)
+    for index in range(count):
+        if sources[index].size == 0 or load_u64(sources[index].at + PACKET_SEQUENCE_AT) != lowest:
+            continue
+        each_size = packet_size_at(sources[index].at, sources[index].size)
+        if size == 0:
+            size = each_size
+            memcpy(out, sources[index].at, size)
+        sources[index].at += each_size
+        sources[index].size -= each_size
+    return size

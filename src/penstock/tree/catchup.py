@@ -1,0 +1,236 @@
+"""How a child's leg gets from where it is to live: portions, each asked for by the child (TREE-5).
+
+A portion comes out of the agent's history if that is complete for the leg; at the root, else, out of the stream's
+journal; elsewhere through a leg of the agent's own at its parent, on the child's behalf (a relay). Which it is, is
+decided anew for each portion. The one that reaches the live end makes the leg live at exactly that place of the order.
+"""
+
+from penstock.tree._frame import encode_block, split_packets
+from penstock.tree.board import Board, ChildLeg, Stream
+from penstock.tree.control import Fetch, Fetched, Held, Position, Refused
+from penstock.tree.events import JournalRead, ReadJournal
+from penstock.tree.infostream import Diverged, Gone
+from penstock.tree.legs import UpstreamLeg, since
+from penstock.tree.upstream import Upstream
+from penstock.wire import decode
+
+SIZE_MAX = 2**31
+
+
+class CatchUp:
+    def __init__(self, board: Board, upstream: Upstream) -> None:
+        self._board = board
+        self._upstream = upstream
+        self._reading: dict[int, tuple[int, int]] = {}
+        """By request: whose leg."""
+        self._request = 0
+
+    # Where a leg begins
+
+    def begin(self, stream: Stream, leg: ChildLeg) -> None:
+        """The leg is open, not live. Hold it, now or when it is known where it begins."""
+        position = leg.begin
+        if position.begin == "sequence":
+            self.hold(stream, leg, self._judged(stream, leg, position))
+        elif self._board.role == "root":
+            if position.begin == "live":
+                self.hold(stream, leg, self._board.last(stream.number))
+            else:
+                self._read_journal(stream, leg, time_ns=position.at if position.begin == "time" else None)
+        elif position.begin == "live" and (begun := since(stream.feed.joined, leg.wants)) is not None:
+            self.hold(stream, leg, max(begun, self._board.last(stream.number)))
+        else:
+            self._relay(stream, leg)
+
+    def hold(self, stream: Stream, leg: ChildLeg, after: int) -> None:
+        """The leg's messages are those after this sequence. If that is where the stream is, it is live at once."""
+        leg.through, leg.is_held = after, True
+        board = self._board
+        with board.fanout:
+            last = board.last(stream.number)
+            if after >= last and self._is_complete(stream, leg, after):
+                portion = board.fanout.fetch(leg.link, leg.number, after, SIZE_MAX)
+                leg.is_live = portion is not None and portion.is_live
+            granted = leg.wants if leg.wants != leg.asked else ()
+            board.say(leg.link, Held(leg.number, stream.number, after, stream.term, leg.is_live, granted))
+
+    def _judged(self, stream: Stream, leg: ChildLeg, position: Position) -> int:
+        """The sequence itself; or, if a newer term began before it, where that did: the child is told so."""
+        end = stream.end_of(position.term) if position.term else None
+        if end is None or position.at <= end:
+            return position.at
+        self._board.inform(Diverged(stream.number, position.term, end + 1, position.at), [leg.link])
+        return end
+
+    # Portions
+
+    def fetch(self, stream: Stream, leg: ChildLeg, bytes_max: int) -> None:
+        """The child asks for a portion. While one is on its way, nothing more happens."""
+        if leg.is_live or not leg.is_held or leg.fetch_bytes:
+            return
+        leg.fetch_bytes = max(1, min(bytes_max, self._board.config.fetch_bytes_max))
+        self.serve(stream, leg)
+
+    def serve(self, stream: Stream, leg: ChildLeg) -> None:
+        """Go on with the portion that the child waits for."""
+        if not leg.fetch_bytes:
+            return
+        if self._is_complete(stream, leg, leg.through) and self._from_history(leg):
+            return
+        if self._board.role == "root":
+            self._read_journal(stream, leg)
+        else:
+            self._relay(stream, leg)
+
+    def _is_complete(self, stream: Stream, leg: ChildLeg, after: int) -> bool:
+        """Whether everything that the leg wants after this sequence came, or comes, live to this agent."""
+        if self._board.role == "root":
+            return True
+        begun = since(stream.feed.joined, leg.wants)
+        return begun is not None and begun <= after
+
+    def _from_history(self, leg: ChildLeg) -> bool:
+        board = self._board
+        with board.fanout:
+            portion = board.fanout.fetch(leg.link, leg.number, leg.through, leg.fetch_bytes)
+            if portion is None:
+                return False
+            self._deliver(leg, portion.packets, max(portion.through, leg.through), portion.is_live)
+        return True
+
+    def _deliver(self, leg: ChildLeg, packets: bytes, through: int, is_live: bool) -> None:
+        leg.through, leg.is_live, leg.fetch_bytes = through, is_live, 0
+        if packets:
+            self._board.send(leg.link, encode_block(packets, leg=leg.number))
+        self._board.say(leg.link, Fetched(leg.number, through, is_live))
+
+    # The root's journal
+
+    def _read_journal(self, stream: Stream, leg: ChildLeg, *, time_ns: int | None = None) -> None:
+        self._request += 1
+        self._reading[self._request] = (leg.link, leg.number)
+        size = leg.fetch_bytes if leg.is_held else 1
+        after = leg.through if leg.is_held else 0
+        self._board.out.append(ReadJournal(self._request, stream.number, after, time_ns, size))
+
+    def journal_read(self, event: JournalRead) -> None:
+        where = self._reading.pop(event.request, None)
+        leg = None if where is None else self._leg(*where)
+        if leg is None:
+            return
+        stream = self._board.streams[leg.stream]
+        if not leg.is_held:
+            self.hold(stream, leg, event.after)
+            return
+        if event.after > leg.through and leg.begin.begin != "oldest":
+            self._board.inform(Gone(leg.stream, leg.number, leg.through + 1, event.after), [leg.link])
+        leg.through = max(leg.through, event.after)
+        last = self._board.last(leg.stream)
+        packets = event.packets if event.through <= last else _up_to(event.packets, last)
+        if packets:
+            wanted = self._board.fanout.select(leg.link, leg.number, packets, SIZE_MAX)
+            self._deliver(leg, wanted.packets, max(min(event.through, last), leg.through), False)
+        elif not self._from_history(leg):
+            self._deliver(leg, b"", leg.through, False)
+
+    # Relays
+
+    def _relay(self, stream: Stream, leg: ChildLeg) -> None:
+        """Let the parent bring it, as soon as there is one that brings everything else."""
+        uplink = self._upstream.link
+        if uplink is None or not stream.feed.is_live(uplink) or self._upstream.is_moving:
+            return
+        relay = stream.feed.relay((leg.link, leg.number))
+        if relay is not None:
+            self._fetch_on(relay, leg)
+            return
+        begin = Position("sequence", leg.through, stream.term) if leg.is_held else leg.begin
+        whole = len(stream.feed.legs) >= self._board.config.legs_max
+        wants = (stream.whole,) if whole else leg.wants
+        relay = self._upstream.open_leg(stream, uplink, wants, begin, child=(leg.link, leg.number))
+        self._fetch_on(relay, leg)
+
+    def _fetch_on(self, relay: UpstreamLeg, leg: ChildLeg) -> None:
+        if leg.is_held and leg.fetch_bytes and not relay.is_fetching:
+            relay.is_fetching = True
+            self._board.say(relay.link, Fetch(relay.number, leg.fetch_bytes))
+
+    def relay_held(self, relay: UpstreamLeg, held: Held) -> None:
+        leg = self._child_of(relay)
+        if leg is None:
+            return
+        stream = self._board.streams[relay.stream]
+        if held.is_live:
+            self._join(stream, relay, held.after)
+        if not leg.is_held:
+            self.hold(stream, leg, held.after)
+        if held.is_live and leg.fetch_bytes:
+            self.serve(stream, leg)
+
+    def relay_block(self, relay: UpstreamLeg, packets: bytes) -> None:
+        leg = self._child_of(relay)
+        if leg is not None:
+            wanted = self._board.fanout.select(leg.link, leg.number, packets, SIZE_MAX)
+            if wanted.packets:
+                self._board.send(leg.link, encode_block(wanted.packets, leg=leg.number))
+
+    def relay_fetched(self, relay: UpstreamLeg, fetched: Fetched) -> None:
+        relay.is_fetching = False
+        leg = self._child_of(relay)
+        stream = self._board.streams[relay.stream]
+        if fetched.is_live:
+            self._join(stream, relay, fetched.through)
+        if leg is None or not leg.fetch_bytes:
+            return
+        leg.through = max(leg.through, fetched.through)
+        if not fetched.is_live or not self._from_history(leg):
+            self._deliver(leg, b"", leg.through, False)
+
+    def relay_gone(self, relay: UpstreamLeg, gone: Gone) -> None:
+        leg = self._child_of(relay)
+        if leg is not None:
+            self._board.inform(Gone(gone.stream, leg.number, gone.first, gone.last), [leg.link])
+
+    def relay_refused(self, relay: UpstreamLeg, refused: Refused) -> None:
+        leg = self._child_of(relay)
+        if leg is not None:
+            self._board.fanout.close_leg(leg.link, leg.number)
+            del self._board.children[leg.link].legs[leg.number]
+            self._board.say(leg.link, Refused(refused.code, refused.reason, leg.number))
+
+    def _join(self, stream: Stream, relay: UpstreamLeg, at: int) -> None:
+        """The relay is live: from here on its wants are in the flow that everybody is fed from. That this agent has
+        everything else up to there is not said: it may still be told that it was too slow for it."""
+        relay.is_live, relay.child = True, None
+        for want in relay.wants:
+            stream.feed.joined.setdefault(want, at)
+        self._upstream.ask_peers(stream)
+
+    def _child_of(self, relay: UpstreamLeg) -> ChildLeg | None:
+        return None if relay.child is None else self._leg(*relay.child)
+
+    def _leg(self, link: int, number: int) -> ChildLeg | None:
+        child = self._board.children.get(link)
+        return None if child is None else child.legs.get(number)
+
+    def serve_waiting(self) -> None:
+        """There is a parent, or its link brings everything that was missed: go on with what waits for that."""
+        for child in list(self._board.children.values()):
+            for leg in list(child.legs.values()):
+                stream = self._board.streams[leg.stream]
+                if not leg.is_held and stream.feed.relay((leg.link, leg.number)) is None:
+                    self.begin(stream, leg)
+                elif leg.fetch_bytes:
+                    self.serve(stream, leg)
+
+    def abandon(self, leg: ChildLeg) -> None:
+        """A child's leg has ended, or wants something else: what was asked for on its behalf is not wanted any more."""
+        stream = self._board.streams.get(leg.stream)
+        relay = None if stream is None else stream.feed.relay((leg.link, leg.number))
+        if relay is not None:
+            self._upstream.close_leg(relay)
+
+
+def _up_to(packets: bytes, last: int) -> bytes:
+    """A journal may be ahead of what was distributed; what is there is nobody's yet."""
+    return b"".join(packet for packet in split_packets(packets) if decode(packet).sequence <= last)

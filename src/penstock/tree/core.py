@@ -1,0 +1,325 @@
+"""DistributionAgent: one agent of a distribution tree, without I/O.
+
+It has a fan-out (_fanout.pyi), which takes in packets and passes them on by itself, and says in notices what it cannot
+decide. Everything else happens here and in the parts: who is let in and what is said to whom (children.py), what each
+may have (rights.py), how a leg gets to live (catchup.py), what is asked of the parent (upstream.py), who that is
+(parents.py), and what a root and its standby do (rooting.py). What comes on links is in conversation.py, and what a
+neighbour's words on the infostream lead to in hearing.py.
+"""
+
+from collections.abc import Iterable
+
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, Randomness
+from penstock.base.core import Tick, refuse
+from penstock.base.counters import Counters
+from penstock.model import MessageModel
+from penstock.tree._fanout import Fanout
+from penstock.tree.balancing import Balancing
+from penstock.tree.board import Board
+from penstock.tree.catchup import CatchUp
+from penstock.tree.children import Children
+from penstock.tree.config import TreeConfig
+from penstock.tree.control import Refused
+from penstock.tree.conversation import Conversation
+from penstock.tree.events import (
+    Appended,
+    Arrived,
+    Busy,
+    Connected,
+    ConnectFailed,
+    Define,
+    Event,
+    Instruction,
+    JournalRead,
+    LinkClosed,
+    Move,
+    Noticed,
+    Promote,
+    Renewed,
+    Restore,
+    Revoke,
+    SendBack,
+    Start,
+    Stop,
+)
+from penstock.tree.infostream import Load, Stopping, id_of
+from penstock.tree.legs import Conditions
+from penstock.tree.notices import (
+    ControlFrame,
+    InfoPacket,
+    LeftLive,
+    LegBlock,
+    LinkEnded,
+    NewerTerm,
+    Notice,
+    PublishedBlock,
+)
+from penstock.tree.parents import PROBE_HEARTBEATS, Parents
+from penstock.tree.rights import Rights
+from penstock.tree.rooting import Rooting
+from penstock.tree.upstream import TIDY_INTERVAL_NS, Upstream
+
+BALANCE_INTERVAL_NS = NS_PER_SECOND
+SILENCES_OF_A_CHILD = 3
+"""A child may be silent so much longer than a parent."""
+
+
+class DistributionAgent:
+    """`fanout` is the driver's to feed and to empty; nobody else opens links, legs or streams in it."""
+
+    def __init__(
+        self,
+        config: TreeConfig,
+        randomness: Randomness,
+        counters: Counters,
+        *,
+        models: Iterable[MessageModel] = (),
+    ) -> None:
+        self.fanout = Fanout(
+            id_of(config.tree),
+            history_size=config.history_bytes,
+            streams_max=config.streams_max,
+            links_max=config.children_max + 16,
+            queue_packets_max=config.queue_packets,
+        )
+        self.board = Board(config, self.fanout, Conditions(models), counters)
+        self._upstream = Upstream(self.board)
+        self._catch_up = CatchUp(self.board, self._upstream)
+        self._rights = Rights(self.board, self._catch_up)
+        self.children = Children(self.board, self._catch_up, self._rights)
+        self._balancing = Balancing(self.board, self.children)
+        self.parents = Parents(self.board, self._upstream, randomness)
+        self.rooting = Rooting(self.board, self.children)
+        self._conversation = Conversation(
+            self.board, self._upstream, self._catch_up, self.children, self.parents, self.rooting, self._forget
+        )
+        self._upstream.on_live = self.parents.is_live
+        self._upstream.on_learned = self._learned
+        self.parents.on_adopted = self._adopted
+        self.parents.on_fenced = self.rooting.fenced
+        self._beat_ns: int | None = None
+        self._beats = 0
+        self._balance_ns = 0
+
+    # The machine
+
+    def handle(self, event: Event, now_ns: int) -> list[Instruction]:
+        board = self.board
+        board.now_ns = now_ns
+        match event:
+            case Noticed():
+                self._notices()
+            case Arrived():
+                self._arrived(event)
+            case LinkClosed():
+                self._closed(event.link)
+            case Connected():
+                self.parents.connected(event.attempt, event.link, event.name)
+            case ConnectFailed():
+                self.parents.failed(event.attempt)
+            case JournalRead():
+                self._catch_up.journal_read(event)
+                self._conversation.note_standbys()
+            case Appended():
+                self.rooting.appended(event.stream, event.through)
+            case Tick():
+                self._tick()
+            case Start():
+                self._start(event)
+            case _:
+                self._operate(event)
+        if board.refilled:
+            self._notices()
+        out, board.out = board.out, []
+        return out
+
+    def _operate(self, event: Renewed | Revoke | Restore | Move | SendBack | Promote | Define | Busy | Stop) -> None:
+        """What an operator, the administration server or the node wants."""
+        board = self.board
+        match event:
+            case Renewed():
+                self._renewed(event)
+            case Revoke():
+                self._rights.revoke(event.name, event.topics, event.reason)
+            case Restore():
+                self._rights.restore(event.name)
+            case Move():
+                self._balancing.move(event.name, event.place, event.reason)
+            case SendBack():
+                self._balancing.send_back(event.name, event.reason)
+            case Promote():
+                self._promote()
+            case Define():
+                if board.role == "root":
+                    self.rooting.define(event.name, event.topics)
+            case Busy():
+                self._busy(min(max(event.percent, 0), 100))
+            case Stop():
+                board.inform(Stopping(board.config.name, event.reason[:256]))
+            case _:
+                refuse(self, event)
+
+    def next_deadline_ns(self) -> int | None:
+        if self._beat_ns is None:
+            return None
+        found = [self._beat_ns, *self.parents.deadlines()]
+        waits_ns = self.rooting.waits_until_ns()
+        promote_ns = self._promote_ns()
+        return min([*found, *(each for each in (waits_ns, promote_ns) if each is not None)])
+
+    # Links
+
+    def _start(self, event: Start) -> None:
+        board = self.board
+        board.place = event.place
+        self.rooting.wall_offset_ns = event.wall_ns - board.now_ns
+        if board.config.role != "agent":
+            self.rooting.start(event)
+        self._beat_ns = board.now_ns
+        self.parents.start()
+        if board.role == "root" and board.standby_place:
+            self.parents.probe(board.standby_place)
+
+    def _arrived(self, event: Arrived) -> None:
+        party = event.party
+        if (
+            party.role in ("agent", "standby", "publisher")
+            and party.term > self.board.term
+            and self.board.role == "root"
+        ):
+            self.rooting.fenced(party.term, self.board.standby_place)
+        through = self.rooting.through(party.publisher_id) if party.role == "publisher" else 0
+        child = self.children.arrived(event.link, party, published_through=through)
+        if child is None:
+            return
+        if party.role == "publisher":
+            self.rooting.arrived(child)
+        elif party.role == "standby":
+            self.rooting.standby_came(child.link)
+        elif party.role == "peer":
+            self.parents.peering.came(child.link)
+
+    def _closed(self, link: int) -> None:
+        self._lost(link)
+        self.fanout.close_link(link)
+
+    def _forget(self, link: int, cause: str, reason: str = "") -> None:
+        """End a link, and go on as if it were closed."""
+        self.board.close(link, cause, reason)
+        self._lost(link)
+
+    def _lost(self, link: int) -> None:
+        child = self.board.children.get(link)
+        if child is not None:
+            self.children.gone(link)
+            self.rooting.gone(link)
+            if child.party.role == "peer":
+                self.parents.peering.gone(link, child.party.place)
+        self.parents.link_closed(link)
+
+    def _adopted(self) -> None:
+        """There is a parent, and what it brings is live, or a move is over."""
+        self.rooting.replica.link = self._upstream.link
+        self._catch_up.serve_waiting()
+
+    def _learned(self, stream: int) -> None:
+        if self.board.role == "standby":
+            self.rooting.replica.learned(stream)
+
+    # Notices
+
+    def _notices(self) -> None:
+        board = self.board
+        board.refilled = False
+        while notices := self.fanout.notices():
+            for notice in notices:
+                self._notice(notice)
+
+    def _notice(self, notice: Notice) -> None:
+        match notice:
+            case ControlFrame():
+                self._conversation.control(notice.link, notice.payload)
+            case InfoPacket():
+                self._conversation.info(notice.link, notice.packet)
+            case LegBlock():
+                self._conversation.block(notice)
+            case PublishedBlock():
+                child = self.board.children.get(notice.link)
+                if child is not None:
+                    self.rooting.published(child, notice.packets)
+            case LeftLive():
+                self.children.left_live(notice.link, notice.leg, notice.through)
+            case NewerTerm():
+                self._conversation.newer_term(notice)
+            case LinkEnded():
+                self._ended(notice)
+
+    def _ended(self, notice: LinkEnded) -> None:
+        """The other side broke the rules, or was too slow for its class."""
+        self.board.counters.add("connections_closed", cause=notice.cause)
+        if notice.link in self.board.children:
+            self.board.say(notice.link, Refused(notice.cause, notice.reason[:256]))
+        self._forget(notice.link, notice.cause, notice.reason)
+
+    # Operators and time
+
+    def _renewed(self, event: Renewed) -> None:
+        child = self.board.children.get(event.link)
+        if child is None:
+            return
+        if event.refusal:
+            self.children.end(event.link, Refused("token", event.refusal[:256]))
+            self.rooting.gone(event.link)
+        else:
+            self._rights.renewed(child, event.grants)
+            if child.party.role == "publisher":
+                self.rooting.arrived(child)
+
+    def _busy(self, percent: int) -> None:
+        board = self.board
+        if percent != board.percent:
+            board.percent = percent
+            self.parents.tell_parent(Load(board.config.name, percent))
+        if board.now_ns - self._balance_ns >= BALANCE_INTERVAL_NS and self._balancing.balance():
+            self._balance_ns = board.now_ns
+
+    def _promote(self) -> None:
+        if self.board.role == "standby":
+            self.parents.give_up()
+            self.rooting.promote()
+
+    def _promote_ns(self) -> int | None:
+        """When a standby that has lost its root takes over by itself."""
+        on = self.board.config.on
+        is_due = self.board.role == "standby" and on.root_lost == "promote" and self._upstream.link is None
+        if not is_due or not self.rooting.replica.was_linked:
+            return None
+        return self.parents.lost_ns + on.promote_after_ms * NS_PER_MS
+
+    def _tick(self) -> None:
+        now_ns = self.board.now_ns
+        self.parents.tick()
+        self.rooting.tick()
+        promote_ns = self._promote_ns()
+        if promote_ns is not None and now_ns >= promote_ns:
+            self._promote()
+        if self._beat_ns is not None and now_ns >= self._beat_ns:
+            self._beat_ns = now_ns + self.board.config.heartbeat_ms * NS_PER_MS
+            self._beats += 1
+            self._heartbeat()
+        if now_ns - self._upstream.tidy_ns >= TIDY_INTERVAL_NS:
+            self._upstream.tidy_ns = now_ns
+            self._upstream.tidy()
+
+    def _heartbeat(self) -> None:
+        board = self.board
+        with self.fanout:  # who has just left live must not be told that it has everything
+            self._notices()
+            self.children.heartbeat()
+        silence_ns = SILENCES_OF_A_CHILD * board.config.silence_ms * NS_PER_MS
+        for child in self.children.silent(silence_ns):
+            self.children.end(child.link, Refused("silent", "nothing was heard"))
+            self.rooting.gone(child.link)
+        has_standby = any(child.party.role == "standby" for child in board.children.values())
+        if board.role == "root" and board.standby_place and not has_standby and self._beats % PROBE_HEARTBEATS == 0:
+            self.parents.probe(board.standby_place)

@@ -1,0 +1,180 @@
+"""What operators do: orders to the supervisor of the plant, to agents and to the administration server, and the log of
+who did what, why, and what came of it."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from penstock.base.errors import ConfigurationError, ForbiddenError, NotFoundError, PenstockError
+from penstock.base.log import logger
+from penstock.node.orders import Order, give_order
+from penstock.node.plant import Plant
+from penstock.security.brokering import Name, Topics
+from penstock.web.news import News
+from penstock.web.sessions import Session
+
+LOG_NAME = "actions.jsonl"
+NS_PER_MS = 1_000_000
+
+Reason = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+
+log = logger("console.actions")
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True, tag_field="action", forbid_unknown_fields=True):
+    reason: Reason
+
+    @property
+    def subject(self) -> str:
+        return ""
+
+
+class NodeAction(Action, frozen=True, kw_only=True):
+    node: Name
+
+    @property
+    def subject(self) -> str:
+        return self.node
+
+
+class Kill(NodeAction, frozen=True, kw_only=True, tag="kill"):
+    pass
+
+
+class Promote(NodeAction, frozen=True, kw_only=True, tag="promote"):
+    pass
+
+
+class Revoke(Action, frozen=True, kw_only=True, tag="revoke"):
+    client: Name
+    topics: Topics = msgspec.field(default_factory=lambda: [">"])
+
+    @property
+    def subject(self) -> str:
+        return self.client
+
+
+class Restore(Action, frozen=True, kw_only=True, tag="restore"):
+    client: Name
+
+    @property
+    def subject(self) -> str:
+        return self.client
+
+
+AnyAction: TypeAlias = Kill | Promote | Revoke | Restore
+
+
+class ActionAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    action: str
+    subject: str
+    detail: str
+
+
+class ActionLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="audit"):
+    """One line of the log."""
+
+    time_ms: float
+    client: str
+    address: str
+    action: str
+    subject: str
+    reason: str
+    outcome: Literal["done", "refused"]
+    code: str = ""
+    detail: str = ""
+
+
+class ActionLog:
+    """Lines of JSON in a file of the console's own, each on the disk before the operator hears of it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.news: News[ActionLine] = News()
+        path = directory / LOG_NAME
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigurationError(f"cannot be written: {error.strerror}", where=str(path)) from None
+
+    def write(self, line: ActionLine) -> None:
+        fields = msgspec.structs.asdict(line)
+        del fields["time_ms"]
+        (log.info if line.outcome == "done" else log.warning)(fields.pop("action"), **fields)
+        self.news.tell(line)
+        try:
+            os.write(self._fd, msgspec.json.encode(line) + b"\n")
+            os.fsync(self._fd)
+        except OSError as error:
+            log.error("action_log_failed", error=error.strerror)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class Actions:
+    def __init__(self, plant: Plant, log: ActionLog) -> None:
+        self._plant = plant
+        self._log = log
+
+    async def carry_out(self, session: Session, address: str, action: AnyAction) -> ActionAnswer:
+        """Whatever comes of it is written down."""
+        name = str(type(action).__struct_config__.tag)
+        detail, refusal = "", None
+        try:
+            if not session.is_operator:
+                raise ForbiddenError(f"{name} needs the role administrator")
+            detail = await self._done(session, action)
+        except PenstockError as error:
+            refusal = error
+        self._log.write(
+            ActionLine(
+                time_ms=time.time_ns() / NS_PER_MS,
+                client=session.client,
+                address=address,
+                action=name,
+                subject=action.subject,
+                reason=action.reason,
+                outcome="done" if refusal is None else "refused",
+                code="" if refusal is None else refusal.code,
+                detail=detail if refusal is None else refusal.what,
+            )
+        )
+        if refusal is not None:
+            raise refusal
+        return ActionAnswer(action=name, subject=action.subject, detail=detail)
+
+    async def _done(self, session: Session, action: AnyAction) -> str:
+        match action:
+            case Kill(node=node):
+                self._check_node(node)
+                return await self._ordered(Order("kill", node, action.reason))
+            case Promote(node=node):
+                self._check_node(node)
+                return await self._ordered(Order("promote", node, action.reason))
+            case Revoke(client=client, topics=topics):
+                answer = await asyncio.to_thread(session.admin.revoke, client, action.reason, topics)
+                return f"{len(answer.subscriptions)} subscriptions ended"
+            case Restore(client=client):
+                await asyncio.to_thread(session.admin.restore, client)
+                return "every revocation was taken back"
+
+    def _check_node(self, name: str) -> None:
+        if name not in self._plant.nodes:
+            raise NotFoundError(f"there is no node {name!r}")
+
+    async def _ordered(self, order: Order) -> str:
+        return await asyncio.to_thread(give_order, self._plant.path, order)
+
+
+def is_supervised(plant: Plant) -> bool:
+    """Whether there is somebody here who takes orders."""
+    try:
+        give_order(plant.path, Order("look"))
+    except PenstockError:
+        return False
+    return True

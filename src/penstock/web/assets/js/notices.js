@@ -1,0 +1,42 @@
+// What the user must know, above everything else: one line for each matter, until it is over or was put aside.
+
+import { byId, h, setClass, setText } from "./dom.js";
+
+const notices = new Map();
+
+// An empty text takes the notice away. `detail` changes often, and is not read out each time; a button is [label, run].
+export function notice(matter, text, tone = "bad", { detail = "", button = null } = {}) {
+  let element = notices.get(matter);
+  if (!text) {
+    element?.remove();
+    notices.delete(matter);
+    return;
+  }
+  if (!element) {
+    element = h(
+      "div",
+      { data: { matter } },
+      h("span", { class: "what" }, h("span", { role: "alert" }), " ", h("span", { "aria-live": "off" })),
+    );
+    if (button) element.append(h("button", { type: "button", class: "quiet", on: { click: button[1] } }, button[0]));
+    notices.set(matter, element);
+    byId("notices").append(element);
+  }
+  setClass(element, `notice ${tone}`);
+  setText(element.firstChild.firstChild, text);
+  setText(element.firstChild.lastChild, detail);
+}
+
+// With a button that puts it aside.
+export function dismissible(matter, text, tone) {
+  notice(matter, text, tone, { button: ["Understood", () => notice(matter, "")] });
+}
+
+export function clearNotices() {
+  for (const matter of [...notices.keys()]) notice(matter, "");
+}
+
+// For those who hear the page.
+export function say(text) {
+  setText(byId("said"), text);
+}

@@ -1,0 +1,169 @@
+// The publish form: made from the message models that the gateway tells.
+
+import { Refusal } from "./api.js";
+import { byId, h } from "./dom.js";
+import { clock, shown } from "./format.js";
+
+const PUBLISHED_MAX = 50;
+const INTEGER = /^[+-]?\d+$/;
+const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
+
+export class Publish {
+  #stream;
+  #onWatch;
+  #models = new Map();
+
+  constructor(stream, onWatch) {
+    this.#stream = stream;
+    this.#onWatch = onWatch;
+    this.#make();
+    stream.on("models", (models) => this.#take(models));
+  }
+
+  start() {
+    byId("published").replaceChildren();
+  }
+
+  #make() {
+    const form = byId("publish-form");
+    form.append(
+      h(
+        "label",
+        {},
+        "Topic",
+        h("input", {
+          name: "topic",
+          required: true,
+          maxlength: 255,
+          placeholder: "app.notes.desk",
+          autocapitalize: "none",
+          spellcheck: "false",
+        }),
+      ),
+      h(
+        "label",
+        {},
+        "Message model",
+        h("select", { name: "model", required: true, on: { change: () => this.#drawFields() } }),
+      ),
+      h("fieldset", { class: "fieldset", id: "publish-fields" }, h("legend", { class: "unseen" }, "Fields")),
+      h("p", { id: "publish-told", class: "mistake", role: "alert" }),
+      h("div", { class: "buttons" }, h("button", { class: "primary" }, "Publish")),
+    );
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#submit(form);
+    });
+  }
+
+  #take(models) {
+    const before = byId("publish-form").elements.model.value;
+    this.#models = new Map(
+      models.filter((model) => typeof model?.name === "string").map((model) => [model.name, model]),
+    );
+    const options = [...this.#models.keys()]
+      .sort()
+      .map((name) => h("option", { value: name, selected: name === before }, shown(name)));
+    byId("publish-form").elements.model.replaceChildren(...options);
+    if (!this.#models.has(before)) this.#drawFields();
+  }
+
+  #drawFields() {
+    const fields = this.#models.get(byId("publish-form").elements.model.value)?.fields ?? [];
+    const labels = fields.map((field) =>
+      h(
+        "label",
+        {},
+        shown(field.name, 60),
+        h("span", { class: "optional" }, ` ${shown(field.type, 30)}`),
+        input(field),
+      ),
+    );
+    byId("publish-fields").replaceChildren(byId("publish-fields").firstElementChild, ...labels);
+  }
+
+  async #submit(form) {
+    const told = byId("publish-told");
+    const button = form.querySelector(".primary");
+    told.textContent = "";
+    const topic = form.elements.topic.value.trim();
+    const model = form.elements.model.value;
+    button.disabled = true;
+    try {
+      const values = this.#values(form, model);
+      const { stream, seq } = await this.#stream.publish(topic, model, values);
+      this.#note(topic, `${shown(model)} → ${shown(stream)}, number ${shown(seq)}`);
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      told.textContent = `Not published: ${shown(error.told, 400)}`;
+    } finally {
+      button.disabled = false;
+    }
+  }
+
+  #values(form, model) {
+    const values = {};
+    for (const field of this.#models.get(model)?.fields ?? []) {
+      const text = form.elements[`field.${field.name}`]?.value.trim() ?? "";
+      if (text !== "") values[field.name] = parsed(field, text);
+    }
+    return values;
+  }
+
+  #note(topic, text) {
+    const watch = h(
+      "button",
+      { type: "button", class: "quiet", on: { click: () => this.#onWatch(topic) } },
+      "Watch it",
+    );
+    const list = byId("published");
+    list.prepend(
+      h(
+        "li",
+        {},
+        h("span", { class: "minor" }, clock(Date.now())),
+        h("span", { class: "code" }, shown(topic)),
+        h("span", {}, text),
+        watch,
+      ),
+    );
+    while (list.children.length > PUBLISHED_MAX) list.lastChild.remove();
+  }
+}
+
+function input(field) {
+  const name = `field.${field.name}`;
+  const listed = (values) => (Array.isArray(values) ? values : []);
+  if (field.type === "enum") return choice(name, listed(field.values));
+  if (field.type === "bool") return choice(name, ["true", "false"]);
+  const plain = { autocomplete: "off", autocapitalize: "none", spellcheck: "false", maxlength: 4000 };
+  const inputmode = isNumeric(field.type) ? "decimal" : null;
+  return h("input", { name, ...plain, inputmode, placeholder: listed(field.flags).join(", ") || null });
+}
+
+// Nothing, or one of these.
+function choice(name, values) {
+  return h(
+    "select",
+    { name },
+    h("option", { value: "" }, "–"),
+    ...values.map((value) => h("option", { value }, shown(value))),
+  );
+}
+
+function isNumeric(type) {
+  return type === "price" || /^[iuf]\d+$/.test(type);
+}
+
+// What is typed, as the model's JSON has it. Numbers beyond what a double holds exactly stay texts.
+function parsed(field, text) {
+  if (field.type === "bool") return text === "true";
+  if (field.type === "flags") return text.split(/[\s,]+/).filter(Boolean);
+  if (isNumeric(field.type)) {
+    if (!NUMBER.test(text))
+      throw new Refusal({ code: "request", what: `${field.name} is no number: ${text.slice(0, 40)}` });
+    const number = Number(text);
+    return INTEGER.test(text) && !Number.isSafeInteger(number) ? text : number;
+  }
+  return text;
+}

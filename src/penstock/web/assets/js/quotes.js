@@ -1,0 +1,316 @@
+// Live quotes: a watch list that the user edits, one row for each instrument, and no old number that looks live.
+
+import { Spark } from "./chart.js";
+import { byId, h, reconcile, setClass, setText } from "./dom.js";
+import { change, count, duration, field, money, NOTHING, shown } from "./format.js";
+import { QuoteBook, ROWS_MAX } from "./quotebook.js";
+import { remembered } from "./remembered.js";
+
+const DRAW_MS = 200;
+const DRAW_MS_PER_ROW = 3; // many rows are drawn less often
+const STALE_AFTER_S = [2, 5, 10, 30, 120];
+const HOW_TO_BEGIN =
+  "Name topics to watch: md.us.eq.AAPL.quote for one, md.us.eq.*.quote for all, md.> for everything.";
+const FLASH_MS = 900;
+const FLASH_ROWS_MAX = 60; // with more of them everything would glimmer
+const WATCHES_MAX = 32;
+
+export class Quotes {
+  #watch;
+  #stream;
+  #store;
+  #book = new QuoteBook();
+  #sparks = new Map();
+  #timer = 0;
+  #drawnAt = 0;
+  #staleAfter = remembered("stale-after", (value) => STALE_AFTER_S.includes(value), 10);
+
+  constructor(watch, stream) {
+    this.#watch = watch;
+    this.#stream = stream;
+    byId("watch-form").addEventListener("submit", (event) => this.#submit(event));
+    byId("stale-after").value = String(this.#staleAfter.value);
+    byId("stale-after").addEventListener("change", ({ target }) => {
+      this.#staleAfter.value = Number(target.value);
+      this.#draw();
+    });
+    stream.on("messages", (messages) => this.#take(messages));
+    stream.on("subscription", () => this.#drawList());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      for (const spark of this.#sparks.values()) spark.repaint();
+    });
+  }
+
+  start(session) {
+    this.#store = remembered(`watch:${session.plant}:${session.client}`, isWatchList, []);
+    for (const { topics, where } of this.#store.value) this.#stream.subscribe({ topics, where });
+    this.#drawList();
+    this.#timer = setInterval(() => this.#drawInTurn(), DRAW_MS);
+  }
+
+  stop() {
+    clearInterval(this.#timer);
+    this.#book = new QuoteBook();
+    this.#drawRows([]);
+    reconcile(byId("watch-list"), [], () => "", null, null);
+  }
+
+  add(topics, where = "", since = null) {
+    const isThere = [...this.#stream.subscriptions.values()].some(
+      (each) => each.state !== "over" && each.where === where && each.topics.join() === topics.join(),
+    );
+    if (isThere && since === null) return "It is watched already.";
+    if (this.#stream.subscriptions.size >= WATCHES_MAX) return `At most ${WATCHES_MAX} can be watched at a time.`;
+    this.#stream.subscribe({ topics, where, since });
+    this.#remember();
+    this.#drawList();
+    return "";
+  }
+
+  #submit(event) {
+    event.preventDefault();
+    const form = event.target;
+    const topics = form.elements.topics.value.split(/[\s,]+/).filter(Boolean);
+    const mistake = this.add(topics, form.elements.where.value.trim(), since(form.elements.since.value));
+    setText(byId("watch-told"), mistake);
+    if (!mistake) form.reset();
+    form.elements.topics.focus();
+  }
+
+  #remove(subscription) {
+    this.#stream.unsubscribe(subscription.id);
+    this.#book.drop(subscription.id);
+    this.#remember();
+    this.#drawList();
+    this.#draw();
+    byId("watch-form").elements.topics.focus();
+  }
+
+  #remember() {
+    this.#store.value = [...this.#stream.subscriptions.values()].map(({ topics, where }) => ({ topics, where }));
+  }
+
+  #take(messages) {
+    for (const message of messages) {
+      const row = this.#book.take(message);
+      if (row && row.value !== null) this.#spark(row).add(row.timeMs / 1000, row.value);
+    }
+  }
+
+  #spark(row) {
+    let spark = this.#sparks.get(row.key);
+    if (!spark) {
+      spark = new Spark(h("div", { class: "plot", role: "img", "aria-label": "too few values for a chart" }));
+      this.#sparks.set(row.key, spark);
+    }
+    return spark;
+  }
+
+  // Drawing
+
+  #drawList() {
+    reconcile(
+      byId("watch-list"),
+      [...this.#stream.subscriptions.values()],
+      (subscription) => subscription.id,
+      (subscription) => {
+        const name = `${subscription.topics.join(" ")}${subscription.where ? ` where ${subscription.where}` : ""}`;
+        const remove = h(
+          "button",
+          {
+            type: "button",
+            class: "quiet",
+            "aria-label": `Stop watching ${shown(name)}`,
+            on: { click: () => this.#remove(subscription) },
+          },
+          "×",
+        );
+        const again = h(
+          "button",
+          {
+            type: "button",
+            class: "quiet again",
+            "aria-label": `Try again: ${shown(name)}`,
+            on: { click: () => this.#stream.askAgain(subscription) },
+          },
+          "Again",
+        );
+        return h("li", {}, h("span", {}, shown(name), h("span", { class: "told" })), again, remove);
+      },
+      (element, subscription) => {
+        element.dataset.state = subscription.state;
+        setClass(element, subscription.state === "over" ? "is-bad" : "");
+        element.children[1].hidden = subscription.state !== "over";
+        setText(element.querySelector(".told"), told(subscription));
+      },
+    );
+  }
+
+  #drawInTurn() {
+    if (performance.now() >= this.#drawnAt + this.#book.rows.size * DRAW_MS_PER_ROW) this.#draw();
+  }
+
+  #draw() {
+    if (byId("quotes").hidden) return;
+    this.#drawnAt = performance.now();
+    const rows = [...this.#book.rows.values()].sort((a, b) => (a.key < b.key ? -1 : 1));
+    this.#drawRows(rows);
+    byId("quotes-empty").hidden = rows.length > 0;
+    byId("quote-rows").parentElement.hidden = rows.length === 0;
+    setText(byId("quotes-empty"), this.#stream.subscriptions.size ? "Nothing has arrived yet." : HOW_TO_BEGIN);
+    this.#drawState(rows);
+  }
+
+  #drawRows(rows) {
+    for (const [key, spark] of this.#sparks) {
+      if (this.#book.rows.has(key)) continue;
+      spark.end();
+      this.#sparks.delete(key);
+    }
+    reconcile(
+      byId("quote-rows"),
+      rows,
+      (row) => row.key,
+      (row) => this.#make(row),
+      (element, row) => this.#update(element, row),
+    );
+  }
+
+  #drawState(rows) {
+    const stale = rows.filter((row) => this.#ageOf(row).isStale).length;
+    const parts = [`${count(rows.length)} watched`];
+    if (stale) parts.push(`${count(stale)} STALE`);
+    if (this.#book.left) parts.push(`only the first ${ROWS_MAX} topics are shown`);
+    setText(byId("quotes-state"), rows.length ? parts.join(" · ") : "");
+  }
+
+  #make(row) {
+    const cell = (name, title) =>
+      h(
+        "td",
+        { class: `number ${name}`, data: { name: title } },
+        h("span", { class: "value" }),
+        h("span", { class: "size" }),
+      );
+    const levels = shown(row.key).split(".");
+    const topic = h(
+      "th",
+      { scope: "row", class: "topic" },
+      levels.at(-1),
+      h("small", {}, levels.slice(0, -1).join(".")),
+    );
+    const chart = h("td", { class: "chart" });
+    const age = h("td", { class: "age" }, h("span"));
+    const element = h(
+      "tr",
+      {},
+      topic,
+      cell("bid", "Bid"),
+      cell("ask", "Ask"),
+      cell("last", "Last"),
+      h("td", { class: "number change" }),
+      chart,
+      h("td", { class: "number updates" }),
+      age,
+    );
+    element.dataset.topic = shown(row.key);
+    return element;
+  }
+
+  #update(element, row) {
+    const [, bid, ask, last, changed, chart, updates, age] = element.children;
+    const { isStale, text, why } = this.#ageOf(row);
+    setClass(element, isStale ? "stale" : "");
+    if (row.fields) {
+      this.#describe(bid, row);
+    } else {
+      this.#value(bid, row, "bid", row.bidSize, isStale);
+      this.#value(ask, row, "ask", row.askSize, isStale);
+      this.#value(last, row, "last", row.lastSize, isStale);
+      const difference = row.value === null ? null : row.value - row.first;
+      const arrow = difference > 0 ? "▲ " : difference < 0 ? "▼ " : "";
+      setText(changed, difference === null ? NOTHING : `${arrow}${change(round(difference))}`);
+      setClass(changed, `number change ${difference > 0 ? "rise" : difference < 0 ? "fall" : ""}`);
+    }
+    const spark = this.#sparks.get(row.key);
+    if (spark) {
+      if (!chart.firstChild) chart.append(spark.element);
+      spark.draw((low, high, seconds) => `between ${money(low)} and ${money(high)} in ${duration(seconds)}`);
+    }
+    setText(updates, count(row.updates));
+    setText(age.firstChild, isStale ? `STALE ${text}` : text);
+    setClass(age.firstChild, isStale ? "badge is-warn" : "minor");
+    age.title = why;
+    row.moved = {};
+  }
+
+  #value(cell, row, name, size, isStale) {
+    const value = cell.children[0];
+    setText(value, money(row[name]));
+    setText(cell.children[1], size === undefined || size === null ? "" : count(Number(size)));
+    if (row.moved[name]) flash(value, row.moved[name], isStale || this.#book.rows.size > FLASH_ROWS_MAX);
+  }
+
+  // A message that is no quote: its fields, as they are.
+  #describe(cell, row) {
+    cell.colSpan = 4;
+    setClass(cell, "fields");
+    for (const other of [...cell.parentElement.children].slice(2, 5)) other.hidden = true;
+    const text = Object.entries(row.fields)
+      .slice(0, 12)
+      .map(([name, value]) => `${shown(name, 40)} ${field(value)}`)
+      .join(" · ");
+    setText(cell, text || NOTHING);
+  }
+
+  #ageOf(row) {
+    const ageS = Math.max(0, (this.#watch.nowMs - row.timeMs) / 1000);
+    const text = duration(ageS);
+    if (!this.#stream.isLive)
+      return { isStale: true, text, why: "The connection is lost: this is what was last known." };
+    const isOver = [...row.ids].every((id) => this.#stream.subscriptions.get(id)?.state === "over");
+    if (isOver) return { isStale: true, text, why: "This subscription is over: this is what was last known." };
+    const staleAfterS = Number(byId("stale-after").value);
+    if (ageS > staleAfterS) return { isStale: true, text, why: `Nothing has come for more than ${staleAfterS} s.` };
+    return { isStale: false, text, why: "" };
+  }
+}
+
+function told({ told: reason, missed }) {
+  const parts = Object.entries(missed).map(([kind, number]) => `${count(number)} ${shown(kind)}`);
+  return (reason ? `: ${shown(reason, 300)}` : "") + (parts.length ? ` (${parts.join(", ")})` : "");
+}
+
+function since(choice) {
+  if (choice === "oldest") return "oldest";
+  return choice ? { ago_s: Number(choice) } : null;
+}
+
+function round(value) {
+  return Math.round(value * 1e6) / 1e6;
+}
+
+const calm = matchMedia("(prefers-reduced-motion: reduce)");
+const flashes = new WeakMap(); // asking an element for its animations would lay out the page each time
+
+function flash(element, direction, isQuiet) {
+  element.dataset.moved = direction;
+  flashes.get(element)?.cancel();
+  if (isQuiet || calm.matches) return;
+  const [tint, ink] = direction === "up" ? ["var(--good-soft)", "var(--good)"] : ["var(--bad-soft)", "var(--bad)"];
+  const moved = { backgroundColor: tint, color: ink };
+  flashes.set(element, element.animate([moved, { ...moved, offset: 0.3 }, {}], FLASH_MS));
+}
+
+function isWatchList(value) {
+  return (
+    Array.isArray(value) &&
+    value.length <= WATCHES_MAX &&
+    value.every(
+      (each) =>
+        Array.isArray(each?.topics) &&
+        each.topics.every((topic) => typeof topic === "string") &&
+        typeof each.where === "string",
+    )
+  );
+}

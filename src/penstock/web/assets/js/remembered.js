@@ -1,0 +1,22 @@
+// A value that this browser keeps from one visit to the next; what does not look right is forgotten.
+
+export function remembered(name, isGood, otherwise) {
+  const key = `penstock:${name}`;
+  return {
+    get value() {
+      try {
+        const found = JSON.parse(localStorage.getItem(key));
+        return isGood(found) ? found : otherwise;
+      } catch {
+        return otherwise;
+      }
+    },
+    set value(value) {
+      try {
+        localStorage.setItem(key, JSON.stringify(value));
+      } catch {
+        // a browser that keeps nothing shows the page all the same
+      }
+    },
+  };
+}

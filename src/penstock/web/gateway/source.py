@@ -1,0 +1,60 @@
+"""Where a browser's messages come from, and where they go."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from penstock.base.errors import PenstockError
+from penstock.capture.reading import Readable
+from penstock.model import Message, MessageModel
+from penstock.web.gateway.replies import Info, Receipt, State
+from penstock.web.gateway.requests import Subscribe
+
+
+class Outlet(Protocol):
+    """Who is told; in the thread of the loop."""
+
+    def arrived(self, number: int, stream: str, time_ns: int, messages: Sequence[Readable]) -> None:
+        """Messages of a subscription, in their order."""
+
+    def is_live(self, number: int) -> None:
+        """A subscription has everything from before."""
+
+    def received(self, receipt: Receipt) -> None: ...
+
+    def ended(self, number: int, error: PenstockError) -> None:
+        """A subscription is over."""
+
+    def changed(self, state: State) -> None: ...
+
+    def heard(self, info: Info) -> None: ...
+
+
+class Kept(NamedTuple):
+    """A message that was published."""
+
+    stream: str
+    sequence: int | None
+
+
+class Source(Protocol):
+    """Of one WebSocket, with the grants of its user. Methods raise PenstockError for what is refused."""
+
+    agent: str
+    tree: str
+    path: list[str]
+
+    async def subscribe(self, request: Subscribe) -> bool:
+        """Whether it is live from the beginning."""
+
+    async def unsubscribe(self, number: int) -> None: ...
+
+    async def publish(self, topic: str, record: Message) -> Kept: ...
+
+    async def models(self) -> Sequence[MessageModel]: ...
+
+    def pause(self) -> None:
+        """Bring nothing more: the browser does not keep up."""
+
+    def resume(self) -> None: ...
+
+    async def close(self) -> None: ...

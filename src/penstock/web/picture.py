@@ -1,0 +1,174 @@
+"""The operators' picture as one document: the rows of `penstock top`, and who gives to whom; no I/O."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from penstock.admin.config import AdminConfig
+from penstock.feed.adapter_config import AdapterConfig
+from penstock.feed.adapter_status import AdapterStatus
+from penstock.feed.play.config import PlayerConfig
+from penstock.filter.module_config import FilterModuleConfig
+from penstock.node.plant import NodeConfig, Plant
+from penstock.plant.config import MuxConfig, PlantConfig
+from penstock.plant.edge_config import EdgeConfig
+from penstock.plant.status import NodeStatus
+from penstock.top.picture import WELL, ConsumerRow, LossRow, NodeRow, Picture, State, StreamRow
+from penstock.top.reading import Reading
+
+ROWS_MAX = 500
+"""Of streams, losses and consumers that are sent; `counts` says how many there are."""
+
+LinkKind: TypeAlias = Literal["feed", "records", "tree", "peer", "standby"]
+LinkState: TypeAlias = Literal["up", "down", "unknown"]
+
+R = TypeVar("R")
+
+
+class ShownNode(NodeRow, frozen=True, kw_only=True):
+    group: str = ""
+    """The feed of an adapter, the tree of an agent."""
+
+    place: str = ""
+    """active or backup, root or leaf, …: what it is among its group."""
+
+    parent: str = ""
+    actions: tuple[str, ...] = ()
+    """What an operator can do with it now."""
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """Who gives to whom."""
+
+    source: str = msgspec.field(name="from")
+    target: str = msgspec.field(name="to")
+    kind: LinkKind
+    state: LinkState
+    per_s: float | None = None
+
+
+class PictureDocument(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="picture"):
+    number: int
+    plant: str
+    time_ms: float
+    age_s: float
+    interval_s: float
+    is_well: bool
+    nodes: list[ShownNode]
+    links: list[Link]
+    streams: list[StreamRow]
+    losses: list[LossRow]
+    consumers: list[ConsumerRow]
+    counts: dict[str, int]
+
+
+class Topology:
+    """How the nodes of a plant hang together: by its document, and by what they say of themselves."""
+
+    def __init__(self, plant: Plant) -> None:
+        self._plant = plant
+
+    def document(
+        self, picture: Picture, readings: Sequence[Reading], *, number: int, time_ms: float, interval_s: float
+    ) -> PictureDocument:
+        said = {reading.place.name: reading for reading in readings}
+        nodes = [self._shown(row, said.get(row.node)) for row in picture.nodes]
+        links = self._links({node.node: node for node in nodes}, said)
+        counts = {
+            "nodes": len(nodes),
+            "links": len(links),
+            "streams": len(picture.streams),
+            "losses": len(picture.losses),
+            "consumers": len(picture.consumers),
+        }
+        return PictureDocument(
+            number=number,
+            plant=self._plant.name,
+            time_ms=time_ms,
+            age_s=0.0,
+            interval_s=interval_s,
+            is_well=all(node.state in WELL for node in nodes),
+            nodes=nodes,
+            links=links,
+            streams=picture.streams[:ROWS_MAX],
+            losses=picture.losses[:ROWS_MAX],
+            consumers=picture.consumers[:ROWS_MAX],
+            counts=counts,
+        )
+
+    def _shown(self, row: NodeRow, reading: Reading | None) -> ShownNode:
+        config = self._plant.nodes.get(row.node)
+        place = ""
+        match None if reading is None else reading.status:
+            case AdapterStatus() as status:
+                place = status.role
+            case _ if isinstance(config, AdminConfig) and reading is not None:
+                place = reading.detail
+        group = config.feed if isinstance(config, AdapterConfig) else ""
+        return ShownNode(**msgspec.structs.asdict(row), group=group, place=place)
+
+    # Who gives to whom
+
+    def _links(self, nodes: Mapping[str, ShownNode], said: Mapping[str, Reading]) -> list[Link]:
+        links = list[Link]()
+        for name, config in self._plant.nodes.items():
+            target = nodes.get(name)
+            if target is not None:
+                for source, kind in self._sources(config):
+                    links.append(
+                        Link(
+                            source=source,
+                            target=name,
+                            kind=kind,
+                            state=_state(nodes.get(source), target, said.get(name)),
+                            per_s=target.in_per_s if kind == "records" else _given(nodes.get(source)),
+                        )
+                    )
+        return links
+
+    def _sources(self, config: NodeConfig) -> list[tuple[str, LinkKind]]:
+        """By the plant's document."""
+        match config:
+            case AdapterConfig():
+                return [(name, "feed") for name in self._named(PlayerConfig)]
+            case MuxConfig():
+                above = self._at_port(config.upstream.port)
+                return [(above, "records")] if above else []
+            case FilterModuleConfig() | PlantConfig():
+                return [(name, "feed") for name in self._named(AdapterConfig)]
+            case _:
+                return []
+
+    def _named(self, kind: type[NodeConfig]) -> list[str]:
+        return [name for name, config in self._plant.nodes.items() if type(config) is kind]
+
+    def _at_port(self, port: int) -> str:
+        """The distribution node that is reached there."""
+        for name, config in self._plant.nodes.items():
+            if isinstance(config, PlantConfig | MuxConfig | EdgeConfig) and config.control.port == port:
+                return name
+        return ""
+
+
+def with_actions(node: ShownNode, *, can_control: bool) -> ShownNode:
+    """What an operator can do with it now."""
+    actions = []
+    if can_control and node.state != State.UNREACHABLE:
+        actions.append("kill")
+        if node.role == "adapter" and node.place == "backup" and node.state == State.UP:
+            actions.append("promote")
+    return msgspec.structs.replace(node, actions=tuple(actions))
+
+
+def _given(node: ShownNode | None) -> float | None:
+    return None if node is None else node.out_per_s
+
+
+def _state(source: ShownNode | None, target: ShownNode, said: Reading | None) -> LinkState:
+    if source is not None and source.state in (State.UNREACHABLE, State.FAILED):
+        return "down"
+    if said is None or said.status is None or target.age_s is not None:
+        return "down" if target.state in (State.UNREACHABLE, State.FAILED) else "unknown"
+    is_fed = said.status.is_fed if isinstance(said.status, NodeStatus) else target.state in WELL
+    return "up" if is_fed else "down"

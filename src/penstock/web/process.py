@@ -1,0 +1,36 @@
+"""The console as a process: of `penstock up`, or in the foreground."""
+
+import asyncio
+from pathlib import Path
+
+from penstock.net.agent import run_agent
+from penstock.node.console_config import ConsoleConfig
+from penstock.node.plant import Plant
+from penstock.node.process import Supervised
+from penstock.node.roles import Ready, Tell, heeding, run_supervised
+from penstock.web.server import ConsoleServer
+
+
+def main() -> None:
+    """What the supervised process runs."""
+    run_supervised(_run)
+
+
+def _run(plant: Plant, name: str, tell: Tell, supervised: Supervised) -> int:
+    config = plant.node(name)
+    assert isinstance(config, ConsoleConfig)
+    return run_console(plant, config, tell, supervised)
+
+
+def run_console(plant: Plant, config: ConsoleConfig, tell: Tell, supervised: Supervised | None = None) -> int:
+    """Be the console until Ctrl-C, SIGTERM or the supervisor's order; the exit status. The present directory is the
+    document's, where its paths begin."""
+    Path(config.state_directory).mkdir(parents=True, exist_ok=True)
+
+    async def serve(stop: asyncio.Event) -> None:
+        console = ConsoleServer(plant, config)
+        await console.start()
+        tell(Ready(console.url, console.url))
+        await console.run(heeding(stop, supervised))
+
+    return run_agent(serve, name=config.name)

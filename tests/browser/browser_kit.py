@@ -1,0 +1,127 @@
+"""Pages of a console in a real browser: opened, logged in, looked at."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, WebSocketRoute, expect
+
+from integration.console_kit import SECRETS
+from waiting import PATIENCE_SECONDS
+
+LAPTOP = {"width": 1280, "height": 800}
+PHONE = {"width": 390, "height": 844}
+SECTIONS = ("quotes", "topology", "infostream", "streams", "clients", "publish")
+MISTAKES_MAX = 3
+PATIENCE_MS = PATIENCE_SECONDS * 1_000
+
+Sockets: TypeAlias = Mapping[str, Callable[[WebSocketRoute], Any]]
+
+expect.set_options(timeout=PATIENCE_MS)
+
+
+class Visits:
+    """The pages of one test, each in a context of its own: nobody's cookies are another's."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._contexts: list[BrowserContext] = []
+        self._mistakes: list[str] = []
+
+    def open(self, port: int, section: str = "", *, sockets: Sockets | None = None, **settings: Any) -> Page:
+        """The page, nobody logged in; `sockets` answer in place of the console, by path."""
+        context = self._browser.new_context(**{"viewport": LAPTOP, **settings})
+        self._contexts.append(context)
+        context.set_default_timeout(PATIENCE_MS)
+        page = context.new_page()
+        page.on("pageerror", lambda error: self._mistakes.append(str(error)))
+        page.on("console", lambda said: self._note(said.text))
+        for path, answer in (sockets or {}).items():
+            page.route_web_socket(f"**{path}", answer)
+        page.goto(f"http://127.0.0.1:{port}/{f'#{section}' if section else ''}")
+        return page
+
+    def log_in(self, port: int, name: str, section: str = "", **settings: Any) -> Page:
+        page = self.open(port, section, **settings)
+        fill_in(page, name, SECRETS[name])
+        expect(page.locator("#console")).to_be_visible()
+        return page
+
+    def close(self) -> None:
+        for context in self._contexts:
+            context.close()
+        assert not self._mistakes, self._mistakes
+
+    def _note(self, text: str) -> None:
+        is_mistake = "Content Security Policy" in text or "Uncaught" in text
+        if is_mistake and len(self._mistakes) < MISTAKES_MAX:
+            self._mistakes.append(text)
+
+
+def fill_in(page: Page, name: str, secret: str) -> None:
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Secret").fill(secret)
+    page.get_by_role("button", name="Log in").click()
+
+
+def go_to(page: Page, section: str) -> None:
+    page.get_by_role("navigation").get_by_role("link", name=section).click()
+
+
+def node(page: Page, name: str) -> Locator:
+    return page.locator(f'.node[data-node="{name}"]')
+
+
+def link(page: Page, source: str, target: str) -> Locator:
+    return page.locator(f'path.edge[data-link="{source} → {target}"]')
+
+
+def row(page: Page, topic: str) -> Locator:
+    """Of the quotes."""
+    return page.locator(f'#quote-rows tr[data-topic="{topic}"]')
+
+
+def watch(page: Page, *topics: str) -> None:
+    """And wait until it is."""
+    ask_to_watch(page, *topics)
+    expect(page.locator("#watch-list li").last).to_have_attribute("data-state", "held")
+
+
+def ask_to_watch(page: Page, *topics: str) -> None:
+    page.get_by_label("Topics to watch").fill(" ".join(topics))
+    page.get_by_role("button", name="Watch", exact=True).click()
+
+
+def notice(page: Page, matter: str) -> Locator:
+    return page.locator(f'.notice[data-matter^="{matter}"]')
+
+
+def too_wide(page: Page) -> list[str]:
+    """What reaches beyond the right edge of the screen, whether the page scrolls sideways or cuts it off."""
+    found = page.evaluate(
+        """() => [...document.querySelectorAll("body *")]
+            .filter((it) => it.checkVisibility() && !it.closest(".unseen, thead, svg"))
+            .filter((it) => it.getBoundingClientRect().right > innerWidth + 1)
+            .map((it) => `${it.tagName.toLowerCase()}.${it.className} ${it.textContent.slice(0, 40)}`)
+            .concat(document.documentElement.scrollWidth > innerWidth ? ["the page"] : [])"""
+    )
+    return [str(each) for each in found]
+
+
+def focused(page: Page) -> str:
+    """What has the focus, in words."""
+    return str(
+        page.evaluate(
+            """() => {
+                const it = document.activeElement;
+                const words = it.getAttribute("aria-label") || it.innerText || it.name || it.id || it.tagName;
+                return `${it.tagName.toLowerCase()} ${words}`.split("\\n")[0].trim();
+            }"""
+        )
+    )
+
+
+def has_visible_focus(page: Page) -> bool:
+    """Whether the browser draws an outline around it."""
+    style = page.evaluate("getComputedStyle(document.activeElement).outline")
+    return re.search(r"\bnone\b|\b0px\b", str(style)) is None

@@ -1,0 +1,61 @@
+"""An operator at work in a real browser: a node is killed, is seen to fail, and comes back."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from browser.browser_kit import Visits, node, notice
+from integration.console_kit import RunningConsole, running_console
+from penstock.net.udp import free_ports
+from penstock.node.plant import Plant
+from penstock.node.running import RunningPlant
+
+
+@contextmanager
+def supervised(console: RunningConsole, *names: str) -> Iterator[RunningPlant]:
+    """These nodes of the console's plant as processes, which are started again when they die."""
+    is_over = threading.Event()
+    with RunningPlant(Plant.load(console.directory / "plant.toml"), log_level="ERROR") as running:
+        assert running.start_nodes(names), running.faults
+
+        def poll() -> None:
+            while not is_over.is_set():
+                running.poll(0.02)
+
+        thread = threading.Thread(target=poll)
+        thread.start()
+        try:
+            yield running
+        finally:
+            is_over.set()
+            thread.join()
+
+
+@pytest.mark.spec("TREE-9")
+def test_a_node_that_is_killed_is_seen_to_fail_and_to_come_back(visits: Visits, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    more = f'[[filter]]\nname = "sieve"\ncontrol.port = {port}\n'
+    with running_console(tmp_path, more) as console, supervised(console, "sieve"):
+        page = visits.log_in(console.console.port, "boss", "topology")
+        sieve = node(page, "sieve")
+        expect(sieve).to_have_attribute("data-state", "up")
+        sieve.click()
+        page.get_by_role("button", name="Kill…").click()
+        asked = page.get_by_role("dialog", name="Kill sieve?")
+        expect(asked.get_by_label("Reason")).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(asked).to_be_hidden()
+        expect(page.get_by_role("button", name="Kill…")).to_be_focused()
+        page.keyboard.press("Enter")
+        page.keyboard.type("does it come back?")
+        page.keyboard.press("Enter")
+        expect(notice(page, "done")).to_contain_text("kill sieve: killed process")
+        expect(sieve).to_have_attribute("data-state", "unreachable")
+        expect(page.locator("#topology-state")).to_contain_text("1 not well: sieve")
+        expect(sieve).to_have_attribute("data-state", "up")
+        expect(page.locator("#topology-state")).to_contain_text("all well")
+        assert "does it come back?" in (console.directory / "console" / "actions.jsonl").read_text()

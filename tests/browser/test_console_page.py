@@ -1,0 +1,148 @@
+"""The console's page in a real browser: logging in, laptop and phone, keyboard, and what it says when it is alone."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from browser.browser_kit import (
+    LAPTOP,
+    PHONE,
+    SECTIONS,
+    Visits,
+    fill_in,
+    focused,
+    go_to,
+    has_visible_focus,
+    node,
+    notice,
+    too_wide,
+)
+from integration.console_kit import RunningConsole, running_console
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
+    with running_console(tmp_path_factory.mktemp("console")) as made:
+        yield made
+
+
+@pytest.fixture
+def port(console: RunningConsole) -> int:
+    return console.console.port
+
+
+@pytest.mark.spec("TREE-9")
+def test_one_logs_in_and_out_and_a_wrong_secret_is_told(visits: Visits, port: int) -> None:
+    page = visits.open(port)
+    fill_in(page, "alice", "surely not this one")
+    expect(page.get_by_role("alert")).to_contain_text("no such client")
+    expect(page.get_by_label("Secret")).to_be_focused()
+    expect(page.get_by_label("Secret")).to_have_value("")
+    expect(page.locator("#console")).to_be_hidden()
+    fill_in(page, "alice", "the secret of alice")
+    expect(page.locator("#who")).to_contain_text("alice")
+    expect(page.locator("#link")).to_have_text("live")
+    page.reload()
+    expect(page.locator("#who")).to_contain_text("alice")
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("Name")).to_be_focused()
+    page.reload()
+    expect(page.get_by_label("Name")).to_be_visible()
+
+
+def test_only_operators_see_what_operators_do(visits: Visits, port: int) -> None:
+    clerk = visits.log_in(port, "alice", "topology")
+    node(clerk, "admin").click()
+    expect(clerk.locator("#node-panel")).to_contain_text("Up for")
+    expect(clerk.locator("#who")).not_to_contain_text("operator")
+    boss = visits.log_in(port, "boss", "topology")
+    expect(boss.locator("#who")).to_contain_text("operator")
+
+
+def test_no_section_is_wider_than_a_phone_or_a_laptop(visits: Visits, port: int) -> None:
+    page = visits.log_in(port, "boss", color_scheme="dark")
+    for size in (PHONE, LAPTOP):
+        page.set_viewport_size(size)
+        for section in SECTIONS:
+            page.goto(f"http://127.0.0.1:{port}/#{section}")
+            expect(page.locator(f"#{section}")).to_be_visible()
+            assert too_wide(page) == [], (section, size)
+        for link in page.get_by_role("navigation").get_by_role("link").all():
+            box = link.bounding_box()
+            assert box is not None
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= size["width"]
+
+
+def test_everything_can_be_reached_by_keyboard_alone(visits: Visits, port: int) -> None:
+    page = visits.open(port)
+    expect(page.get_by_label("Name")).to_be_focused()
+    page.keyboard.type("boss")
+    page.keyboard.press("Tab")
+    page.keyboard.type("the secret of boss")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Quotes")).to_be_focused()
+
+    page.reload()
+    expect(page.locator("#console")).to_be_visible()
+    page.keyboard.press("Tab")
+    assert focused(page) == "a Skip to the content"
+    page.keyboard.press("Enter")
+    expect(page.locator("#content")).to_be_focused()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('#quotes') !== null")  # neither header nor rail came again
+
+    page.reload()
+    expect(page.locator("#console")).to_be_visible()
+    seen = walk(page)
+    for words in ("button Log out", "a Quotes", "a Topology", "a Publish", "input topics", "button Watch"):
+        assert words in seen
+
+    page.get_by_role("link", name="Topology").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Topology")).to_be_focused()
+    page.keyboard.press("Tab")
+    assert focused(page) == "button admin"
+    page.keyboard.press("Space")
+    expect(page.locator("#node-title")).to_have_text("admin")
+    expect(node(page, "admin")).to_be_focused()  # the drawing is made anew all the time
+
+
+def walk(page: Page) -> list[str]:
+    """Tab by Tab once around: everywhere the focus can be seen, and nowhere it is held."""
+    seen: list[str] = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement === document.body"):
+            return seen
+        assert has_visible_focus(page), focused(page)
+        seen.append(focused(page))
+    raise AssertionError(f"the focus does not come around: {seen}")
+
+
+def test_a_console_that_ends_is_told_and_nothing_it_said_looks_live(visits: Visits, tmp_path: Path) -> None:
+    with running_console(tmp_path) as made:
+        page = visits.log_in(made.console.port, "boss", "topology")
+        expect(node(page, "admin")).to_contain_text("up")
+    expect(notice(page, "watch")).to_contain_text("The console does not answer. Trying again")
+    expect(page.locator("#link")).to_contain_text("STALE")
+    expect(node(page, "admin")).to_contain_text("STALE")
+    expect(page.locator("#node-table")).to_contain_text("was up")
+    expect(page.locator("#topology-state")).to_contain_text("STALE: seen")
+
+
+def test_less_motion_is_respected(visits: Visits, port: int) -> None:
+    page = visits.log_in(port, "alice", "topology", reduced_motion="reduce")
+    expect(node(page, "admin")).to_be_visible()
+    assert page.evaluate("getComputedStyle(document.querySelector('.node')).transitionDuration") == "0s"
+
+
+def test_sections_are_named_and_the_way_back_works(visits: Visits, port: int) -> None:
+    page = visits.log_in(port, "alice")
+    go_to(page, "Streams")
+    expect(page).to_have_title("Streams and losses · Penstock console")
+    expect(page.get_by_role("link", name="Streams")).to_have_attribute("aria-current", "page")
+    page.go_back()
+    expect(page.locator("#quotes")).to_be_visible()

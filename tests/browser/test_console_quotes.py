@@ -1,0 +1,144 @@
+"""Live quotes in a real browser: a price that changes, a source that stops, a right that is taken away."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from browser.browser_kit import PHONE, Visits, ask_to_watch, notice, row, too_wide, watch
+from client_kit import Originated
+from integration.console_kit import RunningConsole, feeding, running_console
+from penstock.middleware.driver import MulticastPublisher
+
+AAPL = "md.us.eq.AAPL"
+
+
+class Market:
+    """A console over a feed that says what a test tells it to."""
+
+    def __init__(self, console: RunningConsole, publisher: MulticastPublisher) -> None:
+        self.port = console.console.port
+        self.console = console
+        self._publisher = publisher
+        self._number = 0
+
+    def quote(self, instrument: str, **values: Any) -> None:
+        self._number += 1
+        self._publisher.publish_batch(Originated(f"{instrument}.quote", [self._number], **values))
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Market]:
+    with running_console(tmp_path_factory.mktemp("market")) as console, feeding(console) as publisher:
+        yield Market(console, publisher)
+
+
+@pytest.mark.spec("TREE-9")
+def test_a_price_changes_before_ones_eyes_and_is_stale_when_its_source_stops(visits: Visits, market: Market) -> None:
+    page = visits.log_in(market.port, "alice")
+    page.get_by_label("Stale after").select_option("2")
+    watch(page, "md.us.eq.AAPL.>", "md.us.eq.IBM.>")
+    expect(page.locator("#watch-list li")).to_have_count(1)
+    shown, other = row(page, AAPL), row(page, "md.us.eq.IBM")
+    bid = shown.locator(".bid .value")
+    expect(page.locator("#quotes-empty")).to_have_text("Nothing has arrived yet.")
+    market.quote("md.us.eq.IBM", bid_price="24.50", ask_price="24.51")
+    market.quote(AAPL, bid_price="189.31", ask_price="189.33", ask_size=300)
+    expect(bid).to_have_text("189.31")
+    expect(shown.locator(".ask")).to_contain_text("189.33")
+    expect(shown.locator(".ask .size")).to_have_text("300")
+    expect(shown).not_to_have_class("stale")
+
+    market.quote(AAPL, bid_price="189.41", ask_price="189.43")
+    expect(bid).to_have_text("189.41")
+    expect(bid).to_have_attribute("data-moved", "up")
+    expect(shown.locator(".change")).to_have_text("▲ +0.10")
+    market.quote(AAPL, bid_price="189.21", ask_price="189.23")
+    expect(bid).to_have_attribute("data-moved", "down")
+    expect(shown.locator(".change")).to_have_text("▼ −0.10")
+    expect(shown.locator(".updates")).to_have_text("3")
+    expect(other.locator(".bid .value")).to_have_text("24.50")
+
+    expect(shown).to_have_class("stale")  # nothing more comes
+    expect(shown.locator(".age")).to_contain_text("STALE")
+    expect(page.locator("#quotes-state")).to_contain_text("2 STALE")
+    assert "line-through" in str(bid.evaluate("element => getComputedStyle(element).textDecorationLine"))
+    market.quote(AAPL, bid_price="189.22")
+    expect(shown).not_to_have_class("stale")
+    expect(shown.locator(".ask .value")).to_have_text("–")  # nobody offers
+
+    expect(shown.locator(".plot canvas")).to_be_visible()
+    page.set_viewport_size(PHONE)
+    assert too_wide(page) == []
+
+
+def test_the_watch_list_is_kept_and_edited(visits: Visits, market: Market) -> None:
+    page = visits.log_in(market.port, "alice")
+    watch(page, "md.us.eq.IBM.quote")
+    ask_to_watch(page, "md..eq")
+    wrong = page.locator("#watch-list li.is-bad")
+    expect(wrong).to_contain_text("md..eq")  # with what is wrong about it
+    wrong.get_by_role("button", name="Stop watching md..eq").click()
+    expect(page.get_by_label("Topics to watch")).to_be_focused()
+    market.quote("md.us.eq.IBM", bid_price="24.60")
+    expect(row(page, "md.us.eq.IBM")).to_contain_text("24.60")
+    page.reload()
+    expect(page.locator("#watch-list li")).to_have_count(1)
+    expect(page.locator("#watch-list")).to_contain_text("md.us.eq.IBM.quote")
+    expect(page.locator("#watch-list li")).to_have_attribute("data-state", "held")
+    market.quote("md.us.eq.IBM", bid_price="24.70")
+    expect(row(page, "md.us.eq.IBM")).to_contain_text("24.70")
+    page.get_by_role("button", name="Stop watching").click()
+    expect(page.locator("#quote-rows tr")).to_have_count(0)
+
+
+@pytest.mark.spec("TREE-6", "TREE-9")
+def test_who_loses_a_right_is_told_plainly(visits: Visits, market: Market) -> None:
+    bob, alice = visits.log_in(market.port, "bob"), visits.log_in(market.port, "alice")
+    for page in (bob, alice):
+        watch(page, "md.us.eq.AAPL.>")
+    market.quote(AAPL, bid_price="200.00")
+    for page in (bob, alice):
+        expect(row(page, AAPL)).to_contain_text("200.00")
+    boss = visits.log_in(market.port, "boss", "clients")
+    boss.get_by_role("button", name="Revoke bob").click()
+    asked = boss.get_by_role("dialog", name="Revoke rights of bob?")
+    asked.get_by_role("button", name="Revoke").click()
+    expect(asked.get_by_label("Reason")).to_be_focused()  # nothing is done without one
+    asked.get_by_label("Topics").fill("md.us.eq..AAPL")
+    asked.get_by_label("Reason").fill("not paid")
+    asked.get_by_role("button", name="Revoke").click()
+    expect(asked.get_by_role("alert")).to_contain_text("md.us.eq..AAPL")  # refused, and why
+    asked.get_by_label("Topics").fill(">")
+    asked.get_by_role("button", name="Revoke").click()
+    expect(asked).to_be_hidden()
+    expect(boss.get_by_role("button", name="Revoke bob")).to_be_focused()
+    expect(notice(boss, "done")).to_contain_text("revoke bob")
+    expect(boss.locator("#entitlements")).to_contain_text("not paid")
+
+    expect(notice(bob, "revoked")).to_contain_text("not paid")
+    expect(row(bob, AAPL)).to_have_class("stale")
+    expect(bob.locator("#watch-list li")).to_contain_text("not paid")
+    market.quote(AAPL, bid_price="201.00")
+    expect(row(alice, AAPL)).to_contain_text("201.00")
+    expect(row(bob, AAPL)).not_to_contain_text("201.00")
+    expect(notice(alice, "revoked")).to_have_count(0)
+
+    boss.get_by_role("button", name="Restore bob").click()
+    boss.get_by_label("Reason").fill("paid")
+    boss.keyboard.press("Enter")
+    expect(notice(boss, "done")).to_contain_text("restore bob")
+    bob.get_by_role("button", name="Understood").click()
+    expect(notice(bob, "revoked")).to_have_count(0)
+    bob.get_by_role("button", name="Try again").click()
+    expect(bob.locator("#watch-list li")).to_have_attribute("data-state", "held")
+
+
+def test_auditors_see_everybodys_rights_and_change_none(visits: Visits, market: Market) -> None:
+    clerk = visits.log_in(market.port, "clerk", "clients")
+    expect(clerk.locator("#entitlements")).to_contain_text("receive md.>")
+    expect(clerk.get_by_role("button", name="Revoke")).to_have_count(0)
+    alice = visits.log_in(market.port, "alice", "clients")
+    expect(alice.locator("#rights")).to_contain_text("receive md.>")
+    expect(alice.locator("#entitlements")).to_be_empty()

@@ -1,0 +1,242 @@
+"""A console over a real administration server, and browsers that are programs."""
+
+import contextlib
+import http.client
+import json
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Subprotocol
+
+from client_kit import adapter_on, registered_on
+from penstock.admin import AdminConfig, AdminLimits
+from penstock.admin.driver import AdminServer
+from penstock.middleware.driver import MulticastPublisher
+from penstock.net.loop_thread import LoopThread
+from penstock.net.udp import free_channel
+from penstock.node.console_config import ConsoleConfig
+from penstock.node.plant import Plant
+from penstock.security import Credentials
+from penstock.security.client import AdminClient
+from penstock.security.proof import ScryptCost, SecretVerifier
+from penstock.web.server import ConsoleServer
+from waiting import PATIENCE_SECONDS
+
+SECRETS = {name: f"the secret of {name}" for name in ("alice", "bob", "boss", "clerk", "feed", "nodes")}
+FEED_PUBLISHER = 11
+ROLES = {"boss": "administrator", "clerk": "auditor", "feed": "adapter", "nodes": "filter"}
+RULES = """
+[[rule]]
+who = ["alice", "bob", "nodes"]
+receive = ["md.>", "app.>"]
+
+[[rule]]
+who = ["alice", "nodes"]
+send = ["app.notes.>", "md.>"]
+
+[[rule]]
+who = ["feed"]
+send = ["md.us.eq.>", "derived.>"]
+"""
+
+
+def policy_text(rules: str = RULES) -> str:
+    cost, entries = ScryptCost(n=16), []
+    for name, secret in SECRETS.items():
+        verifier = SecretVerifier.make(secret.encode(), name.encode().ljust(16, b"."), cost)
+        roles = f'roles = ["{ROLES[name]}"]\n' if name in ROLES else ""
+        entries.append(f'[clients.{name}]\nsecret = "{verifier.text}"\n{roles}')
+    return "".join(entries) + rules
+
+
+PASSED_OVER = ("welcome", "messages", "info", "state", "live", "receipt")
+"""News that answer no request."""
+
+
+class Answered(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        """Of a refusal."""
+        return str(self.document["code"])
+
+
+class Browser:
+    """Keeps one cookie, as a browser does."""
+
+    def __init__(self, port: int, stack: contextlib.ExitStack | None = None) -> None:
+        self.port = port
+        self.stack = stack or contextlib.ExitStack()
+        self.cookie = ""
+        self.origin: str | None = f"http://127.0.0.1:{port}"
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Answered:
+        sent = {**({"Origin": self.origin} if self.origin else {}), **({"Cookie": self.cookie} if self.cookie else {})}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
+        try:
+            connection.request(method, path, body, {**sent, **(headers or {})})
+            response = connection.getresponse()
+            answered = Answered(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+        finally:
+            connection.close()
+        if "set-cookie" in answered.headers:
+            self.cookie = answered.headers["set-cookie"].partition(";")[0]
+        return answered
+
+    def post(self, path: str, document: Any = None, headers: Mapping[str, str] | None = None) -> Answered:
+        body = document if isinstance(document, bytes) else json.dumps(document).encode()
+        return self.ask("POST", path, body, {"Content-Type": "application/json", **(headers or {})})
+
+    def get(self, path: str, headers: Mapping[str, str] | None = None) -> Answered:
+        return self.ask("GET", path, headers=headers)
+
+    def log_in(self, name: str, secret: str | None = None) -> Answered:
+        return self.post("/api/login", {"name": name, "secret": SECRETS[name] if secret is None else secret})
+
+    def socket(
+        self,
+        path: str,
+        subprotocol: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        receives: int | None = None,
+    ) -> ClientConnection:
+        """Open until the console under test is ended, or close(); `receives` is the size of its receive buffer."""
+        plain = socket.socket()
+        if receives is not None:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
+        plain.connect(("127.0.0.1", self.port))
+        sent = {"Cookie": self.cookie} if self.cookie else {}
+        opened = connect(
+            f"ws://127.0.0.1:{self.port}{path}",
+            origin=self.origin,  # type: ignore[arg-type]
+            subprotocols=[Subprotocol(subprotocol)] if subprotocol else None,
+            additional_headers={**sent, **(headers or {})},
+            open_timeout=PATIENCE_SECONDS,
+            proxy=None,
+            sock=plain,
+        )
+        return self.stack.enter_context(opened)
+
+
+class Talk:
+    """A WebSocket on which JSON documents come and go."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+
+    def say(self, document: Any) -> None:
+        self.socket.send(document if isinstance(document, str | bytes) else json.dumps(document))
+
+    def hear(self) -> Any:
+        return json.loads(self.socket.recv(PATIENCE_SECONDS))
+
+    def ask(self, document: Any) -> Any:
+        """What is answered; messages and news on the way are passed over."""
+        self.say(document)
+        while (heard := self.hear())["kind"] in PASSED_OVER:
+            continue
+        return heard
+
+    def hear_kind(self, kind: str) -> Any:
+        """The next of this kind; others are passed over."""
+        while (document := self.hear())["kind"] != kind:
+            continue
+        return document
+
+
+def close_code(socket: ClientConnection) -> int | None:
+    """Of a WebSocket that the console ends; what comes before is passed over."""
+    try:
+        while True:
+            socket.recv(PATIENCE_SECONDS)
+    except ConnectionClosed as error:
+        return error.rcvd.code if error.rcvd is not None else None
+
+
+class RunningConsole:
+    """`stream()` is what the gateway's tests talk on."""
+
+    def __init__(self, directory: Path, admin: AdminServer, console: ConsoleServer, thread: LoopThread) -> None:
+        self.directory = directory
+        self.admin = admin
+        self.console = console
+        self.thread = thread
+        self.stack = contextlib.ExitStack()
+
+    def browser(self, name: str | None = None) -> Browser:
+        """One that is logged in, if there is a name."""
+        browser = Browser(self.console.port, self.stack)
+        if name is not None:
+            assert browser.log_in(name).status == 200
+        return browser
+
+    def stream(self, name: str = "alice", subprotocol: str = "penstock.json.1") -> Talk:
+        """A welcomed WebSocket of somebody who is logged in."""
+        talk = Talk(self.browser(name).socket("/ws/stream", subprotocol))
+        assert talk.hear()["kind"] == "welcome"
+        return talk
+
+
+@contextlib.contextmanager
+def administration(directory: Path, **limits: Any) -> Iterator[AdminServer]:
+    policy = directory / "policy.toml"
+    policy.write_text(policy_text())
+    config = AdminConfig(
+        directory=str(directory / "admin"),
+        policy=str(policy),
+        port=0,
+        limits=AdminLimits(
+            key_grace_s=0.0, failures_max=1_000, address_failures_max=1_000, adapter_lost_s=3_600.0, **limits
+        ),
+    )
+    with AdminServer(config) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def running_console(directory: Path, more: str = "", **settings: Any) -> Iterator[RunningConsole]:
+    """`more` is added to the plant's document, `settings` to the console's configuration."""
+    with administration(directory) as admin:
+        document = directory / "plant.toml"
+        document.write_text(
+            f'name = "trial"\n[[administration]]\nname = "admin"\npolicy = "policy.toml"\nport = {admin.port}\n{more}'
+        )
+        plant = Plant.load(document)
+        chosen = {"port": 0, "interval_ms": 100, "state_directory": str(directory / "console"), **settings}
+        config: ConsoleConfig = msgspec.structs.replace(plant.console(), **chosen)
+        thread = LoopThread("console")
+        console = ConsoleServer(plant, config)
+        try:
+            thread.start(console.start()).result(PATIENCE_SECONDS)
+            made = RunningConsole(directory, admin, console, thread)
+            try:
+                with made.stack:
+                    yield made
+            finally:
+                thread.start(console.stop()).result(PATIENCE_SECONDS)
+        finally:
+            thread.close()
+
+
+@contextlib.contextmanager
+def feeding(console: RunningConsole) -> Iterator[MulticastPublisher]:
+    """A feed that says what a test tells it to."""
+    channel = free_channel()
+    credentials = Credentials("feed", secret=SECRETS["feed"].encode())
+    with AdminClient.connect(console.admin.url, credentials) as feed, adapter_on(channel, FEED_PUBLISHER) as publisher:
+        feed.register(registered_on(channel, FEED_PUBLISHER))
+        yield publisher

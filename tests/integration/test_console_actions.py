@@ -1,0 +1,192 @@
+"""What operators do in the console: who may, what it does, and that it is written down."""
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.console_kit import SECRETS, RunningConsole, Talk, running_console
+from penstock.base.errors import RefusedError, UnreachableError
+from penstock.net.unix import connect
+from penstock.node.member import Member
+from penstock.node.orders import Order, OrderDesk, give_order, place_of
+from penstock.node.plant import Plant
+from penstock.node.running import RunningPlant
+from penstock.security import Credentials
+from penstock.security.client import AdminClient
+from waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
+    with running_console(tmp_path_factory.mktemp("actions")) as made:
+        yield made
+
+
+def written(console: RunningConsole) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (console.directory / "console" / "actions.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.spec("TREE-6", "TREE-9")
+def test_an_operator_revokes_and_restores_and_it_is_written_down(console: RunningConsole) -> None:
+    boss = console.browser("boss")
+    watching = Talk(boss.socket("/ws/watch"))
+    with AdminClient.connect(console.admin.url, Credentials("bob", secret=SECRETS["bob"].encode())) as bob:
+        bob.subscribe(["md.us.>"])
+        held = boss.get("/api/entitlements").document
+        assert [(each["client"], each["topics"]) for each in held["subscriptions"]] == [("bob", ["md.us.>"])]
+        done = boss.post("/api/actions", {"action": "revoke", "client": "bob", "reason": "not paid"})
+        assert (done.status, done.document["detail"]) == (200, "1 subscriptions ended")
+    told = watching.hear_kind("audit")
+    assert (told["client"], told["action"], told["subject"], told["outcome"]) == ("boss", "revoke", "bob", "done")
+    line = written(console)[-1]
+    assert (line["client"], line["action"], line["subject"], line["reason"]) == ("boss", "revoke", "bob", "not paid")
+    taken = next(each for each in boss.get("/api/entitlements").document["clients"] if each["client"] == "bob")
+    assert taken["revoked"] == [{"topics": [">"], "reason": "not paid"}]
+    audited = boss.get("/api/audit").document["entries"]
+    assert any(each["action"] == "revoke" and each["client"] == "boss" for each in audited)
+    assert boss.post("/api/actions", {"action": "restore", "client": "bob", "reason": "paid"}).status == 200
+    assert boss.get("/api/entitlements").document["clients"][1]["revoked"] == []
+
+
+def test_everybody_sees_their_own_rights_and_auditors_all(console: RunningConsole) -> None:
+    own = console.browser("alice").get("/api/entitlements").document
+    assert {"pattern": "md.>", "action": "receive", "delay_s": 0} in own["grants"]
+    assert (own["client"], own["clients"], own["subscriptions"]) == ("alice", None, None)
+    assert console.browser("clerk").get("/api/entitlements").document["counts"]["clients"] == len(SECRETS)
+    assert console.browser("alice").get("/api/audit").code == "forbidden"
+    assert console.browser("clerk").get("/api/audit?after=x").code == "request"
+
+
+@pytest.mark.parametrize("name", ["alice", "clerk"])
+def test_only_operators_act_and_attempts_are_written_down(console: RunningConsole, name: str) -> None:
+    refused = console.browser(name).post("/api/actions", {"action": "kill", "node": "admin", "reason": "why not"})
+    assert (refused.status, refused.code) == (403, "forbidden")
+    line = written(console)[-1]
+    assert (line["client"], line["action"], line["outcome"], line["code"]) == (name, "kill", "refused", "forbidden")
+    assert console.browser().post("/api/actions", {"action": "kill"}).status == 401
+
+
+@pytest.mark.parametrize(
+    ("action", "status", "code"),
+    [
+        ({}, 400, "request"),
+        ({"action": "reboot", "reason": "x"}, 400, "request"),
+        ({"action": "kill", "reason": "x"}, 400, "request"),
+        ({"action": "kill", "node": "admin"}, 400, "request"),
+        ({"action": "kill", "node": "admin", "reason": ""}, 400, "request"),
+        ({"action": "kill", "node": "admin", "reason": "x" * 257}, 400, "request"),
+        ({"action": "kill", "node": "../admin", "reason": "x"}, 400, "request"),
+        ({"action": "kill", "node": "nobody", "reason": "x"}, 404, "not-found"),
+        ({"action": "kill", "node": "admin", "reason": "x"}, 502, "unreachable"),  # nobody supervises it
+        ({"action": "kill", "node": "admin", "reason": "x", "force": True}, 400, "request"),
+        ({"action": "revoke", "client": "nobody", "reason": "x"}, 404, "not-found"),
+        ({"action": "revoke", "client": "bob", "topics": ["a..b"], "reason": "x"}, 400, "topic"),
+        ({"action": "restore", "client": "alice", "reason": "x"}, 404, "not-found"),
+    ],
+)
+def test_actions_that_are_refused(console: RunningConsole, action: dict[str, Any], status: int, code: str) -> None:
+    refused = console.browser("boss").post("/api/actions", action)
+    assert (refused.status, refused.code) == (status, code)
+
+
+def test_a_page_of_another_site_cannot_act(console: RunningConsole) -> None:
+    boss = console.browser("boss")
+    action = {"action": "revoke", "client": "bob", "reason": "a forgery"}
+    assert boss.post("/api/actions", action, {"Origin": "http://evil.example"}).status == 403
+    assert boss.post("/api/actions", action, {"Content-Type": "text/plain"}).status == 415
+    assert not any(line["reason"] == "a forgery" for line in written(console))
+
+
+# The supervisor of a plant
+
+
+@contextmanager
+def supervising(running: RunningPlant) -> Iterator[None]:
+    is_over = threading.Event()
+
+    def poll() -> None:
+        while not is_over.is_set():
+            running.poll(0.02)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+@pytest.mark.spec("TREE-9")
+def test_a_node_is_killed_from_the_console(tmp_path: Path) -> None:
+    with running_console(tmp_path) as console:
+        document = tmp_path / "plant.toml"
+        with RunningPlant(Plant.load(document), log_level="ERROR") as running:
+            node = running.nodes["admin"]
+            sleeper = _sleeper(running)
+            with supervising(running):
+                boss = console.browser("boss")
+                wait_until(lambda: boss.get("/api/session").document["can_control"], "the console sees the supervisor")
+                shown = boss.get("/api/picture").document["nodes"][0]
+                assert shown["actions"] == ["kill"]
+                assert console.browser("alice").get("/api/picture").document["nodes"][0]["actions"] == []
+                done = boss.post("/api/actions", {"action": "kill", "node": "admin", "reason": "a trial"})
+                assert (done.status, done.document["detail"]) == (200, f"killed process {sleeper}")
+                wait_until(lambda: node.member is None or node.member.pid != sleeper, "it died")
+            assert running.faults == []
+
+
+def _sleeper(running: RunningPlant) -> int:
+    """A process in the place of a node: the real one would want the port that the test's own server has."""
+    node = running.nodes["admin"]
+    node.member = running.supervisor.add(Member("admin", "signal:pause", [], lambda line: None))
+    node.is_ready = False
+    return node.member.pid
+
+
+def test_orders_that_are_none(tmp_path: Path) -> None:
+    document = tmp_path / "plant.toml"
+    with pytest.raises(UnreachableError):
+        give_order(document, Order("look"))
+    desk = OrderDesk(document, lambda order: f"{order.what} {order.node}")
+    is_over = threading.Event()
+
+    def serve() -> None:
+        while not is_over.is_set():
+            desk.serve()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        assert give_order(document, Order("kill", "x", "why")) == "kill x"
+        for data in (b"garbage", b"{}", b'{"what": "burn"}', b"x" * 5_000, b"\xff"):
+            connection = connect(place_of(document), 5_000_000_000)
+            connection.send(data)
+            answer, _ = connection.receive(4_096, 0, 5_000_000_000)
+            connection.close()
+            assert json.loads(answer)["is_done"] is False
+        silent = connect(place_of(document), 5_000_000_000)
+        assert give_order(document, Order("look")) == "look "  # the silent one is not waited for long
+        silent.close()
+    finally:
+        is_over.set()
+        thread.join()
+        desk.close()
+
+
+def test_the_name_of_the_socket_is_the_users_own(tmp_path: Path) -> None:
+    assert str(os.geteuid()) in place_of(tmp_path / "plant.toml")
+    assert place_of(tmp_path / "a.toml") != place_of(tmp_path / "b.toml")
+
+
+def test_what_the_plant_refuses_is_told(tmp_path: Path) -> None:
+    with running_console(tmp_path), RunningPlant(Plant.load(tmp_path / "plant.toml")) as running, supervising(running):
+        for order in (Order("kill", "admin"), Order("kill", "nobody"), Order("promote", "admin")):
+            with pytest.raises(RefusedError):
+                give_order(tmp_path / "plant.toml", order)

@@ -1,0 +1,114 @@
+"""The console as a process: its command, a node of `penstock up`, TLS, and its own pages."""
+
+import http.client
+import json
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+
+from certificates import make_certificate
+from integration.command_kit import running
+from integration.console_kit import SECRETS, Browser, administration, policy_text, running_console
+from penstock.base.errors import ConfigurationError
+from penstock.node.plant import Plant
+from waiting import PATIENCE_SECONDS, wait_until
+
+
+def free_port() -> int:
+    """For a server that others find by the document."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def page_of(directory: Path, name: str) -> str:
+    return Plant.load(directory / "plant.toml").pages.find(name)
+
+
+def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
+    with administration(tmp_path) as admin:
+        (tmp_path / "plant.toml").write_text(
+            f'name = "trial"\n[[administration]]\nname = "admin"\npolicy = "policy.toml"\nport = {admin.port}\n'
+        )
+        with running("console", "--config", str(tmp_path / "plant.toml"), "--port", "0") as command:
+            command.wait_for_output("Ctrl-C ends it")
+            url = page_of(tmp_path, "console")
+            assert url in command.out
+            browser = Browser(int(url.rpartition(":")[2]))
+            assert browser.log_in("boss").document["plant"] == "trial"
+            assert browser.get("/api/picture").document["nodes"][0]["state"] == "up"
+            assert command.interrupt() == 0
+            assert SECRETS["boss"] not in command.err + command.out
+
+
+@pytest.mark.spec("TREE-9")
+def test_penstock_up_runs_a_console_and_operators_kill_from_it(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(policy_text())
+    (tmp_path / "plant.toml").write_text(
+        f'name = "trial"\n[[administration]]\nname = "admin"\npolicy = "policy.toml"\nport = {free_port()}\n'
+        '[[console]]\nname = "console"\nport = 0\n[[plant]]\nname = "records"\nchannels = ["239.255.88.1:17488"]\n'
+        "control.port = 0\n"
+    )
+    with running("up", str(tmp_path / "plant.toml")) as command:
+        command.wait_for_output("the plant runs")
+        browser = Browser(int(page_of(tmp_path, "console").rpartition(":")[2]))
+        assert browser.log_in("boss").status == 200
+        wait_until(lambda: browser.get("/api/session").document["can_control"])
+        nodes = {each["node"]: each for each in browser.get("/api/picture").document["nodes"]}
+        assert nodes["console"]["role"] == "console"
+        wait_until(lambda: _state(browser, "records") == "up" or _state(browser, "records") == "degraded")
+        done = browser.post("/api/actions", {"action": "kill", "node": "records", "reason": "does it come back?"})
+        assert done.status == 200, done.body
+        wait_until(lambda: _restarts(browser, "records") == 1, "it came back")
+        assert command.interrupt() == 0, command.err
+
+
+def _state(browser: Browser, name: str) -> str:
+    return next(each["state"] for each in browser.get("/api/picture").document["nodes"] if each["node"] == name)
+
+
+def _restarts(browser: Browser, name: str) -> int:
+    return next(each["restarts"] for each in browser.get("/api/picture").document["nodes"] if each["node"] == name)
+
+
+def test_with_tls_the_cookie_is_for_tls_alone(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    with running_console(tmp_path, certificate=str(certificate), private_key=str(key)) as console:
+        context = ssl.create_default_context(cafile=str(certificate))
+        connection = http.client.HTTPSConnection(
+            "localhost", console.console.port, context=context, timeout=PATIENCE_SECONDS
+        )
+        body = json.dumps({"name": "alice", "secret": SECRETS["alice"]})
+        connection.request("POST", "/api/login", body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        assert response.status == 200
+        cookie = response.getheader("set-cookie") or ""
+        assert cookie.startswith("__Host-penstock_session=")
+        assert "secure" in cookie.lower()
+        assert "max-age" in (response.getheader("strict-transport-security") or "")
+        connection.close()
+
+
+def test_a_certificate_that_is_none_is_told_at_the_start(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    certificate.write_text("nonsense")
+    with (
+        pytest.raises(ConfigurationError, match="TLS cannot be used"),
+        running_console(tmp_path, certificate=str(certificate), private_key=str(key)),
+    ):
+        pass
+
+
+def test_its_own_pages_have_numbers_and_no_names(tmp_path: Path) -> None:
+    with running_console(tmp_path) as console:
+        browser = console.browser("alice")
+        browser.socket("/ws/watch").recv(10)
+        stranger = console.browser()
+        assert stranger.get("/health").document["is_healthy"]
+        status = stranger.get("/status").document
+        assert (status["sessions"], status["sockets"]) == (1, 1)
+        page = stranger.get("/metrics").body.decode()
+        assert "penstock_console_sessions 1.0" in page
+        assert "alice" not in page + json.dumps(status)

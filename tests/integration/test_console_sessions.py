@@ -1,0 +1,220 @@
+"""Logging in to the console, and everything that is refused at its door."""
+
+import io
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from integration.console_kit import SECRETS, Browser, RunningConsole, close_code, running_console
+from penstock.base.log import configure
+from penstock.node.console_config import ConsoleLimits
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
+    limits = ConsoleLimits(failures_max=3, address_failures_max=1_000, client_sessions_max=3, sockets_max=2)
+    with running_console(tmp_path_factory.mktemp("console"), limits=limits) as made:
+        yield made
+
+
+@pytest.mark.spec("TREE-9")
+def test_a_person_logs_in_sees_the_picture_and_logs_out(console: RunningConsole) -> None:
+    browser = console.browser()
+    assert browser.get("/api/picture").status == 401
+    answered = browser.log_in("boss")
+    assert answered.status == 200
+    assert answered.document["client"] == "boss"
+    assert answered.document["is_operator"]
+    cookie = answered.headers["set-cookie"]
+    assert re.search(r"^penstock_session=[0-9a-f]{64};", cookie)
+    assert "httponly" in cookie.lower()
+    assert "samesite=strict" in cookie.lower()
+
+    picture = browser.get("/api/picture").document
+    assert picture["plant"] == "trial"
+    assert [(node["node"], node["role"], node["state"]) for node in picture["nodes"]] == [
+        ("admin", "administration", "up")
+    ]
+    assert browser.get("/api/session").document["client"] == "boss"
+
+    watching = browser.socket("/ws/watch")
+    kept = browser.cookie
+    assert browser.post("/api/logout").status == 204
+    assert close_code(watching) == 4401  # what it had open ends with it
+    browser.cookie = kept
+    assert browser.get("/api/session").code == "token"
+
+
+def test_who_has_no_role_is_no_operator(console: RunningConsole) -> None:
+    answered = console.browser("alice").get("/api/session").document
+    assert (answered["is_operator"], answered["roles"]) == (False, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [("alice", "the secret of bob"), ("nobody", "the secret of nobody"), ("alice", "short"), ("a b\n", "x" * 20)],
+)
+def test_whatever_is_wrong_is_refused_alike(console: RunningConsole, name: str, secret: str) -> None:
+    answered = console.browser().log_in(name, secret)
+    assert (answered.status, answered.code) == (401, "authentication")
+    assert "set-cookie" not in answered.headers
+
+
+def test_patience_ends(console: RunningConsole) -> None:
+    browser = console.browser()
+    for _ in range(3):
+        assert browser.log_in("bob", "not this one, surely").status == 401
+    answered = browser.log_in("bob", "not this one, surely")
+    assert (answered.status, answered.code) == (429, "rate-limited")
+    assert int(answered.headers["retry-after"]) > 0
+    assert browser.log_in("bob").status == 429  # the right one, too: a guess is not to be confirmed
+    assert browser.log_in("clerk").status == 200
+
+
+def test_a_client_has_a_bounded_number_of_sessions(console: RunningConsole) -> None:
+    browsers = [console.browser("clerk") for _ in range(4)]
+    assert [browser.get("/api/session").status for browser in browsers] == [401, 200, 200, 200]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"", 400, "request"),
+        (b"{", 400, "request"),
+        (b"\xff\xfe", 400, "request"),
+        (b"[" * 10_000, 400, "request"),
+        (b'{"name": "alice"}', 400, "request"),
+        (b'{"name": "alice", "secret": "the secret of alice", "more": 1}', 400, "request"),
+        (b'{"name": 7, "secret": "the secret of alice"}', 400, "request"),
+        (b'{"name": "alice", "secret": "' + b"x" * 20_000 + b'"}', 413, "limit"),
+    ],
+)
+def test_bodies_that_are_none(console: RunningConsole, body: bytes, status: int, code: str) -> None:
+    answered = console.browser().post("/api/login", body)
+    assert (answered.status, answered.code) == (status, code)
+
+
+def test_a_form_of_another_site_is_no_login(console: RunningConsole) -> None:
+    answered = console.browser().post("/api/login", b"{}", {"Content-Type": "text/plain"})
+    assert (answered.status, answered.code) == (415, "request")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "file://"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ],
+)
+def test_other_hosts_and_sites_are_refused(console: RunningConsole, headers: dict[str, str]) -> None:
+    browser = console.browser("alice")
+    answered = browser.get("/api/picture", headers)
+    assert (answered.status, answered.code) == (403, "forbidden")
+    if "Host" not in headers:
+        browser.origin = headers.pop("Origin", browser.origin)
+        with pytest.raises(InvalidStatus) as refused:
+            browser.socket("/ws/watch", headers=headers)
+        assert refused.value.response.status_code == 403
+
+
+def test_programs_without_an_origin_are_let_in(console: RunningConsole) -> None:
+    browser = console.browser()
+    browser.origin = None
+    assert browser.log_in("alice").status == 200
+
+
+def test_every_answer_says_what_a_page_may_do(console: RunningConsole) -> None:
+    for path in ("/", "/api/session", "/nowhere", "/assets/nothing.js", "/health"):
+        headers = console.browser().get(path).headers
+        assert "script-src 'self'" in headers["content-security-policy"], path
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert "cache-control" in headers
+        assert "server" not in headers
+
+
+@pytest.mark.parametrize(
+    "path", ["/assets/../app.py", "/assets/%2e%2e/app.py", "/assets/..%2fapp.py", "/assets//etc/passwd"]
+)
+def test_nothing_but_assets_is_served(console: RunningConsole, path: str) -> None:
+    assert console.browser().get(path).status in (404, 400)
+
+
+def test_paths_and_methods_that_are_not_there(console: RunningConsole) -> None:
+    assert console.browser().get("/api/nothing").code == "not-found"
+    assert console.browser().get("/api/login").status == 405
+
+
+def test_a_socket_without_a_session_is_closed_with_its_own_code(console: RunningConsole) -> None:
+    assert close_code(console.browser().socket("/ws/watch")) == 4401
+    stranger = console.browser()
+    stranger.cookie = "penstock_session=" + "0" * 64
+    assert close_code(stranger.socket("/ws/watch")) == 4401
+
+
+def test_who_watches_says_nothing_and_does_not_open_too_many(console: RunningConsole) -> None:
+    browser = console.browser("alice")
+    sockets = [browser.socket("/ws/watch") for _ in range(3)]
+    assert close_code(sockets[2]) == 4429
+    sockets[0].send("hello")
+    assert close_code(sockets[0]) == 4400
+    sockets[1].send(b"x" * 70_000)
+    assert close_code(sockets[1]) == 1009
+
+
+def test_secrets_and_keys_are_never_logged(console: RunningConsole, lines: io.StringIO) -> None:
+    configure(level="DEBUG", stream=lines)
+    browser = console.browser()
+    browser.log_in("boss", "a secret that is wrong")
+    browser.log_in("boss")
+    browser.post("/api/logout")
+    written = lines.getvalue()
+    assert "login_failed" in written
+    assert "logged_in" in written
+    for hidden in (SECRETS["boss"], "a secret that is wrong", browser.cookie.partition("=")[2] or "no cookie"):
+        assert hidden not in written
+
+
+def test_a_session_that_is_not_used_ends(tmp_path: Path) -> None:
+    with running_console(tmp_path, limits=ConsoleLimits(idle_s=0.2)) as console:
+        browser = console.browser("alice")
+        socket = browser.socket("/ws/watch")
+        first = socket.recv(10)
+        assert first
+        assert browser.get("/api/session").status == 200  # its WebSocket uses it
+        socket.close()
+        _wait_for_end(browser)
+
+
+def _wait_for_end(browser: Browser) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        time.sleep(0.5)  # asking is using: the pause has to be longer than idle_s
+        if browser.get("/api/session").status == 401:
+            return
+        assert time.monotonic() < deadline
+
+
+def test_a_session_ends_in_any_case(tmp_path: Path) -> None:
+    with running_console(tmp_path, limits=ConsoleLimits(session_s=0.5)) as console:
+        browser = console.browser("alice")
+        assert close_code(browser.socket("/ws/watch")) == 4401
+        assert browser.get("/api/session").status == 401
+
+
+def test_the_console_ends_in_order(tmp_path: Path) -> None:
+    with running_console(tmp_path) as console:
+        socket = console.browser("alice").socket("/ws/watch")
+        socket.recv(10)
+        ending = console.thread.start(console.console.stop())
+        assert close_code(socket) == 1001
+        ending.result(30)

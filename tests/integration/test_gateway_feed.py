@@ -1,0 +1,118 @@
+"""The gateway over a plant's feeds: quotes reach browsers, and a slow browser holds nothing up."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from client_kit import Originated
+from integration.console_kit import SECRETS, RunningConsole, Talk, close_code, feeding, running_console
+from penstock.middleware.driver import MulticastPublisher
+from penstock.node.console_config import ConsoleLimits
+from penstock.security import Credentials
+from penstock.security.client import AdminClient
+
+AAPL, IBM = "md.us.eq.AAPL.quote", "md.us.eq.IBM.quote"
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
+    with running_console(tmp_path_factory.mktemp("feed"), limits=ConsoleLimits(client_sessions_max=50)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def publisher(console: RunningConsole) -> Iterator[MulticastPublisher]:
+    with feeding(console) as made:
+        yield made
+
+
+@pytest.mark.spec("TREE-9")
+def test_quotes_reach_a_browser(console: RunningConsole, publisher: MulticastPublisher) -> None:
+    talk = console.stream()
+    wish = {"op": "subscribe", "id": 7, "topics": ["md.us.eq.AAPL.>"], "class": "lossless"}
+    assert talk.ask(wish) == {"kind": "subscribed", "id": 7, "topics": ["md.us.eq.AAPL.>"], "is_live": True}
+    publisher.publish_batch(Originated(IBM, [1]))
+    publisher.publish_batch(Originated(AAPL, [2, 3]))
+    messages = talk.hear_kind("messages")["messages"]
+    while len(messages) < 2:
+        messages += talk.hear_kind("messages")["messages"]
+    assert [(each["ids"], each["topic"], each["seq"], each["model"]) for each in messages] == [
+        ([7], AAPL, 2, "quote"),
+        ([7], AAPL, 3, "quote"),
+    ]
+    assert messages[0]["fields"]["bid_size"] == 2
+    assert abs(messages[0]["time_ms"] / 1_000 - time.time()) < 60
+    assert talk.ask({"op": "unsubscribe", "id": 7}) == {"kind": "unsubscribed", "id": 7}
+
+
+def test_there_is_no_history_and_nothing_is_published_without_a_tree(console: RunningConsole) -> None:
+    talk = console.stream()
+    refused = talk.ask({"op": "subscribe", "id": 1, "topics": ["md.>"], "since": "oldest"})
+    assert (refused["code"], refused["op"]) == ("request", "subscribe")
+    refused = talk.ask({"op": "publish", "id": 2, "topic": "app.notes.x", "model": "quote", "fields": {}})
+    assert (refused["code"], refused["op"]) == ("forbidden", "publish")
+
+
+@pytest.mark.spec("TREE-9", "TREE-6")
+def test_who_loses_a_right_is_told_and_gets_no_more(console: RunningConsole, publisher: MulticastPublisher) -> None:
+    bob, alice = console.stream("bob"), console.stream("alice")
+    wish = {"op": "subscribe", "id": 1, "topics": ["md.us.eq.AAPL.>"]}
+    assert bob.ask(wish)["kind"] == alice.ask(wish)["kind"] == "subscribed"
+    with AdminClient.connect(console.admin.url, Credentials("boss", secret=SECRETS["boss"].encode())) as boss:
+        boss.revoke("bob", "not paid")
+        revoked = bob.hear_kind("revoked")
+        assert revoked["ids"] == [1]
+        assert "not paid" in revoked["reason"]
+        publisher.publish_batch(Originated(AAPL, [10]))
+        assert alice.hear_kind("messages")["messages"][-1]["seq"] == 10
+        refused = bob.ask({**wish, "id": 2})
+        assert refused["kind"] == "refused"
+        boss.restore("bob")
+
+
+FLOOD = 60_000
+PORTION = 500
+
+
+def flood(publisher: MulticastPublisher) -> None:
+    """More than all buffers between here and a browser that does not read can hold."""
+    for first in range(1, FLOOD, PORTION):
+        publisher.publish_batch(Originated(AAPL, range(first, first + PORTION)))
+        time.sleep(0.002)  # the pace of a feed, not of a test
+
+
+def sleepy(console: RunningConsole, cls: str) -> Talk:
+    """A browser that has subscribed, and reads nothing unless it is told to."""
+    talk = Talk(console.browser("alice").socket("/ws/stream", "penstock.json.1", receives=4_096))
+    assert talk.ask({"op": "subscribe", "id": 1, "topics": ["md.us.eq.>"], "class": cls})["kind"] == "subscribed"
+    return talk
+
+
+@pytest.mark.spec("TREE-10")
+@pytest.mark.parametrize("cls", ["disconnect", "lossless"])
+def test_a_browser_that_does_not_read_is_cut_off(tmp_path: Path, cls: str) -> None:
+    limits = ConsoleLimits(queue_size_max=64, stuck_s=3_600 if cls == "disconnect" else 0.5)
+    with running_console(tmp_path, limits=limits) as console, feeding(console) as publisher:
+        talk = sleepy(console, cls)
+        flood(publisher)
+        assert close_code(talk.socket) == 4408
+
+
+@pytest.mark.spec("TREE-10")
+def test_a_browser_that_does_not_read_gets_the_newest_and_is_told_what_it_missed(tmp_path: Path) -> None:
+    limits = ConsoleLimits(queue_size_max=64, stuck_s=3_600)
+    with running_console(tmp_path, limits=limits) as console, feeding(console) as publisher:
+        talk = sleepy(console, "conflating")
+        flood(publisher)
+        seen, left_out, number = 0, 0, FLOOD
+        while seen <= FLOOD:
+            number += 1
+            publisher.publish_batch(Originated(AAPL, [number]))
+            heard = talk.hear()
+            if heard["kind"] == "messages":
+                seen = heard["messages"][-1]["seq"]
+            elif heard["kind"] == "receipt" and heard["receipt"] == "conflated":
+                left_out += heard["count"]
+        assert left_out > 0

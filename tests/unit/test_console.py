@@ -1,0 +1,212 @@
+"""The console's cores: sessions, the wall around it, its configuration, and how a plant hangs together."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.errors import ConfigurationError, RateLimitedError, TokenError
+from penstock.node.console_config import ConsoleConfig, ConsoleLimits
+from penstock.node.plant import Plant
+from penstock.plant.status import NodeStatus
+from penstock.security import Credentials
+from penstock.security.client import AdminClient
+from penstock.security.http import parse_addresses
+from penstock.top.picture import State
+from penstock.top.places import Place, places_of_plant
+from penstock.top.reading import Reading, Status
+from penstock.top.watch import Watch
+from penstock.web.guard import HEADERS
+from penstock.web.picture import ROWS_MAX, PictureDocument, Topology, with_actions
+from penstock.web.sessions import Session, Sessions
+
+PLANT = """
+name = "trial"
+[[plant]]
+name = "records"
+channels = ["239.255.88.1:17488"]
+control.port = 7410
+[[mux]]
+name = "mux"
+upstream = { port = 7410 }
+control.port = 7411
+[[edge]]
+name = "screens"
+upstream = { port = 7411 }
+[[console]]
+port = 0
+"""
+
+
+def session(client: str = "alice", now_ns: int = 0) -> Session:
+    credentials = Credentials(client, secret=b"the secret of somebody")
+    admin = AdminClient(parse_addresses("penstock://127.0.0.1:7400"), credentials)
+    return Session(client, frozenset(), admin, "127.0.0.1", now_ns)
+
+
+class Desk:
+    """Sessions with keys that can be foreseen."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.ended: list[Session] = []
+        self._number = 0
+        self.sessions = Sessions(ConsoleLimits(**limits), self._random, self.ended.append)
+
+    def _random(self, size: int) -> bytes:
+        self._number += 1
+        return self._number.to_bytes(size, "big")
+
+
+# Sessions
+
+
+def test_a_session_ends_when_it_is_not_used_and_in_any_case() -> None:
+    desk = Desk(session_s=100, idle_s=10)
+    key = desk.sessions.open(session(), 0)
+    for second in range(9, 99, 9):
+        assert desk.sessions.find(key, second * NS_PER_SECOND).client == "alice"
+    with pytest.raises(TokenError):
+        desk.sessions.find(key, 100 * NS_PER_SECOND)
+    other = desk.sessions.open(session(now_ns=0), 0)
+    desk.sessions.tick(9 * NS_PER_SECOND)
+    assert len(desk.sessions) == 1
+    desk.sessions.tick(10 * NS_PER_SECOND)
+    assert len(desk.sessions) == 0
+    assert len(desk.ended) == 2
+    with pytest.raises(TokenError):
+        desk.sessions.find(other, 10 * NS_PER_SECOND)
+
+
+def test_an_open_socket_uses_its_session() -> None:
+    desk = Desk(idle_s=10)
+    opened = session()
+    opened.sockets.add(lambda: None)
+    desk.sessions.open(opened, 0)
+    desk.sessions.tick(50 * NS_PER_SECOND)
+    assert len(desk.sessions) == 1
+    opened.sockets.clear()
+    desk.sessions.tick(61 * NS_PER_SECOND)
+    assert len(desk.sessions) == 0
+
+
+def test_sessions_are_bounded_and_keys_are_long() -> None:
+    desk = Desk(sessions_max=3, client_sessions_max=2)
+    first, second = (desk.sessions.open(session(now_ns=at), at) for at in (1, 2))
+    assert len(first) == 64
+    desk.sessions.find(first, 3)
+    desk.sessions.open(session(now_ns=4), 4)
+    with pytest.raises(TokenError):
+        desk.sessions.find(second, 5)  # used the longest time ago
+    desk.sessions.open(session("bob", 5), 5)
+    with pytest.raises(RateLimitedError):
+        desk.sessions.open(session("carol", 6), 6)
+    desk.sessions.close()
+    assert len(desk.sessions) == 0
+
+
+# Configuration
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        ({"host": "0.0.0.0"}, "no TLS"),
+        ({"certificate": "x.pem"}, "belong together"),
+        ({"admin_url": "http://x"}, "is no address"),
+        ({"agents": ("nowhere",)}, "is not an address"),
+        ({"port": 70_000}, "65535"),
+    ],
+)
+def test_configurations_that_are_none(values: dict[str, Any], what: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        ConsoleConfig(**values)
+    assert what in str(error.value)
+
+
+def test_a_plant_has_a_console_also_when_it_does_not_say_so(tmp_path: Path) -> None:
+    path = tmp_path / "plant.toml"
+    path.write_text('name = "trial"\n[[administration]]\nname = "a"\npolicy = "p.toml"\nport = 7499\n')
+    config = Plant.load(path).console()
+    assert (config.port, config.admin_url) == (7430, "penstock://127.0.0.1:7499")
+    path.write_text(path.read_text() + '[[console]]\nname = "mine"\nport = 7431\nlimits = { idle_s = 60 }\n')
+    config = Plant.load(path).console()
+    assert (config.name, config.port, config.limits.idle_s) == ("mine", 7431, 60)
+    assert Plant.load(path).page("mine") == "http://127.0.0.1:7431"
+
+
+def test_the_page_may_do_nothing_inline() -> None:
+    policy = HEADERS["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+
+
+# The picture
+
+
+def status(name: str, kind: str, **values: Any) -> NodeStatus:
+    standard: dict[str, Any] = {
+        "name": name, "kind": kind, "control_port": 7410, "epoch": 1, "is_in_touch": True, "is_fed": True, "items": 9,
+        "updates": 100, "consumer_count": 0, "consumers": [],
+    }  # fmt: skip
+    return NodeStatus(**{**standard, **values})
+
+
+def pictured(plant: Plant, statuses: dict[str, Status | None]) -> PictureDocument:
+    """With what these nodes say; the others do not answer."""
+    readings = []
+    for place in places_of_plant(plant):
+        at = Place(place.name, "127.0.0.1", 1, place.role)
+        if place.name in statuses:
+            readings.append(Reading(at, NS_PER_SECOND, role=place.role, status=statuses[place.name], uptime_s=1.0))
+        else:
+            readings.append(Reading(at, NS_PER_SECOND, "unreachable", "refused"))
+    picture = Watch().take(readings, NS_PER_SECOND)
+    return Topology(plant).document(picture, readings, number=1, time_ms=5.0, interval_s=1.0)
+
+
+@pytest.fixture
+def plant(tmp_path: Path) -> Plant:
+    path = tmp_path / "plant.toml"
+    path.write_text(PLANT)
+    return Plant.load(path)
+
+
+def test_who_gives_to_whom_and_whether_it_comes(plant: Plant) -> None:
+    document = pictured(
+        plant, {"records": status("records", "plant"), "mux": status("mux", "mux", is_fed=False), "console": None}
+    )
+    links = {(each.source, each.target): (each.kind, each.state) for each in document.links}
+    assert links == {("records", "mux"): ("records", "down"), ("mux", "screens"): ("records", "down")}
+    assert not document.is_well
+    assert {node.node: node.state for node in document.nodes}["screens"] == State.UNREACHABLE
+    well = pictured(
+        plant,
+        {
+            "records": status("records", "plant"),
+            "mux": status("mux", "mux"),
+            "screens": status("screens", "edge"),
+            "console": None,
+        },
+    )
+    assert {each.state for each in well.links} == {"up"}
+    assert well.is_well
+
+
+def test_the_document_is_what_pages_expect(plant: Plant) -> None:
+    document = msgspec.json.decode(msgspec.json.encode(pictured(plant, {"records": status("records", "plant")})))
+    assert document["kind"] == "picture"
+    assert document["links"][0].keys() == {"from", "to", "kind", "state", "per_s"}
+    assert {"node", "role", "state", "age_s", "group", "place", "parent", "actions"} <= document["nodes"][0].keys()
+    assert document["counts"]["nodes"] == 4
+    assert len(document["streams"]) <= ROWS_MAX
+
+
+def test_what_can_be_done_depends_on_who_supervises(plant: Plant) -> None:
+    node = pictured(plant, {"records": status("records", "plant")}).nodes[0]
+    assert with_actions(node, can_control=True).actions == ("kill",)
+    assert with_actions(node, can_control=False).actions == ()
+    gone = pictured(plant, {}).nodes[0]
+    assert with_actions(gone, can_control=True).actions == ()
