@@ -15,7 +15,7 @@ from penstock.wire import MessageBatch, PacketMessage
 
 class ReceivingLane:
     # `messages` is None until receive() has found something in order
-    def __init__(self, inlet: Inlet, in_order: InOrder) -> None: ...
+    def __init__(self, inlet: Inlet, in_order: InOrder, *, gather_ns: int = 0) -> None: ...
     @property
     def messages(self) -> MessageBatch: ...
     @property
@@ -25,7 +25,14 @@ class ReceivingLane:
 
 class RingLane(ReceivingLane):
     def __init__(
-        self, inlet: Inlet, in_order: InOrder, ring: RingReader, source: int, lost: Callable[[SharedMemoryError], None]
+        self,
+        inlet: Inlet,
+        in_order: InOrder,
+        ring: RingReader,
+        source: int,
+        lost: Callable[[SharedMemoryError], None],
+        *,
+        gather_ns: int = 0,
     ) -> None: ...
 
 class Waiting(Protocol):

@@ -18,9 +18,10 @@ from libc.stdint cimport int64_t, uint64_t
 from penstock.middleware._inorder cimport InOrder
 from penstock.middleware._outgoing cimport OutgoingCursor
 from penstock.net._udp cimport Inlet, Outlet, udp_monotonic_ns
-from penstock.shm._memory cimport fetch_ahead
+from penstock.shm._memory cimport fetch_ahead, sleep_ns
 from penstock.shm._ring cimport RingWriter
 from penstock.shm._ring_reader cimport RingReader
+from penstock.wire._datagrams cimport DatagramBatch
 from penstock.wire._messages cimport MessageBatch
 
 from penstock.base.errors import OverrunError, ProducerGoneError, RingClosedError
@@ -34,25 +35,35 @@ cdef int64_t BLOCK_SLICE_NS = 5_000_000
 
 
 cdef class ReceivingLane:
-    """Receives, and takes what comes in order."""
+    """Receives, and takes what comes in order. With `gather_ns`, who blocks lets more of it gather, once some has come:
+    one wake-up in that time is enough."""
 
     cdef Inlet _inlet
     cdef InOrder _in_order
+    cdef int64_t _gather_ns
+    cdef bint _is_gathering             # something has come, and nothing was left over
     cdef readonly MessageBatch messages # what came in order at the batch's beginning, if anything did
     cdef readonly int64_t now_ns        # when that was
 
-    def __cinit__(self, Inlet inlet not None, InOrder in_order not None, *_):
+    def __cinit__(self, Inlet inlet not None, InOrder in_order not None, *_, int64_t gather_ns = 0):
         self._inlet = inlet
         self._in_order = in_order
+        self._gather_ns = gather_ns
 
     cpdef bint receive(self, int64_t timeout_ns, bint spin) except -1:
         """Whether something came, and all of it in order: then it is in `messages`. Else the batch has what came."""
+        cdef DatagramBatch batch = self._inlet.batch
         self.messages = None # now, while there is time
+        if self._is_gathering and not spin:
+            with nogil:
+                sleep_ns(min(self._gather_ns, timeout_ns))
+        self._is_gathering = False
         if self.fill(timeout_ns, spin) == 0:
             return False
+        self._is_gathering = self._gather_ns > 0 and batch.count < batch.capacity
         self.now_ns = udp_monotonic_ns()
-        self.messages = self._in_order.begin(self._inlet.batch, self.now_ns)
-        return self.messages is not None and self.messages.packet_count_ == self._inlet.batch.count
+        self.messages = self._in_order.begin(batch, self.now_ns)
+        return self.messages is not None and self.messages.packet_count_ == batch.count
 
     cpdef int fill(self, int64_t timeout_ns, bint spin) except -1:
         """Fill the batch with what is there, or comes within the time: how many datagrams."""
@@ -69,7 +80,8 @@ cdef class RingLane(ReceivingLane):
     cdef object _lost
 
     def __cinit__(
-        self, Inlet inlet not None, InOrder in_order not None, RingReader ring not None, uint64_t source, lost not None
+        self, Inlet inlet not None, InOrder in_order not None, RingReader ring not None, uint64_t source, lost not None,
+        *, int64_t gather_ns = 0,
     ):
         self._ring = ring
         self._source = source

@@ -14,6 +14,7 @@ cdef extern from "penstock/shm/memory.h" nogil:
     void fetch_ahead(const uint8_t *at, uint64_t size)
     int64_t monotonic_ns()
     int64_t wall_ns()
+    void sleep_ns(int64_t duration_ns)
     void doorbell_arm(uint32_t *bell)
     void doorbell_wait(uint32_t *bell, int64_t timeout_ns)
     void doorbell_ring(uint32_t *bell)

@@ -56,6 +56,12 @@ static inline int64_t clock_ns(clockid_t clock) {
 static inline int64_t monotonic_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
 static inline int64_t wall_ns(void) { return clock_ns(CLOCK_REALTIME); }
 
+/* A signal ends it early. */
+static inline void sleep_ns(int64_t duration_ns) {
+    struct timespec duration = {duration_ns / 1000000000, duration_ns % 1000000000};
+    nanosleep(&duration, NULL);
+}
+
 /* The doorbell: a word that is 1 while a reader sleeps or is about to. Only the writer sets it back, so that readers
  * cannot take each other's wake-up away. The full fences on both sides rule out that the reader misses the event and the
  * writer misses the reader. */
