@@ -12,6 +12,7 @@ from penstock.topics import Interest, InterestTable, TableLimits
 from penstock.topics import regexes as regexes_module
 from penstock.topics import table as table_module
 from penstock.topics.regexes import RegexInterests
+from penstock.topics.topic import check_topic
 
 SEED = bytes(range(16))
 
@@ -473,3 +474,17 @@ def test_expressions_that_fill_a_group_early_share_the_next_ones() -> None:
     sizes = [len(group.expressions) for group in interests._snapshot.automata.groups]
     assert len(sizes) > 2
     assert min(sizes[:-1]) > 1
+
+
+@pytest.mark.parametrize("length", [1, 5, 12, 16, 20, 40])
+def test_the_compiled_scan_knows_the_characters_that_no_topic_has(length: int) -> None:
+    table = InterestTable()
+    table.add(">", 1)
+    for code in range(128):
+        topic = "a" * (length // 2) + chr(code) + "a" * ((length - 1) // 2)
+        try:
+            check_topic(topic)
+            is_topic = True
+        except TopicError:
+            is_topic = False
+        assert bool(table.match(topic)) == is_topic, repr(topic)

@@ -10,7 +10,6 @@ from libc.string cimport memcpy
 
 from penstock.base import limits
 from penstock.topics._store cimport *
-from penstock.topics.topic import RESERVED
 
 cdef enum:
     WORK_MAX = 16384                 # nodes and probes of a chunk, beyond which the next chunk is smaller
@@ -21,13 +20,6 @@ cdef enum:
 
 if DEPTH_MAX != limits.TOPIC_DEPTH_MAX or SIZE_MAX != limits.TOPIC_SIZE_MAX:
     raise ImportError("the compiled interest table and penstock.base.limits disagree")
-
-cdef uint8_t _byte
-cdef uint8_t _ends[DEPTH_MAX]
-for _byte in range(128):
-    _is_plain = _byte > 0x20 and _byte != 0x7F and chr(_byte) not in RESERVED + "."
-    if (topic_scan(&_byte, 1, _ends) == 1) != _is_plain:
-        raise ImportError("the compiled interest table and penstock.topics.topic disagree")
 
 cdef struct Codes:
     const uint32_t *codes
