@@ -200,6 +200,9 @@ class Reader:
         assert self.error is None, self.error
         return list(self.numbers)
 
+    def wait_for_any(self) -> None:
+        wait_until(lambda: self.numbers or self.error, "a message")
+
     def kinds(self) -> set[str]:
         return {info.kind for _, info in list(self.infos)}
 

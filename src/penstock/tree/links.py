@@ -186,8 +186,9 @@ class AgentLinks:
 
     def pump(self) -> None:
         """Write what waits, for whoever takes it; tell the core what the fan-out has for it."""
+        self._is_pump_due = True  # what follows asks for nothing more than this
         if not self._is_closing:
-            self._tell(Noticed())  # which asks for nothing more than this
+            self._tell(Noticed())
         self._is_pump_due = False
         for number in self._fanout.ready():
             link = self._links.get(number)
