@@ -284,7 +284,7 @@ class DistributionAgent:
             self._balance_ns = board.now_ns
 
     def _promote(self) -> None:
-        if self.board.role == "standby":
+        if self.board.role == "standby" and self.board.term:
             self.parents.give_up()
             self.rooting.promote()
 

@@ -81,7 +81,7 @@ class Rooting:
         for publisher_id, numbers in event.beyond.items():
             self.replica.publishers.note_numbers(publisher_id, numbers)
         board.term = event.term
-        if board.config.role == "root":
+        if board.config.role == "root" or event.was_root:
             self._rule(next_restart(event.term) if event.term else 1 << LINEAGE_SHIFT)
             for config in board.config.streams:
                 self.define(config.name, config.topics)
@@ -336,9 +336,9 @@ class Rooting:
     # Taking over, and being replaced
 
     def promote(self) -> None:
-        """The standby is the root from now on."""
+        """The standby is the root from now on; one that has never known the tree has nothing to go on with."""
         board = self._board
-        if board.role != "standby":
+        if board.role != "standby" or not board.term:
             return
         self.replica.settle()
         for stream in board.streams.values():
