@@ -24,8 +24,10 @@ from penstock.tree.infostream import Conflated, Diverged, Gone, Info, Revoked
 from penstock.wire import decode
 
 STEP_NS = 100 * NS_PER_MS
-SETTLE_NS = 4 * NS_PER_SECOND
-"""Within this the tree is whole again after the last fault."""
+SETTLE_NS = 2 * NS_PER_SECOND
+SETTLE_NS_PER_LEVEL = NS_PER_SECOND // 4
+"""Within this, and this more for each level, the tree is whole again after the last fault."""
+LEVELS_MAX = 20
 
 
 class TreePlantOptions(msgspec.Struct, kw_only=True):
@@ -176,12 +178,12 @@ class TreePlant:
             "persist": options.persist,
             "replicate": options.replicate,
             "replicate_wait_ms": 200,
-            "heartbeat_ms": 50,
-            "silence_ms": 250,
+            "heartbeat_ms": 100,
+            "silence_ms": 300,
             "fetch_bytes_max": 65_536,
             "balance_high": options.balance,
             "streams_max": 16,
-            "children_max": 2_048,
+            "children_max": 256 if options.agents < 100 else 1_024,
         }
         return TreeConfig(name=name, **{**values, **more})  # type: ignore[arg-type]
 
@@ -241,6 +243,9 @@ class TreePlant:
         self.world.log.write(self.world.now_ns(), subscriber.name, f"gets {subscription.stream} {sequence} of {term}")
         message = Delivered(sequence, term, topic, payload)
         self.stories.delivered(subscriber, subscription, message)
+
+    def published(self, publisher: Publisher) -> None:
+        """The newest of its messages; for those who want to know when."""
 
     def gone(self, subscriber: Subscriber, info: Gone) -> None:
         self.stories.gone(subscriber, info)
@@ -329,7 +334,8 @@ class TreePlant:
                 subscriber.start()
         self.run(200 * NS_PER_MS)
         self.is_publishing = False
-        self.run(SETTLE_NS)
+        levels = min(self.options.agents // self.options.fan_out, LEVELS_MAX)
+        self.run(SETTLE_NS + levels * SETTLE_NS_PER_LEVEL)
         for checker in self.checkers:
             checker.finish()
 

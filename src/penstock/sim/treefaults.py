@@ -53,7 +53,12 @@ class TreeFaultSchedule(Schedule):
         plant = self._plant
         root = plant.root
         standby = plant.standby
-        if standby is not None and standby.became is not None and not plant.is_taken_over and self._randomness.chance(0.5):
+        if (
+            standby is not None
+            and standby.became is not None
+            and not plant.is_taken_over
+            and self._randomness.chance(0.5)
+        ):
             self.takeovers += 1
             plant.is_taken_over = True
             self._log("the root dies for good")

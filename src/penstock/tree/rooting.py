@@ -260,6 +260,7 @@ class Rooting:
         while self._pending and self._is_kept(self._pending[0]):
             each = self._pending.popleft()
             board.fanout.absorb(each.packets)
+            board.refilled = True
             acknowledged[each.link] = each.through
         for link, through in acknowledged.items():
             if link in board.children:

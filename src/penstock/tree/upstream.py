@@ -177,6 +177,7 @@ class Upstream:
     def block(self, leg: UpstreamLeg, packets: bytes) -> None:
         """What was missed, in order: as if it had come live."""
         self._board.fanout.absorb(packets, leg.link)
+        self._board.refilled = True
 
     def _fetch(self, leg: UpstreamLeg) -> None:
         leg.is_fetching = True
