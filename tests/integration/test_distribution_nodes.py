@@ -196,19 +196,20 @@ def test_rates_are_limited_by_the_node(maximum: float, wish: float, granted: flo
             assert held.per_second == granted
 
 
-def test_a_million_items_are_refused_and_others_do_not_notice(plant: NodeHere) -> None:
-    with Consumer(plant.port, "greedy") as greedy, Consumer(plant.port, "modest") as modest:
+def test_more_topics_than_allowed_are_refused_and_others_do_not_notice() -> None:
+    engine = EngineConfig(topics_per_consumer_max=3 * control.TOPICS_MAX)
+    with (
+        node_here(plant_config(engine=engine)) as plant,
+        Consumer(plant.port, "greedy") as greedy,
+        Consumer(plant.port, "modest") as modest,
+    ):
         greedy.attached()
         modest.wait_live(modest.attached().subscribe("md.A.quote"))
-        codes = []
-        for part in range(70):
-            topics = [f"x.{part}.{number}" for number in range(control.TOPICS_MAX)]
-            try:
-                greedy.subscribe(*topics)
-            except RefusedError as error:
-                codes.append(error.peer_code)
-                break
-        assert codes == ["limit"]
+        for part in range(3):
+            greedy.subscribe(*(f"x.{part}.{number}" for number in range(control.TOPICS_MAX)))
+        with pytest.raises(RefusedError) as caught:
+            greedy.subscribe("x.one.more")
+        assert caught.value.peer_code == "limit"
         plant.publish(packed("md.A.quote", quote("A", 5)))
         modest.wait_for("md.A.quote", 5)
         assert greedy.link.attached.is_set()
@@ -260,3 +261,17 @@ def test_a_consumer_that_was_overrun_gets_what_it_missed_or_a_receipt(history_by
             assert receipt.lost[1] >= last - 1
         assert other.wait_for("md.A.trade", last) == list(range(last + 1))  # nobody else noticed
         assert {each.name: each.overruns for each in plant.node.status().consumers} == {"slow": 1, "session": 0}
+
+
+@pytest.mark.spec("TP-1")
+def test_a_snapshot_that_would_be_too_large_is_refused_not_cut_off() -> None:
+    with node_here(plant_config(snapshot_items_max=3)) as plant, Consumer(plant.port) as consumer:
+        consumer.attached()
+        for count, is_refused in ((3, False), (4, True)):
+            plant.publish(*(packed(f"md.S{number}.quote", quote("S", 1)) for number in range(count)))
+            if not is_refused:
+                assert consumer.run(consumer.link.snapshot(["md.>"]))[0]
+                continue
+            with pytest.raises(RefusedError) as refused:
+                consumer.run(consumer.link.snapshot(["md.>"]))
+            assert refused.value.peer_code == "limit"

@@ -150,6 +150,27 @@ cdef class Items:
         cdef const Item *item = self.item(number)
         return item.version, item.number
 
+    def kinds(self, const uint32_t[::1] numbers not None) -> tuple:
+        """The kinds of these items, all bits set of one that is not there, and the versions of their models."""
+        kinds = numpy.full(len(numbers), NONE, numpy.uint32)
+        versions = numpy.zeros(len(numbers), numpy.uint32)
+        cdef uint32_t[::1] kind_rows = kinds
+        cdef uint32_t[::1] version_rows = versions
+        cdef Py_ssize_t row
+        for row in range(len(numbers)):
+            if self.is_known(numbers[row]):
+                kind_rows[row] = self.items[numbers[row]].kind
+                version_rows[row] = self.items[numbers[row]].model_version
+        return kinds, versions
+
+    def set_kind(self, uint32_t number, uint32_t kind) -> None:
+        self.item(number).kind = kind
+
+    def forget_kinds(self) -> None:
+        cdef uint32_t number
+        for number in range(self.count):
+            self.items[number].kind = 0
+
     def interest_count(self, uint32_t number) -> int:
         """Consumers that get it."""
         return self.item(number).pair_count

@@ -71,6 +71,8 @@ cdef class Pairs:
 
     cdef uint32_t find(self, uint32_t consumer, uint32_t item) noexcept nogil
     cdef uint32_t add(self, Item *entry, uint32_t consumer, uint32_t item) except? 0xFFFFFFFF
+    # A LimitError if there may not be so many more.
+    cdef int check_room(self, uint32_t count) except -1
     cdef void remove(self, Item *entry, uint32_t number) noexcept nogil
     cdef void release(self, uint32_t number) noexcept nogil
     cdef uint64_t slot_of(self, uint32_t consumer, uint32_t item) noexcept nogil

@@ -58,8 +58,7 @@ cdef class Pairs:
         cdef uint64_t at
         cdef Pair *pair
         cdef Standing *standing
-        if self.used >= self.pairs_max:
-            raise LimitError(f"consumers have {self.used} items already", hint="raise pairs_max")
+        self.check_room(1)
         if 2 * <uint64_t>(self.used + 1) > self._mask + 1:
             self.allot(2 * (self._mask + 1))
         if entry.pair_count == entry.pair_capacity:
@@ -80,6 +79,11 @@ cdef class Pairs:
         self._slots[at] = number
         self.used += 1
         return number
+
+    cdef int check_room(self, uint32_t count) except -1:
+        if <uint64_t>self.used + count > self.pairs_max:
+            raise LimitError(f"consumers have {self.used} items already", hint="raise pairs_max")
+        return 0
 
     cdef void remove(self, Item *entry, uint32_t number) noexcept nogil:
         """Out of the item's interest list and no longer found; the number stays taken until release()."""

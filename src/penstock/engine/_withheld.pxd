@@ -27,6 +27,13 @@ cdef class Withholding(Regional):
     # Nothing is owed any more.
     cdef void settle(self, uint32_t at) noexcept nogil
     cdef uint8_t class_of(self, uint32_t at, const uint8_t *record, uint32_t size) noexcept nogil
+    cdef int want_pair(
+        self, uint32_t number, uint32_t item, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns,
+        int64_t now_ns, int64_t replayed_after
+    ) except -1
+    cdef int change_pair(
+        self, uint32_t at, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns, int64_t now_ns
+    ) except -1
     cdef int choose_pair(
         self, uint32_t at, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns, int64_t now_ns
     ) except -1

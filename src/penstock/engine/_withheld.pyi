@@ -1,5 +1,8 @@
 from typing import Any
 
+import numpy
+from numpy.typing import NDArray
+
 from penstock.engine._classify import ClassProgram
 from penstock.engine._metering import Metering
 from penstock.engine._regional import Regional
@@ -17,21 +20,22 @@ class Withholding(Regional):
     def want(
         self,
         number: int,
-        item: int,
+        items: NDArray[numpy.uint32],
         cls: int,
         served: int,
         program: ClassProgram | None,
         interval_ns: int,
         now_ns: int,
         replayed_after: int | None = None,
-    ) -> bool: ...
+    ) -> list[int]: ...
     def choose(
         self,
         number: int,
-        item: int,
+        items: NDArray[numpy.uint32],
         cls: int,
         served: int,
         program: ClassProgram | None,
         interval_ns: int,
         now_ns: int,
-    ) -> None: ...
+        is_sole: bool = False,
+    ) -> list[int]: ...

@@ -60,23 +60,41 @@ cdef class Withholding(Regional):
         Regional.detach(self, number)
 
     def want(
+        self, uint32_t number, const uint32_t[::1] items not None, uint8_t cls, uint8_t served, ClassProgram program,
+        int64_t interval_ns, int64_t now_ns, replayed_after = None,
+    ) -> list:
+        """One more subscription of the consumer wants the items, which are alike; those that another one wants already.
+        The others wait for their refresh. `cls` is their class, unless a `program` says that of each record, to be
+        taken through `served` (two bits for each class); `interval_ns` is that of the metered class, 0 for none. With
+        `replayed_after`, see begin_replay(), they need no refresh if the log has all their updates since. After a
+        LimitError nothing has changed."""
+        cdef int64_t after = -1 if replayed_after is None else replayed_after
+        cdef uint32_t fresh = 0, at
+        cdef Py_ssize_t row
+        self.consumer(number)
+        for row in range(len(items)):
+            self.items.item(items[row])
+            fresh += self.pairs.find(number, items[row]) == NONE
+        self.pairs.check_room(fresh)
+        had = []
+        for row in range(len(items)):
+            at = self.pairs.find(number, items[row])
+            if at == NONE:
+                self.want_pair(number, items[row], cls, served, program, interval_ns, now_ns, after)
+            else:
+                self.pairs.standings[at].uses += 1
+                had.append(items[row])
+        return had
+
+    cdef int want_pair(
         self, uint32_t number, uint32_t item, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns,
-        int64_t now_ns, replayed_after = None,
-    ) -> bool:
-        """One more subscription of the consumer wants the item; whether it is the first. Then it waits for its
-        refresh. `cls` is its class, unless a `program` says that of each record, to be taken through `served` (two
-        bits for each class); `interval_ns` is that of the metered class, 0 for none. With `replayed_after`, see
-        begin_replay(), it needs no refresh if the log has all its updates since."""
-        cdef Consumer *consumer = self.consumer(number)
-        cdef Item *entry = self.items.item(item)
-        cdef uint32_t at = self.pairs.find(number, item)
-        cdef Pair *pair
-        cdef Standing *standing
-        if at != NONE:
-            self.pairs.standings[at].uses += 1
-            return False
-        at = self.pairs.add(entry, number, item)
-        pair, standing = &self.pairs.pairs[at], &self.pairs.standings[at]
+        int64_t now_ns, int64_t replayed_after,
+    ) except -1:
+        cdef Consumer *consumer = &self.consumers[number]
+        cdef Item *entry = &self.items.items[item]
+        cdef uint32_t at = self.pairs.add(entry, number, item)
+        cdef Pair *pair = &self.pairs.pairs[at]
+        cdef Standing *standing = &self.pairs.standings[at]
         standing.uses = 1
         standing.after = self.number
         standing.behind = consumer.pairs
@@ -85,31 +103,45 @@ cdef class Withholding(Regional):
         consumer.pairs = at
         consumer.pair_count += 1
         self.choose_pair(at, cls, served, program, interval_ns, now_ns)
-        if replayed_after is not None and pair.cls == CRITICAL and program is None and entry.unlogged <= replayed_after:
+        if replayed_after >= 0 and pair.cls == CRITICAL and program is None and entry.unlogged <= <uint64_t>replayed_after:
             standing.after = max(<uint64_t>replayed_after, entry.born)
         elif entry.flags & ITEM_RECORDED:
             self.refresh_later(at, 0)
-            if replayed_after is not None and entry.number > replayed_after and (
+            if replayed_after >= 0 and entry.number > <uint64_t>replayed_after and (
                 pair.cls == CRITICAL or program is not None
             ):
                 self.note_loss(number, replayed_after + 1, entry.number, OVERRUN)
         elif interval_ns:
             self.metering.live(at, now_ns - interval_ns)
         standing.begun = standing.since = standing.after
-        return True
+        return 0
 
     def choose(
-        self, uint32_t number, uint32_t item, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns,
-        int64_t now_ns,
-    ) -> None:
-        """Another class, as in want(). What is owed in the old one is made good by a refresh."""
-        cdef uint32_t at = self.pairs.find(number, item)
-        cdef Pair *pair
-        cdef Standing *standing
+        self, uint32_t number, const uint32_t[::1] items not None, uint8_t cls, uint8_t served, ClassProgram program,
+        int64_t interval_ns, int64_t now_ns, bint is_sole = False,
+    ) -> list:
+        """Another class, as in want(). What is owed in the old one is made good by a refresh. If it `is_sole`, items
+        that several subscriptions want are left as they are: those. Items that it does not get are left out."""
+        cdef uint32_t at
+        cdef Py_ssize_t row
+        self.consumer(number)
+        left = []
+        for row in range(len(items)):
+            at = self.pairs.find(number, items[row])
+            if at == NONE:
+                continue
+            if is_sole and self.pairs.standings[at].uses > 1:
+                left.append(items[row])
+            else:
+                self.change_pair(at, cls, served, program, interval_ns, now_ns)
+        return left
+
+    cdef int change_pair(
+        self, uint32_t at, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns, int64_t now_ns
+    ) except -1:
+        cdef Pair *pair = &self.pairs.pairs[at]
+        cdef uint32_t number = pair.consumer
         cdef bint is_owed, is_moved
-        if at == NONE:
-            raise LocalProtocolError(f"consumer {number} does not get item {item}")
-        pair, standing = &self.pairs.pairs[at], &self.pairs.standings[at]
         is_moved = pair.cls != ADAPTIVE and cls == ADAPTIVE and self.consumers[number].notices is not NULL
         is_owed = pair.flags & PAIR_PENDING or self.consumers[number].is_behind
         if self.metering is not None:
@@ -117,14 +149,15 @@ cdef class Withholding(Regional):
             self.metering.end(at)
         pair.flags &= ~PAIR_PENDING
         if is_moved:
-            standing.written = 0 # what is in the region is older than what it has been sent
-        if is_owed or is_moved and self.items.items[item].flags & ITEM_RECORDED:
+            self.pairs.standings[at].written = 0 # what is in the region is older than what it has been sent
+        if is_owed or is_moved and self.items.items[pair.item].flags & ITEM_RECORDED:
             self.let_go(pair)
             self.refresh_later(at, 0)
             self.wake(number)
         self.choose_pair(at, cls, served, program, interval_ns, now_ns)
         if interval_ns and not pair.flags & PAIR_REFRESH:
             self.metering.live(at, now_ns)
+        return 0
 
     cdef int choose_pair(
         self, uint32_t at, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns, int64_t now_ns

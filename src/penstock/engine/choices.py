@@ -1,6 +1,6 @@
 """In which class, and how often, a consumer gets an item: what it asked for, the node's rules, rates and relief."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +16,17 @@ from penstock.engine.signals import Readings, Relief, SignalThresholds
 from penstock.model import MessageModel
 
 CRITICAL, METERED = TransmissionClass.CRITICAL, TransmissionClass.METERED
+
+
+class Kind(NamedTuple):
+    """What choices look at of an item: those of one kind have the same."""
+
+    model_id: int
+    concerning: frozenset[int]
+    """Rules of the node that may hold for its topic."""
+
+    per_second: float
+    """What its rate is limited to."""
 
 
 class Choice(NamedTuple):
@@ -119,10 +130,23 @@ class Chooser:
             self._spans[model_id] = SpanStore(self._plan(model), self._spans_max)
         return self._spans[model_id]
 
-    def choice(
-        self, party: Party, wish: ClassWish, per_second: float, topic: str, model_id: int, version: int
-    ) -> Choice:
+    def kind(self, topic: str, model_id: int) -> Kind:
+        """Good until the rules change, or a model is learned."""
         model = self._models.get(model_id)
+        per_second = self.limits.of_item(topic, "" if model is None else model.name)
+        return Kind(model_id, self._classifier.rules.concerning(topic), per_second)
+
+    def choice(
+        self,
+        party: Party,
+        wish: ClassWish,
+        per_second: float,
+        kind: Kind,
+        version: int,
+        own: Sequence[frozenset[int]] = (),
+    ) -> Choice:
+        """For items of a kind. Of a party with rules of its own, `own` are those that may hold for them."""
+        model = self._models.get(kind.model_id)
         is_conflatable = model is not None and self._plan(model).is_conflatable
         program = None
         if wish != "auto":
@@ -130,7 +154,8 @@ class Chooser:
         elif model is None:
             asked = int(CRITICAL)
         else:
-            found = self._classifier.program(party.profile, topic, model, version, is_relieved=self.relief.is_on)
+            rules = party.profile.rules((*own, kind.concerning), model.name)
+            found = self._classifier.program_of(rules, model, version, is_relieved=self.relief.is_on)
             asked = found.static_class or int(CRITICAL)
             program = None if found.static_class else found
         instead = {cls: nearest(cls, party.served, is_conflatable=is_conflatable) for cls in (1, 2, 3)}
@@ -138,6 +163,5 @@ class Chooser:
         cls = instead[asked]
         interval = 0
         if is_conflatable and model is not None and (cls == METERED or (program and METERED in instead.values())):
-            limits = self.limits
-            interval = interval_ns(strictest(per_second, limits.per_second_max, limits.of_item(topic, model.name)))
+            interval = interval_ns(strictest(per_second, self.limits.per_second_max, kind.per_second))
         return Choice(cls, served, program, interval)

@@ -109,8 +109,12 @@ class ClassMap(Config, frozen=True, dict=True):
 
     def concerning(self, topic: str) -> frozenset[int]:
         """The rules that may hold for an item with this topic."""
-        everywhere = frozenset(index for index, rule in enumerate(self.rule) if not rule.topics)
+        everywhere = self._everywhere
         return everywhere.union(self._table.match(topic)) if len(everywhere) < len(self.rule) else everywhere
+
+    @cached_property
+    def _everywhere(self) -> frozenset[int]:
+        return frozenset(index for index, rule in enumerate(self.rule) if not rule.topics)
 
     @cached_property
     def _table(self) -> InterestTable:
@@ -127,12 +131,15 @@ class Profile:
     def __init__(self, maps: Sequence[ClassMap], consumer: Sequence[str]) -> None:
         self._allowing = [(each, each.allowing(*consumer)) for each in maps]
 
-    def rules(self, topic: str, model: str) -> tuple[ClassRule, ...]:
-        """Those that may hold for an item, in their order."""
+    def concerning(self, topic: str) -> tuple[frozenset[int], ...]:
+        """Of each of the maps, the rules that may hold for an item with this topic."""
+        return tuple(each.concerning(topic) for each, _ in self._allowing)
+
+    def rules(self, concerning: Sequence[frozenset[int]], model: str) -> tuple[ClassRule, ...]:
+        """Those that may hold for an item of which these do, in their order."""
         found: list[ClassRule] = []
-        for each, allowing in self._allowing:
-            concerning = each.concerning(topic)
-            found += [each.rule[index] for index in allowing if index in concerning]
+        for (each, allowing), concerned in zip(self._allowing, concerning, strict=True):
+            found += [each.rule[index] for index in allowing if index in concerned]
         return tuple(rule for rule in found if not rule.models or model in rule.models)
 
 
@@ -153,7 +160,13 @@ class Classifier:
     ) -> ClassProgram:
         """How records of this version on this topic are classified; kept as long as the classifier. If relieved, what
         is critical and may be conflated is adaptive."""
-        rules = profile.rules(topic, model.name)
+        rules = profile.rules(profile.concerning(topic), model.name)
+        return self.program_of(rules, model, version, is_relieved=is_relieved)
+
+    def program_of(
+        self, rules: tuple[ClassRule, ...], model: MessageModel, version: int, *, is_relieved: bool
+    ) -> ClassProgram:
+        """The same of items for which these rules may hold."""
         version = min(version, model.version)
         key = (*map(id, rules), model.id, model.version, version, is_relieved)
         known = self._programs.get(key)

@@ -126,6 +126,7 @@ class DistributionEngine:
             case Updates():
                 self._take(event.messages, now_ns)
             case Tick():
+                self._interests.choose_some()
                 self.kernel.serve(now_ns)
             case Attach():
                 self._attach(event)
@@ -171,9 +172,11 @@ class DistributionEngine:
                 self.kernel.lose_upstream(self._interests.now_ns)
             case LearnModel():
                 self._chooser.learn(event.model)
+                self._interests.forget_kinds()
             case ChangeClasses():
                 self.kernel.serve(self._interests.now_ns)
                 self._chooser.change(event.rules)
+                self._interests.forget_kinds()
                 parties = self._interests.parties
                 parties.update({number: self._chooser.renewed(party) for number, party in parties.items()})
                 self._interests.choose_all()
@@ -185,6 +188,8 @@ class DistributionEngine:
                 refuse(self, event)
 
     def next_deadline_ns(self) -> int | None:
+        if self._interests.has_unchosen:
+            return self._interests.now_ns
         metering = self.kernel.metering
         due_ns = None if metering is None else metering.next_due_ns(self._interests.now_ns)
         deadlines = (self.kernel.next_pace_ns(), due_ns)
@@ -293,8 +298,8 @@ class DistributionEngine:
         try:
             self._chooser.check(self._interests.parties[event.consumer], event.cls)
             is_replay = event.after > 0 and self.kernel.begin_replay(event.consumer, event.after)
-            for item in self._book.matching(subscription.interests):
-                self._interests.want(subscription, item, event.after if is_replay else None)
+            matching = self._book.matching(subscription.interests)
+            self._interests.want(subscription, matching, event.after if is_replay else None)
             self._regions.check(event.consumer)
         except PenstockError:
             self._interests.drop(subscription)
@@ -314,8 +319,7 @@ class DistributionEngine:
     def _modify(self, event: Modify) -> None:
         subscription = self._book.get(event.consumer, event.number)
         subscription.per_second = event.per_second
-        for item in subscription.items:
-            self._interests.choose(event.consumer, item)
+        self._interests.choose(subscription, subscription.items)
 
     def _unsubscribe(self, event: Unsubscribe) -> list[EngineInstruction]:
         subscription = self._book.get(event.consumer, event.number)

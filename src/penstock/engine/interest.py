@@ -1,14 +1,24 @@
 """Which consumer gets which item, and in which class: items and subscriptions brought together."""
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+import numpy
+from numpy.typing import NDArray
 
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LimitError, PenstockError
 from penstock.engine._distribute import Distributor
-from penstock.engine.choices import Choice, Chooser, Party
+from penstock.engine.choices import Choice, Chooser, Kind, Party
 from penstock.engine.config import EngineConfig
 from penstock.engine.subscriptions import Subscription, SubscriptionBook
 from penstock.topics import check_topic
+
+Numbers: TypeAlias = NDArray[numpy.uint32]
+
+CHOSEN_MAX = 512
+"""Pairs that may get another class in one go."""
 
 
 class Interests:
@@ -24,40 +34,96 @@ class Interests:
         self._book = book
         self._chooser = chooser
         self._counters = counters
+        self._kinds = [Kind(0, frozenset(), 0.0)]
+        """By number; the first stands for those that were not found out yet."""
 
-    def want(self, subscription: Subscription, item: int, after: int | None = None) -> None:
-        """The subscription has the item from now on; with `after`, its consumer has its updates up to there."""
-        choice = self._choice(subscription, item)
-        is_first = self._kernel.want(subscription.consumer, item, *choice, self.now_ns, after)
-        subscription.items.append(item)
-        if not is_first:
-            self.choose(subscription.consumer, item)
+        self._kind_numbers: dict[Kind, int] = {}
+        self._unchosen: deque[tuple[Subscription, int, Sequence[int]]] = deque()
+        """Subscriptions with items whose class may be another now, and how many of these are done."""
 
-    def _choice(self, subscription: Subscription, item: int) -> Choice:
-        items = self._kernel.items
-        return self._chooser.choice(
-            self.parties[subscription.consumer],
-            subscription.wish,
-            subscription.per_second,
-            items.topic(item).decode(),
-            *items.model(item),
-        )
+    def want(self, subscription: Subscription, items: Sequence[int], after: int | None = None) -> None:
+        """The subscription has the items from now on; with `after`, its consumer has their updates up to there."""
+        consumer = subscription.consumer
+        for numbers, choice in self._choices(subscription, numpy.asarray(items, numpy.uint32)):
+            had = self._kernel.want(consumer, numbers, *choice, self.now_ns, after)
+            subscription.add(numbers.tolist())
+            for item in had:
+                self._choose_among(consumer, item)
 
-    def choose(self, consumer: int, item: int) -> None:
+    def _choices(self, subscription: Subscription, items: Numbers) -> Iterator[tuple[Numbers, Choice]]:
+        """The items in groups that have the same choice."""
+        party = self.parties[subscription.consumer]
+        kinds, versions = self._kernel.items.kinds(items)
+        for row in numpy.flatnonzero(kinds == 0):
+            kinds[row] = self._kind_of(int(items[row]))
+        if party.overrides is not None:
+            groups = [numpy.array([row]) for row in range(len(items))]
+        elif (kinds == kinds[:1]).all() and (versions == versions[:1]).all():
+            groups = [numpy.arange(len(items))] if len(items) else []
+        else:
+            keys = kinds.astype(numpy.uint64) << 32 | versions
+            groups = [numpy.flatnonzero(keys == key) for key in sorted(set(keys.tolist()))]
+        for rows in groups:
+            kind, version = int(kinds[rows[0]]), int(versions[rows[0]])
+            if kind < len(self._kinds):
+                own = () if party.overrides is None else (party.overrides.concerning(self._topic(int(items[rows[0]]))),)
+                wish, per_second = subscription.wish, subscription.per_second
+                yield items[rows], self._chooser.choice(party, wish, per_second, self._kinds[kind], version, own)
+
+    def _kind_of(self, item: int) -> int:
+        kind = self._chooser.kind(self._topic(item), self._kernel.items.model(item)[0])
+        number = self._kind_numbers.setdefault(kind, len(self._kinds))
+        if number == len(self._kinds):
+            self._kinds.append(kind)
+        self._kernel.items.set_kind(item, number)
+        return number
+
+    def _topic(self, item: int) -> str:
+        return self._kernel.items.topic(item).decode()
+
+    def choose(self, subscription: Subscription, items: Sequence[int]) -> None:
+        """The subscription's items are to have what now holds for it."""
+        consumer = subscription.consumer
+        for numbers, choice in self._choices(subscription, numpy.asarray(items, numpy.uint32)):
+            for item in self._kernel.choose(consumer, numbers, *choice, self.now_ns, is_sole=True):
+                self._choose_among(consumer, item)
+
+    def _choose_among(self, consumer: int, item: int) -> None:
         """Of several subscriptions that have the item, the one that asks for most decides."""
-        topic = self._kernel.items.topic(item).decode()
-        having = [each for each in self._book.wanting(topic) if each.consumer == consumer]
-        choices = [self._choice(each, item) for each in having]
+        numbers = numpy.array([item], numpy.uint32)
+        having = [each for each in self._book.wanting(self._topic(item)) if each.consumer == consumer]
+        choices = [choice for each in having for _, choice in self._choices(each, numbers)]
         best = min(choices, key=lambda each: (each.program is None, each.cls, each.interval_ns), default=None)
         if best is not None:
-            self._kernel.choose(consumer, item, *best, self.now_ns)
+            self._kernel.choose(consumer, numbers, *best, self.now_ns)
+
+    def forget_kinds(self) -> None:
+        """Items of one kind may be of several now."""
+        self._kernel.items.forget_kinds()
+        self._kinds[1:] = []
+        self._kind_numbers.clear()
 
     def choose_all(self) -> None:
-        """Rules or signals have changed."""
-        for consumer in self.parties:
-            for item in self._kernel.items_of(consumer):
-                self.choose(consumer, item)
-            self._kernel.attend_to(consumer, self.now_ns)
+        """Rules or signals have changed. Some pairs have what holds now at once, the others with choose_some()."""
+        self._unchosen = deque((subscription, 0, subscription.items[:]) for subscription in self._book)
+        self.choose_some()
+
+    @property
+    def has_unchosen(self) -> bool:
+        return bool(self._unchosen)
+
+    def choose_some(self) -> None:
+        """Go on with it, so that nobody waits long for the engine meanwhile."""
+        left = CHOSEN_MAX
+        while self._unchosen and left > 0:
+            subscription, begin, items = self._unchosen.popleft()
+            end = begin + left
+            if subscription.is_open:
+                self.choose(subscription, items[begin:end])
+                self._kernel.attend_to(subscription.consumer, self.now_ns)
+                left -= max(len(items[begin:end]), 1)
+                if end < len(items):
+                    self._unchosen.appendleft((subscription, end, items))
 
     def admit(self, topic: bytes, model_id: int, model_version: int) -> int | None:
         """A new item, with those that want it; None if it is not one for this node."""
@@ -85,9 +151,10 @@ class Interests:
         except LimitError:
             self._counters.add("messages_dropped", cause=Cause.STATE_LIMIT)
             return None
+        self._kind_of(item)
         for subscription in wanting:
             try:
-                self.want(subscription, item)
+                self.want(subscription, [item])
             except LimitError:
                 self._counters.add("requests_refused", cause=Cause.STATE_LIMIT)
         return item
@@ -98,8 +165,7 @@ class Interests:
         for item in items.lookup(topic):
             if items.model(item)[0] == model_id:
                 for subscription in self._book.wanting(topic.decode()):
-                    if item in subscription.items:
-                        subscription.items.remove(item)
+                    if subscription.remove(item):
                         self._kernel.unwant(subscription.consumer, item)
                         self._kernel.attend_to(subscription.consumer, self.now_ns)
                 items.remove(item)
@@ -108,7 +174,7 @@ class Interests:
         """The subscription is over: what only it wanted is no longer sent."""
         for item in subscription.items:
             if self._kernel.unwant(subscription.consumer, item, is_told):
-                self.choose(subscription.consumer, item)
+                self._choose_among(subscription.consumer, item)
         self.forget(subscription.items)
 
     def forget(self, numbers: Iterable[int]) -> None:

@@ -1,6 +1,7 @@
 """Who has subscribed to what, and which items that is; what all of them together want of the node above."""
 
 from array import array
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -23,8 +24,26 @@ class Subscription:
     wish: ClassWish
     per_second: float
     items: "array[int]" = field(default_factory=lambda: array("I"))
+    """In order."""
+
+    is_open: bool = True
     awaits: set[str] = field(default_factory=set)
     """Topics that the node above has not said to be live yet."""
+
+    def add(self, items: Sequence[int]) -> None:
+        """Those are not there yet."""
+        if len(items) == 1:
+            insort(self.items, items[0])
+        else:
+            self.items = array("I", sorted([*self.items, *items]))
+
+    def remove(self, item: int) -> bool:
+        """Whether it was there."""
+        at = bisect_left(self.items, item)
+        if at == len(self.items) or self.items[at] != item:
+            return False
+        del self.items[at]
+        return True
 
 
 class SubscriptionBook:
@@ -86,6 +105,7 @@ class SubscriptionBook:
     def close(self, subscription: Subscription) -> None:
         """It has no items any more."""
         self._table.remove_subscriber(subscription.slot)
+        subscription.is_open = False
         del self._by_slot[subscription.slot]
         del self._by_consumer[subscription.consumer][subscription.number]
         self._free_slots.append(subscription.slot)

@@ -19,7 +19,7 @@ from penstock.base.core import Tick
 from penstock.base.errors import PenstockError, SharedMemoryError
 from penstock.base.histogram import LatencyHistogram
 from penstock.base.log import logger
-from penstock.engine import DistributionEngine, EventKind, SessionBuffer, control, make_event
+from penstock.engine import DistributionEngine, SessionBuffer, control
 from penstock.engine.control import EVENTS_SIZE_MAX
 from penstock.engine.events import (
     Attach,
@@ -48,7 +48,7 @@ from penstock.plant.config import NodeConfig
 from penstock.plant.desk import Party
 from penstock.plant.gauge import Gauge
 from penstock.plant.recorder import Account
-from penstock.plant.segments import Placed, Segments
+from penstock.plant.segments import Parted, Placed, Segments
 from penstock.plant.views import Content, Views
 from penstock.wire import MessageBatch
 
@@ -245,11 +245,20 @@ class DataPath:
         self._flush([consumer])
 
     def detach(self, party: Party) -> None:
-        """Its segments are withdrawn, its interests forgotten; once more does nothing."""
+        """Its segments are withdrawn, its interests forgotten; once more does nothing. What it shares with others is
+        written no more, if its rights are such as can be taken back: it may have kept what it mapped."""
         if (attachment := self._attachments.pop(party.number, None)) is not None:
             self._ended.append(Account(self.engine.record(party.number), attachment, is_closed=True))
         self.handle(Detach(party.number))
+        parted = self._segments.part(party.number) if party.is_revocable else []
         self._forget(party.number)
+        self._move(each for each in parted if each.consumer != party.number)
+
+    def regrant(self, party: Party) -> None:
+        """It has other rights, and no subscriptions yet: it no longer shares with those whom it was equal to."""
+        if party.number in self._entitled:
+            self._entitled[party.number] = party.entitled
+            self._move(self._segments.part(party.number))
 
     def accounts(self) -> list[Account]:
         """Of those that are attached, and of those that left since it was last asked for."""
@@ -265,24 +274,6 @@ class DataPath:
             self.engine.serve(time.monotonic_ns())  # what there was no room for
             self._flush([consumer])
             self._carry_out(self.engine.take())
-
-    def snapshot(self, topics: Sequence[str], items_max: int) -> list[bytes]:
-        """DEFINE and REFRESH events of the current records, in blocks."""
-        blocks: list[bytes] = []
-        block: list[bytes] = []
-        size = 0
-        for each in self.engine.current(topics, items_max):
-            if each.record is None:
-                continue
-            model = {"item": each.item, "model_id": each.model_id, "model_version": each.model_version}
-            define = make_event(EventKind.DEFINE, body=each.topic, **model)
-            refresh = make_event(EventKind.REFRESH, body=each.record, number=each.number, version=each.version, **model)
-            if size + len(define) + len(refresh) > EVENTS_SIZE_MAX:
-                blocks.append(b"".join(block))
-                block, size = [], 0
-            block += [define, refresh]
-            size += len(define) + len(refresh)
-        return [*blocks, b"".join(block)]
 
     # The thread
 
@@ -361,6 +352,10 @@ class DataPath:
             return
         self._owner.tell(consumer, opened)
         self.handle(RegionOpened(consumer, model.id, sink))
+
+    def _move(self, parted: Iterable[Parted]) -> None:
+        for consumer, model, record_count in parted:
+            self._open_region(consumer, model, record_count)
 
     def _flush(self, consumers: Iterable[int]) -> None:
         if self._courier is not None:

@@ -81,6 +81,11 @@ class Party:
         return "" if self.rights is None else self.rights.text
 
     @property
+    def is_revocable(self) -> bool:
+        """Whether what it may have can be taken back, or ends by itself."""
+        return self.rights is not None and bool(self.rights.subscription_id or self.rights.expires_ns)
+
+    @property
     def destination(self) -> str:
         """What classification by destination looks at."""
         return f"{self.transport}.{self.host}"

@@ -33,8 +33,17 @@ class _Offered(NamedTuple):
 
 
 class _Region(NamedTuple):
+    model: MessageModel
     sink: RegionSink
     offered: tuple[_Offered, ...]
+
+
+class Parted(NamedTuple):
+    """Who is to be given another region in place of one, and what for."""
+
+    consumer: int
+    model: MessageModel
+    record_count: int
 
 
 class Segments:
@@ -86,6 +95,14 @@ class Segments:
         )
         return region.sink, opened
 
+    def part(self, consumer: int) -> list[Parted]:
+        """The consumer may keep what it has mapped, but is to see nothing more in it: who shares a region with it is
+        to have another, and nobody else comes to that one. Also itself, if it stays."""
+        own = {id(each) for (number, _), each in self._regions.items() if number == consumer and each.sink.is_shared}
+        self._shared = {key: each for key, each in self._shared.items() if id(each) not in own}
+        users = ((number, each) for (number, _), each in self._regions.items() if id(each) in own)
+        return [Parted(number, each.model, each.sink.record_count) for number, each in users]
+
     def close(self, consumer: int) -> None:
         """Withdraw everything of a consumer; those who have it mapped keep it."""
         for offered in self._rings.pop(consumer, ()):
@@ -104,7 +121,7 @@ class Segments:
         if not self._is_sharing:
             marks = RegionMarks.create(record_count)
             offered.append(self._offer(marks, marks.segment))
-        return _Region(RegionSink(region, marks, is_shared=self._is_sharing), tuple(offered))
+        return _Region(model, RegionSink(region, marks, is_shared=self._is_sharing), tuple(offered))
 
     def _release(self, region: _Region) -> None:
         """Withdraw it, unless others use it."""

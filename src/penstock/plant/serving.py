@@ -27,6 +27,7 @@ from penstock.plant.config import NodeConfig
 from penstock.plant.datapath import DataPath
 from penstock.plant.desk import Desk, Party, RefusalError, check_number, refusal_of
 from penstock.plant.rights import Rights
+from penstock.plant.snapshots import snapshot
 
 EXPIRY_CHECK_SECONDS = 0.5
 LOGIN_SECONDS = 10.0
@@ -338,9 +339,11 @@ class NodeServer(ControlServer):
 
     async def _regrant(self, party: Party, rights: Rights) -> None:
         """Other rights: each subscription is made anew with what is granted of it now, or ends."""
-        for number, request in list(party.wanted.items()):
+        wanted, party.wanted = party.wanted, {}
+        for number in wanted:
             await self._handle(events.Unsubscribe(party.number, number, is_told=False))
-            del party.wanted[number]
+        await self._ask(lambda: self._data.regrant(party))
+        for number, request in wanted.items():
             with contextlib.suppress(PenstockError):
                 topics = rights.narrow(request.topics)
                 per_second = self._desk.granted_rate(request.cls, request.per_second)
@@ -382,7 +385,7 @@ class OwnSources:
         self._items_max = items_max
 
     async def snapshot(self, topics: Sequence[str]) -> list[bytes]:
-        return await asyncio.wrap_future(self._data.ask(lambda: self._data.snapshot(topics, self._items_max)))
+        return await asyncio.wrap_future(self._data.ask(lambda: snapshot(self._data.engine, topics, self._items_max)))
 
     async def model(self, model_id: int, version: int) -> str:
         model = self._models.get(model_id)

@@ -320,8 +320,7 @@ class DistributionAgent:
 
     def _heartbeat(self) -> None:
         board = self.board
-        with self.fanout:
-            # Who has just left live must not be told that it has everything.
+        with self.fanout:  # who has just left live must not be told that it has everything
             self._notices()
             self.children.heartbeat()
         silence_ns = SILENCES_OF_A_CHILD * board.config.silence_ms * NS_PER_MS
