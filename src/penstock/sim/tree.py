@@ -127,12 +127,12 @@ class TreePlant:
         self._revoked: dict[str, Revoke] = {}
         self.stories = StoryChecker(self)
         self.infostream = InfostreamChecker(self)
-        self.checkers = [self.stories, self.infostream, PublisherChecker(self), ShapeChecker(self)]
+        self.checkers = [ShapeChecker(self), self.infostream, self.stories, PublisherChecker(self)]
         self._first_root = AgentNode(self, self._root_config())
         self.standby: AgentNode | None = None
         self.agents: list[AgentNode] = [self._first_root]
         if options.standby:
-            self.standby = AgentNode(self, self._config("standby", role="standby", parent=self.place_of("root")))
+            self.standby = AgentNode(self, self.config_of("standby", role="standby", parent=self.place_of("root")))
             self.agents.append(self.standby)
         self._by_place = {node.place: node for node in self.agents}
         for number in range(1, options.agents + 1):
@@ -146,6 +146,10 @@ class TreePlant:
 
     @property
     def root(self) -> AgentNode:
+        """Who rules, by its term; between two rulers, who did or will."""
+        ruling = [node for node in self.agents if node.became is not None and node.became.role == "root"]
+        if ruling:
+            return max(ruling, key=lambda node: node.became.term if node.became is not None else 0)
         return self.standby if self.is_taken_over and self.standby is not None else self._first_root
 
     def is_dead(self, node: AgentNode) -> bool:
@@ -163,7 +167,7 @@ class TreePlant:
         self._by_place[node.place] = node
         return node
 
-    def _config(self, name: str, **more: object) -> TreeConfig:
+    def config_of(self, name: str, **more: object) -> TreeConfig:
         options = self.options
         values: dict[str, object] = {
             "on": ReactionConfig(
@@ -190,7 +194,7 @@ class TreePlant:
     def _root_config(self) -> TreeConfig:
         streams = tuple(StreamConfig(name=name, topics=(f"{name}.>",)) for name in self.stream_names)
         standby = self.place_of("standby") if self.options.standby else ""
-        return self._config("root", role="root", streams=streams, standby=standby)
+        return self.config_of("root", role="root", streams=streams, standby=standby)
 
     def _agent_config(self, number: int) -> TreeConfig:
         pick = self._randomness
@@ -204,7 +208,7 @@ class TreePlant:
         peers: tuple[str, ...] = ()
         if number <= self.options.peers and number < self.options.agents:
             peers = (self.place_of(f"a{number + 1}"),)
-        return self._config(f"a{number}", parent=self.place_of(above[0]), alternates=alternates, peers=peers)
+        return self.config_of(f"a{number}", parent=self.place_of(above[0]), alternates=alternates, peers=peers)
 
     def _subscriber(self, number: int) -> Subscriber:
         pick = self._randomness

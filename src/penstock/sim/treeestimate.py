@@ -77,7 +77,7 @@ class EstimatedTree(TreePlant):
         for level, size in enumerate(sizes, start=1):
             names = [f"l{level}n{number}" for number in range(size)]
             for number, name in enumerate(names):
-                self.add_agent(self._config(name, parent=self.place_of(above[number * len(above) // size])))
+                self.add_agent(self.config_of(name, parent=self.place_of(above[number * len(above) // size])))
             above = names
         taste = Taste(self.stream_names[0])
         for number, leaf in enumerate(above):
