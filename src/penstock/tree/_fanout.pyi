@@ -54,8 +54,11 @@ class Fanout(Flow):
     def receive(self, link: int, data: Buffer) -> None:
         """Bytes of the link's stream of frames, however cut. What the core has to know is in notices()."""
 
+    def pause(self, link: int) -> None:
+        """What comes on the link is kept, and the lane reads no more from it, until resume()."""
+
     def resume(self, link: int) -> None:
-        """Go on after NewerTerm."""
+        """Go on after pause() or NewerTerm."""
 
     def absorb(self, packets: Buffer, link: int = 0) -> int:
         """Take whole packets as if they had come live on the link (0: from here); how many were new. Those of a

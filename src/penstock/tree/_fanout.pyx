@@ -353,8 +353,16 @@ cdef class Fanout(Flow):
                 with nogil:
                     self.take_in(slot, &data[0], data.shape[0])
 
+    def pause(self, uint64_t link) -> None:
+        """What comes on the link is kept, and the lane reads no more from it, until resume()."""
+        cdef uint32_t slot
+        with self:
+            slot = self.slot_of(link)
+            self.linked[slot].is_paused = True
+            self.mark_ready(slot)
+
     def resume(self, uint64_t link) -> None:
-        """Go on after NewerTerm."""
+        """Go on after pause() or NewerTerm."""
         cdef uint32_t slot
         with self:
             slot = self.slot_of(link)

@@ -95,6 +95,7 @@ cdef class Flow:
     cdef uint32_t links_max
     cdef uint32_t *ready_slots  # links that have something to send, for Python to take
     cdef uint32_t ready_count
+    cdef uint64_t ready_total   # ever put into it
     cdef uint32_t *lane_slots   # and those for the lane, or that it has to look at
     cdef uint32_t lane_count
     cdef Leg *legs

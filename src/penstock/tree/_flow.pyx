@@ -153,6 +153,7 @@ cdef class Flow:
         else:
             self.ready_slots[self.ready_count] = slot
             self.ready_count += 1
+            self.ready_total += 1
 
     cdef void forget_ready(self, uint32_t slot) noexcept nogil:
         if self.linked[slot].is_ready:

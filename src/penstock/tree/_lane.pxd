@@ -9,9 +9,13 @@ cdef class Lane:
     cdef int _epoll
     cdef int _bell
     cdef bint _is_rung
+    cdef uint64_t _notes_told   # by returning from run()
+    cdef uint64_t _ready_told
     cdef uint8_t *_buffer
 
     cdef int loop(self, int64_t deadline_ns) except -1 nogil
+    cdef bint has_news(self) noexcept nogil
+    cdef void rest(self) noexcept nogil
     cdef int wait(self, int64_t timeout_ns) except -1 nogil
     cdef int look(self, uint64_t key, uint32_t events) except -1 nogil
     cdef int read(self, uint32_t slot) except -1 nogil

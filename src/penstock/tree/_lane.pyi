@@ -21,5 +21,5 @@ class Lane:
         """Have run() return."""
 
     def run(self, timeout_ns: int) -> bool:
-        """Move data until the time is over, or wake() was called, or there is something for Python: then it is true and
-        fanout.notices() or fanout.ready() have something."""
+        """Move data until the time is over, or wake() was called, or there is something new for Python: then it is true
+        and fanout.notices() or fanout.ready() have it. While that waits to be seen to, data can be moved on."""

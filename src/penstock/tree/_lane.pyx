@@ -2,8 +2,9 @@
 
     lane = Lane(fanout)
     lane.open(link, sock.fileno(), begun)   # from now on nobody else reads or writes this socket
-    while lane.run(timeout_ns):             # in the data thread
-        ...                                 # fanout.notices(), or fanout.ready(), have something
+    while True:                             # in the data thread
+        if lane.run(timeout_ns):
+            ...                             # fanout.notices(), or fanout.ready(), have something new
     lane.close(link)                        # now it is its owner's again, to be closed
 
 A socket that takes nothing costs nothing: what is left of a frame is kept, places wait in the link's queue, and the
@@ -15,7 +16,7 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove
-from posix.unistd cimport close
+from posix.unistd cimport close, usleep
 
 import os
 
@@ -55,6 +56,8 @@ cdef enum:
     SENDS_MAX = 64          # links that are sent something before others may have the mutex
     LEFT_KEPT = 4_096       # bytes of memory that a link keeps when nothing is left
     NS_PER_MS = 1_000_000
+    NOTES_SIZE_MAX = 16_777_216 # bytes of control frames and a publisher's blocks that wait for Python
+    REST_US = 200
     BELL_KEY = 0xFFFFFFFF   # no link has such a key: slots are fewer
 
 
@@ -143,7 +146,8 @@ cdef class Lane:
         os.eventfd_write(self._bell, 1)
 
     def run(self, int64_t timeout_ns) -> bool:
-        """Move data until the time is over, or wake() was called, or there is something for Python: then it is true."""
+        """Move data until the time is over, or wake() was called, or there is something new for Python: then it is true.
+        While that waits to be seen to, data can be moved on."""
         cdef int has_more
         with nogil:
             has_more = self.loop(udp_monotonic_ns() + timeout_ns)
@@ -151,19 +155,36 @@ cdef class Lane:
 
     cdef int loop(self, int64_t deadline_ns) except -1 nogil:
         cdef int64_t left_ns
-        cdef bint has_news
         mutex_acquire(&self.fanout.mutex)
         try:
             while True:
                 self.send_some()
-                has_news = self.fanout.notes.count or self.fanout.ready_count
                 left_ns = deadline_ns - udp_monotonic_ns()
-                if has_news or self._is_rung or left_ns <= 0:
+                if self.has_news():
+                    return True
+                if self._is_rung or left_ns <= 0:
                     self._is_rung = False
-                    return has_news
-                self.wait(0 if self.fanout.lane_count else left_ns)
+                    return False
+                if self.fanout.notes.bytes > NOTES_SIZE_MAX:
+                    self.rest()
+                else:
+                    self.wait(0 if self.fanout.lane_count else left_ns)
         finally:
             mutex_release(&self.fanout.mutex)
+
+    cdef bint has_news(self) noexcept nogil:
+        """Whether there is something for Python that it has not been told of. Then it has."""
+        cdef bint is_new = self.fanout.notes.count and self.fanout.notes.total != self._notes_told
+        is_new = is_new or (self.fanout.ready_count and self.fanout.ready_total != self._ready_told)
+        self._notes_told = self.fanout.notes.total
+        self._ready_told = self.fanout.ready_total
+        return is_new
+
+    cdef void rest(self) noexcept nogil:
+        """Python is behind with what it was told: nothing more is read before it has seen to it."""
+        mutex_release(&self.fanout.mutex)
+        usleep(REST_US)
+        mutex_acquire(&self.fanout.mutex)
 
     cdef int wait(self, int64_t timeout_ns) except -1 nogil:
         """For sockets that have something or take something again."""

@@ -39,6 +39,8 @@ cdef struct Notes:
     Note *rows
     uint64_t count
     uint64_t capacity
+    uint64_t total          # ever made
+    uint64_t bytes          # of data in those that are here
 
 
 cdef Note *note(Notes *notes, uint8_t kind, uint64_t link) noexcept nogil

@@ -47,6 +47,7 @@ cdef Note *note(Notes *notes, uint8_t kind, uint64_t link) noexcept nogil:
     rows.kind = kind
     rows.link = link
     notes.count += 1
+    notes.total += 1
     return rows
 
 
@@ -65,6 +66,7 @@ cdef bint note_data(
     row.data = copy
     row.size = row.capacity = size
     row.leg = leg
+    notes.bytes += size
     return True
 
 
@@ -84,6 +86,7 @@ cdef bint note_published(Notes *notes, uint64_t link, const uint8_t *data, uint6
         row.capacity = 2 * (row.size + size)
     memcpy(row.data + row.size, data, size)
     row.size += size
+    notes.bytes += size
     return True
 
 
@@ -104,7 +107,7 @@ cdef list notes_as_notices(Notes *notes):
     finally:
         for position in range(notes.count):
             free(notes.rows[position].data)
-        notes.count = 0
+        notes.count = notes.bytes = 0
     return notices
 
 

@@ -1,0 +1,58 @@
+"""The thread beside the loop: what comes is carried without it, and what is for the core is told in it."""
+
+import asyncio
+import os
+import socket
+import threading
+
+from penstock.tree._fanout import Brings, Fanout
+from penstock.tree.carrying import Carrier
+from penstock.tree.notices import ControlFrame, Notice
+from tree_kit import TREE_ID, block, packet
+
+WORD = b"\x07\x00\x00\x00\x80a word"
+
+
+def test_what_is_carried_and_what_is_told() -> None:
+    async def run() -> None:
+        fanout = Fanout(TREE_ID)
+        fanout.open_stream(1, term=1)
+        loop_thread = threading.current_thread()
+        told: list[Notice] = []
+        changed = asyncio.Event()
+
+        def noticed() -> None:
+            assert threading.current_thread() is loop_thread
+            told.extend(fanout.notices())
+            changed.set()
+
+        carrier = Carrier(fanout, noticed)
+        carrier.start()
+        pairs = [socket.socketpair() for _ in range(3)]
+        try:
+            for number, (near, far) in enumerate(pairs, 1):
+                near.setblocking(False)
+                far.setblocking(False)
+                fanout.open_link(number, brings=Brings.PACKETS)
+                if number > 1:
+                    fanout.open_leg(number, 1, 1, [([">"], None)], is_live=True)
+                carrier.take_over(number, near.fileno(), WORD[:5] if number == 3 else b"")
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(pairs[2][1], WORD[5:])
+            await asyncio.wait_for(changed.wait(), 20)
+            assert told == [ControlFrame(3, WORD[4:])]
+            await loop.sock_sendall(pairs[0][1], block(packet(1)))
+            for _, far in pairs[1:]:
+                assert await asyncio.wait_for(loop.sock_recv(far, 65_536), 20) == block(packet(1))
+            assert carrier.has(2)
+            carrier.give_back(2)
+            fanout.close_link(2)
+            assert not carrier.has(2)
+            os.fstat(pairs[1][0].fileno())  # the owner's own is still open
+        finally:
+            carrier.stop()
+            for pair in pairs:
+                for each in pair:
+                    each.close()
+
+    asyncio.run(run())
