@@ -19,6 +19,8 @@ from penstock.tree.config import AgentAccess, AgentConfig, StreamConfig
 from penstock.tree.driver import LiveAgent
 
 ENOUGH = "enough"
+ROOTED_SECONDS = 0.02
+"""How often an agent is asked whether there is a root above it."""
 
 
 class RunningAgent:
@@ -66,7 +68,7 @@ def running_agent(name: str, *, place: str = "", **values: Any) -> Iterator[Runn
 
 @contextmanager
 def running_root(folder: Path, **values: Any) -> Iterator[RunningAgent]:
-    streams = (StreamConfig(STREAM, TOPICS),)
+    streams = (StreamConfig(name=STREAM, topics=TOPICS),)
     with running_agent("root", role="root", streams=streams, state_directory=str(folder), **values) as root:
         yield root
 
@@ -104,5 +106,7 @@ async def _run(config: AgentConfig, orders: Connection) -> None:
             orders.send(sum(link.bytes_out for link in agent.status().links if link.role == order))
 
     loop.add_reader(orders.fileno(), hear)
+    while not agent.status(0).is_rooted:
+        await asyncio.sleep(ROOTED_SECONDS)
     orders.send((agent.place, os.getpid()))
     await agent.run(stop)

@@ -1,5 +1,5 @@
-"""Messages a second from a publisher through root, intermediate and leaf to a subscriber; and through three NATS servers
-joined as leaf nodes, in turn."""
+"""Messages a second from a publisher through root, intermediate and leaf to a subscriber; and through three servers of
+NATS joined as leaf nodes, in turn."""
 
 import asyncio
 import statistics
@@ -29,7 +29,7 @@ MESSAGES_PER_BLOCK = 500
 PUBLISHER = "publisher"
 CONDITIONS = (
     f"publisher, three agents or servers in a chain, and subscriber: a process each, on {len(ALL_CORES)} cores, over "
-    f"loopback; {MESSAGES} messages of {PAYLOAD_SIZE} bytes on {SYMBOLS} topics, all wanted; clients lay out beforehand "
+    f"loopback; {MESSAGES} messages of {PAYLOAD_SIZE} bytes on {SYMBOLS} topics, all wanted; clients lay out before "
     "what they write and only count what they read; the tree's root keeps every message in its journal (persist = "
     f"written) and numbers it, the servers do not; medians of {ROUNDS} rounds in turn"
 )

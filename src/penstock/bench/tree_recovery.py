@@ -1,4 +1,4 @@
-"""How long a leaf's subscriber is without messages when the leaf's parent is killed, and what it misses or gets twice."""
+"""How long a leaf's subscriber is without messages when the leaf's parent is killed, what it misses and gets twice."""
 
 import asyncio
 import statistics
@@ -24,7 +24,7 @@ INTERVAL_NS = 1_000_000_000 // RATE
 MESSAGES_MAX = 1_000 * RATE
 PAUSE_SECONDS = 1.0
 CONDITIONS = (
-    f"root, two intermediates, leaf, publisher of {RATE} messages/s and subscriber: a process each, on {len(ALL_CORES)} "
+    f"root, two intermediates, leaf, publisher of {RATE} messages/s and subscriber: a process each, {len(ALL_CORES)} "
     "cores; the leaf's parent is killed with SIGKILL, the other one is its alternate; from the kill to the arrival of "
     f"the first message published after it; median of {KILLS} kills; what was killed is started again, and is the "
     "alternate of the next"

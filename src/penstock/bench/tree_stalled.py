@@ -28,7 +28,7 @@ MESSAGES_MAX = 1_000 * RATE
 WANTED = 10
 """Topics of each subscriber."""
 CONDITIONS = (
-    f"root, leaf, publisher of {RATE} messages/s on {SYMBOLS} topics, and {SUBSCRIBERS} subscribers in one process that "
+    f"root, leaf, publisher of {RATE} messages/s on {SYMBOLS} topics, and {SUBSCRIBERS} subscribers in a process that "
     f"want {WANTED} topics each ({SUBSCRIBERS * WANTED * RATE // SYMBOLS} deliveries/s): {len(ALL_CORES)} cores, "
     "loopback; one more subscriber wants everything and does not read, in every other round; medians of "
     f"{ROUNDS} rounds of {ROUND_SECONDS:.0f} s each, in turn"
