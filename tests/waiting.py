@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
+"""On a machine that does a lot besides; who waits in vain has time."""
 
 
 def wait_until(condition: Callable[[], object], what: str = "the condition", seconds: float = PATIENCE_SECONDS) -> None:

@@ -57,8 +57,7 @@ class Running:
         return self.process.wait(timeout=PATIENCE_SECONDS)
 
     def children(self) -> list[int]:
-        path = Path(f"/proc/{self.pid}/task/{self.pid}/children")
-        return [int(word) for word in path.read_text().split()] if path.exists() else []
+        return children_of(self.pid)
 
 
 @contextlib.contextmanager
@@ -71,6 +70,11 @@ def running(*arguments: str, prefix: Sequence[str] = ()) -> Iterator[Running]:
         finally:
             command.process.kill()
             command.end()
+
+
+def children_of(pid: int) -> list[int]:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(word) for word in path.read_text().split()] if path.exists() else []
 
 
 def is_alive(pid: int) -> bool:

@@ -49,7 +49,7 @@ from penstock.net.control_driver import ControlConnection, connect_control
 from penstock.net.udp import free_channel, free_ports, host_socket
 from penstock.wire import Extension, Origin, OriginFlag, decode, decode_origin, encode_nack
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 120
 
 Connection: TypeAlias = ControlConnection[UnicastMessage]
 

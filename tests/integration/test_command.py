@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from command_here import run_here
 from integration.command_kit import COMMAND
 from penstock.bench.catalogue import BENCHES
+from penstock.cli.main import COMMANDS
 
 
 def run(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
@@ -18,15 +20,15 @@ def run(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[st
 
 
 def test_help_teaches() -> None:
-    result = run("--help")
+    result = run_here("--help")
     assert result.returncode == 0
     for command in ("penstock demo", "penstock model show quote", "penstock sim --seed 7", "penstock bench --list"):
         assert command in result.stdout
 
 
-@pytest.mark.parametrize("command", ["demo", "pub", "sub", "capture", "sim", "bench", "model", "journal", "clock"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command: str) -> None:
-    result = run(command, "--help")
+    result = run_here(command, "--help")
     assert result.returncode == 0
     assert "Usage" in result.stdout
 
@@ -44,12 +46,12 @@ def test_output_that_nobody_reads_ends_quietly() -> None:
 
 
 def test_sim_fits_80_columns_and_writes_json() -> None:
-    one = run("sim", "--seed", "3", "--minutes", "0.01")
-    several = run("sim", "--seeds", "2", "--minutes", "0.01")
+    one = run_here("sim", "--seed", "3", "--minutes", "0.01")
+    several = run_here("sim", "--seeds", "2", "--minutes", "0.01")
     for result in (one, several):
         assert result.stderr == ""
         assert max(map(len, result.stdout.splitlines())) <= 80
-    lines = run("sim", "--seed", "3", "--seeds", "2", "--minutes", "0.01", "--json").stdout.splitlines()
+    lines = run_here("sim", "--seed", "3", "--seeds", "2", "--minutes", "0.01", "--json").stdout.splitlines()
     assert [json.loads(line)["seed"] for line in lines] == [3, 4]
     assert json.loads(lines[0])["digest"][:16] in one.stdout
 
@@ -69,7 +71,7 @@ def test_sim_fits_80_columns_and_writes_json() -> None:
     ],
 )
 def test_sim_refuses_a_trace_it_cannot_write(arguments: tuple[str, ...], expected: str) -> None:
-    result = run("sim", "--minutes", "0.01", *arguments)
+    result = run_here("sim", "--minutes", "0.01", *arguments)
     assert result.returncode == 1
     assert result.stderr.startswith(expected)
 
@@ -84,12 +86,12 @@ def test_sim_prints_what_happened_and_replays(tmp_path: Path) -> None:
 
 
 def test_bench_lists_and_refuses_unknown_names() -> None:
-    listing = run("bench", "--list")
+    listing = run_here("bench", "--list")
     assert [line.split()[0] for line in listing.stdout.splitlines()] == list(BENCHES)
-    names = [json.loads(line)["name"] for line in run("bench", "--list", "--json").stdout.splitlines()]
+    names = [json.loads(line)["name"] for line in run_here("bench", "--list", "--json").stdout.splitlines()]
     assert names == list(BENCHES)
-    assert "error [config]: no bench is called 'modle' (did you mean 'model'?" in run("bench", "modle").stderr
-    wrong = run("bench", "zzz")
+    assert "error [config]: no bench is called 'modle' (did you mean 'model'?" in run_here("bench", "modle").stderr
+    wrong = run_here("bench", "zzz")
     assert wrong.returncode == 1
     assert f"no bench is called 'zzz' (there are: {', '.join(BENCHES)})" in wrong.stderr
 
@@ -105,6 +107,6 @@ def test_bench_writes_one_json_object_per_line() -> None:
 
 
 def test_a_wrong_option_is_refused_with_the_right_ones_at_hand() -> None:
-    result = run("sim", "--sed", "3")
+    result = run_here("sim", "--sed", "3")
     assert result.returncode == 2
     assert "--seed" in result.stderr

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from command_here import run_here
+
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()", "feed"]
 
 
 def run(*arguments: object, status: int = 0) -> str:
-    done = subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
+    done = run_here("feed", *arguments)
     assert done.returncode == status, done.stderr
     return done.stdout
 
@@ -34,9 +36,7 @@ def test_a_generated_file_is_what_info_says_and_a_cut_one_is_damaged(tmp_path: P
 
 
 def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*COMMAND, "info", str(tmp_path / "none")], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run_here("feed", "info", tmp_path / "none")
     assert done.returncode == 1
     assert done.stderr.startswith("error [config]: ")
     assert "Traceback" not in done.stderr

@@ -20,7 +20,7 @@ from waiting import wait_until
 
 WRITER = Path(__file__).with_name("journal_writer.py")
 ENDLESS = 10**9
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 
 def start_writer(path: Path, seed: int, records_max: int = ENDLESS) -> subprocess.Popen[str]:

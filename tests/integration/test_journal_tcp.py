@@ -41,7 +41,7 @@ from penstock.journal.server import JournalServer
 from penstock.net.control_driver import ControlServer, connect_control
 from penstock.net.secret import Secret
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 SECRET = Secret(b"sixteen bytes or more")
 SERVE = [sys.executable, "-c", "from penstock.cli.main import main; main()", "journal", "serve"]
 

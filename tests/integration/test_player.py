@@ -13,7 +13,7 @@ from penstock.feed.play.player import MoldPlayer
 from penstock.net.udp import Channel, free_channel, group_socket
 
 DAY = GeneratorConfig(seed=3, symbols=20, messages=2_000)
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 120.0
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from penstock.security import Token
 from penstock.wire import MESSAGE_DTYPE, Extension, PacketStore, decode, decode_origin
 from unit.service_kit import PublishedStream
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 120
 KEPT = 8
 """Packets of the store: whoever is farther behind has lost some."""
 

@@ -12,7 +12,7 @@ from penstock.engine.metering import interval_ns
 from penstock.sim import EnginePlant, EnginePlantOptions, World, run_engine_seed
 from penstock.sim.engineconsumers import MODELS_BY_ID, ConsumerNode
 
-SEEDS = 200
+SEEDS = 100
 SEEDS_PER_TEST = 20
 SOAK_SEEDS = 4_000
 SECONDS = 0.3
@@ -41,7 +41,7 @@ def test_a_seed_replays_exactly() -> None:
 
 
 def test_the_seeds_reach_every_kind_of_trouble() -> None:
-    summaries = [run_engine_seed(seed, seconds=SECONDS) for seed in range(60)]
+    summaries = [run_engine_seed(seed, seconds=SECONDS) for seed in range(40)]
     for name in (
         "updates_delivered", "updates_merged", "updates_metered", "updates_replayed", "refreshes", "receipts",
         "overruns", "crashes",
@@ -116,21 +116,22 @@ def tear_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sabotage", "checker"),
+    ("sabotage", "first", "checker"),
     [
-        (leave_the_overrun_alone, "NewestChecker"),
-        (say_nothing_of_losses_above, "StoryChecker"),
-        (send_four_times_too_often, "RateChecker"),
-        (forget_what_is_withheld, "NewestChecker"),
-        (keep_no_contract, "StoryChecker"),
-        (conflate_trades, "StoryChecker"),
-        (never_go_live, "NewestChecker"),
-        (tear_records, "ContentChecker"),
+        (leave_the_overrun_alone, 27, "NewestChecker"),
+        (say_nothing_of_losses_above, 0, "StoryChecker"),
+        (send_four_times_too_often, 3, "RateChecker"),
+        (forget_what_is_withheld, 4, "NewestChecker"),
+        (keep_no_contract, 1, "StoryChecker"),
+        (conflate_trades, 1, "StoryChecker"),
+        (never_go_live, 0, "NewestChecker"),
+        (tear_records, 0, "ContentChecker"),
     ],
 )
-def test_the_checkers_notice(sabotage: Any, checker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checkers_notice(sabotage: Any, first: int, checker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`first` is a seed that shows it, so that the test is short."""
     sabotage(monkeypatch)
     with pytest.raises(SimulationError) as caught:
-        run_seeds(range(100))
+        run_seeds(range(first, 100))
     assert checker in caught.value.what.splitlines()[0]
     assert "penstock sim --scenario engine --seed" in caught.value.hint

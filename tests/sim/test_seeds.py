@@ -18,14 +18,14 @@ from penstock.sim import Checker, MiddlewarePlant, PlantOptions, World, run_seed
 from penstock.sim.checkers import Viewer
 from penstock.wire import DatagramBatch, Packer, Packet
 
-SEEDS = 60
-SEEDS_PER_TEST = 6
+SEEDS = 100
+SEEDS_PER_TEST = 10
 SOAK_SEEDS = 3_000
 
 
-def run_seeds(seeds: range) -> None:
+def run_seeds(seeds: range, seconds: float = 2) -> None:
     for seed in seeds:
-        run_seed(seed, seconds=4)
+        run_seed(seed, seconds=seconds)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
@@ -36,8 +36,7 @@ def test_every_message_once_and_in_order_or_reported_lost(first: int) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("first", range(SEEDS, SOAK_SEEDS, 60))
 def test_many_more_seeds(first: int) -> None:
-    for seed in range(first, first + 60):
-        run_seed(seed, seconds=15)
+    run_seeds(range(first, first + 60), seconds=15)
 
 
 def test_a_seed_replays_exactly() -> None:
@@ -47,7 +46,7 @@ def test_a_seed_replays_exactly() -> None:
 
 def test_the_seeds_reach_every_kind_of_trouble() -> None:
     """A simulator that never loses or crashes anything proves nothing."""
-    summaries = [run_seed(seed, seconds=4) for seed in range(12)]
+    summaries = [run_seed(seed, seconds=2) for seed in range(12)]
     for name in ("datagrams_lost", "nacks_sent", "repairs_sent", "packets_reported_lost", "crashes"):
         assert sum(getattr(each, name) for each in summaries) > 0, name
 
@@ -239,7 +238,7 @@ def hold_everything(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_checkers_notice(sabotage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sabotage(monkeypatch)
     with pytest.raises(SimulationError) as caught:
-        run_seeds(range(30))
+        run_seeds(range(30), seconds=4)
     assert "Checker" in caught.value.what
     assert "penstock sim --seed" in caught.value.hint
 

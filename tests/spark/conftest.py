@@ -19,6 +19,13 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [TESTS, os.environ.get("
 # Small work in many short processes: the time to compile Java well would never come back.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+SMALL = {
+    "spark.sql.shuffle.partitions": 2,
+    "spark.sql.codegen.wholeStage": False,
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For some hundred rows: compiling Java for a query takes longer than interpreting it. Commands of tests do compile."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Spark and py4j warn of things that are not ours to mend."""
@@ -30,6 +37,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """Local, two cores, Penstock's data sources registered."""
-    made = new_session("local[2]", app="penstock-tests", **{"spark.sql.shuffle.partitions": 2})
+    made = new_session("local[2]", app="penstock-tests", **SMALL)
     yield made
     made.stop()

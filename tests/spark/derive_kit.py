@@ -32,14 +32,18 @@ def generated(path: Path, **config: Any) -> Path:
 
 
 def converted(
-    batches: Iterable[SourceBatch], table: str = "itch", stream: int = 1, day: date | None = DAY
+    batches: Iterable[SourceBatch],
+    table: str = "itch",
+    stream: int = 1,
+    day: date | None = DAY,
+    models: Sequence[str] = MODELS,
 ) -> dict[str, pa.Table]:
-    """The rows of each model."""
+    """The rows of each of the models."""
     converter = Converter(ConverterTable.load(table).compile(), stream, trading_date=day)
-    parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in MODELS}
+    parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in models}
     for batch in batches:
         rows = rows_of_converted(converter.convert(batch))
-        for name in MODELS:
+        for name in models:
             model = shipped(name)
             chosen = rows.select(rows.rows["model_id"] == model.id)
             if len(chosen):

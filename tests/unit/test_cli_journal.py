@@ -8,19 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from command_here import run_here
 from penstock.journal import JournalWriter
 from penstock.model import shipped
 from penstock.wire import Packer, encode_nack
 from unit.journal_kit import segments, write
 
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()", "journal"]
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 
 def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
-    )
+    return run_here("journal", *arguments)
 
 
 @pytest.fixture(scope="module")

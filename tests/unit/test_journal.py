@@ -18,7 +18,7 @@ from penstock.journal.format import MARK_NAME
 from penstock.journal.verify import inspect
 from unit.journal_kit import SMALL, read, segments, write
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 
 @pytest.fixture

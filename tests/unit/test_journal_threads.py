@@ -18,7 +18,7 @@ from penstock.journal.files import WritableDirectory
 from unit.journal_kit import SMALL, read
 from waiting import wait_until
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 
 @pytest.fixture

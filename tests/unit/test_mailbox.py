@@ -8,7 +8,7 @@ import pytest
 from penstock.base.errors import LocalProtocolError
 from penstock.net.mailbox import Mailbox
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
 
 
 def test_what_is_asked_is_answered_in_the_owners_thread_in_order() -> None:

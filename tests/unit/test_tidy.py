@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ WEB_CORES = (
 
 DRIVERS = {
     "app.py", "client.py", "driver.py", "files.py", "gate.py", "http.py", "merging_driver.py", "promises.py",
+    "own_token.py",
     "receiving_driver.py",
     "server.py", "standby.py", "store.py", "token_watch.py",
 }  # fmt: skip
@@ -53,7 +55,7 @@ FILTER_DRIVERS = {
 ENGINE_DRIVERS = {"link.py"}
 """And of penstock.engine, besides application/: what runs in a consumer's process."""
 
-TREE_DRIVERS = {"carrying.py", "desk.py", "links.py", "persistence.py", "status.py"}
+TREE_DRIVERS = {"carrying.py", "links.py", "persistence.py", "storing.py", "tail.py"}
 """And of penstock.tree, besides application/."""
 
 DRIVERS_BESIDES = {
@@ -93,21 +95,27 @@ def python_files(package: str = "") -> list[Path]:
     return sorted((SOURCE / package).rglob("*.py"))
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def module_name(path: Path) -> str:
     parts = path.relative_to(SOURCE.parent).with_suffix("").parts
     return ".".join(part for part in parts if part != "__init__")
 
 
-def imports(path: Path) -> set[str]:
+@cache
+def imports(path: Path) -> frozenset[str]:
     """Every module a file imports, also inside functions; `from a import b` counts as a and a.b."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def is_of_an_application(path: Path) -> bool:
@@ -148,9 +156,10 @@ def test_no_file_is_dead() -> None:
     benches = set(re.findall(r'Bench\(\s*"(\w+)"', (SOURCE / "bench" / "catalogue.py").read_text()))
     used |= {f"penstock.bench.{name}" for name in benches}
     used |= {f"penstock.cli.{place.partition(':')[0]}" for place in COMMANDS.values()}
+    texts = compiled_texts()
     for path in SOURCE.rglob("*.pyx"):
         name = module_name(path)
-        is_cimported = any(f"cimport {path.stem}" in text or f"{name} cimport" in text for text in compiled_texts())
+        is_cimported = any(f"cimport {path.stem}" in text or f"{name} cimport" in text for text in texts)
         assert name in used or is_cimported, f"nothing imports {path.relative_to(SOURCE)}"
     for path in python_files():
         if path.name != "__init__.py":
@@ -168,7 +177,7 @@ def test_every_compiled_module_is_typed() -> None:
 
 def test_every_package_says_what_it_is() -> None:
     for path in SOURCE.glob("*/__init__.py"):
-        docstring = ast.get_docstring(ast.parse(path.read_text()))
+        docstring = ast.get_docstring(parsed(path))
         assert docstring, f"{path.relative_to(SOURCE)} has no docstring"
 
 
@@ -188,7 +197,7 @@ def test_production_does_not_import_the_simulator() -> None:
 
 def test_nothing_fails_silently() -> None:
     for path in python_files():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ExceptHandler):
                 is_silent = node.type is None or all(isinstance(each, ast.Pass) for each in node.body)
                 assert not is_silent, f"{path.relative_to(SOURCE)}:{node.lineno}"
