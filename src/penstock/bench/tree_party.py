@@ -74,7 +74,7 @@ class BareParty:
             number=1,
         )
         self._say(Login(self.name, self.role, TREE_NAME, publisher_id=id_of(self.name)))
-        welcome = await self._answer(Welcome)
+        welcome: Welcome = await self._answer(Welcome)
         self._tasks = [asyncio.create_task(self._ping())]
         return welcome
 

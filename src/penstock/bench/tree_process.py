@@ -13,7 +13,7 @@ import uvloop
 
 from penstock.bench.brokers import HOST
 from penstock.bench.harness import cpu_seconds
-from penstock.bench.transports import check, other_process
+from penstock.bench.transports import other_process
 from penstock.bench.tree_party import STREAM, TOPICS, TREE_NAME
 from penstock.tree.config import AgentAccess, AgentConfig, StreamConfig
 from penstock.tree.driver import LiveAgent
@@ -57,9 +57,8 @@ def running_agent(name: str, *, place: str = "", **values: Any) -> Iterator[Runn
         name=name, tree=TREE_NAME, control=AgentAccess(host=HOST, port=port), **{"role": "agent", **values}
     )
     with other_process(_serve, config) as orders:
-        found = orders.recv()
-        check(isinstance(found, tuple), f"agent {name} did not start: {found}")
-        agent = RunningAgent(*found, orders)
+        found, process = orders.recv()
+        agent = RunningAgent(found, process, orders)
         try:
             yield agent
         finally:

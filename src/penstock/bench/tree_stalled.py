@@ -60,7 +60,8 @@ def _measure(folder: Path) -> tuple[list[list[int]], list[list[int]]]:
     ):
         check(crowd.recv() == "ready" and publisher.recv() == "ready", "the parties did not start")
         publisher.send("go")
-        quiet, stalled = [], []
+        quiet: list[list[int]] = []
+        stalled: list[list[int]] = []
         for _ in range(ROUNDS):
             for order, found in (("quiet", quiet), ("stalled", stalled)):
                 crowd.send(order)
