@@ -14,9 +14,9 @@ from integration.feed_kit import Feed, running_feed
 from penstock.admin.driver import AdminServer
 from penstock.base.errors import NotFoundError
 from penstock.bench.adapters import wait_for
+from penstock.capture.reading import UnreadMessage
 from penstock.capture.replay import replay
 from penstock.client import Subscription
-from penstock.client.reading import UnreadMessage
 from penstock.convert.table import DIRECTORY as TABLES
 from penstock.feed.adapter_config import AdminConfig, JournalCaptureConfig
 from penstock.feed.service.config import ServiceConfig

@@ -11,8 +11,8 @@ from integration.plant_kit import MARKET, PlantOptions, TestPlant, is_real
 from penstock.base.clock import NS_PER_SECOND, random_bytes
 from penstock.base.counters import Counters
 from penstock.base.errors import RefusedError, RevokedError, SealKeyError
+from penstock.capture.reading import Models
 from penstock.client.gate import Gate
-from penstock.client.reading import Models
 from penstock.client.service import Protection, opened_stream
 from penstock.middleware.receiving_driver import DELIVERIES, MulticastReceiver
 from penstock.middleware.unicast import OpenStream, Packets

@@ -9,9 +9,9 @@ import pytest
 from client_kit import QUOTE, content
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ModelError, NotFoundError
+from penstock.capture.reading import Models, UnreadMessage
 from penstock.client.batch import Batch
 from penstock.client.gate import SEALED, Gate
-from penstock.client.reading import Models, UnreadMessage
 from penstock.middleware.own import MODEL_TOPIC
 from penstock.model import Message, MessageModel
 from penstock.security import Entitlement, Grant

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from penstock.base.errors import LimitError, ModelError, RequestError
-from penstock.client.reading import UnreadMessage
+from penstock.capture.reading import UnreadMessage
 from penstock.model import Message, shipped
 from penstock.web.gateway import fields
 from penstock.web.gateway.outbox import BATCH_MAX, REPLIES_MAX, Outbox

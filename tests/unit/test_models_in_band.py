@@ -10,8 +10,8 @@ from penstock.base.clock import NS_PER_SECOND, SystemRandomness
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConfigurationError, NotFoundError
 from penstock.base.limits import MODEL_IN_BAND_SIZE_MAX
+from penstock.capture.reading import Models
 from penstock.client.gate import Gate
-from penstock.client.reading import Models
 from penstock.feed.adapter_config import PublishConfig
 from penstock.feed.inband import ModelsInBand
 from penstock.feed.outbound import Outbound

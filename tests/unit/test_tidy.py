@@ -29,6 +29,7 @@ WEB_CORES = (
 
 DRIVERS = {
     "app.py", "client.py", "driver.py", "files.py", "gate.py", "http.py", "merging_driver.py", "promises.py",
+    "own_token.py",
     "receiving_driver.py",
     "server.py", "standby.py", "store.py", "token_watch.py",
 }  # fmt: skip
@@ -54,7 +55,7 @@ FILTER_DRIVERS = {
 ENGINE_DRIVERS = {"link.py"}
 """And of penstock.engine, besides application/: what runs in a consumer's process."""
 
-TREE_DRIVERS = {"carrying.py", "desk.py", "links.py", "persistence.py", "status.py"}
+TREE_DRIVERS = {"carrying.py", "links.py", "persistence.py", "storing.py", "tail.py"}
 """And of penstock.tree, besides application/."""
 
 DRIVERS_BESIDES = {

@@ -121,6 +121,7 @@ CATALOGUE = {
     "connections_opened": "Connections whose handshake succeeded",
     "connections_refused": "Connections that ended before their handshake was done, by cause",
     "connections_closed": "Connections that ended after their handshake, by cause",
+    "parents_lost": "Times that a subscriber or publisher of a tree lost its agent",
     "messages_skipped": "Control messages passed over, by cause",
     "clock_samples": "Exchanges of timestamps that went into an estimate",
     "clock_jumps": "Times that a clock was seen to have been set, here or at the peer",

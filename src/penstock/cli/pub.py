@@ -3,8 +3,9 @@
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import msgspec
 import typer
@@ -16,10 +17,11 @@ from penstock.cli.interrupt import Interrupt, interruptible
 from penstock.cli.lines import numbered_lines
 from penstock.cli.model import find_model
 from penstock.cli.publishing import identity, publishing
+from penstock.cli.treed import TreeOutput, opened_publisher
 from penstock.demo.generator import TickGenerator
 from penstock.demo.schedule import Schedule
-from penstock.middleware.driver import MulticastPublisher
-from penstock.model import MessageModel
+from penstock.middleware import OutgoingBatch
+from penstock.model import Message, MessageModel
 from penstock.net.udp import Channel
 from penstock.topics import GroupMap
 
@@ -62,7 +64,12 @@ def pub(
         str | None, typer.Option(metavar="URL", help="Get the id from the administration server; with --name.")
     ] = None,
     credentials: Annotated[Path | None, typer.Option(help="Of --connect: the file that says who you are.")] = None,
-    name: Annotated[str | None, typer.Option(help="Of --connect: the name that has the id.")] = None,
+    name: Annotated[str | None, typer.Option(help="Of --connect and --agent: the name that has the id.")] = None,
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST:PORT", help="On a tree, at its root; repeated: its standby. Not on a channel."),
+    ] = None,
+    tree: Annotated[str, typer.Option(help="Of --agent: the tree's name.")] = "tree",
 ) -> None:
     """Publish what is read from standard input: a JSON object per line with a message's fields, or with --raw any text.
 
@@ -71,6 +78,14 @@ def pub(
     if raw and not topic:
         raise ConfigurationError("--raw needs a topic", hint="add --topic some.topic")
     messages = _Lines("" if raw else model, topic)
+    if agent:
+        with ExitStack() as stack:
+            interrupt = stack.enter_context(interruptible())
+            output = TreeOutput(opened_publisher(stack, tuple(agent), tree, connect, credentials, name))
+            stack.callback(output.conclude)
+            if generate:
+                return _publish_quotes(output, TickGenerator(seed, symbols), generate, rate or GENERATE_RATE, interrupt)
+            return _publish_lines(output, messages, rate, skip_bad, interrupt)
     trouble: PenstockError | None = None
     groups = GroupMap.load(group_map) if group_map is not None else None
     where = channel if groups is None else f"{len(groups.groups):,} groups of {group_map}"
@@ -93,6 +108,14 @@ def pub(
         raise trouble
 
 
+class Output(Protocol):
+    """Where messages go."""
+
+    def publish(self, topic: str, payload: bytes | Message) -> object: ...
+
+    def publish_batch(self, batch: OutgoingBatch) -> object: ...
+
+
 class _Lines:
     """What lines are turned into; `model` is empty when they are published as they are."""
 
@@ -101,9 +124,10 @@ class _Lines:
         self._topic = topic
         self.skipped = 0
 
-    def publish(self, line: bytes, publisher: MulticastPublisher) -> None:
+    def publish(self, line: bytes, publisher: Output) -> None:
         if self._model is None:
-            return publisher.publish(self._topic, line)
+            publisher.publish(self._topic, line)
+            return
         try:
             fields = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
             topic = msgspec.json.decode(fields.pop("topic"), type=str) if "topic" in fields else self._topic
@@ -111,11 +135,11 @@ class _Lines:
             raise ModelError(f"is not a JSON object of fields: {error}") from None
         if not topic:
             raise ConfigurationError("has no topic", hint='give --topic, or a "topic" key in every line')
-        return publisher.publish(topic, self._model.from_json(msgspec.json.encode(fields)))
+        publisher.publish(topic, self._model.from_json(msgspec.json.encode(fields)))
 
 
 def _publish_lines(
-    publisher: MulticastPublisher, messages: _Lines, rate: float | None, skip_bad: bool, interrupt: Interrupt
+    publisher: Output, messages: _Lines, rate: float | None, skip_bad: bool, interrupt: Interrupt
 ) -> None:
     if sys.stdin is None:
         raise ConfigurationError("there is no standard input to read", hint="pipe lines in, or use --generate")
@@ -143,9 +167,7 @@ def _pacing(schedule: Schedule, interrupt: Interrupt) -> Callable[[], None]:
     return wait
 
 
-def _publish_quotes(
-    publisher: MulticastPublisher, generator: TickGenerator, count: int, rate: float, interrupt: Interrupt
-) -> None:
+def _publish_quotes(publisher: Output, generator: TickGenerator, count: int, rate: float, interrupt: Interrupt) -> None:
     schedule = Schedule(rate, count)
     while not schedule.is_over and not interrupt.is_wanted:
         times_ns = schedule.due(BATCH_MAX)

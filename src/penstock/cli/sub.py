@@ -20,6 +20,7 @@ from penstock.cli.noded import NodeWish, show_node
 from penstock.cli.selection import EVERYTHING, Selection
 from penstock.cli.show import JsonView, PrettyView, QuietView, View
 from penstock.cli.subscribed import show_subscription
+from penstock.cli.treed import TreeWish, show_stream
 from penstock.client import ClientConfig
 from penstock.client.line import Transport
 from penstock.filter.application.finding import AUTO, NONE, find_filter
@@ -29,6 +30,7 @@ from penstock.middleware.grouping import channels_for
 from penstock.middleware.receiving_driver import MulticastReceiver, SocketReceiver
 from penstock.net.udp import Channel
 from penstock.topics import GroupMap
+from penstock.tree.control import Class
 
 log = logger("sub")
 
@@ -102,6 +104,20 @@ def sub(
     offload: Annotated[
         bool, typer.Option("--offload", help="Of a node: a process of its own checks, filters and converts.")
     ] = False,
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST:PORT", help="Through this agent of a tree; repeated: others in its place."),
+    ] = None,
+    since: Annotated[
+        str,
+        typer.Option(metavar="WHEN", help="Of --agent: live, oldest, a sequence, how long ago (6h), 2026-01-31T09:30."),
+    ] = "live",
+    cls: Annotated[
+        str,
+        typer.Option("--class", metavar="lossless|conflating|disconnect", help="Of --agent: when it is too slow."),
+    ] = "lossless",
+    tree: Annotated[str, typer.Option(help="Of --agent: the tree's name.")] = "tree",
+    infostream: Annotated[bool, typer.Option("--infostream", help="Of --agent: show what agents say, too.")] = False,
     connect: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Subscribe through the administration server at penstock://HOST:PORT."),
@@ -118,6 +134,11 @@ def sub(
     words = list(arguments or [])
     if delivery not in get_args(Wish):
         raise ConfigurationError(f"{delivery!r} is no delivery", hint="use unicast, ring or shared")
+    if agent:
+        if cls not in get_args(Class):
+            raise ConfigurationError(f"{cls!r} is no class", hint="use lossless, conflating or disconnect")
+        tree_wish = TreeWish(tuple(agent), tuple(words), where, since, cast(Class, cls), tree, infostream)
+        return show_stream(tree_wish, connect, credentials, is_json=json, is_quiet=quiet, count=count, seconds=seconds)
     if node is not None or records or metered is not None:
         wish = NodeWish(node or AUTO, tuple(words), where, records, metered, offload)
         return show_node(wish, connect, credentials, is_json=json, is_quiet=quiet, count=count, seconds=seconds)

@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from penstock.capture.reading import Readable
 from penstock.cli.interrupt import Interrupt, interruptible
 from penstock.cli.readable import harmless_json, printable
 from penstock.cli.show import PAYLOAD_SHOWN_MAX, shown_value
 from penstock.client import ClientConfig, Subscription, UnreadMessage, connect
 from penstock.client.joining import Receipt
 from penstock.client.line import Transport
-from penstock.client.reading import Readable
 from penstock.engine._event import Event, EventKind
 from penstock.engine.application import UnreadRecord
 from penstock.engine.application._store import RecordState

@@ -65,6 +65,9 @@ def _state(node: NodeProcess) -> str:
         return f"applications served: {len(node.filtering.applications)}"
     if node.distributing is not None:
         return f"consumers served: {len(node.distributing.consumers)}"
+    if node.agent is not None:
+        state = node.agent.state if node.agent.is_rooted else f"{node.agent.state}, no way to the root"
+        return f"{state}, {node.agent.child_count} below it"
     if node.status is None:
         return "running"
     what = node.status.role
@@ -82,6 +85,7 @@ def node(
     """Run one node of a plant, whatever it is, on this machine; Ctrl-C or SIGTERM ends it in order."""
     described = Plant.load(plant)
     config = described.node(name)
+    path = plant.absolute()
     os.chdir(plant.parent)  # a plant's paths begin there
 
     def tell(told: Told) -> None:
@@ -90,7 +94,7 @@ def node(
 
     if isinstance(config, ConsoleConfig):
         raise typer.Exit(run_console(described, config, noting(described, name, tell)))
-    raise typer.Exit(run(config, noting(described, name, tell)))
+    raise typer.Exit(run(config, noting(described, name, tell), path=path))
 
 
 def init(

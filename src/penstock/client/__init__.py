@@ -8,12 +8,13 @@ adapters, over multicast or TCP. Read docs/client.md first; then client.py, subs
 becomes of a message before the application sees it.
 """
 
+from penstock.capture.reading import UnreadMessage
 from penstock.client.batch import Batch
-from penstock.client.client import Client, connect
+from penstock.client.client import Client
 from penstock.client.config import ClientConfig
+from penstock.client.connecting import connect
 from penstock.client.contributor import Contributor
 from penstock.client.noded import NodeRecords, NodeSubscription
-from penstock.client.reading import UnreadMessage
 from penstock.client.subscription import Statistics, Subscription
 
 __all__ = [

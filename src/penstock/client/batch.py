@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from penstock.base.errors import ModelError
-from penstock.client.reading import Models, Readable
+from penstock.capture.reading import Models, Readable
 from penstock.middleware import Merged, MergedBatch, records_of
 from penstock.model import MessageModel
 from penstock.wire import MessageBatch, PacketMessage

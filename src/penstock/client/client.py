@@ -1,12 +1,10 @@
-"""The way into a plant: connect(), and the client that it gives."""
+"""The client that connect() gives."""
 
-import ssl
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
-from typing import Self, overload
+from typing import Any, Self, TypeAlias, overload
 
 from penstock.base.clock import NS_PER_SECOND, SystemRandomness
 from penstock.base.counters import Counters
@@ -23,24 +21,25 @@ from penstock.base.errors import (
     UnreachableError,
 )
 from penstock.base.log import logger
+from penstock.capture.reading import Models
 from penstock.client.config import ClientConfig
 from penstock.client.contributor import Contributor
+from penstock.client.holding import Holding
 from penstock.client.inbox import Inbox
 from penstock.client.line import Surroundings, Transport
-from penstock.client.noded import Noded, NodeSubscription
-from penstock.client.nodes import NodeConsumers, NodeWays
-from penstock.client.reading import Models
+from penstock.client.noded import NodeSubscription
+from penstock.client.nodes import NodeConsumers, NodeWays, kinds_of
 from penstock.client.service import Protection
+from penstock.client.streams import HeldStream, Places, Streams, StreamWays
 from penstock.client.subscription import Subscription
 from penstock.middleware import PublisherConfig
 from penstock.middleware.driver import MulticastPublisher
 from penstock.net.loop_thread import LoopThread
-from penstock.net.secret import Secret
 from penstock.net.udp import Channel
-from penstock.security import Credentials
 from penstock.security.brokering import Brokered, BrokeredStream, KeysChanged, Revoked, StreamMoved, SubscriptionChanged
 from penstock.security.client import AdminClient
 from penstock.topics import GroupMap, Interest
+from penstock.tree.application.subscription import Since
 
 EVENTS_WAIT_SECONDS = 10.0
 NOT_NOW = (UnreachableError, ConnectionLostError, StandbyError, RateLimitedError, LocalProtocolError)
@@ -48,36 +47,12 @@ NOT_NOW = (UnreachableError, ConnectionLostError, StandbyError, RateLimitedError
 RENEW_AFTER = 0.5
 """Share of the grants' time after which they are renewed."""
 
+Held: TypeAlias = Subscription | Holding
+
 log = logger("client")
 
 
-def connect(
-    url: str,
-    *,
-    credentials: Credentials | str | Path,
-    interface: str | None = None,
-    tls: ssl.SSLContext | None = None,
-    secret: Secret | None = None,
-    config: ClientConfig | None = None,
-) -> "Client":
-    """A client of the plant whose administration servers are at "penstock://host:port[,host:port]" (penstocks:// with
-    TLS). It logs in at once, so that wrong credentials are told here.
-
-    `interface` is the address of the interface that multicast comes in on, if it is not what the adapters say. `tls`
-    and `secret` protect connections to adapters on other hosts.
-    """
-    admin = AdminClient.connect(url, credentials)
-    try:
-        admin.login()
-    except BaseException:
-        admin.close()
-        raise
-    if tls is None and admin.credentials.ca_file is not None:
-        tls = ssl.create_default_context(cafile=str(admin.credentials.ca_file))
-    return Client(admin, Protection(tls, secret), interface=interface, config=config)
-
-
-class Client(NodeWays):
+class Client(NodeWays, StreamWays):
     """Subscriptions and contributions of one connection. A thread renews grants and hears of changes.
 
     When the administration server is gone, everything that runs goes on until its grants are over.
@@ -101,7 +76,7 @@ class Client(NodeWays):
         """Where messages to this client alone are sent, by MulticastPublisher.send_to()."""
         self._lock = threading.Lock()
         self._service: LoopThread | None = None
-        self._subscriptions: dict[str, Subscription | Noded] = {}
+        self._subscriptions: dict[str, Held] = {}
         self._contributors: dict[str, Contributor] = {}
         self._inboxes: list[Inbox] = []
         self._renew_at: dict[str, float] = {}  # by the monotonic clock
@@ -110,7 +85,9 @@ class Client(NodeWays):
         self._wake = threading.Event()
         self._is_closed = False
         self._thread: threading.Thread | None = None
-        self._nodes = NodeConsumers(admin, self._protection, self.config, self.models, self, self._adopt)
+        around = (admin, self._protection, self.config, self.models, self, self._adopt)
+        self._nodes = NodeConsumers(*around)
+        self._streams = Streams(*around)
 
     @overload
     def subscribe(
@@ -122,6 +99,11 @@ class Client(NodeWays):
         self, *topics: str, node: str, where: str | None = None, offload: bool | None = None, convert: bool = False
     ) -> NodeSubscription: ...
 
+    @overload
+    def subscribe(
+        self, *topics: str, agent: Places, where: str | None = None, since: Since = "live", **options: Any
+    ) -> HeldStream: ...
+
     def subscribe(
         self,
         *topics: str,
@@ -131,14 +113,24 @@ class Client(NodeWays):
         node: str | None = None,
         offload: bool | None = None,
         convert: bool = False,
-    ) -> Subscription | NodeSubscription:
+        agent: Places | None = None,
+        since: Since = "live",
+        **options: Any,
+    ) -> Subscription | NodeSubscription | HeldStream:
         """Messages on these topics (docs/topics.md) that meet the condition (docs/filters.md), if there is one.
 
         With `image` it begins with the current state of what is wanted; the updates that follow, follow it exactly.
 
         With `node`, "host:port" or "auto", they come through a distribution node (docs/records.md), always with the
         current state first; `offload` has a process of its own do the work, `convert` makes prices floats.
+
+        With `agent`, "host:port" or several, they come through a distribution tree (docs/agents.md), and begin `since`:
+        a sequence, a time, how long ago, "oldest" or "live".
         """
+        if agent is not None:
+            return self._streams.subscribe(agent, topics, where=where, since=since, **options)
+        if options:
+            raise LocalProtocolError(f"{', '.join(options)}: only a tree has this", hint="name its agent")
         if node is not None:
             if image or transport != "auto":
                 raise LocalProtocolError(
@@ -176,7 +168,7 @@ class Client(NodeWays):
         )
         try:
             if where is not None:
-                self.models.check_condition(where, brokered.streams)
+                self.models.check_condition(where, kinds_of(brokered.streams))
             subscription = Subscription(around, brokered, topics, self, image=image)
         except BaseException:
             self.admin.cancel(brokered.subscription_id)
@@ -228,7 +220,7 @@ class Client(NodeWays):
         self._is_closed = True
         self._wake.set()
         with self._lock:
-            ended: list[Subscription | Noded | Contributor] = [
+            ended: list[Held | Contributor] = [
                 *self._subscriptions.values(),
                 *self._contributors.values(),
             ]
@@ -255,7 +247,7 @@ class Client(NodeWays):
         subscription.want(topics, brokered)
         self._schedule(brokered)
 
-    def cancel(self, subscription: Subscription | Noded) -> None:
+    def cancel(self, subscription: Held) -> None:
         with self._lock:
             self._subscriptions.pop(subscription.id, None)
             self._renew_at.pop(subscription.id, None)
@@ -264,7 +256,7 @@ class Client(NodeWays):
         except (UnreachableError, ConnectionLostError, NotFoundError, RevokedError) as error:
             log.info("not_cancelled", error=str(error))  # it ends there when its grants are over
 
-    def expire(self, subscription: Subscription | Noded) -> None:
+    def expire(self, subscription: Held) -> None:
         ago = "" if self._unheard_since is None else f" {time.monotonic() - self._unheard_since:.0f} s ago"
         subscription.fail(
             TokenExpiredError(
@@ -292,7 +284,7 @@ class Client(NodeWays):
 
     # The thread: renewals and events
 
-    def _adopt(self, brokered: Brokered, subscription: Subscription | Noded) -> None:
+    def _adopt(self, brokered: Brokered, subscription: Held) -> None:
         self._watch(brokered)
         with self._lock:
             self._subscriptions[subscription.id] = subscription
@@ -352,11 +344,11 @@ class Client(NodeWays):
                 inbox.renew(brokered.token)
             self._schedule(brokered)
 
-    def _renewed(self, holder: Subscription | Noded | Contributor) -> Brokered:
+    def _renewed(self, holder: Held | Contributor) -> Brokered:
         try:
             return self.admin.renew(holder.id)
         except NotFoundError:  # a server that lost it, or took it for given up
-            if isinstance(holder, Contributor):
+            if isinstance(holder, Contributor) or getattr(holder, "is_sending", False):
                 return self.admin.subscribe((), send=holder.topics, subscription_id=holder.id)
             return self.admin.subscribe(holder.topics, subscription_id=holder.id)
 
@@ -394,6 +386,6 @@ class Client(NodeWays):
             case _:
                 log.debug("event_ignored", kind=type(body).__name__)
 
-    def _holder(self, subscription_id: str) -> Subscription | Noded | Contributor | None:
+    def _holder(self, subscription_id: str) -> Held | Contributor | None:
         with self._lock:
             return self._subscriptions.get(subscription_id) or self._contributors.get(subscription_id)

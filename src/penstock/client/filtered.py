@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 from penstock.base.counters import Counters
 from penstock.base.errors import RefusedError
+from penstock.capture.reading import Models
 from penstock.client.config import ClientConfig
 from penstock.client.joining import Begun
-from penstock.client.reading import Models
 from penstock.client.service import Protection, place
 from penstock.filter.application import FilteredReceiver
 from penstock.middleware import DeliverBatch, StreamKey, StreamStarted

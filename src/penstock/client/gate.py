@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ModelError, PacketError, SealError, SealKeyError, TopicError
-from penstock.client.reading import ORIGIN, Models
+from penstock.capture.reading import ORIGIN, Models
 from penstock.middleware.direct import DIRECT
 from penstock.middleware.own import MODEL_TOPIC
 from penstock.security import Entitlement, Opener, StreamKey, StreamKeyRing

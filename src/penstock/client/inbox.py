@@ -8,8 +8,8 @@ from typing import Self
 
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ModelError, PacketError
+from penstock.capture.reading import Models, Readable
 from penstock.client.config import ClientConfig
-from penstock.client.reading import Models, Readable
 from penstock.client.service import Protection
 from penstock.filter.application import FilteredReceiver
 from penstock.filter.application.finding import find_filter

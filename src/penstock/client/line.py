@@ -11,11 +11,11 @@ import msgspec
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConfigurationError, PenstockError, RefusedError, SealKeyError, UnreachableError
 from penstock.base.log import logger
+from penstock.capture.reading import Models
 from penstock.client.config import ClientConfig
 from penstock.client.filtered import FilteredFeed
 from penstock.client.gate import SEALED, Gate
 from penstock.client.joining import Joining, Live, Outcome
-from penstock.client.reading import Models
 from penstock.client.service import Image, Protection, fetch_image
 from penstock.client.unicast import UnicastReceiver
 from penstock.filter.application.finding import AUTO, find_filter

@@ -1,61 +1,19 @@
-"""Consumers of a distribution node that a client holds: with the token of a subscription at the administration server,
-renewed in time."""
+"""Consumers of a distribution node that a client holds."""
 
-import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
-from penstock.base.errors import ConnectionLostError, PenstockError, UnreachableError
+from penstock.client.holding import Holding, Manager
 from penstock.engine.application import NodeMessages, Records
 from penstock.engine.application.consumption import Consumption
 from penstock.engine.application.sources import EventSource, RecordSource
-from penstock.security import StreamKey
-from penstock.security.brokering import Brokered, BrokeredStream
+from penstock.security.brokering import Brokered
+
+NodeManager: TypeAlias = Manager
 
 
-class NodeManager(Protocol):
-    """What such a consumer needs of its client."""
-
-    def cancel(self, subscription: "Noded") -> None: ...
-
-    def expire(self, subscription: "Noded") -> None:
-        """Its grants are over: fail it, unless newer ones have come in the meantime."""
-
-
-class Noded(Consumption):
+class Noded(Consumption, Holding):
     """The client's part of it."""
-
-    topics: tuple[str, ...]
-
-    def hold(self, brokered: Brokered, manager: NodeManager) -> None:
-        self.id = brokered.subscription_id
-        self._brokered = brokered
-        self._manager = manager
-
-    @property
-    def token(self) -> str:
-        return self._brokered.token
-
-    @property
-    def expires_ns(self) -> int:
-        """Until when the grants are good that are held now, by the wall clock."""
-        return self._brokered.expires_ns
-
-    def renewed(self, brokered: Brokered) -> None:
-        """The administration server's newest answer."""
-        self._brokered = brokered
-        try:
-            self.renew(brokered.token)
-        except (UnreachableError, ConnectionLostError):
-            return  # it is shown when the node is back
-        except PenstockError as error:
-            self.fail(error)
-
-    def moved(self, streams: list[BrokeredStream]) -> None:
-        """Where streams flow is the node's business."""
-
-    def keyed(self, feed: str, keys: list[StreamKey]) -> None:
-        """A node gives everything as it was before it was sealed."""
 
     def cancel(self) -> None:
         """End it, here and at the administration server."""
@@ -64,8 +22,7 @@ class Noded(Consumption):
             self.close()
 
     def _check(self) -> None:
-        if not self.is_over and time.time_ns() >= self.expires_ns:
-            self._manager.expire(self)
+        self._check_expiry()
         super()._check()
 
 

@@ -1,19 +1,19 @@
 """How a client becomes the consumer of a distribution node: with a token of its administration server."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from penstock.base.errors import FilterExpressionError
+from penstock.capture.reading import Models
 from penstock.client.config import ClientConfig
 from penstock.client.noded import NodeManager, NodeRecords, NodeSubscription
-from penstock.client.reading import Models
 from penstock.client.service import Protection
 from penstock.engine.application.consumer import ConsumerRequest, Guard
 from penstock.engine.application.opening import consumer_request, event_source, record_source
 from penstock.engine.control import ClassWish
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
-from penstock.security.brokering import Brokered
+from penstock.security.brokering import Brokered, BrokeredStream
 from penstock.security.client import AdminClient
 from penstock.topics import Predicate
 
@@ -91,7 +91,7 @@ class NodeConsumers:
     def _check_condition(self, where: str, brokered: Brokered) -> None:
         """Refuse one that neither the feeds' models nor those of derived views can meet."""
         try:
-            self._models.check_condition(where, brokered.streams)
+            self._models.check_condition(where, kinds_of(brokered.streams))
         except FilterExpressionError:
             if not any(_can_meet(shipped(name), where) for name in shipped_names()):
                 raise
@@ -103,6 +103,11 @@ class NodeConsumers:
             "models": self._models.get,
             "guard": Guard(self._guard.secret) if request.transport == "local" else self._guard,
         }
+
+
+def kinds_of(streams: Sequence[BrokeredStream]) -> list[tuple[int, int]]:
+    """The models of streams: ids and versions."""
+    return [(each.id, each.version) for stream in streams for each in stream.models]
 
 
 def _can_meet(model: MessageModel, where: str) -> bool:

@@ -12,10 +12,10 @@ import msgspec
 
 from penstock.base.counters import Cause
 from penstock.base.errors import ModelError, NotEntitledError, PenstockError, RefusedError, RevokedError
+from penstock.capture.reading import Readable
 from penstock.client.batch import Batch
 from penstock.client.joining import Outcome, Receipt
 from penstock.client.line import Line, Surroundings
-from penstock.client.reading import Readable
 from penstock.middleware import Discontinuity, LossReceipt, MergeGap
 from penstock.security import Entitlement, StreamKey
 from penstock.security.brokering import Brokered, BrokeredStream

@@ -81,16 +81,16 @@ class JournalWriter:
         self._thread = threading.Thread(target=self._run, name="penstock-journal", daemon=True)
 
     @classmethod
-    def open(cls, path: Path | str, config: JournalConfig | None = None, *, counters: Counters | None = None) -> Self:
-        """Open the journal in the directory `path`, which is made if there is none, and put right what a crash left.
-
-        JournalLockedError when it has a writer already; JournalCorruptError when acknowledged records are damaged.
-        """
+    def open(
+        cls, path: Path | str, config: JournalConfig | None = None, *, counters: Counters | None = None, first: int = 1
+    ) -> Self:
+        """Open the journal in `path`, a directory that is made if there is none, and put right what a crash left; one
+        without records begins with number `first`. JournalLockedError: it has a writer; JournalCorruptError."""
         config = config or JournalConfig()
         directory = WritableDirectory(Path(path), config.preallocate_bytes)
         try:
             run_id = boot_id()
-            recovery = directory.recover(run_id)
+            recovery = directory.recover(run_id, first)
             mark = Mark(journal_id=recovery.journal_id, boot_id=run_id, durable=recovery.next_sequence - 1)
             directory.write_mark(mark)
             core = Journal(

@@ -184,12 +184,19 @@ class WritableDirectory(Directory):
             log.warning("disk_failed", path=str(self.path), error=os.strerror(error.errno or errno.EIO))
             return DiskFailed(error.errno or errno.EIO)
 
-    def recover(self, run_id: bytes) -> Recovery:
+    def recover(self, run_id: bytes, first_sequence: int = 1) -> Recovery:
         """What is there, made good; see recovery.py."""
         self._remove_unfinished()
         segments = self.segments()
         content = (self.path / segments[-1].name).read_bytes() if segments else b""
-        recovery = recover(segments, content, self.read_mark(), boot_id=run_id, new_journal_id=random_bytes(16))
+        recovery = recover(
+            segments,
+            content,
+            self.read_mark(),
+            boot_id=run_id,
+            new_journal_id=random_bytes(16),
+            first_sequence=first_sequence,
+        )
         if segments and recovery.truncate_at is not None:
             log.warning("torn_tail_cut", segment=segments[-1].name, size=len(content), good=recovery.truncate_at)
             self._truncate(segments[-1].first_sequence, recovery.truncate_at)
@@ -256,6 +263,15 @@ class WritableDirectory(Directory):
             self._sync_names()
         except OSError as error:
             log.warning("segment_not_removed", first_sequence=first_sequence, error=error.strerror)
+
+    def truncate(self, first_sequence: int, size: int) -> None:
+        """Let a segment end there, for good."""
+        self._truncate(first_sequence, size)
+
+    def drop_mark(self) -> None:
+        """Nothing is known to be on the disk."""
+        os.ftruncate(self._mark_fd, 0)
+        self.sync_mark()
 
     def write_mark(self, mark: Mark) -> None:
         write_all(self._mark_fd, encode_mark(mark), 0)

@@ -145,9 +145,16 @@ def _damaged(where: str, sequence: int, evidence: str) -> JournalCorruptError:
 
 
 def recover(
-    segments: Sequence[Segment], last_content: Buffer, mark: Mark | None, *, boot_id: bytes, new_journal_id: bytes
+    segments: Sequence[Segment],
+    last_content: Buffer,
+    mark: Mark | None,
+    *,
+    boot_id: bytes,
+    new_journal_id: bytes,
+    first_sequence: int = 1,
 ) -> Recovery:
-    """Decide how to go on after `segments`, the last of which holds `last_content`."""
+    """Decide how to go on after `segments`, the last of which holds `last_content`; without any, records begin with
+    `first_sequence`."""
     durable = mark.durable if mark else 0
     if not segments:
         if durable:
@@ -155,9 +162,9 @@ def recover(
         return Recovery(
             journal_id=mark.journal_id if mark else new_journal_id,
             segments=[],
-            next_sequence=1,
+            next_sequence=first_sequence,
             truncate_at=None,
-            doubtful=RecordBuffer(1),
+            doubtful=RecordBuffer(first_sequence),
         )
     for before, after in itertools.pairwise(segments):
         check_link(before.header, after.header)

@@ -99,9 +99,12 @@ class CoreRunner(Generic[E, I]):
         clock: Clock | None = None,
         events_per_turn: int = EVENTS_PER_TURN,
         events_max: int = EVENTS_MAX,
+        after: Callable[[], None] | None = None,
     ) -> None:
+        """`after` is called after each event, when its instructions were carried out."""
         self._core = core
         self._carry_out = carry_out
+        self._after = after
         self._clock = clock or SystemClock()
         self._events_per_turn = events_per_turn
         self._events_max = events_max
@@ -184,6 +187,8 @@ class CoreRunner(Generic[E, I]):
         try:
             for instruction in instructions:
                 self._carry_out(instruction)
+            if self._after is not None:
+                self._after()
         except Exception as error:
             self._fail(error)
 

@@ -79,7 +79,7 @@ class ControlServer(StreamServer):
         counters: Counters | None = None,
         through: Through | None = None,
     ) -> None:
-        _require_protection(host, secret, tls)
+        require_protection(host, secret, tls)
         config = config or ControlConfig()
         self.counters = counters or Counters("control", protocol=protocol.name)
 
@@ -112,11 +112,8 @@ async def connect_control(
     counters: Counters | None = None,
 ) -> ControlConnection[M]:
     """A connection whose handshake is done."""
-    _require_protection(host, secret, tls)
-    if tls is not None and not is_loopback(host) and (tls.verify_mode != ssl.CERT_REQUIRED or not tls.check_hostname):
-        raise ConfigurationError(
-            "this TLS context takes any certificate", where=host, hint="use ssl.create_default_context(cafile=…)"
-        )
+    require_protection(host, secret, tls)
+    require_verified(host, tls)
     config = config or ControlConfig()
     counters = counters or Counters("control", protocol=protocol.name)
     reader, writer = await open_stream(host, port, tls=tls, timeout_ms=config.handshake_ms)
@@ -126,7 +123,15 @@ async def connect_control(
     return await connection.opened_or_closed()
 
 
-def _require_protection(host: str, secret: Secret | None, tls: ssl.SSLContext | None) -> None:
+def require_verified(host: str, tls: ssl.SSLContext | None) -> None:
+    """Whoever connects beyond this host checks whom it talks to."""
+    if tls is not None and not is_loopback(host) and (tls.verify_mode != ssl.CERT_REQUIRED or not tls.check_hostname):
+        raise ConfigurationError(
+            "this TLS context takes any certificate", where=host, hint="use ssl.create_default_context(cafile=…)"
+        )
+
+
+def require_protection(host: str, secret: Secret | None, tls: ssl.SSLContext | None) -> None:
     missing = [name for name, value in (("TLS", tls), ("a secret", secret)) if value is None]
     if missing and not is_loopback(host):
         raise ConfigurationError(

@@ -21,36 +21,17 @@ Through: TypeAlias = Callable[[socket.socket, asyncio.Protocol], asyncio.Transpo
 log = logger("net.stream")
 
 
-class StreamServer:
-    """Accepts connections and has `serve(connection)` called for each whose handshake succeeds, until close().
+class Listener:
+    """Accepts connections at a place; what is done with each is a subclass's. Port 0 takes a free one."""
 
-    What `serve` raises ends its connection and is logged. Port 0 takes a free one.
-    """
-
-    def __init__(
-        self,
-        connection: Callable[[asyncio.StreamReader, asyncio.StreamWriter], StreamConnection[Any, Any]],
-        serve: Callable[[Any], Awaitable[None]],
-        *,
-        host: str,
-        port: int,
-        config: StreamConfig,
-        counters: Counters,
-        tls: ssl.SSLContext | None,
-        through: Through | None = None,
-    ) -> None:
-        self._connection = connection
-        self._serve = serve
+    def __init__(self, host: str, port: int, config: StreamConfig, counters: Counters) -> None:
         self._host = host
         self._port = port
         self._config = config
         self._counters = counters
-        self._tls = tls
-        self._through = through
         self._listeners: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._connections: set[StreamConnection[Any, Any]] = set()
 
     @property
     def port(self) -> int:
@@ -74,13 +55,13 @@ class StreamServer:
         log.info("listening", host=self._host, port=self.port)
 
     async def close(self) -> None:
-        """Accept no more, say goodbye to all, and wait for their `serve` to return, up to linger_ms."""
+        """Accept no more, end all connections, and wait until what is done with them has ended, up to linger_ms."""
         for accepting in self._accepting:
             accepting.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
         self._stop_listening()
         tasks = list(self._tasks)
-        await asyncio.gather(*(connection.close() for connection in list(self._connections)))
+        await self._end_all()
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=self._config.linger_ms / 1_000)
             for task in late:
@@ -93,6 +74,13 @@ class StreamServer:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    async def converse(self, sock: socket.socket) -> None:
+        """Serve one connection until it is over."""
+        raise NotImplementedError
+
+    async def _end_all(self) -> None:
+        raise NotImplementedError
 
     def _stop_listening(self) -> None:
         for listener in self._listeners:
@@ -112,11 +100,40 @@ class StreamServer:
                 self._counters.add("connections_refused", cause=Cause.CONNECTION_LIMIT)
                 sock.close()
                 continue
-            task = loop.create_task(self._converse(sock))
+            task = loop.create_task(self.converse(sock))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _converse(self, sock: socket.socket) -> None:
+
+class StreamServer(Listener):
+    """Accepts connections and has `serve(connection)` called for each whose handshake succeeds, until close().
+
+    What `serve` raises ends its connection and is logged.
+    """
+
+    def __init__(
+        self,
+        connection: Callable[[asyncio.StreamReader, asyncio.StreamWriter], StreamConnection[Any, Any]],
+        serve: Callable[[Any], Awaitable[None]],
+        *,
+        host: str,
+        port: int,
+        config: StreamConfig,
+        counters: Counters,
+        tls: ssl.SSLContext | None,
+        through: Through | None = None,
+    ) -> None:
+        super().__init__(host, port, config, counters)
+        self._connection = connection
+        self._serve = serve
+        self._tls = tls
+        self._through = through
+        self._connections: set[StreamConnection[Any, Any]] = set()
+
+    async def _end_all(self) -> None:
+        await asyncio.gather(*(connection.close() for connection in list(self._connections)))
+
+    async def converse(self, sock: socket.socket) -> None:
         try:
             connection = self._connection(*await self._streams_of(sock))
         except OSError as error:

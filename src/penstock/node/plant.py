@@ -39,6 +39,19 @@
     name = "screens"
     upstream = { port = 7411 }
 
+    [[agent]]                                # of the distribution tree: its root
+    name = "root"
+    role = "root"
+    streams = [{ name = "equities", topics = ["md.us.eq.>"], retain = "7d" }]
+    subscribe = ["md.us.eq.>"]
+    admin = { credentials = "root.toml" }
+
+    [[agent]]                                # and one below it
+    name = "leaf"
+    parent = "127.0.0.1:7420"
+    control.port = 7422
+    admin = { credentials = "leaf.toml" }
+
     [[console]]                              # all of it in the browser
     name = "console"
 
@@ -48,8 +61,8 @@
 Paths in it begin at the document's directory. An adapter's keys are those of feed.adapter_config.AdapterConfig, an
 administration server's those of admin.config.AdminConfig, a filter's those of
 filter.module_config.FilterModuleConfig, a plant's and a mux's those of plant.config, an edge's those of
-plant.edge_config, a console's those of node.console_config; which adapters belong together, where each keeps its state
-and where the administration servers are is filled in.
+plant.edge_config, an agent's those of tree.config, a console's those of node.console_config; which adapters belong
+together, where each keeps its state and where the administration servers are is filled in.
 """
 
 from collections.abc import Mapping
@@ -68,11 +81,13 @@ from penstock.model import MessageModel
 from penstock.net.control import Name
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.pages import Pages
+from penstock.node.trees import check_trees
 from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.config import NodeConfig as DistributionNodeConfig
 from penstock.plant.edge_config import EdgeConfig
 from penstock.security import Credentials, Policy
 from penstock.topics import GroupMap
+from penstock.tree.config import AgentConfig
 
 NodeConfig: TypeAlias = (
     AdminConfig
@@ -81,12 +96,13 @@ NodeConfig: TypeAlias = (
     | PlantConfig
     | MuxConfig
     | EdgeConfig
+    | AgentConfig
     | ConsoleConfig
     | PlayerConfig
 )
 Table: TypeAlias = dict[str, Any]
 
-S = TypeVar("S", FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig)
+S = TypeVar("S", FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig, AgentConfig)
 
 
 class PlantDocument(Config, frozen=True):
@@ -100,6 +116,7 @@ class PlantDocument(Config, frozen=True):
     plant: tuple[Table, ...] = ()
     mux: tuple[Table, ...] = ()
     edge: tuple[Table, ...] = ()
+    agent: tuple[Table, ...] = ()
     console: tuple[Table, ...] = ()
     player: tuple[Table, ...] = ()
 
@@ -142,6 +159,10 @@ class Plant:
         for number, table in enumerate(document.edge):
             edge = _served(document, table, servers, EdgeConfig, f"{where}: edge[{number}]")
             nodes.add(edge.name, edge)
+        for number, table in enumerate(document.agent):
+            filled = {"state_directory": f"{document.directory}/{table.get('name', number)}", **table}
+            agent = _served(document, filled, servers, AgentConfig, f"{where}: agent[{number}]")
+            nodes.add(agent.name, agent)
         for number, table in enumerate(document.console):
             console = _console(document.directory, table, servers, f"{where}: console[{number}]")
             nodes.add(console.name, console)
@@ -152,7 +173,7 @@ class Plant:
             raise ConfigurationError(
                 "nothing runs in this plant",
                 where=where,
-                hint="add [[feed]], [[filter]], [[plant]] or [[administration]]",
+                hint="add [[feed]], [[filter]], [[plant]], [[agent]] or [[administration]]",
             )
         return Plant(path, document.name, document.directory, nodes.by_name)
 
@@ -180,8 +201,11 @@ class Plant:
                 if config.classes:
                     ClassMap.load(beside / config.classes)
                 _check_server(config, beside, places)
+            elif isinstance(config, AgentConfig):
+                _check_server(config, beside, places)
             elif isinstance(config, ConsoleConfig):
                 _take_place(places, f"tcp {config.host}:{config.port}", name)
+        check_trees([config for config in self.nodes.values() if isinstance(config, AgentConfig)], str(self.path))
 
     def page(self, name: str) -> str | None:
         """The address at which a node shows itself; empty while it is not known, None for one that never does."""
@@ -225,7 +249,9 @@ def _text(path: Path) -> str:
         raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(path)) from None
 
 
-def _check_server(config: FilterModuleConfig | DistributionNodeConfig, beside: Path, places: dict[str, str]) -> None:
+def _check_server(
+    config: FilterModuleConfig | DistributionNodeConfig | AgentConfig, beside: Path, places: dict[str, str]
+) -> None:
     for model in config.models:
         MessageModel.load(beside / model)
     if config.admin.credentials:

@@ -1,5 +1,5 @@
 """What a process of a plant does: it is an administration server, an adapter, a filter module, a node that distributes,
-or a player."""
+an agent of a tree, or a player."""
 
 import asyncio
 import contextlib
@@ -26,12 +26,15 @@ from penstock.filter.driver import LiveFilter
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.filter.status import FilterStatus
 from penstock.net.agent import run_agent
+from penstock.node.agents import load_again, reload, running_agent
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import NodeConfig, Plant
 from penstock.node.process import TELL_SECONDS, Supervised
 from penstock.plant.config import AnyNodeConfig, MuxConfig, PlantConfig
 from penstock.plant.live import live_node
 from penstock.plant.status import NodeStatus
+from penstock.tree.config import AgentConfig
+from penstock.tree.status import AgentStatus
 
 REPORTED_CONSUMERS_MAX = 64
 """Whose records a node tells its supervisor; its page has more."""
@@ -61,18 +64,22 @@ class DistributionReport(msgspec.Struct, frozen=True, tag=True):
     status: NodeStatus
 
 
+class AgentReport(msgspec.Struct, frozen=True, tag=True):
+    status: AgentStatus
+
+
 class PlayerReport(msgspec.Struct, frozen=True, tag=True):
     sent: int
     """Messages, each counted once."""
 
 
-Told: TypeAlias = Ready | AdapterReport | FilterReport | DistributionReport | PlayerReport
+Told: TypeAlias = Ready | AdapterReport | FilterReport | DistributionReport | AgentReport | PlayerReport
 Tell: TypeAlias = Callable[[Told], object]
 
 
-def run(config: NodeConfig, tell: Tell, supervised: Supervised | None = None) -> int:
+def run(config: NodeConfig, tell: Tell, supervised: Supervised | None = None, *, path: Path | None = None) -> int:
     """Be this node until Ctrl-C, SIGTERM or the supervisor's order; the exit status. A console is run by the package
-    that it is in (penstock.web.process)."""
+    that it is in (penstock.web.process). `path` is the plant's document, for nodes that read it again on SIGHUP."""
     match config:
         case AdminConfig():
             return run_agent(lambda stop: _administrate(config, tell, heeding(stop, supervised)), name=config.node)
@@ -82,6 +89,8 @@ def run(config: NodeConfig, tell: Tell, supervised: Supervised | None = None) ->
             return run_agent(lambda stop: _filter(config, tell, heeding(stop, supervised)), name=config.name)
         case PlantConfig() | MuxConfig():
             return run_agent(lambda stop: _distribute(config, tell, heeding(stop, supervised)), name=config.name)
+        case AgentConfig():
+            return run_agent(lambda stop: _agent(config, path, tell, heeding(stop, supervised)), name=config.name)
         case PlayerConfig():
             return run_agent(lambda stop: _play(config, tell, heeding(stop, supervised)), name=config.name)
         case ConsoleConfig():
@@ -101,7 +110,7 @@ def noting(plant: Plant, name: str, tell: Tell) -> Tell:
 
 def main() -> None:
     """What a supervised process runs."""
-    run_supervised(lambda plant, name, tell, supervised: run(plant.node(name), tell, supervised))
+    run_supervised(lambda plant, name, tell, supervised: run(plant.node(name), tell, supervised, path=plant.path))
 
 
 def run_supervised(run_node: Callable[[Plant, str, Tell, Supervised], int]) -> None:
@@ -174,6 +183,16 @@ async def _distribute(config: AnyNodeConfig, tell: Tell, stop: asyncio.Event) ->
     tell(Ready(f"{config.control.host}:{node.control_port}", node.endpoint_url))
     with _reporting(lambda: tell(DistributionReport(node.status(REPORTED_CONSUMERS_MAX)))):
         await node.run(stop)
+
+
+async def _agent(config: AgentConfig, path: Path | None, tell: Tell, stop: asyncio.Event) -> None:
+    async with running_agent(config) as agent:
+        if path is not None:
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGHUP, reload, agent, lambda: load_again(path, config.name))
+        tell(Ready(agent.place, agent.endpoint_url))
+        with _reporting(lambda: tell(AgentReport(agent.status(REPORTED_CONSUMERS_MAX)))):
+            await agent.run(stop)
 
 
 @contextlib.contextmanager

@@ -25,11 +25,21 @@ from penstock.node.console_config import ConsoleConfig
 from penstock.node.member import Member
 from penstock.node.orders import Order, OrderDesk
 from penstock.node.plant import NodeConfig, Plant
-from penstock.node.roles import AdapterReport, DistributionReport, FilterReport, PlayerReport, Ready, Told
+from penstock.node.roles import (
+    AdapterReport,
+    AgentReport,
+    DistributionReport,
+    FilterReport,
+    PlayerReport,
+    Ready,
+    Told,
+)
 from penstock.node.supervisor import Supervisor
 from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.edge_config import EdgeConfig
 from penstock.plant.status import NodeStatus
+from penstock.tree.config import AgentConfig
+from penstock.tree.status import AgentStatus
 
 START_SECONDS = 60.0
 """How long a node may take to come up."""
@@ -56,6 +66,7 @@ class NodeProcess:
         self.status: AdapterStatus | None = None
         self.filtering: FilterStatus | None = None
         self.distributing: NodeStatus | None = None
+        self.agent: AgentStatus | None = None
         self.sent = 0
         self.is_ready = False
         self.is_wanted = True
@@ -77,6 +88,8 @@ class NodeProcess:
                 self.filtering = status
             case DistributionReport(status):
                 self.distributing = status
+            case AgentReport(status):
+                self.agent = status
             case PlayerReport(sent):
                 self.sent = sent
 
@@ -98,7 +111,7 @@ class RunningPlant:
         steps: list[tuple[type[NodeConfig], ...]] = [
             (AdminConfig,),
             (AdapterConfig,),
-            (FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig, ConsoleConfig),
+            (FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig, AgentConfig, ConsoleConfig),
             *([(PlayerConfig,)] if players else []),
         ]
         return all(self.start_nodes(self._named(*kinds), is_over) for kinds in steps)
@@ -211,7 +224,7 @@ class RunningPlant:
     def _start(self, node: NodeProcess) -> None:
         node.restart_at = None
         node.is_ready = False
-        node.status = node.filtering = node.distributing = None
+        node.status = node.filtering = node.distributing = node.agent = None
         node.starts += 1
         node.started_at = time.monotonic()
         arguments = [str(self.plant.path.absolute()), node.name, self._log_level]

@@ -11,8 +11,8 @@ from penstock.plant.config import AccessMode, MuxConfig
 from penstock.plant.driver import LiveNode
 from penstock.plant.serving import Sources
 from penstock.plant.status import NodeKind
-from penstock.plant.tokens import OwnToken
 from penstock.plant.upstream import Upstream
+from penstock.security.own_token import OwnToken
 
 
 class LiveMux(LiveNode):

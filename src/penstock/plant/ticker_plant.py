@@ -3,10 +3,10 @@
 import asyncio
 
 from penstock.base.clock import SystemRandomness
+from penstock.client.feeding import ChannelFeed, Feed, SubscribedFeed
 from penstock.plant.access import Access, LocalAccess, OpenAccess
 from penstock.plant.config import AccessMode, PlantConfig
 from penstock.plant.driver import LiveNode
-from penstock.plant.feeding import ChannelFeed, Feed, SubscribedFeed
 from penstock.plant.status import NodeKind
 from penstock.plant.views import Views
 

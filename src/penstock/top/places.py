@@ -14,6 +14,7 @@ from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import NodeConfig, Plant
 from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.edge_config import EdgeConfig
+from penstock.tree.config import AgentConfig
 
 ROLES: dict[type[NodeConfig], str] = {
     AdminConfig: "administration",
@@ -22,6 +23,7 @@ ROLES: dict[type[NodeConfig], str] = {
     PlantConfig: "plant",
     MuxConfig: "mux",
     EdgeConfig: "edge",
+    AgentConfig: "agent",
     ConsoleConfig: "console",
     PlayerConfig: "player",
 }

@@ -13,12 +13,13 @@ from penstock.feed.adapter_status import AdapterStatus
 from penstock.filter.status import FilterStatus
 from penstock.plant.status import NodeStatus
 from penstock.top.places import Place
+from penstock.tree.status import AgentStatus
 
 NUMBER_MAX = 2.0**64
 PREFIX, UPTIME = "penstock_", "penstock_uptime_seconds"
 
 Outcome: TypeAlias = Literal["answered", "unreachable", "garbled", "unknown"]
-Status: TypeAlias = AdapterStatus | FilterStatus | NodeStatus
+Status: TypeAlias = AdapterStatus | FilterStatus | NodeStatus | AgentStatus
 
 _STATUSES: dict[str, type[Status]] = {
     "adapter": AdapterStatus,
@@ -26,6 +27,7 @@ _STATUSES: dict[str, type[Status]] = {
     "plant": NodeStatus,
     "mux": NodeStatus,
     "edge": NodeStatus,
+    "agent": AgentStatus,
 }
 _COUNTER = re.compile(r"penstock_(\w{1,80})_total\{(.{0,4000})\} (\S{1,40})", re.ASCII)
 _LABEL = re.compile(r'(\w{1,40})="((?:[^"\\]|\\.){0,1000})"(?:,|$)', re.ASCII)
@@ -171,7 +173,7 @@ def _role_of(status: Status | None) -> str:
             return "adapter"
         case FilterStatus():
             return "filter"
-        case NodeStatus():
+        case NodeStatus() | AgentStatus():
             return status.kind
     return ""
 

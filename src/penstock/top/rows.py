@@ -12,6 +12,7 @@ from penstock.filter.status import FilterStatus
 from penstock.plant.status import NodeStatus
 from penstock.top.picture import ClassRow, ConsumerRow, LossRow, StreamRow
 from penstock.top.reading import Reading, Status
+from penstock.tree.status import AgentStatus
 
 LOST = ("messages_lost", "source_messages_lost")
 """Counters whose sum a node's row shows."""
@@ -29,6 +30,8 @@ TROUBLES = (
 
 IN_TOUCH = "the administration server does not answer"
 FED = "nothing comes from above"
+UNROOTED = "no way to the root of the tree"
+DISK = "the disk takes nothing"
 BUSY = "too busy to tell of its consumers"
 
 
@@ -68,6 +71,8 @@ class NodeView:
                 node, streams, consumers = self._filter(status, self._earlier(FilterStatus))
             case NodeStatus() as status:
                 node, streams, consumers = self._distributor(status, self._earlier(NodeStatus))
+            case AgentStatus() as status:
+                node, streams, consumers = self._agent(status, self._earlier(AgentStatus))
         return Rows(node, streams, self._losses(), consumers)
 
     def _earlier(self, kind: type[Status]) -> Any:
@@ -195,6 +200,32 @@ class NodeView:
         if before is not None and len(now.consumers) == now.consumer_count:
             given = sum(row.sent_per_s or 0.0 for row in consumers)
         return NodeFacts(troubles, stream.per_s, given, now.latency_us, now.consumer_count), [stream], consumers
+
+    def _agent(
+        self, now: AgentStatus, before: AgentStatus | None
+    ) -> tuple[NodeFacts, list[StreamRow], list[ConsumerRow]]:
+        """An agent of a distribution tree; its consumers are those below it."""
+        was = {} if before is None else {each.number: each.last for each in before.streams}
+        streams = [
+            self._stream(each.name, f"term {each.term}", each.last, was.get(each.number)) for each in now.streams
+        ]
+        earlier = {} if before is None else {each.link: each for each in before.links}
+        consumers = [
+            self._served(
+                name=each.name,
+                number=each.link,
+                destination=f"{each.role} {each.place}".rstrip(),
+                sent=(each.packets_out, _of(earlier, each.link, "packets_out")),
+                size=(each.bytes_out, _of(earlier, each.link, "bytes_out")),
+            )
+            for each in now.links
+            if each.role != "parent"
+        ]
+        wrongs = ((now.is_rooted, UNROOTED), (now.is_in_touch, IN_TOUCH), (now.is_storing, DISK))
+        troubles = [what for is_well, what in wrongs if not is_well]
+        given = _sum(row.sent_per_s for row in consumers)
+        taken = _sum(row.per_s for row in streams)
+        return NodeFacts(troubles, taken, given, {}, now.child_count), streams, consumers
 
     def _consumer(self, now: ConsumerDistributionRecord, before: ConsumerDistributionRecord | None) -> ConsumerRow:
         shares = _shares(now, before)

@@ -93,6 +93,8 @@ class Board:
         self.is_rooted = False
         self.role: str = config.role
         """What it is now: root, standby, agent, or fenced (a root that was replaced)."""
+        self.token = ""
+        """By which an administration server lets agents above know this one."""
         self.place = ""
         """Where children connect to this agent."""
         self.root_place = ""

@@ -199,6 +199,8 @@ class AgentAccess(ControlAccess, frozen=True):
     """Where children connect."""
 
     port: AnyPort = PORT_DEFAULT
+    advertised: str = ""
+    """host:port that others are told to connect to; empty: host and port."""
 
 
 class AgentConfig(TreeConfig, frozen=True, kw_only=True):
@@ -216,6 +218,10 @@ class AgentConfig(TreeConfig, frozen=True, kw_only=True):
     models: tuple[str, ...] = ()
     """Documents of message models that conditions may speak of, besides those shipped."""
 
+    operators: tuple[Name, ...] = ()
+    """Who may give orders (`penstock agent move` and others): clients of the administration server; without one, names;
+    empty: whoever can connect and nobody asks for tokens."""
+
     admin: AdminAccess = AdminAccess()
     """By whose tokens it is known what a subscriber or publisher may have; without, everybody may have everything."""
 
@@ -225,6 +231,9 @@ class AgentConfig(TreeConfig, frozen=True, kw_only=True):
 
     journal: JournalConfig = JournalConfig(segment_bytes=16 * 1024 * 1024)
     """How the root writes its streams' journals; retention is each stream's own."""
+
+    tail_bytes: Annotated[int, msgspec.Meta(ge=4 * 65_536, le=2**32)] = 32 * MIB
+    """Bytes of the file in which the root's newest messages outlive its process; taken from the disk at the start."""
 
     sends_bytes_max: Annotated[int, msgspec.Meta(ge=65_536, le=2**30)] = 1024 * 1024
     """Bytes that wait in a child's socket buffers of this process, above which its messages wait in the queue."""

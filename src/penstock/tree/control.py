@@ -42,8 +42,10 @@ PATH_MAX = 32
 
 MESSAGE_SIZE_MAX = 4 * 1024 * 1024
 
-Role: TypeAlias = Literal["agent", "standby", "peer", "subscriber", "publisher"]
-"""As what a party comes to an agent."""
+Role: TypeAlias = Literal["agent", "standby", "peer", "subscriber", "publisher", "operator"]
+"""As what a party comes to an agent. An operator gives orders, gets nothing else, and is no part of the tree."""
+
+Action: TypeAlias = Literal["move", "return", "promote", "revoke", "restore"]
 
 AGENT_ROLES: frozenset[Role] = frozenset({"agent", "standby", "peer"})
 """Those that are agents themselves, and may speak on the infostream."""
@@ -151,6 +153,23 @@ class RenewToken(msgspec.Struct, tag="renew", frozen=True):
     token: Token
 
 
+class Order(msgspec.Struct, tag="order", frozen=True):
+    """Of an operator. Answered with Ordered or Refused."""
+
+    number: Number
+    action: Action
+    party: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """The child that is meant."""
+
+    place: PlaceText = ""
+    """Where a child is to move; empty: the agent chooses."""
+
+    topics: Annotated[tuple[Interest, ...], msgspec.Meta(max_length=TOPICS_MAX)] = ()
+    """What is revoked; none named: everything."""
+
+    reason: Text = ""
+
+
 # What the parent says
 
 
@@ -198,6 +217,12 @@ class Published(msgspec.Struct, tag="published", frozen=True):
     through: U64
 
 
+class Ordered(msgspec.Struct, tag="ordered", frozen=True):
+    """It is done, or under way."""
+
+    number: Number
+
+
 class Refused(msgspec.Struct, tag="refused", frozen=True):
     code: Text
     reason: Text
@@ -208,8 +233,8 @@ class Refused(msgspec.Struct, tag="refused", frozen=True):
     """Where to go instead, if the agent knows."""
 
 
-ChildMessage: TypeAlias = Login | Subscribe | Fetch | Unsubscribe | Stored | RenewToken
-ParentMessage: TypeAlias = Welcome | Held | Fetched | Published | Refused
+ChildMessage: TypeAlias = Login | Subscribe | Fetch | Unsubscribe | Stored | RenewToken | Order
+ParentMessage: TypeAlias = Welcome | Held | Fetched | Published | Ordered | Refused
 Message: TypeAlias = ChildMessage | ParentMessage
 
 TREE: ControlProtocol[Message] = ControlProtocol("tree", Version(1, 0), Message)

@@ -313,7 +313,9 @@ class DistributionAgent:
 
     def _heartbeat(self) -> None:
         board = self.board
-        self.children.heartbeat()
+        with self.fanout:  # who has just left live must not be told that it has everything
+            self._notices()
+            self.children.heartbeat()
         silence_ns = SILENCES_OF_A_CHILD * board.config.silence_ms * NS_PER_MS
         for child in self.children.silent(silence_ns):
             self.children.end(child.link, Refused("silent", "nothing was heard"))

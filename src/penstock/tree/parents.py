@@ -152,7 +152,7 @@ class Parents:
         board.fanout.open_link(link, brings=Brings.PACKETS | Brings.INFO, cls=LinkClass.LOSSLESS)
         role = "peer" if attempt.purpose == "peer" else "standby" if board.role == "standby" else "agent"
         config = board.config
-        board.say(link, Login(config.name, role, config.tree, "", board.place, attempt.home, term=board.term))  # type: ignore[arg-type]
+        board.say(link, Login(config.name, role, config.tree, board.token, board.place, attempt.home, term=board.term))  # type: ignore[arg-type]
 
     def failed(self, number: int) -> None:
         attempt = self._attempts.pop(number, None)

@@ -29,7 +29,8 @@ class PublisherMarks:
     def __init__(self, through: Mapping[int, int] | None = None) -> None:
         self.through: dict[int, int] = dict(through or {})
         """By publisher id."""
-        self._beyond: dict[int, set[int]] = {}
+        self.beyond: dict[int, set[int]] = {}
+        """The same, of those that are kept beyond a hole."""
 
     def __len__(self) -> int:
         return len(self.through)
@@ -52,12 +53,12 @@ class PublisherMarks:
 
     def note_numbers(self, publisher_id: int, numbers: Iterable[int]) -> None:
         through = self.through.setdefault(publisher_id, 0)
-        beyond = self._beyond.setdefault(publisher_id, set())
+        beyond = self.beyond.setdefault(publisher_id, set())
         beyond.update(number for number in numbers if number > through)
         self._close_up(publisher_id)
 
     def _close_up(self, publisher_id: int) -> None:
-        beyond = self._beyond.get(publisher_id)
+        beyond = self.beyond.get(publisher_id)
         if beyond is None:
             return
         through = self.through[publisher_id]
@@ -66,11 +67,11 @@ class PublisherMarks:
             beyond.discard(through)
         self.through[publisher_id] = through
         if not beyond:
-            del self._beyond[publisher_id]
+            del self.beyond[publisher_id]
 
     def is_whole(self, publisher_id: int) -> bool:
         """Whether nothing is kept beyond a hole."""
-        return publisher_id not in self._beyond
+        return publisher_id not in self.beyond
 
     def portions(self, publisher_id: int, packets: bytes) -> Iterator[bytes]:
         """A publisher's block without what is kept already, cut where something was left out. Each portion is to be
@@ -80,7 +81,7 @@ class PublisherMarks:
             return
         part: list[bytes] = []
         for packet in split_packets(packets):
-            if decode(packet).sequence in self._beyond.get(publisher_id, ()):
+            if decode(packet).sequence in self.beyond.get(publisher_id, ()):
                 if part:
                     yield b"".join(part)
                 part = []

@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 
 from penstock.base.errors import ForbiddenError, PenstockError, RequestError
+from penstock.capture.reading import Readable
 from penstock.client import Client, Subscription
-from penstock.client.reading import Readable
 from penstock.middleware import Discontinuity
 from penstock.model import Message, MessageModel, shipped, shipped_names
 from penstock.security.client import AdminClient

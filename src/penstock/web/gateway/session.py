@@ -10,7 +10,7 @@ from penstock.base.clock import SystemClock
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LimitError, PenstockError, RateLimitedError, RequestError, RevokedError
 from penstock.base.log import logger
-from penstock.client.reading import Readable
+from penstock.capture.reading import Readable
 from penstock.model import Message, MessageModel, shipped, shipped_names
 from penstock.node.console_config import ConsoleLimits
 from penstock.web.doors import GARBAGE, SLOW, TOO_MANY, Closing, Door, first_of

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from penstock.base.errors import PenstockError
-from penstock.client.reading import Readable
+from penstock.capture.reading import Readable
 from penstock.model import Message, MessageModel
 from penstock.web.gateway.replies import Info, Receipt, State
 from penstock.web.gateway.requests import Subscribe

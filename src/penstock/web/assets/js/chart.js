@@ -2,6 +2,7 @@
 
 const POINTS_MAX = 180;
 const STEP_S = 1;
+const DRAW_MS = 1000;
 const SIZE = { width: 132, height: 36 };
 
 export class Spark {
@@ -10,6 +11,7 @@ export class Spark {
   #values = [];
   #plot = null;
   #isDrawn = true;
+  #drawnAt = -DRAW_MS;
 
   constructor(element) {
     this.element = element;
@@ -32,9 +34,12 @@ export class Spark {
     this.#isDrawn = false;
   }
 
+  // At most once in a second: nobody sees more in so small a chart, and there are many.
   draw(describe) {
-    if (this.#isDrawn || this.#times.length < 2 || !this.element.isConnected) return;
+    const now = performance.now();
+    if (this.#isDrawn || this.#times.length < 2 || !this.element.isConnected || now < this.#drawnAt + DRAW_MS) return;
     this.#isDrawn = true;
+    this.#drawnAt = now;
     if (!this.#plot) this.#plot = new globalThis.uPlot(options(), [[], []], this.element);
     this.#plot.setData([this.#times, this.#values]);
     const seconds = this.#times.at(-1) - this.#times[0];

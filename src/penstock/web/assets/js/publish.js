@@ -133,32 +133,22 @@ export class Publish {
 
 function input(field) {
   const name = `field.${field.name}`;
-  const values = Array.isArray(field.values)
-    ? field.values
-    : field.values && typeof field.values === "object"
-      ? Object.keys(field.values)
-      : [];
-  if (field.type === "enum" && values.length)
-    return h(
-      "select",
-      { name },
-      h("option", { value: "" }, "–"),
-      values.map((value) => h("option", { value }, shown(value))),
-    );
-  if (field.type === "bool")
-    return h(
-      "select",
-      { name },
-      ["", "true", "false"].map((value) => h("option", { value }, value || "–")),
-    );
-  return h("input", {
-    name,
-    autocomplete: "off",
-    autocapitalize: "none",
-    spellcheck: "false",
-    inputmode: isNumeric(field.type) ? "decimal" : null,
-    maxlength: 4000,
-  });
+  const listed = (values) => (Array.isArray(values) ? values : []);
+  if (field.type === "enum") return choice(name, listed(field.values));
+  if (field.type === "bool") return choice(name, ["true", "false"]);
+  const plain = { autocomplete: "off", autocapitalize: "none", spellcheck: "false", maxlength: 4000 };
+  const inputmode = isNumeric(field.type) ? "decimal" : null;
+  return h("input", { name, ...plain, inputmode, placeholder: listed(field.flags).join(", ") || null });
+}
+
+// Nothing, or one of these.
+function choice(name, values) {
+  return h(
+    "select",
+    { name },
+    h("option", { value: "" }, "–"),
+    ...values.map((value) => h("option", { value }, shown(value))),
+  );
 }
 
 function isNumeric(type) {

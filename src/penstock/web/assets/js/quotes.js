@@ -7,8 +7,12 @@ import { QuoteBook, ROWS_MAX } from "./quotebook.js";
 import { remembered } from "./remembered.js";
 
 const DRAW_MS = 200;
+const DRAW_MS_PER_ROW = 3; // many rows are drawn less often
 const STALE_AFTER_S = [2, 5, 10, 30, 120];
+const HOW_TO_BEGIN =
+  "Name topics to watch: md.us.eq.AAPL.quote for one, md.us.eq.*.quote for all, md.> for everything.";
 const FLASH_MS = 900;
+const FLASH_ROWS_MAX = 60; // with more of them everything would glimmer
 const WATCHES_MAX = 32;
 
 export class Quotes {
@@ -18,6 +22,7 @@ export class Quotes {
   #book = new QuoteBook();
   #sparks = new Map();
   #timer = 0;
+  #drawnAt = 0;
   #staleAfter = remembered("stale-after", (value) => STALE_AFTER_S.includes(value), 10);
 
   constructor(watch, stream) {
@@ -40,13 +45,13 @@ export class Quotes {
     this.#store = remembered(`watch:${session.plant}:${session.client}`, isWatchList, []);
     for (const { topics, where } of this.#store.value) this.#stream.subscribe({ topics, where });
     this.#drawList();
-    this.#timer = setInterval(() => this.#draw(), DRAW_MS);
+    this.#timer = setInterval(() => this.#drawInTurn(), DRAW_MS);
   }
 
   stop() {
     clearInterval(this.#timer);
     this.#book = new QuoteBook();
-    this.#draw();
+    this.#drawRows([]);
     reconcile(byId("watch-list"), [], () => "", null, null);
   }
 
@@ -141,8 +146,22 @@ export class Quotes {
     );
   }
 
+  #drawInTurn() {
+    if (performance.now() >= this.#drawnAt + this.#book.rows.size * DRAW_MS_PER_ROW) this.#draw();
+  }
+
   #draw() {
+    if (byId("quotes").hidden) return;
+    this.#drawnAt = performance.now();
     const rows = [...this.#book.rows.values()].sort((a, b) => (a.key < b.key ? -1 : 1));
+    this.#drawRows(rows);
+    byId("quotes-empty").hidden = rows.length > 0;
+    byId("quote-rows").parentElement.hidden = rows.length === 0;
+    setText(byId("quotes-empty"), this.#stream.subscriptions.size ? "Nothing has arrived yet." : HOW_TO_BEGIN);
+    this.#drawState(rows);
+  }
+
+  #drawRows(rows) {
     for (const [key, spark] of this.#sparks) {
       if (this.#book.rows.has(key)) continue;
       spark.end();
@@ -155,15 +174,6 @@ export class Quotes {
       (row) => this.#make(row),
       (element, row) => this.#update(element, row),
     );
-    byId("quotes-empty").hidden = rows.length > 0;
-    byId("quote-rows").parentElement.hidden = rows.length === 0;
-    setText(
-      byId("quotes-empty"),
-      this.#stream.subscriptions.size
-        ? "Nothing has arrived yet."
-        : "Name topics to watch: md.us.eq.AAPL.quote for one, md.us.eq.*.quote for all, md.> for everything.",
-    );
-    this.#drawState(rows);
   }
 
   #drawState(rows) {
@@ -238,7 +248,7 @@ export class Quotes {
     const value = cell.children[0];
     setText(value, money(row[name]));
     setText(cell.children[1], size === undefined || size === null ? "" : count(Number(size)));
-    if (row.moved[name]) flash(value, row.moved[name], isStale);
+    if (row.moved[name]) flash(value, row.moved[name], isStale || this.#book.rows.size > FLASH_ROWS_MAX);
   }
 
   // A message that is no quote: its fields, as they are.
@@ -280,16 +290,16 @@ function round(value) {
   return Math.round(value * 1e6) / 1e6;
 }
 
-function flash(element, direction, isStale) {
+const calm = matchMedia("(prefers-reduced-motion: reduce)");
+const flashes = new WeakMap(); // asking an element for its animations would lay out the page each time
+
+function flash(element, direction, isQuiet) {
   element.dataset.moved = direction;
-  if (isStale || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
-  const tint = direction === "up" ? "var(--good-soft)" : "var(--bad-soft)";
-  const ink = direction === "up" ? "var(--good)" : "var(--bad)";
-  for (const animation of element.getAnimations()) animation.cancel();
-  element.animate(
-    [{ backgroundColor: tint, color: ink }, { backgroundColor: tint, color: ink, offset: 0.3 }, {}],
-    FLASH_MS,
-  );
+  flashes.get(element)?.cancel();
+  if (isQuiet || calm.matches) return;
+  const [tint, ink] = direction === "up" ? ["var(--good-soft)", "var(--good)"] : ["var(--bad-soft)", "var(--bad)"];
+  const moved = { backgroundColor: tint, color: ink };
+  flashes.set(element, element.animate([moved, { ...moved, offset: 0.3 }, {}], FLASH_MS));
 }
 
 function isWatchList(value) {

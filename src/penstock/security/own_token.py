@@ -17,7 +17,7 @@ RENEW_AFTER = 0.5
 
 RETRY_SECONDS = 0.5
 
-log = logger("plant.tokens")
+log = logger("security.own_token")
 
 
 class OwnToken:

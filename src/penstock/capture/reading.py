@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from penstock.base.counters import Cause
@@ -11,7 +11,6 @@ from penstock.base.limits import MODEL_IN_BAND_SIZE_MAX
 from penstock.base.log import logger
 from penstock.model import Message, MessageModel
 from penstock.model.library import shipped, shipped_names
-from penstock.security.brokering import BrokeredStream
 from penstock.topics import Predicate
 from penstock.wire import Extension, Origin, PacketMessage, decode_origin
 
@@ -21,7 +20,7 @@ JUDGED_MAX = 1_024
 WHY_SIZE_MAX = 500
 ORIGIN = int(Extension.ORIGIN)
 
-log = logger("client.reading")
+log = logger("reading")
 
 
 class UnreadMessage:
@@ -141,10 +140,10 @@ class Models:
             return told
         return known
 
-    def check_condition(self, where: str, streams: Sequence[BrokeredStream]) -> None:
-        """Refuse a condition that none of the streams' models can meet, with what is wrong with it."""
+    def check_condition(self, where: str, kinds: Iterable[tuple[int, int]]) -> None:
+        """Refuse a condition that none of these models (id and version) can meet, with what is wrong with it."""
         failure: FilterExpressionError | None = None
-        for model in [self.get(each.id, each.version) for stream in streams for each in stream.models]:
+        for model in [self.get(model_id, version) for model_id, version in kinds]:
             if model is None:
                 return
             try:

@@ -1,29 +1,39 @@
-"""What a ticker plant distributes: the messages of its feeds, received in threads of their own.
+"""What a ticker plant or the root of a tree distributes: the messages of feeds, received in threads of their own.
 
-A feed that cannot be had is tried again for ever: what the plant has is served meanwhile. What a feed lost, consumers
-are told.
+A feed that cannot be had is tried again for ever: what the node has is served meanwhile. What a feed lost, it is told.
 """
 
 import threading
 from collections.abc import Sequence
+from typing import Protocol, TypeAlias
 
 from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
-from penstock.client import Subscription, connect
+from penstock.client.connecting import connect
+from penstock.client.subscription import Subscription
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt
 from penstock.middleware.own import OWN_PREFIX
 from penstock.middleware.receiving_driver import MulticastReceiver
 from penstock.net.udp import Channel
-from penstock.plant.datapath import DataPath
-from penstock.plant.views import Content
 from penstock.security.access import AdminAccess
-from penstock.wire import MessageBatch
+from penstock.wire import MessageBatch, PacketMessage
 
 SLICE_SECONDS = 0.05
 RETRY_SECONDS = 0.5
 
-log = logger("plant.feed")
+Content: TypeAlias = MessageBatch | list[PacketMessage]
+
+log = logger("client.feed")
+
+
+class Sink(Protocol):
+    """Whoever distributes what comes; called in the feed's thread."""
+
+    def take(self, content: Content) -> None: ...
+
+    def lose(self) -> None:
+        """Some did not come."""
 
 
 class Feed:
@@ -32,7 +42,7 @@ class Feed:
     is_in_touch = False
     """Whether messages are received, or would be."""
 
-    def __init__(self, name: str, data: DataPath, counters: Counters) -> None:
+    def __init__(self, name: str, data: Sink, counters: Counters) -> None:
         self._data = data
         self._counters = counters
         self._is_stopped = threading.Event()
@@ -69,17 +79,20 @@ class Feed:
 
 
 class SubscribedFeed(Feed):
-    """Topics of the plant, by the administration server: the current image first, then every update."""
+    """Topics of the plant, by the administration server: with `image` the current one first, then every update."""
 
-    def __init__(self, access: AdminAccess, topics: Sequence[str], data: DataPath, counters: Counters) -> None:
+    def __init__(
+        self, access: AdminAccess, topics: Sequence[str], data: Sink, counters: Counters, *, image: bool = True
+    ) -> None:
         super().__init__("subscription", data, counters)
+        self._image = image
         self._access = access
         self._topics = tuple(topics)
 
     def receive(self) -> None:
         with (
             connect(self._access.url, credentials=self._access.credentials) as client,
-            client.subscribe(*self._topics, image=True) as subscription,
+            client.subscribe(*self._topics, image=self._image) as subscription,
         ):
             self.is_in_touch = True
             self._pass_on(subscription)
@@ -99,7 +112,7 @@ class SubscribedFeed(Feed):
 class ChannelFeed(Feed):
     """Multicast channels, without anybody's leave: for trials."""
 
-    def __init__(self, channels: Sequence[Channel], data: DataPath, counters: Counters) -> None:
+    def __init__(self, channels: Sequence[Channel], data: Sink, counters: Counters) -> None:
         super().__init__("channels", data, counters)
         self._channels = channels
 

@@ -1,0 +1,104 @@
+"""A live agent of a tree with what is around it: feeds that a root publishes."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from penstock.base.config import load_toml
+from penstock.base.counters import Counters
+from penstock.base.errors import ConfigurationError, PenstockError
+from penstock.base.log import logger
+from penstock.client.feeding import Content, SubscribedFeed
+from penstock.node.plant import Plant
+from penstock.tree.application import StreamPublisher, open_publisher
+from penstock.tree.config import AgentConfig
+from penstock.tree.driver import LiveAgent
+from penstock.wire import encode_extensions
+
+log = logger("node.agents")
+
+
+@contextlib.asynccontextmanager
+async def running_agent(config: AgentConfig) -> AsyncIterator[LiveAgent]:
+    """An agent that has started, and what it is fed with; its run() ends it."""
+    agent = LiveAgent(config)
+    await agent.start()
+    feed = RootFeed(agent) if config.subscribe else None
+    try:
+        if feed is not None:
+            feed.start()
+        yield agent
+    finally:
+        if feed is not None:
+            await asyncio.to_thread(feed.stop)
+
+
+def load_again(path: Path, name: str | None) -> AgentConfig:
+    """The agent's document, or its part of a plant's, as it is now."""
+    if name is None:
+        return load_toml(path, AgentConfig)
+    found = Plant.load(path).node(name)
+    if not isinstance(found, AgentConfig):
+        raise ConfigurationError(f"{name} is no agent any more", where=str(path))
+    return found
+
+
+def reload(agent: LiveAgent, load: Callable[[], AgentConfig]) -> None:
+    """Take over what has changed; what cannot be used is told of, and what was before stays."""
+    try:
+        agent.reload(load())
+    except PenstockError as error:
+        log.error("configuration_refused", code=error.code, what=str(error))
+    else:
+        log.info("configuration_changed", agent=agent.config.name)
+
+
+class RootFeed:
+    """Messages of the plant's feeds, published on the tree of this process' agent."""
+
+    def __init__(self, agent: LiveAgent) -> None:
+        config = agent.config
+        self._agent = agent
+        self._publisher: StreamPublisher | None = None
+        self._counters = Counters("tree.feed", node=config.name)
+        self._feed = SubscribedFeed(config.admin, config.subscribe, self, self._counters, image=False)
+
+    def start(self) -> None:
+        self._feed.start()
+
+    def stop(self) -> None:
+        self._feed.stop()
+        if self._publisher is not None:
+            self._publisher.close()
+
+    # The feed's thread
+
+    def take(self, content: Content) -> None:
+        publisher = self._open()
+        for message in content:
+            try:
+                publisher.publish(
+                    message.topic,
+                    bytes(message.payload),
+                    model_id=message.model_id,
+                    model_version=message.model_version,
+                    extensions=encode_extensions(message.extensions),
+                )
+            except PenstockError as error:
+                self._counters.add("messages_dropped", cause=error.code)
+                log.warning("message_not_published", topic=message.topic, code=error.code, error=str(error))
+
+    def lose(self) -> None:
+        """What a feed lost no tree can have; the feed has counted it."""
+
+    def _open(self) -> StreamPublisher:
+        if self._publisher is None or self._publisher.is_over:
+            agent = self._agent
+            self._publisher = open_publisher(
+                f"127.0.0.1:{agent.control_port}",
+                name=f"{agent.config.name}-feed",
+                tree=agent.config.tree,
+                token=agent.own_token,
+            )
+        return self._publisher

@@ -1,0 +1,116 @@
+"""Who may come to an agent, as what, and with which rights: by the handshake, the login and its token."""
+
+import hmac
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from penstock.base.errors import (
+    NotEntitledError,
+    PenstockError,
+    RemoteProtocolError,
+    TokenError,
+)
+from penstock.net.session import Peer
+from penstock.security import Grant, Token
+from penstock.tree.control import AGENT_ROLES, Login, Refused, Role
+from penstock.tree.events import Party
+
+Verify = Callable[[str, int], Token]
+"""Checks a token's text at a time of the wall clock; a PenstockError says why it is not good."""
+
+REASON_SIZE_MAX = 256
+
+
+def refusal_of(error: PenstockError) -> Refused:
+    return Refused(error.code, str(error)[:REASON_SIZE_MAX])
+
+
+class Rights(msgspec.Struct, frozen=True):
+    """What a party's token says; without one everything is allowed, for ever."""
+
+    grants: tuple[Grant, ...] | None = None
+    subscription_id: str = ""
+    expires_ns: int = 0
+
+
+class Desk:
+    """`verify` is None where nobody asks for tokens: then everybody may have everything. `own_token` lets in whoever is
+    of this process."""
+
+    def __init__(
+        self, agents: Collection[str], operators: Collection[str], verify: Verify | None, *, own_token: str
+    ) -> None:
+        self._agents = frozenset(agents)
+        self._operators = frozenset(operators)
+        self._verify = verify
+        self._own_token = own_token
+        self._parties: dict[int, tuple[Login, Rights]] = {}
+
+    def admit(self, link: int, login: Login, peer: Peer, now_ns: int) -> Party:
+        """Whoever logs in on a link is this party; an error says why it is not let in."""
+        if login.name != peer.node:
+            raise RemoteProtocolError(f"{peer.node} logs in as {login.name}")
+        rights = self.rights(login, now_ns)
+        self._parties[link] = (login, rights)
+        return Party(
+            login.name,
+            login.role,
+            login.tree,
+            login.place,
+            login.home,
+            login.publisher_id,
+            login.cls,
+            login.term,
+            rights.grants,
+        )
+
+    def renew(self, link: int, token: str, now_ns: int) -> Rights:
+        """What a newer token says."""
+        login, _ = self._parties[link]
+        rights = self.rights(msgspec.structs.replace(login, token=token), now_ns)
+        self._parties[link] = (login, rights)
+        return rights
+
+    def leave(self, link: int) -> None:
+        self._parties.pop(link, None)
+
+    def is_publisher(self, link: int) -> bool:
+        return link in self._parties and self._parties[link][0].role == "publisher"
+
+    def bearers(self, subscription_id: str) -> list[tuple[int, str]]:
+        """Links and names of those whose rights come from this subscription at the administration server."""
+        return [
+            (link, login.name)
+            for link, (login, rights) in self._parties.items()
+            if rights.subscription_id == subscription_id
+        ]
+
+    def expired(self, now_ns: int) -> list[int]:
+        """Links of those whose rights' time is over."""
+        return [link for link, (_, rights) in self._parties.items() if 0 < rights.expires_ns <= now_ns]
+
+    def rights(self, login: Login, now_ns: int) -> Rights:
+        if hmac.compare_digest(login.token.encode(), self._own_token.encode()):
+            return Rights()
+        if self._verify is None:
+            self._check_listed(login.role, login.name, is_asked_for=False)
+            return Rights()
+        if not login.token:
+            raise TokenError("a token of the administration server is needed here")
+        token = self._verify(login.token, now_ns)
+        if login.role in AGENT_ROLES or login.role == "operator":
+            self._check_listed(login.role, token.subject, is_asked_for=True)
+            return Rights(None, token.subscription_id, token.expires_ns)
+        return Rights(token.grants, token.subscription_id, token.expires_ns)
+
+    def _check_listed(self, role: Role, name: str, *, is_asked_for: bool) -> None:
+        """With tokens, those who may do more than have messages are named."""
+        if role in AGENT_ROLES:
+            what, listed = "agents", self._agents
+        elif role == "operator":
+            what, listed = "operators", self._operators
+        else:
+            return
+        if (listed or is_asked_for) and name not in listed:
+            raise NotEntitledError(f"{name} is not among the {what} here", hint=f"the agent's list `{what}` names them")

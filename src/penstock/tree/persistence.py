@@ -1,0 +1,334 @@
+"""What a root or standby keeps: its streams, the term, and of each stream a journal, in which record n is the packet of
+sequence n.
+
+    directory/
+        tree.json                the tree's name, the term, the streams with their numbers
+        publishers.json          how far each publisher was at some time; what came after is read from the journals
+        tail                     the newest packets (tail.py)
+        streams/3-orders/        a journal
+
+A store belongs to one thread at a time, but for read() and find_time(), which any thread may call.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import numpy
+from numpy.typing import NDArray
+
+from penstock.base.counters import Counters
+from penstock.base.errors import ConfigurationError, JournalError, JournalGoneError
+from penstock.base.log import logger
+from penstock.journal import JournalConfig, JournalReader, JournalWriter, RecordBatch
+from penstock.journal.config import FollowConfig
+from penstock.journal.cutting import cut
+from penstock.net.secret import replace_private
+from penstock.tree.config import StreamConfig
+from penstock.tree.control import StreamInfo
+from penstock.tree.events import Recovered
+from penstock.tree.published import PublisherMarks
+from penstock.tree.tail import Tail
+
+TAIL_HALF_SIZE = 16 * 1024 * 1024
+CHUNK_SIZE = 256 * 1024
+
+log = logger("tree.persistence")
+
+
+class _Register(msgspec.Struct, frozen=True):
+    tree: str
+    term: int
+    streams: list[StreamInfo]
+
+
+class _Publishers(msgspec.Struct, frozen=True):
+    through: dict[int, int]
+    """By stream, the last sequence whose publisher is accounted for."""
+    numbers: dict[int, int]
+    """By publisher, up to where all its messages are kept."""
+    beyond: dict[int, list[int]] = {}
+    """And which are kept beyond that."""
+
+
+class Portion(msgspec.Struct, frozen=True):
+    """A piece of a stream's past: whole packets, one after another."""
+
+    packets: bytes
+    after: int
+    """The sequence before the first of them."""
+    through: int
+    """The sequence of the last; `after` if there is none."""
+
+
+class StreamStore:
+    """Made by open(); what is on the disk is then whole: what a crash left in the tail is in the journals."""
+
+    def __init__(
+        self,
+        directory: Path,
+        tree: str,
+        streams: Iterable[StreamConfig],
+        config: JournalConfig,
+        counters: Counters,
+    ) -> None:
+        self.term = 0
+        self.publishers = PublisherMarks()
+        """How far publishers were when the store was opened."""
+        self._directory = directory
+        self._tree = tree
+        self._retention = {each.name: each for each in streams}
+        self._config = config
+        self._counters = counters
+        self._streams: dict[int, StreamInfo] = {}
+        self._journals: dict[int, JournalWriter] = {}
+        self._readers: dict[int, tuple[JournalReader, threading.Lock]] = {}
+        self._tail: Tail | None = None
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        tree: str,
+        streams: Iterable[StreamConfig],
+        config: JournalConfig,
+        counters: Counters,
+        *,
+        tail_half_size: int = TAIL_HALF_SIZE,
+    ) -> "StreamStore":
+        """JournalLockedError when another process has it."""
+        store = cls(directory, tree, streams, config, counters)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            store._read_register()
+            for number in store._streams:
+                store._open_journal(number)
+            store._tail = Tail(directory / "tail", tail_half_size, store.commit)
+            store._take_tail()
+            store._find_publishers()
+        except OSError as error:
+            store.close()
+            raise JournalError(f"cannot be opened: {error.strerror}", where=str(directory)) from None
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def close(self) -> None:
+        """Bring everything to the disk and let go of it; a JournalError says what could not be."""
+        try:
+            while self._journals:
+                self._journals.popitem()[1].close()
+        finally:
+            for number in list(self._readers):
+                self._close_reader(number)
+            if self._tail is not None:
+                self._tail.close()
+                self._tail = None
+
+    # Streams and the term
+
+    def recovered(self) -> tuple[Recovered, ...]:
+        return tuple(
+            Recovered(info, self._first_sequence(number), self._journals[number].next_sequence - 1)
+            for number, info in sorted(self._streams.items())
+        )
+
+    def define(self, info: StreamInfo) -> None:
+        """There is this stream, or it has other topics or a newer term. It is on the disk when this returns: a root
+        must never serve in a term that it has left."""
+        self._streams[info.number] = info
+        self.begin_term(max((term for term, _ in info.begins), default=0))
+        if info.number not in self._journals:
+            self._open_journal(info.number)
+
+    def begin_term(self, term: int) -> None:
+        self.term = max(self.term, term)
+        register = _Register(self._tree, self.term, list(self._streams.values()))
+        replace_private(self._directory / "tree.json", msgspec.json.encode(register))
+
+    # Packets
+
+    def next_sequence(self, number: int) -> int:
+        return self._journals[number].next_sequence
+
+    def append(
+        self,
+        number: int,
+        packets: bytes,
+        offsets: NDArray[numpy.uint32],
+        sizes: NDArray[numpy.uint32],
+        timestamp_ns: int,
+        *,
+        first: int,
+    ) -> None:
+        """The stream's next packets, one behind the other, from sequence `first` on. They outlive this process from now
+        on. What is missing before them was kept nowhere any more: then the journal begins with them.
+
+        JournalFullError while the disk is full: none of them was taken.
+        """
+        assert self._tail is not None
+        if self._journals[number].next_sequence < first:
+            self.cut(number, 0, first_sequence=first)
+        stamps_ns = numpy.full(len(sizes), timestamp_ns, numpy.int64)
+        self._journals[number].append_packed(packets, offsets, sizes, stamps_ns)
+        begin, end = int(offsets[0]), int(offsets[-1]) + int(sizes[-1])
+        self._tail.write(memoryview(packets)[begin:end])
+
+    def cut(self, number: int, after: int, *, first_sequence: int = 1) -> None:
+        """What was kept after this sequence is not part of the stream."""
+        journal = self._journals[number]
+        if after >= journal.next_sequence - 1:
+            return
+        log.warning("stream_cut", stream=self._streams[number].name, after=after, last=journal.next_sequence - 1)
+        journal.close()
+        self._close_reader(number)
+        cut(self._path(number), after)
+        self._open_journal(number, first_sequence)
+
+    def commit(self) -> None:
+        for journal in self._journals.values():
+            journal.commit()
+
+    def when_durable(self, number: int, sequence: int, call: Callable[[Exception | None], None]) -> None:
+        """`call` is made in another thread: when the packet is on the disk, or with the reason why it is not."""
+        self._journals[number].when_durable(sequence).add_done_callback(lambda answer: call(answer_error(answer)))
+
+    def read(self, number: int, after: int, bytes_max: int) -> Portion:
+        """The packets after a sequence that are kept and on the disk; at least one, if there is one."""
+        reader, lock = self._reader(number)
+        with lock:
+            try:
+                reader.seek(after + 1)
+            except JournalGoneError as gone:
+                reader.seek(gone.first_sequence)
+            return _portion(reader, max(after, reader.next_sequence - 1), bytes_max)
+
+    def find_time(self, number: int, time_ns: int) -> int:
+        """The sequence before the first packet that is not older than this."""
+        reader, lock = self._reader(number)
+        with lock:
+            reader.seek_time(time_ns)
+            batch = reader.read_batch(1)
+            return int(batch.rows[0]["sequence"]) - 1 if len(batch) else reader.find_end() - 1
+
+    # Publishers
+
+    def note_publishers(self, marks: PublisherMarks) -> None:
+        """How far publishers are, all of whose messages have been appended; so that the next start need not read all
+        streams."""
+        through = {number: journal.next_sequence - 1 for number, journal in self._journals.items()}
+        known = _Publishers(through, dict(marks.through), {key: sorted(each) for key, each in marks.beyond.items()})
+        replace_private(self._directory / "publishers.json", msgspec.json.encode(known))
+
+    def _find_publishers(self) -> None:
+        path = self._directory / "publishers.json"
+        known = _decoded(path, _Publishers) if path.exists() else _Publishers({}, {})
+        found = PublisherMarks(known.numbers)
+        for publisher, numbers in known.beyond.items():
+            found.note_numbers(publisher, numbers)
+        self.commit()
+        for number in self._streams:
+            after = known.through.get(number, 0)
+            while (portion := self.read(number, after, CHUNK_SIZE)).packets:
+                found.note(portion.packets)
+                after = portion.through
+        self.publishers = found
+
+    # After a crash
+
+    def _take_tail(self) -> None:
+        assert self._tail is not None
+        left = sorted(
+            ((each.group, each.sequence, bytes(each.data)) for each in self._tail.packets()), key=lambda each: each[:2]
+        )
+        taken = 0
+        for number, sequence, data in left:
+            journal = self._journals.get(number)
+            if journal is not None and journal.next_sequence == sequence:
+                journal.append(data)
+                taken += 1
+        if taken:
+            log.warning("tail_taken", packets=taken)
+            self.commit()
+
+    # Files
+
+    def _path(self, number: int) -> Path:
+        return self._directory / "streams" / f"{number}-{self._streams[number].name}"
+
+    def _read_register(self) -> None:
+        path = self._directory / "tree.json"
+        if not path.exists():
+            return
+        register = _decoded(path, _Register)
+        if register.tree != self._tree:
+            raise ConfigurationError(f"is of the tree {register.tree!r}, not of {self._tree!r}", where=str(path))
+        self.term = register.term
+        self._streams = {each.number: each for each in register.streams}
+
+    def _open_journal(self, number: int, first_sequence: int = 1) -> None:
+        retention = self._retention.get(self._streams[number].name, StreamConfig(name="other", topics=(">",)))
+        config = msgspec.structs.replace(
+            self._config, retention_seconds=retention.retain_s, retention_bytes=retention.retain_bytes
+        )
+        self._journals[number] = JournalWriter.open(
+            self._path(number), config, counters=self._counters, first=first_sequence
+        )
+
+    def _first_sequence(self, number: int) -> int:
+        first = self._reader(number)[0].first_sequence
+        return max(first, 1) if self._journals[number].next_sequence > 1 else 1
+
+    def _reader(self, number: int) -> tuple[JournalReader, threading.Lock]:
+        found = self._readers.get(number)
+        if found is None:
+            reader = JournalReader.open(self._path(number), FollowConfig(chunk_bytes=CHUNK_SIZE))
+            found = self._readers.setdefault(number, (reader, threading.Lock()))
+        return found
+
+    def _close_reader(self, number: int) -> None:
+        found = self._readers.pop(number, None)
+        if found is not None:
+            with found[1]:
+                found[0].close()
+
+
+def answer_error(answer: "Future[int]") -> Exception | None:
+    error = answer.exception()
+    return error if isinstance(error, Exception) else None
+
+
+def _portion(reader: JournalReader, after: int, bytes_max: int) -> Portion:
+    parts: list[bytes] = []
+    size, through = 0, after
+    while size < bytes_max and len(batch := reader.read_batch()):
+        rows = batch.rows
+        ends = numpy.cumsum(rows["size"].astype(numpy.int64)) + size
+        count = max(int(numpy.searchsorted(ends, bytes_max, side="right")), 0 if parts else 1)
+        if count == 0:
+            break
+        parts.append(_joined(batch, count))
+        size, through = int(ends[count - 1]), int(rows[count - 1]["sequence"])
+        if count < len(rows):
+            break
+    return Portion(b"".join(parts), after, through)
+
+
+def _joined(batch: RecordBatch, count: int) -> bytes:
+    data = batch.data
+    places = zip(batch.rows["offset"][:count].tolist(), batch.rows["size"][:count].tolist(), strict=True)
+    return b"".join([data[offset : offset + size] for offset, size in places])
+
+
+T = TypeVar("T")
+
+
+def _decoded(path: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"is damaged: {error}", where=str(path)) from None

@@ -1,0 +1,79 @@
+"""The newest packets of a root's streams, in a mapped file: what is written here outlives the process at once.
+
+A journal brings records to the disk in batches, and what waits for it is lost with the process. So packets are copied
+here first; after a crash, those that a journal does not have are taken from here. Only a crash of the machine can lose
+what no journal has synced. (With persist = "synced" nothing is distributed before that.)
+
+    ┌───────────────────────────────┬───────────────────────────────┐
+    │ half: packet, packet, …, zeros│ half: packet, packet, …, zeros│     written in turns
+    └───────────────────────────────┴───────────────────────────────┘
+
+A half is written again when all that the file has is in synced journals. Packets say their stream, sequence and
+checksum themselves: whatever is left of older ones, or torn, does no harm.
+"""
+
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from penstock.base.errors import JournalError, LimitError, PacketError
+from penstock.wire import Packet, decode
+from penstock.wire._codec import PACKET_HEADER_SIZE, PACKET_SIZE_AT
+
+END = bytes(PACKET_HEADER_SIZE)
+
+
+class Tail:
+    """`settle` returns when everything that was written here is on the disk elsewhere, or raises why it is not."""
+
+    def __init__(self, path: Path, half_size: int, settle: Callable[[], None]) -> None:
+        self._half_size = half_size
+        self._settle = settle
+        self._at = 0
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                size = max(2 * half_size, os.fstat(descriptor).st_size)
+                os.posix_fallocate(descriptor, 0, size)
+                self._map = mmap.mmap(descriptor, size)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise JournalError(f"cannot be made: {error.strerror}", where=str(path)) from None
+
+    def packets(self) -> Iterator[Packet]:
+        """What is there of the last run, in no order; before anything is written."""
+        for start in (0, self._half_size):
+            yield from _sound(self._map[start : start + self._half_size])
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Whole packets."""
+        size = len(data)
+        if size + len(END) > self._half_size:
+            raise LimitError(f"{size} bytes of packets at once", hint=f"at most {self._half_size}")
+        end_of_half = self._half_size if self._at < self._half_size else 2 * self._half_size
+        if self._at + size + len(END) > end_of_half:
+            self._settle()
+            self._at = end_of_half % (2 * self._half_size)
+        self._map[self._at + size : self._at + size + len(END)] = END
+        self._map[self._at : self._at + size] = data
+        self._at += size
+
+    def close(self) -> None:
+        self._map.close()
+
+
+def _sound(data: bytes) -> Iterator[Packet]:
+    """The packets from the beginning to the first that is none."""
+    at = 0
+    while at + PACKET_HEADER_SIZE <= len(data):
+        size = int.from_bytes(data[at + PACKET_SIZE_AT : at + PACKET_SIZE_AT + 4], "little")
+        if not PACKET_HEADER_SIZE <= size <= len(data) - at:
+            return
+        try:
+            packet = decode(data[at : at + size])
+        except PacketError:
+            return
+        yield packet
+        at += size

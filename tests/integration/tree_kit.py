@@ -1,0 +1,225 @@
+"""Agents of a distribution tree, in this process or in ones of their own, and what their subscribers got."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from integration.command_kit import Running, running
+from integration.filter_kit import Loop
+from penstock.base.errors import PenstockError
+from penstock.model import Message, shipped
+from penstock.tree.application import StreamPublisher, StreamSubscription, open_publisher, open_stream
+from penstock.tree.config import AgentAccess, AgentConfig, BackoffConfig, ReactionConfig, StreamConfig
+from penstock.tree.driver import LiveAgent
+from penstock.tree.infostream import Info
+from waiting import PATIENCE_SECONDS, wait_until
+
+TRADE = shipped("trade")
+MD = StreamConfig(name="md", topics=("md.>",))
+QUICK: dict[str, Any] = {
+    "backoff": BackoffConfig(base_ms=10, max_ms=100),
+    "heartbeat_ms": 50,
+    "silence_ms": 1_000,
+    "tail_bytes": 4 * 1024 * 1024,
+    "history_bytes": 4 * 1024 * 1024,
+}
+AT_ONCE = ReactionConfig(parent_lost=("alternate", "sibling", "parent"))
+
+
+def root_config(directory: Path, **values: Any) -> AgentConfig:
+    settings = {"name": "root", "role": "root", "streams": (MD,), "state_directory": str(directory), **QUICK, **values}
+    return AgentConfig(**{"control": AgentAccess(port=0), **settings})
+
+
+def agent_config(name: str, parent: str, *alternates: str, **values: Any) -> AgentConfig:
+    settings = {"name": name, "parent": parent, "alternates": alternates, "on": AT_ONCE, **QUICK, **values}
+    return AgentConfig(**{"control": AgentAccess(port=0), **settings})
+
+
+class AgentHere:
+    """An agent in this process; its loop is in a thread."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.loop = Loop()
+        self._stop: asyncio.Event
+        try:
+            self.agent = self.loop.run(self._start(config))
+        except BaseException:
+            self.loop.close()
+            raise
+        self._ended = asyncio.run_coroutine_threadsafe(self.agent.run(self._stop), self.loop.loop)
+
+    async def _start(self, config: AgentConfig) -> LiveAgent:
+        self._stop = asyncio.Event()
+        agent = LiveAgent(config)
+        await agent.start()
+        return agent
+
+    @property
+    def place(self) -> str:
+        return self.agent.place
+
+    def wait_rooted(self) -> "AgentHere":
+        wait_until(lambda: self.agent.status(0).is_rooted, f"{self.agent.config.name} to have a way to the root")
+        return self
+
+    def children(self) -> list[str]:
+        return sorted(each.name for each in self.agent.status().links if each.role != "parent")
+
+    def said(self, kind: str) -> list[dict[str, object]]:
+        """What it said or heard on the infostream."""
+        return [each.what for each in self.agent.status(0).happenings if each.kind == kind]
+
+    def close(self) -> None:
+        self.loop.loop.call_soon_threadsafe(self._stop.set)
+        self._ended.result(PATIENCE_SECONDS)
+        self.loop.close()
+
+
+@contextlib.contextmanager
+def agent_here(config: AgentConfig) -> Iterator[AgentHere]:
+    made = AgentHere(config)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+class AgentProcess:
+    """An agent in a process of its own, which can be killed and started again in the same place."""
+
+    def __init__(self, config: AgentConfig, directory: Path) -> None:
+        self.config = config
+        self.path = directory / f"{config.name}.toml"
+        self._stack = ExitStack()
+        self._process: Running | None = None
+        self.port = config.control.port
+        self.start()
+
+    @property
+    def place(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        access = msgspec.structs.replace(self.config.control, port=self.port)
+        write_toml(self.path, msgspec.structs.replace(self.config, control=access))
+        self._process = self._stack.enter_context(running("agent", "--config", str(self.path)))
+        self._process.wait_for_output("control_port")
+        self.facts = json.loads(self._process.out.splitlines()[0])
+        self.port = self.facts["control_port"]
+
+    @property
+    def process(self) -> Running:
+        assert self._process is not None
+        return self._process
+
+    def kill(self) -> None:
+        self.process.process.kill()
+        self.process.process.wait(PATIENCE_SECONDS)
+
+    def hang_up(self) -> None:
+        self.process.process.send_signal(signal.SIGHUP)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@contextlib.contextmanager
+def agent_process(config: AgentConfig, directory: Path) -> Iterator[AgentProcess]:
+    made = AgentProcess(config, directory)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def write_toml(path: Path, config: AgentConfig) -> None:
+    """JSON's strings, numbers, lists and inline tables are TOML's, but for the colons."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, dict):
+            return "{ " + ", ".join(f"{key} = {text(each)}" for key, each in value.items() if each is not None) + " }"
+        if isinstance(value, list):
+            return "[" + ", ".join(map(text, value)) + "]"
+        return json.dumps(value)
+
+    tables = msgspec.to_builtins(config)
+    path.write_text("".join(f"{key} = {text(value)}\n" for key, value in tables.items() if value is not None))
+
+
+def trade(number: int, symbol: str = "IBM") -> Message:
+    return TRADE.new(symbol=symbol, price=number, quantity=1, trade_id=number, action="trade", source_seq=number)
+
+
+class Reader:
+    """A subscriber whose messages a thread reads; what it got, in order."""
+
+    def __init__(self, place: str, *topics: str, is_reading: bool = True, **options: Any) -> None:
+        self.seqs: list[int] = []
+        self.numbers: list[int] = []
+        self.topics: list[str] = []
+        self.infos: list[tuple[str, Info]] = []
+        self.error: PenstockError | None = None
+        options.setdefault("backoff", BackoffConfig(base_ms=10, max_ms=100))
+        self.stream: StreamSubscription = open_stream(
+            place, *(topics or ("md.>",)), on_infostream=lambda *told: self.infos.append(told), **options
+        )
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        if is_reading:
+            self._thread.start()
+
+    def read(self) -> None:
+        """Begin now."""
+        self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            for message in self.stream:
+                self.seqs.append(message.seq)
+                self.topics.append(message.topic)
+                self.numbers.append(getattr(message, "trade_id", 0))
+        except PenstockError as error:
+            self.error = error
+
+    def wait_live(self) -> "Reader":
+        wait_until(lambda: self.stream.is_live or self.error, "the subscription to be live")
+        assert self.error is None, self.error
+        return self
+
+    def wait_for(self, number: int) -> list[int]:
+        """All numbers that came, once this one is there."""
+        wait_until(lambda: number in self.numbers[-1:] or self.error, f"number {number}, not {self.numbers[-1:]}")
+        assert self.error is None, self.error
+        return list(self.numbers)
+
+    def kinds(self) -> set[str]:
+        return {info.kind for _, info in list(self.infos)}
+
+    def close(self) -> None:
+        self.stream.close()
+        if self._thread.is_alive():
+            self._thread.join(PATIENCE_SECONDS)
+
+    def __enter__(self) -> "Reader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def publisher(place: str, *alternates: str, **options: Any) -> StreamPublisher:
+    options.setdefault("backoff", BackoffConfig(base_ms=10, max_ms=100))
+    return open_publisher(place, alternates=alternates, **options)
+
+
+def publish(to: StreamPublisher, numbers: range, topic: str = "md.us.IBM.trade") -> None:
+    for number in numbers:
+        to.publish(topic, trade(number))
