@@ -233,7 +233,7 @@ class MuxNode(DistributionNode):
         if self._was_attached:
             self.say(Lost())
         self._was_attached = True
-        for topic in list(self._numbers):
+        for topic in [each for each, number in self._numbers.items() if number not in self._held]:
             self._ask_for(topic)
 
     def _ask_for(self, topic: str) -> None:
