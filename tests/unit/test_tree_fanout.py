@@ -257,10 +257,20 @@ def test_what_is_for_the_core_comes_in_order(fanout: Fanout) -> None:
     assert fanout.notices() == [
         ControlFrame(PARENT, b"\x80"),
         LegBlock(PARENT, 3, packet(7)),
-        ControlFrame(PARENT, b"\x81\x82"),
         PublishedBlock(OTHER, packet(1) + packet(2)),
     ]
+    fanout.resume(PARENT)
+    assert fanout.notices() == [ControlFrame(PARENT, b"\x81\x82")]
     assert fanout.stream(1).last == 0
+
+
+def test_what_follows_a_portion_live_waits_until_the_portion_is_taken(fanout: Fanout) -> None:
+    fanout.receive(PARENT, block(packet(7), leg=3) + block(packet(8)))
+    assert fanout.stream(1).last == 0
+    assert fanout.notices() == [LegBlock(PARENT, 3, packet(7))]
+    assert fanout.absorb(packet(7), PARENT) == 1
+    fanout.resume(PARENT)
+    assert fanout.stream(1).last == 8
 
 
 def test_own_packets_are_absorbed(fanout: Fanout) -> None:

@@ -362,7 +362,7 @@ cdef class Fanout(Flow):
             self.mark_ready(slot)
 
     def resume(self, uint64_t link) -> None:
-        """Go on after pause() or NewerTerm."""
+        """Go on after pause(), NewerTerm or LegBlock."""
         cdef uint32_t slot
         with self:
             slot = self.slot_of(link)

@@ -250,6 +250,7 @@ class DistributionAgent:
                 self._conversation.info(notice.link, notice.packet)
             case LegBlock():
                 self._conversation.block(notice)
+                self.board.resume(notice.link)
             case PublishedBlock():
                 child = self.board.children.get(notice.link)
                 if child is not None:
