@@ -264,13 +264,18 @@ def test_what_is_for_the_core_comes_in_order(fanout: Fanout) -> None:
     assert fanout.stream(1).last == 0
 
 
-def test_what_follows_a_portion_live_waits_until_the_portion_is_taken(fanout: Fanout) -> None:
-    fanout.receive(PARENT, block(packet(7), leg=3) + block(packet(8)))
+@pytest.mark.spec("TREE-5")
+def test_live_packets_behind_a_portion_of_the_past_wait_for_it(fanout: Fanout) -> None:
+    fanout.open_leg(CHILD, 1, 1, ALL, is_live=True)
+    fanout.receive(PARENT, block(packet(1), packet(2), leg=3) + block(packet(3)))
+    fanout.receive(PARENT, block(packet(4)))
+    (portion,) = fanout.notices()
+    assert isinstance(portion, LegBlock)
     assert fanout.stream(1).last == 0
-    assert fanout.notices() == [LegBlock(PARENT, 3, packet(7))]
-    assert fanout.absorb(packet(7), PARENT) == 1
+    fanout.absorb(portion.packets, PARENT)
     fanout.resume(PARENT)
-    assert fanout.stream(1).last == 8
+    assert sequences(fanout.take(CHILD, 1 << 20)) == [1, 2, 3, 4]
+    assert fanout.stream(1).duplicates == 0
 
 
 def test_own_packets_are_absorbed(fanout: Fanout) -> None:

@@ -3,13 +3,12 @@
 It decides nothing. core.py hands events to the parts; each part changes what is its own here.
 """
 
-import contextlib
 from collections.abc import Iterable
 
 import msgspec
 
 from penstock.base.counters import Counters
-from penstock.base.errors import LimitError, LocalProtocolError
+from penstock.base.errors import LimitError
 from penstock.net.framing import encode_frame
 from penstock.tree._fanout import Fanout
 from penstock.tree._frame import encode_block
@@ -125,11 +124,6 @@ class Board:
         """Everything that is wanted of the stream up to here is there."""
         if self.role != "standby":
             self.fanout.advance(stream, last)
-
-    def resume(self, link: int) -> None:
-        """Take what follows on a link, if it is still there."""
-        with contextlib.suppress(LocalProtocolError):
-            self.fanout.resume(link)
 
     # Speaking
 
