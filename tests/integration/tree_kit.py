@@ -147,7 +147,7 @@ def write_toml(path: Path, config: AgentConfig) -> None:
     def text(value: Any) -> str:
         if isinstance(value, dict):
             return "{ " + ", ".join(f"{key} = {text(each)}" for key, each in value.items() if each is not None) + " }"
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             return "[" + ", ".join(map(text, value)) + "]"
         return json.dumps(value)
 
