@@ -165,8 +165,7 @@ class EnginePlant:
         return DistributionEngine(config, randomness, node.counters, models=MODELS, rules=RULES, limits=limits)
 
     def publish_below(self, engine: DistributionEngine, update: Updated, now_ns: int) -> None:
-        model = MODELS_BY_ID[update.model_id]
-        engine.publish(update.topic, model, update.record, now_ns, update.started_ns, update.version)
+        engine.kernel.publish(*update[:-1], now_ns, update.merged)
 
     def newest_at_plant(self, topic: str) -> int:
         """The plant forgets what it knew when it crashes."""
