@@ -87,7 +87,7 @@ class AgentLinks:
         self._operators: dict[int, FrameDecoder] = {}
         self._blocked: set[int] = set()
         self._held: set[int] = set()
-        self._carrier = Carrier(fanout, self.pump, cpu=config.cpu)
+        self._carrier = Carrier(fanout, self.pump_soon, cpu=config.cpu)
         self.server = LinkServer(
             TREE,
             self,

@@ -10,6 +10,7 @@ import msgspec
 from penstock.base.clock import NS_PER_SECOND, SystemRandomness, random_bytes
 from penstock.base.counters import Counters
 from penstock.base.errors import (
+    FilterExpressionError,
     LocalProtocolError,
     ModelError,
     NotFoundError,
@@ -23,6 +24,7 @@ from penstock.model import Message, MessageModel
 from penstock.security.brokering import Brokered
 from penstock.security.client import AdminClient
 from penstock.security.entitlement import Entitlement
+from penstock.topics import Predicate
 from penstock.tree.application.events import Deliver, Heard, Over, Paused, Receipt, Resumed
 from penstock.tree.application.publication import StreamPublisher, publisher_config
 from penstock.tree.application.running import Guard, Running
@@ -113,6 +115,7 @@ class TreeSource:
             if request.stream is None:
                 raise RequestError("a sequence is one of a stream", hint="name the stream, too")
             since = {request.stream: Position("sequence", since)}
+        self._check_condition(request.where)
         name = _party(self._admin)
         config, _ = subscriber_config(
             _shuffled(self._places.leaves),
@@ -136,6 +139,18 @@ class TreeSource:
             await self.unsubscribe(request.id)
             raise
         return feed.is_live
+
+    def _check_condition(self, where: str | None) -> None:
+        """Refuse one that no message can meet, with what is wrong with it; the agent would do so later."""
+        failure: FilterExpressionError | None = None
+        for model in self._known if where else ():
+            try:
+                Predicate.compile(where or "", model)
+                return
+            except FilterExpressionError as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     async def _opened(self, feed: "_Feed") -> None:
         """Until an agent has welcomed it, or refused."""
