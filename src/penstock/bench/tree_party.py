@@ -40,7 +40,7 @@ TOPICS = ("md.>",)
 PING_SECONDS = 1.0
 FETCH_SIZE = 1 << 20
 PACKETS_AT = BLOCK_HEADER_SIZE - FRAME_LENGTH_SIZE
-LINK = ControlConfig(message_size_max=MESSAGE_SIZE_MAX)
+LINK = ControlConfig(message_size_max=MESSAGE_SIZE_MAX, handshake_ms=30_000)
 
 Taken = Callable[[bytes], None]
 

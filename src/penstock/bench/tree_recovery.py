@@ -4,6 +4,7 @@ import asyncio
 import statistics
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
@@ -72,15 +73,15 @@ def _measure(folder: Path) -> tuple[list[float], list[int]]:
         for kill in range(KILLS):
             wait.wait(PAUSE_SECONDS)
             index = kill % 2
-            subscriber.send("next")
-            check(subscriber.recv() == "noted", "the subscriber did not answer")
             middles[index].kill()
+            killed_ns = now()
+            subscriber.send(killed_ns)
             taken_ms.append(subscriber.recv() / 1e6)
             stacks[index].close()
             middles[index] = _middle(stacks[index], index, places[index], root)
         publisher.send("enough")
         wait.wait(PAUSE_SECONDS)
-        subscriber.send("enough")
+        subscriber.send(0)
         return taken_ms, subscriber.recv()
 
 
@@ -93,17 +94,24 @@ def _subscribe(place: str, orders: Connection) -> None:
 
 
 async def _listen(place: str, orders: Connection) -> None:
-    """On "next", say when the first message comes that was published after now; on "enough", which came."""
+    """For a time, say when the first message came that was published after it; for 0, which came at all."""
     sequences: list[int] = []
+    arrivals: deque[tuple[int, int]] = deque(maxlen=2 * RATE)
     since_ns = 0
 
-    def taken(packets: bytes) -> None:
+    def answer() -> None:
         nonlocal since_ns
+        found = next((arrived_ns for published_ns, arrived_ns in arrivals if published_ns > since_ns), 0)
+        if since_ns and found:
+            orders.send(found - since_ns)
+            since_ns = 0
+
+    def taken(packets: bytes) -> None:
+        arrived_ns = now()
         for each in filter(is_of_a_stream, split_packets(packets)):
             sequences.append(int.from_bytes(each[32:40], "little"))
-            if since_ns and sent_ns(each) > since_ns:
-                orders.send(now() - since_ns)
-                since_ns = 0
+            arrivals.append((sent_ns(each), arrived_ns))
+        answer()
 
     party = BareParty("subscriber", "subscriber", taken)
     await party.connect(place)
@@ -112,9 +120,9 @@ async def _listen(place: str, orders: Connection) -> None:
 
     def hear() -> None:
         nonlocal since_ns
-        if orders.recv() == "next":
-            orders.send("noted")
-            since_ns = now()
+        since_ns = orders.recv()
+        if since_ns:
+            answer()
         else:
             over.set()
 

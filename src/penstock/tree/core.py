@@ -249,7 +249,10 @@ class DistributionAgent:
             case InfoPacket():
                 self._conversation.info(notice.link, notice.packet)
             case LegBlock():
-                self._conversation.block(notice)
+                try:
+                    self._conversation.block(notice)
+                finally:
+                    self.fanout.resume(notice.link)
             case PublishedBlock():
                 child = self.board.children.get(notice.link)
                 if child is not None:
