@@ -39,7 +39,7 @@ from penstock.node.running import NodeProcess, RunningPlant
 from penstock.security.credentials import CredentialsDocument
 from penstock.tree.status import AgentStatus
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 DRAIN_SECONDS = 20.0
 """How long subscribers may take to get everything after the exchange has fallen silent."""
 
