@@ -71,6 +71,6 @@ class Watcher:
             interval_s=self._interval_s,
         )
         for info in self._happenings.take(readings):
-            self.infos.tell(info)
+            self.infos.tell(msgspec.structs.replace(info, number=self.infos.number + 1))
         self._changed.set()
         self._changed = asyncio.Event()
