@@ -19,7 +19,7 @@ from integration.tree_kit import (
 from penstock.base.errors import ConfigurationError
 from penstock.node.plant import Plant
 from penstock.tree.application.operating import give_order
-from penstock.tree.config import AgentAccess
+from penstock.tree.config import AgentAccess, ReactionConfig
 from waiting import wait_until
 
 COUNT = 2_000
@@ -75,6 +75,43 @@ def test_a_killed_root_comes_back_with_everything_it_had_said(tmp_path: Path) ->
         assert reader.seqs == list(range(1, COUNT + 11))
         with Reader(leaf.place, since="oldest") as again:
             assert again.wait_for(COUNT + 10) == list(range(1, COUNT + 11))
+
+
+@pytest.mark.spec("TREE-11")
+def test_a_standby_takes_over_and_everybody_goes_over_to_it(tmp_path: Path) -> None:
+    port = free_port()
+    standby_place = f"127.0.0.1:{port}"
+    config = root_config(tmp_path / "root", replicate="synchronous", standby=standby_place)
+    with agent_process(config, tmp_path) as root:
+        standby_config = root_config(
+            tmp_path / "standby",
+            name="standby",
+            role="standby",
+            parent=root.place,
+            control=AgentAccess(port=port),
+            on=ReactionConfig(root_lost="promote", promote_after_ms=200),
+        )
+        with (
+            agent_here(standby_config) as standby,
+            agent_here(agent_config("leaf", root.place, standby_place)) as leaf,
+            Reader(leaf.wait_rooted().place) as reader,
+            publisher(root.place, standby_place, name="source") as source,
+        ):
+            reader.wait_live()
+            standby.wait_rooted()
+            publish(source, range(1, 101))
+            assert source.flush(30)
+            publishing = threading.Thread(target=publish, args=(source, range(101, COUNT + 1)))
+            publishing.start()
+            root.kill()
+            publishing.join()
+            assert source.flush(30)
+            assert reader.wait_for(COUNT) == list(range(1, COUNT + 1))
+            wait_until(lambda: standby.agent.status(0).state == "root", "the takeover")
+            assert source.agent == "standby"
+            root.start()  # and learns that it is not the root any more
+            publish(source, range(COUNT + 1, COUNT + 11))
+            assert reader.wait_for(COUNT + 10) == list(range(1, COUNT + 11))
 
 
 @pytest.mark.spec("TREE-11")
