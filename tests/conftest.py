@@ -14,7 +14,7 @@ from penstock.feed.formats import DATAGRAM_FORMATS
 
 SOAK = os.environ.get("PENSTOCK_SOAK") == "1"
 
-hypothesis.settings.register_profile("suite", max_examples=100, deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile("suite", max_examples=60, deadline=None, derandomize=True, database=None)
 hypothesis.settings.register_profile("soak", max_examples=5_000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("soak" if SOAK else "suite")
 

@@ -36,6 +36,8 @@ def outcome(data: bytes, cuts: list[int]) -> tuple[object, ...]:
     fanout.open_leg(CHILD, 1, 1, [(["md.>"], None)], is_live=True)
     for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
         fanout.receive(PARENT, data[start:end])
+        for _ in range(10):  # more than there are portions of a leg's past, each of which pauses the link
+            fanout.resume(PARENT)
     return fanout.notices(), fanout.stream(1), fanout.take(CHILD, 1 << 20), fanout.link(PARENT).dropped
 
 

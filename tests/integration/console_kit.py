@@ -32,7 +32,7 @@ FEED_PUBLISHER = 11
 ROLES = {"boss": "administrator", "clerk": "auditor", "feed": "adapter", "nodes": "filter"}
 RULES = """
 [[rule]]
-who = ["alice", "bob", "nodes"]
+who = ["alice", "bob", "boss", "nodes"]
 receive = ["md.>", "app.>"]
 
 [[rule]]

@@ -186,7 +186,7 @@ def test_a_slow_subscriber_is_told_and_cut_off(tmp_path: Path) -> None:
         refusal = asyncio.run(dawdle())
         assert isinstance(refusal, StreamRefused)
         assert refusal.code == "slow"
-        assert adapter.status().subscribers == []
+        wait_for(lambda: adapter.status().subscribers == [], "the subscriber is forgotten")
 
 
 def test_garbage_on_every_port_changes_nothing(tmp_path: Path) -> None:

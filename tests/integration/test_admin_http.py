@@ -254,7 +254,7 @@ def test_bodies_are_bounded(tmp_path: Path) -> None:
     with AdminServer(config(tmp_path, limits=AdminLimits(body_size_max=2_000, body_s=0.2))) as server:
         status, answer = raw(server, "POST", "/v1/challenge", b'{"client": "' + b"a" * 3_000 + b'"}')
         assert (status, answer["code"]) == (413, "limit")
-        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as slow:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=120) as slow:
             slow.sendall(b"POST /v1/challenge HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
             answer = b""
             while b"}" not in answer:
@@ -279,7 +279,7 @@ def test_garbage_does_no_harm(server: AdminServer, soak: bool) -> None:
     ]
     for number in range(2_000 if soak else 150):
         if number % 3 == 0:
-            with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=120) as connection:
                 connection.sendall(source.randbytes(source.randrange(1, 400)) + b"\r\n\r\n")
                 connection.shutdown(socket.SHUT_WR)
                 while connection.recv(65_536):

@@ -13,6 +13,7 @@ import pytest
 from integration.archive_writer import main
 from penstock.spark.pipeline.archive import Archive
 from unit.archive_kit import check_whole, numbers_of, step
+from waiting import PATIENCE_SECONDS
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["integration.archive_writer"])
@@ -28,7 +29,7 @@ def run(path: Path, action: str, wanted: str = "", count: int = 1) -> int:
     """In a process of its own, forked from one that has imported everything already."""
     process = PROCESSES.Process(target=main, args=(str(path), action, wanted, str(count)))
     process.start()
-    process.join(timeout=60)
+    process.join(timeout=PATIENCE_SECONDS)
     assert process.exitcode in (0, -signal.SIGKILL)
     return process.exitcode
 
@@ -98,7 +99,9 @@ assert check_whole(path) == 10 * done + 10
         pytest.skip(f"no mount namespace here: {allowed.stderr.decode().strip()}")
     command = ["unshare", "-rm", "sh", "-c", f'{mount} && exec "$0" -c "$1"', sys.executable, script]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, cwd=project, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -145,6 +148,11 @@ with Archive.writing(folder / "archive") as archive:
 """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=project, env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script],
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 0, done.stderr

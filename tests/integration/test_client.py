@@ -76,7 +76,7 @@ def alice(server: AdminServer) -> Iterator[Client]:
         yield client
 
 
-def take(subscription: Subscription, count: int, seconds: float = 30.0) -> list[Any]:
+def take(subscription: Subscription, count: int, seconds: float = 120) -> list[Any]:
     deadline = time.monotonic() + seconds
     taken: list[Any] = []
     while len(taken) < count:
@@ -137,7 +137,7 @@ def test_batches_are_arrays_by_model(feed: AdminClient, alice: Client) -> None:
     with adapter_on(channel, A_ID) as publisher:
         publisher.publish_batch(Originated(AAPL, range(1, 501)))
         sizes: list[int] = []
-        for batch in subscription.batches(timeout=30):
+        for batch in subscription.batches(timeout=120):
             (model,) = batch.records
             assert [message.bid_size for message in batch] == batch.records[model]["bid_size"].tolist()
             assert batch.arrow().num_rows == len(batch)
@@ -163,7 +163,7 @@ def test_the_same_in_an_asyncio_loop(feed: AdminClient, alice: Client) -> None:
 
     with adapter_on(channel, A_ID) as publisher:
         publisher.publish_batch(Originated(AAPL, range(1, 51)))
-        assert asyncio.run(asyncio.wait_for(read(), 30)) == list(range(1, 51))
+        assert asyncio.run(asyncio.wait_for(read(), 120)) == list(range(1, 51))
 
 
 @pytest.mark.spec("SUB-1")

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from integration.command_kit import COMMAND, PATIENCE_SECONDS, Running, children_of, is_alive, kill, running
+from integration.console_kit import Browser, Talk
 from waiting import wait_until
 
-QUICK = ("--rate", "2000", "--symbols", "50", "--no-pipeline")
+QUICK = ("--rate", "2000", "--symbols", "50", "--no-pipeline", "--no-tree")
+WITH_TREE = ("--rate", "1000", "--symbols", "20", "--no-pipeline")
 PROCESSES = 13
 # an administration server, two adapters, a filter module, plant, multiplexer and edge cache, two subscribers, three
 # consumers, the exchange
@@ -67,6 +69,34 @@ def test_the_filter_module_is_killed_and_nothing_is_lost_in_silence() -> None:
             number, re.findall(r"received ([\d,]+) messages.*\n +([\d,]+) copies .* ([\d,]+) are wanted", demo.out)[0]
         )
         assert received == passed + removed
+
+
+@pytest.mark.spec("TREE-4", "TREE-9")
+def test_an_agent_is_killed_from_the_console_and_the_tree_heals() -> None:
+    with running("demo", *WITH_TREE) as demo:
+        demo.wait_for_output("with the secret")
+        place, secret = re.findall(
+            r"Console: http://127.0.0.1:(\d+)\n +log in as operations with the secret (\w+)", demo.out
+        )[0]
+        browser = Browser(int(place))
+        assert browser.log_in("operations", secret).status == 200
+
+        def nodes() -> dict[str, dict[str, str]]:
+            return {each["node"]: each for each in browser.get("/api/picture").document["nodes"]}
+
+        wait_until(lambda: nodes()["leaf-1"]["parent"] == "middle-1", "leaf-1 is below middle-1")
+        with browser.stack:
+            talk = Talk(browser.socket("/ws/stream", "penstock.json.1"))
+            assert talk.ask({"op": "subscribe", "id": 1, "topics": ["md.us.eq.*.quote"]})["kind"] == "subscribed"
+            assert talk.hear_kind("messages")["messages"]
+            done = browser.post("/api/actions", {"action": "kill", "node": "middle-1", "reason": "does it heal?"})
+            assert done.status == 200, done.body
+            wait_until(lambda: nodes()["leaf-1"]["parent"] == "middle-2", "leaf-1 went to its alternate")
+            assert talk.hear_kind("messages")["messages"]
+        wait_until(lambda: nodes()["middle-1"]["state"] == "up", "middle-1 is started again")
+        assert demo.interrupt() == 0, demo.out + demo.err
+        assert "each numbered once by its root" in demo.out
+        assert "leaf-1 below middle-2" in demo.out
 
 
 def test_ctrl_c_while_it_starts_leaves_nothing() -> None:

@@ -57,9 +57,9 @@ def test_packets_that_are_lost_are_sent_again_or_made_up_for(plant: NodeHere, cl
         sender = sender_of(plant)
         stream = sender._sure if is_resent or sender._fresh is None else sender._fresh
         key, stream._only_key = stream._only_key, 1  # packets go nowhere for a while
-        stream._lanes.clear()  # they know where packets went
+        stream.close_lanes()  # they know where packets went
         plant.publish(packed("md.A.quote", quote("A", 2)))
-        stream._lanes.clear()
+        stream.close_lanes()
         stream._only_key = key
         plant.publish(packed("md.A.quote", quote("A", 3)))
         seen = consumer.wait_for("md.A.quote", 3)

@@ -19,6 +19,7 @@ from penstock.engine import EngineConfig, EventKind, MeteringLimits, Transmissio
 from penstock.engine.application.consumer import ConsumerRequest
 from penstock.engine.application.records import Records
 from penstock.engine.application.records_reader import RecordsReader
+from penstock.model import MessageModel, shipped
 from waiting import wait_until
 
 ALL = EngineConfig(classes=("critical", "adaptive", "metered"))
@@ -123,3 +124,23 @@ def test_rules_of_classes_are_read_again(chain: tuple[NodeHere, NodeHere], tmp_p
             "md.A.quote": TransmissionClass.ADAPTIVE,
             "md.A.trade": TransmissionClass.CRITICAL,  # never conflated
         }
+
+
+@pytest.mark.spec("MUX-1")
+def test_a_multiplexer_learns_models_from_the_node_above(tmp_path: Path) -> None:
+    text = shipped("bar").text.replace('name = "bar"', 'name = "our_bar"').replace("id = 6", "id = 30999")
+    own = MessageModel.parse(text)
+    assert (own.name, own.id) == ("our_bar", 30_999)
+    (tmp_path / "our_bar.toml").write_text(text)
+    config = plant_config(models=(str(tmp_path / "our_bar.toml"),))
+    with node_here(config) as plant, node_here(mux_config(plant.port)) as mux:
+        wait_until(lambda: mux.node.status().is_fed, "the plant")
+        with Consumer(mux.port, transport="session") as consumer:
+            plant.publish(packed("md.A.bar", own.new(volume=1)))
+            consumer.wait_live(consumer.attached().subscribe("md.>", cls="adaptive"))
+
+            def comes_as_adaptive() -> bool:
+                plant.publish(packed("md.A.bar", own.new(volume=1)))
+                return any(each.cls == TransmissionClass.ADAPTIVE for each in consumer.of_kind(EventKind.UPDATE))
+
+            wait_until(comes_as_adaptive, "the model: what nobody knows is never conflated")

@@ -68,7 +68,7 @@ class Watcher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=120)
 
 
 def is_shared_by(mux: NodeHere, count: int) -> bool:

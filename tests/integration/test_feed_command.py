@@ -61,7 +61,7 @@ def test_a_file_played_over_soup_is_listened_to_and_ctrl_c_ends_the_player(tmp_p
         assert said.startswith(f"{messages:,} messages in ")
         assert " 0 lost" in said
         playing.send_signal(signal.SIGINT)
-        told, _ = playing.communicate(timeout=30)
+        told, _ = playing.communicate(timeout=120)
         assert playing.returncode == 0
         assert f"{messages:,} messages made available, 1 logins" in told
     finally:

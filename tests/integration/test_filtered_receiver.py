@@ -208,6 +208,23 @@ def test_packets_come_in_a_ring_and_a_slow_reader_finds_its_way_back(spin: bool)
 
 
 @pytest.mark.parametrize("delivery", ["unicast", "ring"])
+@pytest.mark.parametrize("spin", [True, False])
+def test_messages_are_iterated_one_by_one_whether_they_come_in_order_or_not(delivery: str, spin: bool) -> None:
+    with StandInFilter(delivery=delivery) as module:
+        module.before_holds = [WORD]
+        with application(module, delivery=delivery, spin=spin) as receiver:
+            messages = iter(receiver)
+            for sent, expected in (
+                (packets(1), ["1"]),
+                (packets(3, first=2), ["2", "3", "4"]),
+                ([*packets(1, first=6), *packets(1, first=5)], ["5", "6"]),
+                (packets(1, first=7), ["7"]),
+            ):
+                module.send(*sent)
+                assert [bytes(next(messages).payload).decode() for _ in expected] == expected
+
+
+@pytest.mark.parametrize("delivery", ["unicast", "ring"])
 def test_when_the_filter_is_replaced_streams_go_on_and_what_is_gone_is_reported(delivery: str) -> None:
     with StandInFilter(delivery=delivery) as first:
         first.before_holds = [WORD]

@@ -147,7 +147,7 @@ def write_toml(path: Path, config: AgentConfig) -> None:
     def text(value: Any) -> str:
         if isinstance(value, dict):
             return "{ " + ", ".join(f"{key} = {text(each)}" for key, each in value.items() if each is not None) + " }"
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             return "[" + ", ".join(map(text, value)) + "]"
         return json.dumps(value)
 
@@ -199,6 +199,9 @@ class Reader:
         wait_until(lambda: number in self.numbers[-1:] or self.error, f"number {number}, not {self.numbers[-1:]}")
         assert self.error is None, self.error
         return list(self.numbers)
+
+    def wait_for_any(self) -> None:
+        wait_until(lambda: self.numbers or self.error, "a message")
 
     def kinds(self) -> set[str]:
         return {info.kind for _, info in list(self.infos)}

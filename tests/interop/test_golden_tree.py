@@ -91,5 +91,6 @@ def test_the_golden_blocks_are_taken() -> None:
     fanout.open_link(1, brings=Brings.PACKETS | Brings.PUBLISHED)
     for name in ("live", "leg", "published"):
         fanout.receive(1, bytes.fromhex((GOLDEN / f"{name}.hex").read_text()))
+        fanout.resume(1)
     assert fanout.stream(2).last == 42
     assert [type(each) for each in fanout.notices()] == [LegBlock, PublishedBlock]

@@ -1,15 +1,16 @@
 """A ticker plant, multiplexers and consumers under every fault, and checkers that do notice."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from penstock.base.errors import SimulationError
-from penstock.engine import DistributionEngine, choices, read_events
+from penstock.engine import DistributionEngine, EngineConfig, choices, read_events
 from penstock.engine._event import EVENT_HEAD_SIZE, EventKind
 from penstock.engine.events import Image, Lost
 from penstock.engine.metering import interval_ns
-from penstock.sim import EnginePlant, EnginePlantOptions, World, run_engine_seed
+from penstock.sim import EnginePlant, EnginePlantOptions, World, engine, run_engine_seed
 from penstock.sim.engineconsumers import MODELS_BY_ID, ConsumerNode
 
 SEEDS = 100
@@ -44,7 +45,7 @@ def test_the_seeds_reach_every_kind_of_trouble() -> None:
     summaries = [run_engine_seed(seed, seconds=SECONDS) for seed in range(40)]
     for name in (
         "updates_delivered", "updates_merged", "updates_metered", "updates_replayed", "refreshes", "receipts",
-        "overruns", "crashes",
+        "overruns", "crashes", "rule_changes",
     ):  # fmt: skip
         assert sum(getattr(each, name) for each in summaries) > 5, name
 
@@ -97,6 +98,11 @@ def conflate_trades(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choices, "nearest", lambda cls, served, *, is_conflatable: cls)
 
 
+def write_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not with the update, but when time has passed."""
+    monkeypatch.setattr(engine, "EngineConfig", partial(EngineConfig, budget_bytes=0))
+
+
 def never_go_live(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DistributionEngine, "_live", lambda self, subscription: None)
 
@@ -125,6 +131,7 @@ def tear_records(monkeypatch: pytest.MonkeyPatch) -> None:
         (keep_no_contract, 1, "StoryChecker"),
         (conflate_trades, 1, "StoryChecker"),
         (never_go_live, 0, "NewestChecker"),
+        (write_late, 0, "FreshnessChecker"),
         (tear_records, 0, "ContentChecker"),
     ],
 )

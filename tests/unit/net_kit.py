@@ -95,7 +95,7 @@ def exchange(client: Any, server: Any, client_said: list[Any], server_said: list
         to_server, to_client = sent(from_client), sent(from_server)
 
 
-def run(coroutine: Coroutine[Any, Any, T], *, seconds: float = 30) -> T:
+def run(coroutine: Coroutine[Any, Any, T], *, seconds: float = 120) -> T:
     """On uvloop, as in production."""
 
     async def bounded() -> T:

@@ -23,6 +23,7 @@ from penstock.engine.events import (
     OpenRegion,
     Overrun,
     RegionOpened,
+    RegionTooLarge,
     Removed,
     Signals,
     Sinks,
@@ -270,7 +271,7 @@ def test_a_region_that_is_full_is_replaced_by_a_larger_one() -> None:
         assert [consumer.value(slots[b"md.%d" % value]) for value in range(65)] == list(range(65))
         for value in range(65, 140):
             core.publish(b"md.%d" % value, QUOTE, record(value), NOW)
-        assert core.take() == []
+        assert core.take() == [RegionTooLarge(0, 140)]
         assert core.counters["requests_refused"] > 0
     with records_consumer(core, 1) as consumer, pytest.raises(LimitError, match="region_records_max"):
         consumer.subscribe(1, "md.*")

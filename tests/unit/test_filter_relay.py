@@ -36,7 +36,7 @@ class Bench:
         for number, each in enumerate(self.applications):
             application(self.module, number, "ab"[number])
             self.dispatcher.open(number, address_key(each.getsockname()))
-            each.settimeout(5)
+            each.settimeout(60)
 
     def close(self) -> None:
         for each in (self.sending, self.own, *self.applications):

@@ -14,6 +14,7 @@ import pytest
 
 from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError, HandoverError, LocalProtocolError, ProducerGoneError
+from penstock.base.segment import Segment
 from penstock.net.handover import Handover, HandoverConfig, receive_segment
 from penstock.net.secret import Secret
 from penstock.shm import RegionReader, RegionWriter, RingReader, RingWriter
@@ -418,3 +419,13 @@ def test_a_consumer_learns_that_the_producer_is_gone(ring: RingWriter, path: str
 def test_a_handover_that_never_started_can_be_closed(path: str) -> None:
     Handover(path).close()
     assert os.listdir(os.path.dirname(path)) == []
+
+
+def test_a_segment_that_cannot_be_copied_leaves_no_descriptors_behind(path: str, ring: RingWriter) -> None:
+    with Handover(path) as handover:
+        broken = Segment("ring", (ring.segment.fds[0], 2**20))
+        before = sorted(os.listdir("/proc/self/fd"))
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            handover.offer("ring", broken)
+        assert sorted(os.listdir("/proc/self/fd")) == before
+        broken._fds = ()

@@ -2,6 +2,7 @@
 
 import re
 import threading
+from collections.abc import Callable
 
 import numpy
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from penstock.topics import Interest, InterestTable, TableLimits
 from penstock.topics import regexes as regexes_module
 from penstock.topics import table as table_module
 from penstock.topics.regexes import RegexInterests
+from penstock.topics.topic import check_topic
 
 SEED = bytes(range(16))
 
@@ -473,3 +475,19 @@ def test_expressions_that_fill_a_group_early_share_the_next_ones() -> None:
     sizes = [len(group.expressions) for group in interests._snapshot.automata.groups]
     assert len(sizes) > 2
     assert min(sizes[:-1]) > 1
+
+
+@pytest.mark.parametrize("length", [1, 5, 12, 16, 20, 40])
+def test_the_compiled_scan_knows_the_characters_that_no_topic_has(length: int) -> None:
+    table = InterestTable()
+    table.add(">", 1)
+    for code in range(128):
+        topic = "a" * (length // 2) + chr(code) + "a" * ((length - 1) // 2)
+        assert is_accepted(table.match, topic) == is_accepted(check_topic, topic), repr(topic)
+
+
+def is_accepted(judge: Callable[[str], object], topic: str) -> bool:
+    try:
+        return bool(judge(topic))
+    except TopicError:
+        return False

@@ -39,11 +39,11 @@ def test_what_is_carried_and_what_is_told() -> None:
                 carrier.take_over(number, near.fileno(), WORD[:5] if number == 3 else b"")
             loop = asyncio.get_running_loop()
             await loop.sock_sendall(pairs[2][1], WORD[5:])
-            await asyncio.wait_for(changed.wait(), 20)
+            await asyncio.wait_for(changed.wait(), 120)
             assert told == [ControlFrame(3, WORD[4:])]
             await loop.sock_sendall(pairs[0][1], block(packet(1)))
             for _, far in pairs[1:]:
-                assert await asyncio.wait_for(loop.sock_recv(far, 65_536), 20) == block(packet(1))
+                assert await asyncio.wait_for(loop.sock_recv(far, 65_536), 120) == block(packet(1))
             assert carrier.has(2)
             carrier.give_back(2)
             fanout.close_link(2)

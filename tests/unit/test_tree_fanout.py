@@ -257,10 +257,25 @@ def test_what_is_for_the_core_comes_in_order(fanout: Fanout) -> None:
     assert fanout.notices() == [
         ControlFrame(PARENT, b"\x80"),
         LegBlock(PARENT, 3, packet(7)),
-        ControlFrame(PARENT, b"\x81\x82"),
         PublishedBlock(OTHER, packet(1) + packet(2)),
     ]
+    fanout.resume(PARENT)
+    assert fanout.notices() == [ControlFrame(PARENT, b"\x81\x82")]
     assert fanout.stream(1).last == 0
+
+
+@pytest.mark.spec("TREE-5")
+def test_live_packets_behind_a_portion_of_the_past_wait_for_it(fanout: Fanout) -> None:
+    fanout.open_leg(CHILD, 1, 1, ALL, is_live=True)
+    fanout.receive(PARENT, block(packet(1), packet(2), leg=3) + block(packet(3)))
+    fanout.receive(PARENT, block(packet(4)))
+    (portion,) = fanout.notices()
+    assert isinstance(portion, LegBlock)
+    assert fanout.stream(1).last == 0
+    fanout.absorb(portion.packets, PARENT)
+    fanout.resume(PARENT)
+    assert sequences(fanout.take(CHILD, 1 << 20)) == [1, 2, 3, 4]
+    assert fanout.stream(1).duplicates == 0
 
 
 def test_own_packets_are_absorbed(fanout: Fanout) -> None:

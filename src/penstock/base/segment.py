@@ -39,6 +39,17 @@ class Segment:
     def is_closed(self) -> bool:
         return not self._fds
 
+    def copy(self) -> "Segment":
+        """The same memory with descriptors of its own, without the lifeline."""
+        fds: list[int] = []
+        try:
+            fds.extend(os.dup(fd) for fd in self.fds)  # those before one that fails are in it
+        except OSError:
+            for fd in fds:
+                os.close(fd)
+            raise
+        return Segment(self.kind, tuple(fds))
+
     def close(self) -> None:
         """Give the descriptors and the lifeline back; what is mapped already stays mapped."""
         fds, self._fds = self._fds, ()

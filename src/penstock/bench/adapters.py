@@ -19,7 +19,7 @@ from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
 
 COMMAND = (sys.executable, "-c", "from penstock.cli.main import main; main()")
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 STOP_SECONDS = 15.0
 LOOK_SECONDS = 0.1
 """Often enough, and seldom enough not to disturb what is looked at."""

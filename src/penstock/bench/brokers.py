@@ -62,6 +62,16 @@ class Client:
         check(received > 0, "the broker has hung up")
         return received
 
+    def receive_within(self, seconds: float) -> int:
+        """Bytes that came, 0 if none did in time."""
+        self._socket.settimeout(seconds)
+        try:
+            return self.receive()
+        except TimeoutError:
+            return 0
+        finally:
+            self._socket.settimeout(PATIENCE_SECONDS)
+
     def close(self) -> None:
         self._socket.close()
 
@@ -162,13 +172,12 @@ class Broker:
         return self._program is not None
 
     @contextmanager
-    def running(self, folder: Path) -> Iterator["Server"]:
+    def running(self, folder: Path, more: str = "") -> Iterator["Server"]:
+        """With `more` lines in its configuration."""
         check(self._program is not None, f"{self.name} is not installed")
-        with socket.socket() as probe:
-            probe.bind((HOST, 0))
-            port = probe.getsockname()[1]
-        path = folder / f"{self.name}.conf"
-        path.write_text(self._configuration.format(host=HOST, port=port))
+        port = free_port()
+        path = folder / f"{self.name}-{port}.conf"
+        path.write_text(self._configuration.format(host=HOST, port=port) + more)
         command = [str(self._program), "-c", str(path)]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
             try:
@@ -176,6 +185,13 @@ class Broker:
                 yield Server(port, server.pid)
             finally:
                 server.terminate()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def _wait_until_it_listens(port: int, server: "subprocess.Popen[bytes]") -> None:
@@ -205,7 +221,8 @@ max_queued_bytes 0
 log_type none
 """
 
+NATS = Broker("nats", NatsClient, "nats-server", NATS_CONFIGURATION)
 BROKERS = (
-    Broker("nats", NatsClient, "nats-server", NATS_CONFIGURATION),
+    NATS,
     Broker("mosquitto", MqttClient, "mosquitto", MOSQUITTO_CONFIGURATION),
 )

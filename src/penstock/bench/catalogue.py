@@ -34,6 +34,7 @@ BENCHES = {
         Bench("predicate", "a filter expression over records, beside numpy"),
         Bench("region", "a record read while another process overwrites it, beside the same at rest"),
         Bench("ring", "messages from one process to another, beside pyzmq and iceoryx2"),
+        Bench("tree", "streams through a tree of agents: rate, latency, a killed parent, filters, beside nats-server"),
         Bench("udp", "publisher and receiver on loopback multicast, beside a bare loop and pyzmq over tcp"),
     )
 }

@@ -2,6 +2,7 @@
 
 import importlib.util
 import time
+import webbrowser
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,6 +55,10 @@ def demo(
     kill_filter: Annotated[
         bool, typer.Option("--kill-filter", help="Kill the filter module in mid-run; it is started again.")
     ] = False,
+    tree: Annotated[
+        bool, typer.Option("--tree/--no-tree", help="Run a distribution tree, and a console for the browser.")
+    ] = True,
+    opens: Annotated[bool, typer.Option("--open", help="Open the console in this machine's browser.")] = False,
     spin: Annotated[bool, typer.Option(help="Adapters look again and again: quicker, a whole core each.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another day; the same seed, the same one.")] = 1,
     pipeline: Annotated[
@@ -75,6 +80,9 @@ def demo(
     Subscribers get everything but changes of order books by way of the filter module; the last one gets everything
     without it, and they are compared.
 
+    A tree of agents takes quotes and trades to the console, a page for the browser whose address is shown: there one
+    sees all of it, and can kill a part.
+
     Behind it, Spark archives what the adapters publish: tables of quotes, trades and bars, and an audit of it all.
     """
     console = Console(highlight=False)
@@ -83,6 +91,7 @@ def demo(
         subscribers=subscribers,
         symbols=symbols,
         loss=loss,
+        tree=tree,
         spin=spin,
         seed=seed,
         pipeline=_has_spark() if pipeline is None else pipeline,
@@ -96,6 +105,7 @@ def demo(
             is_started = plant.start(lambda: interrupt.is_wanted)
         ran_seconds = 0.0
         if is_started:
+            _show_console(console, plant, opens=opens)
             ran_seconds = _run(console, plant, seconds, _kills(plant, seconds, kill_active, kill_filter), interrupt)
             with console.status("the subscribers get the rest, the archive is completed and audited …"):
                 plant.finish()
@@ -107,6 +117,16 @@ def demo(
         Console(stderr=True, highlight=False).print(f"[red]{fault}[/red]")
     if faults or (is_started and not _is_complete(plant)):
         raise typer.Exit(1)
+
+
+def _show_console(console: Console, plant: DemoPlant, *, opens: bool) -> None:
+    if not plant.console:
+        return
+    operations = plant.operations
+    console.print(f"Console: {plant.console}", soft_wrap=True)
+    console.print(f"  log in as {operations.client} with the secret {operations.secret}", soft_wrap=True)
+    if opens:
+        webbrowser.open(plant.console)
 
 
 def _kills(plant: DemoPlant, seconds: float, active: bool, filter_module: bool) -> dict[str, tuple[float, Kill]]:
@@ -228,6 +248,7 @@ def _conclude(console: Console, plant: DemoPlant, ran_seconds: float) -> None:
     lines += _filtered(plant)
     lines.append("Through the ticker plant, each at its own pace:")
     lines += [f"  {each.line(plant.published, ran_seconds)}" for each in plant.consumers]
+    lines += _tree_lines(plant)
     for kill in plant.kills:
         lines.append(_aftermath(plant, kill.node))
         for each in plant.subscribers:
@@ -238,6 +259,19 @@ def _conclude(console: Console, plant: DemoPlant, ran_seconds: float) -> None:
             )
     lines.append("Latencies are in µs from an adapter's receipt of the source message to the subscriber's Python code.")
     console.print("\n".join(lines), soft_wrap=True)
+
+
+def _tree_lines(plant: DemoPlant) -> list[str]:
+    agents = plant.agents
+    root = next((each for each in agents.values() if each.state == "root"), None)
+    if root is None:
+        return []
+    numbered = sum(stream.last for stream in root.streams)
+    below = [f"{each.name} below {each.parent}" for each in agents.values() if each.parent]
+    return [
+        f"Through the tree, {numbered:,} quotes and trades, each numbered once by its root:",
+        f"  {', '.join(below)}",
+    ]
 
 
 def _filtered(plant: DemoPlant) -> list[str]:
@@ -285,7 +319,8 @@ def _is_complete(plant: DemoPlant) -> bool:
 
 def _has_all(plant: DemoPlant, subscriber: Subscriber) -> bool:
     expected, lost = plant.expected(subscriber), _lost(subscriber)
-    if subscriber.is_filtered and any(kill.node == plant.filter.name for kill in plant.kills):
+    killed = {kill.node for kill in plant.kills} | plant.running.ordered
+    if subscriber.is_filtered and plant.filter.name in killed:
         return expected is None or 0 <= expected - subscriber.messages <= lost  # nothing is lost in silence
     return lost == 0 and expected in (None, subscriber.messages)
 

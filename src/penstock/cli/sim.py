@@ -16,20 +16,25 @@ from penstock.sim import (
     FilterSummary,
     JournalSummary,
     Summary,
+    TreeEstimate,
+    TreeSummary,
+    estimate_tree,
     run_engine_seed,
     run_feed_seed,
     run_filter_seed,
     run_journal_seed,
     run_seed,
+    run_tree_seed,
 )
 
-Scenario: TypeAlias = Literal["middleware", "journal", "feed", "filter", "engine"]
-AnySummary: TypeAlias = Summary | JournalSummary | FeedSummary | FilterSummary | EngineSummary
+Scenario: TypeAlias = Literal["middleware", "journal", "feed", "filter", "engine", "tree"]
+AnySummary: TypeAlias = Summary | JournalSummary | FeedSummary | FilterSummary | EngineSummary | TreeSummary
 
 JOURNAL_KEPT = "every acknowledged record is there, unchanged and in order"
 FEED_KEPT = "every subscriber got each message once and in order, or was told; the adapters are together again"
 FILTER_KEPT = "every application got what it wanted once and in order, or was told; and nothing else"
 ENGINE_KEPT = "every consumer got what its class promises, or was told what it missed; and has the newest of everything"
+TREE_KEPT = "every subscriber got what it wanted once and in order, or was told; the tree is whole again"
 KEPT = "every message was delivered once and in order, or reported lost"
 
 COLUMNS = ("seed", "secs", "published", "delivered", "lost", "repairs", "reported", "crashes", "digest")
@@ -39,12 +44,16 @@ LEGEND = (
     "equal runs. --json has more."
 )
 
+ESTIMATE_SECONDS_MAX = 2.0
+"""Virtual time in which an estimate has settled."""
+
 RUNS: dict[Scenario, Callable[..., AnySummary]] = {
     "middleware": run_seed,
     "journal": run_journal_seed,
     "feed": run_feed_seed,
     "filter": run_filter_seed,
     "engine": run_engine_seed,
+    "tree": run_tree_seed,
 }
 
 
@@ -58,22 +67,30 @@ def sim(
         Scenario,
         typer.Option(
             help="Publishers and receivers on a faulty network, a journal on a faulty disk, a feed and its adapters, "
-            "filter modules between publishers and applications, or a ticker plant with multiplexers and consumers."
+            "filter modules between publishers and applications, a ticker plant with multiplexers and consumers, or a "
+            "distribution tree with its agents, subscribers and publishers."
         ),
     ] = "middleware",
+    subscribers: Annotated[
+        int, typer.Option(min=0, help="Of a tree: estimate a deployment for so many, instead of running seeds.")
+    ] = 0,
 ) -> None:
     """Run a simulated plant from a seed: loss, reordering, partitions, crashes, failing disks.
 
     Checkers judge it from outside: every message delivered exactly once and in order, or reported lost; of a journal,
     every acknowledged record there after any crash; of a feed, one content for every number, whichever adapter sends
     it; of filter modules, that each application gets what it wants and nothing else; of a ticker plant, that each
-    class keeps its promise to fast, slow and crashing consumers. When they object, the command prints the last events,
+    class keeps its promise to fast, slow and crashing consumers; of a tree, that it heals and nobody misses anything
+    unawares. When they object, the command prints the last events,
     exits with status 1, and the same seed replays the same run.
     """
     if trace is not None and seeds > 1:
         raise ConfigurationError(
             f"--trace writes the events of one run, but --seeds asks for {seeds}", hint="trace one seed at a time"
         )
+    if subscribers:
+        _estimate(scenario, subscribers, seed, minutes, json)
+        return
     console = Console(stderr=True)
     summaries: list[AnySummary] = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -89,6 +106,21 @@ def sim(
                 typer.echo(msgspec.json.encode(summaries[-1]))
     if not json:
         typer.echo(_text(summaries))
+
+
+def _estimate(scenario: Scenario, subscribers: int, seed: int, minutes: float, json: bool) -> None:
+    if scenario != "tree":
+        raise ConfigurationError(f"--subscribers is not for {scenario}", hint="say --scenario tree")
+    estimate = estimate_tree(subscribers, seed=seed, seconds=min(minutes * 60, ESTIMATE_SECONDS_MAX))
+    typer.echo(msgspec.json.encode(estimate) if json else _figures(estimate))
+
+
+def _figures(estimate: TreeEstimate) -> str:
+    lines = [f"a tree for {estimate.subscribers:,} subscribers, as its cores would carry it:"]
+    for name, value in msgspec.structs.asdict(estimate).items():
+        lines.append(f"  {name.replace('_', ' '):30} {value:>16,.3f}" if isinstance(value, float)
+                     else f"  {name.replace('_', ' '):30} {value:>16,}")  # fmt: skip
+    return "\n".join(lines)
 
 
 def _run(
@@ -114,7 +146,7 @@ def _text(summaries: list[AnySummary]) -> str:
     return "\n".join(_counted(each) for each in summaries if not isinstance(each, Summary))
 
 
-def _counted(summary: JournalSummary | FeedSummary | FilterSummary | EngineSummary) -> str:
+def _counted(summary: JournalSummary | FeedSummary | FilterSummary | EngineSummary | TreeSummary) -> str:
     """A line for everything that was counted."""
     counts = msgspec.structs.asdict(summary) | {"digest": summary.digest[:16]}
     del counts["seed"]
@@ -124,6 +156,7 @@ def _counted(summary: JournalSummary | FeedSummary | FilterSummary | EngineSumma
         FeedSummary: FEED_KEPT,
         FilterSummary: FILTER_KEPT,
         EngineSummary: ENGINE_KEPT,
+        TreeSummary: TREE_KEPT,
     }[type(summary)]
     return "\n".join([f"seed {summary.seed}: {kept}", *lines])
 

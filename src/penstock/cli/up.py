@@ -121,3 +121,7 @@ def init(
     typer.echo(f"  penstock sub {way} {layout.nodes[MUX]} --records 'md.us.eq.AAPL.quote'")
     typer.echo(f"  penstock sub {way} {layout.nodes[EDGE]} --metered 4 'md.us.eq.AAPL.quote'")
     typer.echo(f"  penstock admin status --connect {layout.url} --credentials {directory / 'operations.toml'}")
+    typer.echo(
+        f"\n`penstock up` shows where the console is: log in as operations, with the secret in "
+        f"{directory / 'operations.toml'}"
+    )

@@ -1,5 +1,6 @@
 """Writes the documents of the demo's plant into a directory: what an operator would write by hand."""
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -37,6 +38,26 @@ CONSUMERS: dict[str, tuple[ClassName, str, str]] = {
 }
 """Who consumes from them: in which class, from which node, messages of which model."""
 
+TREE = "tree"
+ROOT = "root"
+AGENTS: dict[str, tuple[str, str]] = {
+    "middle-1": (ROOT, ""),
+    "middle-2": (ROOT, ""),
+    "leaf-1": ("middle-1", "middle-2"),
+    "leaf-2": ("middle-2", "middle-1"),
+}
+"""Below the root: the parent of each agent, and where it goes when that is lost."""
+
+TREE_TOPICS = ["md.us.eq.*.quote", "md.us.eq.*.trade"]
+"""What comes into the tree of what the feed publishes."""
+
+DESK_TOPICS = ["app.desk.>"]
+"""What people publish in browsers."""
+
+CONSOLE = "console"
+OPERATIONS = "operations"
+VISITOR = "visitor"
+
 SCREEN_PER_SECOND = 4.0
 JOURNAL = "state/{}.journal"
 ACCOUNTS = "state/{}.accounts"
@@ -64,6 +85,9 @@ class Layout(msgspec.Struct, frozen=True):
     audit_log: Path
     """The administration server's database."""
 
+    operations: Path
+    """The credentials of an administrator, for the console."""
+
     per_second: float = SCREEN_PER_SECOND
     """Of the metered consumer."""
 
@@ -71,11 +95,13 @@ class Layout(msgspec.Struct, frozen=True):
 def write_layout(directory: Path, options: DemoOptions) -> Layout:
     subscribers = [f"subscriber-{number + 1}" for number in range(options.subscribers)]
     receivers = [*subscribers, *CONSUMERS]
-    roles = {"feed": "adapter", "operations": "administrator", **dict.fromkeys(receivers, "")}
+    roles = {"feed": "adapter", OPERATIONS: "administrator", **dict.fromkeys(receivers, "")}
     roles |= dict.fromkeys((FILTER, *NODES), "filter")
+    if options.tree:
+        roles |= {TREE: "filter", VISITOR: ""}
     entries = [_make_client(directory, name, role) for name, role in roles.items()]
     policy = directory / "policy.toml"
-    policy.write_text(_policy(entries, [*receivers, *NODES]))
+    policy.write_text(_policy(entries, [*receivers, *NODES], options))
     admin_port, request_port, filter_port, websocket_port, *ports = free_ports(4 + len(NODES) + len(ADAPTERS))
     node_ports, peer_ports = ports[: len(NODES)], ports[len(NODES) :]
     lines = [free_channel(), free_channel()]
@@ -97,6 +123,7 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
             filter_port=filter_port,
             accounts=_accounts(options),
             nodes=_NODES.format(topics=TOPICS, ports=node_ports, websocket_port=websocket_port, names=NODES),
+            tree=_tree() if options.tree else "",
             spin=str(options.spin).lower(),
             player=PLAYER,
             rate=options.rate,
@@ -114,6 +141,7 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
         f"127.0.0.1:{filter_port}",
         {name: f"127.0.0.1:{port}" for name, port in zip(NODES, node_ports, strict=True)},
         directory / "state" / ADMIN / FILE_NAME,
+        directory / f"{OPERATIONS}.toml",
     )
 
 
@@ -126,9 +154,31 @@ def _make_client(directory: Path, name: str, role: str) -> str:
     return f'[clients.{name}]\nsecret = "{verifier.text}"\n{roles}'
 
 
-def _policy(entries: list[str], receivers: list[str]) -> str:
+def _policy(entries: list[str], receivers: list[str], options: DemoOptions) -> str:
     rules = f'[[rule]]\nwho = ["feed"]\nsend = {TOPICS}\n\n[[rule]]\nwho = {receivers}\nreceive = {TOPICS}\n'
+    if options.tree:
+        everything = [*TOPICS, *DESK_TOPICS]
+        rules += f"\n[[rule]]\nwho = {[TREE, OPERATIONS, VISITOR]}\nreceive = {everything}\n"
+        rules += f"\n[[rule]]\nwho = {[OPERATIONS, VISITOR]}\nsend = {DESK_TOPICS}\n"
     return "\n".join([*entries, rules])
+
+
+def _tree() -> str:
+    """A root that takes the feed, two agents below it, a leaf below each; and the console."""
+    *ports, console_port = free_ports(2 + len(AGENTS))
+    places = {name: f"127.0.0.1:{port}" for name, port in zip((ROOT, *AGENTS), ports, strict=True)}
+    root = _ROOT.format(name=ROOT, port=ports[0], topics=TREE_TOPICS, desk=DESK_TOPICS, common=_COMMON)
+    below = [
+        _AGENT.format(
+            name=name,
+            port=port,
+            parent=places[parent],
+            alternates=f'alternates = ["{places[alternate]}"]\n' if alternate else "",
+            common=_COMMON,
+        )
+        for (name, (parent, alternate)), port in zip(AGENTS.items(), ports[1:], strict=True)
+    ]
+    return "".join([root, *below, _CONSOLE.format(name=CONSOLE, port=console_port)])
 
 
 def _journal(name: str, options: DemoOptions) -> str:
@@ -171,7 +221,7 @@ request = {{ host = "127.0.0.1", port = {request_port} }}
 name = "{filter}"
 control.port = {filter_port}
 admin = {{ credentials = "filter.toml" }}
-{accounts}{nodes}
+{accounts}{nodes}{tree}
 [[player]]
 name = "{player}"
 lines = [{lines}]
@@ -201,6 +251,35 @@ control.port = {ports[2]}
 websocket.port = {websocket_port}
 upstream = {{ port = {ports[1]} }}
 admin = {{ credentials = "{names[2]}.toml" }}
+"""
+
+_COMMON = f"""\
+tree = "demo"
+admin = {{ credentials = "{TREE}.toml" }}
+agents = {json.dumps([TREE, *AGENTS])}
+operators = ["{OPERATIONS}"]
+"""
+
+_ROOT = """
+[[agent]]
+name = "{name}"
+role = "root"
+control.port = {port}
+subscribe = {topics}
+streams = [{{ name = "md", topics = {topics}, retain = "1h" }}, {{ name = "desk", topics = {desk}, retain = "1h" }}]
+{common}"""
+
+_AGENT = """
+[[agent]]
+name = "{name}"
+control.port = {port}
+parent = "{parent}"
+{alternates}{common}"""
+
+_CONSOLE = """
+[[console]]
+name = "{name}"
+port = {port}
 """
 
 _ADAPTER = """

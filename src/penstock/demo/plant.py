@@ -24,10 +24,11 @@ from typing import Self
 import msgspec
 
 from penstock.base.clock import NS_PER_SECOND
+from penstock.base.config import load_toml
 from penstock.base.histogram import LatencyHistogram
 from penstock.demo.archiving import Archiving
 from penstock.demo.consumers import Consumer, Published, make_consumers, published_of
-from penstock.demo.layout import FILTER, FILTERED_TOPICS, PLAYER, TOPICS, UNWANTED_MODEL, Layout, write_layout
+from penstock.demo.layout import CONSOLE, FILTER, FILTERED_TOPICS, PLAYER, TOPICS, UNWANTED_MODEL, Layout, write_layout
 from penstock.demo.reports import DemoOptions, Subscribed, SubscriberReport, SubscriberTask, Tally
 from penstock.filter.application.finding import NONE
 from penstock.filter.status import FilterStatus
@@ -35,8 +36,10 @@ from penstock.node.member import Member
 from penstock.node.plant import Plant
 from penstock.node.process import TELL_SECONDS
 from penstock.node.running import NodeProcess, RunningPlant
+from penstock.security.credentials import CredentialsDocument
+from penstock.tree.status import AgentStatus
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 DRAIN_SECONDS = 20.0
 """How long subscribers may take to get everything after the exchange has fallen silent."""
 
@@ -150,6 +153,21 @@ class DemoPlant:
     @property
     def url(self) -> str:
         return self._layout.url
+
+    @property
+    def console(self) -> str:
+        """Where the console is; empty without one."""
+        return self.running.nodes[CONSOLE].where if CONSOLE in self.running.nodes else ""
+
+    @property
+    def operations(self) -> CredentialsDocument:
+        """With what an administrator logs in there; good for this plant alone, and gone with it."""
+        return load_toml(self._layout.operations, CredentialsDocument)
+
+    @property
+    def agents(self) -> dict[str, AgentStatus]:
+        """The tree, as its agents last told."""
+        return {node.name: node.agent for node in self.running.nodes.values() if node.agent is not None}
 
     def start(self, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Start everything; whether the plant is at work. Nothing is sent before all subscribers listen."""

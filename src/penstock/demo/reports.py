@@ -25,6 +25,9 @@ class DemoOptions(Config, frozen=True):
     pipeline: bool = False
     """Whether what is published is archived and audited; adapters keep journals for it."""
 
+    tree: bool = True
+    """Whether there are a distribution tree and a console."""
+
     spin: bool = False
     """Whether adapters wait by looking again and again: quicker, and a whole core each."""
 

@@ -10,6 +10,7 @@ from penstock.shm._ring cimport Cursor
 cdef enum:
     SHARE = 4                # a ring takes a fourth of itself in refreshes and replays
     PACE_NS = 20_000_000     # in this time
+    TOLD_MAX = 8             # receipts that are kept in case they are lost in an overrun
 
 
 cdef struct Tally:           # of one class
@@ -33,6 +34,11 @@ cdef struct Receipt:
     uint64_t first           # 0: there is none to be written
     uint64_t last
     uint8_t cause
+
+
+cdef struct Told:            # a receipt that was written
+    Receipt receipt
+    uint64_t number          # the engine's then
 
 
 cdef struct Outlet:          # where records of a model go
@@ -66,8 +72,8 @@ cdef struct Consumer:
     int64_t notice_allowance # and bytes of definitions and notices of refreshed records
     int64_t paced_ns         # when it had a full allowance last
     Receipt receipt
-    Receipt told             # the last one written
-    uint64_t told_number     # the engine's number then
+    Told[8] told             # receipts that were written last
+    uint32_t told_count
     Fifo refreshes
     Fifo pending             # of the adaptive class
     uint32_t pending_count
@@ -124,6 +130,8 @@ cdef class Consumers:
     cdef bint write_receipt(self, uint32_t number) noexcept nogil
     cdef bint write_lives(self, uint32_t number) noexcept nogil
     cdef bint write_remove(self, uint32_t number, const Pair *pair) noexcept nogil
+    # Of receipts that it may not have read, as its last update was this one: they are to be written again.
+    cdef void recall(self, uint32_t number, uint64_t last_number) noexcept nogil
     cdef void note_loss(self, uint32_t number, uint64_t first, uint64_t last, uint8_t cause) noexcept nogil
     cdef void lose(self, uint32_t number, uint64_t first, uint64_t last, uint8_t cause) noexcept nogil
     cdef void repair(self, uint32_t number) noexcept nogil

@@ -477,8 +477,7 @@ cdef class Consumers:
         write_event(event, &head, body)
         if not self.put(number, event, sizeof(event)):
             return False
-        consumer.told = consumer.receipt
-        consumer.told_number = self.number
+        remember(consumer, self.number)
         consumer.receipt.first = 0
         consumer.receipts += 1
         return True
@@ -507,6 +506,15 @@ cdef class Consumers:
             consumer.lives[at - done] = consumer.lives[at]
         consumer.live_count -= done
         return consumer.live_count == 0 or consumer.lives[0].after > consumer.refreshes_out
+
+    cdef void recall(self, uint32_t number, uint64_t last_number) noexcept nogil:
+        cdef Consumer *consumer = &self.consumers[number]
+        cdef const Told *told
+        cdef uint32_t at
+        for at in range(consumer.told_count):
+            told = &consumer.told[at]
+            if told.number >= last_number:
+                self.note_loss(number, told.receipt.first, told.receipt.last, told.receipt.cause)
 
     cdef void note_loss(self, uint32_t number, uint64_t first, uint64_t last, uint8_t cause) noexcept nogil:
         """Updates did not reach the consumer: it gets a receipt."""
@@ -538,6 +546,19 @@ cdef class Consumers:
             at = self.pairs.standings[at].behind
         for at in range(consumer.live_count):
             consumer.lives[at].after = consumer.refreshes_in
+
+
+cdef void remember(Consumer *consumer, uint64_t number) noexcept nogil:
+    """The consumer's receipt is written. Of too many, the two that are oldest become one."""
+    cdef uint32_t at
+    if consumer.told_count == TOLD_MAX:
+        consumer.told[1].receipt.first = min(consumer.told[0].receipt.first, consumer.told[1].receipt.first)
+        consumer.told[1].receipt.last = max(consumer.told[0].receipt.last, consumer.told[1].receipt.last)
+        for at in range(1, TOLD_MAX):
+            consumer.told[at - 1] = consumer.told[at]
+        consumer.told_count -= 1
+    consumer.told[consumer.told_count] = Told(consumer.receipt, number)
+    consumer.told_count += 1
 
 
 cdef int check_ring(RingWriter ring, uint32_t size) except -1:

@@ -102,8 +102,7 @@ cdef class Critical(Withholding):
         consumer.overruns += 1
         renew_allowance(consumer, now_ns)
         last_number = min(last_number, self._served_number)
-        if consumer.told.first and consumer.told_number >= last_number: # the receipt may be among what was lost
-            self.note_loss(number, consumer.told.first, consumer.told.last, consumer.told.cause)
+        self.recall(number, last_number) # receipts may be among what was lost
         is_kept = self.mark_repairs(number, &last_number)
         if not is_kept:
             self.lose(number, last_number + 1, self._served_number, OVERRUN)
@@ -148,7 +147,7 @@ cdef class Critical(Withholding):
         cdef uint32_t size = event_size(item.record_size)
         cdef Head head = Head(
             number, UPDATE, CRITICAL, NONCONFLATABLE if item.flags & ITEM_NONCONFLATABLE else 0, item.number,
-            item.version, item.started_ns, 1, item.model_id, item.model_version, item.record_size, 0,
+            item.version, item.started_ns, item.merged, item.model_id, item.model_version, item.record_size, 0,
         )
         write_event(self._log.reserve(size), &head, item.record)
         self._log.commit(size)

@@ -10,6 +10,7 @@ cdef struct Update:          # of an item
     uint64_t version         # 0: one more than before
     int64_t started_ns
     uint32_t size
+    uint32_t merged          # updates that it stands for
     uint16_t model_version
 
 
@@ -18,6 +19,7 @@ cdef class Distributor(Critical):
     cdef readonly int64_t budget_bytes      # of what publish() and distribute() write at once; -1: all
     cdef readonly uint64_t oversized        # messages that no record can be as long as
     cdef readonly uint64_t fragments        # parts of messages, which are not put together here
+    cdef uint64_t _untaken                  # updates that were counted and could not be taken
     cdef object _admit
     cdef int64_t[4] _weights                # by class
     cdef int64_t[4] _deficits               # bytes that it may still write in its turn
@@ -26,6 +28,7 @@ cdef class Distributor(Critical):
     cdef uint32_t number_of(self, bytes topic, uint16_t model_id, uint16_t model_version, Py_ssize_t size) except? 0xFFFFFFFF
     cdef bint note_missed(self, const Item *item) noexcept nogil
     cdef int take(self, uint32_t number, const Update *update, int64_t now_ns) noexcept nogil
+    cdef void lose_update(self, uint32_t number, int64_t now_ns) noexcept nogil
     cdef int take_messages(
         self, const uint8_t *data, const MessageView *messages, Py_ssize_t count, int64_t now_ns, int64_t started_ns,
         Py_ssize_t *done

@@ -36,6 +36,7 @@ class Distributor(Critical):
         started_ns: int,
         version: int,
         now_ns: int,
+        merged: int = 1,
     ) -> bool: ...
     def image(
         self,

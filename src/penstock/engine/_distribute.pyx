@@ -48,9 +48,10 @@ cdef class Distributor(Critical):
 
     def publish(
         self, bytes topic not None, uint16_t model_id, uint16_t model_version, record not None,
-        int64_t started_ns, uint64_t version, int64_t now_ns,
+        int64_t started_ns, uint64_t version, int64_t now_ns, uint32_t merged = 1,
     ) -> bool:
-        """Take one update and serve whom it concerns; version 0 is one more than before. False if the item is not admitted."""
+        """Take one update, which stands for so many, and serve whom it concerns; version 0 is one more than before. False
+        if the item is not admitted."""
         cdef Py_buffer content
         cdef Update update
         cdef uint32_t number
@@ -60,7 +61,7 @@ cdef class Distributor(Critical):
             if number == NONE:
                 return False
             update = Update(
-                <const uint8_t *>content.buf, version, started_ns, <uint32_t>content.len, model_version
+                <const uint8_t *>content.buf, version, started_ns, <uint32_t>content.len, max(merged, 1), model_version
             )
             if self.take(number, &update, now_ns):
                 raise MemoryError
@@ -117,7 +118,7 @@ cdef class Distributor(Critical):
         cdef int trouble
         cdef const MessageView *message
         cdef const uint8_t *data = messages._datagrams.data
-        cdef uint64_t before = self.number
+        cdef uint64_t before = self.number - self._untaken
         messages.check_current()
         while done < messages.message_count_:
             with nogil:
@@ -134,7 +135,7 @@ cdef class Distributor(Critical):
         with nogil:
             self.serve_classes(self.budget_bytes, now_ns)
             self.ring_bells()
-        return self.number - before
+        return self.number - self._untaken - before
 
     def serve(self, int64_t now_ns, int64_t budget_bytes = -1) -> int:
         """Write what waits, at most about `budget_bytes`; returns how many bytes that were, without refreshes and
@@ -190,6 +191,7 @@ cdef class Distributor(Critical):
         item.version = update.version if update.version else item.version + 1
         item.started_ns = update.started_ns
         item.model_version = update.model_version
+        item.merged = update.merged
         for index in range(item.pair_count):
             self.look_ahead(item, index)
             at = item.pairs[index]
@@ -210,6 +212,18 @@ cdef class Distributor(Critical):
                 self.attend(self.pairs.pairs[item.pairs[index]].consumer, now_ns)
         return 0
 
+    cdef void lose_update(self, uint32_t number, int64_t now_ns) noexcept nogil:
+        """An update of the item came and cannot be taken: a receipt to all that want it."""
+        cdef Item *item = &self.items.items[number]
+        cdef uint32_t index, consumer
+        self.number += 1
+        self._untaken += 1
+        item.unlogged = self.number
+        for index in range(item.pair_count):
+            consumer = self.pairs.pairs[item.pairs[index]].consumer
+            self.note_loss(consumer, self.number, self.number, UPSTREAM)
+            self.attend(consumer, now_ns)
+
     cdef int take_messages(
         self, const uint8_t *data, const MessageView *messages, Py_ssize_t count, int64_t now_ns, int64_t started_ns,
         Py_ssize_t *done
@@ -217,18 +231,24 @@ cdef class Distributor(Critical):
         cdef const MessageView *message
         cdef Update update
         cdef uint32_t number
+        cdef bint is_part
         while done[0] < count:
             message = messages + done[0]
-            if message.flags & (MESSAGE_MORE | MESSAGE_CONTINUATION | MESSAGE_DIRECT):
-                self.fragments += not message.flags & MESSAGE_DIRECT
-            elif message.payload_size > record_size_max:
-                self.oversized += 1
+            is_part = message.flags & (MESSAGE_MORE | MESSAGE_CONTINUATION) != 0
+            if message.flags & MESSAGE_DIRECT:
+                done[0] += 1
+                continue
+            number = self.items.find(data + message.topic_offset, message.topic_size, message.model_id)
+            if number == NONE:
+                return TROUBLE_UNKNOWN
+            if is_part or message.payload_size > record_size_max:
+                self.fragments += is_part
+                self.oversized += not is_part
+                if not message.flags & MESSAGE_CONTINUATION:
+                    self.lose_update(number, now_ns)
             else:
-                number = self.items.find(data + message.topic_offset, message.topic_size, message.model_id)
-                if number == NONE:
-                    return TROUBLE_UNKNOWN
                 update = Update(
-                    data + message.payload_offset, 0, started_ns, message.payload_size, message.model_version
+                    data + message.payload_offset, 0, started_ns, message.payload_size, 1, message.model_version
                 )
                 if self.take(number, &update, now_ns):
                     return TROUBLE_MEMORY

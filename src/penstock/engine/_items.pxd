@@ -24,6 +24,7 @@ cdef struct Item:
     uint32_t pair_capacity
     uint32_t hash
     uint32_t rank           # among the items of its model
+    uint32_t merged         # updates that the last one stands for, at the node above
     uint32_t kind           # by which its class is chosen, as the caller counts; 0: it was not found out yet
     uint16_t topic_size
     uint16_t model_id

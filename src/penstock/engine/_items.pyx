@@ -163,6 +163,20 @@ cdef class Items:
                 version_rows[row] = self.items[numbers[row]].model_version
         return kinds, versions
 
+    def redefine(self, uint16_t model_id, bint is_nonconflatable, SpanStore spans) -> None:
+        """What add() was told of the model's items is otherwise. Those that have a store keep it."""
+        cdef uint32_t number
+        cdef Item *item
+        if spans is not None:
+            self._stores.add(spans)
+        for number in range(self.count):
+            item = &self.items[number]
+            if item.flags & ITEM_USED and item.model_id == model_id:
+                item.flags &= ~ITEM_NONCONFLATABLE
+                item.flags |= ITEM_NONCONFLATABLE if is_nonconflatable else 0
+                if spans is not None and item.spans is NULL:
+                    item.spans = <PyObject *>spans
+
     def set_kind(self, uint32_t number, uint32_t kind) -> None:
         self.item(number).kind = kind
 

@@ -141,12 +141,12 @@ cdef class Regional(Consumers):
         cdef Item *item = &self.items.items[pair.item]
         cdef const uint8_t *record = item.record
         cdef uint32_t size = item.record_size
-        if not sink.is_shared or sink._versions[standing.slot] != item.version:
+        if not sink.is_shared or sink._numbers[standing.slot] != item.number:
             if pair.span:
                 record, size = (<SpanStore>item.spans).record(pair.span), (<SpanStore>item.spans).at(pair.span).size
             standing.written = sink.write(standing.slot, record, size, item.started_ns, pair.merged)
             if sink.is_shared:
-                sink._versions[standing.slot] = item.version
+                sink._numbers[standing.slot] = item.number
         else:
             standing.written = 1
         self.give_notice(pair, item)

@@ -14,7 +14,7 @@ cdef class RegionSink:
     cdef Mapping _marks_mapping
     cdef Geometry *geometry
     cdef const uint8_t *_marks          # NULL: it has none
-    cdef uint64_t *_versions            # by slot, if shared: of the record that stands there
+    cdef uint64_t *_numbers             # by slot, if shared: the engine's number of the update that stands there
     cdef uint8_t *_payload              # of a record that is not as long as the region's
     cdef uint32_t _taken                # slots given out so far
     cdef uint32_t *_free                # slots that were given back

@@ -43,14 +43,14 @@ cdef class RegionSink:
         self.region, self.marks, self.is_shared = region, marks, is_shared
         self._free = <uint32_t *>malloc(self.record_count * sizeof(uint32_t))
         self._payload = <uint8_t *>malloc(self.geometry.payload_size)
-        self._versions = <uint64_t *>calloc(self.record_count, sizeof(uint64_t)) if is_shared else NULL
-        if self._free is NULL or self._payload is NULL or (is_shared and self._versions is NULL):
+        self._numbers = <uint64_t *>calloc(self.record_count, sizeof(uint64_t)) if is_shared else NULL
+        if self._free is NULL or self._payload is NULL or (is_shared and self._numbers is NULL):
             raise MemoryError
 
     def __dealloc__(self):
         free(self._free)
         free(self._payload)
-        free(self._versions)
+        free(self._numbers)
 
     cdef uint64_t write(
         self, uint32_t slot, const uint8_t *record, uint32_t size, int64_t started_ns, uint32_t merged

@@ -34,6 +34,7 @@ cdef class Withholding(Regional):
     cdef int change_pair(
         self, uint32_t at, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns, int64_t now_ns
     ) except -1
+    cdef void pay(self, uint32_t at) noexcept nogil
     cdef int choose_pair(
         self, uint32_t at, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns, int64_t now_ns
     ) except -1

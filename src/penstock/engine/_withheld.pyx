@@ -71,6 +71,8 @@ cdef class Withholding(Regional):
         cdef int64_t after = -1 if replayed_after is None else replayed_after
         cdef uint32_t fresh = 0, at
         cdef Py_ssize_t row
+        if cls == METERED and program is None and interval_ns == 0:
+            cls = CRITICAL # without a rate every update is sent
         self.consumer(number)
         for row in range(len(items)):
             self.items.item(items[row])
@@ -142,6 +144,17 @@ cdef class Withholding(Regional):
         cdef Pair *pair = &self.pairs.pairs[at]
         cdef uint32_t number = pair.consumer
         cdef bint is_owed, is_moved
+        cdef PyObject *chosen = NULL if program is None else <PyObject *>program
+        if cls == METERED and program is None and interval_ns == 0:
+            cls = CRITICAL # without a rate every update is sent
+        if pair.cls == cls and pair.served == served and pair.program == chosen and (
+            (interval_ns != 0) == (self.metering is not None and self.metering.is_metered(at))
+        ):
+            if interval_ns:
+                self.metering.change(at, interval_ns, now_ns)
+            return 0
+        self._now_ns = now_ns
+        self.pay(at)
         is_moved = pair.cls != ADAPTIVE and cls == ADAPTIVE and self.consumers[number].notices is not NULL
         is_owed = pair.flags & PAIR_PENDING or self.consumers[number].is_behind
         if self.metering is not None:
@@ -159,6 +172,20 @@ cdef class Withholding(Regional):
             self.metering.live(at, now_ns)
         return 0
 
+    cdef void pay(self, uint32_t at) noexcept nogil:
+        """Send what was put together for the pair while it waited, as nobody else has that. Without room for it, what
+        makes up for it is a refresh."""
+        cdef Pair *pair = &self.pairs.pairs[at]
+        cdef bint is_withheld = self.metering is not None and self.metering.state_of(at) >= METER_WITHHELD
+        if not pair.span or pair.flags & PAIR_REFRESH or self.consumers[pair.consumer].is_behind:
+            return
+        if is_withheld:
+            if self.write_value(at, METERED):
+                self.metering.live(at, self._now_ns)
+                self.pairs.standings[at].after = max(self.pairs.standings[at].after, self.items.items[pair.item].number)
+        elif pair.flags & PAIR_PENDING and self.write_pending(at):
+            self.pairs.standings[at].after = max(self.pairs.standings[at].after, self.items.items[pair.item].number)
+
     cdef int choose_pair(
         self, uint32_t at, uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns, int64_t now_ns
     ) except -1:
@@ -173,8 +200,6 @@ cdef class Withholding(Regional):
             self._programs.pop(at, None)
         if interval_ns:
             self.metering.begin(at, interval_ns)
-        elif cls == METERED and program is None:
-            pair.cls = CRITICAL # without a rate every update is sent
         if self.consumers[pair.consumer].notices is not NULL and standing.slot == NONE and (
             pair.cls == ADAPTIVE or program is not None
         ):
@@ -251,7 +276,7 @@ cdef class Withholding(Regional):
 
     cdef void owe(self, Pair *pair, const Item *item, uint8_t cls) noexcept nogil:
         """The item's record is one more that the pair is owed."""
-        pair.merged += 1
+        pair.merged = <uint32_t>min(<uint64_t>pair.merged + item.merged, <uint64_t>0xFFFFFFFF)
         if item.spans is not NULL and not (self._drops and cls == METERED):
             (<SpanStore>item.spans).hold(
                 &pair.span, item.record, item.record_size, item.model_version, item.version, item.started_ns
@@ -267,6 +292,7 @@ cdef class Withholding(Regional):
         as_it_was.record = <uint8_t *>head + EVENT_HEAD_SIZE
         as_it_was.record_size, as_it_was.model_version = head.body_size, head.model_version
         as_it_was.number, as_it_was.version, as_it_was.started_ns = head.number, head.version, head.started_ns
+        as_it_was.merged = head.merged
         self.withhold(at, &as_it_was, cls, self._now_ns)
 
     cdef const uint8_t *with_owed(self, Pair *pair, const uint8_t *event) noexcept nogil:
@@ -274,7 +300,7 @@ cdef class Withholding(Regional):
         cdef Head *head = <Head *>self._scratch
         if event != self._scratch:
             memcpy(self._scratch, event, event_size((<const Head *>event).body_size))
-        head.merged += pair.merged
+        head.merged = <uint32_t>min(<uint64_t>head.merged + pair.merged, <uint64_t>0xFFFFFFFF)
         if pair.span and (<SpanStore>item.spans).hold(
             &pair.span, self._scratch + EVENT_HEAD_SIZE, head.body_size, head.model_version, head.version, head.started_ns
         ):

@@ -70,12 +70,14 @@ class Chooser:
         self._models = {model.id: model for model in models}
         self._plans: dict[int, ConflationPlan] = {}  # by model; asked for with each pair
 
-    def learn(self, model: MessageModel) -> None:
-        """Items of the model are treated as it says; those that are there already are not changed."""
+    def learn(self, model: MessageModel) -> bool:
+        """Items of the model are treated as it says. Whether that is new."""
         known = self._models.get(model.id)
-        if known is None or known.version < model.version:
-            self._models[model.id] = model
-            self._plans.pop(model.id, None)
+        if known is not None and known.version >= model.version:
+            return False
+        self._models[model.id] = model
+        self._plans.pop(model.id, None)
+        return True
 
     def _plan(self, model: MessageModel) -> ConflationPlan:
         if model.id not in self._plans:

@@ -171,8 +171,8 @@ class DistributionEngine:
             case Lost():
                 self.kernel.lose_upstream(self._interests.now_ns)
             case LearnModel():
-                self._chooser.learn(event.model)
-                self._interests.forget_kinds()
+                if self._chooser.learn(event.model):
+                    self._interests.learned(event.model.id)
             case ChangeClasses():
                 self.kernel.serve(self._interests.now_ns)
                 self._chooser.change(event.rules)
@@ -302,8 +302,8 @@ class DistributionEngine:
             self._interests.want(subscription, matching, event.after if is_replay else None)
             self._regions.check(event.consumer)
         except PenstockError:
+            self._book.close(subscription)  # first: what others have is chosen without it
             self._interests.drop(subscription)
-            self._book.close(subscription)
             raise
         wanted = self._book.want(subscription)
         if not subscription.awaits:
@@ -320,6 +320,7 @@ class DistributionEngine:
         subscription = self._book.get(event.consumer, event.number)
         subscription.per_second = event.per_second
         self._interests.choose(subscription, subscription.items)
+        self.kernel.attend_to(event.consumer, self._interests.now_ns)
 
     def _unsubscribe(self, event: Unsubscribe) -> list[EngineInstruction]:
         subscription = self._book.get(event.consumer, event.number)

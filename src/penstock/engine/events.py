@@ -13,6 +13,7 @@ consumer's choice. An **item** is a topic with a message model; the engine has i
     Tick
         ->  Ready                     sessions that have something to send
             OpenRegion                a consumer needs a region, or a larger one
+            RegionTooLarge            and there may be none so large
             Wanted, Unwanted          what has to be asked of the node above, or no longer
 
 Attach, Subscribe, Modify, RegionOpened and Overrun are refused with an error (LimitError, TopicError,
@@ -210,6 +211,14 @@ class OpenRegion(msgspec.Struct, frozen=True):
     record_count: int
 
 
+class RegionTooLarge(msgspec.Struct, frozen=True):
+    """The consumer would need a region of more records than there may be: it gets no record of what came last. It is to
+    be told, and served no longer."""
+
+    consumer: int
+    record_count: int
+
+
 class Wanted(msgspec.Struct, frozen=True):
     """Consumers want these topics now, and nobody did before. A plant, which has everything, ignores it."""
 
@@ -222,7 +231,7 @@ class Unwanted(msgspec.Struct, frozen=True):
     topics: tuple[str, ...]
 
 
-EngineInstruction: TypeAlias = Ready | OpenRegion | Wanted | Unwanted
+EngineInstruction: TypeAlias = Ready | OpenRegion | RegionTooLarge | Wanted | Unwanted
 
 __all__ = [
     "Attach",
@@ -238,6 +247,7 @@ __all__ = [
     "Overrun",
     "Ready",
     "RegionOpened",
+    "RegionTooLarge",
     "Removed",
     "Signals",
     "Sinks",

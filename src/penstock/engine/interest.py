@@ -103,6 +103,13 @@ class Interests:
         self._kinds[1:] = []
         self._kind_numbers.clear()
 
+    def learned(self, model_id: int) -> None:
+        """A model that was not known: items of it that are there already may be conflated now, if it says so."""
+        is_nonconflatable = self._chooser.is_nonconflatable(model_id)
+        self._kernel.items.redefine(model_id, is_nonconflatable, self._chooser.spans(model_id))
+        self.forget_kinds()
+        self.choose_all()
+
     def choose_all(self) -> None:
         """Rules or signals have changed. Some pairs have what holds now at once, the others with choose_some()."""
         self._unchosen = deque((subscription, 0, subscription.items[:]) for subscription in self._book)

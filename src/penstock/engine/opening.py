@@ -5,7 +5,7 @@ from penstock.base.errors import LimitError
 from penstock.engine._distribute import Distributor
 from penstock.engine.choices import Chooser
 from penstock.engine.config import EngineConfig
-from penstock.engine.events import EngineInstruction, OpenRegion
+from penstock.engine.events import EngineInstruction, OpenRegion, RegionTooLarge
 
 RECORDS_MIN = 64
 
@@ -37,16 +37,20 @@ class RegionRequests:
 
     def check(self, consumer: int) -> None:
         """Ask for the regions that a subscription needs; a LimitError says that they would be too large."""
+        refused = 0
         for number, model_id in self._kernel.take_requests():
             needed = self._kernel.slots_needed(number, model_id)
-            if needed > self._config.region_records_max:
-                if number == consumer:
-                    raise LimitError(
-                        f"consumer {consumer} would need a region of {needed} records", hint="raise region_records_max"
-                    )
+            if needed <= self._config.region_records_max:
+                self._ask(number, model_id, needed)
+            elif number == consumer:
+                refused = needed
+            else:
                 self._counters.add("requests_refused", cause=Cause.STATE_LIMIT)
-                continue
-            self._ask(number, model_id, needed)
+                self._answers.append(RegionTooLarge(number, needed))
+        if refused:
+            raise LimitError(
+                f"consumer {consumer} would need a region of {refused} records", hint="raise region_records_max"
+            )
 
     def take(self) -> list[EngineInstruction]:
         """Regions to be opened."""

@@ -22,7 +22,7 @@ from penstock.base.errors import LimitError
 crc32c_initialise()
 
 cdef enum:
-    RING_LOOKS = 32 # for one at the sockets, which takes ten times as long
+    RING_LOOKS = 128 # for one at the sockets, which takes thirty times as long
 
 
 cdef class Relay:

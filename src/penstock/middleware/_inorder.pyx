@@ -64,8 +64,11 @@ cdef class InOrder(StreamIndex):
         """
         cdef Py_ssize_t packet_start = self._packet_count
         cdef Py_ssize_t message_start = self._message_count
-        with nogil:
+        if batch.count - start == 1: # sooner done than the interpreter's lock is given away and had again
             self.take_rows(batch, start, now_ns)
+        else:
+            with nogil:
+                self.take_rows(batch, start, now_ns)
         if self._packet_count == packet_start:
             return None
         return message_batch(

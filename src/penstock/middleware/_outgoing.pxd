@@ -16,9 +16,11 @@ cdef class OutgoingCursor:
     cdef public int64_t silence_ns # from the last packet to the next keep-alive
     cdef public bint is_prompt
 
-    cpdef uint64_t publish_one(
-        self, str topic, payload, model_id, model_version, int64_t now_ns
-    ) except? 0
+    cpdef uint64_t publish_one(self, str topic, payload, model_id, model_version, int64_t now_ns) except? 0
+
+    # Its two halves: the packet can be on its way before the clock is looked at.
+    cdef uint64_t pack_one(self, str topic, payload, model_id, model_version) except? 0
+    cdef void break_silence(self, int64_t now_ns) noexcept nogil
     cdef void write(self, const PacketView *packet, const MessageView *message, const uint8_t *topic,
                     const uint8_t *payload) noexcept
 

@@ -4,6 +4,7 @@ Whatever needs more (a new topic, several packets, company in its packet) is lef
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.long cimport PyLong_AsLongAndOverflow
 from libc.stdint cimport UINT16_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
@@ -24,19 +25,28 @@ cdef class OutgoingCursor:
     """How far a stream has come, and when it must break its silence. While `is_prompt`, what is published goes out at
     once, and nothing waits to go out before it."""
 
-    cpdef uint64_t publish_one(
-        self, str topic, payload, model_id, model_version, int64_t now_ns
-    ) except? 0:
+    cpdef uint64_t publish_one(self, str topic, payload, model_id, model_version, int64_t now_ns) except? 0:
         """Pack the message into a packet of its own and keep it: the packet's number, or 0 when that cannot be done
         here and nothing was done."""
+        cdef uint64_t sequence = self.pack_one(topic, payload, model_id, model_version)
+        if sequence:
+            self.break_silence(now_ns)
+        return sequence
+
+    cdef uint64_t pack_one(self, str topic, payload, model_id, model_version) except? 0:
+        cdef int is_beyond
+        cdef long model = PyLong_AsLongAndOverflow(model_id, &is_beyond), version
         cdef bytes topic_bytes
         cdef MessageView message
         cdef Py_buffer content
         cdef PacketView packet
         if not self.is_prompt or self.packer._packet.count:
             return 0
-        if not (0 <= model_id <= UINT16_MAX and 0 <= model_version <= UINT16_MAX):
+        if is_beyond or not 0 <= model <= UINT16_MAX:
             return 0 # the packer says what is wrong
+        version = PyLong_AsLongAndOverflow(model_version, &is_beyond)
+        if is_beyond or not 0 <= version <= UINT16_MAX:
+            return 0
         found = self.topics.get(topic)
         if found is None:
             return 0
@@ -45,8 +55,8 @@ cdef class OutgoingCursor:
         memset(&message, 0, sizeof(message))
         message.topic_size = <uint16_t>len(topic_bytes)
         message.payload_size = <uint32_t>min(content.len, <Py_ssize_t>self.packer._size_max)
-        message.model_id = model_id
-        message.model_version = model_version
+        message.model_id = <uint16_t>model
+        message.model_version = <uint16_t>version
         packet = self.packer._packet
         packet.size = PACKET_HEADER_SIZE + <uint32_t>message_space(&message)
         packet.count = 1
@@ -60,9 +70,11 @@ cdef class OutgoingCursor:
         PyBuffer_Release(&content)
         self.packets_sent += 1
         self.messages_published += 1
+        return packet.sequence
+
+    cdef void break_silence(self, int64_t now_ns) noexcept nogil:
         self.silence_ns = self.silence_first_ns
         self.keep_alive_deadline_ns = now_ns + self.silence_first_ns
-        return packet.sequence
 
     cdef uint64_t publish_rows(
         self, const uint8_t *topics, const uint8_t *payloads, const MessageView *rows, Py_ssize_t count, int64_t now_ns
@@ -79,8 +91,7 @@ cdef class OutgoingCursor:
         )
         self.packer._packet.sequence = self.kept.next_sequence
         self.messages_published += count
-        self.silence_ns = self.silence_first_ns
-        self.keep_alive_deadline_ns = now_ns + self.silence_first_ns
+        self.break_silence(now_ns)
         return first
 
     cdef void write(self, const PacketView *packet, const MessageView *message, const uint8_t *topic,

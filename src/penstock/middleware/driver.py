@@ -22,7 +22,7 @@ from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, LocalProtocolError, PenstockError
 from penstock.base.ids import random_publisher_id
 from penstock.base.log import logger
-from penstock.middleware._lanes import PublishingLane
+from penstock.middleware._lanes import LanePublisher, PublishingLane
 from penstock.middleware.batch import Packable
 from penstock.middleware.config import PublisherConfig
 from penstock.middleware.direct import direct_message, direct_topic
@@ -57,7 +57,7 @@ SERVICE_SLICE_NS = 50 * NS_PER_MS
 BATCH = 16
 
 
-class MulticastPublisher:
+class MulticastPublisher(LanePublisher):
     """Publishes on one channel. Without an id it takes a random one; with one, its epochs are kept in a file, or the
     caller knows one that was never used before.
 
@@ -94,6 +94,7 @@ class MulticastPublisher:
         if epoch is None:
             epoch = 1 if epoch_path is None else claim_epoch(epoch_path)
         self.counters = counters or Counters("publisher")
+        super().__init__(channel.group_id, groups)
         self._core = Publisher(identity, epoch, config or PublisherConfig(), self.counters)
         self._group = channel.group_id
         self._groups = groups
@@ -106,8 +107,6 @@ class MulticastPublisher:
         listening = [self._socket.fileno(), *self._memberships.fds]
         self._inlet = Inlet(listening, DatagramBatch(max(BATCH, len(listening))))
         self._outlet = Outlet(self._socket.fileno())
-        self._lanes: dict[int, PublishingLane] = {}  # of the groups on which something was published
-        self._lock = threading.Lock()
         self._is_closed = threading.Event()  # the core has nothing more to say
         self._is_stopped = False
         self._own_key = address_key(self._socket.getsockname())
@@ -133,27 +132,12 @@ class MulticastPublisher:
     @property
     def next_sequence(self) -> int:
         """The number that the next packet to its channel will have."""
-        with self._lock:
+        with self.turn:
             return self._core.next_sequence(self._group)
-
-    def publish(self, topic: str, payload: Buffer | Message, *, model_id: int = 0, model_version: int = 0) -> None:
-        """Send one message now. A Message of a model brings its model's id and version."""
-        if isinstance(payload, Message):
-            model_id, model_version = payload.model.id, payload.version
-        with self._lock:
-            group = self._group if self._groups is None else self._groups.group_of(topic)
-            lane = self._lanes.get(group)
-            if lane is not None and (error := lane.publish(topic, payload, model_id, model_version)) >= 0:
-                self._note_unsent(1, error)
-                return
-            self._handle(Publish(group, (OutgoingMessage(topic, payload, model_id, model_version),)))
-            if lane is None:
-                stream = self._core.stream(group, time.monotonic_ns())
-                self._lanes[group] = PublishingLane(stream, self._outlet, self._key(group), self._ring)
 
     def publish_messages(self, messages: Sequence[OutgoingMessage]) -> None:
         """Send messages of any size now, with whatever extensions they have."""
-        with self._lock:
+        with self.turn:
             for group, chosen in messages_by_group(messages, self._groups, self._group):
                 self._handle(Publish(group, chosen))
 
@@ -171,25 +155,25 @@ class MulticastPublisher:
         if isinstance(payload, Message):
             model_id, model_version = payload.model.id, payload.version
         message = direct_message(application, payload, topic=topic, model_id=model_id, model_version=model_version)
-        with self._lock:
+        with self.turn:
             group = self._group if self._groups is None else self._groups.group_of(direct_topic(application))
             self._handle(Publish(group, (message,)))
 
     def publish_batch(self, batch: Packable) -> None:
         """Send many messages now, packed into as few packets as they fit."""
-        with self._lock:
+        with self.turn:
             for group, chosen in batch_by_group(batch, self._groups, self._group):
                 self._handle(PublishBatch(group, chosen))
 
     def restart_ring(self) -> None:
         """Begin the ring anew, for a reader that comes or has lost its place."""
-        with self._lock:
+        with self.turn:
             if self._ring is not None:
                 self._ring.restart()
 
     def say_goodbye(self) -> None:
         """Publish nothing more; repair requests are answered until close(), or for the configured time."""
-        with self._lock:
+        with self.turn:
             self._carry_out(self._core.handle(Close(), time.monotonic_ns()))
 
     def close(self, *, linger: bool = True) -> None:
@@ -234,16 +218,16 @@ class MulticastPublisher:
                 self._inlet.receive(wait_ns)
                 for index in range(len(batch)):
                     if batch.source_key(index) != self._own_key:  # that is only us, waking ourselves
-                        with self._lock:
+                        with self.turn:
                             event = DatagramReceived(batch.datagram(index), batch.source(index))
                             self._carry_out(self._core.handle(event, time.monotonic_ns()))
-                with self._lock:
+                with self.turn:
                     wait_ns = self._tick(time.monotonic_ns())
         except Exception as error:  # whoever publishes next is told
             log.error("publisher_failed", error=str(error))
-            with self._lock:
+            with self.turn:
                 self._failure = error
-                self._lanes = {}
+                self.close_lanes()
             self._is_closed.set()
 
     def _tick(self, now_ns: int) -> int:
@@ -257,8 +241,17 @@ class MulticastPublisher:
         self._wakes_ns = now_ns + wait_ns
         return wait_ns
 
+    def publish_by_core(
+        self, group: int, topic: str, payload: Buffer | Message, model_id: int, model_version: int
+    ) -> None:
+        """A message that cannot go by the group's lane, or the group's first one; in our turn."""
+        self._handle(Publish(group, (OutgoingMessage(topic, payload, model_id, model_version),)))
+        if not self.has_lane(group):
+            stream = self._core.stream(group, time.monotonic_ns())
+            self.open_lane(group, PublishingLane(stream, self._outlet, self._key(group), self._ring))
+
     def _handle(self, event: PublisherEvent) -> None:
-        """With the lock held."""
+        """In our turn."""
         if self._failure is not None:
             raise LocalProtocolError(f"the publisher has failed: {self._failure}", hint="make a new one")
         self._carry_out(self._core.handle(event, time.monotonic_ns()))
@@ -273,15 +266,15 @@ class MulticastPublisher:
                 if self._ring is not None:
                     self._ring.write(instruction.data)
                 if key := self._key(instruction.group):
-                    self._note_unsent(1, self._outlet.send(key, instruction.data))
+                    self.note_unsent(1, self._outlet.send(key, instruction.data))
             elif isinstance(instruction, MulticastStored):
                 store, first, last = instruction.store, instruction.first, instruction.last
                 if self._ring is not None:
                     self._ring.write_stored(store, first, last)
                 if key := self._key(instruction.group):
-                    self._note_unsent(*self._outlet.send_stored(key, store, first, last))
+                    self.note_unsent(*self._outlet.send_stored(key, store, first, last))
             elif isinstance(instruction, Unicast):
-                self._note_unsent(1, self._outlet.send(address_key(instruction.destination), instruction.data))
+                self.note_unsent(1, self._outlet.send(address_key(instruction.destination), instruction.data))
             else:
                 self._is_closed.set()
 
@@ -291,7 +284,7 @@ class MulticastPublisher:
             return self._only_key
         return 0 if self._is_host_only else group << 16 | self._port
 
-    def _note_unsent(self, count: int, error: int) -> None:
+    def note_unsent(self, count: int, error: int) -> None:
         if error:
             note_unsent(self.counters, count, error)
 

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from penstock.base.clock import NS_PER_SECOND, SystemRandomness
+from penstock.base.clock import NS_PER_SECOND, NS_PER_US, SystemRandomness
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
-from penstock.middleware._lanes import ReceivingLane
+from penstock.middleware._lanes import MessageIterator, ReceivingLane
 from penstock.middleware.config import ReceiverConfig
 from penstock.middleware.events import (
     Collision,
@@ -43,7 +43,9 @@ class SocketReceiver:
     """A receiver on sockets: its `own`, which its requests go out by and repairs come back to, and others. It works in
     the caller's thread, or in an asyncio loop. `keys` has the destination of each group for requests by multicast.
 
-    Spinning answers within a microsecond and burns a core; otherwise the kernel wakes us. `loss` throws that share of
+    Spinning answers within a microsecond and burns a core; otherwise the kernel wakes us. Then, with `gather_us`, what
+    comes soon after something else is let gather for so long: it comes at most that much later, and many messages that
+    come one by one cost few wake-ups. `loss` throws that share of
     the datagrams away as they arrive, to see how they are repaired.
     """
 
@@ -57,6 +59,7 @@ class SocketReceiver:
         counters: Counters | None,
         spin: bool,
         loss: float,
+        gather_us: int = 0,
         bell: int = -1,
         only_expected: bool = False,
     ) -> None:
@@ -70,7 +73,8 @@ class SocketReceiver:
         self._sockets = [own, *others]
         self._batch = DatagramBatch(64, randomness.below(2**64))
         self._inlet = Inlet([each.fileno() for each in reversed(self._sockets)], self._batch, bell)
-        self._lane = ReceivingLane(self._inlet, self._core.in_order)
+        self._gather_ns = gather_us * NS_PER_US
+        self._lane = ReceivingLane(self._inlet, self._core.in_order, gather_ns=self._gather_ns)
         self._outlet = Outlet(own.fileno())
         inlet = self._inlet
         self.counters.watch("datagrams_overflowed", lambda: inlet.overflows)
@@ -100,10 +104,23 @@ class SocketReceiver:
 
     def __iter__(self) -> Iterator[PacketMessage]:
         """Messages for ever; losses are in the counters. receive() tells everything."""
-        while True:
-            for each in self.receive():
-                if isinstance(each, DELIVERIES):
-                    yield from each.messages
+        return MessageIterator(self, self._spin)
+
+    def lane_to_wait_at(self) -> tuple[ReceivingLane | None, int]:
+        """For the iteration: where messages come in order, and how long they may be waited for; None when there is
+        something else to be done than to wait."""
+        if self._loss:
+            return None, 0
+        wait_ns = self._wait_ns(time.monotonic_ns(), None)
+        return (self._lane, wait_ns) if wait_ns else (None, 0)
+
+    def other_messages(self, lane: ReceivingLane | None) -> list[PacketMessage]:
+        """For the iteration, when not all that came to the lane came in order, or there was no lane to wait at."""
+        if lane is None:
+            received = self.receive()
+        else:
+            received = self._take_rest(lane.messages, lane.now_ns) if len(self._batch) else []
+        return [message for each in received if isinstance(each, DELIVERIES) for message in each.messages]
 
     async def stream(self) -> AsyncIterator[list[Received]]:
         """What comes, in an asyncio loop, until the generator is closed."""
@@ -197,6 +214,7 @@ class MulticastReceiver(SocketReceiver):
         counters: Counters | None = None,
         spin: bool = False,
         loss: float = 0.0,
+        gather_us: int = 0,
     ) -> None:
         if len({channel.interface for channel in channels}) != 1:
             raise ConfigurationError("a receiver needs channels, all on one interface")
@@ -208,7 +226,7 @@ class MulticastReceiver(SocketReceiver):
             own.close()
             raise
         keys: dict[int, int] = {channel.group_id: channel.key for channel in channels}
-        super().__init__(own, others, keys, config=config, counters=counters, spin=spin, loss=loss)
+        super().__init__(own, others, keys, config=config, counters=counters, spin=spin, loss=loss, gather_us=gather_us)
 
 
 def note_unsent(counters: Counters, count: int, error: int) -> None:

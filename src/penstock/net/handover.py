@@ -184,7 +184,7 @@ class Handover:
     def offer(self, name: str, segment: Segment) -> None:
         """Let consumers have the segment under this name; it replaces what was offered under it before."""
         check_name(name)
-        kept = Segment(segment.kind, tuple(os.dup(fd) for fd in segment.fds))
+        kept = segment.copy()
         with self._offers_lock:
             before = self._offers.pop(name, None)
             self._offers[name] = kept

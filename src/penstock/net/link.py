@@ -113,11 +113,15 @@ class Link(asyncio.Protocol):
         if self._transport is None or self.is_over or self._is_closing:
             return
         self._is_closing = True
-        if self._transport.can_write_eof():
-            self._transport.resume_reading()
-            self._transport.write_eof()
-        else:
-            self._transport.close()
+        try:
+            if self._transport.can_write_eof():
+                self._transport.resume_reading()
+                self._transport.write_eof()
+            else:
+                self._transport.close()
+        except OSError as error:  # it is gone already
+            log.debug("link_was_gone", address=self.address, error=repr(error))
+            self._transport.abort()
         self._set_patience(self._config.linger_ms)
 
     def abort(self) -> None:

@@ -82,7 +82,10 @@ class ConsoleConfig(Config, frozen=True):
     """The administration servers, against which people log in."""
 
     ca_file: str = ""
-    """Certificates that the administration servers are checked with."""
+    """Certificates that the administration servers, and agents on other hosts, are checked with."""
+
+    secret_file: str = ""
+    """A secret shared with agents on other hosts."""
 
     agents: tuple[str, ...] = ()
     """host:port of agents of the tree that browsers' links go to, in this order; the document's leaves unless told."""

@@ -41,7 +41,7 @@ from penstock.plant.status import NodeStatus
 from penstock.tree.config import AgentConfig
 from penstock.tree.status import AgentStatus
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 """How long a node may take to come up."""
 
 RESTART_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)

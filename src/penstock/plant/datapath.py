@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
-from penstock.base.errors import PenstockError, SharedMemoryError
+from penstock.base.errors import LimitError, PenstockError, SharedMemoryError
 from penstock.base.histogram import LatencyHistogram
 from penstock.base.log import logger
 from penstock.engine import DistributionEngine, SessionBuffer, control
@@ -31,6 +31,7 @@ from penstock.engine.events import (
     OpenRegion,
     Ready,
     RegionOpened,
+    RegionTooLarge,
     Removed,
     Signals,
     Sinks,
@@ -106,6 +107,8 @@ class Updated(NamedTuple):
     record: bytes
     started_ns: int
     version: int
+    merged: int = 1
+    """Updates that it stands for."""
 
 
 FromAbove: TypeAlias = Updated | Image | Removed | UpstreamLive | Lost
@@ -202,7 +205,7 @@ class DataPath:
             number, now_ns = self.engine.kernel.number, time.monotonic_ns()
             for event in events:
                 if isinstance(event, Updated):
-                    self.engine.kernel.publish(*event, now_ns)
+                    self.engine.kernel.publish(*event[:-1], now_ns, event.merged)
                 else:
                     self.handle(event)
             self._carry_out(self.engine.take())
@@ -336,6 +339,9 @@ class DataPath:
                     self._flush(consumers)
                 case OpenRegion(consumer, model, record_count):
                     self._open_region(consumer, model, record_count)
+                case RegionTooLarge(consumer, record_count):
+                    what = f"a region of {record_count} records would be needed"
+                    self._owner.end(consumer, LimitError(what, hint="ask for fewer topics"))
                 case Wanted(topics):
                     self._owner.wanted(topics)
                 case Unwanted(topics):

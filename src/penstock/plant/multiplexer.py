@@ -55,6 +55,7 @@ class LiveMux(LiveNode):
                 tls=tls,
                 counters=self._counted("plant.upstream"),
                 on_withdrawn=self._server_revoke,
+                known={model.id: model.version for model in self._models.values()},
                 interface=above.interface,
             )
         return self._upstream

@@ -4,6 +4,8 @@ Each consumer has a ring of events and a ring of notices, and for each message m
 adaptive class a region, with marks that it writes. Regions may be shared by those who may have the same.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from penstock.base.clock import random_bytes
@@ -59,12 +61,13 @@ class Segments:
 
     def open(self, consumer: int, *, takes_records: bool) -> tuple[Sinks, Placed]:
         """The rings of a new consumer; that of notices only if it takes records in regions."""
-        ring = RingWriter.create(self._config.ring_bytes, EVENT_SIZE_MAX)
-        offered = [self._offer(ring, ring.segment)]
         notices = None
-        if takes_records:
-            notices = RingWriter.create(self._config.notices_bytes, EVENT_SIZE_MAX)
-            offered.append(self._offer(notices, notices.segment))
+        with self._undone() as offered:
+            ring = RingWriter.create(self._config.ring_bytes, EVENT_SIZE_MAX)
+            offered.append(self._offer(ring, ring.segment))
+            if takes_records:
+                notices = RingWriter.create(self._config.notices_bytes, EVENT_SIZE_MAX)
+                offered.append(self._offer(notices, notices.segment))
         self._rings[consumer] = tuple(offered)
         return Sinks(ring=ring, notices=notices), Placed(*(each.name for each in offered))
 
@@ -115,12 +118,13 @@ class Segments:
             self.close(consumer)
 
     def _make_region(self, model: MessageModel, record_count: int) -> _Region:
-        region = RegionWriter.create(record_count, [part.size for part in model.parts])
-        offered = [self._offer(region, region.segment)]
         marks = None
-        if not self._is_sharing:
-            marks = RegionMarks.create(record_count)
-            offered.append(self._offer(marks, marks.segment))
+        with self._undone() as offered:
+            region = RegionWriter.create(record_count, [part.size for part in model.parts])
+            offered.append(self._offer(region, region.segment))
+            if not self._is_sharing:
+                marks = RegionMarks.create(record_count)
+                offered.append(self._offer(marks, marks.segment))
         return _Region(model, RegionSink(region, marks, is_shared=self._is_sharing), tuple(offered))
 
     def _release(self, region: _Region) -> None:
@@ -133,8 +137,23 @@ class Segments:
 
     def _offer(self, memory: RingWriter | RegionWriter | RegionMarks, segment: Segment) -> _Offered:
         name = random_bytes(NAME_SIZE).hex()  # nobody but the consumer is told
-        self._handover.offer(name, segment)
+        try:
+            self._handover.offer(name, segment)
+        except BaseException:
+            memory.close()
+            raise
         return _Offered(name, memory)
+
+    @contextmanager
+    def _undone(self) -> Iterator[list[_Offered]]:
+        """What is offered in it is withdrawn if that fails half-way."""
+        offered: list[_Offered] = []
+        try:
+            yield offered
+        except BaseException:
+            for each in offered:
+                self._withdraw(each)
+            raise
 
     def _withdraw(self, offered: _Offered) -> None:
         self._handover.withdraw(offered.name)

@@ -8,7 +8,7 @@ receipt for what they may have missed, and refreshes.
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.base.counters import Counters
@@ -25,8 +25,9 @@ from penstock.engine.control import (
     Welcome,
     Withdrawn,
 )
-from penstock.engine.events import Image, Lost, Removed, UpstreamLive
+from penstock.engine.events import Image, LearnModel, Lost, Removed, UpstreamLive
 from penstock.engine.link import NodeLink, Told
+from penstock.model import MessageModel
 from penstock.net.secret import Secret
 from penstock.net.udp import Address
 from penstock.plant.datagrams import DatagramReceiver, Way
@@ -53,8 +54,12 @@ class Incoming:
     """Reads what the node above sends on one connection. It does no I/O; what is not well formed is an error, which
     ends the connection."""
 
-    def __init__(self, topics_of: Callable[[int], Sequence[str]]) -> None:
+    def __init__(
+        self, topics_of: Callable[[int], Sequence[str]], defined: Callable[[int, int], None] = lambda *_: None
+    ) -> None:
+        """`defined` is told of the model of every item, and its version."""
         self.last_number = 0
+        self._defined = defined
         self._topics_of = topics_of
         self._items: dict[int, Defined] = {}
         self._is_split = False
@@ -136,6 +141,7 @@ class Incoming:
             self._versions.pop(event.item, None)  # of what had this number before
             self._shown.discard(event.item)
         self._items[event.item] = item
+        self._defined(event.model_id, event.model_version)
         if (early := self._early.pop(event.item, None)) is not None and self._is_newest(event.item, early.version):
             yield self._update(item, early)
 
@@ -146,7 +152,7 @@ class Incoming:
         self._shown.add(event.item)
         if is_first:
             return Image(*item, event.version, event.body, event.started_ns, self._is_repairing)
-        return Updated(*item, event.body, event.started_ns, event.version)
+        return Updated(*item, event.body, event.started_ns, event.version, event.merged)
 
     def repair(self) -> None:
         """Something did not come: images that follow make up for it."""
@@ -179,16 +185,20 @@ class Upstream:
         tls: ssl.SSLContext | None,
         counters: Counters,
         on_withdrawn: Callable[[str, str], None],
+        known: Mapping[int, int],
         interface: str = "",
     ) -> None:
-        """With an interface, events come by UDP to it."""
+        """`known` are the versions of the models that this node has, by id; of others the node above is asked. With an
+        interface, events come by UDP to it."""
         self._data = data
         self._cls = cls
         self._per_second = per_second
         self._counters = counters
         self._on_withdrawn = on_withdrawn
         self._loop = asyncio.get_running_loop()
-        self._incoming = Incoming(self._topics_of)
+        self._incoming = Incoming(self._topics_of, self._meet)
+        self._known = dict(known)
+        self._asked: set[tuple[int, int]] = set()
         self._numbers: dict[str, int] = {}  # of subscriptions above, by topic
         self._groups: dict[int, set[str]] = {}  # the topics of each
         self._changes: asyncio.Queue[tuple[bool, tuple[str, ...]]] = asyncio.Queue()
@@ -287,6 +297,27 @@ class Upstream:
 
     async def model(self, model_id: int, version: int) -> str:
         return await self.link.model(model_id, version)
+
+    # Models of items that this node does not know, in any thread
+
+    def _meet(self, model_id: int, version: int) -> None:
+        key = model_id, version
+        if self._known.get(model_id, -1) < version and key not in self._asked:
+            self._asked.add(key)
+            asyncio.run_coroutine_threadsafe(self._learn(model_id, version), self._loop)
+
+    async def _learn(self, model_id: int, version: int) -> None:
+        """Until it is known, updates of its items are sent each."""
+        try:
+            model = MessageModel.parse(await self.link.model(model_id, version), where="model of the node above")
+            if model.id != model_id:
+                raise RemoteProtocolError(f"asked for model {model_id}, the node above gives {model.id}")
+            self._known[model_id] = max(version, model.version)
+            await asyncio.wrap_future(self._data.ask(lambda: self._data.handle(LearnModel(model))))
+            log.info("model_learned", model=model.name, model_id=model_id, version=model.version)
+        except PenstockError as error:
+            log.warning("model_not_learned", model_id=model_id, version=version, error=str(error))
+            self._asked.discard((model_id, version))  # asked for again when it is next defined
 
     # What the link says
 

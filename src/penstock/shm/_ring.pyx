@@ -4,7 +4,7 @@ from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_SIMPLE, PyBuffer_Release, 
 from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
 
 from penstock.base._crc32c cimport crc32c_extend, crc32c_initialise
-from penstock.shm._memory cimport Mapping, doorbell_ring, store_relaxed, store_release
+from penstock.shm._memory cimport Mapping, doorbell_ring, fetch_ahead, store_relaxed, store_release
 from penstock.wire._codec cimport load_u32, store_u16, store_u32, store_u64
 from penstock.wire._packets cimport PacketStore, Place
 
@@ -196,6 +196,7 @@ cdef class RingWriter:
             self.check_size(place.size)
             push(&self._cursor, store.data + place.offset, place.size)
         doorbell_ring(<uint32_t *>self._doorbell.start)
+        fetch_ahead(self._cursor.events + self._cursor.at, event_space(place.size))
 
     cdef int check_open(self) except -1:
         if self._mapping is None:

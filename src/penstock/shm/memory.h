@@ -42,6 +42,12 @@ static inline void spin_pause(void) {
 #endif
 }
 
+/* Have the processor fetch memory that will soon be written, so that nobody waits for it then. It may be none of ours. */
+#define AHEAD_MAX 512 /* bytes: more is not kept near for long */
+static inline void fetch_ahead(const uint8_t *at, uint64_t size) {
+    for (uint64_t done = 0; done < size && done < AHEAD_MAX; done += 64) __builtin_prefetch(at + done, 1);
+}
+
 static inline int64_t clock_ns(clockid_t clock) {
     struct timespec now;
     clock_gettime(clock, &now);
@@ -49,6 +55,12 @@ static inline int64_t clock_ns(clockid_t clock) {
 }
 static inline int64_t monotonic_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
 static inline int64_t wall_ns(void) { return clock_ns(CLOCK_REALTIME); }
+
+/* A signal ends it early. */
+static inline void sleep_ns(int64_t duration_ns) {
+    struct timespec duration = {duration_ns / 1000000000, duration_ns % 1000000000};
+    nanosleep(&duration, NULL);
+}
 
 /* The doorbell: a word that is 1 while a reader sleeps or is about to. Only the writer sets it back, so that readers
  * cannot take each other's wake-up away. The full fences on both sides rule out that the reader misses the event and the

@@ -18,6 +18,7 @@ from penstock.sim.node import Node
 from penstock.sim.plant import MiddlewarePlant, PlantOptions, Summary, run_seed
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.tree import TreePlant, TreePlantOptions, TreeSummary, run_tree_seed
+from penstock.sim.treeestimate import TreeEstimate, estimate_tree
 from penstock.sim.world import World
 
 __all__ = [
@@ -42,10 +43,12 @@ __all__ = [
     "PlantOptions",
     "SeededRandomness",
     "Summary",
+    "TreeEstimate",
     "TreePlant",
     "TreePlantOptions",
     "TreeSummary",
     "World",
+    "estimate_tree",
     "run_engine_seed",
     "run_feed_seed",
     "run_filter_seed",

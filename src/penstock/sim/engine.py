@@ -10,11 +10,13 @@ from penstock.base.errors import SimulationError
 from penstock.engine import ClassMap, DistributionEngine, EngineConfig, Event, MeteringLimits
 from penstock.engine._event import EventKind, TransmissionClass
 from penstock.engine.control import ClassWish
+from penstock.engine.events import ChangeClasses
 from penstock.plant.datapath import Updated
 from penstock.sim.enginecheckers import (
     BoundsChecker,
     ContentChecker,
     EngineChecker,
+    FreshnessChecker,
     NewestChecker,
     RateChecker,
     StoryChecker,
@@ -44,6 +46,20 @@ where = "high > 0"
 """
 )
 """For consumers that leave the class to the node; of one model it depends on each record."""
+
+OTHER_RULES = ClassMap.parse(
+    """
+default = "adaptive"
+[[rule]]
+class = "critical"
+topics = ["md.newest.*"]
+[[rule]]
+class = "metered"
+models = ["sim_kept"]
+where = "high > 0"
+"""
+)
+"""What an operator may change them to."""
 
 
 class EnginePlantOptions(msgspec.Struct, kw_only=True):
@@ -112,6 +128,7 @@ class EngineSummary(msgspec.Struct, kw_only=True):
     overruns: int
     connections: int
     crashes: int
+    rule_changes: int
 
 
 class EnginePlant:
@@ -123,7 +140,7 @@ class EnginePlant:
         self.market = Market(options.topics)
         self.storm = 1
         self.is_resting = self.is_settling = self.is_over = False
-        self.overruns = self.connections = 0
+        self.overruns = self.connections = self.rule_changes = 0
         self.plant = PlantNode(self, "plant")
         self.muxes: list[MuxNode] = []
         for number in range(options.muxes):
@@ -143,6 +160,7 @@ class EnginePlant:
             self.rates,
             self.stories,
             NewestChecker(self.market, self.stories),
+            FreshnessChecker(self.market),
             BoundsChecker(self.market),
         ]
 
@@ -165,8 +183,7 @@ class EnginePlant:
         return DistributionEngine(config, randomness, node.counters, models=MODELS, rules=RULES, limits=limits)
 
     def publish_below(self, engine: DistributionEngine, update: Updated, now_ns: int) -> None:
-        model = MODELS_BY_ID[update.model_id]
-        engine.publish(update.topic, model, update.record, now_ns, update.started_ns, update.version)
+        engine.kernel.publish(*update[:-1], now_ns, update.merged)
 
     def newest_at_plant(self, topic: str) -> int:
         """The plant forgets what it knew when it crashes."""
@@ -175,6 +192,13 @@ class EnginePlant:
                 number: int = MODELS_BY_ID[current.model_id].view(current.record).number
                 return number
         return 0
+
+    def change_rules(self, node: DistributionNode) -> None:
+        """An operator has other rules read, or those before."""
+        rules = self.world.randomness.choose([RULES, OTHER_RULES])
+        if node.is_up:
+            self.rule_changes += 1
+            node.ask(lambda: node.say(ChangeClasses(rules)))
 
     def links(self) -> list[SessionLink]:
         links = [*(each.link for each in self.consumers), *(each.link for each in self.muxes)]
@@ -272,6 +296,7 @@ class EnginePlant:
             overruns=self.overruns,
             connections=self.connections,
             crashes=self.faults.crashes,
+            rule_changes=self.rule_changes,
         )
 
 

@@ -5,6 +5,7 @@ StoryChecker      of each item a consumer gets the current record and then every
 ContentChecker    no record is torn, each stands for what was published, and keeps the contract over it
 RateChecker       metered updates are written no faster than agreed
 NewestChecker     when faults and load are over, every consumer has the newest record of every item it wants
+FreshnessChecker  all the time, nothing of the adaptive class waits for a consumer that has room
 BoundsChecker     buffers stay within their limits
 """
 
@@ -114,8 +115,10 @@ class StoryChecker(EngineChecker):
         self.require(message.number >= story.position, f"{where}: a refresh goes back to {message.number}: {story}")
         if story.position and message.number > story.position:
             is_told = story.is_lost or event.flags & EventFlag.AFTER_OVERRUN
+            if connection.cls == "auto" and defined.model is not NEVER:
+                is_told = True  # other rules: what waited in another class is in it
             self.require(bool(is_told), f"{where}: a refresh skips to {message.number} without a word: {story}")
-            if event.cls == TransmissionClass.CRITICAL:
+            if event.cls == TransmissionClass.CRITICAL and (connection.cls != "auto" or defined.model is NEVER):
                 self.require(story.is_lost, f"{where}: there is no receipt for what {message.number} skips: {story}")
         story.position, story.is_lost, story.is_defined = message.number, False, False
 
@@ -214,6 +217,20 @@ class NewestChecker(EngineChecker):
                 newest = plant.newest_at_plant(topic)
                 self.require(story.position >= newest, f"{where}: {newest} is the newest, it has {story}")
                 self.require(subscription in self._lives[connection], f"{where}: it was never told to be live")
+
+
+class FreshnessChecker(EngineChecker):
+    """A ring always has room: what may be written to it is there when the node has done its work."""
+
+    def step(self, plant: "EnginePlant") -> None:
+        for consumer in plant.consumers:
+            node, number = consumer.node, consumer.consumer
+            if number is None or consumer.taste.sink != "ring" or consumer.taste.cls != "adaptive" or not node.is_up:
+                continue
+            record = node.engine.record(number)
+            self.require(
+                record.pending == 0 or record.waiting > 0 or record.is_behind, f"{consumer.name} has room: {record}"
+            )
 
 
 class BoundsChecker(EngineChecker):

@@ -32,6 +32,7 @@ class EngineFaultSchedule(Schedule):
         kinds = [
             self._crash_node, self._crash_consumer, self._stall_consumer, self._stall_consumer, self._stall_node,
             self._cut_consumer, self._cut_chain, self._congest, self._congest, self._storm, self._storm,
+            self._change_rules,
         ]  # fmt: skip
         self._randomness.choose(kinds)()
 
@@ -71,6 +72,11 @@ class EngineFaultSchedule(Schedule):
                 link.bytes_per_s = max(before, link.bytes_per_s)
 
             self._world.after(self._randomness.below(STALL_NS_MAX), clear)
+
+    def _change_rules(self) -> None:
+        node = self._randomness.choose(self._plant.nodes)
+        self._log(f"the rules of {node.name} change")
+        self._plant.change_rules(node)
 
     def _storm(self) -> None:
         self._plant.storm = STORM

@@ -152,6 +152,9 @@ class MuxNode(DistributionNode):
         self._consumer: int | None = None
         self._numbers: dict[str, int] = {}
         self._topics: dict[int, str] = {}
+        self._held: set[int] = set()
+        """Subscriptions that this connection has asked for; one that ends before it is asked for again is not told."""
+
         self._asked_above = 0
         self._incoming = Incoming(self._topics_of)
         self._was_attached = False
@@ -220,6 +223,7 @@ class MuxNode(DistributionNode):
         if self.link is not link:
             return
         self._consumer = self.above.attach(self, self.name, Sinks(buffer=buffer))
+        self._held.clear()
         self.ask(lambda: self._attached_above(link))
 
     def _attached_above(self, link: SessionLink) -> None:
@@ -229,7 +233,7 @@ class MuxNode(DistributionNode):
         if self._was_attached:
             self.say(Lost())
         self._was_attached = True
-        for topic in list(self._numbers):
+        for topic in [each for each, number in self._numbers.items() if number not in self._held]:
             self._ask_for(topic)
 
     def _ask_for(self, topic: str) -> None:
@@ -238,6 +242,7 @@ class MuxNode(DistributionNode):
         self._topics[number] = topic
         consumer, options = self._consumer, self.plant.options
         if consumer is not None:
+            self._held.add(number)
             self.above.ask(
                 lambda: self._say_above(
                     consumer, Subscribe(consumer, number, [topic], options.chain_class, options.chain_per_second)
@@ -278,7 +283,8 @@ class MuxNode(DistributionNode):
     def _release(self, topic: str) -> None:
         number, consumer = self._numbers.pop(topic), self._consumer
         self._topics.pop(number, None)
-        if consumer is not None:
+        if consumer is not None and number in self._held:
+            self._held.discard(number)
             self.above.ask(lambda: self._say_above(consumer, Unsubscribe(consumer, number)))
 
 

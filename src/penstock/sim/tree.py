@@ -24,8 +24,10 @@ from penstock.tree.infostream import Conflated, Diverged, Gone, Info, Revoked
 from penstock.wire import decode
 
 STEP_NS = 100 * NS_PER_MS
-SETTLE_NS = 4 * NS_PER_SECOND
-"""Within this the tree is whole again after the last fault."""
+SETTLE_NS = 2 * NS_PER_SECOND
+SETTLE_NS_PER_LEVEL = NS_PER_SECOND // 4
+"""Within this, and this more for each level, the tree is whole again after the last fault."""
+LEVELS_MAX = 20
 
 
 class TreePlantOptions(msgspec.Struct, kw_only=True):
@@ -78,7 +80,7 @@ class TreePlantOptions(msgspec.Struct, kw_only=True):
             replicate=pick.choose(["synchronous", "asynchronous"]) if has_standby else "none",
             promotes_by_hand=pick.chance(0.5),
             peers=pick.choose([0, 0, 1, 2]),
-            reactions=pick.choose(reactions),
+            reactions=pick.choose(reactions[:2] if has_standby else reactions),
             unrooted=pick.choose(unrooted),
             balance=pick.choose([0, 0, 60]),
             forgets=0.0 if has_standby else pick.choose([0.0, 0.5]),
@@ -125,12 +127,12 @@ class TreePlant:
         self._revoked: dict[str, Revoke] = {}
         self.stories = StoryChecker(self)
         self.infostream = InfostreamChecker(self)
-        self.checkers = [self.stories, self.infostream, PublisherChecker(self), ShapeChecker(self)]
+        self.checkers = [ShapeChecker(self), self.infostream, self.stories, PublisherChecker(self)]
         self._first_root = AgentNode(self, self._root_config())
         self.standby: AgentNode | None = None
         self.agents: list[AgentNode] = [self._first_root]
         if options.standby:
-            self.standby = AgentNode(self, self._config("standby", role="standby", parent=self.place_of("root")))
+            self.standby = AgentNode(self, self.config_of("standby", role="standby", parent=self.place_of("root")))
             self.agents.append(self.standby)
         self._by_place = {node.place: node for node in self.agents}
         for number in range(1, options.agents + 1):
@@ -144,6 +146,10 @@ class TreePlant:
 
     @property
     def root(self) -> AgentNode:
+        """Who rules, by its term; between two rulers, who did or will."""
+        ruling = [node for node in self.agents if node.became is not None and node.became.role == "root"]
+        if ruling:
+            return max(ruling, key=lambda node: node.became.term if node.became is not None else 0)
         return self.standby if self.is_taken_over and self.standby is not None else self._first_root
 
     def is_dead(self, node: AgentNode) -> bool:
@@ -161,7 +167,7 @@ class TreePlant:
         self._by_place[node.place] = node
         return node
 
-    def _config(self, name: str, **more: object) -> TreeConfig:
+    def config_of(self, name: str, **more: object) -> TreeConfig:
         options = self.options
         values: dict[str, object] = {
             "on": ReactionConfig(
@@ -176,19 +182,19 @@ class TreePlant:
             "persist": options.persist,
             "replicate": options.replicate,
             "replicate_wait_ms": 200,
-            "heartbeat_ms": 50,
-            "silence_ms": 250,
+            "heartbeat_ms": 100,
+            "silence_ms": 300,
             "fetch_bytes_max": 65_536,
             "balance_high": options.balance,
             "streams_max": 16,
-            "children_max": 2_048,
+            "children_max": 256 if options.agents < 100 else 1_024,
         }
         return TreeConfig(name=name, **{**values, **more})  # type: ignore[arg-type]
 
     def _root_config(self) -> TreeConfig:
         streams = tuple(StreamConfig(name=name, topics=(f"{name}.>",)) for name in self.stream_names)
         standby = self.place_of("standby") if self.options.standby else ""
-        return self._config("root", role="root", streams=streams, standby=standby)
+        return self.config_of("root", role="root", streams=streams, standby=standby)
 
     def _agent_config(self, number: int) -> TreeConfig:
         pick = self._randomness
@@ -202,7 +208,7 @@ class TreePlant:
         peers: tuple[str, ...] = ()
         if number <= self.options.peers and number < self.options.agents:
             peers = (self.place_of(f"a{number + 1}"),)
-        return self._config(f"a{number}", parent=self.place_of(above[0]), alternates=alternates, peers=peers)
+        return self.config_of(f"a{number}", parent=self.place_of(above[0]), alternates=alternates, peers=peers)
 
     def _subscriber(self, number: int) -> Subscriber:
         pick = self._randomness
@@ -241,6 +247,9 @@ class TreePlant:
         self.world.log.write(self.world.now_ns(), subscriber.name, f"gets {subscription.stream} {sequence} of {term}")
         message = Delivered(sequence, term, topic, payload)
         self.stories.delivered(subscriber, subscription, message)
+
+    def published(self, publisher: Publisher) -> None:
+        """The newest of its messages; for those who want to know when."""
 
     def gone(self, subscriber: Subscriber, info: Gone) -> None:
         self.stories.gone(subscriber, info)
@@ -329,7 +338,8 @@ class TreePlant:
                 subscriber.start()
         self.run(200 * NS_PER_MS)
         self.is_publishing = False
-        self.run(SETTLE_NS)
+        levels = min(self.options.agents // self.options.fan_out, LEVELS_MAX)
+        self.run(SETTLE_NS + levels * SETTLE_NS_PER_LEVEL)
         for checker in self.checkers:
             checker.finish()
 

@@ -334,6 +334,7 @@ class Subscriber(Application):
                 for number, each in session.legs.items():
                     if each.number == info.stream and number in session.live and each.position is not None:
                         each.position = max(each.position, info.last)
+                        each.term = max(each.term, info.term)
             case Gone():
                 self.plant.gone(self, info)
             case Diverged():
@@ -352,6 +353,7 @@ class Subscriber(Application):
 
     def _diverged(self, info: Diverged) -> None:
         for each in self.subscriptions:
-            if each.number == info.stream and each.position is not None and each.position >= info.first:
+            is_old = each.term <= info.term and each.position is not None and each.position >= info.first
+            if each.number == info.stream and is_old:
                 each.position = info.first - 1
                 self.plant.diverged(self, each, info)

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.base.errors import SimulationError
-from penstock.net.framing import FrameDecoder
 from penstock.sim.treeapps import Subscriber, Subscription
 from penstock.sim.treemarket import number_of
-from penstock.tree._frame import BLOCK_HEADER_SIZE, BLOCK_LEG_AT, KIND_PACKETS, split_packets
+from penstock.tree._frame import BLOCK_HEADER_SIZE, BLOCK_KIND_AT, BLOCK_LEG_AT, KIND_PACKETS, split_packets
 from penstock.tree.infostream import Conflated, Diverged, Gone, Revoked, id_of
 from penstock.wire import decode
 
@@ -216,20 +215,20 @@ class InfostreamChecker(TreeChecker):
 
     def __init__(self, plant: "TreePlant") -> None:
         super().__init__(plant)
-        self._decoders: dict[tuple[str, int, int], FrameDecoder] = {}
         self._sequences: dict[tuple[str, int, int], int] = {}
         self.heard_count = 0
 
     def sent(self, node: "AgentNode", link: int, data: bytes) -> None:
         key = (node.name, node.incarnation, link)
-        decoder = self._decoders.setdefault(key, FrameDecoder(2**31))
-        for frame in decoder.feed(data):
-            at = BLOCK_LEG_AT - LENGTH_SIZE
-            if frame[0] != KIND_PACKETS or frame[at : at + 4] != b"\0\0\0\0":
-                continue
-            for packet in split_packets(frame[BLOCK_HEADER_SIZE - LENGTH_SIZE :]):
-                if packet[24:28] == b"\0\0\0\0":
-                    self._info(node, key, packet)
+        at = 0
+        while at < len(data):
+            size = LENGTH_SIZE + int.from_bytes(data[at : at + LENGTH_SIZE], "little")
+            is_live = data[at + BLOCK_LEG_AT : at + BLOCK_LEG_AT + 4] == b"\0\0\0\0"
+            if data[at + BLOCK_KIND_AT] == KIND_PACKETS and is_live:
+                for packet in split_packets(data[at + BLOCK_HEADER_SIZE : at + size]):
+                    if packet[24:28] == b"\0\0\0\0":
+                        self._info(node, key, packet)
+            at += size
 
     def _info(self, node: "AgentNode", key: tuple[str, int, int], packet: bytes) -> None:
         whole = decode(packet)

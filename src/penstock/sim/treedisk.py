@@ -24,6 +24,7 @@ class TreeDisk:
         """Record n is at n - 1 - dropped."""
         self.dropped: dict[int, int] = {}
         self.torn = 0
+        self.is_root = False
         self._world = world
         self._randomness = randomness
         self._is_synced = is_synced
@@ -106,7 +107,7 @@ class TreeDisk:
         )
         term = max((begins[0] for info in self.infos.values() for begins in info.begins), default=0)
         beyond = {publisher_id: sorted(found) for publisher_id, found in numbers.items()}
-        return Start(streams, {}, beyond, term, place, now_ns)
+        return Start(streams, {}, beyond, term, self.is_root, place, now_ns)
 
 
 def _mark(marks: dict[int, set[int]], packets: list[bytes]) -> None:

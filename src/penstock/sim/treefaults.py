@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from penstock.base.clock import NS_PER_MS
 from penstock.sim.faults import Schedule
 from penstock.sim.treelinks import FAST_BYTES_PER_S, End
+from penstock.sim.treenodes import AgentNode
 from penstock.tree.events import Move, Promote, SendBack
 
 if TYPE_CHECKING:
@@ -51,9 +52,10 @@ class TreeFaultSchedule(Schedule):
         """For a while; or for good, if there is a standby that takes over."""
         plant = self._plant
         root = plant.root
+        standby = plant.standby
         if (
-            plant.standby is not None
-            and plant.standby.is_up
+            standby is not None
+            and standby.became is not None
             and not plant.is_taken_over
             and self._randomness.chance(0.5)
         ):
@@ -62,10 +64,15 @@ class TreeFaultSchedule(Schedule):
             self._log("the root dies for good")
             root.crash()
             if plant.options.promotes_by_hand:
-                standby = plant.standby
-                self._world.after(200 * NS_PER_MS, lambda: standby.handle(Promote()))
+                self._promote(standby)
         elif not plant.is_dead(root):
             self.crash(root, OUTAGE_NS_MAX)
+
+    def _promote(self, standby: AgentNode) -> None:
+        """An operator does it, and looks whether it is done."""
+        standby.handle(Promote())
+        if standby.became is None or standby.became.role != "root":
+            self._world.after(200 * NS_PER_MS, lambda: self._promote(standby))
 
     def _cut(self) -> None:
         links = self._plant.wires.alive()

@@ -1,5 +1,6 @@
 """Agents of a simulated tree: the production core, its links, and a disk for those that keep streams."""
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from penstock.net.framing import LENGTH_SIZE
@@ -44,6 +45,8 @@ class AgentNode(Node):
         )
         self._opening: dict[int, bytes] = {}
         """What came on a link before its Login is whole."""
+        self._late: deque[tuple[int, bytes]] = deque()
+        """What came while the process did not run."""
 
     @property
     def place(self) -> str:
@@ -69,6 +72,7 @@ class AgentNode(Node):
         self.disk.crash()
         self.became = None
         self._opening.clear()
+        self._late.clear()
         ends, self.ends = self.ends, {}
         for end in ends.values():
             end.link.break_off(end)
@@ -97,19 +101,27 @@ class AgentNode(Node):
     def received(self, link: int, data: bytes) -> None:
         if self.core is None or link not in self.ends:
             return
-        if self.world.now_ns() < self.stalled_until_ns:
+        if self.world.now_ns() < self.stalled_until_ns or self._late:
             incarnation = self.incarnation
-            self.world.at(self.stalled_until_ns, lambda: self._received_late(link, data, incarnation))
+            self._late.append((link, data))
+            self.world.at(self.stalled_until_ns, lambda: self._received_late(incarnation))
+            return
+        self._take_in(link, data)
+
+    def _received_late(self, incarnation: int) -> None:
+        """In the order in which it came."""
+        if self.incarnation == incarnation and self.world.now_ns() >= self.stalled_until_ns:
+            while self._late:
+                self._take_in(*self._late.popleft())
+
+    def _take_in(self, link: int, data: bytes) -> None:
+        if self.core is None or link not in self.ends:
             return
         if link in self._opening:
             data = self._open(link, data)
         if data and link in self.ends:
             self.agent.fanout.receive(link, data)
             self.handle(Noticed())
-
-    def _received_late(self, link: int, data: bytes, incarnation: int) -> None:
-        if self.incarnation == incarnation:
-            self.received(link, data)
 
     def _open(self, link: int, data: bytes) -> bytes:
         """The first frame is a Login; the rest is the fan-out's."""
@@ -161,6 +173,7 @@ class AgentNode(Node):
             case Became():
                 self.log(f"is {instruction}")
                 self.became = instruction
+                self.disk.is_root |= instruction.role == "root"
 
     def _from_disk(self, event: Any) -> None:
         incarnation = self.incarnation

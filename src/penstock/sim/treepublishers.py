@@ -35,6 +35,7 @@ class Publisher(Application):
         payload = bytes(MODEL.new(publisher=self.publisher_id, number=len(self.messages) + 1, level=level))
         payload += bytes(padding)
         self.messages.append((stream, topic, payload))
+        self.plant.published(self)
         self._go_on()
 
     def _go_on(self) -> None:

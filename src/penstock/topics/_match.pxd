@@ -9,6 +9,7 @@ cdef enum:
     SIZE_MAX = 255
     CHUNK_MAX = 128
     TRUNKS = 256                     # a power of two
+    TRUNK_WAYS = 4                   # places that a trunk may have, also a power of two
     TRUNK_SIZE_MAX = 40
     TRUNK_NODES_MAX = 8
     TRUNK_RESTS_MAX = 6

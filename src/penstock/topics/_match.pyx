@@ -10,7 +10,6 @@ from libc.string cimport memcpy
 
 from penstock.base import limits
 from penstock.topics._store cimport *
-from penstock.topics.topic import RESERVED
 
 cdef enum:
     WORK_MAX = 16384                 # nodes and probes of a chunk, beyond which the next chunk is smaller
@@ -22,21 +21,9 @@ cdef enum:
 if DEPTH_MAX != limits.TOPIC_DEPTH_MAX or SIZE_MAX != limits.TOPIC_SIZE_MAX:
     raise ImportError("the compiled interest table and penstock.base.limits disagree")
 
-cdef enum ByteClass:
-    BYTE_ORDINARY = 0
-    BYTE_DOT = 1
-    BYTE_FORBIDDEN = 2
-
 cdef struct Codes:
     const uint32_t *codes
     size_t count
-
-cdef uint8_t byte_classes[256]
-for _byte in range(256):
-    if _byte <= 0x20 or _byte == 0x7F or chr(_byte) in RESERVED:
-        byte_classes[_byte] = BYTE_FORBIDDEN
-    else:
-        byte_classes[_byte] = BYTE_DOT if _byte == 0x2E else BYTE_ORDINARY
 
 
 cdef int match_batch(
@@ -125,22 +112,22 @@ cdef int reserve(void **block, size_t *capacity, size_t needed, size_t item_size
 
 
 cdef uint8_t topic_scan(const uint8_t *data, size_t size, uint8_t *ends) noexcept nogil:
-    """The depth, and where each level ends; 0 if it is not well formed.
-
-    No branch depends on the bytes: dots come where they like, and a wrong guess costs as much as ten bytes.
-    """
-    cdef size_t position, depth = 0
-    cdef uint32_t byte_class, is_dot, is_at_start = 1, is_bad = 0
+    """The depth, and where each level ends; 0 if it is not well formed."""
+    cdef size_t at = 0, end, start = 0, depth = 0
+    cdef uint32_t dots, is_bad = 0
     if size > SIZE_MAX:
         return 0
-    for position in range(size):
-        byte_class = byte_classes[data[position]]
-        is_dot = byte_class & BYTE_DOT
-        is_bad |= (byte_class & BYTE_FORBIDDEN) | (is_dot & is_at_start)
-        ends[depth & (DEPTH_MAX - 1)] = <uint8_t>position # of a level that is not over: written over by the next byte
-        depth += is_dot
-        is_at_start = is_dot
-    if is_bad or is_at_start or depth >= DEPTH_MAX:
+    while at < size:
+        dots = scan_bytes(data, at, size, &is_bad)
+        while dots:
+            end = at + lowest_bit(dots)
+            is_bad |= end == start
+            ends[depth & (DEPTH_MAX - 1)] = <uint8_t>end
+            depth += 1
+            start = end + 1
+            dots &= dots - 1
+        at += SCAN_SIZE
+    if is_bad or start == size or depth >= DEPTH_MAX:
         return 0
     ends[depth] = <uint8_t>size
     return <uint8_t>depth + 1
@@ -248,26 +235,33 @@ cdef size_t find_trunks(Store *store, Scratch *scratch, size_t count) noexcept n
 cdef inline bint trunk_find(Store *store, Scratch *scratch, Topic *topic, uint8_t levels) noexcept nogil:
     """Whether the topic's trunk is known. If not, the topic may be the first to go that way."""
     cdef size_t size = topic.ends[levels - 1]
-    cdef uint32_t place = hash_bytes(store, topic.data, size) & (TRUNKS - 1)
-    cdef Trunk *trunk = scratch.trunks + place
-    topic.trunk = place
-    if trunk.revision == store.revision and trunk.size == size and is_equal(trunk.beginning, topic.data, size):
-        if trunk.chunk_made == scratch.chunk or trunk.node_count > TRUNK_NODES_MAX:
-            return False
-        trunk.chunk_used = scratch.chunk
-        topic.trunk_levels = levels
-        scratch.trunk_credit += scratch.trunk_credit < TRUNK_CREDIT_MAX
-        scratch.lookup_count += 1
-        return True
+    cdef uint32_t place = hash_bytes(store, topic.data, size) & (TRUNKS - TRUNK_WAYS)
+    cdef uint32_t oldest = place, way
+    cdef Trunk *trunk
+    for way in range(place, place + TRUNK_WAYS):
+        trunk = scratch.trunks + way
+        if trunk.revision == store.revision and trunk.size == size and is_equal(trunk.beginning, topic.data, size):
+            trunk.chunk_used = scratch.chunk
+            if trunk.chunk_made == scratch.chunk or trunk.node_count > TRUNK_NODES_MAX:
+                return False
+            topic.trunk = way
+            topic.trunk_levels = levels
+            scratch.trunk_credit += scratch.trunk_credit < TRUNK_CREDIT_MAX
+            scratch.lookup_count += 1
+            return True
+        if trunk.chunk_used < scratch.trunks[oldest].chunk_used:
+            oldest = way
     scratch.trunk_credit -= TRUNK_MISS_COST
-    if trunk.chunk_made == scratch.chunk or trunk.chunk_used == scratch.chunk:
-        return False # another topic of this chunk needs the place
+    trunk = scratch.trunks + oldest
+    if trunk.chunk_used == scratch.chunk:
+        return False # other topics of this chunk need all places
     trunk.revision = store.revision
-    trunk.chunk_made = scratch.chunk
+    trunk.chunk_made = trunk.chunk_used = scratch.chunk
     trunk.size = <uint8_t>size
     trunk.node_count = 0
     trunk.rest_count = 0
     memcpy(trunk.beginning, topic.data, size)
+    topic.trunk = oldest
     topic.trunk_levels = levels
     topic.is_first_on_trunk = True
     scratch.trunks_new += 1
@@ -337,27 +331,32 @@ cdef void match_exact(Store *store, Scratch *scratch, size_t count) noexcept nog
     cdef const Index *wholes = &store.wholes
     cdef Topic *topic
     cdef uint32_t node
-    cdef size_t index
+    cdef uint8_t chosen[CHUNK_MAX]
+    cdef size_t index, kept = 0
     for index in range(count):
         topic = scratch.topics + index
         topic.first_hit = 0
         topic.word_level = 0
+        topic.hash = 0
         topic.depth = topic_scan(topic.data, topic.size, topic.ends)
-        if not topic.depth:
-            scratch.malformed_count += 1
-            continue
-        topic.hash = hash_child(store, ROOT, NODE_TOPIC, hash_bytes(store, topic.data, topic.size))
-        topic.position = bucket_first(wholes, topic.hash)
-        prefetch(wholes.buckets + topic.position)
-    for index in range(count):
-        topic = scratch.topics + index
         if topic.depth:
-            topic.position = probe_bucket(store, wholes, topic.position, topic.hash)
+            topic.hash = hash_child(store, ROOT, NODE_TOPIC, hash_bytes(store, topic.data, topic.size))
+        else:
+            scratch.malformed_count += 1
+        topic.position = bucket_first(wholes, topic.hash)
+        prefetch(wholes.filter + topic.position)
     for index in range(count):
         topic = scratch.topics + index
-        if not topic.depth:
-            continue
-        scratch.lookup_count += 1
+        chosen[kept] = <uint8_t>index
+        kept += (topic.depth != 0) & filter_passes(wholes, topic.hash) # whether it does is anybody's guess: no branch
+        scratch.lookup_count += topic.depth != 0
+    for index in range(kept):
+        prefetch(wholes.buckets + scratch.topics[chosen[index]].position)
+    for index in range(kept):
+        topic = scratch.topics + chosen[index]
+        topic.position = probe_bucket(store, wholes, topic.position, topic.hash)
+    for index in range(kept):
+        topic = scratch.topics + chosen[index]
         node = child_find_from(
             store, wholes, topic.position, ROOT, NODE_TOPIC, topic.data, topic.size, topic.hash
         )

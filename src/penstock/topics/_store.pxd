@@ -20,6 +20,9 @@ cdef extern from "penstock/topics/primitives.h" nogil:
     uint64_t fold(uint64_t a, uint64_t b)
     int lowest_bit(uint64_t mask)
     void prefetch(const void *address)
+    enum:
+        SCAN_SIZE
+    uint32_t scan_bytes(const uint8_t *topic, size_t at, size_t size, uint32_t *is_forbidden)
     void *allocate(size_t size, bint is_large)
 
 
@@ -152,10 +155,13 @@ cdef inline const uint8_t *node_key(const Node *node) noexcept nogil:
 cdef inline uint64_t hash_bytes(const Store *store, const uint8_t *data, size_t size) noexcept nogil:
     """Keyed with the table's seeds: who does not know them cannot choose topics that collide."""
     cdef uint64_t state = store.seed_a ^ (size * <uint64_t>0x9E3779B97F4A7C15)
-    while size > 16:
-        state = fold(load_u64(data) ^ store.seed_b, load_u64(data + 8) ^ state)
-        data += 16
-        size -= 16
+    if size > 16:
+        while size > 16:
+            state = fold(load_u64(data) ^ store.seed_b, load_u64(data + 8) ^ state)
+            data += 16
+            size -= 16
+        # the last 16 bytes, however many of them are left: that number is anybody's guess, so there is no branch on it
+        return fold(load_u64(data + size - 16) ^ store.seed_b, load_u64(data + size - 8) ^ state)
     if size >= 8:
         return fold(load_u64(data) ^ store.seed_b, load_u64(data + size - 8) ^ state)
     if size >= 4:

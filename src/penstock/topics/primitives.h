@@ -1,4 +1,5 @@
-/* What the interest table needs of the machine: a multiplication of 128 bits, prefetch, a lock, memory in large pages. */
+/* What the interest table needs of the machine: a multiplication of 128 bits, prefetch, many bytes looked at at once, a
+   lock, memory in large pages. */
 #ifndef PENSTOCK_TOPICS_PRIMITIVES_H
 #define PENSTOCK_TOPICS_PRIMITIVES_H
 
@@ -7,6 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #define LARGE_PAGE_SIZE ((size_t)2 << 20)
 #define SPINS_BEFORE_YIELD 64
@@ -32,6 +37,61 @@ static inline uint64_t fold(uint64_t a, uint64_t b) {
 static inline int lowest_bit(uint64_t mask) { return __builtin_ctzll(mask); }
 
 static inline void prefetch(const void *address) { __builtin_prefetch(address); }
+
+#define SCAN_SIZE 16 /* bytes at a time */
+
+/* Bytes that no topic has: with white space and controls those that mean something in interests (topics/topic.py). */
+static const uint8_t scan_reserved[] = {0x7F, '*', '>', '!', '#', '/', '[', ']'};
+
+#if defined(__SSE2__)
+/* A text that is shorter than a block, followed by zeros; nothing beyond it is read. */
+static inline __m128i scan_short(const uint8_t *text, size_t size) {
+    uint64_t low, high = 0;
+    if (size >= 8) {
+        low = load_u64(text);
+        high = load_u64(text + size - 8) >> 4 * (16 - size) >> 4 * (16 - size);
+    } else if (size >= 4) {
+        low = load_u32(text) | (uint64_t)load_u32(text + size - 4) << 8 * (size - 4);
+    } else {
+        low = text[0] | (uint64_t)text[size / 2] << 8 * (size / 2) | (uint64_t)text[size - 1] << 8 * (size - 1);
+    }
+    return _mm_set_epi64x((int64_t)high, (int64_t)low);
+}
+#endif
+
+/* Where the dots are in a topic from `at` on, a bit for each of SCAN_SIZE bytes or of those that are left; and whether one
+   of them is forbidden. No branch depends on the bytes: a wrong guess costs as much as all of them. */
+static inline uint32_t scan_bytes(const uint8_t *topic, size_t at, size_t size, uint32_t *is_forbidden) {
+    size_t left = size - at;
+    uint32_t dots = 0;
+#if defined(__SSE2__)
+    unsigned before = 0; /* bytes of the block that come before `at` */
+    uint32_t chosen = 0xFFFF;
+    __m128i block, forbidden;
+    if (left >= SCAN_SIZE) {
+        block = _mm_loadu_si128((const __m128i *)(topic + at));
+    } else if (size >= SCAN_SIZE) {
+        block = _mm_loadu_si128((const __m128i *)(topic + size - SCAN_SIZE));
+        before = (unsigned)(SCAN_SIZE - left);
+    } else {
+        block = scan_short(topic, size);
+        chosen = (1u << size) - 1;
+    }
+    forbidden = _mm_cmpeq_epi8(_mm_min_epu8(block, _mm_set1_epi8(0x20)), block);
+    for (size_t each = 0; each < sizeof scan_reserved; each++)
+        forbidden = _mm_or_si128(forbidden, _mm_cmpeq_epi8(block, _mm_set1_epi8((char)scan_reserved[each])));
+    *is_forbidden |= (uint32_t)_mm_movemask_epi8(forbidden) & chosen;
+    dots = (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(block, _mm_set1_epi8('.'))) >> before;
+#else
+    for (size_t position = 0; position < left && position < SCAN_SIZE; position++) {
+        uint8_t byte = topic[at + position];
+        *is_forbidden |= byte <= 0x20;
+        for (size_t each = 0; each < sizeof scan_reserved; each++) *is_forbidden |= byte == scan_reserved[each];
+        dots |= (uint32_t)(byte == '.') << position;
+    }
+#endif
+    return dots;
+}
 
 /* First come, first served: a matcher that comes back for its next chunk cannot starve a waiting writer. */
 typedef struct {

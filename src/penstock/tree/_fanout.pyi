@@ -58,7 +58,7 @@ class Fanout(Flow):
         """What comes on the link is kept, and the lane reads no more from it, until resume()."""
 
     def resume(self, link: int) -> None:
-        """Go on after pause() or NewerTerm."""
+        """Go on after pause(), LegBlock or NewerTerm. Nothing happens if the link is not open."""
 
     def absorb(self, packets: Buffer, link: int = 0) -> int:
         """Take whole packets as if they had come live on the link (0: from here); how many were new. Those of a

@@ -362,12 +362,13 @@ cdef class Fanout(Flow):
             self.mark_ready(slot)
 
     def resume(self, uint64_t link) -> None:
-        """Go on after pause() or NewerTerm."""
+        """Go on after pause(), LegBlock or NewerTerm. Nothing happens if the link is not open."""
         cdef uint32_t slot
         with self:
-            slot = self.slot_of(link)
-            with nogil:
-                self.go_on(slot)
+            if link in self._slots:
+                slot = self._slots[link]
+                with nogil:
+                    self.go_on(slot)
 
     def absorb(self, const uint8_t[::1] packets not None, uint64_t link = 0) -> int:
         """Take whole packets as if they had come live on the link (0: from here); how many were new. Those of a term

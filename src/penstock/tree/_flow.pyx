@@ -274,6 +274,8 @@ cdef class Flow:
         else:
             leg = load_u32(frame + BLOCK_LEG_AT)
             is_noted = note_data(&self.notes, NOTE_LEG_BLOCK, link.number, leg, packets, packets_size)
+            link.is_paused = True  # live packets that follow it must not be taken before it
+            self.mark_ready(slot)
         if not is_noted:
             self.end(slot, FAULT_MEMORY)
         return 0

@@ -73,6 +73,10 @@ class Stream:
     def term(self) -> int:
         return self.info.begins[-1][0] if self.info.begins else 0
 
+    def term_after(self, sequence: int) -> int:
+        """Of the message that comes next: what is of an older one is not to be taken any more."""
+        return next((term for term, after in reversed(self.info.begins) if after <= sequence), 0)
+
     def end_of(self, term: int) -> int | None:
         """After which sequence a newer term than this begins; None if it is the newest, or not known."""
         return next((after for each, after in self.info.begins if each > term), None)

@@ -52,7 +52,7 @@ class CatchUp:
                 portion = board.fanout.fetch(leg.link, leg.number, after, SIZE_MAX)
                 leg.is_live = portion is not None and portion.is_live
             granted = leg.wants if leg.wants != leg.asked else ()
-            board.say(leg.link, Held(leg.number, stream.number, after, stream.term, leg.is_live, granted))
+            board.say(leg.link, Held(leg.number, stream.number, after, stream.term_after(after), leg.is_live, granted))
 
     def _judged(self, stream: Stream, leg: ChildLeg, position: Position) -> int:
         """The sequence itself; or, if a newer term began before it, where that did: the child is told so."""

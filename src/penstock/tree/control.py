@@ -195,6 +195,8 @@ class Held(msgspec.Struct, tag="held", frozen=True):
     """Messages after this sequence are the leg's."""
 
     term: U32
+    """Of the first of these."""
+
     is_live: bool
     """Otherwise they are to be fetched."""
 

@@ -60,6 +60,11 @@ from penstock.tree.rooting import Rooting
 from penstock.tree.upstream import TIDY_INTERVAL_NS, Upstream
 
 BALANCE_INTERVAL_NS = NS_PER_SECOND
+LINKS_BESIDES = 16
+"""Links to parents and peers, and such as are being refused."""
+LEGS_OF_A_CHILD = 16
+WANTS_OF_A_CHILD = 64
+"""What there is room for, on average."""
 SILENCES_OF_A_CHILD = 3
 """A child may be silent so much longer than a parent."""
 
@@ -79,7 +84,9 @@ class DistributionAgent:
             id_of(config.tree),
             history_size=config.history_bytes,
             streams_max=config.streams_max,
-            links_max=config.children_max + 16,
+            links_max=config.children_max + LINKS_BESIDES,
+            legs_max=LEGS_OF_A_CHILD * config.children_max,
+            wants_max=WANTS_OF_A_CHILD * config.children_max,
             queue_packets_max=config.queue_packets,
         )
         self.board = Board(config, self.fanout, Conditions(models), counters)
@@ -242,7 +249,10 @@ class DistributionAgent:
             case InfoPacket():
                 self._conversation.info(notice.link, notice.packet)
             case LegBlock():
-                self._conversation.block(notice)
+                try:
+                    self._conversation.block(notice)
+                finally:
+                    self.fanout.resume(notice.link)
             case PublishedBlock():
                 child = self.board.children.get(notice.link)
                 if child is not None:
@@ -284,7 +294,7 @@ class DistributionAgent:
             self._balance_ns = board.now_ns
 
     def _promote(self) -> None:
-        if self.board.role == "standby":
+        if self.board.role == "standby" and self.board.term:
             self.parents.give_up()
             self.rooting.promote()
 

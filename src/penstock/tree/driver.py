@@ -207,7 +207,9 @@ class LiveAgent:
         )
         marks = store.publishers
         beyond = {publisher: sorted(numbers) for publisher, numbers in marks.beyond.items()}
-        return Start(streams=store.recovered(), publishers=marks.through, beyond=beyond, term=store.term)
+        return Start(
+            streams=store.recovered(), publishers=marks.through, beyond=beyond, term=store.term, was_root=store.is_root
+        )
 
     # Operators
 
@@ -263,8 +265,11 @@ class LiveAgent:
     def _become(self, became: Became) -> None:
         self._became = became
         log.info("agent_became", **msgspec.to_builtins(became))
-        if self._storing is not None and became.term > self._storing.store.term:
-            self._storing.store.begin_term(became.term)
+        if self._storing is None:
+            return
+        store, is_root = self._storing.store, became.role == "root"
+        if became.term > store.term or is_root != store.is_root:
+            store.begin_term(became.term, is_root=is_root)
 
     def _note(self, informed: Informed) -> None:
         info = informed.info

@@ -56,6 +56,8 @@ class Start(msgspec.Struct, frozen=True):
     """Numbers beyond that which are kept, too: what is before them was lost on another stream."""
     term: int = 0
     """The highest that this root or standby has known."""
+    was_root: bool = False
+    """Of a standby: whether it had taken over (Became with the role of a root) before it was started anew."""
     place: str = ""
     """host:port where children connect."""
     wall_ns: int = 0

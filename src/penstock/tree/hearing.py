@@ -109,8 +109,12 @@ class Hearing:
         board.inform(Gone(info.stream, 0, info.first, info.last), links)
 
     def _diverged(self, info: Diverged) -> None:
+        """Who knows where the term ended has taken back what is beyond already, when it learned of that."""
         stream = self._board.streams.get(info.stream)
-        if stream is not None and self._board.last(info.stream) >= info.first:
+        if stream is None or self._board.last(info.stream) < info.first:
+            return
+        end = stream.end_of(info.term)
+        if end is None or end >= info.first:
             self._upstream.take_back(stream, info.term, info.first - 1)
 
     def _defined(self, info: StreamDefined) -> None:
@@ -128,6 +132,9 @@ class Hearing:
         if stream is not None and notice.term > stream.term:
             info = stream.info
             self._defined(StreamDefined(info.number, info.name, info.topics, notice.term, notice.sequence - 1))
+        if stream is not None:
+            last = self._board.last(stream.number)
+            self._board.fanout.set_stream(stream.number, term=notice.term, last=last)
         self._board.fanout.resume(notice.link)
         self._board.refilled = True
 

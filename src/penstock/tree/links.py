@@ -1,7 +1,9 @@
 """The links of a live agent: bytes between sockets and its fan-out, in the loop's thread.
 
 Whatever comes on a link goes to the fan-out, and what waits there for a link is written as long as its socket takes it.
-The first message of a party that connects, its login, is looked at here: so nobody gets further who may not.
+A thread of its own does that for plain sockets (carrying.py); the loop does it for those with TLS and for publishers,
+who may have to wait for the disk. The first message of a party that connects, its login, is looked at here: so nobody
+gets further who may not.
 """
 
 import asyncio
@@ -21,6 +23,7 @@ from penstock.net.secret import Secret
 from penstock.net.session import Peer
 from penstock.net.stream import is_loopback
 from penstock.tree._fanout import Fanout
+from penstock.tree.carrying import Carrier
 from penstock.tree.config import AgentConfig
 from penstock.tree.control import MESSAGE_SIZE_MAX, TREE, Login, Order, Ordered, Refused
 from penstock.tree.desk import Desk, refusal_of
@@ -29,6 +32,8 @@ from penstock.tree.events import Arrived, Connected, ConnectFailed, LinkClosed, 
 LOGIN_SIZE_MAX = 131_072
 LOGIN_SECONDS = 5.0
 SEND_SIZE = 256 * 1024
+LAST_WORDS_SECONDS = 0.5
+LOOK_SECONDS = 0.005
 
 log = logger("tree.links")
 
@@ -82,6 +87,7 @@ class AgentLinks:
         self._operators: dict[int, FrameDecoder] = {}
         self._blocked: set[int] = set()
         self._held: set[int] = set()
+        self._carrier = Carrier(fanout, self.pump_soon, cpu=config.cpu)
         self.server = LinkServer(
             TREE,
             self,
@@ -95,6 +101,7 @@ class AgentLinks:
         )
 
     async def start(self) -> None:
+        self._carrier.start()
         await self.server.start()
 
     async def close(self) -> None:
@@ -103,6 +110,8 @@ class AgentLinks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.pump()
+        await self._let_out()
+        await asyncio.to_thread(self._carrier.stop)
         await end_links({*self._links.values(), *self._made, *self._callers}, self._limits.linger_ms)
         await self.server.close()
 
@@ -124,10 +133,33 @@ class AgentLinks:
         link = self._links.get(number)
         if link is None:
             return
+        self._desk.leave(number)
+        if self._carrier.has(number):
+            self._end_carried(number, link, time.monotonic() + LAST_WORDS_SECONDS)
+            return
         if link.is_writable:
             self._send(number, link)
-        self._desk.leave(number)
         link.close()
+
+    def _end_carried(self, number: int, link: Link, deadline: float) -> None:
+        if self._waits(number) and time.monotonic() < deadline:
+            asyncio.get_running_loop().call_later(LOOK_SECONDS, self._end_carried, number, link, deadline)
+            return
+        self._carrier.give_back(number)
+        link.close()
+
+    def _waits(self, number: int) -> bool:
+        """Whether something is still to be sent."""
+        try:
+            return self._fanout.link(number).waiting > 0
+        except PenstockError:  # nobody knows it any more
+            return False
+
+    async def _let_out(self) -> None:
+        """What was said last."""
+        deadline = time.monotonic() + LAST_WORDS_SECONDS
+        while time.monotonic() < deadline and any(map(self._waits, filter(self._carrier.has, self._links))):
+            await asyncio.sleep(LOOK_SECONDS)
 
     def refuse(self, number: int, refusal: Refused) -> None:
         """End a link with these last words."""
@@ -154,8 +186,9 @@ class AgentLinks:
 
     def pump(self) -> None:
         """Write what waits, for whoever takes it; tell the core what the fan-out has for it."""
+        self._is_pump_due = True  # what follows asks for nothing more than this
         if not self._is_closing:
-            self._tell(Noticed())  # which asks for nothing more than this
+            self._tell(Noticed())
         self._is_pump_due = False
         for number in self._fanout.ready():
             link = self._links.get(number)
@@ -204,6 +237,7 @@ class AgentLinks:
         if link.number:
             self._links[link.number] = link
             self._tell(Connected(self._attempts.pop(link.number), link.number, peer.node))
+            self._carry(link, b"")
             return
         caller = self._callers[link] = _Caller(peer)
         loop = asyncio.get_running_loop()
@@ -237,6 +271,7 @@ class AgentLinks:
                 self._tell(LinkClosed(link.number, str(error)))
 
     def _forget(self, number: int) -> None:
+        self._carrier.give_back(number)
         self._desk.leave(number)
         self._blocked.discard(number)
         self._held.discard(number)
@@ -273,7 +308,16 @@ class AgentLinks:
             self._take_orders(link, rest)
             return b""
         self._tell(Arrived(link.number, party))
-        return rest
+        return rest if party.role == "publisher" or not self._carry(link, rest) else b""
+
+    def _carry(self, link: Link, begun: bytes) -> bool:
+        """Have the data thread take over, if the core has taken the link and it is a plain socket."""
+        transport = link.transport
+        if transport.get_extra_info("ssl_object") is not None or link.number not in self._fanout.links():
+            return False
+        link.pause()
+        self._carrier.take_over(link.number, transport.get_extra_info("socket").fileno(), begun)
+        return True
 
     def _take_orders(self, link: Link, data: bytes) -> None:
         try:

@@ -16,7 +16,8 @@ class ControlFrame(NamedTuple):
 
 
 class LegBlock(NamedTuple):
-    """A portion of a leg's past came from a parent: whole packets, whose beginnings and sizes have been looked at."""
+    """A portion of a leg's past came from a parent: whole packets, whose beginnings and sizes have been looked at. Live
+    packets may follow it, so nothing more is taken from the link before resume()."""
 
     link: int
     leg: int

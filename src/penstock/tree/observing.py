@@ -27,15 +27,18 @@ def observed(core: DistributionAgent, links_max: int, **facts: Any) -> AgentStat
         term=board.term,
         parent=board.parent,
         path=board.path,
-        streams=[_stream(fanout, each) for each in list(board.streams.values())],
+        streams=[found for each in list(board.streams.values()) if (found := _stream(fanout, each)) is not None],
         links=[each for each in (*above, *below) if each is not None],
         child_count=len(children),
         **facts,
     )
 
 
-def _stream(fanout: Fanout, stream: Stream) -> StreamStatus:
-    info, state = stream.info, fanout.stream(stream.number)
+def _stream(fanout: Fanout, stream: Stream) -> StreamStatus | None:
+    try:
+        info, state = stream.info, fanout.stream(stream.number)
+    except PenstockError:  # it is being opened, or was closed meanwhile
+        return None
     return StreamStatus(info.number, info.name, info.topics, state.term, state.last, state.kept_after, state.duplicates)
 
 

@@ -76,7 +76,7 @@ class Parents:
         config = self._board.config
         self.place = config.parent
         self.lost_ns = self._board.now_ns
-        if config.parent:
+        if config.parent and self._board.role != "root":
             self._search(("parent", *config.on.parent_lost))
         self.peering.start()
 
@@ -99,8 +99,9 @@ class Parents:
                     places += [each.place for each in self.alternates]
                 case "wait":
                     places += [None, self.place]
-        if config.parent not in places:
-            places.append(config.parent)
+        places.append(config.parent)
+        if self.place == self._board.root_place:
+            places.append(self._board.standby_place or None)
         self._queue = deque(dict.fromkeys(place for place in places if place != self._board.place))
 
     @property

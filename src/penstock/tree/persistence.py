@@ -43,6 +43,7 @@ class _Register(msgspec.Struct, frozen=True):
     tree: str
     term: int
     streams: list[StreamInfo]
+    is_root: bool = False
 
 
 class _Publishers(msgspec.Struct, frozen=True):
@@ -76,6 +77,8 @@ class StreamStore:
         counters: Counters,
     ) -> None:
         self.term = 0
+        self.is_root = False
+        """Whether the tree was ruled from here."""
         self.publishers = PublisherMarks()
         """How far publishers were when the store was opened."""
         self._directory = directory
@@ -145,9 +148,11 @@ class StreamStore:
         if info.number not in self._journals:
             self._open_journal(info.number)
 
-    def begin_term(self, term: int) -> None:
+    def begin_term(self, term: int, *, is_root: bool | None = None) -> None:
+        """`is_root`: whether it is ruled from here in this term; None: as before."""
         self.term = max(self.term, term)
-        register = _Register(self._tree, self.term, list(self._streams.values()))
+        self.is_root = self.is_root if is_root is None else is_root
+        register = _Register(self._tree, self.term, list(self._streams.values()), self.is_root)
         replace_private(self._directory / "tree.json", msgspec.json.encode(register))
 
     # Packets
@@ -267,7 +272,7 @@ class StreamStore:
         register = _decoded(path, _Register)
         if register.tree != self._tree:
             raise ConfigurationError(f"is of the tree {register.tree!r}, not of {self._tree!r}", where=str(path))
-        self.term = register.term
+        self.term, self.is_root = register.term, register.is_root
         self._streams = {each.number: each for each in register.streams}
 
     def _open_journal(self, number: int, first_sequence: int = 1) -> None:

@@ -81,7 +81,7 @@ class Rooting:
         for publisher_id, numbers in event.beyond.items():
             self.replica.publishers.note_numbers(publisher_id, numbers)
         board.term = event.term
-        if board.config.role == "root":
+        if board.config.role == "root" or event.was_root:
             self._rule(next_restart(event.term) if event.term else 1 << LINEAGE_SHIFT)
             for config in board.config.streams:
                 self.define(config.name, config.topics)
@@ -260,6 +260,7 @@ class Rooting:
         while self._pending and self._is_kept(self._pending[0]):
             each = self._pending.popleft()
             board.fanout.absorb(each.packets)
+            board.refilled = True
             acknowledged[each.link] = each.through
         for link, through in acknowledged.items():
             if link in board.children:
@@ -336,9 +337,9 @@ class Rooting:
     # Taking over, and being replaced
 
     def promote(self) -> None:
-        """The standby is the root from now on."""
+        """The standby is the root from now on; one that has never known the tree has nothing to go on with."""
         board = self._board
-        if board.role != "standby":
+        if board.role != "standby" or not board.term:
             return
         self.replica.settle()
         for stream in board.streams.values():

@@ -45,7 +45,7 @@ class Upstream:
             stream = Stream(info)
             board.streams[info.number] = stream
             board.numbers[info.name] = info.number
-            board.fanout.open_stream(info.number, term=stream.term, last=0)
+            board.fanout.open_stream(info.number, term=stream.term_after(0), last=0)
             board.inform(_defined(info))
             self.on_learned(info.number)
             return
@@ -66,13 +66,13 @@ class Upstream:
             if end is not None and end < last:
                 self.take_back(stream, before, end)
             else:
-                board.fanout.set_stream(stream.number, term=stream.term, last=last)
+                board.fanout.set_stream(stream.number, term=stream.term_after(last), last=last)
 
     def take_back(self, stream: Stream, term: int, kept: int) -> None:
         """What came of an older term after this sequence is no part of the stream: those below are told so."""
         board = self._board
         last = board.last(stream.number)
-        board.fanout.set_stream(stream.number, term=stream.term, last=kept)
+        board.fanout.set_stream(stream.number, term=stream.term_after(kept), last=kept)
         for want, after in stream.feed.joined.items():
             stream.feed.joined[want] = min(after, kept)
         links = []
@@ -177,6 +177,7 @@ class Upstream:
     def block(self, leg: UpstreamLeg, packets: bytes) -> None:
         """What was missed, in order: as if it had come live."""
         self._board.fanout.absorb(packets, leg.link)
+        self._board.refilled = True
 
     def _fetch(self, leg: UpstreamLeg) -> None:
         leg.is_fetching = True

@@ -14,8 +14,13 @@ from penstock.base.log import logger
 from penstock.node.orders import Order, give_order
 from penstock.node.plant import Plant
 from penstock.security.brokering import Name, Topics
+from penstock.tree.application.operating import order_agent
+from penstock.tree.application.running import Guard
+from penstock.tree.config import AgentConfig
+from penstock.tree.control import Order as TreeOrder
 from penstock.web.news import News
 from penstock.web.sessions import Session
+from penstock.web.trees import place_of
 
 LOG_NAME = "actions.jsonl"
 NS_PER_MS = 1_000_000
@@ -49,6 +54,14 @@ class Promote(NodeAction, frozen=True, kw_only=True, tag="promote"):
     pass
 
 
+class Return(NodeAction, frozen=True, kw_only=True, tag="return"):
+    child: Name
+
+
+class Move(Return, frozen=True, kw_only=True, tag="move"):
+    to: Name
+
+
 class Revoke(Action, frozen=True, kw_only=True, tag="revoke"):
     client: Name
     topics: Topics = msgspec.field(default_factory=lambda: [">"])
@@ -66,7 +79,7 @@ class Restore(Action, frozen=True, kw_only=True, tag="restore"):
         return self.client
 
 
-AnyAction: TypeAlias = Kill | Promote | Revoke | Restore
+AnyAction: TypeAlias = Kill | Promote | Move | Return | Revoke | Restore
 
 
 class ActionAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,8 +130,9 @@ class ActionLog:
 
 
 class Actions:
-    def __init__(self, plant: Plant, log: ActionLog) -> None:
+    def __init__(self, plant: Plant, log: ActionLog, guard: Guard) -> None:
         self._plant = plant
+        self._guard = guard
         self._log = log
 
     async def carry_out(self, session: Session, address: str, action: AnyAction) -> ActionAnswer:
@@ -153,6 +167,17 @@ class Actions:
             case Kill(node=node):
                 self._check_node(node)
                 return await self._ordered(Order("kill", node, action.reason))
+            case Promote(node=node) if isinstance(self._plant.nodes.get(node), AgentConfig):
+                await self._order_agent(session, node, TreeOrder(1, "promote", reason=action.reason))
+                return "it becomes the root"
+            case Move(node=node, child=child, to=to):
+                place = place_of(self._agent(to))
+                order = TreeOrder(1, "move", party=child, place=place, reason=action.reason)
+                await self._order_agent(session, node, order)
+                return f"{child} is asked to go to {to}"
+            case Return(node=node, child=child):
+                await self._order_agent(session, node, TreeOrder(1, "return", party=child, reason=action.reason))
+                return f"{child} is asked to return"
             case Promote(node=node):
                 self._check_node(node)
                 return await self._ordered(Order("promote", node, action.reason))
@@ -162,6 +187,21 @@ class Actions:
             case Restore(client=client):
                 await asyncio.to_thread(session.admin.restore, client)
                 return "every revocation was taken back"
+
+    async def _order_agent(self, session: Session, name: str, order: TreeOrder) -> None:
+        """As the operator's own: the agent has a list of those who may give orders."""
+        agent = self._agent(name)
+        brokered = await asyncio.to_thread(session.admin.subscribe, (">",))
+        try:
+            await order_agent(place_of(agent), order, tree=agent.tree, token=brokered.token, guard=self._guard)
+        finally:
+            await asyncio.to_thread(session.admin.cancel, brokered.subscription_id)
+
+    def _agent(self, name: str) -> AgentConfig:
+        config = self._plant.nodes.get(name)
+        if not isinstance(config, AgentConfig):
+            raise NotFoundError(f"there is no agent {name!r}")
+        return config
 
     def _check_node(self, name: str) -> None:
         if name not in self._plant.nodes:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -11,7 +11,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from penstock.base.counters import Cause
 from penstock.base.errors import TokenError
 from penstock.base.log import logger
-from penstock.web.news import NEWS_KEPT
+from penstock.web.news import NEWS_KEPT, News
 from penstock.web.service import ConsoleService
 from penstock.web.sessions import Session
 
@@ -109,13 +109,12 @@ class Doors:
             service.counters.add("connections_closed", cause=Cause.CLOSED)
 
     async def _watch(self, door: Door) -> None:
-        talks = [self._tell_pictures(door), refuse_input(door)]
+        talks = [self._tell_pictures(door), self._tell_news(door, self._service.watcher.infos), refuse_input(door)]
         if door.session.is_operator:
-            talks.append(self._tell_actions(door))
+            talks.append(self._tell_news(door, self._service.action_log.news))
         await first_of(*talks)
 
-    async def _tell_actions(self, door: Door) -> None:
-        news = self._service.action_log.news
+    async def _tell_news(self, door: Door, news: News[Any]) -> None:
         number = max(0, news.number - NEWS_KEPT)
         while True:
             lines = await news.wait_newer(number)

@@ -16,6 +16,9 @@ from penstock.plant.edge_config import EdgeConfig
 from penstock.plant.status import NodeStatus
 from penstock.top.picture import WELL, ConsumerRow, LossRow, NodeRow, Picture, State, StreamRow
 from penstock.top.reading import Reading
+from penstock.tree.config import AgentConfig
+from penstock.tree.status import AgentStatus
+from penstock.web.trees import place_in_tree
 
 ROWS_MAX = 500
 """Of streams, losses and consumers that are sent; `counts` says how many there are."""
@@ -99,14 +102,19 @@ class Topology:
 
     def _shown(self, row: NodeRow, reading: Reading | None) -> ShownNode:
         config = self._plant.nodes.get(row.node)
-        place = ""
+        group = place = parent = ""
+        if isinstance(config, AdapterConfig):
+            group = config.feed
+        elif isinstance(config, AgentConfig):
+            group = config.tree
         match None if reading is None else reading.status:
             case AdapterStatus() as status:
                 place = status.role
+            case AgentStatus() as status:
+                place, parent = place_in_tree(status), status.parent
             case _ if isinstance(config, AdminConfig) and reading is not None:
                 place = reading.detail
-        group = config.feed if isinstance(config, AdapterConfig) else ""
-        return ShownNode(**msgspec.structs.asdict(row), group=group, place=place)
+        return ShownNode(**msgspec.structs.asdict(row), group=group, place=place, parent=parent)
 
     # Who gives to whom
 
@@ -115,7 +123,7 @@ class Topology:
         for name, config in self._plant.nodes.items():
             target = nodes.get(name)
             if target is not None:
-                for source, kind in self._sources(config):
+                for source, kind in self._sources(config, said.get(name)):
                     links.append(
                         Link(
                             source=source,
@@ -127,9 +135,14 @@ class Topology:
                     )
         return links
 
-    def _sources(self, config: NodeConfig) -> list[tuple[str, LinkKind]]:
-        """By the plant's document."""
+    def _sources(self, config: NodeConfig, said: Reading | None) -> list[tuple[str, LinkKind]]:
+        """By the plant's document; an agent's parent and peers are those that it has now."""
         match config:
+            case AgentConfig():
+                feeds: list[tuple[str, LinkKind]] = []
+                if config.subscribe:
+                    feeds = [(name, "feed") for name in self._named(AdapterConfig)]
+                return [*feeds, *self._above(config, said)]
             case AdapterConfig():
                 return [(name, "feed") for name in self._named(PlayerConfig)]
             case MuxConfig():
@@ -139,6 +152,15 @@ class Topology:
                 return [(name, "feed") for name in self._named(AdapterConfig)]
             case _:
                 return []
+
+    def _above(self, config: AgentConfig, said: Reading | None) -> list[tuple[str, LinkKind]]:
+        if said is None or not isinstance(said.status, AgentStatus):
+            return []
+        kind: LinkKind = "standby" if said.status.state == "standby" else "tree"
+        parent: list[tuple[str, LinkKind]] = [(said.status.parent, kind)] if said.status.parent else []
+        # of two peers, the first by name tells: one link, one line
+        peers = [each.name for each in said.status.links if each.role == "peer" and each.name < config.name]
+        return [*parent, *((name, "peer") for name in peers)]
 
     def _named(self, kind: type[NodeConfig]) -> list[str]:
         return [name for name, config in self._plant.nodes.items() if type(config) is kind]
@@ -158,6 +180,11 @@ def with_actions(node: ShownNode, *, can_control: bool) -> ShownNode:
         actions.append("kill")
         if node.role == "adapter" and node.place == "backup" and node.state == State.UP:
             actions.append("promote")
+    if node.role == "agent" and node.state in (State.UP, State.DEGRADED):
+        if node.place == "standby":
+            actions.append("promote")
+        elif node.parent:
+            actions += ["move", "return"]
     return msgspec.structs.replace(node, actions=tuple(actions))
 
 
@@ -170,5 +197,10 @@ def _state(source: ShownNode | None, target: ShownNode, said: Reading | None) ->
         return "down"
     if said is None or said.status is None or target.age_s is not None:
         return "down" if target.state in (State.UNREACHABLE, State.FAILED) else "unknown"
-    is_fed = said.status.is_fed if isinstance(said.status, NodeStatus) else target.state in WELL
+    is_fed = target.state in WELL
+    match said.status:
+        case NodeStatus() as status:
+            is_fed = status.is_fed
+        case AgentStatus() as agent:
+            is_fed = agent.is_rooted
     return "up" if is_fed else "down"

@@ -11,6 +11,7 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.errors import AuthenticationError, ConfigurationError, PenstockError
 from penstock.base.log import logger
 from penstock.base.metrics import Metrics
+from penstock.model import MessageModel, shipped, shipped_names
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.security import Credentials
@@ -22,8 +23,10 @@ from penstock.web.actions import ActionLog, Actions
 from penstock.web.entitlements import AuditDocument, EntitlementsDocument, audit_document, entitlements_document
 from penstock.web.gateway.feed import FeedSource
 from penstock.web.gateway.source import Outlet, Source
+from penstock.web.gateway.tree import TreeSource
 from penstock.web.picture import PictureDocument, with_actions
 from penstock.web.sessions import Session, Sessions
+from penstock.web.trees import guard_of, places_in
 from penstock.web.watching import Watcher
 
 COOKIE = "penstock_session"
@@ -58,7 +61,9 @@ class ConsoleService:
         self.metrics.show_gauges(self._gauges)
         self.watcher = Watcher(plant, config.interval_ms / 1_000)
         self.action_log = ActionLog(Path(config.state_directory))
-        self.actions = Actions(plant, self.action_log)
+        self._guard = guard_of(config)
+        self.actions = Actions(plant, self.action_log, self._guard)
+        self._places = places_in(plant, config, self._guard)
         self.sessions = Sessions(config.limits, random_bytes, self._ended)
         self._clock = SystemClock()
         self._logins = asyncio.Semaphore(config.limits.logins_at_once)
@@ -133,9 +138,13 @@ class ConsoleService:
         """Another connection to the administration server as the same client, for somebody else to close."""
         return AdminClient(self._addresses, session.admin.credentials)
 
-    def open_source(self, session: Session, outlet: Outlet) -> Source:
-        """Where a browser's messages come from."""
-        return FeedSource(self.admin_of(session), outlet)
+    async def open_source(self, session: Session, outlet: Outlet) -> Source:
+        """Where a browser's messages come from: the tree, or without one the plant's feeds."""
+        if self._places is None:
+            return FeedSource(self.admin_of(session), outlet)
+        if session.models is None:
+            session.models = await asyncio.to_thread(_fetch_models, session.admin)
+        return TreeSource(self.admin_of(session), self._places, session.models, outlet)
 
     # What is shown
 
@@ -181,3 +190,11 @@ class ConsoleService:
         while True:
             await asyncio.sleep(TICK_S)
             self.sessions.tick(self._clock.now_ns())
+
+
+def _fetch_models(admin: AdminClient) -> list[MessageModel]:
+    """Those of the administration server, and those that come with Penstock."""
+    found = {model.id: model for model in map(shipped, shipped_names())}
+    for reference in admin.models():
+        found[reference.id] = admin.model(reference.id)
+    return list(found.values())

@@ -1,6 +1,6 @@
 """Sessions of browsers: who is logged in, for how long, and patience that ends after too many failures; no I/O."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -8,6 +8,7 @@ from penstock.admin.config import AdminLimits
 from penstock.admin.logins import FailureTable
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import RateLimitedError, TokenError
+from penstock.model import MessageModel
 from penstock.node.console_config import ConsoleLimits
 from penstock.security.client import AdminClient
 
@@ -27,6 +28,8 @@ class Session:
         self.opened_ns = now_ns
         self.used_ns = now_ns
         self.is_over = False
+        self.models: Sequence[MessageModel] | None = None
+        """What its messages are read with, once somebody needs it."""
         self.sockets: set[Callable[[], object]] = set()
         """What ends each of its WebSockets."""
 

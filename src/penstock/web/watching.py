@@ -11,7 +11,10 @@ from penstock.top.fetching import fetch_all
 from penstock.top.places import places_of_plant
 from penstock.top.watch import Watch
 from penstock.web.actions import is_supervised
+from penstock.web.gateway.replies import Info
+from penstock.web.news import News
 from penstock.web.picture import PictureDocument, Topology
+from penstock.web.trees import Happenings
 
 NS_PER_MS = 1_000_000
 
@@ -25,6 +28,9 @@ class Watcher:
         self._watch = Watch()
         self._topology = Topology(plant)
         self._looked_ns = 0
+        self._happenings = Happenings()
+        self.infos: News[Info] = News()
+        """What agents said on their infostreams."""
         self._changed = asyncio.Event()
         self._newest: PictureDocument | None = None
         self.is_supervised = False
@@ -64,5 +70,7 @@ class Watcher:
             time_ms=time.time_ns() / NS_PER_MS,
             interval_s=self._interval_s,
         )
+        for info in self._happenings.take(readings):
+            self.infos.tell(msgspec.structs.replace(info, number=self.infos.number + 1))
         self._changed.set()
         self._changed = asyncio.Event()

@@ -1,5 +1,6 @@
 """Many messages where they arrived: rows that say where each lies, over the datagrams that brought them."""
 
+cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -51,6 +52,7 @@ cdef MessageBatch message_batch(
     return made
 
 
+@cython.freelist(4)
 cdef class MessageBatch:
     """The messages of consecutive packets, of one stream or several, in the order they are to be delivered.
 

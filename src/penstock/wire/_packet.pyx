@@ -38,6 +38,7 @@ def decode(data not None) -> Packet:
     return packet
 
 
+@cython.freelist(16)
 cdef class PacketMessage:
     """A message, or a fragment of one, as it came in a packet; or made from its parts."""
 

@@ -26,21 +26,19 @@ from penstock.base.clock import random_bytes
 from penstock.base.counters import Counters
 from penstock.base.errors import (
     OverrunError,
-    ProducerGoneError,
     RefusedError,
-    RingClosedError,
+    SharedMemoryError,
     UnreachableError,
 )
 from penstock.base.log import logger
 from penstock.filter.application.choosing import Choice
 from penstock.filter.application.link import Attachment, Detached, FilterLink, Identity
-from penstock.filter.application.wishes import Condition, ModelFinder, Wishes, cut
+from penstock.filter.application.wishes import Condition, ModelFinder, Wishes, cut, shipped_model
 from penstock.filter.control import Collided, Ended, Position, Register, Restarted, Wish
 from penstock.middleware import Collision, Expect, ExpectEnd, ReceiverConfig, StreamKey
 from penstock.middleware._lanes import ReceivingLane, RingLane
 from penstock.middleware.receiving_driver import Received, SocketReceiver
 from penstock.model import MessageModel
-from penstock.model.library import shipped, shipped_names
 from penstock.net.loop_thread import LoopThread
 from penstock.net.place import parse_place
 from penstock.net.secret import Secret
@@ -93,6 +91,7 @@ class FilteredReceiver(SocketReceiver):
         counters: Counters | None = None,
         spin: bool = False,
         loss: float = 0.0,
+        gather_us: int = 0,
         thread: LoopThread | None = None,
         on_refused: Callable[[RefusedError], None] | None = None,
         timeout: float = ATTACH_WAIT_S,
@@ -103,9 +102,18 @@ class FilteredReceiver(SocketReceiver):
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         config = msgspec.structs.replace(config or ReceiverConfig(), nack="unicast")
         super().__init__(
-            own, [], {}, config=config, counters=counters, spin=spin, loss=loss, bell=self._bell, only_expected=True
+            own,
+            [],
+            {},
+            config=config,
+            counters=counters,
+            spin=spin,
+            loss=loss,
+            bell=self._bell,
+            only_expected=True,
+            gather_us=gather_us,
         )
-        self._wishes = Wishes(models or _shipped_model, self.counters)
+        self._wishes = Wishes(models or shipped_model, self.counters)
         if topics:
             self._wishes.add(topics, Condition(where, content), channels)
         self._lock = threading.Lock()  # for those who change what is wanted
@@ -122,7 +130,8 @@ class FilteredReceiver(SocketReceiver):
         """Where messages to this application alone are sent (MulticastPublisher.send_to)."""
         self._own_thread = None if thread is not None else LoopThread("penstock-filter-link")
         self._thread: LoopThread = thread or self._own_thread  # type: ignore[assignment]
-        register = Register(_unique(name), own.getsockname()[1], delivery, "", self.address, token)
+        unique = f"{name[:NAME_SIZE_MAX]}-{random_bytes(6).hex()}"  # no two applications of a filter have one name
+        register = Register(unique, own.getsockname()[1], delivery, "", self.address, token)
         identity = Identity(register, interface, secret, tls)
         self._link = FilterLink(place, identity, self._wishes, documents, self._inlet.wake, self._refused)
         self._run(self._link.run())
@@ -202,20 +211,16 @@ class FilteredReceiver(SocketReceiver):
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            try:
-                received = super().receive(left)
-            except OverrunError:
-                self._run(self._link.restart_ring())
-                self._leave_ring()
-                self.counters.add("rings_overrun")
-                continue
-            except (ProducerGoneError, RingClosedError):
-                self._leave_ring()
-                continue
+            received = super().receive(left)
             if self._choice is not None:
                 received = self._choice.among(received)
             if received or (deadline is not None and time.monotonic() >= deadline):
                 return received
+
+    def lane_to_wait_at(self) -> tuple[ReceivingLane | None, int]:
+        if self._link.inbox or self._refusal is not None or self._choice is not None:
+            return None, 0
+        return super().lane_to_wait_at()
 
     async def stream(self) -> AsyncIterator[list[Received]]:
         """What comes, in an asyncio loop, until the generator is closed; a thread waits for it."""
@@ -290,12 +295,22 @@ class FilteredReceiver(SocketReceiver):
         attachment = self._attachment
         if attachment is not None and attachment.segment is not None:
             self._ring = RingReader(attachment.segment, wait="spin" if self._spin else "block")
-            self._lane = RingLane(self._inlet, self._core.in_order, self._ring, address_key(self._filter))
+            source, gather_ns = address_key(self._filter), self._gather_ns
+            self._lane = RingLane(
+                self._inlet, self._core.in_order, self._ring, source, self._lose_ring, gather_ns=gather_ns
+            )
+
+    def _lose_ring(self, error: SharedMemoryError) -> None:
+        """Too slow for it, or the filter is gone."""
+        if isinstance(error, OverrunError):
+            self._run(self._link.restart_ring())
+            self.counters.add("rings_overrun")
+        self._leave_ring()
 
     def _leave_ring(self) -> None:
         """What is in it, if it is whole, was read; until there is another, only our own socket is listened to."""
         if self._ring is not None:
-            self._lane = ReceivingLane(self._inlet, self._core.in_order)
+            self._lane = ReceivingLane(self._inlet, self._core.in_order, gather_ns=self._gather_ns)
             self._ring.close()
             self._ring = None
 
@@ -382,12 +397,3 @@ def _interface_towards(place: Address) -> str:
         except OSError as error:
             raise UnreachableError(f"there is no way to {place[0]}: {error.strerror or error}") from None
         return str(probe.getsockname()[0])
-
-
-def _unique(name: str) -> str:
-    """No two applications of a filter have one name."""
-    return f"{name[:NAME_SIZE_MAX]}-{random_bytes(6).hex()}"
-
-
-def _shipped_model(model_id: int, version: int) -> MessageModel | None:
-    return next((model for model in map(shipped, shipped_names()) if model.id == model_id), None)

@@ -11,6 +11,7 @@ from penstock.base.errors import LocalProtocolError, ModelError, PacketError, To
 from penstock.filter.control import TOPICS_MAX, Interests
 from penstock.middleware.direct import DIRECT, is_direct_to
 from penstock.model import MessageModel
+from penstock.model.library import shipped, shipped_names
 from penstock.topics import Interest, InterestKind, InterestTable
 from penstock.topics.modelcondition import ModelCondition
 from penstock.wire import Extension, MessageBatch, MessageFlag, PacketMessage, decode_tags
@@ -140,3 +141,8 @@ def cut(topics: Sequence[str], condition: Condition, channels: Sequence[str] = (
         size += topic_size
     if part:
         yield Interests(part, condition.where, condition.content, list(channels))
+
+
+def shipped_model(model_id: int, version: int) -> MessageModel | None:
+    """A ModelFinder that knows the models that come with Penstock."""
+    return next((model for model in map(shipped, shipped_names()) if model.id == model_id), None)

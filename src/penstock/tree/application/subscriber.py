@@ -248,8 +248,8 @@ class Subscriber(Party):
                     self._skip(stream, last, "gone")
             case Conflated(count=count, last=last):
                 self._out.append(Receipt("", "conflated", 0, last, count))
-            case Diverged(stream=number, first=first, last=last):
-                self._diverge(number, first, last)
+            case Diverged():
+                self._diverge(info)
             case Revoked(topics=topics, reason=reason):
                 self._revoked(topics, reason)
 
@@ -269,11 +269,12 @@ class Subscriber(Party):
         elif link in self._legs:
             self._join(link, told, is_new=True)
 
-    def _diverge(self, number: int, first: int, last: int) -> None:
-        stream = self._streams.get(number)
-        if stream is not None and first <= stream.last:
-            self._out.append(Receipt(stream.info.name, "diverged", first, min(last, stream.last)))
-            stream.last = first - 1
+    def _diverge(self, told: Diverged) -> None:
+        """What came of that term, not what came of a newer one in its place."""
+        stream = self._streams.get(told.stream)
+        if stream is not None and told.first <= stream.last and stream.term <= told.term:
+            self._out.append(Receipt(stream.info.name, "diverged", told.first, min(told.last, stream.last)))
+            stream.last = told.first - 1
 
     def _revoked(self, topics: tuple[str, ...], reason: str) -> None:
         if not topics or all(topic in topics for topic in self._subscriber.topics):

@@ -14,7 +14,7 @@ from penstock.model import Message, MessageModel, shipped, shipped_names
 from penstock.security.client import AdminClient
 from penstock.web.gateway.replies import Receipt
 from penstock.web.gateway.requests import Subscribe
-from penstock.web.gateway.source import Kept, Outlet
+from penstock.web.gateway.source import Arrival, Outlet
 
 LOOK_S = 0.1
 GATHER_S = 0.02
@@ -46,7 +46,7 @@ class FeedSource:
         if reader is not None:
             await asyncio.to_thread(reader.close)
 
-    async def publish(self, topic: str, record: Message) -> Kept:
+    async def publish(self, topic: str, record: Message) -> None:
         raise ForbiddenError("nothing is published here", hint="this plant has no tree of agents")
 
     async def models(self) -> Sequence[MessageModel]:
@@ -128,7 +128,8 @@ class _Reader:
         taken = threading.Event()
 
         def tell() -> None:
-            self._outlet.arrived(self._number, "", time.time_ns(), messages)
+            now_ns = time.time_ns()
+            self._outlet.arrived(self._number, "", [Arrival(now_ns, message) for message in messages])
             taken.set()
 
         self._call(tell)

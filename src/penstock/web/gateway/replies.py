@@ -50,9 +50,9 @@ class Messages(Reply, frozen=True, kw_only=True, tag="messages"):
 
 
 class Published(Reply, frozen=True, kw_only=True, tag="published"):
+    """The root keeps it."""
+
     id: int
-    stream: str = ""
-    seq: Any = None
 
 
 class Receipt(Reply, frozen=True, kw_only=True, tag="receipt"):

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.websockets import WebSocketDisconnect
 
@@ -10,13 +10,12 @@ from penstock.base.clock import SystemClock
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LimitError, PenstockError, RateLimitedError, RequestError, RevokedError
 from penstock.base.log import logger
-from penstock.capture.reading import Readable
 from penstock.model import Message, MessageModel, shipped, shipped_names
 from penstock.node.console_config import ConsoleLimits
-from penstock.web.doors import GARBAGE, SLOW, TOO_MANY, Closing, Door, first_of
+from penstock.web.doors import GARBAGE, NO_AGENT, SLOW, TOO_MANY, Closing, Door, first_of
 from penstock.web.gateway import fields, replies, requests
 from penstock.web.gateway.outbox import Outbox
-from penstock.web.gateway.source import Outlet, Source
+from penstock.web.gateway.source import Arrival, Outlet, Source
 
 JSON, BINARY = "penstock.json.1", "penstock.binary.1"
 SUBPROTOCOLS = (JSON, BINARY)
@@ -34,7 +33,7 @@ class GatewaySession:
         door: Door,
         limits: ConsoleLimits,
         counters: Counters,
-        open_source: Callable[[Outlet], Source],
+        open_source: Callable[[Outlet], Awaitable[Source]],
         *,
         is_binary: bool,
     ) -> None:
@@ -51,10 +50,15 @@ class GatewaySession:
         self._closing: Closing | None = None
         self._subscriptions: dict[int, requests.Subscribe] = {}
         self._models: dict[str, MessageModel] = {}
-        self._source = open_source(self)
+        self._open_source = open_source
+        self._source: Source
 
     async def run(self) -> None:
         limits = self._limits
+        try:
+            self._source = await self._open_source(self)
+        except PenstockError as error:
+            raise Closing(NO_AGENT, error.what) from None
         told = ("frame_size_max", "subscriptions_max", "topics_max", "requests_per_s", "queue_size_max")
         self._outbox.reply(
             replies.Welcome(
@@ -146,9 +150,9 @@ class GatewaySession:
         self._say(replies.Unsubscribed(id=number))
 
     async def _publish(self, number: int, topic: str, record: Message) -> None:
-        kept = await self._source.publish(topic, record)
+        await self._source.publish(topic, record)
         self._counters.add("messages_contributed")
-        self._say(replies.Published(id=number, stream=kept.stream, seq=fields.safe(kept.sequence)))
+        self._say(replies.Published(id=number))
 
     async def _model(self, name: str) -> MessageModel | None:
         if not self._models:
@@ -212,16 +216,16 @@ class GatewaySession:
 
     # What the source tells
 
-    def arrived(self, number: int, stream: str, time_ns: int, messages: Sequence[Readable]) -> None:
+    def arrived(self, number: int, stream: str, arrivals: Sequence[Arrival]) -> None:
         subscription = self._subscriptions.get(number)
         if subscription is None:
             return
         try:
-            for message in messages:
+            for time_ns, message in arrivals:
                 self._outbox.put(fields.Arrived(number, stream, time_ns, message), subscription.cls)
         except LimitError as error:
             self._closing = Closing(SLOW, error.what)
-        self._counters.add("messages_streamed", len(messages))
+        self._counters.add("messages_streamed", len(arrivals))
         self._wake.set()
         if self._outbox.is_full and not self._is_paused:
             self._is_paused = True

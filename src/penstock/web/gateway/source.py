@@ -10,10 +10,17 @@ from penstock.web.gateway.replies import Info, Receipt, State
 from penstock.web.gateway.requests import Subscribe
 
 
+class Arrival(NamedTuple):
+    time_ns: int
+    """When it was published, or else when it came, by the wall clock."""
+
+    message: Readable
+
+
 class Outlet(Protocol):
     """Who is told; in the thread of the loop."""
 
-    def arrived(self, number: int, stream: str, time_ns: int, messages: Sequence[Readable]) -> None:
+    def arrived(self, number: int, stream: str, arrivals: Sequence[Arrival]) -> None:
         """Messages of a subscription, in their order."""
 
     def is_live(self, number: int) -> None:
@@ -29,13 +36,6 @@ class Outlet(Protocol):
     def heard(self, info: Info) -> None: ...
 
 
-class Kept(NamedTuple):
-    """A message that was published."""
-
-    stream: str
-    sequence: int | None
-
-
 class Source(Protocol):
     """Of one WebSocket, with the grants of its user. Methods raise PenstockError for what is refused."""
 
@@ -48,7 +48,8 @@ class Source(Protocol):
 
     async def unsubscribe(self, number: int) -> None: ...
 
-    async def publish(self, topic: str, record: Message) -> Kept: ...
+    async def publish(self, topic: str, record: Message) -> None:
+        """Returns when it is kept."""
 
     async def models(self) -> Sequence[MessageModel]: ...
 

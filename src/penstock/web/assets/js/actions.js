@@ -21,22 +21,18 @@ const KINDS = {
     isDanger: true,
     fields: { node },
   }),
-  move: ({ node, children, others }) => ({
-    title: `Move a child of ${shown(node)}`,
-    text: "The child is told to go to another parent. Nothing is lost or repeated.",
+  move: ({ node, parent, others }) => ({
+    title: `Move ${shown(node)}`,
+    text: `${shown(parent)} tells it to go to another parent for the time being. Nothing is lost or repeated.`,
     verb: "Move",
-    fields: { node },
-    choices: [
-      ["child", "Child", children],
-      ["to", "New parent", others],
-    ],
+    fields: { node: parent, child: node },
+    choices: [["to", "New parent", others]],
   }),
-  return: ({ node, children }) => ({
-    title: `Send a child of ${shown(node)} back`,
-    text: "A child that was moved here goes back to where it came from.",
+  return: ({ node, parent }) => ({
+    title: `Send ${shown(node)} back?`,
+    text: `${shown(parent)} tells it to go back to the parent that it was moved from.`,
     verb: "Send back",
-    fields: { node },
-    choices: [["child", "Child", children]],
+    fields: { node: parent, child: node },
   }),
   revoke: ({ client }) => ({
     title: `Revoke rights of ${shown(client)}?`,

@@ -91,8 +91,8 @@ export class Publish {
     button.disabled = true;
     try {
       const values = this.#values(form, model);
-      const { stream, seq } = await this.#stream.publish(topic, model, values);
-      this.#note(topic, `${shown(model)} → ${shown(stream)}, number ${shown(seq)}`);
+      await this.#stream.publish(topic, model, values);
+      this.#note(topic, `${shown(model)}: the root keeps it, and distributes it`);
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       told.textContent = `Not published: ${shown(error.told, 400)}`;

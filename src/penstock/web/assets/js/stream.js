@@ -71,7 +71,7 @@ export class Stream extends Emitter {
     if (subscription?.state === "held" || subscription?.state === "asked") this.socket.send({ op: "unsubscribe", id });
   }
 
-  // Where the tree numbered it; or a Refusal.
+  // Until the root has it; or a Refusal.
   publish(topic, model, fields) {
     const id = this.#next++;
     return new Promise((resolve, reject) => {

@@ -189,14 +189,20 @@ export class Topology {
 
   // Newest at the moment of asking: a tree may have changed since the button was drawn.
   #subject(name) {
-    const { nodes, links } = this.#watch.seen;
-    const children = links.filter((link) => link.kind === "tree" && link.from === name).map((link) => link.to);
-    const others = nodes.filter((node) => node.role === "agent" && node.node !== name).map((node) => node.node);
-    return { node: name, children, others };
+    const { nodes } = this.#watch.seen;
+    const parent = nodes.find((node) => node.node === name)?.parent ?? "";
+    const parents = new Map(nodes.map((node) => [node.node, node.parent]));
+    const isBelow = (node) => {
+      for (let at = node, steps = 0; at && steps < nodes.length; at = parents.get(at), steps += 1)
+        if (at === name) return true;
+      return false;
+    };
+    const others = nodes.filter((node) => node.role === "agent" && node.node !== parent && !isBelow(node.node));
+    return { node: name, parent, others: others.map((node) => node.node) };
   }
 }
 
-const LABELS = { kill: "Kill…", promote: "Promote…", move: "Move a child…", return: "Send a child back…" };
+const LABELS = { kill: "Kill…", promote: "Promote…", move: "Move…", return: "Send back…" };
 
 function facts(node, { links }) {
   const above = links

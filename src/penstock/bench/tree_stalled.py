@@ -1,0 +1,112 @@
+"""What one subscriber that does not read costs its siblings on a leaf."""
+
+import asyncio
+import resource
+import statistics
+import tempfile
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy
+import uvloop
+
+from penstock.bench.harness import Result, result
+from penstock.bench.transports import ALL_CORES, check, now, other_process
+from penstock.bench.tree_latency import is_of_a_stream, publish_steadily, sent_ns
+from penstock.bench.tree_party import BareParty
+from penstock.bench.tree_process import running_chain
+from penstock.bench.tree_rate import SYMBOLS, topic_of
+from penstock.tree._frame import split_packets
+
+SUBSCRIBERS = 2_000
+RATE = 1_000
+INTERVAL_NS = 1_000_000_000 // RATE
+ROUNDS = 5
+ROUND_SECONDS = 3.0
+MESSAGES_MAX = 1_000 * RATE
+WANTED = 10
+"""Topics of each subscriber."""
+CONDITIONS = (
+    f"root, leaf, publisher of {RATE} messages/s on {SYMBOLS} topics, and {SUBSCRIBERS} subscribers in one process "
+    f"that want {WANTED} topics each, one of them all: {SUBSCRIBERS * WANTED * RATE // SYMBOLS} deliveries/s; "
+    f"{len(ALL_CORES)} cores, loopback; one more subscriber wants everything and does not read, in every other round; "
+    f"medians of {ROUNDS} rounds of {ROUND_SECONDS:.0f} s each, in turn"
+)
+
+
+def run() -> Iterator[Result]:
+    with tempfile.TemporaryDirectory() as folder:
+        quiet, stalled = _measure(Path(folder))
+    for metric, percentile in (("stalled_p50_ratio", 50), ("stalled_p99_ratio", 99)):
+        without = statistics.median(float(numpy.percentile(each, percentile)) for each in quiet) / 1_000
+        beside = statistics.median(float(numpy.percentile(each, percentile)) for each in stalled) / 1_000
+        yield result(
+            "tree",
+            metric,
+            beside / without,
+            "ratio",
+            against=f"without the one that does not read: {without:.0f} us, with it {beside:.0f} us",
+            against_value=1,
+            conditions=CONDITIONS,
+        )
+
+
+def _measure(folder: Path) -> tuple[list[list[int]], list[list[int]]]:
+    with (
+        running_chain(folder, "leaf") as agents,
+        other_process(_subscribe, agents[-1].place) as crowd,
+        other_process(publish_steadily, agents[0].place, MESSAGES_MAX, INTERVAL_NS) as publisher,
+    ):
+        check(crowd.recv() == "ready" and publisher.recv() == "ready", "the parties did not start")
+        publisher.send("go")
+        quiet: list[list[int]] = []
+        stalled: list[list[int]] = []
+        for _ in range(ROUNDS):
+            for order, found in (("quiet", quiet), ("stalled", stalled)):
+                crowd.send(order)
+                found.append(crowd.recv())
+                check(len(found[-1]) > 0, "nothing came")
+        publisher.send("enough")
+        crowd.send("enough")
+        return quiet, stalled
+
+
+def _subscribe(place: str, orders: Connection) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 65_536), most))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_listen(place, orders))
+
+
+async def _listen(place: str, orders: Connection) -> None:
+    taken_ns: list[int] = []
+
+    def taken(packets: bytes) -> None:
+        at_ns = now()
+        taken_ns.extend(at_ns - sent_ns(each) for each in split_packets(packets) if is_of_a_stream(each))
+
+    parties = [BareParty("all", "subscriber")]
+    await parties[0].connect(place)
+    await parties[0].subscribe()
+    for number in range(1, SUBSCRIBERS):
+        party = BareParty(f"subscriber{number}", "subscriber", taken)
+        await party.connect(place)
+        await party.subscribe([topic_of(number + step * SYMBOLS // WANTED) for step in range(WANTED)])
+        parties.append(party)
+    orders.send("ready")
+    loop = asyncio.get_running_loop()
+    while (order := await loop.run_in_executor(None, orders.recv)) != "enough":
+        idle = BareParty("idle", "subscriber", lambda packets: None)
+        if order == "stalled":
+            await idle.connect(place)
+            await idle.subscribe()
+            idle.link.pause()
+        await asyncio.sleep(ROUND_SECONDS / 3)
+        taken_ns.clear()
+        await asyncio.sleep(ROUND_SECONDS)
+        orders.send(list(taken_ns))
+        if order == "stalled":
+            await idle.close()
+    for party in parties:
+        await party.close()

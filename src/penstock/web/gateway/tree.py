@@ -1,0 +1,392 @@
+"""The tree's agents as a browser's source: each subscription is a party of its own at a leaf, with a token of its user,
+and what is published goes to the root. Everything runs in the console's loop but calls that wait."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from penstock.base.clock import NS_PER_SECOND, SystemRandomness, random_bytes
+from penstock.base.counters import Counters
+from penstock.base.errors import (
+    FilterExpressionError,
+    LocalProtocolError,
+    ModelError,
+    NotFoundError,
+    PenstockError,
+    RequestError,
+    UnreachableError,
+)
+from penstock.base.log import logger
+from penstock.capture.reading import Models
+from penstock.model import Message, MessageModel
+from penstock.security.brokering import Brokered
+from penstock.security.client import AdminClient
+from penstock.security.entitlement import Entitlement
+from penstock.topics import Predicate
+from penstock.tree.application.events import Deliver, Heard, Over, Paused, Receipt, Resumed
+from penstock.tree.application.publication import StreamPublisher, publisher_config
+from penstock.tree.application.running import Guard, Running
+from penstock.tree.application.subscriber import Subscriber
+from penstock.tree.application.subscription import Since, no_models, subscriber_config
+from penstock.tree.control import Position
+from penstock.tree.infostream import Info, Through
+from penstock.web.gateway import replies
+from penstock.web.gateway.requests import Subscribe
+from penstock.web.gateway.source import Arrival, Outlet
+from penstock.wire import Extension, PacketMessage, decode_hops
+
+TEND_S = 0.1
+OPEN_S = 5.0
+CONFIRM_S = 5.0
+RENEW_AFTER = 0.5
+"""Share of a token's time after which it is renewed."""
+
+HOPS = int(Extension.HOPS)
+
+log = logger("console.tree")
+
+
+class TreePlaces(msgspec.Struct, frozen=True):
+    """Where a browser's links go."""
+
+    tree: str
+    leaves: tuple[str, ...]
+    """host:port; a link takes any of them that answers."""
+
+    roots: tuple[str, ...]
+    """The root, and its standby: for those who publish."""
+
+    guard: Guard = Guard()
+
+
+class Held:
+    """A right that the administration server gave, renewed in time."""
+
+    def __init__(self, admin: AdminClient, brokered: Brokered, topics: Sequence[str], send: Sequence[str]) -> None:
+        self._admin = admin
+        self._topics = topics
+        self._send = send
+        self.id = brokered.subscription_id
+        self.take(brokered)
+
+    def take(self, brokered: Brokered) -> None:
+        self.token = brokered.token
+        left_s = max(0.0, (brokered.expires_ns - time.time_ns()) / NS_PER_SECOND)
+        self.renew_at = time.monotonic() + left_s * RENEW_AFTER
+
+    def renewed(self) -> Brokered:
+        """Waits for the server."""
+        try:
+            return self._admin.renew(self.id)
+        except NotFoundError:  # a server that lost it, or took it for given up
+            return self._admin.subscribe(self._topics, send=self._send, subscription_id=self.id)
+
+    def cancel(self) -> None:
+        try:
+            self._admin.cancel(self.id)
+        except PenstockError as error:
+            log.info("not_cancelled", error=str(error))  # it ends there when its time is over
+
+
+class TreeSource:
+    def __init__(self, admin: AdminClient, places: TreePlaces, models: Sequence[MessageModel], outlet: Outlet) -> None:
+        self.agent = ""
+        self.tree = places.tree
+        self.path: list[str] = []
+        self._admin = admin
+        self._places = places
+        self._models = Models(no_models)
+        for model in models:
+            self._models.learn(model)
+        self._known = models
+        self._outlet = outlet
+        self._feeds: dict[int, _Feed] = {}
+        self._publisher: _Publisher | None = None
+        self._is_connected: bool | None = None
+        self._tending = asyncio.ensure_future(self._tend())
+
+    # What the browser asks for
+
+    async def subscribe(self, request: Subscribe) -> bool:
+        since: Since = request.begin()
+        if isinstance(since, int):
+            if request.stream is None:
+                raise RequestError("a sequence is one of a stream", hint="name the stream, too")
+            since = {request.stream: Position("sequence", since)}
+        self._check_condition(request.where)
+        name = _party(self._admin)
+        config, _ = subscriber_config(
+            _shuffled(self._places.leaves),
+            request.topics,
+            where=request.where,
+            since=since,
+            name=name,
+            tree=self.tree,
+            cls=request.cls,
+        )
+        brokered = await asyncio.to_thread(self._admin.subscribe, request.topics)
+        held = Held(self._admin, brokered, request.topics, ())
+        feed = _Feed(request.id, held, Subscriber(config, SystemRandomness(), Counters("gateway"), token=held.token))
+        self._feeds[request.id] = feed
+        feed.running = Running(feed.core, name, self._places.guard, feed.counters, lambda each: self._told(feed, each))
+        feed.running.runner.failed.add_done_callback(lambda failed: self._failed(feed, failed))
+        feed.running.start()
+        try:
+            await self._opened(feed)
+        except BaseException:
+            await self.unsubscribe(request.id)
+            raise
+        return feed.is_live
+
+    def _check_condition(self, where: str | None) -> None:
+        """Refuse one that no message can meet, with what is wrong with it; the agent would do so later."""
+        failure: FilterExpressionError | None = None
+        for model in self._known if where else ():
+            try:
+                Predicate.compile(where or "", model)
+                return
+            except FilterExpressionError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    async def _opened(self, feed: "_Feed") -> None:
+        """Until an agent has welcomed it, or refused."""
+        deadline = time.monotonic() + OPEN_S
+        while feed.core.welcome is None and feed.error is None:
+            if time.monotonic() > deadline:
+                raise UnreachableError("no agent of the tree answers", where=", ".join(self._places.leaves))
+            await asyncio.sleep(TEND_S / 10)
+        if feed.error is not None:
+            raise feed.error
+        feed.is_live = feed.core.is_live
+
+    async def unsubscribe(self, number: int) -> None:
+        feed = self._feeds.pop(number, None)
+        if feed is not None:
+            await feed.running.close()
+            await asyncio.to_thread(feed.held.cancel)
+
+    async def publish(self, topic: str, record: Message) -> None:
+        if self._publisher is None or self._publisher.is_over:
+            self._publisher = await asyncio.to_thread(_Publisher, self._admin, self._places)
+        try:
+            await asyncio.to_thread(self._publisher.publish, topic, record)
+        except PenstockError:
+            if self._publisher.is_over:
+                publisher, self._publisher = self._publisher, None
+                await asyncio.to_thread(publisher.close)
+            raise
+
+    async def models(self) -> Sequence[MessageModel]:
+        return self._known
+
+    def pause(self) -> None:
+        for feed in self._feeds.values():
+            feed.running.pause()
+            feed.running.carry_out(feed.core.handle(Paused(), time.monotonic_ns()))
+
+    def resume(self) -> None:
+        for feed in self._feeds.values():
+            feed.running.resume()
+            feed.running.carry_out(feed.core.handle(Resumed(), time.monotonic_ns()))
+
+    async def close(self) -> None:
+        self._tending.cancel()
+        await asyncio.gather(self._tending, return_exceptions=True)
+        for number in list(self._feeds):
+            await self.unsubscribe(number)
+        if self._publisher is not None:
+            await asyncio.to_thread(self._publisher.close)
+        self._admin.close()
+
+    # What agents tell
+
+    def _told(self, feed: "_Feed", instruction: object) -> None:
+        match instruction:
+            case Deliver(stream, messages):
+                self._deliver(feed, stream, messages)
+            case Receipt(stream, cause, first, last, count):
+                told = replies.Receipt(
+                    id=feed.number, receipt=cause, stream=stream, first=first or None, last=last, count=count or None
+                )
+                self._outlet.received(told)
+            case Heard(agent, info):
+                if not isinstance(info, Through):
+                    self._outlet.heard(info_document(agent, info, time.time_ns()))
+            case Over(error):
+                self._end(feed, error)
+
+    def _deliver(self, feed: "_Feed", stream: str, messages: Sequence[PacketMessage]) -> None:
+        """Copies: what waits for a browser must not hold the blocks it came in."""
+        arrivals: list[Arrival] = []
+        for message in messages:
+            try:
+                each = self._models.read(message)
+            except ModelError:
+                continue  # too short for its model, as nobody can have published it here
+            each.seq = message.sequence
+            if isinstance(each, Message):
+                each = each.copy()
+            else:
+                each.payload = bytes(each.payload)
+            arrivals.append(Arrival(_time_ns(message), each))
+        self._outlet.arrived(feed.number, stream, arrivals)
+
+    def _end(self, feed: "_Feed", error: PenstockError) -> None:
+        feed.error = error
+        if feed.number in self._feeds and feed.core.welcome is None and not feed.was_open:
+            return  # subscribe() tells
+        self._outlet.ended(feed.number, error)
+        asyncio.ensure_future(self.unsubscribe(feed.number)).add_done_callback(_log_failure)
+
+    def _failed(self, feed: "_Feed", failed: "asyncio.Future[Exception]") -> None:
+        self._end(feed, LocalProtocolError(f"the subscription failed: {failed.result()!r}"))
+
+    # From time to time
+
+    async def _tend(self) -> None:
+        while True:
+            await asyncio.sleep(TEND_S)
+            self._look()
+            for feed in list(self._feeds.values()):
+                if time.monotonic() >= feed.held.renew_at:
+                    await self._renew(feed)
+            publisher = self._publisher
+            if publisher is not None and time.monotonic() >= publisher.held.renew_at:
+                await asyncio.to_thread(publisher.renew)
+
+    def _look(self) -> None:
+        """How the links are."""
+        for feed in self._feeds.values():
+            feed.was_open = feed.was_open or feed.core.welcome is not None
+            if feed.was_open and feed.core.is_live != feed.is_live:
+                feed.is_live = feed.core.is_live
+                if feed.is_live:
+                    self._outlet.is_live(feed.number)
+        opened = [feed for feed in self._feeds.values() if feed.was_open]
+        if not opened:
+            return
+        lost = next((feed for feed in opened if feed.core.welcome is None), None)
+        welcome = None if lost is not None else opened[0].core.welcome
+        agent, path = ("", []) if welcome is None else (welcome.agent, list(welcome.path))
+        if (lost is None, agent, path) != (self._is_connected, self.agent, self.path):
+            self._is_connected = lost is None
+            detail = "" if lost is None else f"{self.agent or 'the agent'} does not answer"
+            self.agent, self.path = agent, path
+            state = replies.State(
+                state="connected" if self._is_connected else "lost", agent=agent, path=path, detail=detail
+            )
+            self._outlet.changed(state)
+
+    async def _renew(self, feed: "_Feed") -> None:
+        try:
+            brokered = await asyncio.to_thread(feed.held.renewed)
+        except (UnreachableError, OSError) as error:
+            log.info("not_renewed", error=str(error))
+            feed.held.renew_at = time.monotonic() + 1.0
+            return
+        except PenstockError as error:
+            self._end(feed, error)
+            return
+        feed.held.take(brokered)
+        feed.running.carry_out(feed.core.renew(brokered.token))
+
+
+class _Feed:
+    """One subscription."""
+
+    running: Running
+
+    def __init__(self, number: int, held: Held, core: Subscriber) -> None:
+        self.number = number
+        self.held = held
+        self.core = core
+        self.counters = Counters("gateway")
+        self.is_live = False
+        self.was_open = False
+        self.error: PenstockError | None = None
+
+
+class _Publisher:
+    """What one browser publishes with. Everything here waits: not for the loop's thread."""
+
+    def __init__(self, admin: AdminClient, places: TreePlaces) -> None:
+        brokered = admin.subscribe((), send=(">",))
+        self._entitlement = Entitlement(brokered.grants)
+        self.held = Held(admin, brokered, (), (">",))
+        config, _ = publisher_config(places.roots, name=_party(admin), is_named=False, tree=places.tree)
+        try:
+            self._publisher = StreamPublisher(config, guard=places.guard, token=brokered.token)
+        except BaseException:
+            self.held.cancel()
+            raise
+
+    @property
+    def is_over(self) -> bool:
+        return self._publisher.is_over
+
+    def publish(self, topic: str, record: Message) -> None:
+        """Returns when the root keeps it."""
+        self._entitlement.check_send(topic)
+        self._publisher.publish(topic, record)
+        if not self._publisher.flush(CONFIRM_S):
+            raise UnreachableError("the root has not confirmed it", hint="it will be sent again when the root is back")
+
+    def renew(self) -> None:
+        try:
+            brokered = self.held.renewed()
+        except PenstockError as error:
+            log.info("not_renewed", error=str(error))
+            self.held.renew_at = time.monotonic() + 1.0
+            return
+        self.held.take(brokered)
+        self._entitlement = Entitlement(brokered.grants)
+        self._publisher.renew(brokered.token)
+
+    def close(self) -> None:
+        self._publisher.close()
+        self.held.cancel()
+
+
+def info_document(agent: str, info: Info, time_ns: int, number: int = 0) -> replies.Info:
+    fields = msgspec.to_builtins(info)
+    shown = [f"{name} {_shown(value)}" for name, value in fields.items() if value not in ("", [], None)]
+    return replies.Info(
+        number=number,
+        agent=agent,
+        info=info.kind,
+        topic=f"infostream.{info.kind}",
+        time_ms=time_ns / 1_000_000,
+        detail=", ".join(shown),
+        fields=fields,
+    )
+
+
+def _shown(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _party(admin: AdminClient) -> str:
+    """Each is a party of its own: what is revoked of one is nothing to the others."""
+    return f"{admin.credentials.client[:48]}-{random_bytes(6).hex()}"
+
+
+def _shuffled(places: tuple[str, ...]) -> tuple[str, ...]:
+    """Browsers spread over the leaves."""
+    first = SystemRandomness().below(len(places))
+    return (*places[first:], *places[:first])
+
+
+def _time_ns(message: PacketMessage) -> int:
+    """When the root took it; now, if it does not say."""
+    body = message.extensions.get(HOPS)
+    hops = decode_hops(body) if body is not None else []
+    return hops[-1].time_ns if hops else time.time_ns()
+
+
+def _log_failure(task: "asyncio.Future[None]") -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.warning("not_ended", error=repr(error))

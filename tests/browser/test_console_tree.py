@@ -1,0 +1,71 @@
+"""The distribution tree in a real browser: what one publishes another sees, and a parent that fails leaves a tree that
+heals before one's eyes."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from browser.browser_kit import Visits, go_to, link, node, notice, row, watch
+from integration.test_gateway_tree import Tree, running_tree
+
+NOTE = "app.notes.desk"
+
+
+@pytest.fixture
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
+    with running_tree(tmp_path_factory.mktemp("tree")) as made:
+        yield made
+
+
+def publish(page: Page, topic: str, **fields: str) -> None:
+    go_to(page, "Publish")
+    page.get_by_label("Topic", exact=True).fill(topic)
+    page.get_by_label("Message model").select_option("quote")
+    for name, value in fields.items():
+        page.locator(f'[name="field.{name}"]').fill(value)
+    page.get_by_role("button", name="Publish").click()
+
+
+@pytest.mark.spec("TREE-1", "TREE-4", "TREE-7", "TREE-9")
+def test_a_tree_is_published_on_moved_and_heals(visits: Visits, tree: Tree) -> None:
+    port = tree.console.console.port
+    alice, bob = visits.log_in(port, "alice"), visits.log_in(port, "bob")
+    watch(bob, "app.notes.>")
+    publish(alice, "infostream.path", bid_price="1")
+    expect(alice.locator("#publish-told")).to_contain_text("Not published")
+    publish(alice, NOTE, bid_price="10.25", bid_size="7")
+    expect(alice.locator("#published li")).to_contain_text(NOTE)
+    expect(row(bob, NOTE)).to_contain_text("10.25")
+
+    boss = visits.log_in(port, "boss", "topology")
+    leaf = node(boss, "leaf-1")
+    expect(leaf).to_have_attribute("data-parent", "mid-1")
+    expect(link(boss, "mid-1", "leaf-1")).to_have_attribute("data-state", "up")
+    leaf.click()
+    boss.get_by_role("button", name="Move…").click()
+    boss.get_by_label("New parent").select_option("mid-2")
+    boss.get_by_label("Reason").fill("load")
+    boss.keyboard.press("Enter")
+    expect(notice(boss, "done")).to_contain_text("leaf-1 is asked to go to mid-2")
+    expect(leaf).to_have_attribute("data-parent", "mid-2")
+    expect(link(boss, "mid-2", "leaf-1")).to_be_visible()
+    expect(link(boss, "mid-1", "leaf-1")).to_have_count(0)
+    boss.get_by_role("button", name="Send back…").click()
+    boss.get_by_label("Reason").fill("calm again")
+    boss.keyboard.press("Enter")
+    expect(leaf).to_have_attribute("data-parent", "mid-1")
+
+    tree.lose("mid-1")
+    expect(node(boss, "mid-1")).to_have_attribute("data-state", "unreachable")
+    expect(node(boss, "mid-1")).to_have_class("node is-bad aged")
+    expect(leaf).to_have_attribute("data-parent", "mid-2")
+    expect(link(boss, "mid-2", "leaf-1")).to_have_attribute("data-state", "up")
+    expect(boss.locator("#topology-state")).to_contain_text("leaf-1 is now below mid-2")
+    go_to(boss, "Infostream")
+    boss.get_by_label("Show what contains").fill("leaf-1")
+    expect(boss.locator("#infostream-table")).to_contain_text("leaf-1")
+    expect(boss.locator("#infostream-table")).to_contain_text("parent_lost")
+
+    publish(alice, NOTE, bid_price="10.50")
+    expect(row(bob, NOTE)).to_contain_text("10.50")

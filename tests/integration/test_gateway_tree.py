@@ -1,0 +1,224 @@
+"""Browsers on a real tree: they publish and subscribe with their own rights, and an operator sees and moves it."""
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from integration.console_kit import SECRETS, RunningConsole, Talk, running_console
+from integration.tree_kit import AgentHere, agent_here
+from penstock.net.secret import write_private
+from penstock.node.console_config import ConsoleLimits
+from penstock.node.plant import Plant
+from penstock.tree.config import AgentConfig
+from waiting import wait_until
+
+NOTE = "app.notes.desk"
+BELOW = {"mid-1": ("root", ""), "mid-2": ("root", ""), "leaf-1": ("mid-1", "mid-2"), "leaf-2": ("mid-2", "mid-1")}
+QUICK = "heartbeat_ms = 50\nsilence_ms = 2000\nhistory_bytes = 4194304\ntail_bytes = 4194304\n"
+
+
+def tree_document() -> str:
+    """A root, two agents below it, and a leaf below each that may go to the other."""
+    sockets = [socket.socket() for _ in range(5)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    names = ("root", *BELOW)
+    ports = {name: each.getsockname()[1] for name, each in zip(names, sockets, strict=True)}
+    for each in sockets:
+        each.close()
+    parts = []
+    for name in names:
+        lines = [f'[[agent]]\nname = "{name}"\ntree = "trial"\ncontrol.port = {ports[name]}']
+        lines.append(f'admin = {{ credentials = "nodes.toml" }}\nagents = {["nodes", *BELOW]}\noperators = ["boss"]')
+        lines.append(QUICK)
+        if name == "root":
+            lines.append('role = "root"\nstreams = [{ name = "notes", topics = ["app.notes.>"] }]')
+        else:
+            parent, alternate = BELOW[name]
+            lines.append(f'parent = "127.0.0.1:{ports[parent]}"\nbackoff = {{ base_ms = 10, max_ms = 100 }}')
+            if alternate:
+                lines.append(f'alternates = ["127.0.0.1:{ports[alternate]}"]')
+                lines.append('on = { parent_lost = ["alternate", "sibling", "wait"] }')
+        parts.append("\n".join(lines))
+    return "\n".join(parts) + "\n"
+
+
+class Tree:
+    def __init__(
+        self, console: RunningConsole, agents: dict[str, AgentHere], stacks: dict[str, contextlib.ExitStack]
+    ) -> None:
+        self._stacks = stacks
+        self.console = console
+        self.agents = agents
+        self.boss = console.browser("boss")
+
+    def lose(self, name: str) -> None:
+        """End one agent now."""
+        self._stacks[name].close()
+
+    def subscribed(self, name: str = "bob", **values: Any) -> Talk:
+        talk = self.console.stream(name)
+        wish = {"op": "subscribe", "id": 1, "topics": ["app.notes.>"], "class": "lossless", **values}
+        answer = talk.ask(wish)
+        assert answer["kind"] == "subscribed", answer
+        return talk
+
+
+@contextlib.contextmanager
+def running_tree(directory: Path) -> Iterator[Tree]:
+    write_private(directory / "nodes.toml", f'client = "nodes"\nsecret = "{SECRETS["nodes"]}"\n'.encode())
+    limits = ConsoleLimits(client_sessions_max=100)
+    with running_console(directory, tree_document(), limits=limits) as console, contextlib.ExitStack() as stack:
+        plant = Plant.load(directory / "plant.toml")
+        agents: dict[str, AgentHere] = {}
+        stacks: dict[str, contextlib.ExitStack] = {}
+        for name, config in plant.nodes.items():
+            if isinstance(config, AgentConfig):
+                stacks[name] = stack.enter_context(contextlib.ExitStack())
+                agents[name] = stacks[name].enter_context(agent_here(_beside(config, directory)))
+                plant.pages.note(name, agents[name].agent.endpoint_url)
+                agents[name].wait_rooted()
+        yield Tree(console, agents, stacks)
+
+
+def _beside(config: AgentConfig, directory: Path) -> AgentConfig:
+    """With its files where they are: this process is not in the document's directory."""
+    admin = msgspec.structs.replace(config.admin, credentials=str(directory / config.admin.credentials))
+    return msgspec.structs.replace(config, admin=admin, state_directory=str(directory / config.state_directory))
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
+    with running_tree(tmp_path_factory.mktemp("tree")) as made:
+        yield made
+
+
+def publish(talk: Talk, number: int, topic: str = NOTE) -> Any:
+    fields = {"symbol": "AAPL", "bid_price": 189.25, "bid_size": number, "event_time": "1794779400100200300"}
+    return talk.ask({"op": "publish", "id": number, "topic": topic, "model": "quote", "fields": fields})
+
+
+def sizes(talk: Talk, count: int) -> list[int]:
+    """The numbers of the next messages."""
+    found: list[int] = []
+    while len(found) < count:
+        found += [each["fields"]["bid_size"] for each in talk.hear_kind("messages")["messages"]]
+    return found
+
+
+@pytest.mark.spec("TREE-9", "TREE-1")
+def test_what_one_browser_publishes_another_gets(tree: Tree) -> None:
+    alice, bob = tree.console.stream("alice"), tree.subscribed("bob")
+    assert publish(alice, 1) == {"kind": "published", "id": 1}
+    (message,) = bob.hear_kind("messages")["messages"]
+    assert (message["ids"], message["topic"], message["stream"], message["model"]) == ([1], NOTE, "notes", "quote")
+    assert message["fields"]["bid_price"] == 189.25
+    assert message["fields"]["event_time"] == "1794779400100200300"
+    assert message["seq"] >= 1
+
+
+@pytest.mark.spec("TREE-5", "TREE-9")
+def test_history_runs_into_live_without_gap_or_repetition(tree: Tree) -> None:
+    alice = tree.console.stream("alice")
+    for number in range(100, 110):
+        assert publish(alice, number, "app.notes.history")["kind"] == "published"
+    late = tree.subscribed("bob", topics=["app.notes.history"], since="oldest")
+    assert sizes(late, 10) == list(range(100, 110))
+    publish(alice, 110, "app.notes.history")
+    assert sizes(late, 1) == [110]
+    recent = tree.subscribed("bob", topics=["app.notes.history"], since={"ago_s": 3600}, where="bid_size > 108")
+    assert sizes(recent, 2) == [109, 110]
+
+
+@pytest.mark.spec("TREE-2", "TREE-9")
+@pytest.mark.parametrize("where", ["nothing = 1", "bid_size >", "((((", "(" * 4_000])
+def test_conditions_with_mistakes_are_refused(tree: Tree, where: str) -> None:
+    refused = tree.console.stream("bob").ask({"op": "subscribe", "id": 1, "topics": ["app.notes.>"], "where": where})
+    assert (refused["kind"], refused["op"]) == ("refused", "subscribe")
+
+
+@pytest.mark.spec("TREE-9")
+def test_who_may_not_publish_is_refused_and_so_is_the_infostream(tree: Tree) -> None:
+    assert publish(tree.console.stream("bob"), 1)["code"] == "not-entitled"
+    alice = tree.console.stream("alice")
+    assert publish(alice, 2, "infostream.parent_lost")["kind"] == "refused"
+    assert publish(alice, 3, "md.us.eq.AAPL.quote")["kind"] == "refused"  # granted, but there is no such stream
+    assert publish(alice, 4)["kind"] == "published"
+
+
+@pytest.mark.spec("TREE-6", "TREE-9")
+def test_who_loses_a_right_is_told_and_neighbours_notice_nothing(tree: Tree) -> None:
+    alice = tree.console.stream("alice")
+    bob, clerk = tree.subscribed("bob"), tree.subscribed("alice")
+    boss = tree.boss
+    assert boss.post("/api/actions", {"action": "revoke", "client": "bob", "reason": "not paid"}).status == 200
+    revoked = bob.hear_kind("revoked")
+    assert revoked["ids"] == [1]
+    assert "not paid" in revoked["reason"]
+    publish(alice, 500)
+    assert 500 in sizes(clerk, 1)
+    assert boss.post("/api/actions", {"action": "restore", "client": "bob", "reason": "paid"}).status == 200
+
+
+def nodes(tree: Tree) -> dict[str, Any]:
+    return {each["node"]: each for each in tree.boss.get("/api/picture").document["nodes"]}
+
+
+@pytest.mark.spec("TREE-9", "TREE-7")
+def test_an_operator_sees_the_tree_and_moves_a_leaf_and_back(tree: Tree) -> None:
+    boss = tree.boss
+    wait_until(lambda: nodes(tree)["leaf-1"]["parent"], "leaf-1 has a parent")
+    seen = nodes(tree)
+    assert (seen["root"]["place"], seen["leaf-1"]["place"], seen["leaf-1"]["group"]) == ("root", "leaf", "trial")
+    assert "move" in seen["leaf-1"]["actions"]
+    home = seen["leaf-1"]["parent"]
+    other = {"mid-1": "mid-2", "mid-2": "mid-1"}[home]
+    links = {(each["from"], each["to"]) for each in boss.get("/api/picture").document["links"]}
+    assert {("root", "mid-1"), ("root", "mid-2"), (home, "leaf-1")} <= links
+
+    watching = Talk(boss.socket("/ws/watch"))
+    bob, alice = tree.subscribed("bob"), tree.console.stream("alice")
+    move = {"action": "move", "node": home, "child": "leaf-1", "to": other, "reason": "load"}
+    done = boss.post("/api/actions", move)
+    assert done.status == 200, done.body
+    wait_until(lambda: nodes(tree)["leaf-1"]["parent"] == other, "leaf-1 has moved")
+    while watching.hear_kind("info")["info"] != "move":
+        continue
+    publish(alice, 600)
+    assert 600 in sizes(bob, 1)
+    back = {"action": "return", "node": other, "child": "leaf-1", "reason": "calm again"}
+    assert boss.post("/api/actions", back).status == 200
+
+
+@pytest.mark.parametrize(
+    ("action", "status"),
+    [
+        ({"action": "move", "node": "nobody", "child": "leaf-1", "to": "mid-2"}, 404),
+        ({"action": "move", "node": "mid-1", "child": "leaf-1", "to": "admin"}, 404),
+        ({"action": "move", "node": "mid-1", "child": "nobody", "to": "mid-2"}, None),
+        ({"action": "return", "node": "mid-1", "child": "nobody"}, None),
+        ({"action": "promote", "node": "leaf-1"}, None),
+    ],
+)
+def test_orders_that_agents_refuse(tree: Tree, action: dict[str, str], status: int | None) -> None:
+    refused = tree.boss.post("/api/actions", {**action, "reason": "a trial"})
+    assert refused.status >= 400
+    assert status is None or refused.status == status
+
+
+@pytest.mark.spec("TREE-4", "TREE-9")
+def test_a_browser_goes_on_elsewhere_when_its_leaf_is_lost(tmp_path: Path) -> None:
+    with running_tree(tmp_path) as tree:
+        alice, bob = tree.console.stream("alice"), tree.subscribed("bob")
+        assert publish(alice, 1)["kind"] == "published"
+        assert sizes(bob, 1) == [1]
+        lost = next(name for name in ("leaf-1", "leaf-2") if tree.agents[name].children())
+        tree.lose(lost)
+        for number in range(2, 12):
+            assert publish(alice, number)["kind"] == "published"
+        assert sizes(bob, 10) == list(range(2, 12))

@@ -1,0 +1,58 @@
+"""Conditions on what a distribution node gives: refused before the node is asked if nothing could meet them."""
+
+import pytest
+
+from penstock.base.errors import FilterExpressionError
+from penstock.capture.reading import Models
+from penstock.client.nodes import NodeConsumers
+from penstock.model import MessageModel, shipped, shipped_names
+from penstock.security.brokering import Brokered, BrokeredStream, ModelReference
+
+
+def known(model_id: int, version: int) -> MessageModel:
+    """What an administration server answers."""
+    return next(model for model in map(shipped, shipped_names()) if model.id == model_id)
+
+
+def brokered(*models: str) -> Brokered:
+    stream = BrokeredStream(
+        feed="us",
+        source_streams=[],
+        topics=["md.us.>"],
+        delay_s=0,
+        sealed=False,
+        keys=[],
+        models=[ModelReference(id=shipped(name).id, version=shipped(name).version) for name in models],
+        addresses=[],
+    )
+    return Brokered(
+        subscription_id="1", token="", expires_ns=0, grants=[], streams=[stream], generation=1, events_after=0
+    )
+
+
+@pytest.fixture
+def consumers() -> NodeConsumers:
+    made = NodeConsumers.__new__(NodeConsumers)  # the rest of it is a connection to an administration server
+    made._models = Models(known)
+    return made
+
+
+@pytest.mark.parametrize("where", ["bid_price > 100", "symbol = 'IBM' and ask_size >= 10"])
+def test_a_condition_that_a_feeds_model_can_meet_is_taken(consumers: NodeConsumers, where: str) -> None:
+    consumers._check_condition(where, brokered("trade", "quote"))
+
+
+def test_a_condition_that_only_a_derived_view_can_meet_is_taken(consumers: NodeConsumers) -> None:
+    """Views are items of a node of which no feed says anything."""
+    field = next(
+        field.name
+        for field in shipped("day_statistics").fields
+        if field.name not in shipped("quote").fields_by_name and field.type_text.startswith(("int", "price", "uint"))
+    )
+    consumers._check_condition(f"{field} > 0", brokered("quote"))
+
+
+@pytest.mark.parametrize("where", ["no_such_field > 1", "bid_price >", "bid_price like 5"])
+def test_one_that_nothing_can_meet_is_refused(consumers: NodeConsumers, where: str) -> None:
+    with pytest.raises(FilterExpressionError):
+        consumers._check_condition(where, brokered("quote", "trade"))
