@@ -13,6 +13,7 @@ from typing import Any
 import numpy
 import pytest
 
+from penstock.base.clock import NS_PER_SECOND
 from penstock.base.core import Tick
 from penstock.base.ids import parse_group
 from penstock.convert import Converter, ConverterTable
@@ -49,6 +50,7 @@ from penstock.net.udp import free_channel
 from penstock.shm import RingReader, RingWriter
 from penstock.sim import LinkFaults, World
 from penstock.sim.network import Network
+from penstock.sim.tree import TreePlant, TreePlantOptions
 from penstock.topics import InterestTable, Predicate
 from penstock.wire import DatagramBatch
 
@@ -121,7 +123,7 @@ def test_every_function_of_the_walk_exists() -> None:
     steps = documented_steps()
     assert list(steps) == [
         "Take", "Convert", "Publish", "Pack", "Send", "Filter", "Receive", "Order", "Repair", "Merge", "Match", "Read",
-        "Distribute", "Consume",
+        "Distribute", "Consume", "Descend",
     ]  # fmt: skip
     for names in steps.values():
         assert names
@@ -325,6 +327,17 @@ def test_the_walk_through_a_ticker_plant(expected_prices: list[float]) -> None:
                 prices += [QUOTE.view(event.body).bid_price for event in events]
     assert_called_in_order(visible(steps, "Distribute", "Consume", sockets=False), noted)
     assert prices == expected_prices
+
+
+def test_the_walk_down_a_tree() -> None:
+    """From a publisher through the root and an agent below it to a subscriber; the simulator's wires are the lane's."""
+    plant = TreePlant(World(1), TreePlantOptions(agents=1, subscribers=1, streams=1, publishers=1))
+    with calls_noted() as noted:
+        plant.start()
+        plant.run(NS_PER_SECOND)
+        plant.finish()
+    assert_called_in_order(visible(documented_steps(), "Descend", sockets=False), noted)
+    assert plant.summary().messages_delivered > 0
 
 
 def test_the_walk_on_real_sockets(expected_prices: list[float]) -> None:

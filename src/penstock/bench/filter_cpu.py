@@ -31,7 +31,6 @@ PACKETS = 100_000
 MESSAGES = PACKETS * MESSAGES_PER_PACKET
 BATCHES = 1_000
 ROUNDS = 3
-GATHER_US = 500
 SILENCE_S = 20.0
 SEED = 7
 LAST = "md.us.eq.LAST.quote"
@@ -39,7 +38,7 @@ CONDITIONS = (
     f"CPU time of the application's process, which blocks until messages come and wants {WANTED_SHARE:.0%} of them, by "
     f"{round(TOPICS * WANTED_SHARE)} interests; {PAYLOAD_SIZE}-byte payloads in packets of {MESSAGES_PER_PACKET} "
     f"messages; {RATE} messages/s, evenly spread; without a filter the application matches topics itself, compiled and "
-    f"in batches; both let messages gather for {GATHER_US} µs; medians of {ROUNDS} rounds of {PACKETS} packets in turn"
+    f"in batches; medians of {ROUNDS} rounds of {PACKETS} packets in turn"
 )
 
 
@@ -84,7 +83,7 @@ def _filtered() -> Run:
     channel = free_channel()
     with (
         running_filter(channels=(str(channel),)) as module,
-        FilteredReceiver(module.address, _wanted(), gather_us=GATHER_US) as receiver,
+        FilteredReceiver(module.address, _wanted()) as receiver,
     ):
         return _measure(channel, receiver, lambda messages: messages)
 
@@ -93,7 +92,7 @@ def _direct() -> Run:
     channel = free_channel()
     wishes = Wishes(lambda model_id, version: None, Counters("receiver"))
     wishes.add(_wanted(), Condition("", b""), ())
-    with MulticastReceiver([channel], gather_us=GATHER_US) as receiver:
+    with MulticastReceiver([channel]) as receiver:
         return _measure(channel, receiver, lambda messages: wishes.chosen(messages, 0))
 
 
