@@ -30,6 +30,11 @@ def test_each_class_keeps_its_promise(first: int) -> None:
     run_seeds(range(first, first + SEEDS_PER_TEST))
 
 
+@pytest.mark.spec("CRIT-4")
+def test_what_waited_when_a_ring_was_overrun_is_not_mixed_with_what_is_replayed() -> None:
+    run_engine_seed(911, seconds=2)  # which once did
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("first", range(SEEDS, SOAK_SEEDS, 50))
 def test_many_more_seeds(first: int) -> None:

@@ -129,6 +129,9 @@ cdef class Critical(Withholding):
             if item.flags & ITEM_RECORDED and not (pair.cls == ADAPTIVE and self.consumers[number].notices is not NULL):
                 if pair.cls == CRITICAL:
                     first = min(first, standing.since)
+                if pair.merged and self.is_ordered(pair): # what waits is newer than what is replayed first
+                    self.note_loss(number, min(last, standing.after) + 1, max(last + 1, self._served_number), OVERRUN)
+                    self.settle(at)
                 if standing.refreshed >= last or pair.cls != CRITICAL or pair.program is not NULL:
                     pair.flags |= PAIR_REPAIR
                 if pair.cls != CRITICAL or pair.program is not NULL or item.unlogged > max(last, standing.since) or (
