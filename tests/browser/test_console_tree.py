@@ -8,6 +8,7 @@ from playwright.sync_api import Page, expect
 
 from browser.browser_kit import Visits, go_to, link, node, notice, row, watch
 from integration.test_gateway_tree import Tree, running_tree
+from waiting import wait_until
 
 NOTE = "app.notes.desk"
 
@@ -15,7 +16,21 @@ NOTE = "app.notes.desk"
 @pytest.fixture
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
     with running_tree(tmp_path_factory.mktemp("tree")) as made:
+        bring_home(made, "leaf-1", "mid-1", "mid-2")
         yield made
+
+
+def bring_home(tree: Tree, leaf: str, home: str, elsewhere: str) -> None:
+    """A leaf that came before its parent could judge tokens has gone to its alternate."""
+
+    def parent() -> str:
+        return str(tree.agents[leaf].agent.status(0).parent)
+
+    wait_until(lambda: parent() in (home, elsewhere), "a parent")
+    if parent() == elsewhere:
+        move = {"action": "move", "node": elsewhere, "child": leaf, "to": home, "reason": "as the document says"}
+        assert tree.boss.post("/api/actions", move).status == 200
+        wait_until(lambda: parent() == home, f"{leaf} is below {home}")
 
 
 def publish(page: Page, topic: str, **fields: str) -> None:
