@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from integration.console_kit import RunningConsole, Talk, close_code, running_console
 from penstock.node.console_config import ConsoleLimits
@@ -175,6 +175,6 @@ def test_haste_is_refused_then_ended(tmp_path: Path) -> None:
         for _ in range(200):
             try:
                 talk.say(json.dumps({"op": "ping", "id": 1}))
-            except OSError:
+            except (OSError, ConnectionClosed):
                 break
         assert close_code(talk.socket) == 4429

@@ -181,7 +181,7 @@ def test_other_streams_and_another_table_are_read_again(tmp_path: Path) -> None:
         text = root.path.read_text()
         assert MD.name in text
         more = '[{ name = "md", topics = ["md.>"] }, { name = "orders", topics = ["orders.>"] }]'
-        lines = [f"streams = {more}" if line.startswith("streams") else line for line in text.splitlines()]
+        lines = [f"streams = {more}" if line.startswith("streams =") else line for line in text.splitlines()]
         root.path.write_text("\n".join(lines))
         with Reader(root.place, "orders.>") as reader:
             root.hang_up()

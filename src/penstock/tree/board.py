@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.base.counters import Counters
-from penstock.base.errors import LimitError
+from penstock.base.counters import Cause, Counters
+from penstock.base.errors import LimitError, LocalProtocolError
 from penstock.net.framing import encode_frame
 from penstock.tree._fanout import Fanout
 from penstock.tree._frame import encode_block
@@ -137,6 +137,8 @@ class Board:
             self.fanout.say(link, frames)
         except LimitError as error:
             self.close(link, "slow", str(error))
+        except LocalProtocolError:
+            self.counters.add("messages_skipped", cause=Cause.CLOSED)  # what it said came later than its end
 
     def inform(self, info: Info, links: Iterable[int] | None = None) -> None:
         """Say something on the infostream, to all children or to some."""
