@@ -91,7 +91,7 @@ def sleepy(console: RunningConsole, cls: str) -> Talk:
 
 
 @pytest.mark.spec("TREE-10")
-@pytest.mark.parametrize("cls", ["disconnect", "lossless"])
+@pytest.mark.parametrize("cls", ["disconnect", pytest.param("lossless", marks=pytest.mark.soak)])
 def test_a_browser_that_does_not_read_is_cut_off(tmp_path: Path, cls: str) -> None:
     limits = ConsoleLimits(queue_size_max=64, stuck_s=3_600 if cls == "disconnect" else 0.5)
     with running_console(tmp_path, limits=limits) as console, feeding(console) as publisher:
