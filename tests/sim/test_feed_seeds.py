@@ -35,8 +35,8 @@ def test_one_content_per_number_each_message_once_and_never_two_unfenced_actives
 
 @pytest.mark.parametrize("seed", [2_679, 3_864, 4_023, 4_058, 4_137])
 def test_seeds_that_once_showed_something(seed: int) -> None:
-    """A new session whose first messages are announced to be lost (twice); a backup that is synchronised again without a
-    word of what it left out; a day after one of which something is missing; a short stall within a long one."""
+    """A new session whose first messages are announced to be lost (twice); a backup that is synchronised again without
+    a word of what it left out; a day after one of which something is missing; a short stall within a long one."""
     run_feed_seed(seed, seconds=4)
 
 

@@ -247,7 +247,8 @@ def test_who_hears_a_repaired_backup_alone_learns_that_numbers_may_be_missing_th
     table.feed(34, 40)
     at = next(n for n, (origin, _) in enumerate(backup.sent) if origin.source_sequence > 33)
     announced, before = backup.sent[at - 1][0], backup.sent[at - 2][0]
-    assert announced.flags & ANNOUNCEMENT and announced.flags & OriginFlag.IMAGE
+    assert announced.flags & ANNOUNCEMENT
+    assert announced.flags & OriginFlag.IMAGE
     assert backup.sent[at][0].message_sequence > before.message_sequence + 1
 
 

@@ -72,8 +72,8 @@ class _Beginning(msgspec.Struct, frozen=True):
 
     session: str
     is_whole: bool
-    """Whether nothing was ever said to be missing: all is as a converter makes it that missed nothing. A new session does
-    not mend it: closing prices, limits and states are taken over from the day before."""
+    """Whether nothing was ever said to be missing: all is as a converter makes it that missed nothing. A new session
+    does not mend it: closing prices, limits and states are taken over from the day before."""
     is_first: bool
     """Whether it is the session's first lineage too."""
 

@@ -182,8 +182,8 @@ class StreamFollower:
         return [SynchronisationChanged(self.flow.stream_id, True, why), *self._repeat_announcement()]
 
     def _repeat_announcement(self) -> list[SyncInstruction]:
-        """Who listens to this stream alone must hear of the discontinuity too; and that numbers may be missing here since
-        it was synchronised before."""
+        """Who listens to this stream alone must hear of the discontinuity too, and that numbers may be missing in it since
+        it was last synchronised."""
         assert self.announced is not None
         return [
             Announce(
