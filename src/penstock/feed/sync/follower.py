@@ -182,7 +182,7 @@ class StreamFollower:
         return [SynchronisationChanged(self.flow.stream_id, True, why), *self._repeat_announcement()]
 
     def _repeat_announcement(self) -> list[SyncInstruction]:
-        """Who listens to this stream alone must hear of the discontinuity too, and that numbers may be missing in it since
+        """Who listens to this stream alone must hear of the discontinuity too, and that it may lack numbers since
         it was last synchronised."""
         assert self.announced is not None
         return [
