@@ -135,12 +135,10 @@ class GatewaySession:
             raise LimitError(f"a subscription has at most {limits.topics_max} topics")
         self._subscriptions[request.id] = request
         try:
-            is_live = await self._source.subscribe(request)
+            await self._source.subscribe(request)
         except BaseException:
             self._subscriptions.pop(request.id, None)
             raise
-        self._counters.add("subscriptions_opened")
-        self._say(replies.Subscribed(id=request.id, topics=list(request.topics), is_live=is_live))
 
     async def _unsubscribe(self, number: int) -> None:
         if self._subscriptions.pop(number, None) is None:
@@ -215,6 +213,13 @@ class GatewaySession:
         self._wake.set()
 
     # What the source tells
+
+    def opened(self, number: int, is_live: bool) -> None:
+        """The answer goes before the first message: a browser knows by it what the messages are."""
+        subscription = self._subscriptions.get(number)
+        if subscription is not None:
+            self._counters.add("subscriptions_opened")
+            self._say(replies.Subscribed(id=number, topics=list(subscription.topics), is_live=is_live))
 
     def arrived(self, number: int, stream: str, arrivals: Sequence[Arrival]) -> None:
         subscription = self._subscriptions.get(number)
