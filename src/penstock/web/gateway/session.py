@@ -47,7 +47,8 @@ class GatewaySession:
         self._outbox = Outbox(limits.queue_size_max)
         self._wake = asyncio.Event()
         self._is_paused = False
-        self._closing: Closing | None = None
+        self._closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Fails when this WebSocket is to end, whatever waits for its browser."""
         self._subscriptions: dict[int, requests.Subscribe] = {}
         self._models: dict[str, MessageModel] = {}
         self._open_source = open_source
@@ -70,7 +71,7 @@ class GatewaySession:
             )
         )
         try:
-            await first_of(self._listen(), self._tell())
+            await first_of(self._listen(), self._tell(), self._closing)
         except Closing as closing:
             if closing.close_code != SLOW:
                 await self._say_over(closing)
@@ -184,8 +185,6 @@ class GatewaySession:
 
     async def _tell(self) -> None:
         while True:
-            if self._closing is not None:
-                raise self._closing
             taken = self._outbox.take()
             if taken is None:
                 self._wake.clear()
@@ -209,8 +208,12 @@ class GatewaySession:
         try:
             self._outbox.reply(reply)
         except LimitError as error:
-            self._closing = Closing(SLOW, error.what)
+            self._end(Closing(SLOW, error.what))
         self._wake.set()
+
+    def _end(self, closing: Closing) -> None:
+        if not self._closing.done():
+            self._closing.set_exception(closing)
 
     # What the source tells
 
@@ -229,7 +232,7 @@ class GatewaySession:
             for time_ns, message in arrivals:
                 self._outbox.put(fields.Arrived(number, stream, time_ns, message), subscription.cls)
         except LimitError as error:
-            self._closing = Closing(SLOW, error.what)
+            self._end(Closing(SLOW, error.what))
         self._counters.add("messages_streamed", len(arrivals))
         self._wake.set()
         if self._outbox.is_full and not self._is_paused:
