@@ -1,5 +1,6 @@
 """Certificates for tests of TLS on this machine."""
 
+import ipaddress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,10 +10,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def make_certificate(directory: Path) -> tuple[Path, Path]:
-    """One for `localhost`, and its key."""
+def make_certificate(directory: Path, *addresses: str) -> tuple[Path, Path]:
+    """One for `localhost` and these addresses, and its key."""
+    directory.mkdir(exist_ok=True)
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    numbers = [x509.IPAddress(ipaddress.ip_address(each)) for each in addresses]
     now = datetime.now(UTC)
     certificate = (
         x509.CertificateBuilder()
@@ -22,7 +25,7 @@ def make_certificate(directory: Path) -> tuple[Path, Path]:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost"), *numbers]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )

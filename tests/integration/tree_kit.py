@@ -74,6 +74,9 @@ class AgentHere:
     def children(self) -> list[str]:
         return sorted(each.name for each in self.agent.status().links if each.role != "parent")
 
+    def why_alone(self) -> str:
+        return self.agent.status(0).why_alone
+
     def said(self, kind: str) -> list[dict[str, object]]:
         """What it said or heard on the infostream."""
         return [each.what for each in self.agent.status(0).happenings if each.kind == kind]

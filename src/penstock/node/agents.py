@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -10,10 +11,14 @@ from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.log import logger
 from penstock.client.feeding import Content, SubscribedFeed
+from penstock.net.place import parse_place
+from penstock.net.secret import read_secret
+from penstock.net.stream import is_loopback
 from penstock.node.plant import Plant
 from penstock.tree.application import StreamPublisher, open_publisher
 from penstock.tree.config import AgentConfig
 from penstock.tree.driver import LiveAgent
+from penstock.tree.guard import Guard
 from penstock.wire import encode_extensions
 
 log = logger("node.agents")
@@ -52,6 +57,21 @@ def reload(agent: LiveAgent, load: Callable[[], AgentConfig]) -> None:
         log.error("configuration_refused", code=error.code, what=str(error))
     else:
         log.info("configuration_changed", agent=agent.config.name)
+
+
+def own_door(agent: LiveAgent) -> tuple[str, Guard]:
+    """Where whoever is in the agent's process finds it, and what protects that link: the agent's secret, and nobody's
+    certificate but its own."""
+    access = agent.config.control
+    is_any = access.host in ("0.0.0.0", "::") and not access.advertised
+    place = f"127.0.0.1:{agent.control_port}" if is_any else agent.place
+    secret = read_secret(Path(access.secret_file)) if access.secret_file else None
+    if access.tls is None:
+        return place, Guard(secret)
+    context = ssl.create_default_context(cafile=access.tls.certificate)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = not is_loopback(parse_place(place)[0])
+    return place, Guard(secret, context, is_needed_here=True)
 
 
 class RootFeed:
@@ -95,10 +115,12 @@ class RootFeed:
     def _open(self) -> StreamPublisher:
         if self._publisher is None or self._publisher.is_over:
             agent = self._agent
+            place, guard = own_door(agent)
             self._publisher = open_publisher(
-                f"127.0.0.1:{agent.control_port}",
+                place,
                 name=f"{agent.config.name}-feed",
                 tree=agent.config.tree,
                 token=agent.own_token,
+                guard=guard,
             )
         return self._publisher

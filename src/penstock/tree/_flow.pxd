@@ -35,7 +35,7 @@ cdef enum:
     BATCH_MAX = 512         # packets that are matched at a time
     NO_SLOT = 0xFFFFFFFF
     PARTIAL_KEPT = 4_096    # bytes of memory that a link keeps when no frame is under way
-    CONFLATE_FROM = 256     # packets that may wait for a conflating link before newer ones take their places
+    CONFLATE_FROM = 256     # packets that may wait for a conflating link before newer ones take their places, at most
 
 
 cdef enum Verdict:          # about a packet
@@ -110,6 +110,7 @@ cdef class Flow:
     cdef Matcher _matcher
     cdef object _view
     cdef uint64_t _queue_packets_max
+    cdef uint64_t _conflate_from
     cdef uint32_t _topics_waiting_max
     cdef uint64_t _guard        # up to this place of the history no queue's front is written over
     cdef uint64_t _marks

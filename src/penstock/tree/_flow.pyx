@@ -104,6 +104,7 @@ cdef class Flow:
         self.wants_max = wants_max
         self.words_size_max = words_size_max
         self._queue_packets_max = queue_packets_max
+        self._conflate_from = min(queue_packets_max, <uint64_t>CONFLATE_FROM)
         self._topics_waiting_max = topics_waiting_max
         if mutex_init(&self.mutex):
             raise MemoryError
@@ -430,7 +431,7 @@ cdef class Flow:
         cdef Queue *queue = &link.queue
         cdef Subject subject
         cdef int put
-        if link.cls == CONFLATING and (queue.newest.count or queue.packets >= CONFLATE_FROM):
+        if link.cls == CONFLATING and (queue.newest.count or queue.packets >= self._conflate_from):
             subject_of(packet_at(self.history, place), &subject)
             put = newest_put(
                 &queue.newest, self.history.data, self.history.size, &subject, place, size, self._topics_waiting_max

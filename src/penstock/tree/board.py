@@ -97,6 +97,8 @@ class Board:
         self.parent = ""
         self.path: tuple[str, ...] = (config.name,)
         self.is_rooted = False
+        self.why_alone = ""
+        """Why the last one that was tried did not become the parent."""
         self.role: str = config.role
         """What it is now: root, standby, agent, or fenced (a root that was replaced)."""
         self.token = ""

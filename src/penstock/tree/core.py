@@ -123,7 +123,7 @@ class DistributionAgent:
             case Connected():
                 self.parents.connected(event.attempt, event.link, event.name)
             case ConnectFailed():
-                self.parents.failed(event.attempt)
+                self.parents.failed(event.attempt, event.why)
             case JournalRead():
                 self._catch_up.journal_read(event)
                 self._conversation.note_standbys()

@@ -56,6 +56,7 @@ from penstock.tree.events import (
     Start,
     Stop,
 )
+from penstock.tree.guard import Guard
 from penstock.tree.links import AgentLinks
 from penstock.tree.observing import observed
 from penstock.tree.persistence import StreamStore
@@ -113,8 +114,7 @@ class LiveAgent:
             self._ordered,
             secret=secret,
             server_tls=server_context(config.control.tls),
-            client_secret=upward,
-            client_tls=client_context(tls),
+            guard=Guard(upward, client_context(tls)),
             counters=self._counted("tree.links"),
         )
         self._storing: Storing | None = None
@@ -359,6 +359,7 @@ class LiveAgent:
         detail = f"{status.state}, term {status.term}, {status.child_count} children"
         if not status.is_rooted:
             detail += "; no way to the root"
+            detail += f" ({status.why_alone})" if status.why_alone else ""
         if not status.is_in_touch:
             detail += "; the administration server does not answer"
         if not status.is_storing:

@@ -21,13 +21,13 @@ from penstock.net.link import Link, LinkServer, connect_link, end_links
 from penstock.net.place import parse_place
 from penstock.net.secret import Secret
 from penstock.net.session import Peer
-from penstock.net.stream import is_loopback
 from penstock.tree._fanout import Fanout
 from penstock.tree.carrying import Carrier
 from penstock.tree.config import AgentConfig
 from penstock.tree.control import MESSAGE_SIZE_MAX, TREE, Login, Order, Ordered, Refused
 from penstock.tree.desk import Desk, refusal_of
 from penstock.tree.events import Arrived, Connected, ConnectFailed, LinkClosed, Noticed
+from penstock.tree.guard import Guard
 
 LOGIN_SIZE_MAX = 131_072
 LOGIN_SECONDS = 5.0
@@ -60,8 +60,7 @@ class AgentLinks:
         *,
         secret: Secret | None,
         server_tls: ssl.SSLContext | None,
-        client_secret: Secret | None,
-        client_tls: ssl.SSLContext | None,
+        guard: Guard,
         counters: Counters,
     ) -> None:
         self._config = config
@@ -69,8 +68,7 @@ class AgentLinks:
         self._desk = desk
         self._tell = tell
         self._order = order
-        self._client_secret = client_secret
-        self._client_tls = client_tls
+        self._guard = guard
         self.counters = counters
         self._limits = ControlConfig(
             message_size_max=MESSAGE_SIZE_MAX,
@@ -218,14 +216,15 @@ class AgentLinks:
                 port,
                 self,
                 node=self._config.name,
-                secret=self._client_secret,
-                tls=None if is_loopback(host) else self._client_tls,
+                secret=self._guard.secret,
+                tls=self._guard.tls_for(host),
                 config=self._limits,
                 counters=self.counters,
                 number=number,
             )
         except PenstockError as error:
             self._attempts.pop(number, None)
+            log.info("not_connected", place=place, code=error.code, error=str(error))
             self._tell(ConnectFailed(attempt, str(error)))
         else:
             if not link.is_over:

@@ -30,6 +30,7 @@ def observed(core: DistributionAgent, links_max: int, **facts: Any) -> AgentStat
         streams=[found for each in list(board.streams.values()) if (found := _stream(fanout, each)) is not None],
         links=[each for each in (*above, *below) if each is not None],
         child_count=len(children),
+        why_alone="" if board.parent else board.why_alone,
         **facts,
     )
 

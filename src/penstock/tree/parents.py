@@ -155,10 +155,15 @@ class Parents:
         config = board.config
         board.say(link, Login(config.name, role, config.tree, board.token, board.place, attempt.home, term=board.term))  # type: ignore[arg-type]
 
-    def failed(self, number: int) -> None:
+    def failed(self, number: int, why: str) -> None:
         attempt = self._attempts.pop(number, None)
         if attempt is not None:
+            self._note(attempt, why)
             self._over(attempt)
+
+    def _note(self, attempt: Attempt, why: str) -> None:
+        if attempt.purpose == "parent":
+            self._board.why_alone = f"{attempt.place}: {why}"
 
     def _over(self, attempt: Attempt) -> None:
         """It came to nothing."""
@@ -174,6 +179,7 @@ class Parents:
 
     def _leave(self, attempt: Attempt, why: str) -> None:
         del self._attempts[attempt.number]
+        self._note(attempt, why)
         if attempt.link is not None:
             self._board.close(attempt.link, why)
         self._over(attempt)
@@ -205,22 +211,29 @@ class Parents:
         if message.place and message.code in ("standby", "fenced", "not-root", "limit"):
             self._queue.appendleft(message.place)
         self._leave(attempt, message.code)
+        self._note(attempt, f"{message.reason} [{message.code}]")
 
     # Having a parent
 
-    def _adopt(self, attempt: Attempt, message: Welcome) -> None:
+    def _take(self, attempt: Attempt) -> int:
+        """It is the parent now; its link."""
         board = self._board
         del self._attempts[attempt.number]
         assert attempt.link is not None
         self._upstream.link, self._upstream.is_moving = attempt.link, False
         self.place, board.parent = attempt.place, attempt.name
         board.ledger.begin(attempt.link, attempt.name, "parent")
+        board.why_alone = ""
         self._steps, self.retry_ns = (), None
         self._heard = (0, board.now_ns)
+        return attempt.link
+
+    def _adopt(self, attempt: Attempt, message: Welcome) -> None:
+        link = self._take(attempt)
         self.set_path(message.path, is_rooted=True, term=message.term, is_found=True)
         for info in message.streams:
             self._upstream.learn(info)
-        self._upstream.ask_all(attempt.link)
+        self._upstream.ask_all(link)
         self.on_adopted()
 
     def set_path(self, above: tuple[str, ...], *, is_rooted: bool, term: int, is_found: bool = False) -> None:
@@ -325,13 +338,7 @@ class Parents:
     def _switch(self, attempt: Attempt) -> None:
         board = self._board
         old = self._upstream.link
-        del self._attempts[attempt.number]
-        assert attempt.link is not None
-        self._upstream.link, self._upstream.is_moving = attempt.link, False
-        self.place, board.parent = attempt.place, attempt.name
-        board.ledger.begin(attempt.link, attempt.name, "parent")
-        self._steps, self.retry_ns = (), None
-        self._heard = (0, board.now_ns)
+        self._take(attempt)
         if old is not None:
             self._upstream.drop_link(old)
             board.close(old, "moved")

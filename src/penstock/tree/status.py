@@ -74,6 +74,8 @@ class AgentStatus(msgspec.Struct, frozen=True):
     child_count: int
     happenings: list[Happening]
     """The newest of the infostream, oldest first."""
+    why_alone: str = ""
+    """Of an agent without a parent: where it looked last, and why it did not come to be below that one."""
 
 
 def gauges_of(status: AgentStatus) -> dict[str, float]:

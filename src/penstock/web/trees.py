@@ -8,8 +8,8 @@ from penstock.net.secret import read_secret
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.top.reading import Reading
-from penstock.tree.application.running import Guard
 from penstock.tree.config import AgentConfig
+from penstock.tree.guard import Guard
 from penstock.tree.status import AgentStatus, Happening
 from penstock.web.gateway.replies import Info
 from penstock.web.gateway.tree import TreePlaces

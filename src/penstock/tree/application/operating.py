@@ -13,10 +13,10 @@ from penstock.net.framing import FrameDecoder, encode_frame
 from penstock.net.link import Link, connect_link
 from penstock.net.place import parse_place
 from penstock.net.session import Peer
-from penstock.net.stream import is_loopback
 from penstock.tree.application.party import error_of
-from penstock.tree.application.running import LINK, Guard
+from penstock.tree.application.running import LINK
 from penstock.tree.control import MESSAGE_SIZE_MAX, TREE, Action, Login, Order, Ordered, Refused
+from penstock.tree.guard import Guard
 
 ANSWER_SECONDS = 5.0
 
@@ -51,7 +51,7 @@ async def order_agent(
         ordering,
         node=name,
         secret=guard.secret,
-        tls=None if is_loopback(host) else guard.tls,
+        tls=guard.tls_for(host),
         config=LINK,
         counters=Counters("tree.operator"),
     )

@@ -25,7 +25,8 @@ from penstock.topics import InterestTable, check_topic
 from penstock.tree._number import encode_published
 from penstock.tree.application.events import Accepted, Heard, Over, Receipt
 from penstock.tree.application.publisher import Publisher, PublisherConfig
-from penstock.tree.application.running import Guard, Running
+from penstock.tree.application.running import Running
+from penstock.tree.guard import Guard
 from penstock.tree.infostream import Info, id_of
 
 UNCONFIRMED_MAX = 65_536

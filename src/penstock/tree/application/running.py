@@ -2,11 +2,8 @@
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import Callable
 from typing import Any, Protocol
-
-import msgspec
 
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConnectionLostError, FrameError, PenstockError, RemoteProtocolError
@@ -17,9 +14,7 @@ from penstock.net.control import ErrorMessage, Goodbye, Hello, Ping, Pong, Proof
 from penstock.net.framing import LENGTH_SIZE, FrameDecoder, encode_frame
 from penstock.net.link import Link, connect_link, end_links
 from penstock.net.place import parse_place
-from penstock.net.secret import Secret
 from penstock.net.session import Peer
-from penstock.net.stream import is_loopback
 from penstock.tree._frame import (
     BLOCK_HEADER_SIZE,
     BLOCK_LEG_AT,
@@ -38,19 +33,13 @@ from penstock.tree.application.events import (
 )
 from penstock.tree.control import MESSAGE_SIZE_MAX, TREE, Message
 from penstock.tree.events import Close, Connect, Connected, ConnectFailed, LinkClosed
+from penstock.tree.guard import Guard
 
 LINK = ControlConfig(message_size_max=MESSAGE_SIZE_MAX)
 LEG_AT = BLOCK_LEG_AT - LENGTH_SIZE
 PACKETS_AT = BLOCK_HEADER_SIZE - LENGTH_SIZE
 
 log = logger("tree.application")
-
-
-class Guard(msgspec.Struct, frozen=True):
-    """What protects links to other hosts."""
-
-    secret: Secret | None = None
-    tls: ssl.SSLContext | None = None
 
 
 class Core(Protocol):
@@ -126,7 +115,6 @@ class Running:
         self._attempts[number] = attempt
         try:
             host, port = parse_place(place)
-            tls = None if is_loopback(host) else self._guard.tls
             link = await connect_link(
                 TREE,
                 host,
@@ -134,7 +122,7 @@ class Running:
                 self,
                 node=self._node,
                 secret=self._guard.secret,
-                tls=tls,
+                tls=self._guard.tls_for(host),
                 config=LINK,
                 counters=self._counters,
                 number=number,

@@ -27,10 +27,11 @@ from penstock.security.entitlement import Entitlement
 from penstock.topics import Predicate
 from penstock.tree.application.events import Deliver, Heard, Over, Paused, Receipt, Resumed
 from penstock.tree.application.publication import StreamPublisher, publisher_config
-from penstock.tree.application.running import Guard, Running
+from penstock.tree.application.running import Running
 from penstock.tree.application.subscriber import Subscriber
 from penstock.tree.application.subscription import Since, no_models, subscriber_config
 from penstock.tree.control import Position
+from penstock.tree.guard import Guard
 from penstock.tree.infostream import Info, Through
 from penstock.web.gateway import replies
 from penstock.web.gateway.requests import Subscribe
