@@ -5,6 +5,8 @@ import contextlib
 import json
 import signal
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -123,6 +125,15 @@ class AgentProcess:
     def process(self) -> Running:
         assert self._process is not None
         return self._process
+
+    def page(self, path: str) -> str:
+        """What its page says, well or not."""
+        try:
+            with urllib.request.urlopen(f"{self.facts['url']}{path}", timeout=PATIENCE_SECONDS) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.read().decode()
 
     def kill(self) -> None:
         self.process.process.kill()

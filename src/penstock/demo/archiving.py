@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.demo.layout import Layout
 from penstock.demo.reports import ArchiveReport, ArchiveResult, ArchiveTask
 from penstock.node.member import Member
 from penstock.node.process import STOP
@@ -19,13 +20,19 @@ REPORT = "audit.html"
 class Archiving:
     """Begins when the journals are there; `result` comes after finish()."""
 
-    def __init__(self, supervisor: Supervisor, journals: list[Path], audit_log: Path, directory: Path) -> None:
+    def __init__(self, supervisor: Supervisor, layout: Layout, directory: Path) -> None:
         self.archive = directory / ARCHIVE
         self.page = directory / REPORT
         self.report: ArchiveReport | None = None
         self.result: ArchiveResult | None = None
         self._supervisor = supervisor
-        task = ArchiveTask([str(path) for path in journals], str(self.archive), str(self.page), str(audit_log))
+        task = ArchiveTask(
+            journals=[str(path) for path in layout.journals],
+            accounts=[str(path) for path in layout.accounts],
+            archive=str(self.archive),
+            report=str(self.page),
+            audit_log=str(layout.audit_log),
+        )
         arguments = [msgspec.json.encode(task).decode()]
         self._member = supervisor.add(Member("pipeline", "penstock.demo.pipeline:main", arguments, self._take))
 

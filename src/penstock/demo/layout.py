@@ -74,7 +74,10 @@ class Layout(msgspec.Struct, frozen=True):
     """Of each subscriber."""
 
     journals: list[Path]
-    """Of each adapter, and with the accounts of the filter module and of the tree's agents, if they keep any."""
+    """Of each adapter, if they keep any."""
+
+    accounts: list[Path]
+    """Of the filter module and of the tree's agents, if they give any."""
 
     filter: str
     """Where applications tell the filter module what they want."""
@@ -137,10 +140,8 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
         plant,
         f"penstock://127.0.0.1:{admin_port}",
         [directory / f"{name}.toml" for name in subscribers],
-        [
-            *(directory / JOURNAL.format(name) for name in ADAPTERS),
-            *(directory / ACCOUNTS.format(name) for name in (FILTER, *((ROOT, *AGENTS) if options.tree else ()))),
-        ],
+        [directory / JOURNAL.format(name) for name in ADAPTERS],
+        [directory / ACCOUNTS.format(name) for name in (FILTER, *((ROOT, *AGENTS) if options.tree else ()))],
         f"127.0.0.1:{filter_port}",
         {name: f"127.0.0.1:{port}" for name, port in zip(NODES, node_ports, strict=True)},
         directory / "state" / ADMIN / FILE_NAME,

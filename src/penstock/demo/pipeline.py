@@ -59,11 +59,10 @@ def main() -> None:
             with Archive.writing(Path(task.archive)) as archive:
                 supervised.tell(ArchiveReport(0))
                 progress = _Progress(supervised)
-                places = [JournalPlace(journal) for journal in task.journals]
                 cores = cores_of(spark)
-                following = [JournalSource(place, cores, STEP_RECORDS) for place in places]
+                following = [JournalSource(JournalPlace(each), cores, STEP_RECORDS) for each in task.journals]
                 report = follow(spark, archive, following, DERIVATIONS, progress, is_ended=supervised.stop.is_set)
-                rest = [JournalSource(place, cores) for place in places]
+                rest = [JournalSource(JournalPlace(each), cores) for each in (*task.journals, *task.accounts)]
                 last = run(spark, archive, rest, DERIVATIONS, progress, cores=cores)
                 audit = run_audit(archive, spark, audit_log=Path(task.audit_log))
                 write_html(audit, Path(task.report))

@@ -315,7 +315,7 @@ class DemoPlant:
         """Spark takes some seconds to start; the exchange waits for it, so that the archive is never far behind."""
         if not self.options.pipeline:
             return True
-        archiving = Archiving(self.running.supervisor, self._layout.journals, self._layout.audit_log, self._keep)
+        archiving = Archiving(self.running.supervisor, self._layout, self._keep)
         self.archiving = archiving
         return self._wait(lambda: archiving.report is not None, is_over, "the pipeline did not come up")
 

@@ -113,6 +113,9 @@ class ConsumerReport(msgspec.Struct, frozen=True, tag=True):
 
 class ArchiveTask(msgspec.Struct, frozen=True):
     journals: list[str]
+    accounts: list[str]
+    """Journals in which nodes give account; they are archived at the end."""
+
     archive: str
     report: str
     """Where the audit's page goes."""

@@ -1,0 +1,78 @@
+"""A root's disk: full for a while, with room for the newest only, and slow to say that something is there."""
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from integration.tree_kit import Reader, agent_here, agent_process, publish, publisher, root_config
+from penstock.journal import JournalConfig, JournalReader
+from penstock.tree.config import StreamConfig
+from waiting import wait_until
+
+COUNT = 3_000
+
+
+@pytest.mark.spec("TREE-5")
+def test_while_the_disk_is_full_publishers_wait_and_nothing_is_lost(tmp_path: Path) -> None:
+    journal = JournalConfig(preallocate_bytes=0, segment_bytes=65_536, gather_bytes_max=65_536, retry_ms=20)
+    with (
+        agent_process(root_config(tmp_path / "root", journal=journal), tmp_path) as root,
+        Reader(root.place) as reader,
+        publisher(root.place) as source,
+    ):
+        reader.wait_live()
+        publish(source, range(1, 11))
+        assert reader.wait_for(10) == list(range(1, 11))
+        _, hard = resource.prlimit(root.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(root.process.pid, resource.RLIMIT_FSIZE, (32_768, hard))
+        publish(source, range(11, COUNT + 1))
+        wait_until(lambda: "the disk takes nothing" in root.page("/health"), "the trouble is told")
+        assert len(reader.numbers) < COUNT
+        resource.prlimit(root.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        assert source.flush(120)
+        assert reader.wait_for(COUNT) == list(range(1, COUNT + 1))
+        wait_until(lambda: "the disk takes nothing" not in root.page("/health"), "it is well again")
+        with Reader(root.place, since="oldest") as late:
+            assert late.wait_for(COUNT) == list(range(1, COUNT + 1))
+
+
+@pytest.mark.spec("TREE-5")
+def test_what_the_root_keeps_no_longer_is_told(tmp_path: Path) -> None:
+    """A subscription from before the oldest that is kept: a receipt for the rest, then what there is."""
+    stream = StreamConfig(name="md", topics=("md.>",), retain="1h", retain_bytes=65_536)
+    journal = JournalConfig(preallocate_bytes=0, segment_bytes=16_384)
+    config = root_config(tmp_path / "root", streams=(stream,), journal=journal, history_bytes=1024 * 1024)
+    with agent_here(config) as root, publisher(root.place) as source:
+        publish(source, range(1, 20_001))
+        assert source.flush(60)
+        with Reader(root.place, since=5) as reader:
+            got = reader.wait_for(20_000)
+            (receipt,) = reader.stream.losses
+            assert (receipt.stream, receipt.cause, receipt.first) == ("md", "gone", 6)
+            assert receipt.last > 6
+            assert got == list(range(receipt.last + 1, 20_001))
+            assert "gone" in reader.kinds()
+        with Reader(root.place, since="oldest") as oldest:
+            kept = oldest.wait_for(20_000)
+            assert kept == list(range(kept[0], 20_001))
+            assert kept[0] > receipt.last
+            assert oldest.stream.losses == [], "it asked for what there is"
+
+
+@pytest.mark.spec("TREE-5")
+def test_what_a_synced_root_acknowledges_is_on_the_disk(tmp_path: Path) -> None:
+    """Its journal would not be written for a second otherwise."""
+    journal = JournalConfig(linger_us=1_000_000)
+    with (
+        agent_here(root_config(tmp_path / "root", journal=journal, persist="synced")) as root,
+        Reader(root.place) as reader,
+        publisher(root.place) as source,
+    ):
+        reader.wait_live()
+        for number in range(1, 4):
+            publish(source, range(number, number + 1))
+            assert source.flush(60)
+            with JournalReader.open(tmp_path / "root" / "streams" / "1-md") as kept:
+                assert kept.find_end() - 1 == number
+        assert reader.wait_for(3) == [1, 2, 3]
