@@ -2,7 +2,6 @@
 
 import gc
 import io
-import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +9,16 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from logs import logs_kept, streams
 from penstock.feed.formats import DATAGRAM_FORMATS
 
 SOAK = os.environ.get("PENSTOCK_SOAK") == "1"
+
+WITH_PROCESSES = {"integration", "spark", "browser"}
+"""Real processes on a machine that may stand still for seconds: one that fails is run once more, and listed as such.
+What runs in simulated time, and what has no processes, has no such excuse; the soak shows everything."""
+AGAIN_MAX = 3
+"""A machine's mood spoils one test or two; what spoils more is a fault."""
 
 hypothesis.settings.register_profile("suite", max_examples=60, deadline=None, derandomize=True, database=None)
 hypothesis.settings.register_profile("soak", max_examples=5_000, deadline=None, print_blob=True)
@@ -25,8 +31,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if SOAK:
         return
     for item in items:
+        if WITH_PROCESSES.intersection(item.path.parts):
+            item.add_marker(pytest.mark.flaky(reruns=1))
         if item.get_closest_marker("soak"):
             item.add_marker(pytest.mark.skip(reason="long: run it with make soak"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    again = terminalreporter.stats.get("rerun", [])
+    for report in again:
+        terminalreporter.line(f"run again: {report.nodeid}\n{report.longreprtext}")
+    if len(again) > AGAIN_MAX:
+        pytest.exit(f"{len(again)} tests passed only when they were run again: that is no accident", returncode=1)
 
 
 def pytest_collection_finish() -> None:
@@ -42,11 +58,18 @@ def pytest_sessionfinish() -> None:
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
     """Where logs may be sent; afterwards they go where they went before."""
-    root = logging.getLogger("penstock")
-    before = list(root.handlers), root.level, root.propagate
-    yield io.StringIO()
-    root.handlers[:], root.propagate = before[0], before[2]
-    root.setLevel(before[1])
+    with logs_kept():
+        yield io.StringIO()
+
+
+@pytest.fixture(autouse=True)
+def _logs_go_where_they_went() -> Iterator[None]:
+    """A test that sends logs elsewhere, and leaves it at that, spoils those of others: its stream is soon closed."""
+    before = streams()
+    yield
+    assert streams() == before, (
+        "logs are still sent where this test sent them: logs_kept() and the fixture `lines` help"
+    )
 
 
 @pytest.fixture

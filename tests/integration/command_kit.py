@@ -73,8 +73,28 @@ def running(*arguments: str, prefix: Sequence[str] = ()) -> Iterator[Running]:
 
 
 def children_of(pid: int) -> list[int]:
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(word) for word in path.read_text().split()] if path.exists() else []
+    """Of all its threads. A thread or the whole process may end while it is looked at."""
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    found = []
+    for thread in threads:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found += [int(word) for word in (thread / "children").read_text().split()]
+    return found
+
+
+def descendants_of(pid: int) -> list[int]:
+    children = children_of(pid)
+    return [*children, *(each for child in children for each in descendants_of(child))]
+
+
+def command_line_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def is_alive(pid: int) -> bool:

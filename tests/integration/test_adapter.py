@@ -129,7 +129,10 @@ def test_only_the_topics_asked_for_come(tmp_path: Path) -> None:
 
 def udp_ports_of(pid: int) -> set[int]:
     """Of a process's UDP sockets on the loopback address."""
-    links = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    links = []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed since
+            links.append(os.readlink(path))
     inodes = {link[8:-1] for link in links if link.startswith("socket:[")}
     rows = [line.split() for line in Path(f"/proc/{pid}/net/udp").read_text().splitlines()[1:]]
     local = [row[1].split(":") for row in rows if row[9] in inodes]

@@ -40,7 +40,7 @@ def without_term(message: Message) -> Message:
     told = decode_origin(origin[4:])
     return (
         topic,
-        repr((told.stream_id, told.index, told.source_sequence, told.message_sequence)).encode(),
+        repr((told.stream_id, told.message_index, told.source_sequence, told.message_sequence)).encode(),
         model_id,
         record,
     )

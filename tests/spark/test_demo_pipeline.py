@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.dataset
 import pytest
 
-from integration.command_kit import is_alive, kill, running
+from integration.command_kit import command_line_of, descendants_of, is_alive, kill, running
 from waiting import wait_until
 
 QUICK = ("--pipeline", "--rate", "1000", "--symbols", "50")
@@ -40,14 +40,7 @@ def test_what_subscribers_saw_is_what_is_archived_though_the_active_adapter_is_k
 def test_a_demo_that_is_killed_leaves_no_spark_behind() -> None:
     with running("demo", *QUICK) as demo:
         wait_until(lambda: "exchange 1," in demo.out, "a plant at work", SPARK_SECONDS)
-        processes = descendants(demo.pid)
-        assert any("java" in Path(f"/proc/{pid}/cmdline").read_text() for pid in processes)
+        wait_until(lambda: any("java" in command_line_of(pid) for pid in descendants_of(demo.pid)), "Spark's Java")
+        processes = descendants_of(demo.pid)
         kill(demo.pid)
         wait_until(lambda: not any(map(is_alive, processes)), "the end of all processes")
-
-
-def descendants(pid: int) -> list[int]:
-    children = [
-        int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()
-    ]
-    return [*children, *(each for child in children for each in descendants(child))]
