@@ -9,12 +9,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy
-import uvloop
 
 from penstock.bench.harness import Result, result
 from penstock.bench.transports import ALL_CORES, check, now, other_process
 from penstock.bench.tree_latency import is_of_a_stream, publish_steadily, sent_ns
-from penstock.bench.tree_party import BareParty
+from penstock.bench.tree_party import BareParty, run_party
 from penstock.bench.tree_process import running_chain
 from penstock.bench.tree_rate import SYMBOLS, topic_of
 from penstock.tree._frame import split_packets
@@ -75,8 +74,7 @@ def _measure(folder: Path) -> tuple[list[list[int]], list[list[int]]]:
 def _subscribe(place: str, orders: Connection) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 65_536), most))
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_listen(place, orders))
+    run_party(_listen(place, orders))
 
 
 async def _listen(place: str, orders: Connection) -> None:

@@ -187,7 +187,7 @@ class AgentLinks:
     def pump(self) -> None:
         """Write what waits, for whoever takes it; tell the core what the fan-out has for it."""
         self._is_pump_due = True  # what follows asks for nothing more than this
-        if not self._is_closing:
+        if not self._is_closing and self._fanout.has_notices():
             self._tell(Noticed())
         self._is_pump_due = False
         for number in self._fanout.ready():
@@ -198,6 +198,7 @@ class AgentLinks:
                 self._send(number, link)
             else:
                 self._blocked.add(number)
+        self._carrier.send()
 
     def _send(self, number: int, link: Link) -> None:
         while data := self._fanout.take(number, SEND_SIZE):
@@ -249,8 +250,10 @@ class AgentLinks:
         if data and link.number in self._operators:
             self._take_orders(link, data)
         elif data and link.number in self._links:
+            self._carrier.cork()
             self._fanout.receive(link.number, data)
             self._tell(Noticed())
+            self.pump()
 
     def writable(self, link: Link) -> None:
         if link.number in self._blocked:
