@@ -126,6 +126,7 @@ class Browser:
             subprotocols=[Subprotocol(subprotocol)] if subprotocol else None,
             additional_headers={**sent, **(headers or {})},
             open_timeout=PATIENCE_SECONDS,
+            close_timeout=0.5,  # who has not read all that came does not see the answer to its good-bye either
             proxy=None,
             sock=plain,
         )

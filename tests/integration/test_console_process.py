@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import socket
 import ssl
 from pathlib import Path
 
@@ -12,15 +11,9 @@ from certificates import make_certificate
 from integration.command_kit import running
 from integration.console_kit import SECRETS, Browser, administration, policy_text, running_console
 from penstock.base.errors import ConfigurationError
+from penstock.net.udp import free_ports
 from penstock.node.plant import Plant
 from waiting import PATIENCE_SECONDS, wait_until
-
-
-def free_port() -> int:
-    """For a server that others find by the document."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def page_of(directory: Path, name: str) -> str:
@@ -47,7 +40,7 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
 def test_penstock_up_runs_a_console_and_operators_kill_from_it(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text(policy_text())
     (tmp_path / "plant.toml").write_text(
-        f'name = "trial"\n[[administration]]\nname = "admin"\npolicy = "policy.toml"\nport = {free_port()}\n'
+        f'name = "trial"\n[[administration]]\nname = "admin"\npolicy = "policy.toml"\nport = {free_ports(1)[0]}\n'
         '[[console]]\nname = "console"\nport = 0\n[[plant]]\nname = "records"\nchannels = ["239.255.88.1:17488"]\n'
         "control.port = 0\n"
     )

@@ -1,6 +1,5 @@
 """Agents that are killed, a root that is replaced, a disk that is full: nothing is lost, nothing comes twice."""
 
-import socket
 import threading
 from pathlib import Path
 
@@ -17,17 +16,13 @@ from integration.tree_kit import (
     root_config,
 )
 from penstock.base.errors import ConfigurationError
+from penstock.net.udp import free_ports
 from penstock.node.plant import Plant
 from penstock.tree.application.operating import give_order
 from penstock.tree.config import AgentAccess, ReactionConfig
 from waiting import wait_until
 
 COUNT = 2_000
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @pytest.mark.spec("TREE-4")
@@ -79,7 +74,7 @@ def test_a_killed_root_comes_back_with_everything_it_had_said(tmp_path: Path) ->
 
 @pytest.mark.spec("TREE-11")
 def test_a_standby_takes_over_and_everybody_goes_over_to_it(tmp_path: Path) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     standby_place = f"127.0.0.1:{port}"
     config = root_config(tmp_path / "root", replicate="synchronous", standby=standby_place)
     with agent_process(config, tmp_path) as root:
@@ -134,7 +129,7 @@ def test_an_operator_promotes_a_standby(tmp_path: Path) -> None:
 @pytest.mark.spec("TREE-8")
 def test_peers_have_two_ways_and_nothing_comes_twice(tmp_path: Path) -> None:
     with agent_here(root_config(tmp_path / "root")) as root:
-        ports = free_port(), free_port()
+        ports = free_ports(2)
         places = [f"127.0.0.1:{port}" for port in ports]
         configs = [
             agent_config(name, root.place, control=AgentAccess(port=port), peers=(peer,))
@@ -165,7 +160,7 @@ def test_a_cycle_in_a_document_is_refused(tmp_path: Path) -> None:
 
 
 def test_agents_that_are_above_each_other_never_serve(tmp_path: Path) -> None:
-    ports = free_port(), free_port()
+    ports = free_ports(2)
     configs = [
         agent_config(name, f"127.0.0.1:{other}", control=AgentAccess(port=port))
         for name, port, other in (("one", ports[0], ports[1]), ("two", ports[1], ports[0]))

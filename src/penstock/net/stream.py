@@ -7,6 +7,7 @@ for too long is cut off), how long a handshake and an end may take.
 import asyncio
 import contextlib
 import ipaddress
+import socket
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator
@@ -37,6 +38,10 @@ from penstock.net.events import (
 )
 
 READ_SIZE = 65_536
+TCP_NOTSENT_LOWAT = 25
+"""Linux's number of that option, which Python's socket module does not always have."""
+
+UNSENT_SIZE_MAX = 16_384
 
 log = logger("net.stream")
 
@@ -287,6 +292,12 @@ async def open_stream(
         raise UnreachableError(
             f"cannot connect: {error or 'no answer'}", where=f"{host}:{port}", hint="is the server running there?"
         ) from None
+
+
+def keep_little_unsent(sock: socket.socket) -> None:
+    """Let the kernel take little beyond what is on its way, for a socket or for those that a listening one accepts.
+    What waits there only grows old, and nobody sees that the other side does not read."""
+    sock.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_SIZE_MAX)
 
 
 def is_loopback(host: str) -> bool:

@@ -29,14 +29,15 @@ class Listener:
         self._port = port
         self._config = config
         self._counters = counters
+        self._listens_at = 0
         self._listeners: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def port(self) -> int:
-        assert self._listeners, "known when start() has returned"
-        return int(self._listeners[0].getsockname()[1])
+        assert self._listens_at, "known when start() has returned"
+        return self._listens_at
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -51,6 +52,7 @@ class Listener:
             raise ConfigurationError(
                 f"cannot listen on {self._host}:{self._port}: {error.strerror}", hint="choose another port, or 0"
             ) from None
+        self._listens_at = int(self._listeners[0].getsockname()[1])
         self._accepting = [loop.create_task(self._accept(listener)) for listener in self._listeners]
         log.info("listening", host=self._host, port=self.port)
 

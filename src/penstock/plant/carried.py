@@ -13,15 +13,10 @@ from typing import Any, Protocol
 
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
+from penstock.net.stream import keep_little_unsent
 from penstock.plant._courier import Courier, Framing
 
 READ_SIZE = 16_384
-TCP_NOTSENT_LOWAT = 25
-"""Linux's number of that option, which Python's socket module does not always have."""
-
-UNSENT_SIZE_MAX = 16_384
-"""Bytes that the kernel takes for a client beyond those that are on their way: what waits there only grows old."""
-
 log = logger("plant.sessions")
 
 Ask = Callable[[Callable[[], None]], "Future[None]"]
@@ -47,7 +42,7 @@ class Carriage:
             peer = sock.getpeername()
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_SIZE_MAX)
+            keep_little_unsent(sock)
         except OSError:  # it is gone already
             sock.close()
             raise

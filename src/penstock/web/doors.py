@@ -81,11 +81,11 @@ class Doors:
         try:
             session = service.session(socket.cookies)
         except TokenError as error:
-            await _close(socket, NO_SESSION, error.what)
+            await self._close(socket, NO_SESSION, error.what)
             return
         if len(session.sockets) >= service.config.limits.sockets_max:
             service.counters.add("connections_refused", cause=Cause.CONNECTION_LIMIT)
-            await _close(socket, TOO_MANY, "this session has too many connections")
+            await self._close(socket, TOO_MANY, "this session has too many connections")
             return
         talking = asyncio.ensure_future(talk(Door(socket, session, service.config.limits.stuck_s)))
         session.sockets.add(talking.cancel)
@@ -94,19 +94,26 @@ class Doors:
             await talking
         except Closing as closing:
             log.info("closed", client=session.client, why=str(closing), close_code=closing.close_code)
-            await _close(socket, closing.close_code, str(closing))
+            await self._close(socket, closing.close_code, str(closing))
         except WebSocketDisconnect:
             log.debug("left", client=session.client)
         except asyncio.CancelledError:
             if not session.is_over:
                 raise
             if service.is_closing:
-                await _close(socket, GOING_AWAY, "the console ends")
+                await self._close(socket, GOING_AWAY, "the console ends")
             else:
-                await _close(socket, NO_SESSION, "the session is over")
+                await self._close(socket, NO_SESSION, "the session is over")
         finally:
             session.sockets.discard(talking.cancel)
             service.counters.add("connections_closed", cause=Cause.CLOSED)
+
+    async def _close(self, socket: WebSocket, code: int, reason: str) -> None:
+        """Says why, if the browser reads it; the connection ends with the talk, in any case."""
+        if socket.application_state is WebSocketState.CONNECTED:
+            with contextlib.suppress(RuntimeError, WebSocketDisconnect, TimeoutError):  # the browser was quicker
+                async with asyncio.timeout(self._service.config.limits.stuck_s):
+                    await socket.close(code, reason[:120])
 
     async def _watch(self, door: Door) -> None:
         talks = [self._tell_pictures(door), self._tell_news(door, self._service.watcher.infos), refuse_input(door)]
@@ -147,9 +154,3 @@ async def refuse_input(door: Door) -> None:
     """A page that only watches says nothing."""
     await door.receive()
     raise Closing(GARBAGE, "nothing is to be said here")
-
-
-async def _close(socket: WebSocket, code: int, reason: str) -> None:
-    if socket.application_state is WebSocketState.CONNECTED:
-        with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # the browser was quicker
-            await socket.close(code, reason[:120])

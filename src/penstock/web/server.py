@@ -9,15 +9,19 @@ await console.run(stop)
 import asyncio
 import contextlib
 import socket
+import struct
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from penstock.admin.driver import check_tls, listening
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
 from penstock.net.agent import stopped_or_failed
+from penstock.net.stream import keep_little_unsent
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.web.app import ConsoleApp
@@ -27,8 +31,27 @@ from penstock.web.service import ConsoleService
 STOP_S = 3
 PING_S = 20.0
 POLL_S = 0.02
+RESET = struct.pack("ii", 1, 0)
 
 log = logger("console")
+
+
+class _WebSocket(WebSocketsSansIOProtocol):
+    """Ends with what is done on it: a browser that does not take the last bytes is not waited for longer than this."""
+
+    def __init__(self, *arguments: Any, linger_s: float, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._linger_s = linger_s
+
+    async def run_asgi(self) -> None:
+        await super().run_asgi()
+        self.loop.call_later(self._linger_s, self._cut_off)
+
+    def _cut_off(self) -> None:
+        if not self.disconnected:
+            plain: socket.socket = self.transport.get_extra_info("socket")
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)  # else the kernel would go on trying
+            self.transport.abort()
 
 
 class _Server(uvicorn.Server):
@@ -61,6 +84,7 @@ class ConsoleServer:
         config = self.config
         check_tls(config.certificate, config.private_key)
         self._socket = listening(config.host, config.port)
+        keep_little_unsent(self._socket)
         self.port = self._socket.getsockname()[1]
         self._service = ConsoleService(self._plant, config)
         guard = Guard(ConsoleApp(self._service).app, config, self._service.counters)
@@ -115,7 +139,7 @@ class ConsoleServer:
             server_header=False,
             proxy_headers=False,
             http="h11",
-            ws="websockets-sansio",
+            ws=partial(_WebSocket, linger_s=config.limits.stuck_s),  # type: ignore[arg-type]
             ws_max_size=config.limits.frame_size_max,
             ws_ping_interval=PING_S,
             ws_ping_timeout=PING_S,

@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.base.core import Tick
 from penstock.base.errors import PenstockError
-from penstock.net.control import Ping
+from penstock.net.control import Ping, Pong
 from penstock.tree.control import Message
 from penstock.tree.events import Close, Connect, Connected, ConnectFailed, LinkClosed
 from penstock.tree.infostream import Info
@@ -29,7 +29,7 @@ class Received(msgspec.Struct, frozen=True):
     """A control message came on a link."""
 
     link: int
-    message: Message
+    message: Message | Ping | Pong
 
 
 class BlockReceived(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class Say(msgspec.Struct, frozen=True):
     """Send a control message on a link."""
 
     link: int
-    message: Message | Ping
+    message: Message | Ping | Pong
 
 
 class SayBlock(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from penstock.base.errors import (
     TokenExpiredError,
     TopicError,
 )
-from penstock.net.control import Name, Ping
+from penstock.net.control import Name, Ping, Pong
 from penstock.tree._frame import split_packets
 from penstock.tree.application.events import (
     Begin,
@@ -265,10 +265,14 @@ class Party:
 
     # What agents say
 
-    def _receive(self, link: int, message: Message, now_ns: int) -> None:
+    def _receive(self, link: int, message: Message | Ping | Pong, now_ns: int) -> None:
         if link not in (self.link, self._next) or not link:
             return
         match message:
+            case Ping(t1):
+                self._out.append(Say(link, Pong(t1, now_ns, now_ns)))
+            case Pong():
+                pass
             case Welcome():
                 self._take_welcome(link, message, now_ns)
             case Refusal(number=0):

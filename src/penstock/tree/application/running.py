@@ -13,7 +13,7 @@ from penstock.base.errors import ConnectionLostError, FrameError, PenstockError,
 from penstock.base.log import logger
 from penstock.net.agent import CoreRunner
 from penstock.net.config import ControlConfig
-from penstock.net.control import ErrorMessage, Goodbye, Ping, SessionMessage, encode_session
+from penstock.net.control import ErrorMessage, Goodbye, Hello, Ping, Pong, Proof, encode_session
 from penstock.net.framing import LENGTH_SIZE, FrameDecoder, encode_frame
 from penstock.net.link import Link, connect_link, end_links
 from penstock.net.place import parse_place
@@ -175,10 +175,11 @@ class Running:
             raise RemoteProtocolError("a frame without content")
         if frame[0] >= KIND_CONTROL:
             message = TREE.decode(frame)
-            if not isinstance(message, SessionMessage):
-                self.runner.handle(Received(number, message))
-            elif isinstance(message, ErrorMessage | Goodbye):
+            if isinstance(message, ErrorMessage | Goodbye):
                 raise ConnectionLostError("the agent said goodbye")
+            if isinstance(message, Hello | Proof):
+                raise RemoteProtocolError(f"a {type(message).__name__} out of turn")
+            self.runner.handle(Received(number, message))
             return
         if frame[0] != KIND_PACKETS or len(frame) < PACKETS_AT:
             raise RemoteProtocolError(f"a frame of kind {frame[0]}, which no agent sends")
@@ -203,5 +204,5 @@ class Running:
             self.runner.handle(event)
 
 
-def _encoded(message: Message | Ping) -> bytes:
-    return encode_session(message) if isinstance(message, Ping) else TREE.encode(message, MESSAGE_SIZE_MAX)
+def _encoded(message: Message | Ping | Pong) -> bytes:
+    return encode_session(message) if isinstance(message, Ping | Pong) else TREE.encode(message, MESSAGE_SIZE_MAX)

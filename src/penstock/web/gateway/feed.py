@@ -34,12 +34,12 @@ class FeedSource:
         self._go.set()
         self._readers: dict[int, _Reader] = {}
 
-    async def subscribe(self, request: Subscribe) -> bool:
+    async def subscribe(self, request: Subscribe) -> None:
         if request.begin() != "live":
             raise RequestError("there is no history here", hint="this plant has no tree of agents that keeps one")
         subscription = await asyncio.to_thread(lambda: self._client.subscribe(*request.topics, where=request.where))
+        self._outlet.opened(request.id, is_live=True)
         self._readers[request.id] = _Reader(request.id, subscription, self._go, self._outlet, self._loop)
-        return True
 
     async def unsubscribe(self, number: int) -> None:
         reader = self._readers.pop(number, None)

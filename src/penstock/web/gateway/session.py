@@ -47,7 +47,8 @@ class GatewaySession:
         self._outbox = Outbox(limits.queue_size_max)
         self._wake = asyncio.Event()
         self._is_paused = False
-        self._closing: Closing | None = None
+        self._closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Fails when this WebSocket is to end, whatever waits for its browser."""
         self._subscriptions: dict[int, requests.Subscribe] = {}
         self._models: dict[str, MessageModel] = {}
         self._open_source = open_source
@@ -70,7 +71,7 @@ class GatewaySession:
             )
         )
         try:
-            await first_of(self._listen(), self._tell())
+            await first_of(self._listen(), self._tell(), self._closing)
         except Closing as closing:
             if closing.close_code != SLOW:
                 await self._say_over(closing)
@@ -135,12 +136,10 @@ class GatewaySession:
             raise LimitError(f"a subscription has at most {limits.topics_max} topics")
         self._subscriptions[request.id] = request
         try:
-            is_live = await self._source.subscribe(request)
+            await self._source.subscribe(request)
         except BaseException:
             self._subscriptions.pop(request.id, None)
             raise
-        self._counters.add("subscriptions_opened")
-        self._say(replies.Subscribed(id=request.id, topics=list(request.topics), is_live=is_live))
 
     async def _unsubscribe(self, number: int) -> None:
         if self._subscriptions.pop(number, None) is None:
@@ -186,8 +185,6 @@ class GatewaySession:
 
     async def _tell(self) -> None:
         while True:
-            if self._closing is not None:
-                raise self._closing
             taken = self._outbox.take()
             if taken is None:
                 self._wake.clear()
@@ -211,10 +208,21 @@ class GatewaySession:
         try:
             self._outbox.reply(reply)
         except LimitError as error:
-            self._closing = Closing(SLOW, error.what)
+            self._end(Closing(SLOW, error.what))
         self._wake.set()
 
+    def _end(self, closing: Closing) -> None:
+        if not self._closing.done():
+            self._closing.set_exception(closing)
+
     # What the source tells
+
+    def opened(self, number: int, is_live: bool) -> None:
+        """The answer goes before the first message: a browser knows by it what the messages are."""
+        subscription = self._subscriptions.get(number)
+        if subscription is not None:
+            self._counters.add("subscriptions_opened")
+            self._say(replies.Subscribed(id=number, topics=list(subscription.topics), is_live=is_live))
 
     def arrived(self, number: int, stream: str, arrivals: Sequence[Arrival]) -> None:
         subscription = self._subscriptions.get(number)
@@ -224,7 +232,7 @@ class GatewaySession:
             for time_ns, message in arrivals:
                 self._outbox.put(fields.Arrived(number, stream, time_ns, message), subscription.cls)
         except LimitError as error:
-            self._closing = Closing(SLOW, error.what)
+            self._end(Closing(SLOW, error.what))
         self._counters.add("messages_streamed", len(arrivals))
         self._wake.set()
         if self._outbox.is_full and not self._is_paused:

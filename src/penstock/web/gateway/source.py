@@ -20,6 +20,9 @@ class Arrival(NamedTuple):
 class Outlet(Protocol):
     """Who is told; in the thread of the loop."""
 
+    def opened(self, number: int, is_live: bool) -> None:
+        """A subscription is there; said once, before anything else of it. `is_live`: from the beginning."""
+
     def arrived(self, number: int, stream: str, arrivals: Sequence[Arrival]) -> None:
         """Messages of a subscription, in their order."""
 
@@ -43,8 +46,8 @@ class Source(Protocol):
     tree: str
     path: list[str]
 
-    async def subscribe(self, request: Subscribe) -> bool:
-        """Whether it is live from the beginning."""
+    async def subscribe(self, request: Subscribe) -> None:
+        """The outlet is told when it is open."""
 
     async def unsubscribe(self, number: int) -> None: ...
 

@@ -109,7 +109,7 @@ class TreeSource:
 
     # What the browser asks for
 
-    async def subscribe(self, request: Subscribe) -> bool:
+    async def subscribe(self, request: Subscribe) -> None:
         since: Since = request.begin()
         if isinstance(since, int):
             if request.stream is None:
@@ -134,11 +134,10 @@ class TreeSource:
         feed.running.runner.failed.add_done_callback(lambda failed: self._failed(feed, failed))
         feed.running.start()
         try:
-            await self._opened(feed)
+            await self._wait_open(feed)
         except BaseException:
             await self.unsubscribe(request.id)
             raise
-        return feed.is_live
 
     def _check_condition(self, where: str | None) -> None:
         """Refuse one that no message can meet, with what is wrong with it; the agent would do so later."""
@@ -152,16 +151,23 @@ class TreeSource:
         if failure is not None:
             raise failure
 
-    async def _opened(self, feed: "_Feed") -> None:
+    async def _wait_open(self, feed: "_Feed") -> None:
         """Until an agent has welcomed it, or refused."""
         deadline = time.monotonic() + OPEN_S
-        while feed.core.welcome is None and feed.error is None:
+        while not self._is_open(feed):
+            if feed.error is not None:
+                raise feed.error
             if time.monotonic() > deadline:
                 raise UnreachableError("no agent of the tree answers", where=", ".join(self._places.leaves))
             await asyncio.sleep(TEND_S / 10)
-        if feed.error is not None:
-            raise feed.error
-        feed.is_live = feed.core.is_live
+
+    def _is_open(self, feed: "_Feed") -> bool:
+        """Whether an agent has welcomed it; the outlet is told so before it is told anything else of it."""
+        if not feed.was_open and feed.core.welcome is not None and feed.error is None:
+            feed.was_open = True
+            feed.is_live = feed.core.is_live
+            self._outlet.opened(feed.number, feed.is_live)
+        return feed.was_open
 
     async def unsubscribe(self, number: int) -> None:
         feed = self._feeds.pop(number, None)
@@ -207,8 +213,10 @@ class TreeSource:
     def _told(self, feed: "_Feed", instruction: object) -> None:
         match instruction:
             case Deliver(stream, messages):
+                self._is_open(feed)
                 self._deliver(feed, stream, messages)
             case Receipt(stream, cause, first, last, count):
+                self._is_open(feed)
                 told = replies.Receipt(
                     id=feed.number, receipt=cause, stream=stream, first=first or None, last=last, count=count or None
                 )
@@ -237,7 +245,7 @@ class TreeSource:
 
     def _end(self, feed: "_Feed", error: PenstockError) -> None:
         feed.error = error
-        if feed.number in self._feeds and feed.core.welcome is None and not feed.was_open:
+        if feed.number in self._feeds and not feed.was_open:
             return  # subscribe() tells
         self._outlet.ended(feed.number, error)
         asyncio.ensure_future(self.unsubscribe(feed.number)).add_done_callback(_log_failure)
@@ -261,8 +269,7 @@ class TreeSource:
     def _look(self) -> None:
         """How the links are."""
         for feed in self._feeds.values():
-            feed.was_open = feed.was_open or feed.core.welcome is not None
-            if feed.was_open and feed.core.is_live != feed.is_live:
+            if self._is_open(feed) and feed.core.is_live != feed.is_live:
                 feed.is_live = feed.core.is_live
                 if feed.is_live:
                     self._outlet.is_live(feed.number)

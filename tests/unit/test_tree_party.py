@@ -1,0 +1,47 @@
+"""A subscriber's link to its agent: what shows that the agent lives, and what does not."""
+
+import pytest
+
+from penstock.base.clock import NS_PER_MS, SystemRandomness
+from penstock.base.core import Tick
+from penstock.base.counters import Counters
+from penstock.net.control import Ping, Pong
+from penstock.tree.application.events import Begin, Received, Say
+from penstock.tree.application.subscriber import Subscriber, SubscriberConfig
+from penstock.tree.control import Welcome
+from penstock.tree.events import Close, Connected
+
+SILENCE_MS = 1_000
+LINK = 5
+
+
+def welcomed() -> Subscriber:
+    """One whose agent has nothing for it at the moment."""
+    config = SubscriberConfig(name="u", agents=("leaf:1",), topics=("md.>",), silence_ms=SILENCE_MS)
+    subscriber = Subscriber(config, SystemRandomness(), Counters("party"))
+    subscriber.handle(Begin(), 0)
+    subscriber.handle(Connected(1, LINK, "leaf"), 0)
+    subscriber.handle(Received(LINK, Welcome("leaf", "tree", 1, ("root", "leaf"), True, (), 0)), 0)
+    assert subscriber.link == LINK
+    return subscriber
+
+
+@pytest.mark.parametrize("sign", [Ping(1), Pong(1, 2, 3)])
+def test_an_agent_that_has_nothing_to_say_is_not_left(sign: Ping | Pong) -> None:
+    subscriber = welcomed()
+    for elapsed_ms in range(0, 5 * SILENCE_MS, SILENCE_MS // 2):
+        now_ns = elapsed_ms * NS_PER_MS
+        subscriber.handle(Received(LINK, sign), now_ns)
+        assert not [each for each in subscriber.handle(Tick(), now_ns) if isinstance(each, Close)]
+    assert subscriber.link == LINK
+
+
+def test_an_agent_that_is_silent_is_left() -> None:
+    subscriber = welcomed()
+    told = subscriber.handle(Tick(), SILENCE_MS * NS_PER_MS)
+    assert [each.link for each in told if isinstance(each, Close)] == [LINK]
+    assert not subscriber.link
+
+
+def test_a_ping_is_answered() -> None:
+    assert welcomed().handle(Received(LINK, Ping(7)), 9) == [Say(LINK, Pong(7, 9, 9))]
