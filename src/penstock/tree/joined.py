@@ -3,7 +3,6 @@ begin instead of by asking each of them: there may be thousands, and another wit
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from functools import lru_cache
-from itertools import takewhile
 
 from penstock.topics.interest import Interest, InterestKind, Literal
 from penstock.topics.overlap import covers as topic_covers
@@ -88,4 +87,6 @@ def _beginning(topic: str) -> Beginning | None:
         return None
     if interest.kind is InterestKind.REGEX:
         return ()
-    return tuple(each.text for each in takewhile(lambda each: isinstance(each, Literal), levels_of(interest)))
+    levels = levels_of(interest)
+    count = next((at for at, level in enumerate(levels) if not isinstance(level, Literal)), len(levels))
+    return tuple(map(str, levels[:count]))

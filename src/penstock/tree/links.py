@@ -190,6 +190,7 @@ class AgentLinks:
         if not self._is_closing and self._fanout.has_notices():
             self._tell(Noticed())
         self._is_pump_due = False
+        self._carrier.send()
         for number in self._fanout.ready():
             link = self._links.get(number)
             if link is None:
@@ -198,7 +199,6 @@ class AgentLinks:
                 self._send(number, link)
             else:
                 self._blocked.add(number)
-        self._carrier.send()
 
     def _send(self, number: int, link: Link) -> None:
         while data := self._fanout.take(number, SEND_SIZE):
