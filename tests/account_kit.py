@@ -1,6 +1,7 @@
-"""Accounts that nodes have written down."""
+"""Accounts that nodes have written down, and what those of a tree look like."""
 
 from pathlib import Path
+from typing import Any
 
 from penstock.capture import replay
 from penstock.journal import JournalReader
@@ -17,3 +18,33 @@ def recorded(path: Path) -> list[dict[str, object]]:
         for answer in delivered
         for message in answer.messages
     ]
+
+
+def tree_accounts(
+    *, is_killed: bool = False, root: dict[str, Any] | None = None, leaf: dict[str, Any] | None = None, **changes: Any
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+    """A root and a leaf with one subscriber, as rows of `agent_run`, `agent_intake` and `agent_account`; `root` and
+    `leaf` change how they had the stream, `changes` what the subscriber got."""
+    given = {"tree": "tree", "event_time": 3, "started": 1, "state": "closed"}
+    run = {**given, "refused": 1, "suppressed": 0, "root_term": 65_536, "children": 1}
+    runs = [
+        {**run, "agent": "root", "role": "root", "parent": "", "depth": 1, "parents_found": 0, "parents_lost": 0},
+        {**run, "agent": "leaf", "role": "agent", "parent": "root", "depth": 2, "parents_found": 3, "parents_lost": 2},
+    ]
+    if is_killed:
+        runs += [{**runs[1], "started": 0, "state": "open"}]
+    stream = {**given, "stream_name": "md", "last": 1_500, "duplicates": 0, "root_term": 65_536}
+    streams = [
+        {**stream, "agent": "root", "role": "root", "begun": 500, "taken": 1_000, **(root or {})},
+        {**stream, "agent": "leaf", "role": "agent", "begun": 0, "taken": 300, "duplicates": 7, **(leaf or {})},
+    ]
+    link = {
+        **given, "agent": "leaf", "received": 0, "bytes_in": 100, "sent": 250, "bytes_out": 64_000, "fetched": 50,
+        "portions": 2, "lagging": 1, "conflated": 0, "gone": 0, "diverged": 0, "duplicates": 0, "dropped": 0,
+        "revoked": 0, "class_name": "lossless",
+    }  # fmt: skip
+    links = [
+        {**link, "party": "root", "role": "parent", "link": 1, "received": 300, "sent": 0, "fetched": 0},
+        {**link, "party": "screen", "role": "subscriber", "link": 2, **changes},
+    ]
+    return runs, streams, links

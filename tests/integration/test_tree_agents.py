@@ -175,7 +175,7 @@ def test_an_agent_with_the_wrong_secret_is_not_let_in(tmp_path: Path) -> None:
         agent_here(agent_config("none", root.place)) as none,
     ):
         good.wait_rooted()
-        counted = root.agent._links._counters
+        counted = root.agent._links.counters
         wait_until(lambda: sum(counted.by_cause("connections_refused").values()) >= 4, "refusals")
         assert root.children() == ["good"]
         assert not bad.agent.status(0).is_rooted
@@ -189,7 +189,7 @@ def test_only_agents_that_are_named_are_let_in(tmp_path: Path) -> None:
         agent_here(agent_config("other", root.place)) as other,
     ):
         good.wait_rooted()
-        counted = root.agent._links._counters
+        counted = root.agent._links.counters
         wait_until(lambda: counted.by_cause("requests_refused"), "the refusal")
         assert root.children() == ["good"]
         assert not other.agent.status(0).is_rooted

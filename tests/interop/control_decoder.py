@@ -26,7 +26,7 @@ def message(payload: bytes) -> dict[str, Any]:
 
 
 def _value(data: bytes) -> tuple[Any, bytes]:
-    """As much of msgpack as control messages of the session need."""
+    """As much of msgpack as control messages need."""
     kind, rest = data[0], data[1:]
     if kind < 0x80:
         return kind, rest
@@ -36,7 +36,13 @@ def _value(data: bytes) -> tuple[Any, bytes]:
             key, rest = _value(rest)
             result[key], rest = _value(rest)
         return result, rest
-    if 0xA0 <= kind < 0xC0:
+    if kind < 0xA0:
+        items = []
+        for _ in range(kind & 0x0F):
+            item, rest = _value(rest)
+            items.append(item)
+        return items, rest
+    if kind < 0xC0:
         size = kind & 0x1F
         return rest[:size].decode(), rest[size:]
     if kind in (0xC2, 0xC3):

@@ -1,16 +1,39 @@
-"""Blocks and packets of a distribution tree do not change; they are read here from docs/protocol/tree.md alone."""
+"""Blocks, packets and control messages of a distribution tree do not change; they are read here from
+docs/protocol/tree.md alone."""
 
 import struct
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import pytest
 
-from interop import packet_decoder
+from interop import control_decoder, packet_decoder
+from penstock.net.framing import FrameDecoder, encode_frame
 from penstock.topics import InterestTable
 from penstock.tree._fanout import Brings, Fanout
 from penstock.tree._frame import encode_block
 from penstock.tree._number import Numbering, encode_published
+from penstock.tree.control import (
+    MESSAGE_SIZE_MAX,
+    TREE,
+    Fetch,
+    Fetched,
+    Held,
+    Login,
+    Message,
+    Order,
+    Ordered,
+    Position,
+    Published,
+    Refused,
+    RenewToken,
+    Stored,
+    StreamInfo,
+    Subscribe,
+    Unsubscribe,
+    Want,
+    Welcome,
+)
 from penstock.tree.notices import LegBlock, PublishedBlock
 
 GOLDEN = Path(__file__).parent / "golden" / "tree"
@@ -94,3 +117,78 @@ def test_the_golden_blocks_are_taken() -> None:
         fanout.resume(1)
     assert fanout.stream(2).last == 42
     assert [type(each) for each in fanout.notices()] == [LegBlock, PublishedBlock]
+
+
+# Control messages
+
+WANTED = (Want(("md.us.>", "!md.us.IBM.>"), "price > 100"),)
+MESSAGES: dict[str, tuple[Message, dict[str, Any]]] = {
+    "login": (
+        Login("leaf", "agent", "demo", "a token", "10.0.0.1:7422", "mid-1", 2**63 + 5, "conflating", 65_537),
+        {"name": "leaf", "role": "agent", "tree": "demo", "token": "a token", "place": "10.0.0.1:7422",
+         "home": "mid-1", "publisher_id": 2**63 + 5, "cls": "conflating", "term": 65_537},
+    ),
+    "subscribe": (
+        Subscribe(7, "md", WANTED, Position("sequence", 901, 65_536)),
+        {"number": 7, "stream": "md", "wants": [[["md.us.>", "!md.us.IBM.>"], "price > 100"]],
+         "after": ["sequence", 901, 65_536]},
+    ),
+    "fetch": (Fetch(7, 1_048_576), {"number": 7, "bytes_max": 1_048_576}),
+    "unsubscribe": (Unsubscribe(7), {"number": 7}),
+    "stored": (Stored(2, 2**40), {"stream": 2, "through": 2**40}),
+    "renew": (RenewToken("newer"), {"token": "newer"}),
+    "order": (
+        Order(1, "revoke", "bob", "10.0.0.2:7423", ("md.us.>",), "not paid"),
+        {"number": 1, "action": "revoke", "party": "bob", "place": "10.0.0.2:7423", "topics": ["md.us.>"],
+         "reason": "not paid"},
+    ),
+    "welcome": (
+        Welcome("mid-1", "demo", 65_537, ("root", "mid-1"), True,
+                (StreamInfo(1, "md", ("md.>",), ((65_536, 0), (65_537, 900))),), 41),
+        {"agent": "mid-1", "tree": "demo", "term": 65_537, "path": ["root", "mid-1"], "is_rooted": True,
+         "streams": [{"number": 1, "name": "md", "topics": ["md.>"], "begins": [[65_536, 0], [65_537, 900]]}],
+         "published_through": 41},
+    ),
+    "held": (
+        Held(7, 1, 901, 65_536, False, WANTED),
+        {"number": 7, "stream": 1, "after": 901, "term": 65_536, "is_live": False,
+         "wants": [[["md.us.>", "!md.us.IBM.>"], "price > 100"]]},
+    ),
+    "fetched": (Fetched(7, 1_000, True), {"number": 7, "through": 1_000, "is_live": True}),
+    "published": (Published(300), {"through": 300}),
+    "ordered": (Ordered(1), {"number": 1}),
+    "refused": (
+        Refused("not-root", "publishers go to the root", 0, "10.0.0.9:7420"),
+        {"code": "not-root", "reason": "publishers go to the root", "number": 0, "place": "10.0.0.9:7420"},
+    ),
+}  # fmt: skip
+"""By type: the message, and what an independent reader finds in it."""
+
+
+def golden_messages() -> dict[str, bytes]:
+    lines = (GOLDEN / "control.txt").read_text().splitlines()
+    return {name: bytes.fromhex(data) for name, data in (line.split() for line in lines)}
+
+
+def test_every_control_message_is_golden() -> None:
+    assert len(MESSAGES) == len(get_args(Message)) == len({type(message) for message, _ in MESSAGES.values()})
+    assert list(golden_messages()) == list(MESSAGES)
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_control_message_s_bytes_are_the_golden_ones(name: str) -> None:
+    frame = encode_frame(TREE.encode(MESSAGES[name][0], MESSAGE_SIZE_MAX))
+    assert frame.hex() == golden_messages()[name].hex()
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_golden_control_message_is_what_the_document_says(name: str) -> None:
+    (payload,) = control_decoder.frames(golden_messages()[name])
+    assert payload[0] >= 0x80, "the first byte tells it from a block"
+    assert control_decoder.message(payload) == {"type": name, **MESSAGES[name][1]}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_golden_control_message_is_understood(name: str) -> None:
+    (payload,) = FrameDecoder(MESSAGE_SIZE_MAX).feed(golden_messages()[name])
+    assert TREE.decode(payload) == MESSAGES[name][0]

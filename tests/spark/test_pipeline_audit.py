@@ -9,6 +9,7 @@ import numpy
 import pytest
 from typer.testing import CliRunner
 
+from account_kit import tree_accounts
 from penstock.base.histogram import LatencyHistogram
 from penstock.cli.pipeline import app
 from penstock.spark.pipeline.archive import Archive
@@ -49,6 +50,20 @@ ENGINE_ACCOUNT = (
     "node STRING, consumer STRING, destination STRING, class_name STRING, event_time BIGINT, started BIGINT, "
     "attachment BIGINT, sent BIGINT, bytes BIGINT, conflated BIGINT, congested BIGINT, overruns BIGINT, "
     "receipts BIGINT, items BIGINT, state STRING"
+)
+
+AGENT = "agent STRING, tree STRING, role STRING, event_time BIGINT, started BIGINT, state STRING, "
+AGENT_RUN = (
+    f"{AGENT} parent STRING, parents_found BIGINT, parents_lost BIGINT, refused BIGINT, suppressed BIGINT, "
+    "root_term BIGINT, depth BIGINT, children BIGINT"
+)
+AGENT_INTAKE = (
+    f"{AGENT} stream_name STRING, begun BIGINT, last BIGINT, taken BIGINT, duplicates BIGINT, root_term BIGINT"
+)
+AGENT_ACCOUNT = (
+    f"{AGENT} party STRING, class_name STRING, link BIGINT, received BIGINT, bytes_in BIGINT, sent BIGINT, "
+    "bytes_out BIGINT, fetched BIGINT, portions BIGINT, lagging BIGINT, conflated BIGINT, gone BIGINT, "
+    "diverged BIGINT, duplicates BIGINT, dropped BIGINT, revoked BIGINT"
 )
 
 ACTIVE, BACKUP = 7, -3  # the second has the highest bit set
@@ -118,6 +133,17 @@ def distributed(*, is_killed: bool = False, **changes: int) -> dict[str, Any]:
     }
 
 
+def grown(**changes: int) -> dict[str, Any]:
+    """A tree's accounts: the leaf's halfway, and at the end, which alone counts."""
+    begun = {"event_time": 2, "state": "open"}
+    runs, streams, links = tree_accounts(**changes)
+    return {
+        "agent_run": (AGENT_RUN, runs),
+        "agent_intake": (AGENT_INTAKE, [*streams, {**streams[1], **begun, "last": 10, "taken": 5}]),
+        "agent_account": (AGENT_ACCOUNT, [*links, {**links[1], **begun, "sent": 5, "gone": 0}]),
+    }
+
+
 def agreement() -> list[dict[str, Any]]:
     """Both publishers say the same; every block is cut in two by slices, so that digests have to be added up."""
     chance = random.Random(1)
@@ -164,6 +190,7 @@ def facts(**changes: Any) -> dict[str, Any]:
         }
         | filtered()
         | distributed()
+        | grown()
     )
     return tables | changes
 
@@ -306,6 +333,25 @@ def test_accounts_of_distribution_nodes_are_judged(spark: Any, archive: Path, tm
         found = result(run_audit(Archive.open(path), spark, dates=[date], sections=sections), "engine")
         assert found.verdict == "bad", date
         assert summary in found.summary
+
+
+@pytest.mark.spec("PIPE-7", "TREE-5")
+def test_accounts_of_a_tree_are_judged(spark: Any, archive: Path, tmp_path: Path) -> None:
+    sections = [section for section in SECTIONS if section.name == "tree"]
+    good = result(run_audit(Archive.open(archive), spark, dates=["2024-01-02"], sections=sections), "tree")
+    assert good.verdict == "good"
+    assert (
+        "2 agents of 1 tree; roots numbered 1,000 messages; 1 subscriber got 250 live; 50 of the past" in good.summary
+    )
+    assert "parents were lost 2 times; 2 requests were refused; 0 messages told as missing" in good.summary
+    measured = {(m.subject, m.name): m.value for m in good.measures}
+    assert measured["leaf, md", "duplicates"] == 7
+    assert measured["leaf, screen", "lagging"] == 1
+    assert measured["leaf", "parents_found"] == 3
+    write_tables(tmp_path / "lossy", facts(**grown(gone=4)), date="2024-01-02")
+    lossy = result(run_audit(Archive.open(tmp_path / "lossy"), spark, sections=sections), "tree")
+    assert lossy.verdict == "bad"
+    assert "4 messages told as missing" in lossy.summary
 
 
 class Custom:

@@ -126,14 +126,15 @@ def test_every_shipped_model_loads(name: str) -> None:
 
 def test_shipped_models_have_ids_of_their_own() -> None:
     assert shipped_names() == [
+        "agent_account", "agent_intake", "agent_run",
         "bar", "book_event", "book_snapshot", "day_statistics", "engine_account", "engine_intake",
         "filter_account", "filter_intake", "quote", "spread", "status", "top_of_book", "trade",
         "tree_agents", "tree_order", "tree_path", "tree_position", "tree_revoked", "tree_root", "tree_stream",
     ]  # fmt: skip
-    assert len({shipped(name).id for name in shipped_names()}) == 20
+    assert len({shipped(name).id for name in shipped_names()}) == 23
     assert not shipped("trade").conflate
     assert not shipped("book_event").conflate
-    with pytest.raises(ModelError, match="there are: bar"):
+    with pytest.raises(ModelError, match="there are: agent_account"):
         shipped("qoute")
 
 
@@ -215,7 +216,7 @@ def test_other_words_in_a_description_need_no_new_version() -> None:
 
 
 def test_a_name_that_is_not_shipped_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(ModelError, match=r"did you mean 'quote'\? there are: bar, book_event"):
+    with pytest.raises(ModelError, match=r"did you mean 'quote'\? there are: agent_account, agent_intake"):
         shipped("qoute")
 
 

@@ -5,9 +5,9 @@ fails, the node goes on, the operator is told, and write() says that it did not 
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -19,6 +19,8 @@ from penstock.base.log import logger
 from penstock.journal import JournalConfig, JournalWriter
 from penstock.model import Message
 from penstock.wire import Packer
+
+UNWRITTEN_MAX = 65_536
 
 log = logger("capture.accounts")
 
@@ -85,3 +87,44 @@ class AccountJournal:
         if not self._is_failing:
             log.error("accounts_not_recorded", path=self._config.path, code=error.code, error=str(error))
         self._is_failing = True
+
+
+class Closable(Protocol):
+    @property
+    def is_closed(self) -> bool: ...
+
+
+Entry = TypeVar("Entry", bound=Closable)
+
+
+class AccountBook(Generic[Entry]):
+    """The entries of one run: what has not changed is not written again. When the disk fails, last entries, which
+    nobody gives again, are written when it is well. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        journal: AccountJournal,
+        topic: str,
+        key: Callable[[Entry], Hashable],
+        messages: Callable[[Entry, int], Iterable[Message]],
+    ) -> None:
+        """`{}` in the topic stands for the model's name; `key` tells what an entry is about; `messages` makes those
+        of an entry, at a time."""
+        self._journal = journal
+        self._topic = topic
+        self._key = key
+        self._messages = messages
+        self._written: dict[Hashable, Entry] = {}
+        self._unwritten: list[Entry] = []
+
+    def record(self, entries: Iterable[Entry], besides: Callable[[int], Sequence[Message]] = lambda now_ns: ()) -> None:
+        """Write down what is new; `besides` makes messages that are always written."""
+        now_ns = time.time_ns()
+        current = [*entries, *self._unwritten]
+        new = [each for each in current if each.is_closed or self._written.get(self._key(each)) != each]
+        messages = [*besides(now_ns), *(message for each in new for message in self._messages(each, now_ns))]
+        if self._journal.write(self._topic, messages, now_ns):
+            self._written = {self._key(each): each for each in current if not each.is_closed}
+            self._unwritten = []
+        else:
+            self._unwritten = [each for each in current if each.is_closed][:UNWRITTEN_MAX]

@@ -74,7 +74,7 @@ class Layout(msgspec.Struct, frozen=True):
     """Of each subscriber."""
 
     journals: list[Path]
-    """Of each adapter, and with the accounts of the filter module, if they keep any."""
+    """Of each adapter, and with the accounts of the filter module and of the tree's agents, if they keep any."""
 
     filter: str
     """Where applications tell the filter module what they want."""
@@ -121,9 +121,9 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
             adapters=adapters,
             filter=FILTER,
             filter_port=filter_port,
-            accounts=_accounts(options),
+            accounts=_accounts(FILTER, options),
             nodes=_NODES.format(topics=TOPICS, ports=node_ports, websocket_port=websocket_port, names=NODES),
-            tree=_tree() if options.tree else "",
+            tree=_tree(options) if options.tree else "",
             spin=str(options.spin).lower(),
             player=PLAYER,
             rate=options.rate,
@@ -137,7 +137,10 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
         plant,
         f"penstock://127.0.0.1:{admin_port}",
         [directory / f"{name}.toml" for name in subscribers],
-        [*(directory / JOURNAL.format(name) for name in ADAPTERS), directory / ACCOUNTS.format(FILTER)],
+        [
+            *(directory / JOURNAL.format(name) for name in ADAPTERS),
+            *(directory / ACCOUNTS.format(name) for name in (FILTER, *((ROOT, *AGENTS) if options.tree else ()))),
+        ],
         f"127.0.0.1:{filter_port}",
         {name: f"127.0.0.1:{port}" for name, port in zip(NODES, node_ports, strict=True)},
         directory / "state" / ADMIN / FILE_NAME,
@@ -163,18 +166,20 @@ def _policy(entries: list[str], receivers: list[str], options: DemoOptions) -> s
     return "\n".join([*entries, rules])
 
 
-def _tree() -> str:
+def _tree(options: DemoOptions) -> str:
     """A root that takes the feed, two agents below it, a leaf below each; and the console."""
     *ports, console_port = free_ports(2 + len(AGENTS))
     places = {name: f"127.0.0.1:{port}" for name, port in zip((ROOT, *AGENTS), ports, strict=True)}
-    root = _ROOT.format(name=ROOT, port=ports[0], topics=TREE_TOPICS, desk=DESK_TOPICS, common=_COMMON)
+    root = _ROOT.format(
+        name=ROOT, port=ports[0], topics=TREE_TOPICS, desk=DESK_TOPICS, common=_COMMON + _accounts(ROOT, options)
+    )
     below = [
         _AGENT.format(
             name=name,
             port=port,
             parent=places[parent],
             alternates=f'alternates = ["{places[alternate]}"]\n' if alternate else "",
-            common=_COMMON,
+            common=_COMMON + _accounts(name, options),
         )
         for (name, (parent, alternate)), port in zip(AGENTS.items(), ports[1:], strict=True)
     ]
@@ -186,11 +191,11 @@ def _journal(name: str, options: DemoOptions) -> str:
     return f'journal.path = "{JOURNAL.format(name)}"\n' if options.journals or options.pipeline else ""
 
 
-def _accounts(options: DemoOptions) -> str:
-    """Where the filter module gives account of every packet."""
+def _accounts(name: str, options: DemoOptions) -> str:
+    """Where a node gives account of what it did."""
     if not options.journals and not options.pipeline:
         return ""
-    return f'accounts = {{ path = "{ACCOUNTS.format(FILTER)}", period_s = 1 }}\n'
+    return f'accounts = {{ path = "{ACCOUNTS.format(name)}", period_s = 1 }}\n'
 
 
 def _inline(channel: Channel) -> str:

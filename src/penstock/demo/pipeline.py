@@ -21,8 +21,11 @@ from penstock.spark.pipeline.derive import DERIVATIONS
 from penstock.spark.pipeline.runner import RunReport, balance, cores_of, follow, run
 
 BARS_SHOWN = 5
-ACCOUNT_TABLES = ("filter_intake", "filter_account", "engine_intake", "engine_account")
-"""What filter modules and distribution nodes tell of themselves, which is not market data."""
+ACCOUNT_TABLES = (
+    *("filter_intake", "filter_account", "engine_intake", "engine_account"),
+    *("agent_run", "agent_intake", "agent_account"),
+)
+"""What nodes tell of themselves, which is not market data."""
 
 BAR_TABLE = "bar_time"
 

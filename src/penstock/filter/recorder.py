@@ -6,19 +6,17 @@ never waits for the disk; when that fails, the module goes on, the operator is t
 is written when the disk is well again.
 """
 
-import time
 from collections.abc import Iterable
 
 import msgspec
 
 from penstock.base.counters import Cause, Counters
 from penstock.base.ids import format_group
-from penstock.capture.accounts import AccountJournal, AccountsConfig
+from penstock.capture.accounts import AccountBook, AccountJournal, AccountsConfig
 from penstock.filter.accounting import Entry, Intake, Sent
 from penstock.model import Message, shipped
 
 INTAKE, ACCOUNT = shipped("filter_intake"), shipped("filter_account")
-UNWRITTEN_MAX = 65_536
 
 LOST_FIELDS = {
     Cause.GONE: "lost_gone",
@@ -34,8 +32,9 @@ class AccountRecorder:
     def __init__(self, name: str, config: AccountsConfig, counters: Counters) -> None:
         self._name = name
         self._journal = AccountJournal(config, counters)
-        self._written: set[Entry] = set()
-        self._unwritten: list[Entry] = []  # last accounts, which nobody gives again
+        self._book: AccountBook[Entry] = AccountBook(
+            self._journal, f"penstock.filter.{name}.{{}}", lambda entry: entry, self._messages
+        )
 
     def start(self) -> None:
         """JournalError when the journal cannot be opened now: that is a mistake, later trouble is not."""
@@ -43,22 +42,15 @@ class AccountRecorder:
 
     def record(self, entries: Iterable[Entry]) -> None:
         """Write down what is new."""
-        now_ns = time.time_ns()
-        current = {*entries, *self._unwritten}
-        self._unwritten = []
-        messages = [self._message(entry, now_ns) for entry in current - self._written]
-        if self._journal.write(f"penstock.filter.{self._name}.{{}}", messages, now_ns):
-            self._written = {entry for entry in current if not entry.is_closed}
-        else:
-            self._unwritten = [entry for entry in current if entry.is_closed][:UNWRITTEN_MAX]
+        self._book.record(entries)
 
     def close(self, entries: Iterable[Entry]) -> None:
         """The last accounts, which close what is open."""
         self.record([msgspec.structs.replace(entry, is_closed=True) for entry in entries])
         self._journal.close()
 
-    def _message(self, entry: Entry, now_ns: int) -> Message:
-        return self._intake(entry, now_ns) if isinstance(entry, Intake) else self._sent(entry, now_ns)
+    def _messages(self, entry: Entry, now_ns: int) -> list[Message]:
+        return [self._intake(entry, now_ns) if isinstance(entry, Intake) else self._sent(entry, now_ns)]
 
     def _intake(self, entry: Intake, now_ns: int) -> Message:
         lost = dict.fromkeys([*LOST_FIELDS.values(), "lost_otherwise"], 0)

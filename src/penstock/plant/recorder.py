@@ -4,19 +4,17 @@ Every so often, and when a consumer leaves, what it was sent is written down: me
 `engine_account`, in packets, as docs/protocol/capture.md says. What has not changed is not written again.
 """
 
-import time
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from penstock.base.counters import Counters
-from penstock.capture.accounts import AccountJournal, AccountsConfig
+from penstock.capture.accounts import AccountBook, AccountJournal, AccountsConfig
 from penstock.engine.records import ConsumerDistributionRecord
 from penstock.model import Message, shipped
 from penstock.plant.status import NodeKind
 
 INTAKE, ACCOUNT = shipped("engine_intake"), shipped("engine_account")
-UNWRITTEN_MAX = 65_536
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -43,8 +41,7 @@ class AccountRecorder:
         self._name = name
         self._kind = kind
         self._journal = AccountJournal(config, counters)
-        self._written: dict[int, ConsumerDistributionRecord] = {}  # by attachment
-        self._unwritten: list[Account] = []  # last accounts, which nobody gives again
+        self._book = AccountBook(self._journal, f"penstock.engine.{name}.{{}}", _attachment, self._messages)
 
     def start(self) -> None:
         """JournalError when the journal cannot be opened now: that is a mistake, later trouble is not."""
@@ -52,16 +49,7 @@ class AccountRecorder:
 
     def record(self, intake: Intake, accounts: Iterable[Account], *, is_last: bool = False) -> None:
         """Write down what is new."""
-        now_ns = time.time_ns()
-        current = [*accounts, *self._unwritten]
-        self._unwritten = []
-        new = [each for each in current if each.is_closed or self._written.get(each.attachment) != each.record]
-        messages = [self._intake(intake, now_ns, is_last)]
-        messages += [message for each in new for message in self._messages(each, now_ns)]
-        if self._journal.write(f"penstock.engine.{self._name}.{{}}", messages, now_ns):
-            self._written = {each.attachment: each.record for each in current if not each.is_closed}
-        else:
-            self._unwritten = [each for each in current if each.is_closed][:UNWRITTEN_MAX]
+        self._book.record(accounts, lambda now_ns: [self._intake(intake, now_ns, is_last)])
 
     def close(self, intake: Intake, accounts: Iterable[Account]) -> None:
         """The last accounts, which close what is open."""
@@ -95,3 +83,7 @@ class AccountRecorder:
                 class_name=name,
                 **msgspec.structs.asdict(of_class),
             )
+
+
+def _attachment(account: Account) -> int:
+    return account.attachment

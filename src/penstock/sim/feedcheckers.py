@@ -22,10 +22,11 @@ from penstock.base.errors import SimulationError
 from penstock.feed.events import RoleChanged
 from penstock.feed.sync.messages import SyncMessage
 from penstock.middleware import Discontinuity, MergeGap
+from penstock.middleware.sourcestream import DiscontinuityNote
 from penstock.sim.checkers import Viewer
 from penstock.sim.exchange import Made
 from penstock.sim.packables import ApplicationMessage
-from penstock.wire import OriginFlag
+from penstock.wire import Origin, OriginFlag
 from penstock.wire.term import Term, lineage
 
 if TYPE_CHECKING:
@@ -66,14 +67,26 @@ class FeedChecker:
             raise SimulationError(f"{type(self).__name__}: {promise}")
 
 
+class _Beginning(msgspec.Struct, frozen=True):
+    """How a lineage of a source stream begins, by its announcement."""
+
+    session: str
+    is_whole: bool
+    """Whether nothing was ever said to be missing: all is as a converter makes it that missed nothing. A new session
+    does not mend it: closing prices, limits and states are taken over from the day before."""
+    is_first: bool
+    """Whether it is the session's first lineage too."""
+
+
 class NumberChecker(FeedChecker):
     """Remembers the content of every number."""
 
     def __init__(self, plant: "FeedPlant") -> None:
         super().__init__(plant)
         self._contents: dict[tuple[int, int, int], Made] = {}
-        self._tainted: set[int] = set()
-        """Lineages begun by an adapter whose conversion state may lack something."""
+        self._beginnings: dict[tuple[int, int], _Beginning] = {}
+        self._latest: dict[tuple[str, int], _Beginning] = {}
+        """Of what each adapter sent last."""
 
     def content(self, stream_id: int, term: int, number: int) -> Made | None:
         return self._contents.get((lineage(term), stream_id, number))
@@ -83,23 +96,31 @@ class NumberChecker(FeedChecker):
         keys = [key for key in self._contents if key[1] == stream_id]
         return self._contents[max(keys)] if keys else None
 
-    def is_tainted(self, term: int) -> bool:
-        return lineage(term) in self._tainted
+    def is_whole(self, stream_id: int, term: int) -> bool:
+        return self._beginnings[lineage(term), stream_id].is_whole
 
     def published(self, adapter: "AdapterNode", session: str, messages: Sequence[ApplicationMessage]) -> None:
         for topic, origin, payload in messages:
             if not origin.flags & OriginFlag.SYNCHRONISED:
                 continue
             if origin.flags & OriginFlag.DISCONTINUITY:
-                if b'"source_gap"' in payload or b'"promotion"' in payload:
-                    self._tainted.add(lineage(origin.term))
+                self._announced(adapter, origin, payload)
                 continue
             made = Made(session, origin.source_sequence, origin.message_index, topic, payload)
             key = (lineage(origin.term), origin.stream_id, origin.message_sequence)
             known = self._contents.setdefault(key, made)
             self.require(known == made, f"{adapter.name} gives number {key} to {made}, but it stands for {known}")
-            if known is made and not self.is_tainted(origin.term):
+            if known is made and self.is_whole(origin.stream_id, origin.term):
                 self._check_against_source(adapter, key, made)
+
+    def _announced(self, adapter: "AdapterNode", origin: Origin, payload: bytes) -> None:
+        """Who is promoted may lack what it does not know of; else what is missing is said, or was said before."""
+        note, sender = DiscontinuityNote.decode(payload), (adapter.name, origin.stream_id)
+        before = self._latest.get(sender)
+        is_first = before is None or before.session != note.session
+        is_whole = note.reason != "promotion" and not note.lost and (before is None or before.is_whole)
+        beginning = _Beginning(note.session, is_whole, is_first)
+        self._latest[sender] = self._beginnings.setdefault((lineage(origin.term), origin.stream_id), beginning)
 
     def _check_against_source(self, adapter: "AdapterNode", key: tuple[int, int, int], made: Made) -> None:
         """As a converter that missed nothing makes it; and nothing is left out since the number before."""
@@ -108,11 +129,15 @@ class NumberChecker(FeedChecker):
         is_right = made.message_index < len(expected) and expected[made.message_index] == made
         self.require(is_right, f"{adapter.name} makes {made} of what gives {expected}")
         before = self._contents.get((key[0], key[1], key[2] - 1))
-        if before is None or before.session != made.session:
+        if before is not None and before.session == made.session:
+            after, index = before.source_sequence, before.message_index
+        elif before is None and self._beginnings[key[0], key[1]].is_first:
+            after, index = 0, -1
+        else:
             return
-        between = range(before.source_sequence + 1, made.source_sequence)
+        between = range(after + 1, made.source_sequence)
         skipped = [each for sequence in between for each in log.made[made.session, sequence]]
-        skipped += log.made[made.session, before.source_sequence][before.message_index + 1 :] if between else []
+        skipped += log.made[made.session, after][index + 1 :] if between and after else []
         self.require(not skipped, f"{adapter.name} leaves out {skipped} before {made} without a word")
 
 
@@ -168,9 +193,11 @@ class PromotionChecker(FeedChecker):
     def role_changed(self, adapter: "AdapterNode", change: RoleChanged) -> None:
         is_seamless = change.role == "active" and Term.of(change.term).takeover > 0
         process = adapter.process()
-        if not is_seamless or self._numbers.is_tainted(change.term) or process is None:
+        if not is_seamless or process is None:
             return
         for stream_id, converter in process.feed.converters.items():
+            if not self._numbers.is_whole(stream_id, change.term):
+                continue
             position = (adapter.sessions.get(stream_id, ""), converter.next_source_sequence)
             digest = self.plant.exchange.logs[stream_id].digests.get(position)
             is_equal = digest is None or digest == converter.state.digest

@@ -59,7 +59,7 @@ class Node:
 
     def stall(self, duration_ns: int) -> None:
         """The process does not run for a while (a garbage collection, a busy host); what arrives waits."""
-        self.stalled_until_ns = self.world.now_ns() + duration_ns
+        self.stalled_until_ns = max(self.stalled_until_ns, self.world.now_ns() + duration_ns)
         self.log(f"stall {duration_ns}")
 
     # The driver

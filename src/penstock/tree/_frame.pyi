@@ -34,5 +34,8 @@ def encode_block(packets: Buffer, *, leg: int = 0, kind: int = ...) -> bytes:
 def split_packets(packets: Buffer) -> list[bytes]:
     """Each packet by itself; PacketError if these are not whole packets."""
 
+def count_packets(packets: Buffer) -> int:
+    """How many there are; PacketError if these are not whole packets."""
+
 def merge_packets(blocks: Sequence[Buffer]) -> bytes:
     """The packets of several blocks of one stream, each in order, as one in order; what several have is taken once."""

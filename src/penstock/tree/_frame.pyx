@@ -80,6 +80,16 @@ def split_packets(const uint8_t[::1] packets not None) -> list:
     return found
 
 
+def count_packets(const uint8_t[::1] packets not None) -> int:
+    """How many there are; PacketError if these are not whole packets."""
+    cdef uint64_t at = 0, found = 0, size = packets.shape[0]
+    check_packets(packets)
+    while at < size:
+        at += packet_size_at(&packets[at], size - at)
+        found += 1
+    return found
+
+
 def merge_packets(blocks not None) -> bytes:
     """The packets of several blocks of one stream, each in order, as one in order; what several have is taken once."""
     cdef uint64_t room = 0, used = 0

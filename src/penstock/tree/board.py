@@ -16,6 +16,7 @@ from penstock.tree.config import TreeConfig
 from penstock.tree.control import MESSAGE_SIZE_MAX, TREE, Message, Position, StreamInfo, Want
 from penstock.tree.events import Became, Close, Informed, Instruction, Party
 from penstock.tree.infostream import Info, Infostream
+from penstock.tree.ledger import Ledger
 from penstock.tree.legs import Conditions, Feed
 
 
@@ -89,6 +90,7 @@ class Board:
         self.conditions = conditions
         self.counters = counters
         self.infostream = Infostream(config.name)
+        self.ledger = Ledger()
         self.now_ns = 0
         self.out: list[Instruction] = []
         self.term = 0
@@ -143,6 +145,7 @@ class Board:
     def inform(self, info: Info, links: Iterable[int] | None = None) -> None:
         """Say something on the infostream, to all children or to some."""
         to = list(self.children) if links is None else list(links)
+        self.ledger.said(info, to)
         if not to:
             return
         frame = encode_block(self.infostream.encode(info, self.term))

@@ -5,7 +5,7 @@ journal; elsewhere through a leg of the agent's own at its parent, on the child'
 decided anew for each portion. The one that reaches the live end makes the leg live at exactly that place of the order.
 """
 
-from penstock.tree._frame import encode_block, split_packets
+from penstock.tree._frame import count_packets, encode_block, split_packets
 from penstock.tree.board import Board, ChildLeg, Stream
 from penstock.tree.control import Fetch, Fetched, Held, Position, Refused
 from penstock.tree.events import JournalRead, ReadJournal
@@ -100,9 +100,13 @@ class CatchUp:
 
     def _deliver(self, leg: ChildLeg, packets: bytes, through: int, is_live: bool) -> None:
         leg.through, leg.is_live, leg.fetch_bytes = through, is_live, 0
-        if packets:
-            self._board.send(leg.link, encode_block(packets, leg=leg.number))
+        self._give(leg, packets)
         self._board.say(leg.link, Fetched(leg.number, through, is_live))
+
+    def _give(self, leg: ChildLeg, packets: bytes) -> None:
+        if packets:
+            self._board.ledger.gave(leg.link, count_packets(packets))
+            self._board.send(leg.link, encode_block(packets, leg=leg.number))
 
     # The root's journal
 
@@ -171,8 +175,7 @@ class CatchUp:
         leg = self._child_of(relay)
         if leg is not None:
             wanted = self._board.fanout.select(leg.link, leg.number, packets, SIZE_MAX)
-            if wanted.packets:
-                self._board.send(leg.link, encode_block(wanted.packets, leg=leg.number))
+            self._give(leg, wanted.packets)
 
     def relay_fetched(self, relay: UpstreamLeg, fetched: Fetched) -> None:
         relay.is_fetching = False

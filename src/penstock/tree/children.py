@@ -57,6 +57,7 @@ class Children:
         self._replace(party)
         child = Child(link, party, denied=self._rights.denied(party), heard_ns=board.now_ns)
         board.children[link] = child
+        board.ledger.begin(link, party.name, party.role, party.cls)
         board.counters.add("consumers_attached")
         streams = tuple(stream.info for stream in board.streams.values())
         board.say(

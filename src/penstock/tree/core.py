@@ -209,6 +209,8 @@ class DistributionAgent:
 
     def _closed(self, link: int) -> None:
         self._lost(link)
+        if link in self.board.ledger.open:
+            self.board.ledger.end(link, self.fanout.link(link))
         self.fanout.close_link(link)
 
     def _forget(self, link: int, cause: str, reason: str = "") -> None:

@@ -59,6 +59,7 @@ from penstock.tree.events import (
 from penstock.tree.links import AgentLinks
 from penstock.tree.observing import observed
 from penstock.tree.persistence import StreamStore
+from penstock.tree.recorder import AgentRecorder
 from penstock.tree.status import AgentStatus, Happening, gauges_of, rows_of
 from penstock.tree.storing import Storing
 
@@ -117,6 +118,7 @@ class LiveAgent:
             counters=self._counted("tree.links"),
         )
         self._storing: Storing | None = None
+        self._recorder = self._make_recorder()
         self._became: Became | None = None
         self._happenings: deque[Happening] = deque(maxlen=HAPPENINGS_MAX)
         self._tasks: list[asyncio.Task[None]] = []
@@ -130,6 +132,8 @@ class LiveAgent:
 
     async def start(self) -> None:
         try:
+            if self._recorder is not None:
+                self._recorder.start()
             start = await self._open_store() if self.config.role != "agent" else Start()
             await self._links.start()
             if self._tokens is not None:
@@ -141,6 +145,8 @@ class LiveAgent:
             await self.close()
             raise
         work = [self._watch_rights(), self._note_publishers()]
+        if self._recorder is not None:
+            work.append(self._recorder.keep())
         if self.config.admin.url and self.config.role != "root":
             work.append(OwnToken(self.config.admin, (">",)).keep(self._renew_own))
         self._tasks = [asyncio.ensure_future(each) for each in work]
@@ -160,6 +166,8 @@ class LiveAgent:
             self._runner.handle(Stop("the agent ends"))
         await self._links.close()
         self._runner.stop()
+        if self._recorder is not None:
+            await self._recorder.close()
         if self._storing is not None:
             self._mark_publishers(self._storing)
             await self._storing.close()
@@ -356,6 +364,18 @@ class LiveAgent:
         if not status.is_storing:
             detail += "; the disk takes nothing"
         return Health(not self._life.has_failed and status.is_storing, detail)
+
+    def _make_recorder(self) -> AgentRecorder | None:
+        if not self.config.accounts.path:
+            return None
+        counters = self._core.board.counters, self._links.counters
+        names = ("consumers_refused", "requests_refused", "connections_refused")
+        return AgentRecorder(
+            self.config,
+            self._core,
+            lambda: sum(each[name] for each in counters for name in names),
+            self._counted("tree.accounts"),
+        )
 
     def _counted(self, component: str) -> Counters:
         counters = Counters(component, node=self.config.name)

@@ -71,7 +71,7 @@ class AgentLinks:
         self._order = order
         self._client_secret = client_secret
         self._client_tls = client_tls
-        self._counters = counters
+        self.counters = counters
         self._limits = ControlConfig(
             message_size_max=MESSAGE_SIZE_MAX,
             connections_max=2 * config.children_max,
@@ -222,7 +222,7 @@ class AgentLinks:
                 secret=self._client_secret,
                 tls=None if is_loopback(host) else self._client_tls,
                 config=self._limits,
-                counters=self._counters,
+                counters=self.counters,
                 number=number,
             )
         except PenstockError as error:
@@ -335,7 +335,7 @@ class AgentLinks:
 
     def _refuse(self, link: Link, refusal: Refused) -> None:
         log.warning("party_refused", address=link.address, code=refusal.code, reason=refusal.reason)
-        self._counters.add("requests_refused", cause=refusal.code)
+        self.counters.add("requests_refused", cause=refusal.code)
         link.write(encode_frame(TREE.encode(refusal, MESSAGE_SIZE_MAX)))
         link.close()
 

@@ -214,6 +214,7 @@ class Parents:
         assert attempt.link is not None
         self._upstream.link, self._upstream.is_moving = attempt.link, False
         self.place, board.parent = attempt.place, attempt.name
+        board.ledger.begin(attempt.link, attempt.name, "parent")
         self._steps, self.retry_ns = (), None
         self._heard = (0, board.now_ns)
         self.set_path(message.path, is_rooted=True, term=message.term, is_found=True)
@@ -328,6 +329,7 @@ class Parents:
         assert attempt.link is not None
         self._upstream.link, self._upstream.is_moving = attempt.link, False
         self.place, board.parent = attempt.place, attempt.name
+        board.ledger.begin(attempt.link, attempt.name, "parent")
         self._steps, self.retry_ns = (), None
         self._heard = (0, board.now_ns)
         if old is not None:

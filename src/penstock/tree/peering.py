@@ -37,6 +37,7 @@ class Peering:
     def welcome(self, link: int, name: str, place: str, message: Welcome) -> None:
         """A link that this agent opened: the other side is a child of it, too."""
         self._board.children[link] = Child(link, Party(name, "peer", message.tree, place), heard_ns=self._board.now_ns)
+        self._board.ledger.begin(link, name, "peer")
         for info in message.streams:
             self._upstream.learn(info)
         self.came(link)

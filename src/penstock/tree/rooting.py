@@ -94,6 +94,7 @@ class Rooting:
         board.streams[stream.number] = stream
         board.numbers[stream.info.name] = stream.number
         board.fanout.open_stream(stream.number, term=stream.term, last=last)
+        board.ledger.begun[stream.number] = (last, 0)
         self._appended[stream.number] = last
 
     def _rule(self, term: int) -> None:
@@ -116,6 +117,7 @@ class Rooting:
     def _number_stream(self, stream: Stream, last: int) -> None:
         assert self._numbering is not None
         self._numbering.open_stream(stream.number, last)
+        self._board.ledger.begun[stream.number] = (last, self._board.fanout.stream(stream.number).accepted)
         for topic in stream.info.topics:
             self._topics.add(topic, stream.number)
 
@@ -240,6 +242,7 @@ class Rooting:
             self._replicate(run.stream, data)
             count += run.count
         board.counters.add("messages_published", count)
+        board.ledger.took(child.link, count)
         self._pending.append(_Pending(child.link, publisher_id, numbered.through, needs, numbered.packets))
 
     # Distribution

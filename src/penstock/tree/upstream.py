@@ -47,6 +47,7 @@ class Upstream:
             board.streams[info.number] = stream
             board.numbers[info.name] = info.number
             board.fanout.open_stream(info.number, term=stream.term_after(0), last=0)
+            board.ledger.begun[info.number] = (0, 0)
             board.inform(_defined(info))
             self.on_learned(info.number)
             return

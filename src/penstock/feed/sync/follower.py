@@ -38,8 +38,6 @@ class StreamFollower:
         """Comparisons that failed since the last that did not."""
         self.announced: Announced | None = None
         """What began the lineage that is followed."""
-        self.announced_lineage = 0
-        """The lineage that this adapter's own stream has announced."""
         self._config = config
         self._pending: dict[int, StreamState] = {}
         self._image: ImageReceiver | None = None
@@ -184,11 +182,9 @@ class StreamFollower:
         return [SynchronisationChanged(self.flow.stream_id, True, why), *self._repeat_announcement()]
 
     def _repeat_announcement(self) -> list[SyncInstruction]:
-        """Who listens to this stream alone must hear of the discontinuity too."""
+        """Who listens to this stream alone must hear of the discontinuity too, and that it may lack numbers since
+        it was last synchronised."""
         assert self.announced is not None
-        if self.announced_lineage == lineage(self.term) or not self.flow.is_sending:
-            return []
-        self.announced_lineage = lineage(self.term)
         return [
             Announce(
                 self.flow.stream_id, announcement_message(self.announced, self.term, self.flow.flags, is_repeated=True)
@@ -226,6 +222,15 @@ class StreamFollower:
             instructions += self.unsynchronise("the session changed")
         self.flow.begin_session(event)
         self._set_stop()
+        return instructions
+
+    def leave(self) -> list[SyncInstruction]:
+        """The adapter goes off-line: nothing is sent until it returns, and nothing compared."""
+        instructions = self.abandon_repair()
+        self._pending.clear()
+        instructions += self.unsynchronise("off-line")
+        self._set_stop()
+        self.flow.is_sending = False
         return instructions
 
     # Repair

@@ -27,7 +27,7 @@ from penstock.feed.sync.follower import StreamFollower
 from penstock.feed.sync.health import Health
 from penstock.feed.sync.messages import AdapterState, Announced, TakeOver
 from penstock.middleware.sourcestream import DiscontinuityNote
-from penstock.wire.term import Term, lineage, term_after_break, term_after_takeover
+from penstock.wire.term import Term, term_after_break, term_after_takeover
 
 
 class _Claim(msgspec.Struct):
@@ -144,7 +144,6 @@ class Membership:
         body = announcement_body(DiscontinuityNote(reason, lost, flow.session or ""))
         number = flow.converter.next_message_sequence - 1
         follower.announced = Announced(self.term, flow.stream_id, number, flow.position, body)
-        follower.announced_lineage = lineage(self.term)
         message = announcement_message(follower.announced, self.term, flow.flags, is_repeated=False)
         return [Announce(flow.stream_id, message), *flow.drain()]
 
@@ -230,9 +229,7 @@ class Membership:
             ServiceChanged(False, f"unsynchronised {failures} times in a row, with a health of {self.score}")
         ]
         for follower in self._streams.values():
-            instructions += follower.abandon_repair()
-            instructions += follower.unsynchronise("off-line")
-            follower.flow.is_sending = False
+            instructions += follower.leave()
         return instructions
 
     def return_to_service(self) -> list[SyncInstruction]:

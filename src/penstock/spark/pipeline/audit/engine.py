@@ -14,19 +14,12 @@ from penstock.spark.pipeline.audit.section import (
     TextTable,
     Verdict,
     count_text,
+    newest_sql,
+    runs_killed,
     share_text,
 )
 
 CONSUMERS_SHOWN_MAX = 200
-
-
-def _newest(table: str, *key: str) -> str:
-    """The last account of each subject in each run."""
-    columns = ", ".join(f"`{each}`" for each in ("node", "started", *key))
-    return f"""
-    SELECT * FROM (
-        SELECT *, row_number() OVER (PARTITION BY {columns} ORDER BY event_time DESC, state) AS age FROM {table}
-    ) WHERE age = 1 ORDER BY {columns}"""
 
 
 class EngineSection:
@@ -35,19 +28,21 @@ class EngineSection:
     needs: tuple[str, ...] = ("engine_intake",)
 
     def compute(self, tables: AuditTables) -> SectionResult:
-        intakes = tables.sql(_newest("engine_intake"))
+        intakes = tables.sql(newest_sql("engine_intake", "node"))
         accounts: list[dict[str, Any]] = []
         if tables.has(["engine_account"]):  # where no consumer came, there is none
             tables.view("engine_account")
-            accounts = tables.sql(_newest("engine_account", "attachment", "class_name"))
+            accounts = tables.sql(newest_sql("engine_account", "node", "attachment", "class_name"))
         wrong = [row for row in accounts if _is_wrong(row)]
         lost = [row for row in accounts if row["class_name"] == "critical" and row["receipts"]]
-        killed = _killed(intakes)
+        killed = runs_killed(intakes, "node")
         measures = [*self._node_measures(intakes, killed), *self._consumer_measures(accounts)]
         measures.append(Measure(self.name, "", "wrong", len(wrong), "accounts", "bad" if wrong else "good"))
         verdict: Verdict = "bad" if wrong or lost or killed else "good"
         summary = _summary(intakes, accounts, len(wrong), len(killed))
-        return SectionResult(verdict, summary, measures, [_table_of_nodes(intakes), _table_of_consumers(accounts)])
+        return SectionResult(
+            verdict, summary, measures, [_table_of_nodes(intakes, killed), _table_of_consumers(accounts)]
+        )
 
     def _node_measures(self, intakes: list[dict[str, Any]], killed: list[dict[str, Any]]) -> Iterable[Measure]:
         for row in intakes:
@@ -71,12 +66,6 @@ def _is_wrong(row: dict[str, Any]) -> bool:
     return bool(is_merged or (row["sent"] and not row["bytes"]))
 
 
-def _killed(intakes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Runs without a last account that others of the same node follow."""
-    newest = {row["node"]: row["started"] for row in sorted(intakes, key=lambda row: row["started"])}
-    return [row for row in intakes if row["state"] != "closed" and row["started"] < newest[row["node"]]]
-
-
 def _summary(intakes: list[dict[str, Any]], accounts: list[dict[str, Any]], wrong: int, killed: int) -> str:
     consumers = {(row["node"], row["consumer"]) for row in accounts}
     receipts = sum(row["receipts"] for row in accounts if row["class_name"] == "critical")
@@ -90,7 +79,7 @@ def _summary(intakes: list[dict[str, Any]], accounts: list[dict[str, Any]], wron
     return "; ".join([*parts, f"{count_text(killed, 'run')} killed"] if killed else parts)
 
 
-def _table_of_nodes(intakes: list[dict[str, Any]]) -> TextTable:
+def _table_of_nodes(intakes: list[dict[str, Any]], killed: list[dict[str, Any]]) -> TextTable:
     return TextTable(
         "By node",
         ("node", "kind", "updates", "items", "losses", "consumers", "state"),
@@ -99,7 +88,7 @@ def _table_of_nodes(intakes: list[dict[str, Any]]) -> TextTable:
              f"{row['consumers']:,}", row["state"])
             for row in intakes
         ],
-        [number for number, row in enumerate(intakes) if row in _killed(intakes)],
+        [number for number, row in enumerate(intakes) if row in killed],
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from penstock.spark.pipeline.audit.filters import FilterSection
 from penstock.spark.pipeline.audit.latency import LatencySection
 from penstock.spark.pipeline.audit.records import BalanceSection
 from penstock.spark.pipeline.audit.section import AuditSection, AuditTables, SectionResult, Verdict
+from penstock.spark.pipeline.audit.trees import TreeSection
 from penstock.spark.pipeline.commits import FileEntry, sync_file
 from penstock.spark.pipeline.parquet import open_parquet
 
@@ -33,6 +34,7 @@ SECTIONS: list[AuditSection] = [
     LatencySection(),
     FilterSection(),
     EngineSection(),
+    TreeSection(),
     BalanceSection(),
     EntitlementSection(),
 ]

@@ -101,3 +101,18 @@ def count_text(count: int, name: str) -> str:
 
 def share_text(part: float, whole: float) -> str:
     return f"{part / whole:.4%}" if whole else "–"
+
+
+def newest_sql(table: str, who: str, *about: str) -> str:
+    """The last account of each subject in each run of whoever gives them."""
+    key = ", ".join(f"`{each}`" for each in (who, "started", *about))
+    return f"""
+    SELECT * FROM (
+        SELECT *, row_number() OVER (PARTITION BY {key} ORDER BY event_time DESC, state) AS age FROM {table}
+    ) WHERE age = 1 ORDER BY {key}"""
+
+
+def runs_killed(runs: list[dict[str, Any]], who: str) -> list[dict[str, Any]]:
+    """Runs without a last account that others of the same one follow."""
+    newest = {row[who]: row["started"] for row in sorted(runs, key=lambda row: row["started"])}
+    return [row for row in runs if row["state"] != "closed" and row["started"] < newest[row[who]]]

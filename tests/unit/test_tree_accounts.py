@@ -1,0 +1,131 @@
+"""The account that an agent gives of its streams, its neighbours and itself, in virtual time."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from account_kit import recorded, tree_accounts
+from penstock.base.counters import Counters
+from penstock.capture.accounts import AccountsConfig
+from penstock.sim.treenodes import AgentNode
+from penstock.spark.pipeline.audit.trees import TreeSection
+from penstock.tree.config import AgentConfig
+from penstock.tree.control import OLDEST
+from penstock.tree.infostream import Diverged, Gone, Lagging, Revoked
+from penstock.tree.ledger import Ledger
+from penstock.tree.notices import LinkState
+from penstock.tree.recorder import AgentRecorder, Given
+from unit.tree_stage import Stage
+
+
+def recorder(node: AgentNode, path: str = "unused") -> AgentRecorder:
+    place = {"role": "root", "state_directory": "unused"} if node.name == "root" else {"parent": "127.0.0.1:1"}
+    config = AgentConfig(name=node.name, accounts=AccountsConfig(path=path), **place)  # type: ignore[arg-type]
+    return AgentRecorder(config, node.agent, lambda: 0, Counters("test"))
+
+
+def of(given: list[Given], model: str) -> list[dict[str, object]]:
+    return [each.fields for each in given if each.model.name == model]
+
+
+def test_what_came_and_what_went_is_accounted_for() -> None:
+    stage = Stage()
+    middle = {name: stage.agent(name) for name in ("left", "right")}
+    leaf = stage.agent("leaf", "left", alternates=(stage.place_of("right"),))
+    app = stage.subscriber("app", "leaf")
+    stage.up()
+    books = {node.name: recorder(node) for node in (stage.root, leaf)}
+    stage.publish(20)
+    late = stage.subscriber("late", "leaf", begin=OLDEST)
+    late.start()
+    stage.wait(300)
+    assert len(stage.got(late)) == 20
+    (stream,) = of(list(books["root"].given()), "agent_intake")
+    assert (stream["role"], stream["begun"], stream["last"], stream["taken"]) == ("root", 0, 20, 20)
+    links = {str(each["party"]): each for each in of(list(books["leaf"].given()), "agent_account")}
+    parent = leaf.agent.board.parent
+    assert links[parent]["role"] == "parent"
+    assert int(str(links[parent]["received"])) >= 20, "the messages, and its infostream"
+    assert (links["app"]["role"], links["app"]["sent"], links["app"]["fetched"]) == ("subscriber", 20, 0)
+    assert (links["late"]["sent"], links["late"]["fetched"]) == (0, 20)
+    (run,) = of(list(books["leaf"].given()), "agent_run")
+    assert (run["parent"], run["parents_found"], run["parents_lost"], run["depth"]) == (parent, 1, 0, 3)
+
+    middle[parent].crash()
+    stage.wait(3_000)
+    stage.publish(5)
+    given = list(books["leaf"].given())
+    (run,) = of(given, "agent_run")
+    (other,) = middle.keys() - {parent}
+    assert (run["parent"], run["parents_found"], run["parents_lost"]) == (other, 2, 1)
+    assert [each.fields["party"] for each in given if each.is_closed] == [parent]
+    assert not any(each.is_closed for each in books["leaf"].given()), "its last account is given once"
+    assert {each["party"] for each in of(given, "agent_account")} == {"left", "right", "app", "late"}
+    assert stage.got(app) == list(range(1, 26))
+
+
+def test_who_does_not_keep_up_and_who_is_told_of_a_loss_is_accounted_for() -> None:
+    ledger = Ledger()
+    ledger.begin(1, "slow", "subscriber")
+    ledger.begin(2, "quick", "subscriber")
+    for info in (Lagging(1, 1, 7, 1), Gone(1, 1, 3, 5), Diverged(1, 1, 8, 8), Revoked(("md.>",))):
+        ledger.said(info, [1, 99])
+    slow, quick = ledger.open[1], ledger.open[2]
+    assert (slow.lagging, slow.gone, slow.diverged, slow.revoked) == (1, 3, 1, 1)
+    assert (quick.lagging, quick.gone, quick.diverged, quick.revoked) == (0, 0, 0, 0)
+    ledger.end(1, LinkState(*range(8)))
+    assert ledger.ended() == [], "nobody asks for accounts here"
+    ledger.keep(1)
+    ledger.end(2, LinkState(*range(8)))
+    assert [each.dealings for each in ledger.ended()] == [quick]
+
+
+def test_accounts_in_the_journal_are_messages(tmp_path: Path) -> None:
+    stage = Stage()
+    leaf = stage.agent("leaf")
+    app = stage.subscriber("app", "leaf")
+    stage.up()
+    book = recorder(leaf, str(tmp_path / "accounts"))
+    book.start()
+
+    async def give() -> None:
+        stage.publish(3)
+        await book.record()
+        await book.record()  # nothing has changed
+        app.stop()
+        stage.wait(2_000)
+        await book.close()
+
+    asyncio.run(give())
+    rows = recorded(tmp_path / "accounts")
+    assert [(row["state"], row["sent"]) for row in rows if row.get("party") == "app"] == [("open", 3), ("closed", 3)]
+    assert [row["taken"] for row in rows if row["model"] == "agent_intake"][-1] == 3
+    assert {(row["agent"], row["tree"]) for row in rows} == {("leaf", "tree")}
+    assert {row["model"] for row in rows if row["state"] == "closed"} == {"agent_run", "agent_intake", "agent_account"}
+
+
+# Judged
+
+
+@pytest.mark.parametrize(
+    ("changes", "summary", "verdict"),
+    [
+        ({}, "0 messages told as missing; every account is right", "good"),
+        ({"root": {"taken": 999}}, "1 account wrong", "bad"),  # a number was not distributed
+        ({"leaf": {"last": 1_501}}, "1 account wrong", "bad"),  # more than the root had
+        ({"root": {"state": "open"}, "leaf": {"last": 1_501}}, "every account is right", "good"),  # it goes on
+        ({"leaf": {"last": 1_501, "root_term": 65_535}}, "every account is right", "good"),  # of another root
+        ({"conflated": 1}, "1 account wrong", "bad"),
+        ({"conflated": 9, "class_name": "conflating"}, "9 were left out for newer ones", "good"),
+        ({"bytes_out": 0}, "1 account wrong", "bad"),
+        ({"portions": 0}, "1 account wrong", "bad"),
+        ({"gone": 4, "diverged": 1}, "5 messages told as missing; every account is right", "bad"),
+        ({"is_killed": True}, "every account is right; 1 run killed", "good"),
+    ],
+)
+def test_accounts_are_judged(changes: dict[str, Any], summary: str, verdict: str) -> None:
+    found = TreeSection().judged(*tree_accounts(**changes))
+    assert summary in found.summary
+    assert found.verdict == verdict
