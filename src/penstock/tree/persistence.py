@@ -184,7 +184,8 @@ class StreamStore:
             self.cut(number, 0, first_sequence=first)
         begin, end = int(offsets[0]), int(offsets[-1]) + int(sizes[-1])
         self._tail.make_room(end - begin)  # may find the disk full: before the journal has taken anything
-        stamps_ns = numpy.full(len(sizes), timestamp_ns, numpy.int64)
+        stamps_ns = numpy.empty(len(sizes), numpy.int64)
+        stamps_ns.fill(timestamp_ns)
         self._journals[number].append_packed(packets, offsets, sizes, stamps_ns)
         self._tail.write(memoryview(packets)[begin:end])
 
