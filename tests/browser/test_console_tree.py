@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from browser.browser_kit import Visits, go_to, link, node, notice, row, watch
-from integration.test_gateway_tree import Tree, running_tree
+from integration.console_tree_kit import Tree, running_tree
 from waiting import wait_until
 
 NOTE = "app.notes.desk"

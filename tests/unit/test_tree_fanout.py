@@ -148,6 +148,18 @@ def test_a_conflating_child_gets_the_newest_in_order() -> None:
     assert fanout.take(OTHER, 1 << 24) == block(packet(1_001)) + b"\x01\x00\x00\x00\x80"
 
 
+@pytest.mark.spec("TREE-10")
+def test_a_conflating_child_for_which_few_may_wait_gets_the_newest_and_stays_live() -> None:
+    fanout = opened(queue_packets_max=5)
+    fanout.open_link(OTHER, cls=LinkClass.CONFLATING)
+    fanout.open_leg(OTHER, 1, 1, ALL, is_live=True)
+    for number in range(1, 101):
+        fanout.receive(PARENT, block(packet(number, f"md.{number % 3}")))
+    assert fanout.notices() == []
+    assert sequences(fanout.take(OTHER, 1 << 20)) == [*range(1, 6), 98, 99, 100]
+    assert fanout.link(OTHER).conflated == 92
+
+
 def test_what_is_said_to_a_conflating_child_comes_behind_what_waits() -> None:
     fanout = opened()
     fanout.open_link(OTHER, cls=LinkClass.CONFLATING)

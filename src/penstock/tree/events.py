@@ -119,6 +119,8 @@ class JournalRead(msgspec.Struct, frozen=True):
     """The sequence before the first packet that fits the request, whether or not there is one."""
     through: int
     """The sequence of the last packet here; `after` if there is none."""
+    is_failed: bool = False
+    """It could not be read now, and says nothing else."""
 
 
 class Appended(msgspec.Struct, frozen=True):
@@ -137,12 +139,13 @@ class Renewed(msgspec.Struct, frozen=True):
 
 
 class Revoke(msgspec.Struct, frozen=True):
-    """A party may no longer have what these patterns match; empty: anything. It holds for its later links as well,
-    until Restore."""
+    """A party may no longer have what these patterns match; empty: anything."""
 
     name: str
     topics: tuple[str, ...] = ()
     reason: str = ""
+    is_lasting: bool = True
+    """It holds for the party's later links as well, until Restore; else it is its token that is worth nothing."""
 
 
 class Restore(msgspec.Struct, frozen=True):

@@ -177,11 +177,11 @@ class Parents:
                 self._next()
             self.on_adopted()
 
-    def _leave(self, attempt: Attempt, why: str) -> None:
+    def _leave(self, attempt: Attempt, cause: str, why: str = "") -> None:
         del self._attempts[attempt.number]
-        self._note(attempt, why)
+        self._note(attempt, why or cause)
         if attempt.link is not None:
-            self._board.close(attempt.link, why)
+            self._board.close(attempt.link, cause)
         self._over(attempt)
 
     def attempt_on(self, link: int) -> Attempt | None:
@@ -210,8 +210,7 @@ class Parents:
     def refused(self, attempt: Attempt, message: Refused) -> None:
         if message.place and message.code in ("standby", "fenced", "not-root", "limit"):
             self._queue.appendleft(message.place)
-        self._leave(attempt, message.code)
-        self._note(attempt, f"{message.reason} [{message.code}]")
+        self._leave(attempt, message.code, f"{message.reason} [{message.code}]")
 
     # Having a parent
 
@@ -393,7 +392,9 @@ class Parents:
         elif link == self._upstream.link:
             self.lost(link)
 
-    def deadlines(self) -> list[int]:
-        found = [each.deadline_ns for each in self._attempts.values() if not each.is_welcome]
-        found += self.peering.deadlines()
-        return [*found, self.retry_ns] if self.retry_ns is not None else found
+    def deadline_ns(self) -> int | None:
+        found = self.peering.deadlines()
+        if not found and not self._attempts:
+            return self.retry_ns
+        found += [each.deadline_ns for each in self._attempts.values() if not each.is_welcome]
+        return min([*found, self.retry_ns] if self.retry_ns is not None else found, default=None)

@@ -69,11 +69,11 @@ class Rights:
         interest = Interest.parse(topic)
         return not interest.negative and any(topic_covers(Interest.parse(each[1:]), interest) for each in child.denied)
 
-    def revoke(self, name: str, topics: tuple[str, ...], reason: str) -> None:
-        """For all links of the party, now and later. Its neighbours notice nothing."""
+    def revoke(self, name: str, topics: tuple[str, ...], reason: str, *, is_lasting: bool) -> None:
+        """For all links of the party, now and, if it lasts, later. Its neighbours notice nothing."""
         patterns = tuple(f"!{topic}" for topic in topics) or (EVERYTHING,)
         known = self._revoked.get(name, ((), ""))[0]
-        if name in self._revoked or len(self._revoked) < REVOKED_MAX:
+        if is_lasting and (name in self._revoked or len(self._revoked) < REVOKED_MAX):
             self._revoked[name] = (tuple(dict.fromkeys((*known, *patterns))), reason)
         for child in [each for each in self._board.children.values() if each.party.name == name]:
             child.denied = tuple(dict.fromkeys((*child.denied, *patterns)))

@@ -1,0 +1,75 @@
+"""Who may come to an agent, as what, and with which rights."""
+
+import pytest
+
+from penstock.base.errors import NotEntitledError, RemoteProtocolError, TokenError
+from penstock.net.control import Version
+from penstock.net.session import Peer
+from penstock.security import Grant, PrivateKey, Token, TokenSigner, TokenVerifier
+from penstock.tree.control import Login, Role
+from penstock.tree.desk import Desk
+from penstock.tree.events import Party
+
+GRANTS = (Grant("md.>", "receive"),)
+OWN = "known to this process alone"
+KEY = PrivateKey(bytes(range(32)))
+EXPIRES_NS = 10**12
+
+
+def token(client: str) -> str:
+    return TokenSigner(KEY).sign(Token("stream", client, f"of {client}", GRANTS, 0, EXPIRES_NS, 0))
+
+
+def desk(*, agents: tuple[str, ...] = (), operators: tuple[str, ...] = (), has_tokens: bool = True) -> Desk:
+    verify = TokenVerifier([KEY.public]).verify if has_tokens else None
+    return Desk(agents, operators, verify, own_token=OWN)
+
+
+def admit(at: Desk, name: str, role: Role = "subscriber", shown: str = "", link: int = 1) -> Party:
+    return at.admit(link, Login(name, role, token=shown), Peer(name, Version(1, 0), True), 0)
+
+
+def test_a_party_is_whom_the_handshake_showed_and_has_what_its_token_grants() -> None:
+    at = desk()
+    party = admit(at, "screen", shown=token("alice"))
+    assert (party.name, party.role, party.grants) == ("screen", "subscriber", GRANTS)
+    with pytest.raises(RemoteProtocolError, match="other logs in as screen"):
+        at.admit(2, Login("screen", token=token("alice")), Peer("other", Version(1, 0), True), 0)
+    with pytest.raises(TokenError, match="is needed"):
+        admit(at, "screen")
+    with pytest.raises(TokenError):
+        admit(at, "screen", shown=token("alice")[:-8] + "AAAAAAAA")
+    assert admit(desk(has_tokens=False), "screen").grants is None, "where nobody asks for tokens"
+    assert admit(at, "feed", "publisher", OWN).grants is None, "who is of this process"
+
+
+@pytest.mark.parametrize("role", ["agent", "standby", "peer", "operator"])
+def test_who_does_more_than_have_messages_is_named(role: Role) -> None:
+    kind = "operators" if role == "operator" else "agents"
+    with pytest.raises(NotEntitledError, match=f"alice is not among the {kind}"):
+        admit(desk(), "leaf", role, token("alice"))
+    named = desk(agents=("alice",), operators=("alice",))
+    assert admit(named, "leaf", role, token("alice")).grants is None
+    with pytest.raises(NotEntitledError, match="bob is not among"):
+        admit(named, "alice", role, token("bob"))
+    by_name = desk(agents=("leaf",), operators=("leaf",), has_tokens=False)
+    assert admit(by_name, "leaf", role).name == "leaf"
+    with pytest.raises(NotEntitledError):
+        admit(by_name, "other", role)
+    assert admit(desk(has_tokens=False), "anybody", role).name == "anybody"
+
+
+def test_bearers_and_those_whose_time_is_over_are_known_until_they_leave() -> None:
+    at = desk()
+    admit(at, "one", shown=token("alice"), link=1)
+    admit(at, "two", "publisher", token("alice"), link=2)
+    admit(at, "three", shown=token("bob"), link=3)
+    assert at.bearers("of alice") == [(1, "one"), (2, "two")]
+    assert [link for link in (1, 2, 3, 4) if at.is_publisher(link)] == [2]
+    assert at.expired(EXPIRES_NS - 1) == []
+    assert at.expired(EXPIRES_NS) == [1, 2, 3]
+    at.leave(1)
+    assert at.bearers("of alice") == [(2, "two")]
+    rights = at.renew(3, token("alice"), 0)
+    assert (rights.grants, rights.subscription_id) == (GRANTS, "of alice")
+    assert at.bearers("of alice") == [(2, "two"), (3, "three")]

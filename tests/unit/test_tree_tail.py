@@ -1,0 +1,83 @@
+"""The file in which a root's newest packets outlive its process."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.base.errors import JournalError, LimitError
+from penstock.tree.tail import Tail
+from tree_kit import packet
+
+HALF = 4_096
+
+
+class Opened:
+    """A tail, and how often everything had to be on the disk elsewhere."""
+
+    def __init__(self, path: Path) -> None:
+        self.settled = 0
+        self.tail = Tail(path, HALF, self._settle)
+
+    def _settle(self) -> None:
+        self.settled += 1
+
+    def put(self, *packets: bytes) -> None:
+        data = b"".join(packets)
+        self.tail.make_room(len(data))
+        self.tail.write(data)
+
+
+def found(path: Path) -> list[int]:
+    tail = Tail(path, HALF, lambda: None)
+    try:
+        return sorted(each.sequence for each in tail.packets())
+    finally:
+        tail.close()
+
+
+def test_what_was_written_is_found_after_a_crash(tmp_path: Path) -> None:
+    opened = Opened(tmp_path / "tail")
+    opened.put(packet(1), packet(2))
+    opened.put(packet(3))
+    assert found(tmp_path / "tail") == [1, 2, 3], "whether or not it was closed"
+    opened.tail.close()
+
+
+def test_halves_are_written_in_turns_once_everything_is_elsewhere(tmp_path: Path) -> None:
+    opened = Opened(tmp_path / "tail")
+    size = len(packet(1, payload=bytes(900)))
+    a_half = (HALF - 64) // size
+    for number in range(1, a_half + 1):
+        opened.put(packet(number, payload=bytes(900)))
+    assert opened.settled == 0
+    opened.put(packet(a_half + 1, payload=bytes(900)))
+    assert opened.settled == 1
+    assert found(tmp_path / "tail") == list(range(1, a_half + 2)), "the first half is as it was"
+    for number in range(a_half + 2, 2 * a_half + 2):
+        opened.put(packet(number, payload=bytes(900)))
+    assert opened.settled == 2
+    assert found(tmp_path / "tail") == list(range(a_half + 1, 2 * a_half + 2)), "and then written over"
+    opened.tail.close()
+
+
+def test_what_is_torn_or_damaged_ends_the_half(tmp_path: Path) -> None:
+    path = tmp_path / "tail"
+    opened = Opened(path)
+    opened.put(packet(1), packet(2), packet(3))
+    opened.tail.close()
+    data = bytearray(path.read_bytes())
+    data[len(packet(1)) + 60] ^= 1
+    path.write_bytes(data)
+    assert found(path) == [1]
+    data[8:12] = (2**31).to_bytes(4, "little")  # a size beyond the file
+    path.write_bytes(data)
+    assert found(path) == []
+
+
+def test_too_much_at_once_and_a_file_that_cannot_be_made_are_refused(tmp_path: Path) -> None:
+    opened = Opened(tmp_path / "tail")
+    with pytest.raises(LimitError, match="at once"):
+        opened.tail.make_room(HALF)
+    opened.tail.close()
+    with pytest.raises(JournalError, match="cannot be made"):
+        Tail(tmp_path / "nowhere" / "tail", HALF, lambda: None)
