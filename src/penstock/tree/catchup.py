@@ -31,7 +31,7 @@ class CatchUp:
         """The leg is open, not live. Hold it, now or when it is known where it begins."""
         position = leg.begin
         if position.begin == "sequence":
-            self.hold(stream, leg, self._judged(stream, leg, position))
+            self._begin_after(stream, leg, self._judged(stream, leg, position))
         elif self._board.role == "root":
             if position.begin == "live":
                 self.hold(stream, leg, self._board.last(stream.number))
@@ -39,6 +39,15 @@ class CatchUp:
                 self._read_journal(stream, leg, time_ns=position.at if position.begin == "time" else None)
         elif position.begin == "live" and (begun := since(stream.feed.joined, leg.wants)) is not None:
             self.hold(stream, leg, max(begun, self._board.last(stream.number)))
+        else:
+            self._relay(stream, leg)
+
+    def _begin_after(self, stream: Stream, leg: ChildLeg, after: int) -> None:
+        """Nothing of a stream is beyond the root's last. Who is behind a position cannot tell whether it is: then the
+        parent says where the leg begins."""
+        last = self._board.last(stream.number)
+        if self._board.role == "root" or after <= last:
+            self.hold(stream, leg, min(after, last))
         else:
             self._relay(stream, leg)
 

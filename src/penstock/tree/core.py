@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, Randomness
 from penstock.base.core import Tick, refuse
-from penstock.base.counters import Counters
+from penstock.base.counters import Cause, Counters
+from penstock.base.errors import PenstockError
 from penstock.model import MessageModel
 from penstock.tree._fanout import Fanout
 from penstock.tree.balancing import Balancing
@@ -189,11 +190,7 @@ class DistributionAgent:
 
     def _arrived(self, event: Arrived) -> None:
         party = event.party
-        if (
-            party.role in ("agent", "standby", "publisher")
-            and party.term > self.board.term
-            and self.board.role == "root"
-        ):
+        if party.term > self.board.term and self.board.role == "root" and self.children.is_agent_here(party):
             self.rooting.fenced(party.term, self.board.standby_place)
         through = self.rooting.through(party.publisher_id) if party.role == "publisher" else 0
         child = self.children.arrived(event.link, party, published_through=through)
@@ -242,7 +239,10 @@ class DistributionAgent:
         board.refilled = False
         while notices := self.fanout.notices():
             for notice in notices:
-                self._notice(notice)
+                try:
+                    self._notice(notice)
+                except PenstockError as error:  # what is wrong with one link is no matter of the others
+                    self._ended(LinkEnded(notice.link, Cause.FAILED, str(error)))
 
     def _notice(self, notice: Notice) -> None:
         match notice:

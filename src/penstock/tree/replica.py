@@ -64,6 +64,7 @@ class Replica:
         through = expected + len(rows) - 1
         self._through[stream] = through
         self.publishers.note(data)
+        self.publishers.trim(self._board.config.publishers_max)
         self._storing.setdefault(stream, deque()).append((through, data))
         self._board.out.append(Append(stream, data, offsets, sizes, through, self._cut.pop(stream, None)))
         return True
