@@ -2,7 +2,6 @@
 
 import gc
 import io
-import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from logs import logs_kept, streams
 from penstock.feed.formats import DATAGRAM_FORMATS
 
 SOAK = os.environ.get("PENSTOCK_SOAK") == "1"
@@ -58,11 +58,18 @@ def pytest_sessionfinish() -> None:
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
     """Where logs may be sent; afterwards they go where they went before."""
-    root = logging.getLogger("penstock")
-    before = list(root.handlers), root.level, root.propagate
-    yield io.StringIO()
-    root.handlers[:], root.propagate = before[0], before[2]
-    root.setLevel(before[1])
+    with logs_kept():
+        yield io.StringIO()
+
+
+@pytest.fixture(autouse=True)
+def _logs_go_where_they_went() -> Iterator[None]:
+    """A test that sends logs elsewhere, and leaves it at that, spoils those of others: its stream is soon closed."""
+    before = streams()
+    yield
+    assert streams() == before, (
+        "logs are still sent where this test sent them: logs_kept() and the fixture `lines` help"
+    )
 
 
 @pytest.fixture

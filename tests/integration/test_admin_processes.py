@@ -1,7 +1,6 @@
 """Administration servers as real processes: killed, started again, and taken over by a standby."""
 
 import contextlib
-import io
 import signal
 import time
 from collections.abc import Iterator
@@ -10,15 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
 
 from admin_kit import config, credentials, credentials_file, policy_text, registration
+from command_here import invoke_here
 from integration.command_kit import Running, running
 from penstock.admin import AdminConfig, PeerConfig
 from penstock.admin.server import AdminService
 from penstock.base.clock import SystemClock
 from penstock.base.errors import PenstockError, RevokedError, StandbyError
-from penstock.cli.main import app
 from penstock.net.udp import free_ports
 from penstock.security import PrivateKey, PublicKey, TokenVerifier
 from penstock.security.brokering import AdapterHeartbeat, GenerationChanged
@@ -170,7 +168,7 @@ def test_a_standby_takes_over_and_the_old_primary_follows_it(tmp_path: Path) -> 
 
 
 @pytest.mark.spec("ADM-8")
-def test_the_operator_promotes_and_a_primary_that_is_alive_steps_down(tmp_path: Path, lines: io.StringIO) -> None:
+def test_the_operator_promotes_and_a_primary_that_is_alive_steps_down(tmp_path: Path) -> None:
     pair = Pair(tmp_path, primary_lost_s=0.0)
     root = str(credentials_file(tmp_path, "root"))
     with serving(pair.paths[0]), serving(pair.paths[1]) as (standby, _):
@@ -227,13 +225,13 @@ def test_a_server_whose_disk_fails_stops(tmp_path: Path) -> None:
 
 def command(*arguments: str) -> tuple[int, str]:
     """A short command in this process: its status, and what it said or what was wrong."""
-    result = CliRunner().invoke(app, arguments)
+    result = invoke_here(*arguments)
     said = f"[{result.exception.code}] {result.exception}" if isinstance(result.exception, PenstockError) else ""
     return result.exit_code, result.output + said
 
 
 @pytest.mark.spec("ADM-1")
-def test_the_commands(tmp_path: Path, lines: io.StringIO) -> None:
+def test_the_commands(tmp_path: Path) -> None:
     """From nothing to a server with two clients, by the commands alone."""
     files = {name: str(tmp_path / f"{name}.toml") for name in ("alice", "root", "policy", "wrong", "better")}
     entries = []

@@ -108,8 +108,11 @@ def test_a_browser_of_class_disconnect_is_cut_off_when_too_much_waits(tmp_path: 
 @pytest.mark.spec("TREE-10")
 def test_a_browser_that_never_reads_is_cut_off(tmp_path: Path) -> None:
     limits = ConsoleLimits(queue_size_max=64, stuck_s=0.5)
-    with running_console(tmp_path, limits=limits) as console, feeding(console) as publisher:
-        plain = sleepy(console, "lossless").socket.socket
+    with (
+        running_console(tmp_path, limits=limits) as console,
+        feeding(console) as publisher,
+        sleepy(console, "lossless").socket.socket.dup() as plain,
+    ):
         first = itertools.count(1, PORTION)
 
         def is_over() -> bool:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from command_here import run_here
 from penstock.base.errors import PenstockError
-from penstock.cli.main import main
 from penstock.cli.model import _rows, app
 from penstock.model import Field, shipped, shipped_names
 from penstock.model.library import DIRECTORY
@@ -124,14 +124,10 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     assert "cannot be read" in refusal("show", "missing.toml")
 
 
-def test_the_command_writes_one_line_and_ends_with_status_1(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["penstock", "model", "show", "qoute"])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    assert caught.value.code == 1
-    assert re.fullmatch(r"error \[model\]: no model 'qoute' .*\n", capsys.readouterr().err)
+def test_the_command_writes_one_line_and_ends_with_status_1() -> None:
+    ended = run_here("model", "show", "qoute")
+    assert ended.returncode == 1
+    assert re.fullmatch(r"error \[model\]: no model 'qoute' .*\n", ended.stderr)
 
 
 def test_an_incompatible_version_is_refused(tmp_path: Path) -> None:

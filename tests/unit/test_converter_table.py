@@ -6,11 +6,10 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from command_here import invoke_here
 from penstock.base import log
 from penstock.base.errors import ConfigurationError, LocalProtocolError, TableError
-from penstock.cli.main import app
 from penstock.convert import Converter, ConverterTable, SourceBatch, converter_function, shipped_tables
 from penstock.convert.explain import explain
 from penstock.convert.format import SourceFormat, shipped_formats
@@ -303,13 +302,12 @@ def test_sequences_repeated_and_jumped() -> None:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    runner = CliRunner()
-    shown = runner.invoke(app, ["convert", "check", "iex-deep"])
+    shown = invoke_here("convert", "check", "iex-deep")
     assert shown.exit_code == 0
     assert "level_buy 8: 30 bytes" in shown.output
     path = tmp_path / "ticks.csv"
     path.write_bytes(b"trade,1700000000000000000,AAPL,190.25,100,1\nnonsense\n")
-    ran = runner.invoke(app, ["convert", "run", "csv-ticks", str(path)])
+    ran = invoke_here("convert", "run", "csv-ticks", str(path))
     assert ran.exit_code == 0
     assert '"topic": "md.ticks.AAPL.trade"' in ran.output
-    assert isinstance(runner.invoke(app, ["convert", "check", "nothing.toml"]).exception, ConfigurationError)
+    assert isinstance(invoke_here("convert", "check", "nothing.toml").exception, ConfigurationError)
