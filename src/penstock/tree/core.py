@@ -29,6 +29,7 @@ from penstock.tree.events import (
     Connected,
     ConnectFailed,
     Define,
+    DefineStream,
     Event,
     Instruction,
     JournalRead,
@@ -229,9 +230,11 @@ class DistributionAgent:
         self.rooting.replica.link = self._upstream.link
         self._catch_up.serve_waiting()
 
-    def _learned(self, stream: int) -> None:
+    def _learned(self, stream: int, is_term_new: bool) -> None:
         if self.board.role == "standby":
-            self.rooting.replica.learned(stream)
+            self.board.out.append(DefineStream(self.board.streams[stream].info))
+            if is_term_new:
+                self.rooting.replica.begin_term(stream)
 
     # Notices
 

@@ -148,7 +148,6 @@ class Rooting:
         for topic in stream.info.topics:
             self._topics.remove(topic, stream.number)
         stream.info = msgspec.structs.replace(stream.info, topics=topics)
-        stream.whole = Stream(stream.info).whole
         for topic in topics:
             self._topics.add(topic, stream.number)
         self._announce(stream)
