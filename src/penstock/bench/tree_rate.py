@@ -28,6 +28,8 @@ MESSAGES = 300_000
 SYMBOLS = 1_000
 MESSAGES_PER_BLOCK = 500
 PUBLISHER = "publisher"
+LAYOUT_SECONDS = 90.0
+"""Of the publisher at most, before it begins."""
 CONDITIONS = (
     f"publisher, three agents or servers in a chain, and subscriber: a process each, on {len(ALL_CORES)} cores, over "
     f"loopback; {MESSAGES} messages of {PAYLOAD_SIZE} bytes on {SYMBOLS} topics, all wanted; clients lay out before "
@@ -150,7 +152,7 @@ async def _count(place: str, orders: Connection) -> None:
     await party.connect(place)
     await party.subscribe()
     orders.send("ready")
-    await asyncio.wait_for(done.wait(), PATIENCE_SECONDS)
+    await asyncio.wait_for(done.wait(), LAYOUT_SECONDS + PATIENCE_SECONDS)
     orders.send(times[1] - times[0])
     await party.close()
 
