@@ -21,8 +21,8 @@ class CatchUp:
     def __init__(self, board: Board, upstream: Upstream) -> None:
         self._board = board
         self._upstream = upstream
-        self._reading: dict[int, tuple[int, int]] = {}
-        """By request: whose leg."""
+        self._reading: dict[int, ChildLeg] = {}
+        """By request."""
         self._request = 0
 
     # Where a leg begins
@@ -112,21 +112,24 @@ class CatchUp:
 
     def _read_journal(self, stream: Stream, leg: ChildLeg, *, time_ns: int | None = None) -> None:
         self._request += 1
-        self._reading[self._request] = (leg.link, leg.number)
+        self._reading[self._request] = leg
         size = leg.fetch_bytes if leg.is_held else 1
         after = leg.through if leg.is_held else 0
         self._board.out.append(ReadJournal(self._request, stream.number, after, time_ns, size))
 
     def journal_read(self, event: JournalRead) -> None:
-        where = self._reading.pop(event.request, None)
-        leg = None if where is None else self._leg(*where)
-        if leg is None:
+        leg = self._reading.pop(event.request, None)
+        if leg is None or self._leg(leg.link, leg.number) is not leg:
             return
         stream = self._board.streams[leg.stream]
+        if event.is_failed:
+            again = self.serve if leg.is_held else self.begin
+            again(stream, leg)
+            return
         if not leg.is_held:
             self.hold(stream, leg, event.after)
             return
-        if event.after > leg.through and leg.begin.begin != "oldest":
+        if event.after > leg.through:
             self._board.inform(Gone(leg.stream, leg.number, leg.through + 1, event.after), [leg.link])
         leg.through = max(leg.through, event.after)
         last = self._board.last(leg.stream)

@@ -169,10 +169,11 @@ class DistributionAgent:
     def next_deadline_ns(self) -> int | None:
         if self._beat_ns is None:
             return None
-        found = [self._beat_ns, *self.parents.deadlines()]
-        waits_ns = self.rooting.waits_until_ns()
-        promote_ns = self._promote_ns()
-        return min([*found, *(each for each in (waits_ns, promote_ns) if each is not None)])
+        found = self._beat_ns
+        for due_ns in (self.parents.deadline_ns(), self.rooting.deadline_ns(), self._promote_ns()):
+            if due_ns is not None and due_ns < found:
+                found = due_ns
+        return found
 
     # Links
 

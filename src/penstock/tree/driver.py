@@ -221,7 +221,7 @@ class LiveAgent:
             tail_half_size=config.tail_bytes // 2,
         )
         self._storing = Storing(
-            store, config, self._runner.give, self._hold_publishers, self._links.release_all, self._life.fail
+            store, config, self._runner.answer, self._hold_publishers, self._links.release_all, self._life.fail
         )
         marks = store.publishers
         beyond = {publisher: sorted(numbers) for publisher, numbers in marks.beyond.items()}
