@@ -170,11 +170,11 @@ class TreeFaultSchedule(Schedule):
     def _move_agent(self, name: str) -> None:
         to = self._randomness.choose([each for each in self._plant.agents if each.config.role == "agent"])
         for node in self._plant.agents:
-            if node.is_up and node.core is not None:
-                if any(each.party.name == name for each in node.agent.board.children.values()):
-                    self.moves += 1
-                    node.handle(Move(name, to.place, "an operator's wish"))
-                    return
+            children = node.agent.board.children if node.core is not None else {}
+            if node.is_up and any(each.party.name == name for each in children.values()):
+                self.moves += 1
+                node.handle(Move(name, to.place, "an operator's wish"))
+                return
 
     def _forget(self) -> None:
         """The oldest of a stream is kept no longer."""
