@@ -336,8 +336,7 @@ class Parents:
             self.on_adopted()
 
     def _switch(self, attempt: Attempt) -> None:
-        board = self._board
-        old = self._upstream.link
+        board, old = self._board, self._upstream.link
         self._take(attempt)
         if old is not None:
             self._upstream.drop_link(old)
