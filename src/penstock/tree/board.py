@@ -132,8 +132,13 @@ class Board:
     # Speaking
 
     def say(self, link: int, *messages: Message) -> None:
-        frames = b"".join(encode_frame(TREE.encode(message, MESSAGE_SIZE_MAX)) for message in messages)
-        self.send(link, frames)
+        """A link to which something cannot be said has ended."""
+        try:
+            frames = b"".join(encode_frame(TREE.encode(message, MESSAGE_SIZE_MAX)) for message in messages)
+        except LocalProtocolError as error:
+            self.close(link, "limit", str(error))
+        else:
+            self.send(link, frames)
 
     def send(self, link: int, frames: bytes) -> None:
         """Frames behind what waits for the link already; a link that takes no more has ended."""

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.base.errors import NotEntitledError
+from penstock.base.errors import LimitError, NotEntitledError
 from penstock.security.narrowing import denials, narrowed
 from penstock.security.token import Grant
 from penstock.topics.interest import Interest
 from penstock.topics.overlap import covers as topic_covers
 from penstock.tree.board import Board, Child
 from penstock.tree.catchup import CatchUp
-from penstock.tree.control import Want
+from penstock.tree.control import TOPICS_MAX, WANTS_SIZE_MAX, Want, size_of
 from penstock.tree.events import Party
 from penstock.tree.infostream import Revoked, portions
 
@@ -42,17 +42,22 @@ class Rights:
             self._tell_revoked(child, tuple(each[1:] for each in patterns), reason)
 
     def granted(self, child: Child, wants: Iterable[Want]) -> tuple[Want, ...]:
-        """NotEntitledError if that is nothing."""
+        """NotEntitledError if that is nothing, LimitError if it takes too many words."""
         grants = child.party.grants
-        found: list[Want] = []
-        for want in wants:
+        found: dict[Want, None] = {}
+        size = 0
+        for want in dict.fromkeys(wants):
             topics: dict[str, None] = {}
             for topic in want.topics:
                 for text in (topic,) if grants is None else self._narrowed(grants, topic):
                     if not self._is_denied(child, text):
                         topics[text] = None
             if any(not text.startswith("!") for text in topics):
-                found.append(Want((*topics, *child.denied), want.where))
+                narrow = Want((*topics, *child.denied), want.where)
+                size += size_of(narrow)
+                if size > WANTS_SIZE_MAX or len(narrow.topics) > TOPICS_MAX:
+                    raise LimitError(f"it has more than {WANTS_SIZE_MAX} bytes or {TOPICS_MAX} topics as it is granted")
+                found[narrow] = None
         if not found:
             raise NotEntitledError("nothing of it is granted", hint="the administration server knows what is")
         return tuple(found)
@@ -109,7 +114,7 @@ class Rights:
         for leg in list(child.legs.values()):
             try:
                 wants = self.granted(child, leg.asked)
-            except NotEntitledError:
+            except (NotEntitledError, LimitError):
                 del child.legs[leg.number]
                 board.fanout.close_leg(leg.link, leg.number)
                 self._catch_up.abandon(leg)
