@@ -38,12 +38,14 @@ from penstock.tree.desk import Desk, refusal_of
 from penstock.tree.events import (
     Append,
     Became,
+    Busy,
     CheckToken,
     Close,
     Connect,
     Define,
     DefineStream,
     Event,
+    GotToken,
     Informed,
     Instruction,
     Move,
@@ -65,6 +67,8 @@ from penstock.tree.storing import Storing
 
 EXPIRY_CHECK_SECONDS = 0.5
 PUBLISHERS_SECONDS = 10.0
+LOAD_SECONDS = 1.0
+LOAD_STEP_PERCENT = 5
 STATUS_LINKS_MAX = 10_000
 METRICS_LINKS_MAX = 512
 HAPPENINGS_MAX = 200
@@ -144,7 +148,7 @@ class LiveAgent:
         except BaseException:
             await self.close()
             raise
-        work = [self._watch_rights(), self._note_publishers()]
+        work = [self._watch_rights(), self._watch_load(), self._note_publishers()]
         if self._recorder is not None:
             work.append(self._recorder.keep())
         if self.config.admin.url and self.config.role != "root":
@@ -304,7 +308,12 @@ class LiveAgent:
 
     def _revoke(self, event: Revoked) -> None:
         for _, name in self._desk.bearers(event.subscription_id):
+            self._end_operators(name, event.reason)
             self._tell(Revoke(name, (), event.reason))
+
+    def _end_operators(self, name: str, reason: str) -> None:
+        for link in self._desk.operators(name):
+            self._links.refuse(link, Refused("revoked", f"the authority of {name} was revoked: {reason}"[:256]))
 
     def _check_token(self, link: int, token: str) -> None:
         try:
@@ -322,7 +331,17 @@ class LiveAgent:
             await asyncio.sleep(EXPIRY_CHECK_SECONDS)
 
     async def _renew_own(self, token: str) -> None:
-        self._core.board.token = token
+        self._tell(GotToken(token))
+
+    async def _watch_load(self) -> None:
+        """How much of a core the process uses, in steps that are worth telling."""
+        before = time.process_time(), time.monotonic()
+        while True:
+            await asyncio.sleep(LOAD_SECONDS)
+            now = time.process_time(), time.monotonic()
+            percent = 100 * (now[0] - before[0]) / max(now[1] - before[1], LOAD_SECONDS)
+            before = now
+            self._tell(Busy(LOAD_STEP_PERCENT * round(percent / LOAD_STEP_PERCENT)))
 
     # The disk
 

@@ -17,7 +17,7 @@ from penstock.tree._flow import Brings, LinkClass
 from penstock.tree._frame import encode_block
 from penstock.tree.board import Board
 from penstock.tree.config import Step
-from penstock.tree.control import Login, Refused, Welcome
+from penstock.tree.control import Login, Refused, RenewToken, Welcome
 from penstock.tree.events import Connect
 from penstock.tree.infostream import Info, Neighbour, ParentFound, ParentLost, Path
 from penstock.tree.peering import Peering
@@ -154,6 +154,14 @@ class Parents:
         role = "peer" if attempt.purpose == "peer" else "standby" if board.role == "standby" else "agent"
         config = board.config
         board.say(link, Login(config.name, role, config.tree, board.token, board.place, attempt.home, term=board.term))  # type: ignore[arg-type]
+
+    def renew(self, token: str) -> None:
+        """By which the agents that this one went to are to know it from now on."""
+        self._board.token = token
+        going = [each.link for each in self._attempts.values() if each.link is not None]
+        for link in (self._upstream.link, *going, *self.peering.dialled()):
+            if link is not None:
+                self._board.say(link, RenewToken(token))
 
     def failed(self, number: int) -> None:
         attempt = self._attempts.pop(number, None)
