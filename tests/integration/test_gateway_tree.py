@@ -222,6 +222,8 @@ def test_orders_that_agents_refuse(tree: Tree, action: dict[str, str], status: i
 @pytest.mark.spec("TREE-4", "TREE-9")
 def test_a_browser_goes_on_elsewhere_when_its_leaf_is_lost(tmp_path: Path) -> None:
     with running_tree(tmp_path) as tree:
+        for agent in tree.agents.values():
+            assert agent.refusals()["token"] == 0  # all came with their tokens
         alice, bob = tree.console.stream("alice"), tree.subscribed("bob")
         assert publish(alice, 1)["kind"] == "published"
         assert sizes(bob, 1) == [1]

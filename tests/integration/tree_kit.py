@@ -5,6 +5,7 @@ import contextlib
 import json
 import signal
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -77,6 +78,13 @@ class AgentHere:
     def said(self, kind: str) -> list[dict[str, object]]:
         """What it said or heard on the infostream."""
         return [each.what for each in self.agent.status(0).happenings if each.kind == kind]
+
+    def refusals(self) -> Counter[str]:
+        """How often it refused somebody, or somebody's answer, by cause."""
+        found: Counter[str] = Counter()
+        for each in (self.agent._core.board.counters, self.agent._links.counters):
+            found.update(each.by_cause("requests_refused"))
+        return found
 
     def close(self) -> None:
         self.loop.loop.call_soon_threadsafe(self._stop.set)

@@ -98,6 +98,28 @@ def test_an_event_that_cannot_wait_is_handled_at_once() -> None:
     run(main())
 
 
+def test_what_came_of_an_instruction_is_handled_next() -> None:
+    async def main() -> None:
+        done: list[Any] = []
+
+        def carry_out(instruction: Any) -> None:
+            done.append(instruction)
+            if instruction in ("ask", "ask again"):
+                runner.answer(f"answer to {instruction}")
+
+        runner: CoreRunner[Any, Any] = CoreRunner(Toy(), carry_out)
+        runner.give("later")
+        runner.handle("ask")
+        assert done == ["ask", "answer to ask"]
+        runner.answer("of nothing")
+        assert done == ["ask", "answer to ask"]
+        await until(lambda: len(done) == 4)
+        assert done[2:] == ["later", "of nothing"]
+        runner.stop()
+
+    run(main())
+
+
 def test_a_deadline_brings_a_tick_not_before_its_time() -> None:
     async def main() -> None:
         core, clock = Toy(), TurnedClock()

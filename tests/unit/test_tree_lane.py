@@ -161,6 +161,37 @@ def test_what_is_said_wakes_the_lane() -> None:
             assert read(child, len(WORD)) == WORD
 
 
+def test_who_has_corked_the_lane_sends_himself_and_who_has_more_than_that_wakes_it() -> None:
+    with rig() as each:
+        children = [each.connect(link) for link in range(2, 152)]
+        each.lane.cork()
+        for link in range(2, 152):
+            each.fanout.say(link, WORD)
+        each.lane.send()
+        for child in children:
+            assert read(child, len(WORD)) == WORD
+        each.fanout.say(2, WORD)
+        assert read(children[0], len(WORD)) == WORD
+
+
+def test_what_is_corked_waits_for_its_sender() -> None:
+    fanout = Fanout(TREE_ID)
+    lane = Lane(fanout)
+    near, far = socket.socketpair()
+    with near, far:
+        near.setblocking(False)
+        far.setblocking(False)
+        fanout.open_link(2)
+        lane.open(2, near.fileno())
+        lane.cork()
+        fanout.say(2, WORD)
+        with pytest.raises(BlockingIOError):
+            far.recv(100)
+        lane.send()
+        assert far.recv(100) == WORD
+        lane.close(2)
+
+
 def test_control_frames_and_ends_are_told() -> None:
     with rig() as each:
         child = each.connect(2)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from penstock.bench.harness import Result, result
 from penstock.bench.transports import check, other_process
-from penstock.bench.tree_party import BareParty
+from penstock.bench.tree_party import BareParty, run_party
 from penstock.bench.tree_process import running_chain
 from penstock.bench.tree_rate import PUBLISHER, topic_of
 from penstock.model.library import shipped
@@ -59,7 +59,7 @@ def _bytes(folder: Path, where: str) -> int:
 
 
 def _publish(place: str, orders: Connection) -> None:
-    asyncio.run(_publish_records(place, orders))
+    run_party(_publish_records(place, orders))
 
 
 async def _publish_records(place: str, orders: Connection) -> None:
@@ -90,7 +90,7 @@ async def _publish_records(place: str, orders: Connection) -> None:
 
 
 def _subscribe(place: str, where: str, wanted: int, orders: Connection) -> None:
-    asyncio.run(_count(place, where, wanted, orders))
+    run_party(_count(place, where, wanted, orders))
 
 
 async def _count(place: str, where: str, wanted: int, orders: Connection) -> None:

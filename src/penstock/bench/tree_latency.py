@@ -3,6 +3,7 @@
 import asyncio
 import statistics
 import tempfile
+import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -11,9 +12,9 @@ import numpy
 
 from penstock.bench.harness import Result, result
 from penstock.bench.transports import ALL_CORES, PAYLOAD_SIZE, check, now, other_process, stamp
-from penstock.bench.tree_party import BareParty
+from penstock.bench.tree_party import BareParty, run_party
 from penstock.bench.tree_process import running_chain
-from penstock.bench.tree_rate import PUBLISHER, topic_of
+from penstock.bench.tree_rate import PUBLISHER, SYMBOLS, topic_of
 from penstock.tree._frame import KIND_PUBLISHED, encode_block, split_packets
 from penstock.tree._number import encode_published
 from penstock.tree.infostream import id_of
@@ -23,6 +24,8 @@ RATE = 10_000
 MESSAGES = 20_000
 WARM_UP = 2_000
 INTERVAL_NS = 1_000_000_000 // RATE
+LOOK_EACH = 100
+"""Messages after which the publisher looks whether it is enough."""
 PAYLOAD_AT = -PAYLOAD_SIZE
 """In a packet: its payload is its end."""
 
@@ -68,33 +71,39 @@ def measured(folder: Path) -> list[int]:
 
 def publish_steadily(place: str, messages: int, interval_ns: int, orders: Connection) -> None:
     """By an absolute schedule, from the order to go until all are sent, or another order comes."""
-    asyncio.run(_publish(place, messages, interval_ns, orders))
+    run_party(_publish(place, messages, interval_ns, orders))
 
 
 async def _publish(place: str, messages: int, interval_ns: int, orders: Connection) -> None:
     party = BareParty(PUBLISHER, "publisher")
     await party.connect(place)
-    payload, publisher_id = bytearray(PAYLOAD_SIZE), id_of(PUBLISHER)
-    topics = [topic_of(number) for number in range(1_000)]
     orders.send("ready")
     orders.recv()
-    due_ns = now()
-    for number in range(1, messages + 1):
-        due_ns += interval_ns
-        if (left_ns := due_ns - now()) > 0:
-            await asyncio.sleep(left_ns / 1e9)
-        if orders.poll():
-            break
-        stamp.pack_into(payload, 0, now())
-        packet = encode_published(publisher_id, number, 0, topics[number % len(topics)], payload)
-        await party.write(encode_block(packet, kind=KIND_PUBLISHED))
+    party.without_pings()
+    # In a thread: the clock of a loop has milliseconds, and would make bursts of them.
+    await asyncio.to_thread(_write_steadily, party, messages, interval_ns, orders)
     while party.through < messages and not orders.poll():
         await asyncio.sleep(0.01)
     await party.close()
 
 
+def _write_steadily(party: BareParty, messages: int, interval_ns: int, orders: Connection) -> None:
+    payload, publisher_id = bytearray(PAYLOAD_SIZE), id_of(PUBLISHER)
+    topics = [topic_of(number) for number in range(SYMBOLS)]
+    due_ns = now()
+    for number in range(1, messages + 1):
+        due_ns += interval_ns
+        if (left_ns := due_ns - now()) > 0:
+            time.sleep(left_ns / 1e9)
+        if number % LOOK_EACH == 0 and orders.poll():
+            return
+        stamp.pack_into(payload, 0, now())
+        packet = encode_published(publisher_id, number, 0, topics[number % SYMBOLS], payload)
+        party.write_now(encode_block(packet, kind=KIND_PUBLISHED))
+
+
 def _subscribe(place: str, messages: int, orders: Connection) -> None:
-    asyncio.run(_listen(place, messages, orders))
+    run_party(_listen(place, messages, orders))
 
 
 async def _listen(place: str, messages: int, orders: Connection) -> None:

@@ -2,9 +2,13 @@
 they say what the protocol asks of them, send blocks that are laid out beforehand, and only look at what comes."""
 
 import asyncio
+import os
+import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
+
+import uvloop
 
 from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError
@@ -43,6 +47,11 @@ PACKETS_AT = BLOCK_HEADER_SIZE - FRAME_LENGTH_SIZE
 LINK = ControlConfig(message_size_max=MESSAGE_SIZE_MAX, handshake_ms=30_000)
 
 Taken = Callable[[bytes], None]
+
+
+def run_party(main: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)
 
 
 class BareParty:
@@ -93,6 +102,21 @@ class BareParty:
             self._room.clear()
             await self._room.wait()
         self.link.write(blocks)
+
+    def write_now(self, block: bytes) -> None:
+        """In a thread of its own: then nobody else may write, so without_pings() comes first."""
+        socket = self.link.transport.get_extra_info("socket").fileno()
+        left = memoryview(block)
+        while left:
+            try:
+                left = left[os.write(socket, left) :]
+            except BlockingIOError:
+                select.select([], [socket], [], PATIENCE_SECONDS)
+
+    def without_pings(self) -> None:
+        """From now on what is published shows that it lives."""
+        for task in self._tasks:
+            task.cancel()
 
     async def close(self) -> None:
         for task in self._tasks:

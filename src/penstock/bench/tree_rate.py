@@ -16,7 +16,7 @@ import msgspec
 from penstock.bench.brokers import HOST, NATS, NatsClient, free_port
 from penstock.bench.harness import Result, result
 from penstock.bench.transports import ALL_CORES, PATIENCE_SECONDS, PAYLOAD_SIZE, check, other_process
-from penstock.bench.tree_party import BareParty
+from penstock.bench.tree_party import BareParty, run_party
 from penstock.bench.tree_process import running_chain
 from penstock.tree._frame import KIND_PUBLISHED, encode_block, split_packets
 from penstock.tree._number import encode_published
@@ -95,7 +95,7 @@ def _through_a_tree(folder: Path) -> Run:
 
 
 def _publish(place: str, orders: Connection) -> None:
-    asyncio.run(_publish_blocks(place, orders))
+    run_party(_publish_blocks(place, orders))
 
 
 async def _publish_blocks(place: str, orders: Connection) -> None:
@@ -120,7 +120,7 @@ def _blocks() -> Iterator[bytes]:
 
 
 def _subscribe(place: str, orders: Connection) -> None:
-    asyncio.run(_count(place, orders))
+    run_party(_count(place, orders))
 
 
 async def _count(place: str, orders: Connection) -> None:

@@ -14,7 +14,7 @@ from penstock.bench.brokers import HOST, free_port
 from penstock.bench.harness import Result, result
 from penstock.bench.transports import ALL_CORES, check, now, other_process
 from penstock.bench.tree_latency import is_of_a_stream, publish_steadily, sent_ns
-from penstock.bench.tree_party import BareParty
+from penstock.bench.tree_party import BareParty, run_party
 from penstock.bench.tree_process import RunningAgent, running_agent, running_root
 from penstock.tree._frame import split_packets
 from penstock.tree.config import BackoffConfig, ReactionConfig
@@ -90,7 +90,7 @@ def _middle(stack: ExitStack, index: int, place: str, root: RunningAgent) -> Run
 
 
 def _subscribe(place: str, orders: Connection) -> None:
-    asyncio.run(_listen(place, orders))
+    run_party(_listen(place, orders))
 
 
 async def _listen(place: str, orders: Connection) -> None:

@@ -1,6 +1,5 @@
 """What one subscriber that does not read costs its siblings on a leaf."""
 
-import asyncio
 import resource
 import statistics
 import tempfile
@@ -9,15 +8,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy
-import uvloop
 
 from penstock.bench.harness import Result, result
-from penstock.bench.transports import ALL_CORES, check, now, other_process
+from penstock.bench.transports import ALL_CORES, check, other_process
+from penstock.bench.tree_crowd import Crowd, stalled_subscriber
 from penstock.bench.tree_latency import is_of_a_stream, publish_steadily, sent_ns
-from penstock.bench.tree_party import BareParty
+from penstock.bench.tree_party import TOPICS, run_party
 from penstock.bench.tree_process import running_chain
 from penstock.bench.tree_rate import SYMBOLS, topic_of
-from penstock.tree._frame import split_packets
 
 SUBSCRIBERS = 2_000
 RATE = 1_000
@@ -30,7 +28,8 @@ WANTED = 10
 CONDITIONS = (
     f"root, leaf, publisher of {RATE} messages/s on {SYMBOLS} topics, and {SUBSCRIBERS} subscribers in one process "
     f"that want {WANTED} topics each, one of them all: {SUBSCRIBERS * WANTED * RATE // SYMBOLS} deliveries/s; "
-    f"{len(ALL_CORES)} cores, loopback; one more subscriber wants everything and does not read, in every other round; "
+    f"{len(ALL_CORES)} cores, loopback; one more subscriber wants everything and does not read, in every other round, "
+    "and has a small socket buffer; all deliveries of the others count; "
     f"medians of {ROUNDS} rounds of {ROUND_SECONDS:.0f} s each, in turn"
 )
 
@@ -75,38 +74,21 @@ def _measure(folder: Path) -> tuple[list[list[int]], list[list[int]]]:
 def _subscribe(place: str, orders: Connection) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 65_536), most))
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_listen(place, orders))
+    run_party(_listen(place, orders))
 
 
 async def _listen(place: str, orders: Connection) -> None:
-    taken_ns: list[int] = []
-
-    def taken(packets: bytes) -> None:
-        at_ns = now()
-        taken_ns.extend(at_ns - sent_ns(each) for each in split_packets(packets) if is_of_a_stream(each))
-
-    parties = [BareParty("all", "subscriber")]
-    await parties[0].connect(place)
-    await parties[0].subscribe()
+    crowd = Crowd()
+    await crowd.add(place, "all", TOPICS)
     for number in range(1, SUBSCRIBERS):
-        party = BareParty(f"subscriber{number}", "subscriber", taken)
-        await party.connect(place)
-        await party.subscribe([topic_of(number + step * SYMBOLS // WANTED) for step in range(WANTED)])
-        parties.append(party)
+        topics = [topic_of(number + step * SYMBOLS // WANTED) for step in range(WANTED)]
+        await crowd.add(place, f"subscriber{number}", topics)
     orders.send("ready")
-    loop = asyncio.get_running_loop()
-    while (order := await loop.run_in_executor(None, orders.recv)) != "enough":
-        idle = BareParty("idle", "subscriber", lambda packets: None)
-        if order == "stalled":
-            await idle.connect(place)
-            await idle.subscribe()
-            idle.link.pause()
-        await asyncio.sleep(ROUND_SECONDS / 3)
-        taken_ns.clear()
-        await asyncio.sleep(ROUND_SECONDS)
-        orders.send(list(taken_ns))
-        if order == "stalled":
+    while (order := orders.recv()) != "enough":
+        idle = await stalled_subscriber(place) if order == "stalled" else None
+        crowd.read(ROUND_SECONDS / 3)
+        came = crowd.read(ROUND_SECONDS)
+        orders.send([at_ns - sent_ns(packet) for at_ns, packet in came if is_of_a_stream(packet)])
+        if idle is not None:
             await idle.close()
-    for party in parties:
-        await party.close()
+    await crowd.close()

@@ -110,6 +110,8 @@ class CoreRunner(Generic[E, I]):
         self._events_max = events_max
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[E] = deque()
+        self._answers: deque[E] = deque()
+        self._is_carrying_out = False
         self._story: deque[Any] = deque(maxlen=STORY_EVENTS)
         self._turn: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -140,6 +142,13 @@ class CoreRunner(Generic[E, I]):
         if self._turn is None:
             self._turn = self._loop.call_soon(self._take_turn)
 
+    def answer(self, event: E) -> None:
+        """What came of an instruction: while one is carried out, handle it right after the present event; else soon."""
+        if self._is_carrying_out:
+            self._answers.append(event)
+        else:
+            self.give(event)
+
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set; raises what the core raised."""
         try:
@@ -153,6 +162,7 @@ class CoreRunner(Generic[E, I]):
         """Handle nothing more; what waits is dropped."""
         self._is_stopped = True
         self._waiting.clear()
+        self._answers.clear()
         for handle in (self._turn, self._timer):
             if handle is not None:
                 handle.cancel()
@@ -182,8 +192,11 @@ class CoreRunner(Generic[E, I]):
             self._fail(error)
         else:
             self._carry_out_all(instructions)
+            while self._answers:
+                self._step(self._answers.popleft())
 
     def _carry_out_all(self, instructions: list[I]) -> None:
+        self._is_carrying_out = True
         try:
             for instruction in instructions:
                 self._carry_out(instruction)
@@ -191,6 +204,8 @@ class CoreRunner(Generic[E, I]):
                 self._after()
         except Exception as error:
             self._fail(error)
+        finally:
+            self._is_carrying_out = False
 
     def _fail(self, error: Exception) -> None:
         story = [_outline(event) for event in self._story]

@@ -124,6 +124,11 @@ class Link(asyncio.Protocol):
             self._transport.abort()
         self._set_patience(self._config.linger_ms)
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether this side ends it."""
+        return self._is_closing
+
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()

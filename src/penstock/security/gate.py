@@ -42,6 +42,11 @@ class TokenGate:
             except (msgspec.MsgspecError, UnicodeDecodeError, PenstockError) as error:
                 raise ConfigurationError(f"is no state of tokens: {error}", where=str(path)) from None
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is something to check tokens by."""
+        return self._verifier is not None
+
     def verify(self, text: str, now_ns: int) -> Token:
         if self._verifier is None:
             raise TokenError("the administration server has not been heard of here yet", hint="try again soon")

@@ -26,6 +26,12 @@ class OwnToken:
     def __init__(self, access: AdminAccess, topics: Sequence[str]) -> None:
         self._access = access
         self._topics = tuple(topics)
+        self._is_there = asyncio.Event()
+
+    async def wait(self, seconds: float) -> None:
+        """Until keep() has had the first one used, but not for longer than this."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._is_there.wait(), seconds)
 
     async def keep(self, use: Callable[[str], Awaitable[None]]) -> None:
         """Have a good token used, for ever; when no server answers, the one before is good until it expires."""
@@ -42,6 +48,7 @@ class OwnToken:
                     continue
                 with contextlib.suppress(PenstockError):  # the link is made again, with the new one
                     await use(brokered.token)
+                self._is_there.set()
                 left_s = (brokered.expires_ns - time.time_ns()) / NS_PER_SECOND
                 await asyncio.sleep(max(left_s * RENEW_AFTER, RETRY_SECONDS))
         finally:

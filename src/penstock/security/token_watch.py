@@ -32,10 +32,15 @@ class TokenWatch:
         self._client = client
         self._on_revoked = on_revoked
         self._is_stopped = threading.Event()
+        self._has_begun = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="penstock-tokens", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Until tokens can be checked, but not for longer than this: whether they can."""
+        return self.gate.is_ready or self._has_begun.wait(seconds)
 
     def stop(self) -> None:
         self._is_stopped.set()
@@ -57,6 +62,7 @@ class TokenWatch:
     def _begin(self) -> int:
         told = self._client.verification()
         self.gate.renew(told)
+        self._has_begun.set()
         for each in told.revoked:
             self._on_revoked(each)
         return told.events_after

@@ -24,6 +24,8 @@ def covers(outer: Interest, inner: Interest) -> bool:
     """Whether every topic that matches `inner` surely matches `outer`, whatever their signs."""
     if InterestKind.REGEX in (outer.kind, inner.kind):
         return False
+    if InterestKind.TAG in (outer.kind, inner.kind):
+        return outer.kind is inner.kind and outer.subject == inner.subject
     wide, narrow = levels_of(outer), levels_of(inner)
     for left, right in zip(wide, narrow, strict=False):
         if isinstance(left, Rest):

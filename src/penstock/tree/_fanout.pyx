@@ -388,6 +388,10 @@ cdef class Fanout(Flow):
             raise PacketError(f"after {taken} bytes there is no packet of a stream", cause=Cause.LENGTH)
         return new
 
+    def has_notices(self) -> bool:
+        with self:
+            return self.notes.count > 0
+
     def notices(self) -> list:
         with self:
             return notes_as_notices(&self.notes)

@@ -106,6 +106,7 @@ cdef class Flow:
     cdef Notes notes
     cdef int bell               # an eventfd that wakes the lane; -1: there is no lane
     cdef bint is_lane_asleep
+    cdef bint is_corked          # somebody else is about to send: the lane is not woken
     cdef uint64_t words_size_max
     cdef Matcher _matcher
     cdef object _view

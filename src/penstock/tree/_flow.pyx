@@ -137,6 +137,7 @@ cdef class Flow:
     cdef void release(self) noexcept:
         """Wake the lane if there is something to send."""
         cdef bint is_lane_needed = self.mutex.depth == 1 and self.lane_count and self.is_lane_asleep
+        is_lane_needed = is_lane_needed and not self.is_corked
         if is_lane_needed:
             self.is_lane_asleep = False
         mutex_release(&self.mutex)

@@ -19,8 +19,8 @@ cdef class Lane:
     cdef int wait(self, int64_t timeout_ns) except -1 nogil
     cdef int look(self, uint64_t key, uint32_t events) except -1 nogil
     cdef int read(self, uint32_t slot) except -1 nogil
-    cdef void send_some(self) noexcept nogil
-    cdef void send(self, uint32_t slot) noexcept nogil
+    cdef void send_some(self, uint32_t turns) noexcept nogil
+    cdef void send_to(self, uint32_t slot) noexcept nogil
     cdef bint send_left(self, uint32_t slot) noexcept nogil
     cdef bint send_frames(self, uint32_t slot) noexcept nogil
     cdef void fail(self, uint32_t slot, int error) noexcept nogil

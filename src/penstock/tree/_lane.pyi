@@ -5,7 +5,7 @@ from typing_extensions import Buffer
 from penstock.tree._fanout import Fanout
 
 class Lane:
-    """The sockets of one fan-out. open(), close() and wake() are for any thread, run() for one."""
+    """The sockets of one fan-out. All is for any thread but run(), which is for one."""
 
     def __init__(self, fanout: Fanout) -> None: ...
     @property
@@ -19,6 +19,12 @@ class Lane:
 
     def wake(self) -> None:
         """Have run() return."""
+
+    def cork(self) -> None:
+        """What comes to wait from now on need not wake run(): the caller sends it soon."""
+
+    def send(self) -> None:
+        """Send what waits, in the caller's thread: to some. If it is for more, that is for run()."""
 
     def run(self, timeout_ns: int) -> bool:
         """Move data until the time is over, or wake() was called, or there is something new for Python: then it is true

@@ -8,7 +8,10 @@
     lane.close(link)                        # now it is its owner's again, to be closed
 
 A socket that takes nothing costs nothing: what is left of a frame is kept, places wait in the link's queue, and the
-kernel says when there is room. open(), close() and wake() are for any thread, run() for one.
+kernel says when there is room. All are for any thread but run(), which is for one.
+
+A thread that has something to send, and has the processor already, need not wake the one of the lane: cork(), then
+send() when all of it is there.
 """
 
 cimport cython
@@ -145,6 +148,18 @@ cdef class Lane:
         self._is_rung = True
         os.eventfd_write(self._bell, 1)
 
+    def cork(self) -> None:
+        """What comes to wait from now on need not wake run(): the caller sends it soon."""
+        with self.fanout:
+            self.fanout.is_corked = True
+
+    def send(self) -> None:
+        """Send what waits, in the caller's thread: to some. If it is for more, that is for run()."""
+        with self.fanout:
+            self.fanout.is_corked = False
+            with nogil:
+                self.send_some(SENDS_MAX)
+
     def run(self, int64_t timeout_ns) -> bool:
         """Move data until the time is over, or wake() was called, or there is something new for Python: then it is true.
         While that waits to be seen to, data can be moved on."""
@@ -158,7 +173,7 @@ cdef class Lane:
         mutex_acquire(&self.fanout.mutex)
         try:
             while True:
-                self.send_some()
+                self.send_some(self.fanout.lane_count)
                 left_ns = deadline_ns - udp_monotonic_ns()
                 if self.has_news():
                     return True
@@ -236,10 +251,10 @@ cdef class Lane:
 
     # Sending
 
-    cdef void send_some(self) noexcept nogil:
-        """Everybody who has something gets one turn; who has more is left for the next."""
+    cdef void send_some(self, uint32_t turns) noexcept nogil:
+        """So many of those who have something get one turn; who has more is left for the next."""
         cdef uint32_t slots[SENDS_MAX]
-        cdef uint32_t turns = self.fanout.lane_count, count, index
+        cdef uint32_t count, index
         while turns and self.fanout.lane_count:
             count = min(<uint32_t>SENDS_MAX, min(turns, self.fanout.lane_count))
             turns -= count
@@ -249,10 +264,10 @@ cdef class Lane:
             for index in range(count):
                 self.fanout.linked[slots[index]].is_ready = False
             for index in range(count):
-                self.send(slots[index])
+                self.send_to(slots[index])
             mutex_give_way(&self.fanout.mutex)
 
-    cdef void send(self, uint32_t slot) noexcept nogil:
+    cdef void send_to(self, uint32_t slot) noexcept nogil:
         cdef Link *link = &self.fanout.linked[slot]
         if not link.is_blocked and self.send_left(slot) and self.send_frames(slot) and not queue_is_empty(&link.queue):
             self.fanout.mark_ready(slot)

@@ -104,6 +104,7 @@ cdef class Numbering:
         cdef uint64_t duplicates = 0
         cdef str refused = ""
         cdef list sizes = []
+        cdef list offsets = []
         cdef list streams = []
         if packets.shape[0] > INT32_MAX:
             raise LimitError(f"{packets.shape[0]} bytes of packets are too many at a time")
@@ -126,13 +127,14 @@ cdef class Numbering:
                 refused = self.judge(row, publisher_id, through)
                 if refused:
                     break
+                offsets.append(self._out_size)
                 sizes.append(self.make(&packets[0], row, time_ns))
                 streams.append(self._stream)
                 through += 1
         self.begin_stream(0)
         return as_numbered(
-            PyBytes_FromStringAndSize(<const char *>self._out, self._out_size), sizes, streams, self._last, through,
-            duplicates, refused,
+            PyBytes_FromStringAndSize(<const char *>self._out, self._out_size), offsets, sizes, streams, self._last,
+            through, duplicates, refused,
         )
 
     cdef uint32_t gather(self, const uint8_t *data, uint32_t size, uint32_t *at) except? 1:
@@ -264,12 +266,8 @@ cdef class Numbering:
 
 
 cdef object as_numbered(
-    bytes packets, list sizes, list streams, dict last, uint64_t through, uint64_t duplicates, str refused
+    bytes packets, list offsets, list sizes, list streams, dict last, uint64_t through, uint64_t duplicates, str refused
 ):
-    size_rows = numpy.array(sizes, numpy.uint32)
-    offsets = numpy.zeros(len(sizes), numpy.uint32)
-    if len(sizes):
-        numpy.cumsum(size_rows[: len(sizes) - 1], out=offsets[1:])
     runs = []
     cdef Py_ssize_t start = 0, end
     cdef dict begun = {}
@@ -282,7 +280,8 @@ cdef object as_numbered(
     for stream, start, count in runs:
         found.append(StreamRun(stream, last[stream] - begun[stream] + 1, start, count))
         begun[stream] -= count
-    return Numbered(packets, offsets, size_rows, found, through, duplicates, refused)
+    offset_rows, size_rows = numpy.array(offsets, numpy.uint32), numpy.array(sizes, numpy.uint32)
+    return Numbered(packets, offset_rows, size_rows, found, through, duplicates, refused)
 
 
 def published_through(const uint8_t[::1] packets not None) -> dict:

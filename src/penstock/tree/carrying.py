@@ -55,6 +55,13 @@ class Carrier:
             self._lane.close(link)
             sock.close()
 
+    def cork(self) -> None:
+        """What comes to wait is sent by send(), soon, and not by the thread: waking that takes longer."""
+        self._lane.cork()
+
+    def send(self) -> None:
+        self._lane.send()
+
     def stop(self) -> None:
         self._is_over = True
         self._lane.wake()

@@ -229,8 +229,9 @@ class AgentConfig(TreeConfig, frozen=True, kw_only=True):
     state_directory: str = ""
     """Where the root keeps its streams, and every agent what tokens are checked with. A root needs one."""
 
-    journal: JournalConfig = JournalConfig(segment_bytes=16 * 1024 * 1024)
-    """How the root writes its streams' journals; retention is each stream's own."""
+    journal: JournalConfig = JournalConfig(segment_bytes=16 * MIB, linger_us=10_000)
+    """How the root writes its streams' journals; retention is each stream's own. Nobody waits for what lingers but with
+    persist = "synced", which has it written at once; the tail keeps it meanwhile."""
 
     tail_bytes: Annotated[int, msgspec.Meta(ge=4 * 65_536, le=2**32)] = 32 * MIB
     """Bytes of the file in which the root's newest messages outlive its process; taken from the disk at the start."""

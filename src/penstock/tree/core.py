@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, Randomness
 from penstock.base.core import Tick, refuse
-from penstock.base.counters import Counters
+from penstock.base.counters import Cause, Counters
 from penstock.model import MessageModel
 from penstock.tree._fanout import Fanout
 from penstock.tree.balancing import Balancing
@@ -173,10 +173,11 @@ class DistributionAgent:
     def next_deadline_ns(self) -> int | None:
         if self._beat_ns is None:
             return None
-        found = [self._beat_ns, *self.parents.deadlines()]
-        waits_ns = self.rooting.waits_until_ns()
-        promote_ns = self._promote_ns()
-        return min([*found, *(each for each in (waits_ns, promote_ns) if each is not None)])
+        found = self._beat_ns
+        for due_ns in (self.parents.deadline_ns(), self.rooting.deadline_ns(), self._promote_ns()):
+            if due_ns is not None and due_ns < found:
+                found = due_ns
+        return found
 
     # Links
 
@@ -271,9 +272,9 @@ class DistributionAgent:
                 self._ended(notice)
 
     def _ended(self, notice: LinkEnded) -> None:
-        """The other side broke the rules, or was too slow for its class."""
+        """The other side has ended it; or it broke the rules or was too slow for its class, and is told so."""
         self.board.counters.add("connections_closed", cause=notice.cause)
-        if notice.link in self.board.children:
+        if notice.link in self.board.children and notice.cause != Cause.CLOSED:
             self.board.say(notice.link, Refused(notice.cause, notice.reason[:256]))
         self._forget(notice.link, notice.cause, notice.reason)
 

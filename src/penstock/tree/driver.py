@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.base.clock import SystemRandomness, random_bytes
-from penstock.base.counters import Counters
+from penstock.base.counters import Cause, Counters
 from penstock.base.endpoint import Endpoint, Health
 from penstock.base.errors import PenstockError, TokenExpiredError
 from penstock.base.log import logger
@@ -66,6 +66,7 @@ from penstock.tree.status import AgentStatus, Happening, gauges_of, rows_of
 from penstock.tree.storing import Storing
 
 EXPIRY_CHECK_SECONDS = 0.5
+TOKEN_SECONDS = 5.0
 PUBLISHERS_SECONDS = 10.0
 LOAD_SECONDS = 1.0
 LOAD_STEP_PERCENT = 5
@@ -138,10 +139,9 @@ class LiveAgent:
         try:
             if self._recorder is not None:
                 self._recorder.start()
+            await self._begin_tokens()
             start = await self._open_store() if self.config.role != "agent" else Start()
             await self._links.start()
-            if self._tokens is not None:
-                self._tokens.start()
             self._endpoint.start()
             start = msgspec.structs.replace(start, place=self.place, wall_ns=time.time_ns())
             self._runner.handle(start)
@@ -151,12 +151,22 @@ class LiveAgent:
         work = [self._watch_rights(), self._watch_load(), self._note_publishers()]
         if self._recorder is not None:
             work.append(self._recorder.keep())
-        if self.config.admin.url and self.config.role != "root":
-            work.append(OwnToken(self.config.admin, (">",)).keep(self._renew_own))
-        self._tasks = [asyncio.ensure_future(each) for each in work]
+        self._tasks += [asyncio.ensure_future(each) for each in work]
         for task in self._tasks:
             self._life.watch(task)
         log.info("agent_started", name=self.config.name, role=self.config.role, port=self._links.port)
+
+    async def _begin_tokens(self) -> None:
+        """Before the first login, if an administration server answers in time: who has no token, or comes to an agent
+        that cannot check it, is refused, and would settle with whoever takes it first afterwards."""
+        if self._tokens is None:
+            return
+        self._tokens.start()
+        if self.config.role != "root":
+            own = OwnToken(self.config.admin, (">",))
+            self._tasks.append(asyncio.ensure_future(own.keep(self._renew_own)))
+            await own.wait(TOKEN_SECONDS)
+        await asyncio.to_thread(self._tokens.wait, TOKEN_SECONDS)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set or something fails; then everything ends in order."""
@@ -215,7 +225,7 @@ class LiveAgent:
             tail_half_size=config.tail_bytes // 2,
         )
         self._storing = Storing(
-            store, config, self._runner.give, self._hold_publishers, self._links.release_all, self._life.fail
+            store, config, self._runner.answer, self._hold_publishers, self._links.release_all, self._life.fail
         )
         marks = store.publishers
         beyond = {publisher: sorted(numbers) for publisher, numbers in marks.beyond.items()}
@@ -254,7 +264,8 @@ class LiveAgent:
             case Connect(attempt, place):
                 self._links.connect(attempt, place)
             case Close(link, cause, reason):
-                log.info("link_ends", link=link, cause=cause, reason=reason)
+                say = log.debug if cause == Cause.CLOSED else log.info
+                say("link_ends", link=link, cause=cause, reason=reason)
                 self._links.end(link)
             case Append():
                 self._stored.append(instruction)

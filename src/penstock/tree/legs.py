@@ -4,7 +4,6 @@ All answers are on the safe side: "it does not cover" where that cannot be told.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
 import msgspec
 
@@ -13,55 +12,37 @@ from penstock.filter._condition import Condition
 from penstock.filter.interests import KnownModels
 from penstock.model import MessageModel
 from penstock.topics.interest import Interest
-from penstock.topics.overlap import covers as topic_covers
 from penstock.tree.control import Want
+from penstock.tree.joined import Joined, covers
 
 Compiled = list[tuple[Sequence[str], Condition | None]]
 
 
-@lru_cache(maxsize=65_536)
-def covers(wide: Want, narrow: Want) -> bool:
-    """Whether every message that `narrow` wants is wanted by `wide`."""
-    if wide == narrow:
-        return True
-    if wide.where not in ("", narrow.where):
-        return False
-    outer = [Interest.parse(each) for each in wide.topics]
-    inner = [Interest.parse(each) for each in narrow.topics]
-    denied = {each.subject for each in inner if each.negative}
-    if any(each.negative and each.subject not in denied for each in outer):
-        return False
-    taken = [each for each in outer if not each.negative]
-    return all(
-        each.negative or any(each == one or topic_covers(one, each) for one in taken) for each in inner
-    )  # fmt: skip
-
-
-def since(joined: dict[Want, int], wants: Iterable[Want]) -> int | None:
+def since(joined: Joined, wants: Iterable[Want]) -> int | None:
     """After which sequence wants are covered by others, each of which is complete after its own; None if they are not
     all covered."""
     latest = 0
     for want in wants:
         found = joined.get(want)
         if found is None:
-            found = min((after for wide, after in joined.items() if covers(wide, want)), default=None)
+            found = min((joined[wide] for wide in joined.covering(want)), default=None)
         if found is None:
             return None
         latest = max(latest, found)
     return latest
 
 
-def aggregated(wants: Iterable[Want], joined: dict[Want, int], whole: Want, wants_max: int) -> tuple[Want, ...]:
+def aggregated(wants: Iterable[Want], joined: Joined, whole: Want, wants_max: int) -> tuple[Want, ...]:
     """The fewest of these wants, all covered by the joined ones, that cover all of them. The joined ones themselves if
     that are too many, or the whole stream if it is among them."""
-    kept: dict[Want, None] = {}
+    kept = Joined()
     for want in sorted(wants, key=_width):
-        if any(covers(wide, want) for wide in kept):
+        if next(kept.covering(want), None) is not None:
             continue
         if len(kept) >= wants_max:
             return (whole,) if whole in joined else tuple(sorted(joined, key=_width))
-        kept[want] = None
-    found = [want for want in kept if not any(other != want and covers(other, want) for other in kept)]
+        kept[want] = 0
+    found = [want for want in kept if all(other == want for other in kept.covering(want))]
     return (whole,) if whole in joined and any(covers(want, whole) for want in found) else tuple(found)
 
 
@@ -125,7 +106,7 @@ class Feed:
     """
 
     def __init__(self) -> None:
-        self.joined: dict[Want, int] = {}
+        self.joined = Joined()
         self.legs: dict[tuple[int, int], UpstreamLeg] = {}
         """By link and number."""
 

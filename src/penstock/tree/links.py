@@ -187,9 +187,10 @@ class AgentLinks:
     def pump(self) -> None:
         """Write what waits, for whoever takes it; tell the core what the fan-out has for it."""
         self._is_pump_due = True  # what follows asks for nothing more than this
-        if not self._is_closing:
+        if not self._is_closing and self._fanout.has_notices():
             self._tell(Noticed())
         self._is_pump_due = False
+        self._carrier.send()
         for number in self._fanout.ready():
             link = self._links.get(number)
             if link is None:
@@ -249,8 +250,10 @@ class AgentLinks:
         if data and link.number in self._operators:
             self._take_orders(link, data)
         elif data and link.number in self._links:
+            self._carrier.cork()
             self._fanout.receive(link.number, data)
             self._tell(Noticed())
+            self.pump()
 
     def writable(self, link: Link) -> None:
         if link.number in self._blocked:

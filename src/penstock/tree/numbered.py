@@ -1,5 +1,6 @@
 """What Numbering makes of a publisher's packets."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -31,3 +32,13 @@ class Numbered(NamedTuple):
     duplicates: int
     refused: str
     """Why the message after `through` was not taken; empty if all were."""
+
+    def pieces(self) -> Iterator[tuple[StreamRun, bytes, npt.NDArray[numpy.uint32], npt.NDArray[numpy.uint32]]]:
+        """Of each run: its packets, and where each of them is and how large."""
+        if len(self.runs) == 1:
+            yield self.runs[0], self.packets, self.offsets, self.sizes
+            return
+        for run in self.runs:
+            end = run.start + run.count
+            begin, stop = int(self.offsets[run.start]), int(self.offsets[end - 1] + self.sizes[end - 1])
+            yield run, self.packets[begin:stop], self.offsets[run.start : end] - begin, self.sizes[run.start : end]

@@ -394,7 +394,9 @@ class Parents:
         elif link == self._upstream.link:
             self.lost(link)
 
-    def deadlines(self) -> list[int]:
-        found = [each.deadline_ns for each in self._attempts.values() if not each.is_welcome]
-        found += self.peering.deadlines()
-        return [*found, self.retry_ns] if self.retry_ns is not None else found
+    def deadline_ns(self) -> int | None:
+        found = self.peering.deadlines()
+        if not found and not self._attempts:
+            return self.retry_ns
+        found += [each.deadline_ns for each in self._attempts.values() if not each.is_welcome]
+        return min([*found, self.retry_ns] if self.retry_ns is not None else found, default=None)

@@ -178,7 +178,8 @@ class StreamStore:
         assert self._tail is not None
         if self._journals[number].next_sequence < first:
             self.cut(number, 0, first_sequence=first)
-        stamps_ns = numpy.full(len(sizes), timestamp_ns, numpy.int64)
+        stamps_ns = numpy.empty(len(sizes), numpy.int64)
+        stamps_ns.fill(timestamp_ns)
         self._journals[number].append_packed(packets, offsets, sizes, stamps_ns)
         begin, end = int(offsets[0]), int(offsets[-1]) + int(sizes[-1])
         self._tail.write(memoryview(packets)[begin:end])

@@ -19,6 +19,7 @@ from penstock.base.errors import LimitError, PenstockError, TopicError
 from penstock.topics import InterestTable
 from penstock.tree._frame import encode_block, split_packets
 from penstock.tree._number import Numbered, Numbering
+from penstock.tree.acknowledging import Acknowledging
 from penstock.tree.board import Board, Child, ChildLeg, Stream
 from penstock.tree.children import Children
 from penstock.tree.control import TERMS_MAX, Published, Refused, Stored, StreamInfo
@@ -67,7 +68,7 @@ class Rooting:
         self._appended: dict[int, int] = {}
         self._stored: dict[int, dict[int, int]] = {}
         """By standby's link and stream."""
-        self._acknowledged: dict[int, int] = {}
+        self._acknowledging = Acknowledging(board)
         self._waits_since_ns: int | None = None
         """Since when a standby has held up the oldest block."""
 
@@ -176,6 +177,7 @@ class Rooting:
 
     def gone(self, link: int) -> None:
         self._allowed.pop(link, None)
+        self._acknowledging.gone(link)
         if self._stored.pop(link, None) is not None:
             self.distribute()
 
@@ -234,12 +236,8 @@ class Rooting:
         self.replica.publishers.set(publisher_id, numbered.through)
         needs: dict[int, int] = {}
         count = 0
-        for run in numbered.runs:
-            end = run.start + run.count
-            begin, stop = int(numbered.offsets[run.start]), int(numbered.offsets[end - 1] + numbered.sizes[end - 1])
-            offsets, sizes = numbered.offsets[run.start : end] - begin, numbered.sizes[run.start : end]
+        for run, data, offsets, sizes in numbered.pieces():
             needs[run.stream] = run.first + run.count - 1
-            data = numbered.packets[begin:stop]
             board.out.append(Append(run.stream, data, offsets, sizes, needs[run.stream]))
             self._replicate(run.stream, data)
             count += run.count
@@ -266,8 +264,7 @@ class Rooting:
             board.refilled = True
             acknowledged[each.link] = each.through
         for link, through in acknowledged.items():
-            if link in board.children:
-                board.say(link, Published(through))
+            self._acknowledging.kept(link, through)
         if acknowledged or not self._pending:
             self._waits_since_ns = None
 
@@ -317,14 +314,21 @@ class Rooting:
             marks[message.stream] = max(marks[message.stream], message.through)
             self.distribute()
 
-    def waits_until_ns(self) -> int | None:
+    def deadline_ns(self) -> int | None:
+        owed_ns, until_ns = self._acknowledging.deadline_ns(), self._waits_until_ns()
+        if owed_ns is None or until_ns is None:
+            return until_ns if owed_ns is None else owed_ns
+        return min(owed_ns, until_ns)
+
+    def _waits_until_ns(self) -> int | None:
         """When a standby that does not answer is no longer waited for."""
         if self._waits_since_ns is None:
             return None
         return self._waits_since_ns + self._board.config.replicate_wait_ms * NS_PER_MS
 
     def tick(self) -> None:
-        until_ns = self.waits_until_ns()
+        self._acknowledging.tick()
+        until_ns = self._waits_until_ns()
         if until_ns is not None and self._board.now_ns >= until_ns:
             self._waits_since_ns = None
             for link in [link for link, marks in self._stored.items() if self._is_behind(marks)]:

@@ -23,7 +23,7 @@ log = logger("tree.storing")
 
 
 class Storing:
-    """`answer` gives an event to the core, soon; `hold` and `release` have publishers wait. In the loop's thread."""
+    """`answer` gives an event to the core; `hold` and `release` have publishers wait. In the loop's thread."""
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.tree.board import Board, Stream
 from penstock.tree.control import LIVE, Fetch, Fetched, Held, Position, StreamInfo, Subscribe, Unsubscribe, Want
 from penstock.tree.infostream import Diverged, StreamDefined
+from penstock.tree.joined import Joined
 from penstock.tree.legs import UpstreamLeg, aggregated, since
 
 TIDY_INTERVAL_NS = NS_PER_SECOND
@@ -125,7 +126,7 @@ class Upstream:
         feed = stream.feed
         wants = self._wanted(stream)
         if wants:
-            feed.joined = {want: since(feed.joined, (want,)) or 0 for want in wants}
+            feed.joined = Joined({want: since(feed.joined, (want,)) or 0 for want in wants})
             self.open_leg(stream, link, wants, self._position(stream), replaces=replaces)
             return
         feed.joined.clear()
@@ -192,7 +193,7 @@ class Upstream:
                 self.close_leg(old)
         leg.replaces = ()
         if not stream.feed.joined:
-            stream.feed.joined = dict.fromkeys(leg.wants, at)
+            stream.feed.joined = Joined(dict.fromkeys(leg.wants, at))
         self.ask_peers(stream)
         self.note_live(leg.link)
 

@@ -198,7 +198,10 @@ class Running:
             log.info("agent_refuses", address=link.address, code=error.code, error=str(error))
             event: Any = ConnectFailed(attempt, str(error))
         else:
-            log.info("agent_lost", address=link.address, error=str(error))
+            if link.is_closing:
+                log.debug("agent_left", address=link.address)
+            else:
+                log.info("agent_lost", address=link.address, error=str(error))
             event = LinkClosed(link.number, str(error))
         with contextlib.suppress(PenstockError):
             self.runner.handle(event)
