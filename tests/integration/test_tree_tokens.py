@@ -26,9 +26,11 @@ def test_an_agent_renews_its_token_on_its_link(tmp_path: Path) -> None:
     with administration(tmp_path, token_s=TOKEN_S) as server:
         admin = AdminAccess(url=server.url, credentials=str(path))
         known = {"admin": admin, "agents": ("nodes", "leaf")}
-        with agent_here(root_config(tmp_path / "root", **known)) as root:
-            with agent_here(agent_config("leaf", root.place, **known)) as leaf:
-                leaf.wait_rooted()
-                first = expiry_of(root, "leaf")
-                wait_until(lambda: expiry_of(root, "leaf") > first, "a newer token on the same link")
-                assert leaf.agent._core.board.counters["upstream_lost"] == 0
+        with (
+            agent_here(root_config(tmp_path / "root", **known)) as root,
+            agent_here(agent_config("leaf", root.place, **known)) as leaf,
+        ):
+            leaf.wait_rooted()
+            first = expiry_of(root, "leaf")
+            wait_until(lambda: expiry_of(root, "leaf") > first, "a newer token on the same link")
+            assert leaf.agent._core.board.counters["upstream_lost"] == 0

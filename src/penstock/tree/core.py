@@ -142,7 +142,9 @@ class DistributionAgent:
         out, board.out = board.out, []
         return out
 
-    def _operate(self, event: Renewed | GotToken | Revoke | Restore | Move | SendBack | Promote | Define | Busy | Stop) -> None:
+    def _operate(
+        self, event: Renewed | GotToken | Revoke | Restore | Move | SendBack | Promote | Define | Busy | Stop
+    ) -> None:
         """What an operator, the administration server or the node wants."""
         board = self.board
         match event:

@@ -12,9 +12,7 @@ from penstock.base.clock import Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.topics import Interest
-from penstock.topics.overlap import may_meet
-from penstock.topics.interest import Interest
-from penstock.topics.overlap import covers
+from penstock.topics.overlap import covers, may_meet
 from penstock.tree.application.events import (
     Begin,
     BlockReceived,
