@@ -140,6 +140,10 @@ class JournalReader:
         self.close()
         self._wanted, self._wanted_ns = sequence, None
 
+    def next_segment(self, sequence: int, default: int) -> int:
+        """The first record of the first file that begins after this one: for whoever gives up a damaged one."""
+        return next((first for first in self._source.first_sequences() if first > sequence), default)
+
     def find_end(self) -> int:
         """The number of the record after the newest that may be shown; the reader is there afterwards."""
         self.close()

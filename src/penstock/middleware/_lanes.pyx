@@ -13,7 +13,7 @@ from cpython.pythread cimport (
     PyThread_type_lock,
     WAIT_LOCK,
 )
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
 from penstock.middleware._inorder cimport InOrder
 from penstock.middleware._outgoing cimport OutgoingCursor
@@ -25,13 +25,18 @@ from penstock.wire._datagrams cimport DatagramBatch
 from penstock.wire._messages cimport MessageBatch
 
 from penstock.base.errors import OverrunError, ProducerGoneError, RingClosedError
+from penstock.middleware.events import Deliver, DeliverBatch
 from penstock.model import Message
 
+DELIVERIES = (Deliver, DeliverBatch) # not a union, which would be made and taken apart for every message
 
 cdef PyTypeObject *message_type = <PyTypeObject *>Message
 
 cdef int64_t SPIN_SLICE_NS = 50_000
 cdef int64_t BLOCK_SLICE_NS = 5_000_000
+cdef double NS_PER_S = 1e9
+cdef double FOR_EVER_S = 1e9
+cdef int64_t NEVER_NS = INT64_MAX // 2
 
 
 cdef class ReceivingLane:
@@ -113,34 +118,115 @@ cdef class RingLane(ReceivingLane):
         return received
 
 
-cdef class MessageIterator:
-    """The messages of a receiver (middleware.receiving_driver.SocketReceiver), one after the other, for ever. Between the
-    arrival of one that comes in order and the caller there is no step in Python; for the rest, the receiver is asked."""
+cdef class LaneReceiver:
+    """A receiver's short way: what comes in order to its lane takes no step in Python, unless something else is due.
 
-    cdef object _receiver
-    cdef bint _spin
+    For that there are methods of the subclass: attend() when a time has come that next_due_ns() said, or after notice();
+    take_rest() when not all that came was in order; take() when datagrams are lost on purpose (`is_lossy`).
+    """
+
+    cdef public ReceivingLane lane
+    cdef public object choose # picks what is wanted from all that came; None if all of it is
+    cdef readonly bint spin
+    cdef bint _is_lossy
+    cdef bint _is_noticed
+    cdef int64_t _due_ns
+
+    def __init__(self, ReceivingLane lane not None, *, bint spin, bint is_lossy):
+        self.lane = lane
+        self.spin = spin
+        self._is_lossy = is_lossy
+        self._is_noticed = True
+
+    def notice(self) -> None:
+        """There may be something to attend to; in any thread. Who waits notices when the inlet is woken."""
+        self._is_noticed = True
+
+    def receive(self, timeout = None) -> list:
+        """What came, waiting at most `timeout` seconds, or for ever: possibly nothing, when time was up.
+
+        A DeliverBatch and its messages are good until the next call.
+        """
+        cdef double seconds = FOR_EVER_S if timeout is None else timeout
+        cdef int64_t deadline_ns = NEVER_NS
+        if seconds < FOR_EVER_S:
+            deadline_ns = udp_monotonic_ns() + <int64_t>(max(seconds, 0.0) * NS_PER_S)
+        received = self.wait_until(deadline_ns)
+        return [DeliverBatch(self.lane.messages)] if received is None else received
+
+    def __iter__(self):
+        """Messages for ever; losses are in the counters. receive() tells everything."""
+        return MessageIterator(self)
+
+    cdef list wait_until(self, int64_t deadline_ns):
+        """None if all that came was in order: it is in the lane's messages. Else what came; nothing when time is up."""
+        cdef int64_t now_ns = udp_monotonic_ns()
+        cdef int64_t wait_ns
+        cdef ReceivingLane lane
+        cdef list received
+        while True:
+            received = self.attended(now_ns) if self._is_noticed or now_ns >= self._due_ns else None
+            if not received:
+                lane = self.lane
+                wait_ns = max(min(self._due_ns, deadline_ns) - now_ns, 0)
+                if self._is_lossy:
+                    received = self.take() if lane.fill(wait_ns, self.spin) else None
+                elif lane.receive(wait_ns, self.spin):
+                    if self.choose is None:
+                        return None
+                    received = [DeliverBatch(lane.messages)]
+                elif lane._inlet.batch.count:
+                    received = self.take_rest(lane.messages, lane.now_ns)
+            if received and self.choose is not None:
+                received = self.choose(received)
+            if received:
+                return received
+            now_ns = udp_monotonic_ns()
+            if now_ns >= deadline_ns:
+                return []
+
+    cdef list attended(self, int64_t now_ns):
+        self._is_noticed = False # before it is looked at: what is noticed meanwhile is looked at next time
+        try:
+            received = self.attend(now_ns)
+        except BaseException:
+            self._is_noticed = True
+            raise
+        due_ns = self.next_due_ns()
+        self._due_ns = NEVER_NS if due_ns is None else due_ns
+        return received
+
+
+cdef class MessageIterator:
+    """The messages of a receiver, one after the other, for ever. Between the arrival of one that comes in order and the
+    caller there is no step in Python."""
+
+    cdef LaneReceiver _receiver
     cdef list _messages
     cdef Py_ssize_t _next
 
-    def __cinit__(self, receiver not None, bint spin):
+    def __cinit__(self, LaneReceiver receiver not None):
         self._receiver = receiver
-        self._spin = spin
         self._messages = []
 
     def __iter__(self):
         return self
 
     def __next__(self):
-        cdef ReceivingLane lane
+        cdef MessageBatch batch
         cdef Py_ssize_t index
+        cdef list received
         while self._next == len(self._messages):
-            lane, wait_ns = self._receiver.lane_to_wait_at()
-            if lane is None or not lane.receive(wait_ns, self._spin):
-                self._messages = self._receiver.other_messages(lane)
-            elif lane.messages.message_count_ == 1:
-                return lane.messages.read_message(0)
+            received = self._receiver.wait_until(NEVER_NS)
+            batch = self._receiver.lane.messages
+            if received is not None:
+                self._messages = [
+                    message for each in received if isinstance(each, DELIVERIES) for message in each.messages
+                ]
+            elif batch.message_count_ == 1:
+                return batch.read_message(0)
             else:
-                self._messages = [lane.messages.read_message(index) for index in range(lane.messages.message_count_)]
+                self._messages = [batch.read_message(index) for index in range(batch.message_count_)]
             self._next = 0
         self._next += 1
         return self._messages[self._next - 1]

@@ -5,7 +5,7 @@ import errno
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Self, TypeAlias
 
@@ -14,7 +14,7 @@ from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
-from penstock.middleware._lanes import MessageIterator, ReceivingLane
+from penstock.middleware._lanes import LaneReceiver, ReceivingLane
 from penstock.middleware.config import ReceiverConfig
 from penstock.middleware.events import (
     Collision,
@@ -29,17 +29,15 @@ from penstock.middleware.events import (
 )
 from penstock.middleware.receiver import Receiver
 from penstock.net.udp import Channel, Inlet, Outlet, address_key, group_sockets, host_socket
-from penstock.wire import DatagramBatch, MessageBatch, PacketMessage
+from penstock.wire import DatagramBatch, MessageBatch
 
 log = logger("middleware.driver")
-
-DELIVERIES = (Deliver, DeliverBatch)  # not a union, which would be made and taken apart for every message
 
 Received: TypeAlias = Deliver | DeliverBatch | LossReceipt | StreamStarted | StreamEnded | Collision
 """What a receiver tells the application, in its order."""
 
 
-class SocketReceiver:
+class SocketReceiver(LaneReceiver):
     """A receiver on sockets: its `own`, which its requests go out by and repairs come back to, and others. It works in
     the caller's thread, or in an asyncio loop. `keys` has the destination of each group for requests by multicast.
 
@@ -66,7 +64,6 @@ class SocketReceiver:
         self.counters = counters or Counters("receiver")
         randomness = SystemRandomness()
         self._core = Receiver(config or ReceiverConfig(), randomness, self.counters, only_expected=only_expected)
-        self._spin = spin
         self._loss = loss
         self._keys = keys
         self._own = own
@@ -74,53 +71,11 @@ class SocketReceiver:
         self._batch = DatagramBatch(64, randomness.below(2**64))
         self._inlet = Inlet([each.fileno() for each in reversed(self._sockets)], self._batch, bell)
         self._gather_ns = gather_us * NS_PER_US
-        self._lane = ReceivingLane(self._inlet, self._core.in_order, gather_ns=self._gather_ns)
+        lane = ReceivingLane(self._inlet, self._core.in_order, gather_ns=self._gather_ns)
+        super().__init__(lane, spin=spin, is_lossy=loss > 0)
         self._outlet = Outlet(own.fileno())
         inlet = self._inlet
         self.counters.watch("datagrams_overflowed", lambda: inlet.overflows)
-
-    def receive(self, timeout: float | None = None) -> list[Received]:
-        """What came, waiting at most `timeout` seconds, or for ever: possibly nothing, when time was up.
-
-        A DeliverBatch and its messages are good until the next call.
-        """
-        deadline_ns = None if timeout is None else time.monotonic_ns() + round(timeout * NS_PER_SECOND)
-        while True:
-            now_ns = time.monotonic_ns()
-            received = self._tick(now_ns)
-            if received:
-                return received
-            wait_ns = self._wait_ns(now_ns, deadline_ns)
-            if self._loss:
-                received = self._take() if self._lane.fill(wait_ns, self._spin) else []
-            elif self._lane.receive(wait_ns, self._spin):
-                return [DeliverBatch(self._lane.messages)]
-            elif len(self._batch):
-                received = self._take_rest(self._lane.messages, self._lane.now_ns)
-            if received:
-                return received
-            if deadline_ns is not None and time.monotonic_ns() >= deadline_ns:
-                return []
-
-    def __iter__(self) -> Iterator[PacketMessage]:
-        """Messages for ever; losses are in the counters. receive() tells everything."""
-        return MessageIterator(self, self._spin)
-
-    def lane_to_wait_at(self) -> tuple[ReceivingLane | None, int]:
-        """For the iteration: where messages come in order, and how long they may be waited for; None when there is
-        something else to be done than to wait."""
-        if self._loss:
-            return None, 0
-        wait_ns = self._wait_ns(time.monotonic_ns(), None)
-        return (self._lane, wait_ns) if wait_ns else (None, 0)
-
-    def other_messages(self, lane: ReceivingLane | None) -> list[PacketMessage]:
-        """For the iteration, when not all that came to the lane came in order, or there was no lane to wait at."""
-        if lane is None:
-            received = self.receive()
-        else:
-            received = self._take_rest(lane.messages, lane.now_ns) if len(self._batch) else []
-        return [message for each in received if isinstance(each, DELIVERIES) for message in each.messages]
 
     async def stream(self) -> AsyncIterator[list[Received]]:
         """What comes, in an asyncio loop, until the generator is closed."""
@@ -130,15 +85,15 @@ class SocketReceiver:
             loop.add_reader(each, is_ready.set)
         try:
             while True:
-                timer = loop.call_later(self._wait_ns(time.monotonic_ns(), None) / NS_PER_SECOND, is_ready.set)
+                timer = loop.call_later(self._idle_s(), is_ready.set)
                 await is_ready.wait()
                 timer.cancel()
                 is_ready.clear()
                 if self._inlet.receive(0):
                     is_ready.set()  # look again, after everybody else in this loop had a turn
-                    if received := self._take():
+                    if received := self.take():
                         yield received
-                if received := self._tick(time.monotonic_ns()):
+                if received := self.attend(time.monotonic_ns()):
                     yield received
                 await asyncio.sleep(0)
         finally:
@@ -157,33 +112,35 @@ class SocketReceiver:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _wait_ns(self, now_ns: int, deadline_ns: int | None) -> int:
+    def _idle_s(self) -> float:
         """How long nothing need be done unless a datagram comes."""
-        wake_ns = self._core.next_deadline_ns()
-        if wake_ns is None or (deadline_ns is not None and deadline_ns < wake_ns):
-            wake_ns = deadline_ns
-        return NS_PER_SECOND if wake_ns is None else max(wake_ns - now_ns, 0)
+        due_ns = self.next_due_ns()
+        return 1.0 if due_ns is None else max(due_ns - time.monotonic_ns(), 0) / NS_PER_SECOND
 
-    def _tick(self, now_ns: int) -> list[Received]:
+    def next_due_ns(self) -> int | None:
+        return self._core.next_deadline_ns()
+
+    def attend(self, now_ns: int) -> list[Received]:
         """Give the core a Tick when it is due."""
-        wake_ns = self._core.next_deadline_ns()
-        if wake_ns is None or now_ns < wake_ns:
+        due_ns = self._core.next_deadline_ns()
+        if due_ns is None or now_ns < due_ns:
             return []
         return self._carry_out(self._core.handle(Tick(), now_ns))
 
-    def _take(self) -> list[Received]:
+    def take(self) -> list[Received]:
         """Give the core what is in the batch."""
         if self._loss:
             self.counters.add("datagrams_discarded", self._batch.lose(self._loss))
         now_ns = time.monotonic_ns()
-        return self._take_rest(self._core.in_order.begin(self._batch, now_ns), now_ns)
+        return self.take_rest(self._core.in_order.begin(self._batch, now_ns), now_ns)
 
-    def _take_rest(self, messages: MessageBatch | None, now_ns: int) -> list[Received]:
+    def take_rest(self, messages: MessageBatch | None, now_ns: int) -> list[Received]:
         """The same, of which `messages` came in order and were taken already."""
         return self._carry_out(self._core.receive_rest(self._batch, messages, now_ns))
 
     def _carry_out(self, instructions: list[ReceiverInstruction]) -> list[Received]:
         """Send what is to be sent; the rest is for the application."""
+        self.notice()  # the core may have something else in mind now
         received: list[Received] = []
         for instruction in instructions:
             if isinstance(instruction, Unicast):

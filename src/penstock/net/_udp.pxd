@@ -7,6 +7,7 @@ cdef extern from "penstock/net/udp.h" nogil:
     enum:
         UDP_BATCH
         EAGAIN
+        EBADF
         EINTR
 
     struct iovec:
@@ -36,6 +37,7 @@ cdef class Inlet:
     cdef int _bell
     cdef bint _is_rung
     cdef bint _is_closed
+    cdef bint _is_sparse # datagrams come one by one, so who blocks waits for the next before looking for it
     cdef udp_calls *_calls
 
     cpdef int receive(self, int64_t timeout_ns=*, bint spin=*) except -1

@@ -81,6 +81,7 @@ cdef class Inlet:
         with nogil:
             received = self.fill(timeout_ns, spin)
         if received < 0:
+            self.check_open()
             raise OSError(-received, os.strerror(-received))
         return received
 
@@ -91,7 +92,8 @@ cdef class Inlet:
 
     cdef int fill(self, int64_t timeout_ns, bint spin) except? -1 nogil:
         cdef int64_t deadline_ns, now_ns, signals_ns
-        cdef int received = self.drain(self._count, False)
+        cdef bint waits_first = self._is_sparse and timeout_ns > 0 and not spin and not self._is_rung
+        cdef int received = self.drain(0 if waits_first else self._count, False)
         cdef int spins = 0
         cdef bint is_partial
         if received != 0 or timeout_ns <= 0:
@@ -106,6 +108,8 @@ cdef class Inlet:
                     break
                 if received == -EINTR:
                     signals_ns = now_ns
+            if self._is_closed:
+                return -EBADF
             is_partial = spin and self._count > 1 and spins % SPINS_PER_ROUND != 0
             received = self.drain(self._count - 1 if is_partial else self._count, spin)
             spins += 1
@@ -117,6 +121,7 @@ cdef class Inlet:
                     signals_ns = now_ns + SIGNAL_CHECK_NS
             if spin:
                 udp_pause()
+        self._is_sparse = received <= 1
         return received
 
     cdef bint is_rung(self) noexcept nogil:

@@ -124,6 +124,8 @@ class JournalRead(msgspec.Struct, frozen=True):
     """The sequence before the first packet that fits the request, whether or not there is one."""
     through: int
     """The sequence of the last packet here; `after` if there is none."""
+    is_failed: bool = False
+    """It could not be read now, and says nothing else."""
 
 
 class Appended(msgspec.Struct, frozen=True):

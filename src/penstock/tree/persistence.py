@@ -7,12 +7,13 @@ sequence n.
         tail                     the newest packets (tail.py)
         streams/3-orders/        a journal
 
-A store belongs to one thread at a time, but for read() and find_time(), which any thread may call.
+A store belongs to one thread at a time, but for read(), find_time() and pass_damaged(), which any thread may call.
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,7 +22,13 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.base.counters import Counters
-from penstock.base.errors import ConfigurationError, JournalError, JournalGoneError
+from penstock.base.errors import (
+    ConfigurationError,
+    JournalCorruptError,
+    JournalError,
+    JournalFailedError,
+    JournalGoneError,
+)
 from penstock.base.log import logger
 from penstock.journal import JournalConfig, JournalReader, JournalWriter, RecordBatch
 from penstock.journal.config import FollowConfig
@@ -88,7 +95,9 @@ class StreamStore:
         self._counters = counters
         self._streams: dict[int, StreamInfo] = {}
         self._journals: dict[int, JournalWriter] = {}
-        self._readers: dict[int, tuple[JournalReader, threading.Lock]] = {}
+        self._readers: dict[int, JournalReader] = {}
+        self._locks: dict[int, threading.Lock] = {}
+        """By stream: whoever has it may read its journal, or put another in its place."""
         self._tail: Tail | None = None
 
     @classmethod
@@ -126,8 +135,9 @@ class StreamStore:
             while self._journals:
                 self._journals.popitem()[1].close()
         finally:
-            for number in list(self._readers):
-                self._close_reader(number)
+            for number, lock in self._locks.items():
+                with lock:
+                    self._close_reader(number)
             if self._tail is not None:
                 self._tail.close()
                 self._tail = None
@@ -171,17 +181,22 @@ class StreamStore:
         first: int,
     ) -> None:
         """The stream's next packets, one behind the other, from sequence `first` on. They outlive this process from now
-        on. What is missing before them was kept nowhere any more: then the journal begins with them.
+        on. What a standby misses before them was kept nowhere any more: then the journal begins with them. A root keeps
+        everything that it has numbered: there a hole is a JournalFailedError, and what is kept stays.
 
         JournalFullError while the disk is full: none of them was taken.
         """
         assert self._tail is not None
         if self._journals[number].next_sequence < first:
+            if self.is_root:
+                name, expected = self._streams[number].name, self._journals[number].next_sequence
+                raise JournalFailedError(f"{expected} of {name} is missing before {first}", where=str(self._directory))
             self.cut(number, 0, first_sequence=first)
+        begin, end = int(offsets[0]), int(offsets[-1]) + int(sizes[-1])
+        self._tail.make_room(end - begin)  # may find the disk full: before the journal has taken anything
         stamps_ns = numpy.empty(len(sizes), numpy.int64)
         stamps_ns.fill(timestamp_ns)
         self._journals[number].append_packed(packets, offsets, sizes, stamps_ns)
-        begin, end = int(offsets[0]), int(offsets[-1]) + int(sizes[-1])
         self._tail.write(memoryview(packets)[begin:end])
 
     def cut(self, number: int, after: int, *, first_sequence: int = 1) -> None:
@@ -190,10 +205,11 @@ class StreamStore:
         if after >= journal.next_sequence - 1:
             return
         log.warning("stream_cut", stream=self._streams[number].name, after=after, last=journal.next_sequence - 1)
-        journal.close()
-        self._close_reader(number)
-        cut(self._path(number), after)
-        self._open_journal(number, first_sequence)
+        with self._locks[number]:
+            journal.close()
+            self._close_reader(number)
+            cut(self._path(number), after)
+            self._open_journal(number, first_sequence)
 
     def commit(self) -> None:
         for journal in self._journals.values():
@@ -204,22 +220,27 @@ class StreamStore:
         self._journals[number].when_durable(sequence).add_done_callback(lambda answer: call(answer_error(answer)))
 
     def read(self, number: int, after: int, bytes_max: int) -> Portion:
-        """The packets after a sequence that are kept and on the disk; at least one, if there is one."""
-        reader, lock = self._reader(number)
-        with lock:
-            try:
-                reader.seek(after + 1)
-            except JournalGoneError as gone:
-                reader.seek(gone.first_sequence)
-            return _portion(reader, max(after, reader.next_sequence - 1), bytes_max)
+        """The packets after a sequence that are kept; at least one, if there is one. JournalFullError if there is none
+        but what waits for room on the disk, JournalCorruptError if the next one is damaged."""
+        with self._reading(number) as reader:
+            portion = _read(reader, after, bytes_max)
+            if not portion.packets and after < self._journals[number].next_sequence - 1:
+                self._journals[number].commit()  # it is on its way to the disk
+                portion = _read(reader, after, bytes_max)
+            return portion
 
     def find_time(self, number: int, time_ns: int) -> int:
         """The sequence before the first packet that is not older than this."""
-        reader, lock = self._reader(number)
-        with lock:
+        with self._reading(number) as reader:
+            self._journals[number].commit()
             reader.seek_time(time_ns)
             batch = reader.read_batch(1)
             return int(batch.rows[0]["sequence"]) - 1 if len(batch) else reader.find_end() - 1
+
+    def pass_damaged(self, number: int, after: int) -> int:
+        """The sequence after which it may be read on, if the packet behind this one cannot be."""
+        with self._reading(number) as reader:
+            return reader.next_segment(after + 1, self._journals[number].durable_sequence + 1) - 1
 
     # Publishers
 
@@ -281,26 +302,29 @@ class StreamStore:
         config = msgspec.structs.replace(
             self._config, retention_seconds=retention.retain_s, retention_bytes=retention.retain_bytes
         )
+        self._locks.setdefault(number, threading.Lock())
         self._journals[number] = JournalWriter.open(
             self._path(number), config, counters=self._counters, first=first_sequence
         )
 
     def _first_sequence(self, number: int) -> int:
-        first = self._reader(number)[0].first_sequence
+        with self._reading(number) as reader:
+            first = reader.first_sequence
         return max(first, 1) if self._journals[number].next_sequence > 1 else 1
 
-    def _reader(self, number: int) -> tuple[JournalReader, threading.Lock]:
-        found = self._readers.get(number)
-        if found is None:
-            reader = JournalReader.open(self._path(number), FollowConfig(chunk_bytes=CHUNK_SIZE))
-            found = self._readers.setdefault(number, (reader, threading.Lock()))
-        return found
+    @contextmanager
+    def _reading(self, number: int) -> Iterator[JournalReader]:
+        with self._locks[number]:
+            reader = self._readers.get(number)
+            if reader is None:
+                reader = JournalReader.open(self._path(number), FollowConfig(chunk_bytes=CHUNK_SIZE))
+                self._readers[number] = reader
+            yield reader
 
     def _close_reader(self, number: int) -> None:
         found = self._readers.pop(number, None)
         if found is not None:
-            with found[1]:
-                found[0].close()
+            found.close()
 
 
 def answer_error(answer: "Future[int]") -> Exception | None:
@@ -308,10 +332,23 @@ def answer_error(answer: "Future[int]") -> Exception | None:
     return error if isinstance(error, Exception) else None
 
 
-def _portion(reader: JournalReader, after: int, bytes_max: int) -> Portion:
+def _read(reader: JournalReader, after: int, bytes_max: int) -> Portion:
+    try:
+        reader.seek(after + 1)
+    except JournalGoneError as gone:
+        reader.seek(gone.first_sequence)
+    after = max(after, reader.next_sequence - 1)
     parts: list[bytes] = []
     size, through = 0, after
-    while size < bytes_max and len(batch := reader.read_batch()):
+    while size < bytes_max:
+        try:
+            batch = reader.read_batch()
+        except JournalCorruptError:
+            if parts:
+                break  # what is before the damage is good
+            raise
+        if not len(batch):
+            break
         rows = batch.rows
         ends = numpy.cumsum(rows["size"].astype(numpy.int64)) + size
         count = max(int(numpy.searchsorted(ends, bytes_max, side="right")), 0 if parts else 1)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from penstock.base.errors import JournalError, JournalFailedError
+from penstock.base.errors import JournalCorruptError, JournalError, JournalFailedError, PenstockError
 from penstock.base.log import logger
 from penstock.tree.config import TreeConfig
 from penstock.tree.control import StreamInfo
@@ -41,6 +41,9 @@ class Storing:
         self._release = release
         self._fail = fail
         self._waiting: deque[Append] = deque()
+        self._unsynced: set[tuple[int, int]] = set()
+        """Streams and sequences that the disk had no room for."""
+        self._is_holding = self._is_closing = False
         self._retry: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -48,7 +51,7 @@ class Storing:
     @property
     def is_storing(self) -> bool:
         """Whether the disk takes what comes."""
-        return not self._waiting
+        return not self._waiting and not self._is_holding
 
     def define(self, info: StreamInfo) -> None:
         self.store.define(info)
@@ -64,6 +67,7 @@ class Storing:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
+        self._is_closing = True
         if self._retry is not None:
             self._retry.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -72,11 +76,21 @@ class Storing:
         except JournalError as error:
             log.error("not_closed", code=error.code, error=str(error))
 
+    # Publishers wait while anything does
+
+    def _have_wait(self) -> None:
+        self._is_holding = True
+        self._hold()
+
+    def _go_on(self) -> None:
+        if self._is_holding and not self._waiting and not self._unsynced:
+            self._is_holding = False
+            self._release()
+
     # Appending
 
     def _work(self) -> None:
         self._retry = None
-        was_waiting = len(self._waiting) > 1
         while self._waiting:
             try:
                 self._append(self._waiting[0])
@@ -85,12 +99,11 @@ class Storing:
                 return
             except JournalError as error:
                 log.warning("appends_wait", code=error.code, error=str(error), waiting=len(self._waiting))
-                self._hold()
+                self._have_wait()
                 self._retry = self._loop.call_later(RETRY_SECONDS, self._work)
                 return
             self._waiting.popleft()
-        if was_waiting:
-            self._release()
+        self._go_on()
 
     def _append(self, request: Append) -> None:
         stream, through = request.stream, request.through
@@ -113,38 +126,55 @@ class Storing:
 
     def _synced(self, stream: int, through: int, error: Exception | None) -> None:
         if error is None:
+            self._unsynced.discard((stream, through))
             self._answer(Appended(stream, through))
+            self._go_on()
         elif isinstance(error, JournalFailedError):
             self._fail(error)
-        else:  # the disk is full: it is kept in memory, and tried again
-            self._hold()
+        elif not self._is_closing:  # the disk is full: it is kept in memory, and tried again
+            self._unsynced.add((stream, through))
+            self._have_wait()
             self._loop.call_later(RETRY_SECONDS, self._ask_again, stream, through)
 
     def _ask_again(self, stream: int, through: int) -> None:
+        if self._is_closing:
+            return
         try:
             self._await_sync(stream, through)
-        except JournalError as error:
-            log.debug("sync_not_awaited", error=str(error))  # it has been closed
-        else:
-            self._release()
+        except PenstockError as error:
+            log.debug("sync_not_awaited", error=str(error))  # it has been cut off
+            self._unsynced.discard((stream, through))
+            self._go_on()
 
     # Reading
 
     async def _read(self, request: ReadJournal) -> None:
         try:
             portion = await asyncio.to_thread(self._portion, request)
-        except JournalError as error:
+            answer = JournalRead(request.request, portion.packets, portion.after, portion.through)
+        except JournalFailedError as error:
             self._fail(error)
             return
-        self._answer(JournalRead(request.request, portion.packets, portion.after, portion.through))
+        except PenstockError as error:  # such as a full disk: whoever still wants it asks again, not at once
+            log.warning("read_failed", stream=request.stream, code=error.code, error=str(error))
+            await asyncio.sleep(RETRY_SECONDS)
+            answer = JournalRead(request.request, b"", 0, 0, is_failed=True)
+        self._answer(answer)
 
     def _portion(self, request: ReadJournal) -> Portion:
-        after = request.after
-        if request.time_ns is not None:
-            self.store.commit()
-            after = max(self.store.find_time(request.stream, request.time_ns), after)
-        portion = self.store.read(request.stream, after, request.bytes_max)
-        if not portion.packets and after < self.store.next_sequence(request.stream) - 1:
-            self.store.commit()  # what is asked for is on its way to the disk
-            portion = self.store.read(request.stream, after, request.bytes_max)
-        return portion
+        stream, after = request.stream, self._begin(request)
+        try:
+            return self.store.read(stream, after, request.bytes_max)
+        except JournalCorruptError as error:  # the rest is good: what cannot be read is told as gone
+            through = self.store.pass_damaged(stream, after)
+            log.error("stream_damaged", stream=stream, after=after, through=through, error=str(error))
+            return Portion(b"", through, through)
+
+    def _begin(self, request: ReadJournal) -> int:
+        if request.time_ns is None:
+            return request.after
+        try:
+            return max(self.store.find_time(request.stream, request.time_ns), request.after)
+        except JournalCorruptError as error:  # nobody knows where: with the oldest, rather than too late
+            log.error("time_not_found", stream=request.stream, error=str(error))
+            return request.after

@@ -47,15 +47,18 @@ class Tail:
         for start in (0, self._half_size):
             yield from _sound(self._map[start : start + self._half_size])
 
-    def write(self, data: bytes | memoryview) -> None:
-        """Whole packets."""
-        size = len(data)
+    def make_room(self, size: int) -> None:
+        """Have a place for so many bytes: write() then finds it. Raises what `settle` raises."""
         if size + len(END) > self._half_size:
             raise LimitError(f"{size} bytes of packets at once", hint=f"at most {self._half_size}")
         end_of_half = self._half_size if self._at < self._half_size else 2 * self._half_size
         if self._at + size + len(END) > end_of_half:
             self._settle()
             self._at = end_of_half % (2 * self._half_size)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Whole packets, for which there is room."""
+        size = len(data)
         self._map[self._at + size : self._at + size + len(END)] = END
         self._map[self._at : self._at + size] = data
         self._at += size

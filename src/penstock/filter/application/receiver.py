@@ -120,7 +120,6 @@ class FilteredReceiver(SocketReceiver):
         self._ring: RingReader | None = None
         self._attachment: Attachment | None = None
         self._attachment_count = 0
-        self._choice: Choice | None = None
         self._filter: Address = ("", 0)
         self._told: dict[tuple[StreamKey, int], int] = {}  # by the filter at hand, streams and what they begin with
         self._waited: set[StreamKey] = set()  # for a word in vain
@@ -133,7 +132,7 @@ class FilteredReceiver(SocketReceiver):
         unique = f"{name[:NAME_SIZE_MAX]}-{random_bytes(6).hex()}"  # no two applications of a filter have one name
         register = Register(unique, own.getsockname()[1], delivery, "", self.address, token)
         identity = Identity(register, interface, secret, tls)
-        self._link = FilterLink(place, identity, self._wishes, documents, self._inlet.wake, self._refused)
+        self._link = FilterLink(place, identity, self._wishes, documents, self._news, self._refused)
         self._run(self._link.run())
         try:
             self._wait_until_attached(place, timeout)
@@ -206,22 +205,6 @@ class FilteredReceiver(SocketReceiver):
 
     # Receiving
 
-    def receive(self, timeout: float | None = None) -> list[Received]:
-        """As MulticastReceiver.receive(), and only what is wanted."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            received = super().receive(left)
-            if self._choice is not None:
-                received = self._choice.among(received)
-            if received or (deadline is not None and time.monotonic() >= deadline):
-                return received
-
-    def lane_to_wait_at(self) -> tuple[ReceivingLane | None, int]:
-        if self._link.inbox or self._refusal is not None or self._choice is not None:
-            return None, 0
-        return super().lane_to_wait_at()
-
     async def stream(self) -> AsyncIterator[list[Received]]:
         """What comes, in an asyncio loop, until the generator is closed; a thread waits for it."""
         while True:
@@ -243,9 +226,9 @@ class FilteredReceiver(SocketReceiver):
 
     # What the filter said
 
-    def _tick(self, now_ns: int) -> list[Received]:
+    def attend(self, now_ns: int) -> list[Received]:
         is_told = self._link.inbox or self._refusal is not None
-        return (self._hear(now_ns) if is_told else []) or super()._tick(now_ns)
+        return (self._hear(now_ns) if is_told else []) or super().attend(now_ns)
 
     def _hear(self, now_ns: int) -> list[Received]:
         received: list[Received] = []
@@ -287,16 +270,17 @@ class FilteredReceiver(SocketReceiver):
         self._sockets = [each for each in (self._own, attachment.group, attachment.asking) if each is not None]
         self._outlet = Outlet((attachment.asking or self._own).fileno())
         self._inlet.listen_to([each.fileno() for each in reversed(self._sockets)])
-        self._choice = Choice.of(self._wishes, registered, self.address)
+        choice = Choice.of(self._wishes, registered, self.address)
+        self.choose = None if choice is None else choice.among
         self._enter_ring()
 
     def _enter_ring(self) -> None:
         self._leave_ring()
         attachment = self._attachment
         if attachment is not None and attachment.segment is not None:
-            self._ring = RingReader(attachment.segment, wait="spin" if self._spin else "block")
+            self._ring = RingReader(attachment.segment, wait="spin" if self.spin else "block")
             source, gather_ns = address_key(self._filter), self._gather_ns
-            self._lane = RingLane(
+            self.lane = RingLane(
                 self._inlet, self._core.in_order, self._ring, source, self._lose_ring, gather_ns=gather_ns
             )
 
@@ -310,7 +294,7 @@ class FilteredReceiver(SocketReceiver):
     def _leave_ring(self) -> None:
         """What is in it, if it is whole, was read; until there is another, only our own socket is listened to."""
         if self._ring is not None:
-            self._lane = ReceivingLane(self._inlet, self._core.in_order, gather_ns=self._gather_ns)
+            self.lane = ReceivingLane(self._inlet, self._core.in_order, gather_ns=self._gather_ns)
             self._ring.close()
             self._ring = None
 
@@ -324,6 +308,11 @@ class FilteredReceiver(SocketReceiver):
         repair_source = None if is_ours else (told.host, told.port)
         return Expect(key, told.epoch, told.next_sequence, self._filter, repair_source, is_anew)
 
+    def _news(self) -> None:
+        """In the loop's thread."""
+        self.notice()
+        self._inlet.wake()
+
     def _refused(self, error: RefusedError) -> None:
         """In the loop's thread."""
         if self._on_refused is not None:
@@ -333,9 +322,9 @@ class FilteredReceiver(SocketReceiver):
 
     # What comes out of order or unannounced
 
-    def _take_rest(self, messages: MessageBatch | None, now_ns: int) -> list[Received]:
+    def take_rest(self, messages: MessageBatch | None, now_ns: int) -> list[Received]:
         received = self._await_word(0 if messages is None else messages.packet_count, now_ns)
-        return received + super()._take_rest(messages, now_ns)
+        return received + super().take_rest(messages, now_ns)
 
     def _await_word(self, start: int, now_ns: int) -> list[Received]:
         """The filter tells of a stream before it sends the first packet, but the packet may be here first."""
