@@ -38,7 +38,6 @@ from penstock.tree.desk import Desk, refusal_of
 from penstock.tree.events import (
     Append,
     Became,
-    Busy,
     CheckToken,
     Close,
     Connect,
@@ -59,6 +58,7 @@ from penstock.tree.events import (
     Stop,
 )
 from penstock.tree.links import AgentLinks
+from penstock.tree.loading import watch_load
 from penstock.tree.observing import observed
 from penstock.tree.persistence import StreamStore
 from penstock.tree.recorder import AgentRecorder
@@ -68,8 +68,6 @@ from penstock.tree.storing import Storing
 EXPIRY_CHECK_SECONDS = 0.5
 TOKEN_SECONDS = 5.0
 PUBLISHERS_SECONDS = 10.0
-LOAD_SECONDS = 1.0
-LOAD_STEP_PERCENT = 5
 STATUS_LINKS_MAX = 10_000
 METRICS_LINKS_MAX = 512
 HAPPENINGS_MAX = 200
@@ -103,7 +101,9 @@ class LiveAgent:
         names = [shipped(name) for name in shipped_names()] + [MessageModel.load(Path(name)) for name in config.models]
         counters = self._counted("tree")
         self._core = DistributionAgent(config, SystemRandomness(), counters, models=names)
-        self._runner: CoreRunner[Event, Instruction] = CoreRunner(self._core, self._carry_out, after=self._pump_soon)
+        self._runner: CoreRunner[Event, Instruction] = CoreRunner(
+            self._core, self._carry_out, after=lambda: self._links.pump_soon()
+        )
         self._runner.failed.add_done_callback(self._core_failed)
         secret = read_secret(Path(config.control.secret_file)) if config.control.secret_file else None
         upward = read_secret(Path(config.secret_file)) if config.secret_file else secret
@@ -148,7 +148,7 @@ class LiveAgent:
         except BaseException:
             await self.close()
             raise
-        work = [self._watch_rights(), self._watch_load(), self._note_publishers()]
+        work = [self._watch_rights(), watch_load(self._tell), self._note_publishers()]
         if self._recorder is not None:
             work.append(self._recorder.keep())
         self._tasks += [asyncio.ensure_future(each) for each in work]
@@ -253,9 +253,6 @@ class LiveAgent:
         except PenstockError as error:  # a party's mistake: it is told, and counted
             log.warning("event_refused", what=type(event).__name__, code=error.code, error=str(error))
 
-    def _pump_soon(self) -> None:
-        self._links.pump_soon()
-
     def _core_failed(self, failed: "asyncio.Future[Exception]") -> None:
         self._life.fail(failed.result())
 
@@ -343,16 +340,6 @@ class LiveAgent:
 
     async def _renew_own(self, token: str) -> None:
         self._tell(GotToken(token))
-
-    async def _watch_load(self) -> None:
-        """How much of a core the process uses, in steps that are worth telling."""
-        before = time.process_time(), time.monotonic()
-        while True:
-            await asyncio.sleep(LOAD_SECONDS)
-            now = time.process_time(), time.monotonic()
-            percent = 100 * (now[0] - before[0]) / max(now[1] - before[1], LOAD_SECONDS)
-            before = now
-            self._tell(Busy(LOAD_STEP_PERCENT * round(percent / LOAD_STEP_PERCENT)))
 
     # The disk
 

@@ -158,14 +158,12 @@ class Parents:
     def renew(self, token: str) -> None:
         """By which the agents that this one went to are to know it from now on."""
         self._board.token = token
-        going = [each.link for each in self._attempts.values() if each.link is not None]
-        for link in (self._upstream.link, *going, *self.peering.dialled()):
-            if link is not None:
-                self._board.say(link, RenewToken(token))
+        going = (each.link for each in self._attempts.values())
+        for link in filter(None, (self._upstream.link, *going, *self.peering.dialled())):
+            self._board.say(link, RenewToken(token))
 
     def failed(self, number: int) -> None:
-        attempt = self._attempts.pop(number, None)
-        if attempt is not None:
+        if (attempt := self._attempts.pop(number, None)) is not None:
             self._over(attempt)
 
     def _over(self, attempt: Attempt) -> None:
@@ -388,8 +386,7 @@ class Parents:
             self._connect(place, "probe")
 
     def link_closed(self, link: int) -> None:
-        attempt = self.attempt_on(link)
-        if attempt is not None:
+        if (attempt := self.attempt_on(link)) is not None:
             del self._attempts[attempt.number]
             self._over(attempt)
         elif link == self._upstream.link:
