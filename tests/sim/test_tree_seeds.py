@@ -111,6 +111,11 @@ def never_look_for_a_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Parents, "_search", lambda self, steps: original(self, steps) if not self.lost_ns else None)
 
 
+def leave_those_who_wait_for_a_new_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was fetched on behalf of a child stops with a move, and nobody goes on with it."""
+    monkeypatch.setattr(CatchUp, "serve_waiting", lambda self: None)
+
+
 def pass_on_what_the_parent_says(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Hearing.heard
 
@@ -144,6 +149,7 @@ def deliver_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         (take_nothing_away, "StoryChecker"),
         (take_every_message_again, "PublisherChecker|StoryChecker"),
         (never_look_for_a_parent, "ShapeChecker"),
+        (leave_those_who_wait_for_a_new_parent, "CatchUpChecker"),
         (pass_on_what_the_parent_says, "InfostreamChecker"),
     ],
 )

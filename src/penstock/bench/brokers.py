@@ -23,6 +23,7 @@ READ_SIZE = 1 << 20
 FILTERS_PER_PACKET = 1_000
 PLACES = "/usr/sbin:/usr/local/sbin"  # of servers, beyond the PATH
 HOST = "127.0.0.1"
+END_SECONDS = 5.0
 
 
 class Client:
@@ -78,7 +79,9 @@ class Client:
     def _expect(self, size: int) -> bytes:
         answer = b""
         while len(answer) < size:
-            answer += self._socket.recv(size - len(answer))
+            part = self._socket.recv(size - len(answer))
+            check(len(part) > 0, "the broker has hung up")
+            answer += part
         return answer
 
 
@@ -184,7 +187,16 @@ class Broker:
                 _wait_until_it_listens(port, server)
                 yield Server(port, server.pid)
             finally:
-                server.terminate()
+                _end(server)
+
+
+def _end(server: "subprocess.Popen[bytes]") -> None:
+    """A server that does not end in order is killed."""
+    server.terminate()
+    try:
+        server.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        server.kill()
 
 
 def free_port() -> int:

@@ -10,7 +10,14 @@ from penstock.security.token import Grant
 from penstock.sim.judge import run_and_judge, work
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.treeapps import Subscriber, Subscription
-from penstock.sim.treecheckers import Delivered, InfostreamChecker, PublisherChecker, ShapeChecker, StoryChecker
+from penstock.sim.treecheckers import (
+    CatchUpChecker,
+    Delivered,
+    InfostreamChecker,
+    PublisherChecker,
+    ShapeChecker,
+    StoryChecker,
+)
 from penstock.sim.treefaults import TreeFaultSchedule
 from penstock.sim.treelinks import Wires
 from penstock.sim.treemarket import KINDS, LEVELS, MODEL, NAMES, Taste, topics_of
@@ -105,6 +112,7 @@ class TreeSummary(msgspec.Struct, kw_only=True):
     revoked: int
     moves: int
     cuts: int
+    begun_anew: int
     crashes: int
     takeovers: int
     torn: int
@@ -127,7 +135,9 @@ class TreePlant:
         self._revoked: dict[str, Revoke] = {}
         self.stories = StoryChecker(self)
         self.infostream = InfostreamChecker(self)
-        self.checkers = [ShapeChecker(self), self.infostream, self.stories, PublisherChecker(self)]
+        self.checkers = [
+            ShapeChecker(self), self.infostream, self.stories, PublisherChecker(self), CatchUpChecker(self)
+        ]  # fmt: skip
         self._first_root = AgentNode(self, self._root_config())
         self.standby: AgentNode | None = None
         self.agents: list[AgentNode] = [self._first_root]
@@ -359,6 +369,7 @@ class TreePlant:
             revoked=len(self._revoked),
             moves=self.faults.moves,
             cuts=self.faults.cuts,
+            begun_anew=self.faults.anew,
             crashes=self.faults.crashes,
             takeovers=self.faults.takeovers,
             torn=sum(node.disk.torn for node in self.agents),

@@ -222,6 +222,13 @@ class Subscriber(Application):
     def login(self, home: str) -> Login:
         return Login(self.name, "subscriber", home=home, cls=self.cls)
 
+    def begin_anew(self, begin: Position) -> None:
+        """It has forgotten everything, and asks from there."""
+        self.stop()
+        for subscription in self.subscriptions:
+            subscription.position, subscription.term, subscription.begin = None, 0, begin
+        self.start()
+
     @property
     def is_live(self) -> bool:
         return self.session is not None and self._all_live(self.session)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 CYCLE_NS_MAX = 3_000_000_000
 """How long a cycle, which nobody has noticed yet, may last."""
+CATCH_UP_NS_MAX = 1_000_000_000
 LENGTH_SIZE = 4
 
 
@@ -208,6 +209,28 @@ class ShapeChecker(TreeChecker):
         for subscriber in self.plant.subscribers:
             is_served = subscriber.is_live or all(each.is_refused for each in subscriber.subscriptions)
             self.require(is_served or self.plant.is_revoked(subscriber.name), f"{subscriber.name} is not live")
+
+
+class CatchUpChecker(TreeChecker):
+    """TREE-5: in a tree that is whole, whoever asks from the past gets to live, soon."""
+
+    def __init__(self, plant: "TreePlant") -> None:
+        super().__init__(plant)
+        self._since_ns: dict[str, int] = {}
+        """By subscriber: since when it is not live, though all agents are rooted."""
+
+    def step(self) -> None:
+        now_ns = self.plant.world.now_ns()
+        agents = [node for node in self.plant.agents if node.config.role == "agent"]
+        is_whole = all(node.became is not None and node.became.is_rooted for node in agents)
+        if not self.plant.faults.is_over or not is_whole:
+            self._since_ns.clear()
+            return
+        waiting = [each.name for each in self.plant.subscribers if each.is_up and not each.is_live]
+        self._since_ns = {name: self._since_ns.get(name, now_ns) for name in waiting}
+        for name, since_ns in self._since_ns.items():
+            if not self.plant.is_revoked(name):
+                self.require(now_ns - since_ns < CATCH_UP_NS_MAX, f"{name} waits in a tree that is whole")
 
 
 class InfostreamChecker(TreeChecker):

@@ -6,6 +6,7 @@ from penstock.base.clock import NS_PER_MS
 from penstock.sim.faults import Schedule
 from penstock.sim.treelinks import FAST_BYTES_PER_S, End
 from penstock.sim.treenodes import AgentNode
+from penstock.tree.control import OLDEST
 from penstock.tree.events import Move, Promote, SendBack
 
 if TYPE_CHECKING:
@@ -15,16 +16,19 @@ OUTAGE_NS_MAX = 400 * NS_PER_MS
 CUT_NS_MAX = 900 * NS_PER_MS
 STALL_NS_MAX = 300 * NS_PER_MS
 SLOW_BYTES_PER_S = 20_000
+ASKING_NS_MAX = 40 * NS_PER_MS
 
 
 class TreeFaultSchedule(Schedule):
     def __init__(self, plant: "TreePlant") -> None:
         super().__init__(plant.world, plant.options.fault_interval_ms)
         self._plant = plant
-        self.moves = self.cuts = self.takeovers = 0
+        self.moves = self.cuts = self.takeovers = self.anew = 0
+        self.is_over = False
 
     def stop(self) -> None:
         super().stop()
+        self.is_over = True
         plant = self._plant
         plant.wires.heal()
         for link in plant.wires.alive():
@@ -39,7 +43,8 @@ class TreeFaultSchedule(Schedule):
         kinds = [
             self._crash_agent, self._crash_agent, self._crash_root, self._cut, self._cut, self._stall_agent,
             self._stall_reader, self._stall_reader, self._slow, self._move, self._move, self._send_back,
-            self._break_link, self._revoke, self._restart_subscriber, self._forget,
+            self._break_link, self._revoke, self._restart_subscriber, self._forget, self._ask_from_the_past,
+            self._ask_from_the_past,
         ]  # fmt: skip
         self._randomness.choose(kinds)()
 
@@ -145,6 +150,31 @@ class TreeFaultSchedule(Schedule):
         if subscriber.is_up:
             subscriber.stop()
             self._world.after(self._randomness.below(OUTAGE_NS_MAX), subscriber.start)
+
+    def _ask_from_the_past(self) -> None:
+        """A subscriber that begins with the oldest, while its agent, or one above that, gets another parent: as soon as
+        it asks, or in the middle of it."""
+        plant = self._plant
+        subscribers = [each for each in plant.subscribers if each.is_up and not plant.is_revoked(each.name)]
+        if not subscribers:
+            return
+        subscriber = self._randomness.choose(subscribers)
+        self._log(f"{subscriber.name} begins anew")
+        self.anew += 1
+        subscriber.begin_anew(OLDEST)
+        home = plant.at_place(subscriber.places[0])
+        if home is not None and home.became is not None and home.became.path:
+            name = self._randomness.choose(list(home.became.path))
+            self._world.after(self._randomness.below(ASKING_NS_MAX), lambda: self._move_agent(name))
+
+    def _move_agent(self, name: str) -> None:
+        to = self._randomness.choose([each for each in self._plant.agents if each.config.role == "agent"])
+        for node in self._plant.agents:
+            children = node.agent.board.children if node.core is not None else {}
+            if node.is_up and any(each.party.name == name for each in children.values()):
+                self.moves += 1
+                node.handle(Move(name, to.place, "an operator's wish"))
+                return
 
     def _forget(self) -> None:
         """The oldest of a stream is kept no longer."""

@@ -61,10 +61,12 @@ class Child(msgspec.Struct):
 class Stream:
     """A stream as this agent knows it."""
 
+    whole = Want((">",))
+    """All of it: also what it has of topics that are its no longer."""
+
     def __init__(self, info: StreamInfo) -> None:
         self.info = info
         self.feed = Feed()
-        self.whole = Want(info.topics or (">",))
 
     @property
     def number(self) -> int:

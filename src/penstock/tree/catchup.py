@@ -31,7 +31,7 @@ class CatchUp:
         """The leg is open, not live. Hold it, now or when it is known where it begins."""
         position = leg.begin
         if position.begin == "sequence":
-            self.hold(stream, leg, self._judged(stream, leg, position))
+            self._begin_after(stream, leg, self._judged(stream, leg, position))
         elif self._board.role == "root":
             if position.begin == "live":
                 self.hold(stream, leg, self._board.last(stream.number))
@@ -39,6 +39,15 @@ class CatchUp:
                 self._read_journal(stream, leg, time_ns=position.at if position.begin == "time" else None)
         elif position.begin == "live" and (begun := since(stream.feed.joined, leg.wants)) is not None:
             self.hold(stream, leg, max(begun, self._board.last(stream.number)))
+        else:
+            self._relay(stream, leg)
+
+    def _begin_after(self, stream: Stream, leg: ChildLeg, after: int) -> None:
+        """Nothing of a stream is beyond the root's last. Who is behind a position cannot tell whether it is: then the
+        parent says where the leg begins."""
+        last = self._board.last(stream.number)
+        if self._board.role == "root" or after <= last:
+            self.hold(stream, leg, min(after, last))
         else:
             self._relay(stream, leg)
 
@@ -53,6 +62,9 @@ class CatchUp:
                 leg.is_live = portion is not None and portion.is_live
             granted = leg.wants if leg.wants != leg.asked else ()
             board.say(leg.link, Held(leg.number, stream.number, after, stream.term_after(after), leg.is_live, granted))
+        if leg.is_live:
+            leg.fetch_bytes = 0
+        self.serve(stream, leg)
 
     def _judged(self, stream: Stream, leg: ChildLeg, position: Position) -> int:
         """The sequence itself; or, if a newer term began before it, where that did: the child is told so."""
@@ -65,14 +77,18 @@ class CatchUp:
     # Portions
 
     def fetch(self, stream: Stream, leg: ChildLeg, bytes_max: int) -> None:
-        """The child asks for a portion. While one is on its way, nothing more happens."""
-        if leg.is_live or not leg.is_held or leg.fetch_bytes:
+        """The child asks for a portion; it comes when the leg is held. While one is on its way nothing more happens."""
+        if leg.is_live or leg.fetch_bytes:
             return
         leg.fetch_bytes = max(1, min(bytes_max, self._board.config.fetch_bytes_max))
         self.serve(stream, leg)
 
     def serve(self, stream: Stream, leg: ChildLeg) -> None:
-        """Go on with the portion that the child waits for."""
+        """Go on with the portion that the child waits for, or with finding out where the leg begins."""
+        if not leg.is_held:
+            if self._board.role != "root" and stream.feed.relay((leg.link, leg.number)) is None:
+                self.begin(stream, leg)
+            return
         if not leg.fetch_bytes:
             return
         if self._is_complete(stream, leg, leg.through) and self._from_history(leg):
@@ -223,11 +239,7 @@ class CatchUp:
         """There is a parent, or its link brings everything that was missed: go on with what waits for that."""
         for child in list(self._board.children.values()):
             for leg in list(child.legs.values()):
-                stream = self._board.streams[leg.stream]
-                if not leg.is_held and stream.feed.relay((leg.link, leg.number)) is None:
-                    self.begin(stream, leg)
-                elif leg.fetch_bytes:
-                    self.serve(stream, leg)
+                self.serve(self._board.streams[leg.stream], leg)
 
     def abandon(self, leg: ChildLeg) -> None:
         """A child's leg has ended, or wants something else: what was asked for on its behalf is not wanted any more."""

@@ -75,6 +75,12 @@ class Children:
         self._introduce(child)
         return child
 
+    def is_agent_here(self, party: Party) -> bool:
+        """Whether it may be an agent of this tree: only what such a one says of the tree is believed."""
+        config = self._board.config
+        is_listed = not config.agents or party.name in config.agents
+        return party.role in AGENT_ROLES and party.tree == config.tree and is_listed
+
     def _refusal(self, party: Party) -> Refused | None:
         board = self._board
         config = board.config
@@ -89,6 +95,9 @@ class Children:
                 return Refused("not-root", "publishers go to the root", place=board.root_place)
             if not party.publisher_id:
                 return Refused("publisher", "a publisher has an id")
+            if party.term > board.term:
+                why = f"{party.name} knows term {party.term}, {config.name} is the root of {board.term}"
+                return Refused("stale", why, place=board.standby_place)
         reason = self._rights.why_none(party.name)
         if reason is not None:
             return Refused("revoked", f"the authority of {party.name} was revoked: {reason}"[:256])
@@ -97,7 +106,7 @@ class Children:
     def _agent_refusal(self, party: Party) -> Refused | None:
         board = self._board
         config = board.config
-        if config.agents and party.name not in config.agents:
+        if not self.is_agent_here(party):
             return Refused("not-allowed", f"{party.name} is no agent here")
         if party.name in board.path:
             return Refused("cycle", f"{party.name} is above {config.name}, or is it")

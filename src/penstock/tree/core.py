@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
+from penstock.base.errors import PenstockError
 from penstock.model import MessageModel
 from penstock.tree._fanout import Fanout
 from penstock.tree.balancing import Balancing
@@ -28,6 +29,7 @@ from penstock.tree.events import (
     Connected,
     ConnectFailed,
     Define,
+    DefineStream,
     Event,
     Instruction,
     JournalRead,
@@ -190,11 +192,7 @@ class DistributionAgent:
 
     def _arrived(self, event: Arrived) -> None:
         party = event.party
-        if (
-            party.role in ("agent", "standby", "publisher")
-            and party.term > self.board.term
-            and self.board.role == "root"
-        ):
+        if party.term > self.board.term and self.board.role == "root" and self.children.is_agent_here(party):
             self.rooting.fenced(party.term, self.board.standby_place)
         through = self.rooting.through(party.publisher_id) if party.role == "publisher" else 0
         child = self.children.arrived(event.link, party, published_through=through)
@@ -232,9 +230,11 @@ class DistributionAgent:
         self.rooting.replica.link = self._upstream.link
         self._catch_up.serve_waiting()
 
-    def _learned(self, stream: int) -> None:
+    def _learned(self, stream: int, is_term_new: bool) -> None:
         if self.board.role == "standby":
-            self.rooting.replica.learned(stream)
+            self.board.out.append(DefineStream(self.board.streams[stream].info))
+            if is_term_new:
+                self.rooting.replica.begin_term(stream)
 
     # Notices
 
@@ -243,7 +243,10 @@ class DistributionAgent:
         board.refilled = False
         while notices := self.fanout.notices():
             for notice in notices:
-                self._notice(notice)
+                try:
+                    self._notice(notice)
+                except PenstockError as error:  # what is wrong with one link is no matter of the others
+                    self._ended(LinkEnded(notice.link, Cause.FAILED, str(error)))
 
     def _notice(self, notice: Notice) -> None:
         match notice:

@@ -93,7 +93,7 @@ class Hearing:
             case Diverged():
                 self._diverged(info)
             case StreamDefined():
-                self._defined(info)
+                self._defined(info, is_from_peer=link in self._upstream.peers)
             case _:
                 return False
         return True
@@ -117,14 +117,15 @@ class Hearing:
         if end is None or end >= info.first:
             self._upstream.take_back(stream, info.term, info.first - 1)
 
-    def _defined(self, info: StreamDefined) -> None:
-        if not info.topics:
-            return
+    def _defined(self, info: StreamDefined, *, is_from_peer: bool = False) -> None:
         known = self._board.streams.get(info.number)
         begins = known.info.begins if known is not None else ()
+        if not info.topics or (begins and info.term < begins[-1][0]):
+            return
         if not begins or info.term > begins[-1][0]:
             begins = (*(each for each in begins if each[1] < info.after), (info.term, info.after))[-TERMS_MAX:]
-        self._upstream.learn(StreamInfo(info.number, info.name, info.topics, begins))
+        stream = StreamInfo(info.number, info.name, info.topics, begins)
+        self._upstream.learn(stream, is_from_peer=is_from_peer)
 
     def newer_term(self, notice: NewerTerm) -> None:
         """Packets of a term that was not announced: it begins with them."""

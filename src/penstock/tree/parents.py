@@ -183,11 +183,12 @@ class Parents:
 
     def welcome(self, attempt: Attempt, message: Welcome) -> None:
         board = self._board
-        if message.term > board.term and board.role == "root":
+        if message.tree != board.config.tree:
+            self._leave(attempt, "tree")
+        elif message.term > board.term and board.role == "root":
             self._leave(attempt, "fenced")
             self.on_fenced(message.term, attempt.place)
-            return
-        if attempt.purpose == "probe" or message.tree != board.config.tree:
+        elif attempt.purpose == "probe":
             self._leave(attempt, "probe")
         elif attempt.purpose == "peer":
             del self._attempts[attempt.number]

@@ -39,7 +39,7 @@ class Peering:
         self._board.children[link] = Child(link, Party(name, "peer", message.tree, place), heard_ns=self._board.now_ns)
         self._board.ledger.begin(link, name, "peer")
         for info in message.streams:
-            self._upstream.learn(info)
+            self._upstream.learn(info, is_from_peer=True)
         self.came(link)
 
     def came(self, link: int) -> None:

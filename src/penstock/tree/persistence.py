@@ -22,7 +22,13 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.base.counters import Counters
-from penstock.base.errors import ConfigurationError, JournalCorruptError, JournalError, JournalGoneError
+from penstock.base.errors import (
+    ConfigurationError,
+    JournalCorruptError,
+    JournalError,
+    JournalFailedError,
+    JournalGoneError,
+)
 from penstock.base.log import logger
 from penstock.journal import JournalConfig, JournalReader, JournalWriter, RecordBatch
 from penstock.journal.config import FollowConfig
@@ -175,12 +181,16 @@ class StreamStore:
         first: int,
     ) -> None:
         """The stream's next packets, one behind the other, from sequence `first` on. They outlive this process from now
-        on. What is missing before them was kept nowhere any more: then the journal begins with them.
+        on. What a standby misses before them was kept nowhere any more: then the journal begins with them. A root keeps
+        everything that it has numbered: there a hole is a JournalFailedError, and what is kept stays.
 
         JournalFullError while the disk is full: none of them was taken.
         """
         assert self._tail is not None
         if self._journals[number].next_sequence < first:
+            if self.is_root:
+                name, expected = self._streams[number].name, self._journals[number].next_sequence
+                raise JournalFailedError(f"{expected} of {name} is missing before {first}", where=str(self._directory))
             self.cut(number, 0, first_sequence=first)
         begin, end = int(offsets[0]), int(offsets[-1]) + int(sizes[-1])
         self._tail.make_room(end - begin)  # may find the disk full: before the journal has taken anything

@@ -5,12 +5,17 @@ and lose one before it, on another stream. What is beyond such a hole is kept, a
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice, takewhile
 
+from penstock.base.clock import NS_PER_SECOND
 from penstock.tree._frame import EXTENSION_PUBLISHED, PUBLISHED_NUMBER_AT, PUBLISHED_PUBLISHER_AT, split_packets
 from penstock.wire import decode
 
 EXTENSION_HEADER_SIZE = 4
+
+FORGOTTEN_AFTER_NS = 900 * NS_PER_SECOND
+"""A publisher that is away and has published nothing for so long makes room for another."""
 
 
 def published_numbers(packets: bytes) -> dict[int, list[int]]:
@@ -28,7 +33,10 @@ def published_numbers(packets: bytes) -> dict[int, list[int]]:
 class PublisherMarks:
     def __init__(self, through: Mapping[int, int] | None = None) -> None:
         self.through: dict[int, int] = dict(through or {})
-        """By publisher id."""
+        """By publisher id; who published last is last."""
+        self._published_ns: dict[int, int] = {}
+        """When, of those that have since."""
+        self.since_ns = 0
         self.beyond: dict[int, set[int]] = {}
         """The same, of those that are kept beyond a hole."""
 
@@ -41,10 +49,35 @@ class PublisherMarks:
     def get(self, publisher_id: int) -> int:
         return self.through.get(publisher_id, 0)
 
-    def set(self, publisher_id: int, through: int) -> None:
+    def set(self, publisher_id: int, through: int, now_ns: int) -> None:
         """All its messages up to this number are kept."""
+        self.through.pop(publisher_id, None)
         self.through[publisher_id] = through
+        self._published_ns[publisher_id] = now_ns
         self._close_up(publisher_id)
+
+    def has_room(self, count_max: int, now_ns: int, here: Collection[int]) -> bool:
+        """Whether there can be one more. Those that published longest ago are forgotten for it, but none that is here
+        or was a short while ago."""
+        if len(self.through) < count_max:
+            return True
+        excess = len(self.through) - count_max + 1
+        away = (each for each in self.through if each not in here)
+        idle = takewhile(lambda each: now_ns - self._published_ns.get(each, self.since_ns) >= FORGOTTEN_AFTER_NS, away)
+        found = list(islice(idle, excess))
+        for each in found:
+            self._forget(each)
+        return len(found) == excess
+
+    def trim(self, count_max: int) -> None:
+        """Forget those that published longest ago, so that there are not more."""
+        while len(self.through) > count_max:
+            self._forget(next(iter(self.through)))
+
+    def _forget(self, publisher_id: int) -> None:
+        del self.through[publisher_id]
+        self._published_ns.pop(publisher_id, None)
+        self.beyond.pop(publisher_id, None)
 
     def note(self, packets: bytes) -> None:
         """These are kept, whatever is missing before them."""
@@ -52,7 +85,8 @@ class PublisherMarks:
             self.note_numbers(publisher_id, numbers)
 
     def note_numbers(self, publisher_id: int, numbers: Iterable[int]) -> None:
-        through = self.through.setdefault(publisher_id, 0)
+        through = self.through.pop(publisher_id, 0)
+        self.through[publisher_id] = through
         beyond = self.beyond.setdefault(publisher_id, set())
         beyond.update(number for number in numbers if number > through)
         self._close_up(publisher_id)

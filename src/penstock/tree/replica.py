@@ -7,7 +7,7 @@ import numpy
 from penstock.tree._frame import split_packets
 from penstock.tree.board import Board
 from penstock.tree.control import Stored
-from penstock.tree.events import Append, DefineStream
+from penstock.tree.events import Append
 from penstock.tree.legs import UpstreamLeg
 from penstock.tree.published import PublisherMarks
 from penstock.wire import decode
@@ -39,21 +39,20 @@ class Replica:
         for number in self._board.streams:
             self._through[number] = self._board.last(number)
 
-    def learned(self, stream: int) -> None:
-        """A stream there is at the root, or one that goes on in a newer term."""
-        self._board.out.append(DefineStream(self._board.streams[stream].info))
+    def begin_term(self, stream: int) -> None:
+        """Of a stream that is new here, or goes on in a newer term."""
         last = self._board.last(stream)
         if self._through.setdefault(stream, last) > last:
             self._cut[stream] = self._through[stream] = last
             self._storing.pop(stream, None)
 
     def block(self, leg: UpstreamLeg, packets: bytes) -> bool:
-        """Packets of a stream, in order. False if some are missing before them."""
+        """Packets of a stream, in order. False if some are missing before or between them."""
         stream = leg.stream
         expected = self._through.get(stream, 0) + 1
         rows = split_packets(packets)
-        first = decode(rows[0]).sequence
-        if first > expected:
+        first, last = decode(rows[0]).sequence, decode(rows[-1]).sequence
+        if first > expected or last - first >= len(rows):
             return False
         rows = rows[expected - first :]
         if not rows:
@@ -64,6 +63,7 @@ class Replica:
         through = expected + len(rows) - 1
         self._through[stream] = through
         self.publishers.note(data)
+        self.publishers.trim(self._board.config.publishers_max)
         self._storing.setdefault(stream, deque()).append((through, data))
         self._board.out.append(Append(stream, data, offsets, sizes, through, self._cut.pop(stream, None)))
         return True

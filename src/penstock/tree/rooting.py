@@ -104,6 +104,7 @@ class Rooting:
         board.path, board.parent, board.root_place = (board.config.name,), "", board.place
         board.standby_place = board.config.standby if board.config.standby != board.place else ""
         self._numbering = Numbering(self._tree_id, term)
+        self.replica.publishers.since_ns = board.now_ns
         for stream in board.streams.values():
             last = board.last(stream.number)
             kept = [each for each in stream.info.begins if each[1] < last]
@@ -147,7 +148,6 @@ class Rooting:
         for topic in stream.info.topics:
             self._topics.remove(topic, stream.number)
         stream.info = msgspec.structs.replace(stream.info, topics=topics)
-        stream.whole = Stream(stream.info).whole
         for topic in topics:
             self._topics.add(topic, stream.number)
         self._announce(stream)
@@ -185,6 +185,9 @@ class Rooting:
         """A publisher's block."""
         if self._numbering is None:
             return
+        if not self._has_room(child.party.publisher_id):
+            self._children.end(child.link, Refused("limit", "there are too many publishers"))
+            return
         try:
             for portion in self.replica.publishers.portions(child.party.publisher_id, packets):
                 refusal = self._take(child, portion)
@@ -195,6 +198,14 @@ class Rooting:
                     return
         except PenstockError as error:
             self._children.end(child.link, Refused(error.code, str(error)[:256]))
+
+    def _has_room(self, publisher_id: int) -> bool:
+        """Looked at before anything is numbered: what has a sequence must be kept."""
+        board, marks = self._board, self.replica.publishers
+        if publisher_id in marks:
+            return True
+        here = {child.party.publisher_id for child in board.children.values()}
+        return marks.has_room(board.config.publishers_max, board.now_ns, here)
 
     def _take(self, child: Child, packets: bytes) -> str:
         """Number what is new, up to what cannot be; why it cannot."""
@@ -231,9 +242,7 @@ class Rooting:
             if not any(each.publisher_id == publisher_id for each in self._pending):
                 board.say(child.link, Published(self.through(publisher_id)))
             return
-        if publisher_id not in self.replica.publishers and len(self.replica.publishers) >= board.config.publishers_max:
-            raise LimitError("there are too many publishers", hint="raise publishers_max")
-        self.replica.publishers.set(publisher_id, numbered.through)
+        self.replica.publishers.set(publisher_id, numbered.through, board.now_ns)
         needs: dict[int, int] = {}
         count = 0
         for run, data, offsets, sizes in numbered.pieces():
@@ -287,9 +296,13 @@ class Rooting:
 
     def note_standby(self, child: Child) -> None:
         """A standby's legs that have everything which was distributed: from here on it is sent messages before they
-        are."""
+        are. One whose leg has ended is not waited for."""
+        marks = self._stored.setdefault(child.link, {})
+        for stream in marks.keys() - {leg.stream for leg in child.legs.values()}:
+            del marks[stream]
+            self.distribute()
         for leg in child.legs.values():
-            if leg.is_live and leg.stream not in self._stored.setdefault(child.link, {}):
+            if leg.is_live and leg.stream not in marks:
                 self._feed(child, leg)
 
     def _feed(self, child: Child, leg: ChildLeg) -> None:
@@ -304,8 +317,9 @@ class Rooting:
     def _replicate(self, stream: int, packets: bytes) -> None:
         for link, marks in list(self._stored.items()):
             child = self._board.children.get(link)
-            if child is not None and stream in marks:
-                leg = next(leg for leg in child.legs.values() if leg.stream == stream)
+            legs = () if child is None or stream not in marks else child.legs.values()
+            leg = next((leg for leg in legs if leg.stream == stream), None)
+            if leg is not None:
                 self._board.send(link, encode_block(packets, leg=leg.number))
 
     def stored(self, link: int, message: Stored) -> None:

@@ -8,6 +8,8 @@ live. From time to time all legs of a stream are replaced by one main leg for wh
 
 from collections.abc import Callable
 
+import msgspec
+
 from penstock.base.clock import NS_PER_SECOND
 from penstock.tree.board import Board, Stream
 from penstock.tree.control import LIVE, Fetch, Fetched, Held, Position, StreamInfo, Subscribe, Unsubscribe, Want
@@ -29,14 +31,15 @@ class Upstream:
         self.peers: set[int] = set()
         self._number = 0
         self.tidy_ns = 0
-        self.on_learned: Callable[[int], None] = lambda stream: None
+        self.on_learned: Callable[[int, bool], None] = lambda stream, is_term_new: None
         self.on_live: Callable[[int], None] = lambda link: None
         """Told when a link brings everything that is wanted."""
 
     # Streams
 
-    def learn(self, info: StreamInfo) -> None:
-        """A stream there is above. If a newer term began before what is here of it, that is no part of it."""
+    def learn(self, info: StreamInfo, *, is_from_peer: bool = False) -> None:
+        """A stream there is above. If a newer term began before what is here of it, that is no part of it. Which topics
+        it has in a term that is known is the parent's to say: two peers would go on telling each other."""
         board = self._board
         known = board.streams.get(info.number)
         if known is None:
@@ -49,15 +52,19 @@ class Upstream:
             board.fanout.open_stream(info.number, term=stream.term_after(0), last=0)
             board.ledger.begun[info.number] = (0, 0)
             board.inform(_defined(info))
-            self.on_learned(info.number)
+            self.on_learned(info.number, True)
             return
         before = known.term
-        if not info.begins or info.begins[-1][0] <= before:
+        term = info.begins[-1][0] if info.begins else 0
+        if term > before:
+            known.info = info
+            self._begin_term(known, before)
+        elif term == before and info.topics != known.info.topics and not is_from_peer:
+            known.info = msgspec.structs.replace(known.info, topics=info.topics)
+        else:
             return
-        known.info = info
-        self._begin_term(known, before)
-        board.inform(_defined(info))
-        self.on_learned(info.number)
+        board.inform(_defined(known.info))
+        self.on_learned(info.number, term > before)
 
     def _begin_term(self, stream: Stream, before: int) -> None:
         """A newer term than `before` has begun: what came of the older one after its end is not part of the stream."""

@@ -1,0 +1,172 @@
+"""What a party says does not harm an agent's core, nor anybody else."""
+
+from pathlib import Path
+
+import numpy
+import pytest
+
+from penstock.base.counters import Counters
+from penstock.base.errors import JournalFailedError, PacketError
+from penstock.journal import JournalConfig
+from penstock.tree.config import StreamConfig
+from penstock.tree.control import Held, Position, Refused, StreamInfo, Subscribe, Unsubscribe, Want, Welcome
+from penstock.tree.conversation import Conversation
+from penstock.tree.events import Connected, LinkClosed, Noticed
+from penstock.tree.persistence import StreamStore
+from penstock.tree.published import FORGOTTEN_AFTER_NS, PublisherMarks
+from unit.tree_core_kit import RootCore
+from unit.tree_stage import Stage
+
+TERM_MAX = 2**32 - 1
+WHOLE = (Want(("s.>",)),)
+
+
+def refusals(root: RootCore, link: int) -> list[str]:
+    return [each.code for each in root.said(link) if isinstance(each, Refused)]
+
+
+@pytest.mark.spec("TREE-11")
+@pytest.mark.parametrize(
+    ("role", "tree", "name", "code"),
+    [
+        ("publisher", "another", "p", "tree"),
+        ("publisher", "tree", "p", "stale"),
+        ("agent", "another", "a", "tree"),
+        ("agent", "tree", "stranger", "not-allowed"),
+    ],
+)
+def test_only_agents_of_the_tree_put_a_root_out(role: str, tree: str, name: str, code: str) -> None:
+    root = RootCore(agents=("a",))
+    root.arrive(1, "reader")
+    root.arrive(2, name, role, tree=tree, publisher_id=5 if role == "publisher" else 0, term=TERM_MAX)
+    assert root.role == "root"
+    assert root.closed == {2}
+    assert refusals(root, 2) == [code]
+
+
+@pytest.mark.spec("TREE-11")
+def test_an_agent_that_knows_a_newer_term_puts_a_root_out() -> None:
+    root = RootCore(agents=("a",))
+    root.arrive(1, "reader")
+    root.arrive(2, "a", "agent", term=TERM_MAX)
+    assert root.role == "fenced"
+    assert root.closed == {1, 2}
+
+
+@pytest.mark.parametrize(("tree", "role"), [("another", "root"), ("tree", "fenced")])
+def test_the_welcome_of_another_tree_says_nothing_about_terms(tree: str, role: str) -> None:
+    root = RootCore(standby="there:1")
+    root.handle(Connected(1, 9, "there"))
+    root.receive(9, Welcome("there", tree, TERM_MAX, ("there",), True))
+    assert root.role == role
+    assert root.closed == {9}
+
+
+@pytest.mark.spec("TREE-5")
+def test_a_position_beyond_the_end_is_the_end_and_harms_nobody() -> None:
+    stage = Stage()
+    leaf = stage.agent("leaf")
+    lost = stage.subscriber("lost", "leaf", begin=Position("sequence", 1_000_000))
+    at_root = stage.subscriber("at_root", "root", begin=Position("sequence", 1_000_000))
+    stage.up()
+    stage.wait(300)
+    assert set(leaf.agent.board.streams[1].feed.joined.values()) == {0}
+    other = stage.subscriber("other", "leaf")
+    other.start()
+    stage.wait(500)
+    stage.publish(10)
+    stage.wait(2_000)
+    assert stage.got(other) == stage.got(lost) == stage.got(at_root) == list(range(1, 11))
+    assert stage.accepted(leaf) == 10
+    stage.judge()
+
+
+@pytest.mark.spec("TREE-11")
+def test_a_standby_may_give_up_a_leg() -> None:
+    root = RootCore(replicate="synchronous")
+    root.arrive(1, "p", "publisher", publisher_id=5)
+    root.arrive(2, "spare", "standby")
+    root.receive(2, Subscribe(1, "s", WHOLE, Position("sequence", 0)))
+    root.publish(1, 5, 1)
+    root.receive(2, Unsubscribe(1))
+    root.publish(1, 5, 2)
+    assert root.appended == [(1, 1), (2, 2)]
+    assert root.core.fanout.stream(1).last == 2  # nobody waits for it
+
+
+def test_what_fails_on_one_link_is_seen_to_on_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No input is known that does this; one that is not known must not do more."""
+    root = RootCore()
+    root.arrive(1, "bad")
+    root.arrive(2, "good")
+    control = Conversation.control
+
+    def failing(conversation: Conversation, link: int, payload: bytes) -> None:
+        if link == 1:
+            raise PacketError("is odd", cause="length")
+        control(conversation, link, payload)
+
+    monkeypatch.setattr(Conversation, "control", failing)
+    root.core.fanout.receive(1, b"\x01\x00\x00\x00\x80")
+    root.receive(2, Subscribe(1, "s", WHOLE))
+    root.handle(Noticed())
+    assert root.closed == {1}
+    assert [each.number for each in root.said(2) if isinstance(each, Held)] == [1]
+
+
+@pytest.mark.spec("TREE-1")
+def test_a_publisher_too_many_uses_up_no_sequence() -> None:
+    root = RootCore(publishers_max=1)
+    root.arrive(1, "one", "publisher", publisher_id=11)
+    root.arrive(2, "two", "publisher", publisher_id=22)
+    root.publish(1, 11, 1, 2)
+    root.publish(2, 22, 1)
+    assert root.closed == {2}
+    assert "limit" in refusals(root, 2)
+    root.publish(1, 11, 3)
+    assert root.appended == [(1, 2), (3, 3)]
+
+
+@pytest.mark.spec("TREE-1")
+def test_publishers_that_are_long_away_make_room() -> None:
+    root = RootCore(publishers_max=2)
+    for link, publisher_id in enumerate((11, 22, 33), start=1):
+        root.arrive(link, f"p{publisher_id}", "publisher", publisher_id=publisher_id)
+    root.publish(1, 11, 1)
+    root.publish(2, 22, 1)
+    root.handle(LinkClosed(2))
+    root.publish(3, 33, 1)
+    assert root.closed == {3}  # nobody was away for long
+    root.now_ns += FORGOTTEN_AFTER_NS
+    root.arrive(4, "p44", "publisher", publisher_id=44)
+    root.publish(4, 44, 1)
+    assert list(root.core.rooting.replica.publishers.through) == [11, 44]
+    root.publish(1, 11, 2)  # it published longest ago of all, and is still there
+    assert root.appended == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+def test_a_standby_remembers_no_more_publishers_than_its_root() -> None:
+    marks = PublisherMarks({1: 10, 2: 20})
+    marks.note_numbers(1, [11])
+    marks.note_numbers(3, [1])
+    marks.trim(2)
+    assert marks.through == {1: 11, 3: 1}
+
+
+@pytest.mark.spec("TREE-5")
+def test_a_root_does_not_cut_its_journal_over_a_hole(tmp_path: Path) -> None:
+    streams = [StreamConfig(name="s", topics=("s.>",))]
+    store = StreamStore.open(tmp_path, "tree", streams, JournalConfig(), Counters("tree"), tail_half_size=131_072)
+    sizes, offsets = numpy.array([4], numpy.uint32), numpy.array([0], numpy.uint32)
+    try:
+        store.define(StreamInfo(1, "s", ("s.>",), ((1, 0),)))
+        store.begin_term(1, is_root=True)
+        store.append(1, b"test", offsets, sizes, 1, first=1)
+        with pytest.raises(JournalFailedError):
+            store.append(1, b"test", offsets, sizes, 1, first=3)
+        assert store.recovered()[0].last == 1
+        store.begin_term(2, is_root=False)
+        store.append(1, b"test", offsets, sizes, 1, first=3)  # a standby begins with what there is
+        assert store.recovered()[0].last == 3
+    finally:
+        store.close()
