@@ -52,6 +52,8 @@ class Child(msgspec.Struct):
     percent: int = 0
     bytes_in: int = 0
     heard_ns: int = 0
+    is_dialled: bool = False
+    """Whether it is a peer to which this agent opened the link."""
 
     @property
     def is_agent(self) -> bool:

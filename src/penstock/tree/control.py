@@ -58,7 +58,7 @@ Begin: TypeAlias = Literal["live", "oldest", "sequence", "time"]
 
 Topics = Annotated[tuple[Interest, ...], msgspec.Meta(min_length=1, max_length=TOPICS_MAX)]
 Where = Annotated[str, msgspec.Meta(max_length=WHERE_SIZE_MAX)]
-PlaceText = Annotated[str, msgspec.Meta(max_length=128)]
+PlaceText = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[^\s,]*$")]
 """host:port."""
 
 

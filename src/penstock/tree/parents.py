@@ -17,7 +17,7 @@ from penstock.tree._flow import Brings, LinkClass
 from penstock.tree._frame import encode_block
 from penstock.tree.board import Board
 from penstock.tree.config import Step
-from penstock.tree.control import Login, Refused, Welcome
+from penstock.tree.control import Login, Refused, RenewToken, Welcome
 from penstock.tree.events import Connect
 from penstock.tree.infostream import Info, Neighbour, ParentFound, ParentLost, Path
 from penstock.tree.peering import Peering
@@ -155,9 +155,15 @@ class Parents:
         config = board.config
         board.say(link, Login(config.name, role, config.tree, board.token, board.place, attempt.home, term=board.term))  # type: ignore[arg-type]
 
+    def renew(self, token: str) -> None:
+        """By which the agents that this one went to are to know it from now on."""
+        self._board.token = token
+        going = (each.link for each in self._attempts.values())
+        for link in filter(None, (self._upstream.link, *going, *self.peering.dialled())):
+            self._board.say(link, RenewToken(token))
+
     def failed(self, number: int) -> None:
-        attempt = self._attempts.pop(number, None)
-        if attempt is not None:
+        if (attempt := self._attempts.pop(number, None)) is not None:
             self._over(attempt)
 
     def _over(self, attempt: Attempt) -> None:
@@ -380,8 +386,7 @@ class Parents:
             self._connect(place, "probe")
 
     def link_closed(self, link: int) -> None:
-        attempt = self.attempt_on(link)
-        if attempt is not None:
+        if (attempt := self.attempt_on(link)) is not None:
             del self._attempts[attempt.number]
             self._over(attempt)
         elif link == self._upstream.link:

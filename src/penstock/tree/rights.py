@@ -28,17 +28,23 @@ class Rights:
 
     def denied(self, party: Party) -> tuple[str, ...]:
         """Patterns, each with its !."""
-        return tuple(denials(party.grants or ())) + self._revoked.get(party.name, ((), ""))[0]
+        return tuple(denials(party.grants or ())) + self.revoked(party)[0]
 
-    def why_none(self, name: str) -> str | None:
+    def why_none(self, party: Party) -> str | None:
         """Why the party may have nothing at all."""
-        patterns, reason = self._revoked.get(name, ((), ""))
+        patterns, reason = self.revoked(party)
         return reason if EVERYTHING in patterns else None
+
+    def revoked(self, party: Party) -> tuple[tuple[str, ...], str]:
+        """Patterns, each with its !, and why."""
+        found = [self._revoked[name] for name in dict.fromkeys((party.name, party.subject)) if name in self._revoked]
+        patterns = tuple(pattern for each, _ in found for pattern in each)
+        return patterns, next((reason for _, reason in found), "")
 
     def tell(self, child: Child) -> None:
         """What was taken from the party before it came."""
-        if child.party.name in self._revoked:
-            patterns, reason = self._revoked[child.party.name]
+        patterns, reason = self.revoked(child.party)
+        if patterns:
             self._tell_revoked(child, tuple(each[1:] for each in patterns), reason)
 
     def granted(self, child: Child, wants: Iterable[Want]) -> tuple[Want, ...]:
@@ -80,7 +86,7 @@ class Rights:
         known = self._revoked.get(name, ((), ""))[0]
         if name in self._revoked or len(self._revoked) < REVOKED_MAX:
             self._revoked[name] = (tuple(dict.fromkeys((*known, *patterns))), reason)
-        for child in [each for each in self._board.children.values() if each.party.name == name]:
+        for child in [each for each in self._board.children.values() if each.party.is_called(name)]:
             child.denied = tuple(dict.fromkeys((*child.denied, *patterns)))
             # What waits for it may be among that: it fetches again what it may have.
             self._board.fanout.take_back(child.link)
@@ -106,7 +112,7 @@ class Rights:
         ]
         topics = tuple(dict.fromkeys(topic for number in lost for want in before[number] for topic in want.topics))
         if lost:
-            self._board.inform(Revoked(portions(topics)[0], "the token no longer grants it"), [child.link])
+            self._tell_revoked(child, topics, "the token no longer grants it")
 
     def _regrant(self, child: Child) -> None:
         """Each leg gets what is granted of it now; those for which that is nothing end."""
