@@ -321,3 +321,12 @@ def test_what_is_revoked_of_one_is_nothing_to_its_neighbours(root: AgentHere) ->
         give_order(root.place, "restore", party="bob")
         with Reader(root.place, name="bob") as restored:
             restored.wait_live()
+
+
+@pytest.mark.spec("TREE-7")
+def test_an_agent_measures_how_busy_it_is(root: AgentHere) -> None:
+    def busy() -> bool:
+        sum(range(1_000_000))
+        return root.agent.status(0).load_percent >= 20
+
+    wait_until(busy, "the load to be seen")

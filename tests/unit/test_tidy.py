@@ -55,7 +55,9 @@ FILTER_DRIVERS = {
 ENGINE_DRIVERS = {"link.py"}
 """And of penstock.engine, besides application/: what runs in a consumer's process."""
 
-TREE_DRIVERS = {"carrying.py", "guard.py", "links.py", "persistence.py", "recorder.py", "storing.py", "tail.py"}
+TREE_DRIVERS = {
+    "carrying.py", "guard.py", "links.py", "loading.py", "persistence.py", "recorder.py", "storing.py", "tail.py",
+}  # fmt: skip
 """And of penstock.tree, besides application/."""
 
 DRIVERS_BESIDES = {

@@ -23,7 +23,7 @@ from unit.tree_stage import Stage
 def recorder(node: AgentNode, path: str = "unused") -> AgentRecorder:
     place = {"role": "root", "state_directory": "unused"} if node.name == "root" else {"parent": "127.0.0.1:1"}
     config = AgentConfig(name=node.name, accounts=AccountsConfig(path=path), **place)  # type: ignore[arg-type]
-    return AgentRecorder(config, node.agent, lambda: 0, Counters("test"))
+    return AgentRecorder(config, node.agent, [], Counters("test"))
 
 
 def of(given: list[Given], model: str) -> list[dict[str, object]]:

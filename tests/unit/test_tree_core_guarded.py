@@ -8,10 +8,13 @@ import pytest
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalFailedError, PacketError
 from penstock.journal import JournalConfig
+from penstock.security.token import Grant
 from penstock.tree.config import StreamConfig
-from penstock.tree.control import Held, Position, Refused, StreamInfo, Subscribe, Unsubscribe, Want, Welcome
+from penstock.tree.control import OLDEST, Held, Position, Refused, StreamInfo, Subscribe, Unsubscribe, Want, Welcome
 from penstock.tree.conversation import Conversation
 from penstock.tree.events import Connected, LinkClosed, Noticed
+from penstock.tree.joined import Joined
+from penstock.tree.legs import aggregated
 from penstock.tree.persistence import StreamStore
 from penstock.tree.published import FORGOTTEN_AFTER_NS, PublisherMarks
 from unit.tree_core_kit import RootCore
@@ -170,3 +173,56 @@ def test_a_root_does_not_cut_its_journal_over_a_hole(tmp_path: Path) -> None:
         assert store.recovered()[0].last == 3
     finally:
         store.close()
+
+
+GRANTS = tuple(Grant(pattern=f"s.some.longer.topic.{each}.>", action="receive") for each in range(60))
+
+
+@pytest.mark.spec("TREE-6")
+def test_wants_that_become_too_many_words_by_what_is_granted_are_refused() -> None:
+    root = RootCore()
+    root.arrive(1, "reader", grants=GRANTS)
+    root.receive(1, Subscribe(1, "s", (Want((">",)),) * 4_000, OLDEST))  # the same again and again is no more
+    different = tuple(Want((">",), f"level >= {each}") for each in range(4_000))
+    root.receive(1, Subscribe(2, "s", different, OLDEST))
+    assert root.closed == set()
+    assert refusals(root, 1) == ["limit"]
+    assert [len(each.wants) for each in root.core.board.children[1].legs.values()] == [1]
+
+
+def test_a_link_to_which_too_much_would_have_to_be_said_ends() -> None:
+    root = RootCore()
+    root.arrive(1, "reader")
+    root.core.board.say(1, Held(1, 1, 0, 1, False, (Want(("s." + "x" * 2_000,) * 4_000),)))
+    root.handle(Noticed())
+    assert root.closed == {1}
+
+
+@pytest.mark.spec("TREE-2")
+def test_what_is_too_much_to_ask_for_becomes_the_whole_stream() -> None:
+    whole = Want(("s.>",))
+    wants = [Want((f"s.a{each}.x",)) for each in range(40)]
+    assert set(aggregated(wants, Joined(dict.fromkeys(wants, 1)), whole, 64)) == set(wants)
+    assert aggregated(wants, Joined(dict.fromkeys(wants, 1)), whole, 32) == (whole,)
+    long = [Want(tuple(f"s.{'x' * 200}.{each}.{one}" for one in range(4_000))) for each in "ab"]
+    assert aggregated(long, Joined(dict.fromkeys(long, 1)), whole, 32) == (whole,)
+
+
+@pytest.mark.spec("TREE-2", "TREE-5")
+def test_an_agent_that_is_asked_for_too_much_has_the_whole_stream_and_nobody_misses_anything() -> None:
+    stage = Stage()
+    leaf = stage.agent("leaf", legs_max=4)
+    stage.up()
+    topics = "abcdefg"
+    readers = []
+    for topic in topics:  # so slowly that their legs become one in between
+        readers.append(stage.subscriber(f"r{topic}", "leaf", topic=topic))
+        readers[-1].start()
+        stage.wait(100)
+        for each in topics:
+            stage.publish(1, each)
+        stage.wait(1_500)
+    feed = leaf.agent.board.streams[1].feed
+    assert [want.topics for want in feed.joined] == [leg.wants[0].topics for leg in feed.legs.values()] == [(">",)]
+    assert [len(stage.got(each)) for each in readers] == [7, 6, 5, 4, 3, 2, 1]
+    stage.judge()

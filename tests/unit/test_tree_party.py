@@ -6,10 +6,11 @@ from penstock.base.clock import NS_PER_MS, SystemRandomness
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.net.control import Ping, Pong
-from penstock.tree.application.events import Begin, Received, Say
+from penstock.tree.application.events import Begin, BlockReceived, Over, Received, Say
 from penstock.tree.application.subscriber import Subscriber, SubscriberConfig
 from penstock.tree.control import Welcome
 from penstock.tree.events import Close, Connected
+from penstock.tree.infostream import Infostream, Revoked
 
 SILENCE_MS = 1_000
 LINK = 5
@@ -45,3 +46,14 @@ def test_an_agent_that_is_silent_is_left() -> None:
 
 def test_a_ping_is_answered() -> None:
     assert welcomed().handle(Received(LINK, Ping(7)), 9) == [Say(LINK, Pong(7, 9, 9))]
+
+
+@pytest.mark.spec("TREE-6")
+def test_who_has_nothing_left_is_told_that_it_is_over() -> None:
+    subscriber = welcomed()
+    says = Infostream("leaf")
+    told = subscriber.handle(BlockReceived(LINK, 0, says.encode(Revoked(("md.a.>",), "not paid"), 1)), 0)
+    assert not [each for each in told if isinstance(each, Over)]
+    told = subscriber.handle(BlockReceived(LINK, 0, says.encode(Revoked((">",), "not paid"), 1)), 0)
+    (over,) = [each for each in told if isinstance(each, Over)]
+    assert "not paid" in str(over.error)

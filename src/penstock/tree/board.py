@@ -52,6 +52,8 @@ class Child(msgspec.Struct):
     percent: int = 0
     bytes_in: int = 0
     heard_ns: int = 0
+    is_dialled: bool = False
+    """Whether it is a peer to which this agent opened the link."""
 
     @property
     def is_agent(self) -> bool:
@@ -134,8 +136,13 @@ class Board:
     # Speaking
 
     def say(self, link: int, *messages: Message) -> None:
-        frames = b"".join(encode_frame(TREE.encode(message, MESSAGE_SIZE_MAX)) for message in messages)
-        self.send(link, frames)
+        """A link to which something cannot be said has ended."""
+        try:
+            frames = b"".join(encode_frame(TREE.encode(message, MESSAGE_SIZE_MAX)) for message in messages)
+        except LocalProtocolError as error:
+            self.close(link, "limit", str(error))
+        else:
+            self.send(link, frames)
 
     def send(self, link: int, frames: bytes) -> None:
         """Frames behind what waits for the link already; a link that takes no more has ended."""

@@ -1,5 +1,7 @@
 """Those below an agent: who is let in, what each may have, and what is said to each (TREE-3, 6, 7, 10)."""
 
+from collections.abc import Callable
+
 from penstock.base.counters import Cause
 from penstock.base.errors import PenstockError
 from penstock.net.control import Ping, encode_session
@@ -40,6 +42,7 @@ class Children:
         self._is_family_new = False
         self._told: dict[int, int] = {}
         """By stream: the last sequence that all children were told of."""
+        self.on_gone: Callable[[Child], None] = lambda child: None
 
     # Who is let in
 
@@ -95,10 +98,12 @@ class Children:
                 return Refused("not-root", "publishers go to the root", place=board.root_place)
             if not party.publisher_id:
                 return Refused("publisher", "a publisher has an id")
+            if any(_is_of_another(each.party, party) for each in board.children.values()):
+                return Refused("publisher", "another party publishes with this id")
             if party.term > board.term:
                 why = f"{party.name} knows term {party.term}, {config.name} is the root of {board.term}"
                 return Refused("stale", why, place=board.standby_place)
-        reason = self._rights.why_none(party.name)
+        reason = self._rights.why_none(party)
         if reason is not None:
             return Refused("revoked", f"the authority of {party.name} was revoked: {reason}"[:256])
         return self._limit()
@@ -112,10 +117,17 @@ class Children:
             return Refused("cycle", f"{party.name} is above {config.name}, or is it")
         if party.role == "standby" and board.role != "root":
             return Refused("not-root", "a standby is the root's", place=board.root_place)
+        if party.role == "peer" and self._is_dialled(party.name):
+            return Refused("peered", f"{config.name} has a link to {party.name} already")
         names = " ".join((*board.path, party.name))
         if len(board.path) >= PATH_MAX or len(names.encode()) > TEXT_SIZE_MAX:
             return Refused("depth", f"the tree is {len(board.path)} agents deep here")
         return self._limit()
+
+    def _is_dialled(self, name: str) -> bool:
+        """Whether there is a link to this peer that counts more than one from it (peering.py)."""
+        peers = [each for each in self._board.children.values() if each.party.role == "peer" and each.is_dialled]
+        return self._board.config.name < name and any(each.party.name == name for each in peers)
 
     def _limit(self) -> Refused | None:
         if len(self._board.children) < self._board.config.children_max:
@@ -168,6 +180,7 @@ class Children:
         for leg in child.legs.values():
             self._close(leg)
         self._is_family_new |= child.party.role == "agent"
+        self.on_gone(child)
 
     def _close(self, leg: ChildLeg) -> None:
         self._board.fanout.close_leg(leg.link, leg.number)
@@ -284,6 +297,11 @@ class Children:
             else:
                 board.send(child.link, ping)
         return found
+
+
+def _is_of_another(party: Party, newcomer: Party) -> bool:
+    """Whether the newcomer would publish in the numbering of somebody else."""
+    return party.publisher_id == newcomer.publisher_id and party.subject != newcomer.subject
 
 
 def _fitting(agents: tuple[Neighbour, ...]) -> tuple[Neighbour, ...]:

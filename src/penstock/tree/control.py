@@ -32,6 +32,9 @@ TOPICS_MAX = 4_096
 WANTS_MAX = 4_096
 """Wants of one leg."""
 
+WANTS_SIZE_MAX = 1024 * 1024
+"""Bytes of topics and conditions of one leg, also when they are narrowed to what is granted."""
+
 WHERE_SIZE_MAX = 4_096
 STREAMS_MAX = 65_536
 TERMS_MAX = 16
@@ -55,7 +58,7 @@ Begin: TypeAlias = Literal["live", "oldest", "sequence", "time"]
 
 Topics = Annotated[tuple[Interest, ...], msgspec.Meta(min_length=1, max_length=TOPICS_MAX)]
 Where = Annotated[str, msgspec.Meta(max_length=WHERE_SIZE_MAX)]
-PlaceText = Annotated[str, msgspec.Meta(max_length=128)]
+PlaceText = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[^\s,]*$")]
 """host:port."""
 
 
@@ -64,6 +67,10 @@ class Want(msgspec.Struct, frozen=True, array_like=True):
 
     topics: Topics
     where: Where = ""
+
+
+def size_of(want: Want) -> int:
+    return len(want.where.encode()) + sum(len(topic.encode()) for topic in want.topics)
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):

@@ -16,7 +16,7 @@ from penstock.base.errors import PenstockError
 from penstock.model import MessageModel
 from penstock.tree._fanout import Fanout
 from penstock.tree.balancing import Balancing
-from penstock.tree.board import Board
+from penstock.tree.board import Board, Child
 from penstock.tree.catchup import CatchUp
 from penstock.tree.children import Children
 from penstock.tree.config import TreeConfig
@@ -31,6 +31,7 @@ from penstock.tree.events import (
     Define,
     DefineStream,
     Event,
+    GotToken,
     Instruction,
     JournalRead,
     LinkClosed,
@@ -106,6 +107,7 @@ class DistributionAgent:
         self._upstream.on_learned = self._learned
         self.parents.on_adopted = self._adopted
         self.parents.on_fenced = self.rooting.fenced
+        self.children.on_gone = self._child_gone
         self._beat_ns: int | None = None
         self._beats = 0
         self._balance_ns = 0
@@ -142,14 +144,18 @@ class DistributionAgent:
         out, board.out = board.out, []
         return out
 
-    def _operate(self, event: Renewed | Revoke | Restore | Move | SendBack | Promote | Define | Busy | Stop) -> None:
+    def _operate(
+        self, event: Renewed | GotToken | Revoke | Restore | Move | SendBack | Promote | Define | Busy | Stop
+    ) -> None:
         """What an operator, the administration server or the node wants."""
         board = self.board
         match event:
             case Renewed():
                 self._renewed(event)
+            case GotToken():
+                self.parents.renew(event.token)
             case Revoke():
-                self._rights.revoke(event.name, event.topics, event.reason, is_lasting=event.is_lasting)
+                self._revoke(event)
             case Restore():
                 self._rights.restore(event.name)
             case Move():
@@ -199,7 +205,7 @@ class DistributionAgent:
         if child is None:
             return
         if party.role == "publisher":
-            self.rooting.arrived(child)
+            self.rooting.arrived(child, self._rights.revoked(child.party)[0])
         elif party.role == "standby":
             self.rooting.standby_came(child.link)
         elif party.role == "peer":
@@ -217,13 +223,13 @@ class DistributionAgent:
         self._lost(link)
 
     def _lost(self, link: int) -> None:
-        child = self.board.children.get(link)
-        if child is not None:
-            self.children.gone(link)
-            self.rooting.gone(link)
-            if child.party.role == "peer":
-                self.parents.peering.gone(link, child.party.place)
+        self.children.gone(link)
         self.parents.link_closed(link)
+
+    def _child_gone(self, child: Child) -> None:
+        self.rooting.gone(child.link)
+        if child.party.role == "peer":
+            self.parents.peering.gone(child.link, child.party.place)
 
     def _adopted(self) -> None:
         """There is a parent, and what it brings is live, or a move is over."""
@@ -285,11 +291,20 @@ class DistributionAgent:
             return
         if event.refusal:
             self.children.end(event.link, Refused("token", event.refusal[:256]))
-            self.rooting.gone(event.link)
         else:
             self._rights.renewed(child, event.grants)
             if child.party.role == "publisher":
-                self.rooting.arrived(child)
+                self.rooting.arrived(child, self._rights.revoked(child.party)[0])
+
+    def _revoke(self, event: Revoke) -> None:
+        self._rights.revoke(event.name, event.topics, event.reason, is_lasting=event.is_lasting)
+        for child in list(self.board.children.values()):
+            if child.party.role != "publisher" or not child.party.is_called(event.name):
+                continue
+            if event.topics and self._rights.why_none(child.party) is None:
+                self.rooting.arrived(child, self._rights.revoked(child.party)[0])
+            else:
+                self.children.end(child.link, Refused("revoked", f"its authority was revoked: {event.reason}"[:256]))
 
     def _busy(self, percent: int) -> None:
         board = self.board
@@ -335,7 +350,6 @@ class DistributionAgent:
         silence_ns = SILENCES_OF_A_CHILD * board.config.silence_ms * NS_PER_MS
         for child in self.children.silent(silence_ns):
             self.children.end(child.link, Refused("silent", "nothing was heard"))
-            self.rooting.gone(child.link)
         has_standby = any(child.party.role == "standby" for child in board.children.values())
         if board.role == "root" and board.standby_place and not has_standby and self._beats % PROBE_HEARTBEATS == 0:
             self.parents.probe(board.standby_place)

@@ -32,6 +32,7 @@ class Rights(msgspec.Struct, frozen=True):
     grants: tuple[Grant, ...] | None = None
     subscription_id: str = ""
     expires_ns: int = 0
+    subject: str = ""
 
 
 class Desk:
@@ -63,10 +64,13 @@ class Desk:
             login.cls,
             login.term,
             rights.grants,
+            rights.subject,
         )
 
     def renew(self, link: int, token: str, now_ns: int) -> Rights:
         """What a newer token says."""
+        if link not in self._parties:
+            raise TokenError("nobody has logged in on this link")
         login, _ = self._parties[link]
         rights = self.rights(msgspec.structs.replace(login, token=token), now_ns)
         self._parties[link] = (login, rights)
@@ -77,6 +81,14 @@ class Desk:
 
     def is_publisher(self, link: int) -> bool:
         return link in self._parties and self._parties[link][0].role == "publisher"
+
+    def operators(self, name: str) -> list[int]:
+        """Links of the operators with this name, or with a token of its bearer."""
+        return [
+            link
+            for link, (login, rights) in self._parties.items()
+            if login.role == "operator" and name in (login.name, rights.subject)
+        ]
 
     def bearers(self, subscription_id: str) -> list[tuple[int, str]]:
         """Links and names of those whose rights come from this subscription at the administration server."""
@@ -101,8 +113,8 @@ class Desk:
         token = self._verify(login.token, now_ns)
         if login.role in AGENT_ROLES or login.role == "operator":
             self._check_listed(login.role, token.subject, is_asked_for=True)
-            return Rights(None, token.subscription_id, token.expires_ns)
-        return Rights(token.grants, token.subscription_id, token.expires_ns)
+            return Rights(None, token.subscription_id, token.expires_ns, token.subject)
+        return Rights(token.grants, token.subscription_id, token.expires_ns, token.subject)
 
     def _check_listed(self, role: Role, name: str, *, is_asked_for: bool) -> None:
         """With tokens, those who may do more than have messages are named."""

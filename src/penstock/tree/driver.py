@@ -44,6 +44,7 @@ from penstock.tree.events import (
     Define,
     DefineStream,
     Event,
+    GotToken,
     Informed,
     Instruction,
     Move,
@@ -58,6 +59,7 @@ from penstock.tree.events import (
 )
 from penstock.tree.guard import Guard
 from penstock.tree.links import AgentLinks
+from penstock.tree.loading import watch_load
 from penstock.tree.observing import observed
 from penstock.tree.persistence import StreamStore
 from penstock.tree.recorder import AgentRecorder
@@ -100,7 +102,9 @@ class LiveAgent:
         names = [shipped(name) for name in shipped_names()] + [MessageModel.load(Path(name)) for name in config.models]
         counters = self._counted("tree")
         self._core = DistributionAgent(config, SystemRandomness(), counters, models=names)
-        self._runner: CoreRunner[Event, Instruction] = CoreRunner(self._core, self._carry_out, after=self._pump_soon)
+        self._runner: CoreRunner[Event, Instruction] = CoreRunner(
+            self._core, self._carry_out, after=lambda: self._links.pump_soon()
+        )
         self._runner.failed.add_done_callback(self._core_failed)
         secret = read_secret(Path(config.control.secret_file)) if config.control.secret_file else None
         upward = read_secret(Path(config.secret_file)) if config.secret_file else secret
@@ -144,7 +148,7 @@ class LiveAgent:
         except BaseException:
             await self.close()
             raise
-        work = [self._watch_rights(), self._note_publishers()]
+        work = [self._watch_rights(), watch_load(self._tell), self._note_publishers()]
         if self._recorder is not None:
             work.append(self._recorder.keep())
         self._tasks += [asyncio.ensure_future(each) for each in work]
@@ -249,9 +253,6 @@ class LiveAgent:
         except PenstockError as error:  # a party's mistake: it is told, and counted
             log.warning("event_refused", what=type(event).__name__, code=error.code, error=str(error))
 
-    def _pump_soon(self) -> None:
-        self._links.pump_soon()
-
     def _core_failed(self, failed: "asyncio.Future[Exception]") -> None:
         self._life.fail(failed.result())
 
@@ -315,7 +316,12 @@ class LiveAgent:
 
     def _revoke(self, event: Revoked) -> None:
         for _, name in self._desk.bearers(event.subscription_id):
+            self._end_operators(name, event.reason)
             self._tell(Revoke(name, (), event.reason, is_lasting=False))
+
+    def _end_operators(self, name: str, reason: str) -> None:
+        for link in self._desk.operators(name):
+            self._links.refuse(link, Refused("revoked", f"the authority of {name} was revoked: {reason}"[:256]))
 
     def _check_token(self, link: int, token: str) -> None:
         try:
@@ -333,7 +339,7 @@ class LiveAgent:
             await asyncio.sleep(EXPIRY_CHECK_SECONDS)
 
     async def _renew_own(self, token: str) -> None:
-        self._core.board.token = token
+        self._tell(GotToken(token))
 
     # The disk
 
@@ -380,14 +386,8 @@ class LiveAgent:
     def _make_recorder(self) -> AgentRecorder | None:
         if not self.config.accounts.path:
             return None
-        counters = self._core.board.counters, self._links.counters
-        names = ("consumers_refused", "requests_refused", "connections_refused")
-        return AgentRecorder(
-            self.config,
-            self._core,
-            lambda: sum(each[name] for each in counters for name in names),
-            self._counted("tree.accounts"),
-        )
+        counted = [self._core.board.counters, self._links.counters]
+        return AgentRecorder(self.config, self._core, counted, self._counted("tree.accounts"))
 
     def _counted(self, component: str) -> Counters:
         counters = Counters(component, node=self.config.name)

@@ -77,6 +77,11 @@ class Party(msgspec.Struct, frozen=True):
     term: int = 0
     grants: tuple[Grant, ...] | None = None
     """Of its token; None: it may have everything."""
+    subject: str = ""
+    """Whose token it is; its name is its own choice."""
+
+    def is_called(self, name: str) -> bool:
+        return name in (self.name, self.subject)
 
 
 class Arrived(msgspec.Struct, frozen=True):
@@ -138,8 +143,15 @@ class Renewed(msgspec.Struct, frozen=True):
     refusal: str = ""
 
 
+class GotToken(msgspec.Struct, frozen=True):
+    """By which agents above this one know it from now on."""
+
+    token: str
+
+
 class Revoke(msgspec.Struct, frozen=True):
-    """A party may no longer have what these patterns match; empty: anything."""
+    """A party may no longer have what these patterns match, nor publish it; empty: anything. The name is the party's
+    own or that of its token's bearer."""
 
     name: str
     topics: tuple[str, ...] = ()
@@ -202,6 +214,7 @@ Event: TypeAlias = (
     | JournalRead
     | Appended
     | Renewed
+    | GotToken
     | Revoke
     | Restore
     | Move

@@ -1,6 +1,7 @@
 """What an agent does on each kind of infostream message, from its parent, a peer, or a child (TREE-3)."""
 
 from penstock.base.errors import RemoteProtocolError
+from penstock.tree.attempts import Attempt
 from penstock.tree.board import Board
 from penstock.tree.catchup import CatchUp
 from penstock.tree.children import Children
@@ -27,7 +28,7 @@ from penstock.tree.infostream import (
     id_of,
 )
 from penstock.tree.notices import NewerTerm
-from penstock.tree.parents import Attempt, Parents
+from penstock.tree.parents import Parents
 from penstock.tree.rooting import Rooting
 from penstock.tree.upstream import Upstream
 

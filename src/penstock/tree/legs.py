@@ -12,7 +12,7 @@ from penstock.filter._condition import Condition
 from penstock.filter.interests import KnownModels
 from penstock.model import MessageModel
 from penstock.topics.interest import Interest
-from penstock.tree.control import Want
+from penstock.tree.control import WANTS_MAX, WANTS_SIZE_MAX, Want, size_of
 from penstock.tree.joined import Joined, covers
 
 Compiled = list[tuple[Sequence[str], Condition | None]]
@@ -33,14 +33,16 @@ def since(joined: Joined, wants: Iterable[Want]) -> int | None:
 
 
 def aggregated(wants: Iterable[Want], joined: Joined, whole: Want, wants_max: int) -> tuple[Want, ...]:
-    """The fewest of these wants, all covered by the joined ones, that cover all of them. The joined ones themselves if
-    that are too many, or the whole stream if it is among them."""
+    """The fewest of these wants, all covered by the joined ones, that cover all of them. The whole stream if that are
+    too many, or more than a message can say; it need not be joined then."""
     kept = Joined()
+    size = 0
     for want in sorted(wants, key=_width):
         if next(kept.covering(want), None) is not None:
             continue
-        if len(kept) >= wants_max:
-            return (whole,) if whole in joined else tuple(sorted(joined, key=_width))
+        size += size_of(want)
+        if len(kept) >= min(wants_max, WANTS_MAX) or size > WANTS_SIZE_MAX:
+            return (whole,)
         kept[want] = 0
     found = [want for want in kept if all(other == want for other in kept.covering(want))]
     return (whole,) if whole in joined and any(covers(want, whole) for want in found) else tuple(found)

@@ -27,6 +27,7 @@ def observed(core: DistributionAgent, links_max: int, **facts: Any) -> AgentStat
         term=board.term,
         parent=board.parent,
         path=board.path,
+        load_percent=board.percent,
         streams=[found for each in list(board.streams.values()) if (found := _stream(fanout, each)) is not None],
         links=[each for each in (*above, *below) if each is not None],
         child_count=len(children),

@@ -8,39 +8,21 @@ whoever finds itself in its parent's path leaves. A move opens the new link befo
 
 from collections import deque
 from collections.abc import Callable
-from typing import Literal, TypeAlias
-
-import msgspec
 
 from penstock.base.clock import NS_PER_MS, Randomness
 from penstock.tree._flow import Brings, LinkClass
 from penstock.tree._frame import encode_block
+from penstock.tree.attempts import Attempt, Purpose
 from penstock.tree.board import Board
 from penstock.tree.config import Step
-from penstock.tree.control import Login, Refused, Welcome
+from penstock.tree.control import Login, Refused, RenewToken, Welcome
 from penstock.tree.events import Connect
 from penstock.tree.infostream import Info, Neighbour, ParentFound, ParentLost, Path
 from penstock.tree.peering import Peering
 from penstock.tree.upstream import Upstream
 
-Purpose: TypeAlias = Literal["parent", "peer", "probe"]
-
 PROBE_HEARTBEATS = 10
 """How often, in heartbeats, a root asks whether its standby has taken over."""
-
-
-class Attempt(msgspec.Struct):
-    """A link that is being opened."""
-
-    number: int
-    place: str
-    purpose: Purpose
-    deadline_ns: int
-    home: str = ""
-    link: int | None = None
-    name: str = ""
-    is_welcome: bool = False
-    """Whether it waits only for everything that is wanted to come live."""
 
 
 class Parents:
@@ -155,9 +137,15 @@ class Parents:
         config = board.config
         board.say(link, Login(config.name, role, config.tree, board.token, board.place, attempt.home, term=board.term))  # type: ignore[arg-type]
 
+    def renew(self, token: str) -> None:
+        """By which the agents that this one went to are to know it from now on."""
+        self._board.token = token
+        going = (each.link for each in self._attempts.values())
+        for link in filter(None, (self._upstream.link, *going, *self.peering.dialled())):
+            self._board.say(link, RenewToken(token))
+
     def failed(self, number: int, why: str) -> None:
-        attempt = self._attempts.pop(number, None)
-        if attempt is not None:
+        if (attempt := self._attempts.pop(number, None)) is not None:
             self._note(attempt, why)
             self._over(attempt)
 
@@ -385,8 +373,7 @@ class Parents:
             self._connect(place, "probe")
 
     def link_closed(self, link: int) -> None:
-        attempt = self.attempt_on(link)
-        if attempt is not None:
+        if (attempt := self.attempt_on(link)) is not None:
             del self._attempts[attempt.number]
             self._over(attempt)
         elif link == self._upstream.link:

@@ -22,11 +22,21 @@ class Peering:
         self._due_ns = dict.fromkeys(self._board.config.peers, self._board.now_ns)
 
     def due(self) -> list[str]:
-        """Places to connect to now."""
+        """Places to connect to now. One whose agent has come by itself is looked at again later."""
         found = [place for place, due_ns in self._due_ns.items() if self._board.now_ns >= due_ns]
+        linked = {child.party.place for child in self._peers()}
         for place in found:
             del self._due_ns[place]
-        return found
+            if place in linked:
+                self.failed(place)
+        return [place for place in found if place not in linked]
+
+    def _peers(self) -> list[Child]:
+        return [child for child in self._board.children.values() if child.party.role == "peer"]
+
+    def dialled(self) -> list[int]:
+        """Links that this agent opened."""
+        return [child.link for child in self._peers() if child.is_dialled]
 
     def deadlines(self) -> list[int]:
         return list(self._due_ns.values())
@@ -35,8 +45,15 @@ class Peering:
         self._due_ns[place] = self._board.now_ns + self._board.config.backoff.max_ms * NS_PER_MS // 4
 
     def welcome(self, link: int, name: str, place: str, message: Welcome) -> None:
-        """A link that this agent opened: the other side is a child of it, too."""
-        self._board.children[link] = Child(link, Party(name, "peer", message.tree, place), heard_ns=self._board.now_ns)
+        """A link that this agent opened: the other side is a child of it, too. If each opened one to the other, that of
+        the agent whose name comes first stays."""
+        if name < self._board.config.name and any(child.party.name == name for child in self._peers()):
+            self._board.close(link, "peered")
+            self._upstream.drop_link(link)
+            self.failed(place)
+            return
+        party = Party(name, "peer", message.tree, place)
+        self._board.children[link] = Child(link, party, heard_ns=self._board.now_ns, is_dialled=True)
         self._board.ledger.begin(link, name, "peer")
         for info in message.streams:
             self._upstream.learn(info, is_from_peer=True)

@@ -6,7 +6,7 @@ again.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -22,6 +22,9 @@ from penstock.tree.ledger import LinkAccount
 RUN, INTAKE, ACCOUNT = shipped("agent_run"), shipped("agent_intake"), shipped("agent_account")
 
 
+REFUSALS = ("consumers_refused", "requests_refused", "connections_refused")
+
+
 class Given(msgspec.Struct, frozen=True):
     """An account as it stands: a message's fields, but for who gives it and when."""
 
@@ -35,12 +38,12 @@ class AgentRecorder:
     """One run's accounts, from start() to close()."""
 
     def __init__(
-        self, config: AgentConfig, core: DistributionAgent, refused: Callable[[], int], counters: Counters
+        self, config: AgentConfig, core: DistributionAgent, counted: Sequence[Counters], counters: Counters
     ) -> None:
-        """`refused` says how often somebody or something was refused so far."""
+        """`counted` know how often somebody or something was refused so far; `counters` count what is written here."""
         self._config = config
         self._core = core
-        self._refused = refused
+        self._counted = counted
         self._journal = AccountJournal(config.accounts, counters)
         self._book: AccountBook[Given] = AccountBook(
             self._journal,
@@ -93,7 +96,7 @@ class AgentRecorder:
             "parent": board.parent,
             "parents_found": board.ledger.parents_found,
             "parents_lost": board.ledger.parents_lost,
-            "refused": self._refused(),
+            "refused": sum(each[name] for each in self._counted for name in REFUSALS),
             "suppressed": board.counters["messages_suppressed"],
             "root_term": board.term,
             "depth": len(board.path),

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.base.errors import NotEntitledError
+from penstock.base.errors import LimitError, NotEntitledError
 from penstock.security.narrowing import denials, narrowed
 from penstock.security.token import Grant
 from penstock.topics.interest import Interest
 from penstock.topics.overlap import covers as topic_covers
 from penstock.tree.board import Board, Child
 from penstock.tree.catchup import CatchUp
-from penstock.tree.control import Want
+from penstock.tree.control import TOPICS_MAX, WANTS_SIZE_MAX, Want, size_of
 from penstock.tree.events import Party
 from penstock.tree.infostream import Revoked, portions
 
@@ -28,31 +28,42 @@ class Rights:
 
     def denied(self, party: Party) -> tuple[str, ...]:
         """Patterns, each with its !."""
-        return tuple(denials(party.grants or ())) + self._revoked.get(party.name, ((), ""))[0]
+        return tuple(denials(party.grants or ())) + self.revoked(party)[0]
 
-    def why_none(self, name: str) -> str | None:
+    def why_none(self, party: Party) -> str | None:
         """Why the party may have nothing at all."""
-        patterns, reason = self._revoked.get(name, ((), ""))
+        patterns, reason = self.revoked(party)
         return reason if EVERYTHING in patterns else None
+
+    def revoked(self, party: Party) -> tuple[tuple[str, ...], str]:
+        """Patterns, each with its !, and why."""
+        found = [self._revoked[name] for name in dict.fromkeys((party.name, party.subject)) if name in self._revoked]
+        patterns = tuple(pattern for each, _ in found for pattern in each)
+        return patterns, next((reason for _, reason in found), "")
 
     def tell(self, child: Child) -> None:
         """What was taken from the party before it came."""
-        if child.party.name in self._revoked:
-            patterns, reason = self._revoked[child.party.name]
+        patterns, reason = self.revoked(child.party)
+        if patterns:
             self._tell_revoked(child, tuple(each[1:] for each in patterns), reason)
 
     def granted(self, child: Child, wants: Iterable[Want]) -> tuple[Want, ...]:
-        """NotEntitledError if that is nothing."""
+        """NotEntitledError if that is nothing, LimitError if it takes too many words."""
         grants = child.party.grants
-        found: list[Want] = []
-        for want in wants:
+        found: dict[Want, None] = {}
+        size = 0
+        for want in dict.fromkeys(wants):
             topics: dict[str, None] = {}
             for topic in want.topics:
                 for text in (topic,) if grants is None else self._narrowed(grants, topic):
                     if not self._is_denied(child, text):
                         topics[text] = None
             if any(not text.startswith("!") for text in topics):
-                found.append(Want((*topics, *child.denied), want.where))
+                narrow = Want((*topics, *child.denied), want.where)
+                size += size_of(narrow)
+                if size > WANTS_SIZE_MAX or len(narrow.topics) > TOPICS_MAX:
+                    raise LimitError(f"it has more than {WANTS_SIZE_MAX} bytes or {TOPICS_MAX} topics as it is granted")
+                found[narrow] = None
         if not found:
             raise NotEntitledError("nothing of it is granted", hint="the administration server knows what is")
         return tuple(found)
@@ -75,7 +86,7 @@ class Rights:
         known = self._revoked.get(name, ((), ""))[0]
         if is_lasting and (name in self._revoked or len(self._revoked) < REVOKED_MAX):
             self._revoked[name] = (tuple(dict.fromkeys((*known, *patterns))), reason)
-        for child in [each for each in self._board.children.values() if each.party.name == name]:
+        for child in [each for each in self._board.children.values() if each.party.is_called(name)]:
             child.denied = tuple(dict.fromkeys((*child.denied, *patterns)))
             # What waits for it may be among that: it fetches again what it may have.
             self._board.fanout.take_back(child.link)
@@ -101,7 +112,7 @@ class Rights:
         ]
         topics = tuple(dict.fromkeys(topic for number in lost for want in before[number] for topic in want.topics))
         if lost:
-            self._board.inform(Revoked(portions(topics)[0], "the token no longer grants it"), [child.link])
+            self._tell_revoked(child, topics, "the token no longer grants it")
 
     def _regrant(self, child: Child) -> None:
         """Each leg gets what is granted of it now; those for which that is nothing end."""
@@ -109,7 +120,7 @@ class Rights:
         for leg in list(child.legs.values()):
             try:
                 wants = self.granted(child, leg.asked)
-            except NotEntitledError:
+            except (NotEntitledError, LimitError):
                 del child.legs[leg.number]
                 board.fanout.close_leg(leg.link, leg.number)
                 self._catch_up.abandon(leg)

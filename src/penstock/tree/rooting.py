@@ -160,16 +160,16 @@ class Rooting:
 
     # Publishers
 
-    def arrived(self, child: Child) -> None:
+    def arrived(self, child: Child, revoked: tuple[str, ...]) -> None:
         """Of a publisher: what it may publish."""
         grants = child.party.grants
-        table = None
-        if grants is not None:
-            table = InterestTable(seed=SEED)
-            for grant in grants:
-                if grant.action == "send":
-                    table.add(grant.pattern, 0)
-        self._allowed[child.link] = table
+        if grants is None and not revoked:
+            self._allowed[child.link] = None
+            return
+        sends = (">",) if grants is None else tuple(each.pattern for each in grants if each.action == "send")
+        table = self._allowed[child.link] = InterestTable(seed=SEED)
+        for pattern in (*sends, *revoked):
+            table.add(pattern, 0)
 
     def through(self, publisher_id: int) -> int:
         """The publisher's last number that is kept, or will be."""

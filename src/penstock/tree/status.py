@@ -68,6 +68,8 @@ class AgentStatus(msgspec.Struct, frozen=True):
     """Whether the administration server answers; true where there is none."""
     is_storing: bool
     """Whether the disk takes what comes; true where nothing is kept."""
+    load_percent: int
+    """How busy its process is, of one core."""
     streams: list[StreamStatus]
     links: list[LinkStatus]
     """Those that have been here longest, where there are very many."""
@@ -86,6 +88,7 @@ def gauges_of(status: AgentStatus) -> dict[str, float]:
         "agent_depth": len(status.path),
         "agent_in_touch": status.is_in_touch,
         "agent_storing": status.is_storing,
+        "agent_load_percent": status.load_percent,
         "agent_messages": sum(each.last for each in status.streams),
     }
 

@@ -129,11 +129,13 @@ class Upstream:
         self.note_live(link)
 
     def _ask(self, stream: Stream, link: int, *, replaces: tuple[int, ...] = ()) -> None:
-        """One leg for all that is wanted and in the common flow. What nobody wants is in it no longer."""
+        """One leg for all that is wanted and in the common flow. What nobody wants is in it no longer. The whole stream
+        may be new in it: it is not complete before it comes live."""
         feed = stream.feed
         wants = self._wanted(stream)
         if wants:
-            feed.joined = Joined({want: since(feed.joined, (want,)) or 0 for want in wants})
+            if since(feed.joined, wants) is not None:
+                feed.joined = Joined({want: since(feed.joined, (want,)) or 0 for want in wants})
             self.open_leg(stream, link, wants, self._position(stream), replaces=replaces)
             return
         feed.joined.clear()
@@ -199,7 +201,7 @@ class Upstream:
             if old is not None:
                 self.close_leg(old)
         leg.replaces = ()
-        if not stream.feed.joined:
+        if since(stream.feed.joined, leg.wants) is None:
             stream.feed.joined = Joined(dict.fromkeys(leg.wants, at))
         self.ask_peers(stream)
         self.note_live(leg.link)

@@ -12,7 +12,7 @@ from penstock.base.clock import Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.topics import Interest
-from penstock.topics.overlap import may_meet
+from penstock.topics.overlap import covers, may_meet
 from penstock.tree.application.events import (
     Begin,
     BlockReceived,
@@ -84,6 +84,8 @@ class Subscriber(Party):
     ) -> None:
         super().__init__(config, randomness, counters, token=token)
         self._subscriber = config
+        self._taken: list[Interest] = []
+        """What was revoked."""
         self._interests = [Interest.parse(topic) for topic in config.topics]
         self._streams: dict[int, _Stream] = {}
         self._legs: dict[int, dict[int, _Leg]] = {}  # by link, then by number
@@ -277,5 +279,8 @@ class Subscriber(Party):
             stream.last = told.first - 1
 
     def _revoked(self, topics: tuple[str, ...], reason: str) -> None:
-        if not topics or all(topic in topics for topic in self._subscriber.topics):
+        """In portions, or one after the other: when nothing of the wish is left, it is over."""
+        self._taken += map(Interest.parse, topics)
+        wishes = [each for each in map(Interest.parse, self._subscriber.topics) if not each.negative]
+        if not topics or all(any(covers(each, wish) for each in self._taken) for wish in wishes):
             self._fail(error_of(Refused("revoked", reason or "it may no longer have this")))
