@@ -43,17 +43,20 @@ class Crowd:
         self._epoll.register(socket_number, select.EPOLLIN)
         self._show_life()
 
-    def read(self, seconds: float) -> list[tuple[int, bytes]]:
-        """The packets of the next seconds, each with the time when it was there."""
+    def read(self, seconds: float, *, settle_seconds: float) -> list[tuple[int, bytes]]:
+        """The packets of so many seconds, each with the time when it was there, once others have passed. Nothing is
+        taken apart before the end: whatever comes meanwhile would seem late."""
         came: list[tuple[int, int, bytes]] = []
-        until_ns = now() + int(seconds * 1e9)
+        since_ns = now() + int(settle_seconds * 1e9)
+        until_ns = since_ns + int(seconds * 1e9)
         while now() < until_ns:
             for socket_number, _ in self._epoll.poll(POLL_SECONDS):
                 data = os.read(socket_number, READ_SIZE)
                 came.append((now(), socket_number, data))
             self._show_life()
         check(all(data for _, _, data in came), "a subscriber's link has ended")
-        return [(at_ns, packet) for at_ns, number, data in came for packet in self._packets(number, data)]
+        found = [(at_ns, packet) for at_ns, number, data in came for packet in self._packets(number, data)]
+        return [(at_ns, packet) for at_ns, packet in found if at_ns >= since_ns]
 
     async def close(self) -> None:
         self._epoll.close()

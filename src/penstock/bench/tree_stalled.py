@@ -86,8 +86,7 @@ async def _listen(place: str, orders: Connection) -> None:
     orders.send("ready")
     while (order := orders.recv()) != "enough":
         idle = await stalled_subscriber(place) if order == "stalled" else None
-        crowd.read(ROUND_SECONDS / 3)
-        came = crowd.read(ROUND_SECONDS)
+        came = crowd.read(ROUND_SECONDS, settle_seconds=ROUND_SECONDS / 3)
         orders.send([at_ns - sent_ns(packet) for at_ns, packet in came if is_of_a_stream(packet)])
         if idle is not None:
             await idle.close()
