@@ -59,7 +59,7 @@ class Visits:
 
 
 def fill_in(page: Page, name: str, secret: str) -> None:
-    page.get_by_label("Name").fill(name)
+    page.get_by_label("Name", exact=True).fill(name)
     page.get_by_label("Secret").fill(secret)
     page.get_by_role("button", name="Log in").click()
 

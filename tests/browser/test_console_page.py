@@ -47,9 +47,9 @@ def test_one_logs_in_and_out_and_a_wrong_secret_is_told(visits: Visits, port: in
     page.reload()
     expect(page.locator("#who")).to_contain_text("alice")
     page.get_by_role("button", name="Log out").click()
-    expect(page.get_by_label("Name")).to_be_focused()
+    expect(page.get_by_label("Name", exact=True)).to_be_focused()
     page.reload()
-    expect(page.get_by_label("Name")).to_be_visible()
+    expect(page.get_by_label("Name", exact=True)).to_be_visible()
 
 
 def test_only_operators_see_what_operators_do(visits: Visits, port: int) -> None:
@@ -78,7 +78,7 @@ def test_no_section_is_wider_than_a_phone_or_a_laptop(visits: Visits, port: int)
 
 def test_everything_can_be_reached_by_keyboard_alone(visits: Visits, port: int) -> None:
     page = visits.open(port)
-    expect(page.get_by_label("Name")).to_be_focused()
+    expect(page.get_by_label("Name", exact=True)).to_be_focused()
     page.keyboard.type("boss")
     page.keyboard.press("Tab")
     page.keyboard.type("the secret of boss")

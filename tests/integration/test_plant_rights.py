@@ -14,7 +14,8 @@ from penstock.base.errors import RefusedError, RevokedError, SealKeyError
 from penstock.capture.reading import Models
 from penstock.client.gate import Gate
 from penstock.client.service import Protection, opened_stream
-from penstock.middleware.receiving_driver import DELIVERIES, MulticastReceiver
+from penstock.middleware.events import Deliver, DeliverBatch
+from penstock.middleware.receiving_driver import MulticastReceiver
 from penstock.middleware.unicast import OpenStream, Packets
 from penstock.security import Grant, PrivateKey, Token, TokenSigner
 from penstock.wire import MessageFlag, decode, decode_origin
@@ -99,7 +100,7 @@ def listen(receiver: MulticastReceiver, into: list[Any], count: int) -> None:
     while len(into) < count:
         assert time.monotonic() < deadline
         for each in receiver.receive(1.0):
-            if isinstance(each, DELIVERIES):
+            if isinstance(each, Deliver | DeliverBatch):
                 into += [message for message in each.messages if is_real(message)]
 
 
