@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import stat
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from descriptors import copies_of
 from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError, HandoverError, LocalProtocolError, ProducerGoneError
 from penstock.base.segment import Segment
@@ -231,11 +233,10 @@ def test_a_producer_that_does_not_know_the_secret_is_refused(tmp_path: Path) -> 
 
         thread = threading.Thread(target=impostor)
         thread.start()
-        before = len(os.listdir("/proc/self/fd"))
         with pytest.raises(HandoverError, match="does not know the secret"):
             receive_segment(place, "events", secret=SECRET)
         thread.join()
-        assert len(os.listdir("/proc/self/fd")) <= before
+        assert copies_of(os.stat(tmp_path / "f")) == 0
 
 
 @pytest.mark.spec("OPS-2")
@@ -296,12 +297,11 @@ def test_garbage_is_refused(ring: RingWriter, path: str, data: bytes) -> None:
 @pytest.mark.spec("OPS-2")
 def test_descriptors_sent_to_the_producer_are_closed(path: str) -> None:
     with Handover(path) as handover:
-        with stranger(path) as sock, open("/dev/null", "rb") as file:
+        with stranger(path) as sock, tempfile.TemporaryFile() as file:
             hear(sock)
-            before = len(os.listdir("/proc/self/fd"))
             socket.send_fds(sock, [b"{}"], [file.fileno()] * 8)
             wait_until(lambda: hear(sock) == {})
-            assert len(os.listdir("/proc/self/fd")) <= before
+            assert copies_of(os.fstat(file.fileno())) == 1
         assert handover.consumers() == []
 
 
@@ -424,8 +424,9 @@ def test_a_handover_that_never_started_can_be_closed(path: str) -> None:
 def test_a_segment_that_cannot_be_copied_leaves_no_descriptors_behind(path: str, ring: RingWriter) -> None:
     with Handover(path) as handover:
         broken = Segment("ring", (ring.segment.fds[0], 2**20))
-        before = sorted(os.listdir("/proc/self/fd"))
+        file = os.fstat(ring.segment.fds[0])
+        before = copies_of(file)
         with pytest.raises(OSError, match="Bad file descriptor"):
             handover.offer("ring", broken)
-        assert sorted(os.listdir("/proc/self/fd")) == before
+        assert copies_of(file) == before
         broken._fds = ()
