@@ -267,7 +267,8 @@ def _tree_lines(plant: DemoPlant) -> list[str]:
     if root is None:
         return []
     numbered = sum(stream.last for stream in root.streams)
-    below = [f"{each.name} below {each.parent}" for each in agents.values() if each.parent]
+    # By their paths: some have lost their parents already, as everything ends.
+    below = [f"{each.name} below {each.path[-2]}" for each in agents.values() if len(each.path) > 1]
     return [
         f"Through the tree, {numbered:,} quotes and trades, each numbered once by its root:",
         f"  {', '.join(below)}",
