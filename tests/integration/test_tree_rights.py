@@ -1,5 +1,6 @@
 """What a party of a tree may have, by its administration server alone: no console, no operator of the tree."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -7,16 +8,24 @@ from pathlib import Path
 import pytest
 
 from integration.console_kit import SECRETS, administration
-from integration.tree_kit import AgentHere, Reader, agent_here, publish, publisher, root_config
+from integration.tree_kit import AgentHere, Reader, agent_config, agent_here, publish, publisher, root_config
+from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError
+from penstock.net.link import connect_link
+from penstock.net.place import parse_place
 from penstock.net.secret import write_private
 from penstock.security import Credentials
 from penstock.security.access import AdminAccess
 from penstock.security.client import AdminClient
+from penstock.tree import control
+from penstock.tree.application.operating import _Ordering
+from penstock.tree.application.running import LINK
 from penstock.tree.config import StreamConfig
-from waiting import wait_until
+from penstock.tree.control import TREE
+from waiting import PATIENCE_SECONDS, wait_until
 
 TOPIC = "app.notes.desk"
+SHORT_TOKEN_S = 5
 Login = Callable[[str], AdminClient]
 
 
@@ -32,7 +41,8 @@ def plant(tmp_path: Path) -> Iterator[tuple[AgentHere, Login]]:
             credentials = Credentials(name, secret=SECRETS[name].encode())
             return stack.enter_context(AdminClient.connect(admin.url, credentials))
 
-        with agent_here(root_config(tmp_path / "root", admin=access, streams=streams)) as root:
+        rights = {"admin": access, "agents": ("nodes", "leaf"), "operators": ("alice",)}
+        with agent_here(root_config(tmp_path / "root", streams=streams, **rights)) as root:
             yield root, log_in
 
 
@@ -77,3 +87,48 @@ def test_who_has_no_right_is_refused(plant: tuple[AgentHere, Login]) -> None:
         source.publish(TOPIC, b"x")
         with pytest.raises(PenstockError):
             source.flush(60)
+
+
+@pytest.mark.spec("TREE-6")
+def test_an_operator_whose_token_is_revoked_is_put_out(plant: tuple[AgentHere, Login]) -> None:
+    root, log_in = plant
+    token = log_in("alice").subscribe(("app.>",)).token
+
+    async def told() -> str:
+        """While it is connected, and gives no order."""
+        ordering = _Ordering([control.Login("alice", "operator", token=token)])
+        host, port = parse_place(root.place)
+        link = await connect_link(
+            TREE, host, port, ordering, node="alice", secret=None, tls=None, config=LINK, counters=Counters("operator")
+        )
+        await asyncio.to_thread(wait_until, lambda: root.agent._desk.operators("alice"), "the operator")
+        await asyncio.to_thread(log_in("boss").revoke, "alice", "left the firm")
+        with pytest.raises(PenstockError) as refused:
+            await asyncio.wait_for(ordering.answer, PATIENCE_SECONDS)
+        await link.over
+        return str(refused.value)
+
+    assert "left the firm" in asyncio.run(told())
+
+
+@pytest.mark.spec("TREE-3")
+def test_an_agent_renews_its_token_on_its_link(tmp_path: Path) -> None:
+    access = tmp_path / "nodes.toml"
+    write_private(access, f'client = "nodes"\nsecret = "{SECRETS["nodes"]}"\n'.encode())
+    with administration(tmp_path, token_s=SHORT_TOKEN_S) as server:
+        admin = AdminAccess(url=server.url, credentials=str(access))
+        known = {"admin": admin, "agents": ("nodes", "leaf")}
+        with (
+            agent_here(root_config(tmp_path / "root", **known)) as root,
+            agent_here(agent_config("leaf", root.place, **known)) as leaf,
+        ):
+            leaf.wait_rooted()
+            first = expiry_of(root, "leaf")
+            wait_until(lambda: expiry_of(root, "leaf") > first, "a newer token on the same link")
+            assert leaf.agent._core.board.counters["upstream_lost"] == 0
+
+
+def expiry_of(root: AgentHere, child: str) -> int:
+    """Until when the root lets the child stay."""
+    parties = dict(root.agent._desk._parties)
+    return max((rights.expires_ns for login, rights in parties.values() if login.name == child), default=0)

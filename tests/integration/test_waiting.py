@@ -5,7 +5,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from penstock.middleware.driver import MulticastReceiver
 from penstock.middleware.receiving_driver import SocketReceiver
 from penstock.net.udp import free_channel
 from unit.middleware_kit import GROUP, PUBLISHER_ID, packets
+from waiting import PATIENCE_SECONDS
 
 WORD = position(publisher_id=PUBLISHER_ID, group=GROUP)
 TOPICS = ["t"]
@@ -87,37 +89,30 @@ def test_messages_that_gather_come_together_when_the_time_is_over(module: StandI
 
 @pytest.mark.parametrize("spin", [False, True])
 def test_a_receiver_that_another_thread_closes_says_so_to_who_waits(spin: bool) -> None:
-    receiver, errors = MulticastReceiver([free_channel()], spin=spin), []
-
-    def wait() -> None:
-        try:
-            for _ in receiver:
-                pass
-        except LocalProtocolError as error:
-            errors.append(error.what)
-
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    receiver.close()
-    waiting.join(60)
-    assert errors == ["receive after close"]
+    receiver = MulticastReceiver([free_channel()], spin=spin)
+    assert_told_when_closed(receiver, lambda: deque(receiver, maxlen=0))
 
 
 def test_an_application_that_another_thread_closes_says_so_to_who_waits() -> None:
     with StandInFilter() as module:
-        receiver, errors = FilteredReceiver(module.place, TOPICS), []
+        receiver = FilteredReceiver(module.place, TOPICS)
+        assert_told_when_closed(receiver, receiver.receive)
 
-        def wait() -> None:
-            try:
-                receiver.receive()
-            except LocalProtocolError as error:
-                errors.append(error.what)
 
-        waiting = threading.Thread(target=wait)
-        waiting.start()
-        receiver.close()
-        waiting.join(60)
-        assert errors == ["receive after close"]
+def assert_told_when_closed(receiver: SocketReceiver, wait: Callable[[], object]) -> None:
+    errors = []
+
+    def told() -> None:
+        try:
+            wait()
+        except LocalProtocolError as error:
+            errors.append(error.what)
+
+    waiting = threading.Thread(target=told)
+    waiting.start()
+    receiver.close()
+    waiting.join(PATIENCE_SECONDS)
+    assert errors == ["receive after close"]
 
 
 RECEIVE_FOREVER = """

@@ -124,9 +124,11 @@ async def _listen(place: str, orders: Connection) -> None:
         if since_ns:
             answer()
         else:
+            loop.remove_reader(orders.fileno())  # whoever gives orders gives no more
             over.set()
 
-    asyncio.get_running_loop().add_reader(orders.fileno(), hear)
+    loop = asyncio.get_running_loop()
+    loop.add_reader(orders.fileno(), hear)
     orders.send("ready")
     await over.wait()
     orders.send(sequences)

@@ -84,9 +84,9 @@ class Subscriber(Party):
     ) -> None:
         super().__init__(config, randomness, counters, token=token)
         self._subscriber = config
-        self._taken: list[Interest] = []
-        """What was revoked."""
         self._interests = [Interest.parse(topic) for topic in config.topics]
+        self._unrevoked = [each for each in self._interests if not each.negative]
+        """What was not revoked yet."""
         self._streams: dict[int, _Stream] = {}
         self._legs: dict[int, dict[int, _Leg]] = {}  # by link, then by number
         self._number = 0
@@ -279,8 +279,8 @@ class Subscriber(Party):
             stream.last = told.first - 1
 
     def _revoked(self, topics: tuple[str, ...], reason: str) -> None:
-        """In portions, or one after the other: when nothing of the wish is left, it is over."""
-        self._taken += map(Interest.parse, topics)
-        wishes = [each for each in map(Interest.parse, self._subscriber.topics) if not each.negative]
-        if not topics or all(any(covers(each, wish) for each in self._taken) for wish in wishes):
+        """In portions, or one after the other: when nothing is left, it is over."""
+        taken = [Interest.parse(topic) for topic in topics]
+        self._unrevoked = [each for each in self._unrevoked if not any(covers(one, each) for one in taken)]
+        if not topics or not self._unrevoked:
             self._fail(error_of(Refused("revoked", reason or "it may no longer have this")))
