@@ -156,7 +156,8 @@ class RouterConfig(Config, frozen=True):
         if len(set(names)) < len(names):
             raise ConfigurationError("two endpoints have one name", where=where)
         if self.replicate_by != "topic" and (self.synchronous_topics or self.asynchronous_topics):
-            X
+            hint = 'replicate_by = "topic"'
+            raise ConfigurationError("topics are replicated, but others decide", where=where, hint=hint)
         if self.cache_bytes < 2 * (self.message_bytes_max + KIB):
             raise ConfigurationError("cache_bytes has no room for two messages", where=where)
         if self.transaction_bytes_max < self.message_bytes_max:

@@ -324,8 +324,8 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class ReadRecords(msgspec.Struct, frozen=True):
-    """Records of the journal: these numbers, ascending; or, if there are none, those after the record `after`, or from a
-    time on, up to `bytes_max` of them. At least one, if there is one."""
+    """Records of the journal: these numbers, ascending; or, if there are none, those after the record `after`, or from
+    a time on, up to `bytes_max` of them. At least one, if there is one."""
 
     request: int
     sequences: NDArray[numpy.uint64]
