@@ -3,10 +3,11 @@
 A publisher's message is matched, stored in the journal, queued to every endpoint that wants it, and only then
 acknowledged; consumers settle what they got, and a message that all endpoints have settled is deleted. A second router
 mirrors the first and can take over. It is not a distribution tree (penstock.tree): nothing is conflated or expires
-unless somebody says so. Read events.py first, then core.py; _tables.pxd for what is in memory, _records.pxd for what
-is on the disk.
+unless somebody says so. Read events.py first, then core.py; _layout.pxd for what is on the wire, _tables.pxd for what
+is in memory, _records.pxd for what is on the disk.
 """
 
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
+from penstock.assured.frames import Delivered, Published
 
-__all__ = ["EndpointConfig", "RouterConfig", "Want"]
+__all__ = ["Delivered", "EndpointConfig", "Published", "RouterConfig", "Want"]
