@@ -51,8 +51,12 @@ class Fanout(Flow):
     def take_back(self, link: int) -> None:
         """What waits for the link is not sent, as if it were too slow: its legs leave live. Not if nothing waits."""
 
-    def receive(self, link: int, data: Buffer) -> None:
-        """Bytes of the link's stream of frames, however cut. What the core has to know is in notices()."""
+    def receive(self, link: int, data: Buffer) -> bool:
+        """Bytes of the link's stream of frames, however cut. What the core has to know is in notices(). Whether more
+        can be taken now; if not, the link is ready() when it can."""
+
+    def is_taking(self, link: int) -> bool:
+        """Whether what comes on the link is taken now, and not kept for later."""
 
     def pause(self, link: int) -> None:
         """What comes on the link is kept, and the lane reads no more from it, until resume()."""
@@ -65,7 +69,13 @@ class Fanout(Flow):
         term that their stream is not in yet are taken, and begin it."""
 
     def has_notices(self) -> bool: ...
-    def notices(self) -> list[Notice]: ...
+    def notices(self, count_max: int = ...) -> list[Notice]:
+        """The next ones, at most so many. A link that has sent many control frames waits until all are seen."""
+
+    def release_held(self) -> bool:
+        """Let links go on that had to wait, as far as what they sent has been in notices(), which were seen to. Whether
+        there is more to see to: then or now."""
+
     def link(self, link: int) -> LinkState: ...
     def links(self) -> list[int]: ...
 
@@ -86,6 +96,9 @@ class Fanout(Flow):
     def close_leg(self, link: int, leg: int) -> None: ...
     def change_leg(self, link: int, leg: int, wants: Iterable[tuple[Sequence[str], Condition | None]]) -> int:
         """From now on it wants this. Returns the stream's last sequence."""
+
+    def is_live(self, link: int, leg: int) -> bool:
+        """Also while the core has yet to see that it is not any more."""
 
     def fetch(self, link: int, leg: int, after: int, size_max: int) -> Portion | None:
         """What the leg wants of the stream after this sequence, out of the history; None if that does not reach back so

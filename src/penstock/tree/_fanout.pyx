@@ -9,7 +9,7 @@ from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from penstock.filter._condition cimport Condition
-from penstock.tree._flow cimport NO_SLOT, Flow, Leg, Link, free_link, mutex_acquire
+from penstock.tree._flow cimport NO_SLOT, Flow, Leg, Link, free_link, is_stopped, mutex_acquire, without
 from penstock.tree._history cimport Kept, Stream, packet_at
 from penstock.tree._notes cimport notes_as_notices
 from penstock.tree._queue cimport Pieces, queue_init, queue_say, queue_sent, queue_take
@@ -26,6 +26,7 @@ __all__ = ["Brings", "Fanout", "LinkClass"]
 
 cdef enum:
     SCAN_SIZE_MAX = 4_194_304  # bytes of history that one fetch() looks at
+    NOTICES_MAX = 65_536
 
 
 @cython.no_gc_clear
@@ -144,6 +145,7 @@ cdef class Fanout(Flow):
             for each, leg in [key for key in self._leg_rows if key[0] == link]:
                 self.drop_leg(each, leg)
             self.forget_ready(slot)
+            self.held_count = without(self.held_slots, self.held_count, slot)
             free_link(&self.linked[slot])
             del self._slots[link]
             self._free_slots.append(slot)
@@ -226,6 +228,11 @@ cdef class Fanout(Flow):
             self._leg_wants[row] = added
             self._selections.pop(row, None)
             return self.legs[row].stream.done
+
+    def is_live(self, uint64_t link, uint32_t leg) -> bool:
+        """Also while the core has yet to see that it is not any more."""
+        with self:
+            return self.legs[self.row_of(link, leg)].is_live
 
     cdef uint32_t row_of(self, link, leg) except? 0xFFFFFFFF:
         row = self._leg_rows.get((link, leg))
@@ -344,14 +351,21 @@ cdef class Fanout(Flow):
 
     # What comes and what is sent
 
-    def receive(self, uint64_t link, const uint8_t[::1] data not None) -> None:
-        """Bytes of the link's stream of frames, however cut. What the core has to know is in notices()."""
+    def receive(self, uint64_t link, const uint8_t[::1] data not None) -> bool:
+        """Bytes of the link's stream of frames, however cut. What the core has to know is in notices(). Whether more
+        can be taken now; if not, the link is ready() when it can."""
         cdef uint32_t slot
         with self:
             slot = self.slot_of(link)
             if data.shape[0]:
                 with nogil:
                     self.take_in(slot, &data[0], data.shape[0])
+            return not is_stopped(&self.linked[slot])
+
+    def is_taking(self, uint64_t link) -> bool:
+        """Whether what comes on the link is taken now, and not kept for later."""
+        with self:
+            return not is_stopped(&self.linked[self.slot_of(link)])
 
     def pause(self, uint64_t link) -> None:
         """What comes on the link is kept, and the lane reads no more from it, until resume()."""
@@ -365,8 +379,9 @@ cdef class Fanout(Flow):
         """Go on after pause(), LegBlock or NewerTerm. Nothing happens if the link is not open."""
         cdef uint32_t slot
         with self:
-            if link in self._slots:
+            if link in self._slots and self.linked[<uint32_t>self._slots[link]].is_paused:
                 slot = self._slots[link]
+                self.linked[slot].is_paused = False
                 with nogil:
                     self.go_on(slot)
 
@@ -392,9 +407,18 @@ cdef class Fanout(Flow):
         with self:
             return self.notes.count > 0
 
-    def notices(self) -> list:
+    def notices(self, uint64_t count_max = NOTICES_MAX) -> list:
+        """The next ones, at most so many. A link that has sent many control frames waits until all are seen."""
         with self:
-            return notes_as_notices(&self.notes)
+            return notes_as_notices(&self.notes, count_max)
+
+    def release_held(self) -> bool:
+        """Let links go on that had to wait, as far as what they sent has been in notices(), which were seen to. Whether
+        there is more to see to: then or now."""
+        with self:
+            with nogil:
+                self.go_on_held()
+            return self.notes.count > 0 or self.held_count > 0
 
     def say(self, uint64_t link, const uint8_t[::1] frames not None) -> None:
         """Send these frames, behind what waits for the link already. LimitError if it does not take what was said."""

@@ -36,6 +36,8 @@ cdef enum:
     NO_SLOT = 0xFFFFFFFF
     PARTIAL_KEPT = 4_096    # bytes of memory that a link keeps when no frame is under way
     CONFLATE_FROM = 256     # packets that may wait for a conflating link before newer ones take their places, at most
+    NOTED_MAX = 256         # control frames of a link that Python has not seen, after which it has to wait
+    NOTED_SIZE_MAX = 65_536 # and their bytes
 
 
 cdef enum Verdict:          # about a packet
@@ -52,6 +54,7 @@ cdef struct Link:
     bint is_ready           # in the list of those that have something to send
     bint is_over            # nothing is taken from it, and no packets are queued
     bint is_paused          # what comes on it is kept until resume()
+    bint is_held            # what comes on it is kept until Python has seen what came before: release_held()
     bint is_blocked         # the lane's: its socket takes nothing
     int fd                  # the lane's; -1: it has none
     uint32_t armed          # the lane's: what the kernel tells of the socket
@@ -64,6 +67,9 @@ cdef struct Link:
     uint8_t *partial        # the beginning of a frame that is not whole, or what came while it was paused
     uint64_t partial_size
     uint64_t partial_capacity
+    uint32_t noted          # control frames and such since it was held the last time
+    uint64_t noted_size
+    uint64_t held_at        # the total of notes then: when these were given, it goes on
     uint64_t packets_in
     uint64_t bytes_in
     uint64_t packets_out
@@ -98,6 +104,8 @@ cdef class Flow:
     cdef uint64_t ready_total   # ever put into it
     cdef uint32_t *lane_slots   # and those for the lane, or that it has to look at
     cdef uint32_t lane_count
+    cdef uint32_t *held_slots   # links that have to wait for Python
+    cdef uint32_t held_count
     cdef Leg *legs
     cdef uint32_t legs_max
     cdef Want *wants            # by subscriber of the table
@@ -133,6 +141,10 @@ cdef class Flow:
     cdef int take_in(self, uint32_t slot, const uint8_t *data, uint64_t size) except -1 nogil
     cdef int go_on(self, uint32_t slot) except -1 nogil
 
+    # Something of the link was noted for Python; of too much, it has to wait.
+    cdef void was_noted(self, uint32_t slot, uint64_t size) noexcept nogil
+    cdef int go_on_held(self) except -1 nogil
+
     # How many of these packets were new; `taken` is where it stopped: at the end, at one that is bad, or at one of a
     # newer term, unless `is_any_term`.
     cdef int64_t absorb_packets(
@@ -157,3 +169,12 @@ cdef class Flow:
 
 
 cdef void free_link(Link *link) noexcept nogil
+
+
+# How many are left of these slots.
+cdef uint32_t without(uint32_t *slots, uint32_t count, uint32_t slot) noexcept nogil
+
+
+cdef inline bint is_stopped(const Link *link) noexcept nogil:
+    """Whether nothing is taken from it now."""
+    return link.is_paused or link.is_held or link.is_over

@@ -7,7 +7,7 @@ cimport cython
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 from penstock.filter._condition cimport is_met
 from penstock.filter._matching cimport Matcher
@@ -73,6 +73,7 @@ cdef extern from "Python.h":
 cdef enum:
     MIB = 1_048_576
     MARGIN_SHARE = 8        # of the history: how far ahead of what is written over queues are looked at
+    KEPT_SIZE_MAX = 2 * FRAME_SIZE_MAX # bytes that come while nothing is taken from the link
 
 
 cdef void free_link(Link *link) noexcept nogil:
@@ -112,11 +113,12 @@ cdef class Flow:
         self.linked = <Link *>calloc(max(1, links_max), sizeof(Link))
         self.ready_slots = <uint32_t *>calloc(max(1, links_max), sizeof(uint32_t))
         self.lane_slots = <uint32_t *>calloc(max(1, links_max), sizeof(uint32_t))
+        self.held_slots = <uint32_t *>calloc(max(1, links_max), 2 * sizeof(uint32_t))  # see go_on_held()
         self.legs = <Leg *>calloc(max(1, legs_max), sizeof(Leg))
         self.wants = <Want *>calloc(max(1, wants_max), sizeof(Want))
         if self.linked is NULL or self.ready_slots is NULL or self.lane_slots is NULL:
             raise MemoryError
-        if self.legs is NULL or self.wants is NULL:
+        if self.held_slots is NULL or self.legs is NULL or self.wants is NULL:
             raise MemoryError
         self.table = InterestTable()
         self._matcher = Matcher(self.table)
@@ -130,6 +132,7 @@ cdef class Flow:
         free(self.linked)
         free(self.ready_slots)
         free(self.lane_slots)
+        free(self.held_slots)
         free(self.legs)
         free(self.wants)
         notes_free(&self.notes)
@@ -163,6 +166,40 @@ cdef class Flow:
             self.ready_count = without(self.ready_slots, self.ready_count, slot)
             self.lane_count = without(self.lane_slots, self.lane_count, slot)
 
+    cdef void was_noted(self, uint32_t slot, uint64_t size) noexcept nogil:
+        cdef Link *link = &self.linked[slot]
+        link.noted += 1
+        link.noted_size += size
+        if link.noted < NOTED_MAX and link.noted_size < NOTED_SIZE_MAX:
+            return
+        link.held_at = self.notes.total
+        if not link.is_held:
+            link.is_held = True
+            self.held_slots[self.held_count] = slot
+            self.held_count += 1
+            self.mark_ready(slot)
+
+    cdef int go_on_held(self) except -1 nogil:
+        """Each whose notes have been given to Python gets its turn, and may have to wait again."""
+        cdef uint32_t position, slot, turns = self.held_count, kept = 0
+        cdef uint64_t given = self.notes.total - self.notes.count
+        cdef Link *link
+        for position in range(turns):
+            slot = self.held_slots[position]
+            link = &self.linked[slot]
+            if link.held_at > given:
+                self.held_slots[kept] = slot
+                kept += 1
+                continue
+            link.is_held = False
+            link.noted = 0
+            link.noted_size = 0
+            self.go_on(slot)
+        self.held_count -= turns  # those who have to wait again were put behind
+        memmove(self.held_slots + kept, self.held_slots + turns, self.held_count * sizeof(uint32_t))
+        self.held_count += kept
+        return 0
+
     cdef void end(self, uint32_t slot, uint32_t fault) noexcept nogil:
         """Note that the link is at its end; once."""
         cdef Note *row
@@ -191,7 +228,7 @@ cdef class Flow:
         cdef Link *link = &self.linked[slot]
         cdef uint64_t missing, taken = 0
         link.bytes_in += size
-        while link.partial_size and size and not link.is_paused and not link.is_over:
+        while link.partial_size and size and not is_stopped(link):
             missing = missing_size(link)
             if not keep_partial(link, data, min(missing, size)):
                 self.end(slot, FAULT_MEMORY)
@@ -200,9 +237,11 @@ cdef class Flow:
             size -= min(missing, size)
             if missing_size(link) == 0:
                 self.take_partial(slot)
-        if size and not link.is_paused and not link.is_over:
+        if size and not is_stopped(link):
             self.take_frames(slot, data, size, &taken)
-        if taken < size and not link.is_over and not keep_partial(link, data + taken, size - taken):
+        if taken == size or link.is_over:
+            return 0
+        if link.partial_size + size - taken > KEPT_SIZE_MAX or not keep_partial(link, data + taken, size - taken):
             self.end(slot, FAULT_MEMORY)
         return 0
 
@@ -222,13 +261,12 @@ cdef class Flow:
         return 0
 
     cdef int go_on(self, uint32_t slot) except -1 nogil:
-        """With what came while it was paused."""
+        """With what came while nothing was taken from it, if something is again."""
         cdef Link *link = &self.linked[slot]
         cdef uint8_t *data = link.partial
         cdef uint64_t size = link.partial_size, taken = 0
-        if not link.is_paused:
+        if is_stopped(link):
             return 0
-        link.is_paused = False
         link.partial = NULL
         link.partial_size = link.partial_capacity = 0
         self.take_frames(slot, data, size, &taken)
@@ -239,10 +277,10 @@ cdef class Flow:
         return 0
 
     cdef int take_frames(self, uint32_t slot, const uint8_t *data, uint64_t size, uint64_t *taken) except -1 nogil:
-        """Whole frames, until there is no more, or the link is paused or over."""
+        """Whole frames, until there is no more, or nothing more is to be taken from the link."""
         cdef Link *link = &self.linked[slot]
         cdef uint64_t length
-        while size - taken[0] >= FRAME_LENGTH_SIZE and not link.is_paused and not link.is_over:
+        while size - taken[0] >= FRAME_LENGTH_SIZE and not is_stopped(link):
             length = load_u32(data + taken[0])
             if length == 0 or length > FRAME_SIZE_MAX - FRAME_LENGTH_SIZE:
                 self.end(slot, FAULT_FRAME)
@@ -263,6 +301,7 @@ cdef class Flow:
             is_noted = note_data(
                 &self.notes, NOTE_CONTROL, link.number, 0, frame + FRAME_LENGTH_SIZE, size - FRAME_LENGTH_SIZE
             )
+            self.was_noted(slot, size)
         elif size < BLOCK_HEADER_SIZE or size > BLOCK_SIZE_MAX or kind < KIND_PACKETS or kind > KIND_PUBLISHED:
             self.end(slot, FAULT_FRAME)
         elif not link.brings & (PUBLISHED if kind == KIND_PUBLISHED else PACKETS | INFO):
@@ -344,6 +383,7 @@ cdef class Flow:
                 return BAD
             if not note_data(&self.notes, NOTE_INFO, link.number, 0, data + at, size):
                 self.end(slot, FAULT_MEMORY)
+            self.was_noted(slot, size)
             return PASSED_OVER
         if link is not NULL and not link.brings & PACKETS:
             self.end(slot, FAULT_UNEXPECTED)
@@ -515,7 +555,6 @@ cdef class Flow:
 
 
 cdef uint32_t without(uint32_t *slots, uint32_t count, uint32_t slot) noexcept nogil:
-    """How many are left."""
     cdef uint32_t position, kept = 0
     for position in range(count):
         if slots[position] != slot:

@@ -25,7 +25,7 @@ import os
 
 from penstock.net._udp cimport udp_monotonic_ns
 from penstock.tree._fanout cimport Fanout
-from penstock.tree._flow cimport Link, mutex_acquire, mutex_give_way, mutex_release
+from penstock.tree._flow cimport Link, is_stopped, mutex_acquire, mutex_give_way, mutex_release
 from penstock.tree._notes cimport FAULT_CLOSED, FAULT_CUT, FAULT_MEMORY
 from penstock.tree._queue cimport Pieces, iovec, queue_is_empty, queue_sent, queue_take
 
@@ -60,6 +60,7 @@ cdef enum:
     LEFT_KEPT = 4_096       # bytes of memory that a link keeps when nothing is left
     NS_PER_MS = 1_000_000
     NOTES_SIZE_MAX = 16_777_216 # bytes of control frames and a publisher's blocks that wait for Python
+    NOTES_MAX = 65_536          # and how many they are
     REST_US = 200
     BELL_KEY = 0xFFFFFFFF   # no link has such a key: slots are fewer
 
@@ -180,7 +181,7 @@ cdef class Lane:
                 if self._is_rung or left_ns <= 0:
                     self._is_rung = False
                     return False
-                if self.fanout.notes.bytes > NOTES_SIZE_MAX:
+                if self.fanout.notes.bytes > NOTES_SIZE_MAX or self.fanout.notes.count > NOTES_MAX:
                     self.rest()
                 else:
                     self.wait(0 if self.fanout.lane_count else left_ns)
@@ -232,7 +233,7 @@ cdef class Lane:
             epoll_ctl(self._epoll, EPOLL_CTL_DEL, link.fd, NULL)
             link.is_blocked = True
             link.armed = 0
-        elif events & (EPOLLIN | EPOLLERR | EPOLLHUP) and not link.is_over and not link.is_paused:
+        elif events & (EPOLLIN | EPOLLERR | EPOLLHUP) and not is_stopped(link):
             self.read(slot)
         return 0
 
@@ -245,7 +246,7 @@ cdef class Lane:
             self.fanout.end(slot, FAULT_CUT if link.partial_size else FAULT_CLOSED)
         else:
             self.fail(slot, errno)
-        if link.is_over or link.is_paused:
+        if is_stopped(link):
             self.fanout.mark_ready(slot)
         return 0
 
@@ -329,7 +330,7 @@ cdef class Lane:
     cdef void arm(self, uint32_t slot) noexcept nogil:
         """Have the kernel tell what is worth telling."""
         cdef Link *link = &self.fanout.linked[slot]
-        cdef uint32_t wanted = 0 if link.is_over or link.is_paused else EPOLLIN
+        cdef uint32_t wanted = 0 if is_stopped(link) else EPOLLIN
         cdef epoll_event event
         if link.is_blocked:
             wanted |= EPOLLOUT

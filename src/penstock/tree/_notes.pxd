@@ -52,4 +52,6 @@ cdef bint note_data(Notes *notes, uint8_t kind, uint64_t link, uint32_t leg, con
 cdef bint note_published(Notes *notes, uint64_t link, const uint8_t *data, uint64_t size) noexcept nogil
 
 cdef void notes_free(Notes *notes) noexcept nogil
-cdef list notes_as_notices(Notes *notes)
+
+# The first ones, at most so many.
+cdef list notes_as_notices(Notes *notes, uint64_t count_max)

@@ -3,7 +3,7 @@
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 from penstock.base.counters import Cause
 from penstock.tree.notices import (
@@ -98,16 +98,18 @@ cdef void notes_free(Notes *notes) noexcept nogil:
     memset(notes, 0, sizeof(Notes))
 
 
-cdef list notes_as_notices(Notes *notes):
-    cdef uint64_t position
+cdef list notes_as_notices(Notes *notes, uint64_t count_max):
+    cdef uint64_t position, count = min(notes.count, count_max)
     cdef list notices = []
     try:
-        for position in range(notes.count):
+        for position in range(count):
             notices.append(as_notice(&notes.rows[position]))
     finally:
-        for position in range(notes.count):
+        for position in range(count):
+            notes.bytes -= notes.rows[position].size
             free(notes.rows[position].data)
-        notes.count = notes.bytes = 0
+        notes.count -= count
+        memmove(notes.rows, notes.rows + count, notes.count * sizeof(Note))
     return notices
 
 

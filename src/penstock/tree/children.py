@@ -271,10 +271,14 @@ class Children:
         for child in self._board.children.values():
             legs = [leg for leg in child.legs.values() if leg.stream == stream.number]
             # What waits may still be taken back, if the child turns out to be too slow for it.
-            if legs and all(leg.is_live for leg in legs) and not self._board.fanout.link(child.link).waiting:
+            if legs and all(map(self._is_live, legs)) and not self._board.fanout.link(child.link).waiting:
                 links.append(child.link)
         if links:
             self._board.inform(Through(stream.number, last, stream.term), links)
+
+    def _is_live(self, leg: ChildLeg) -> bool:
+        """That it has left live may still be among the notices."""
+        return leg.is_live and self._board.fanout.is_live(leg.link, leg.number)
 
     def _tell_conflated(self, child: Child) -> None:
         total = self._board.fanout.link(child.link).conflated

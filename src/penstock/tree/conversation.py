@@ -98,7 +98,8 @@ class Conversation:
                 self._rooting.stored(link, message)
             case RenewToken():
                 self._board.out.append(CheckToken(link, message.token))
-        self.note_standbys()
+        if child.party.role == "standby":
+            self.note_standbys()
 
     def note_standbys(self) -> None:
         """A standby's leg that has come to live is fed by the root itself."""

@@ -62,6 +62,8 @@ from penstock.tree.rights import Rights
 from penstock.tree.rooting import Rooting
 from penstock.tree.upstream import TIDY_INTERVAL_NS, Upstream
 
+NOTICES_PER_TURN = 1_024
+"""That are seen to before timers and other events come: many children may have much to say."""
 BALANCE_INTERVAL_NS = NS_PER_SECOND
 LINKS_BESIDES = 16
 """Links to parents and peers, and such as are being refused."""
@@ -110,6 +112,7 @@ class DistributionAgent:
         self.children.on_gone = self._child_gone
         self._beat_ns: int | None = None
         self._beats = 0
+        self._is_more = False
         self._balance_ns = 0
 
     # The machine
@@ -119,7 +122,7 @@ class DistributionAgent:
         board.now_ns = now_ns
         match event:
             case Noticed():
-                self._notices()
+                self._take_turn()
             case Arrived():
                 self._arrived(event)
             case LinkClosed():
@@ -134,13 +137,15 @@ class DistributionAgent:
             case Appended():
                 self.rooting.appended(event.stream, event.through)
             case Tick():
+                if self._is_more:
+                    self._take_turn()
                 self._tick()
             case Start():
                 self._start(event)
             case _:
                 self._operate(event)
         if board.refilled:
-            self._notices()
+            self._take_turn()
         out, board.out = board.out, []
         return out
 
@@ -175,8 +180,8 @@ class DistributionAgent:
                 refuse(self, event)
 
     def next_deadline_ns(self) -> int | None:
-        if self._beat_ns is None:
-            return None
+        if self._beat_ns is None or self._is_more:
+            return self.board.now_ns if self._is_more else None
         found = self._beat_ns
         for due_ns in (self.parents.deadline_ns(), self.rooting.deadline_ns(), self._promote_ns()):
             if due_ns is not None and due_ns < found:
@@ -244,15 +249,18 @@ class DistributionAgent:
 
     # Notices
 
-    def _notices(self) -> None:
-        board = self.board
-        board.refilled = False
-        while notices := self.fanout.notices():
+    def _take_turn(self) -> None:
+        """See to a bounded number of notices; if there are more, timers and other events come first."""
+        self.board.refilled = False
+        left = NOTICES_PER_TURN
+        while left > 0 and (notices := self.fanout.notices(left)):
+            left -= len(notices)
             for notice in notices:
                 try:
                     self._notice(notice)
                 except PenstockError as error:  # what is wrong with one link is no matter of the others
                     self._ended(LinkEnded(notice.link, Cause.FAILED, str(error)))
+        self._is_more = self.fanout.release_held()
 
     def _notice(self, notice: Notice) -> None:
         match notice:
@@ -344,9 +352,7 @@ class DistributionAgent:
 
     def _heartbeat(self) -> None:
         board = self.board
-        with self.fanout:  # who has just left live must not be told that it has everything
-            self._notices()
-            self.children.heartbeat()
+        self.children.heartbeat()
         silence_ns = SILENCES_OF_A_CHILD * board.config.silence_ms * NS_PER_MS
         for child in self.children.silent(silence_ns):
             self.children.end(child.link, Refused("silent", "nothing was heard"))

@@ -85,6 +85,7 @@ class AgentLinks:
         self._operators: dict[int, FrameDecoder] = {}
         self._blocked: set[int] = set()
         self._held: set[int] = set()
+        self._stopped: set[int] = set()  # the fan-out takes nothing from them for a while
         self._carrier = Carrier(fanout, self.pump_soon, cpu=config.cpu)
         self.server = LinkServer(
             TREE,
@@ -172,10 +173,10 @@ class AgentLinks:
 
     def release_all(self) -> None:
         """Take from all of them again."""
-        for number in self._held:
+        held, self._held = self._held, set()
+        for number in held:
             if (link := self._links.get(number)) is not None:
-                link.resume()
-        self._held.clear()
+                self._read_on(number, link)
 
     def pump_soon(self) -> None:
         if not self._is_pump_due:
@@ -193,10 +194,18 @@ class AgentLinks:
             link = self._links.get(number)
             if link is None:
                 continue
+            if number in self._stopped and self._fanout.is_taking(number):
+                self._stopped.discard(number)
+                self._read_on(number, link)
             if link.is_writable:
                 self._send(number, link)
             else:
                 self._blocked.add(number)
+
+    def _read_on(self, number: int, link: Link) -> None:
+        """If nothing stands against it any more."""
+        if number not in self._stopped and number not in self._held:
+            link.resume()
 
     def _send(self, number: int, link: Link) -> None:
         while data := self._fanout.take(number, SEND_SIZE):
@@ -250,7 +259,9 @@ class AgentLinks:
             self._take_orders(link, data)
         elif data and link.number in self._links:
             self._carrier.cork()
-            self._fanout.receive(link.number, data)
+            if not self._fanout.receive(link.number, data):
+                self._stopped.add(link.number)
+                link.pause()
             self._tell(Noticed())
             self.pump()
 
@@ -277,6 +288,7 @@ class AgentLinks:
         self._desk.leave(number)
         self._blocked.discard(number)
         self._held.discard(number)
+        self._stopped.discard(number)
 
     # Logins
 
