@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from integration.console_kit import SECRETS, RunningConsole, Talk, running_console
+from integration.console_kit import SECRETS, RunningConsole, Talk, policy_text, running_console
 from penstock.base.errors import RefusedError, UnreachableError
 from penstock.net.unix import connect
 from penstock.node.member import Member
@@ -190,3 +190,37 @@ def test_what_the_plant_refuses_is_told(tmp_path: Path) -> None:
         for order in (Order("kill", "admin"), Order("kill", "nobody"), Order("promote", "admin")):
             with pytest.raises(RefusedError):
                 give_order(tmp_path / "plant.toml", order)
+
+
+# Rights that change, and a log that cannot be written
+
+
+def test_a_role_that_was_taken_away_is_gone_for_those_who_are_logged_in(tmp_path: Path) -> None:
+    with running_console(tmp_path) as console:
+        boss = console.browser("boss")
+        with AdminClient.connect(console.admin.url, Credentials("boss", secret=SECRETS["boss"].encode())) as admin:
+            admin.set_policy(policy_text().replace('roles = ["administrator"]', 'roles = ["auditor"]'))
+        refused = boss.post("/api/actions", {"action": "kill", "node": "admin", "reason": "I used to"})
+        assert (refused.status, refused.code) == (403, "forbidden")
+        assert [line["outcome"] for line in written(console)] == ["asked", "refused"]
+        assert boss.get("/api/session").document["roles"] == ["auditor"]
+
+
+def test_nothing_is_done_while_nobody_can_say_who_may(tmp_path: Path) -> None:
+    with running_console(tmp_path) as console:
+        boss = console.browser("boss")
+        console.admin.stop()
+        refused = boss.post("/api/actions", {"action": "kill", "node": "admin", "reason": "nobody looks"})
+        assert (refused.status, refused.code) == (502, "unreachable")
+
+
+def test_nothing_is_done_that_cannot_be_written_down(tmp_path: Path) -> None:
+    (tmp_path / "console").mkdir()
+    (tmp_path / "console" / "actions.jsonl").symlink_to("/dev/full")
+    with running_console(tmp_path) as console:
+        boss = console.browser("boss")
+        refused = boss.post("/api/actions", {"action": "revoke", "client": "bob", "reason": "not paid"})
+        assert refused.code == "config"
+        assert "actions.jsonl" in refused.document["where"]
+        bob = next(each for each in boss.get("/api/entitlements").document["clients"] if each["client"] == "bob")
+        assert bob["revoked"] == []

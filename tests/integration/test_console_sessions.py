@@ -1,7 +1,9 @@
 """Logging in to the console, and everything that is refused at its door."""
 
+import contextlib
 import io
 import re
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +11,10 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from integration.console_kit import SECRETS, Browser, RunningConsole, close_code, running_console
+from integration.console_kit import SECRETS, Browser, RunningConsole, Talk, close_code, running_console
 from penstock.base.log import configure
 from penstock.node.console_config import ConsoleLimits
+from waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -218,3 +221,44 @@ def test_the_console_ends_in_order(tmp_path: Path) -> None:
         ending = console.thread.start(console.console.stop())
         assert close_code(socket) == 1001
         ending.result(30)
+
+
+# Connections that come to nothing
+
+
+def wait_cut_off(connection: socket.socket) -> None:
+    connection.settimeout(PATIENCE_SECONDS)
+    with contextlib.suppress(ConnectionResetError):
+        assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize("beginning", [b"", b"GET / HTT", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
+def test_who_sends_no_whole_request_is_not_waited_for(tmp_path: Path, beginning: bytes) -> None:
+    limits = ConsoleLimits(body_s=0.2)
+    with running_console(tmp_path, limits=limits) as console:
+        with socket.create_connection(("127.0.0.1", console.console.port)) as silent:
+            silent.sendall(beginning)
+            wait_cut_off(silent)
+        watching = Talk(console.browser("boss").socket("/ws/watch"))
+        numbers = [watching.hear_kind("picture")["number"] for _ in range(6)]  # a picture each 100 ms
+        assert numbers == sorted(set(numbers)), "a WebSocket is a whole request"
+        metrics = console.browser().get("/metrics").body.decode()
+        assert re.search(r'connections_refused_total{[^}]*cause="silent"[^}]*} 1', metrics)
+
+
+def test_a_second_request_that_is_never_whole_is_not_waited_for_either(tmp_path: Path) -> None:
+    with running_console(tmp_path, limits=ConsoleLimits(body_s=0.2)) as console:
+        host = f"127.0.0.1:{console.console.port}"
+        with socket.create_connection(("127.0.0.1", console.console.port), PATIENCE_SECONDS) as connection:
+            connection.sendall(f"GET /health HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert connection.recv(16).startswith(b"HTTP/1.1 200")
+            connection.sendall(b"GET /health HTT")
+            while connection.recv(65_536):
+                continue
+
+
+def test_there_is_a_bound_on_connections_without_requests(tmp_path: Path) -> None:
+    with running_console(tmp_path, limits=ConsoleLimits(connections_max=4)) as console, contextlib.ExitStack() as stack:
+        address = ("127.0.0.1", console.console.port)
+        silent = [stack.enter_context(socket.create_connection(address)) for _ in range(9)]
+        wait_cut_off(silent[-1])

@@ -1,14 +1,25 @@
 """Browsers on a real tree: they publish and subscribe with their own rights, and an operator sees and moves it."""
 
+import asyncio
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from integration.console_kit import Talk
+from integration.console_kit import SECRETS, RunningConsole, Talk
 from integration.console_tree_kit import NOTE, Tree, running_tree
-from waiting import wait_until
+from penstock.model import shipped
+from penstock.security import Credentials
+from penstock.security.brokering import Brokered
+from penstock.security.client import AdminClient
+from penstock.security.http import parse_addresses
+from penstock.web.gateway.publishing import TreePlaces
+from penstock.web.gateway.source import Outlet
+from penstock.web.gateway.tree import TreeSource
+from waiting import PATIENCE_SECONDS, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -156,3 +167,44 @@ def test_a_browser_goes_on_elsewhere_when_its_leaf_is_lost(tmp_path: Path) -> No
         for number in range(2, 12):
             assert publish(alice, number)["kind"] == "published"
         assert sizes(bob, 10) == list(range(2, 12))
+
+
+class SlowClient(AdminClient):
+    """Its right to publish takes as long as a test wants."""
+
+    def __init__(self, console: RunningConsole, name: str) -> None:
+        super().__init__(parse_addresses(console.admin.url), Credentials(name, secret=SECRETS[name].encode()))
+        self.asked, self.go = threading.Event(), threading.Event()
+
+    def subscribe(self, *arguments: Any, **options: Any) -> Brokered:
+        self.asked.set()
+        assert self.go.wait(PATIENCE_SECONDS)
+        return super().subscribe(*arguments, **options)
+
+
+@pytest.mark.spec("TREE-9")
+def test_a_browser_that_leaves_while_its_publisher_opens_leaves_nothing_behind(tree: Tree) -> None:
+    def held() -> set[str]:
+        rows = tree.boss.get("/api/entitlements").document["subscriptions"]
+        return {each["subscription_id"] for each in rows if each["client"] == "alice" and each["send"]}
+
+    before, admin = held(), SlowClient(tree.console, "alice")
+    places = TreePlaces("trial", (tree.agents["leaf-1"].agent.place,), (tree.agents["root"].agent.place,))
+
+    async def leave() -> None:
+        with ThreadPoolExecutor(1) as publishing:
+            source = TreeSource(admin, places, [], Silent(), publishing)
+            publication = asyncio.ensure_future(source.publish(NOTE, shipped("quote").new(symbol="AAPL")))
+            await asyncio.to_thread(admin.asked.wait, PATIENCE_SECONDS)
+            publication.cancel()
+            await asyncio.gather(publication, return_exceptions=True)
+            admin.go.set()
+            await asyncio.to_thread(wait_until, lambda: held() != before, "the right is there, for nobody")
+            await source.close()
+
+    tree.console.thread.start(leave()).result(PATIENCE_SECONDS)
+    assert held() == before
+
+
+class Silent(Outlet):
+    """Nobody is there to be told."""

@@ -20,9 +20,11 @@ import uvicorn
 from penstock.admin.app import AdminApp
 from penstock.admin.config import AdminConfig
 from penstock.admin.core import ITSELF
+from penstock.admin.http import prompt_http
 from penstock.admin.server import AdminService
 from penstock.admin.standby import PeerWatcher
 from penstock.base.clock import Clock, SystemClock
+from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError, ConnectionLostError, LocalProtocolError
 from penstock.base.log import logger
 from penstock.net.secret import read_private
@@ -165,7 +167,7 @@ class AdminServer:
             server_header=False,
             proxy_headers=False,
             loop="asyncio",
-            http="h11",
+            http=prompt_http(config.limits.body_s, _log_refused),  # type: ignore[arg-type]
             ws="none",
             lifespan="on",
             limit_concurrency=config.limits.connections_max,
@@ -211,6 +213,10 @@ class AdminServer:
             self._socket = None
         if self._service is not None:
             self._service.close()
+
+
+def _log_refused(cause: Cause) -> None:
+    log.info("connection_refused", cause=cause)
 
 
 def check_tls(certificate: str, private_key: str) -> None:

@@ -3,9 +3,10 @@ who did what, why, and what came of it."""
 
 import asyncio
 import os
+import threading
 import time
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -97,33 +98,55 @@ class ActionLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
     action: str
     subject: str
     reason: str
-    outcome: Literal["done", "refused"]
+    outcome: Literal["asked", "done", "refused"]
+    """What is asked for is written before anything is done, in the file only."""
+
     code: str = ""
     detail: str = ""
 
 
 class ActionLog:
-    """Lines of JSON in a file of the console's own, each on the disk before the operator hears of it."""
+    """Lines of JSON in a file of the console's own: what is asked for is on the disk before it is done, what came of it
+    before the operator hears of it."""
 
     def __init__(self, directory: Path) -> None:
         self.news: News[ActionLine] = News()
-        path = directory / LOG_NAME
+        self._path = path = directory / LOG_NAME
+        self._lock = threading.Lock()
         try:
             directory.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ConfigurationError(f"cannot be written: {error.strerror}", where=str(path)) from None
 
-    def write(self, line: ActionLine) -> None:
+    async def note_asked(self, line: ActionLine) -> None:
+        """Raises if it cannot be written: what leaves no trace is not done."""
+        try:
+            await asyncio.to_thread(self._write, line)
+        except OSError as error:
+            log.error("action_log_failed", error=error.strerror)
+            raise ConfigurationError(
+                f"the log of actions cannot be written: {error.strerror}",
+                where=str(self._path),
+                hint="see to the disk of the console; nothing was done",
+            ) from None
+
+    async def note_outcome(self, line: ActionLine) -> None:
         fields = msgspec.structs.asdict(line)
         del fields["time_ms"]
         (log.info if line.outcome == "done" else log.warning)(fields.pop("action"), **fields)
         self.news.tell(line)
         try:
-            os.write(self._fd, msgspec.json.encode(line) + b"\n")
-            os.fsync(self._fd)
+            await asyncio.to_thread(self._write, line)
         except OSError as error:
-            log.error("action_log_failed", error=error.strerror)
+            log.error("action_log_failed", error=error.strerror)  # it is done, and everybody who looks was told
+
+    def _write(self, line: ActionLine) -> None:
+        rest = memoryview(msgspec.json.encode(line) + b"\n")
+        with self._lock:
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+            os.fsync(self._fd)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -138,29 +161,31 @@ class Actions:
     async def carry_out(self, session: Session, address: str, action: AnyAction) -> ActionAnswer:
         """Whatever comes of it is written down."""
         name = str(type(action).__struct_config__.tag)
-        detail, refusal = "", None
+        asked = ActionLine(
+            time_ms=time.time_ns() / NS_PER_MS,
+            client=session.client,
+            address=address,
+            action=name,
+            subject=action.subject,
+            reason=action.reason,
+            outcome="asked",
+        )
+        await self._log.note_asked(asked)
         try:
-            if not session.is_operator:
-                raise ForbiddenError(f"{name} needs the role administrator")
+            await self._check_role(session, name)
             detail = await self._done(session, action)
         except PenstockError as error:
-            refusal = error
-        self._log.write(
-            ActionLine(
-                time_ms=time.time_ns() / NS_PER_MS,
-                client=session.client,
-                address=address,
-                action=name,
-                subject=action.subject,
-                reason=action.reason,
-                outcome="done" if refusal is None else "refused",
-                code="" if refusal is None else refusal.code,
-                detail=detail if refusal is None else refusal.what,
-            )
-        )
-        if refusal is not None:
-            raise refusal
+            await self._log.note_outcome(_ended(asked, outcome="refused", code=error.code, detail=error.what))
+            raise
+        await self._log.note_outcome(_ended(asked, outcome="done", detail=detail))
         return ActionAnswer(action=name, subject=action.subject, detail=detail)
+
+    async def _check_role(self, session: Session, name: str) -> None:
+        """As the administration server says now: a role may have been taken away since the login."""
+        held = await asyncio.to_thread(session.admin.entitlements)
+        session.roles = frozenset(held.own.roles)
+        if not session.is_operator:
+            raise ForbiddenError(f"{name} needs the role administrator")
 
     async def _done(self, session: Session, action: AnyAction) -> str:
         match action:
@@ -209,6 +234,10 @@ class Actions:
 
     async def _ordered(self, order: Order) -> str:
         return await asyncio.to_thread(give_order, self._plant.path, order)
+
+
+def _ended(asked: ActionLine, **outcome: Any) -> ActionLine:
+    return msgspec.structs.replace(asked, time_ms=time.time_ns() / NS_PER_MS, **outcome)
 
 
 def is_supervised(plant: Plant) -> bool:

@@ -116,18 +116,22 @@ class Doors:
                     await socket.close(code, reason[:120])
 
     async def _watch(self, door: Door) -> None:
-        talks = [self._tell_pictures(door), self._tell_news(door, self._service.watcher.infos), refuse_input(door)]
-        if door.session.is_operator:
-            talks.append(self._tell_news(door, self._service.action_log.news))
-        await first_of(*talks)
+        service = self._service
+        await first_of(
+            self._tell_pictures(door),
+            self._tell_news(door, service.watcher.infos),
+            self._tell_news(door, service.action_log.news, lambda: door.session.is_operator),
+            refuse_input(door),
+        )
 
-    async def _tell_news(self, door: Door, news: News[Any]) -> None:
+    async def _tell_news(self, door: Door, news: News[Any], may_see: Callable[[], bool] = lambda: True) -> None:
         number = max(0, news.number - NEWS_KEPT)
         while True:
             lines = await news.wait_newer(number)
             number = news.number
             for line in lines:
-                await door.send(line)
+                if may_see():
+                    await door.send(line)
 
     async def _tell_pictures(self, door: Door) -> None:
         number = 0

@@ -18,6 +18,8 @@ import uvicorn
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from penstock.admin.driver import check_tls, listening
+from penstock.admin.http import prompt_http
+from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
 from penstock.net.agent import stopped_or_failed
@@ -89,7 +91,7 @@ class ConsoleServer:
         self._service = ConsoleService(self._plant, config)
         guard = Guard(ConsoleApp(self._service).app, config, self._service.counters)
         guard.listen_at(self.port)
-        self._server = _Server(self._settings(guard))
+        self._server = _Server(self._settings(guard, self._service.counters))
         serving = asyncio.ensure_future(self._server.serve(sockets=[self._socket]))
         self._tasks = [serving, asyncio.ensure_future(self._service.run())]
         while not self._server.started:
@@ -127,8 +129,12 @@ class ConsoleServer:
         if self._socket is not None:
             self._socket.close()
 
-    def _settings(self, guard: Guard) -> uvicorn.Config:
+    def _settings(self, guard: Guard, counters: Counters) -> uvicorn.Config:
         config = self.config
+
+        def refused(cause: Cause) -> None:
+            counters.add("connections_refused", cause=cause)
+
         options: dict[str, Any] = {}
         if config.certificate:
             options = {"ssl_certfile": config.certificate, "ssl_keyfile": config.private_key}
@@ -138,7 +144,7 @@ class ConsoleServer:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            http="h11",
+            http=prompt_http(config.limits.body_s, refused),  # type: ignore[arg-type]
             ws=partial(_WebSocket, linger_s=config.limits.stuck_s),  # type: ignore[arg-type]
             ws_max_size=config.limits.frame_size_max,
             ws_ping_interval=PING_S,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -31,6 +32,8 @@ from penstock.web.watching import Watcher
 
 COOKIE = "penstock_session"
 TICK_S = 1.0
+PUBLISHING_THREADS = 16
+"""In which browsers' messages wait for the root, so that nothing else waits for one that is slow."""
 
 log = logger("console")
 
@@ -69,6 +72,7 @@ class ConsoleService:
         self._logins = asyncio.Semaphore(config.limits.logins_at_once)
         self._addresses = parse_addresses(config.admin_url) if config.admin_url else []
         self._ca_file = Path(config.ca_file) if config.ca_file else None
+        self._publishing = ThreadPoolExecutor(PUBLISHING_THREADS, "penstock-publishing")
 
     async def run(self) -> None:
         """Look at the plant and end sessions that are due, until it is cancelled."""
@@ -81,6 +85,7 @@ class ConsoleService:
 
     def close(self) -> None:
         """When nothing is asked any more."""
+        self._publishing.shutdown(wait=False, cancel_futures=True)
         self.action_log.close()
 
     # Sessions
@@ -144,7 +149,7 @@ class ConsoleService:
             return FeedSource(self.admin_of(session), outlet)
         if session.models is None:
             session.models = await asyncio.to_thread(_fetch_models, session.admin)
-        return TreeSource(self.admin_of(session), self._places, session.models, outlet)
+        return TreeSource(self.admin_of(session), self._places, session.models, outlet, self._publishing)
 
     # What is shown
 
@@ -156,7 +161,9 @@ class ConsoleService:
         return msgspec.structs.replace(picture, nodes=nodes)
 
     async def entitlements(self, session: Session) -> EntitlementsDocument:
-        return entitlements_document(await asyncio.to_thread(session.admin.entitlements))
+        held = await asyncio.to_thread(session.admin.entitlements)
+        session.roles = frozenset(held.own.roles)
+        return entitlements_document(held)
 
     async def audit(self, session: Session, after: int) -> AuditDocument:
         return audit_document(await asyncio.to_thread(session.admin.audit, after))

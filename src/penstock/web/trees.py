@@ -11,8 +11,8 @@ from penstock.top.reading import Reading
 from penstock.tree.config import AgentConfig
 from penstock.tree.guard import Guard
 from penstock.tree.status import AgentStatus, Happening
+from penstock.web.gateway.publishing import TreePlaces
 from penstock.web.gateway.replies import Info
-from penstock.web.gateway.tree import TreePlaces
 
 SAID = "said"
 QUIET = frozenset({"through", "load"})

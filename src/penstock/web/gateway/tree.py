@@ -3,17 +3,18 @@ and what is published goes to the root. Everything runs in the console's loop bu
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import TypeVar
 
 import msgspec
 
-from penstock.base.clock import NS_PER_SECOND, SystemRandomness, random_bytes
+from penstock.base.clock import SystemRandomness
 from penstock.base.counters import Counters
 from penstock.base.errors import (
     FilterExpressionError,
     LocalProtocolError,
     ModelError,
-    NotFoundError,
     PenstockError,
     RequestError,
     UnreachableError,
@@ -21,78 +22,40 @@ from penstock.base.errors import (
 from penstock.base.log import logger
 from penstock.capture.reading import Models
 from penstock.model import Message, MessageModel
-from penstock.security.brokering import Brokered
 from penstock.security.client import AdminClient
-from penstock.security.entitlement import Entitlement
 from penstock.topics import Predicate
 from penstock.tree.application.events import Deliver, Heard, Over, Paused, Receipt, Resumed
-from penstock.tree.application.publication import StreamPublisher, publisher_config
 from penstock.tree.application.running import Running
 from penstock.tree.application.subscriber import Subscriber
 from penstock.tree.application.subscription import Since, no_models, subscriber_config
 from penstock.tree.control import Position
-from penstock.tree.guard import Guard
 from penstock.tree.infostream import Info, Through
 from penstock.web.gateway import replies
+from penstock.web.gateway.publishing import Held, Publisher, TreePlaces, party
 from penstock.web.gateway.requests import Subscribe
 from penstock.web.gateway.source import Arrival, Outlet
 from penstock.wire import Extension, PacketMessage, decode_hops
 
 TEND_S = 0.1
 OPEN_S = 5.0
-CONFIRM_S = 5.0
-RENEW_AFTER = 0.5
-"""Share of a token's time after which it is renewed."""
 
 HOPS = int(Extension.HOPS)
 
+T = TypeVar("T")
 log = logger("console.tree")
 
 
-class TreePlaces(msgspec.Struct, frozen=True):
-    """Where a browser's links go."""
-
-    tree: str
-    leaves: tuple[str, ...]
-    """host:port; a link takes any of them that answers."""
-
-    roots: tuple[str, ...]
-    """The root, and its standby: for those who publish."""
-
-    guard: Guard = Guard()
-
-
-class Held:
-    """A right that the administration server gave, renewed in time."""
-
-    def __init__(self, admin: AdminClient, brokered: Brokered, topics: Sequence[str], send: Sequence[str]) -> None:
-        self._admin = admin
-        self._topics = topics
-        self._send = send
-        self.id = brokered.subscription_id
-        self.take(brokered)
-
-    def take(self, brokered: Brokered) -> None:
-        self.token = brokered.token
-        left_s = max(0.0, (brokered.expires_ns - time.time_ns()) / NS_PER_SECOND)
-        self.renew_at = time.monotonic() + left_s * RENEW_AFTER
-
-    def renewed(self) -> Brokered:
-        """Waits for the server."""
-        try:
-            return self._admin.renew(self.id)
-        except NotFoundError:  # a server that lost it, or took it for given up
-            return self._admin.subscribe(self._topics, send=self._send, subscription_id=self.id)
-
-    def cancel(self) -> None:
-        try:
-            self._admin.cancel(self.id)
-        except PenstockError as error:
-            log.info("not_cancelled", error=str(error))  # it ends there when its time is over
-
-
 class TreeSource:
-    def __init__(self, admin: AdminClient, places: TreePlaces, models: Sequence[MessageModel], outlet: Outlet) -> None:
+    """`publishing` has the threads in which publishers wait."""
+
+    def __init__(
+        self,
+        admin: AdminClient,
+        places: TreePlaces,
+        models: Sequence[MessageModel],
+        outlet: Outlet,
+        publishing: Executor,
+    ) -> None:
         self.agent = ""
         self.tree = places.tree
         self.path: list[str] = []
@@ -103,8 +66,11 @@ class TreeSource:
             self._models.learn(model)
         self._known = models
         self._outlet = outlet
+        self._publishing = publishing
         self._feeds: dict[int, _Feed] = {}
-        self._publisher: _Publisher | None = None
+        self._opening: asyncio.Future[Publisher] | None = None
+        self._publisher: Publisher | None = None
+        """The one that was opening last, if it still works."""
         self._is_connected: bool | None = None
         self._tending = asyncio.ensure_future(self._tend())
 
@@ -117,7 +83,7 @@ class TreeSource:
                 raise RequestError("a sequence is one of a stream", hint="name the stream, too")
             since = {request.stream: Position("sequence", since)}
         self._check_condition(request.where)
-        name = _party(self._admin)
+        name = party(self._admin)
         config, _ = subscriber_config(
             _shuffled(self._places.leaves),
             request.topics,
@@ -178,14 +144,18 @@ class TreeSource:
 
     async def publish(self, topic: str, record: Message) -> None:
         if self._publisher is None or self._publisher.is_over:
-            self._publisher = await asyncio.to_thread(_Publisher, self._admin, self._places)
+            self._opening = self._waiting(Publisher, self._admin, self._places)
+            self._publisher = await asyncio.shield(self._opening)
         try:
-            await asyncio.to_thread(self._publisher.publish, topic, record)
+            await self._waiting(self._publisher.publish, topic, record)
         except PenstockError:
             if self._publisher.is_over:
                 publisher, self._publisher = self._publisher, None
-                await asyncio.to_thread(publisher.close)
+                await self._waiting(publisher.close)
             raise
+
+    def _waiting(self, function: Callable[..., T], *arguments: object) -> "asyncio.Future[T]":
+        return asyncio.get_running_loop().run_in_executor(self._publishing, function, *arguments)
 
     async def models(self) -> Sequence[MessageModel]:
         return self._known
@@ -205,8 +175,10 @@ class TreeSource:
         await asyncio.gather(self._tending, return_exceptions=True)
         for number in list(self._feeds):
             await self.unsubscribe(number)
-        if self._publisher is not None:
-            await asyncio.to_thread(self._publisher.close)
+        if self._opening is not None:  # whoever waited for it may be gone, but there will be one
+            (publisher,) = await asyncio.gather(self._opening, return_exceptions=True)
+            if isinstance(publisher, Publisher):
+                await self._waiting(publisher.close)
         self._admin.close()
 
     # What agents tell
@@ -265,7 +237,7 @@ class TreeSource:
                     await self._renew(feed)
             publisher = self._publisher
             if publisher is not None and time.monotonic() >= publisher.held.renew_at:
-                await asyncio.to_thread(publisher.renew)
+                await self._waiting(publisher.renew)
 
     def _look(self) -> None:
         """How the links are."""
@@ -318,47 +290,6 @@ class _Feed:
         self.error: PenstockError | None = None
 
 
-class _Publisher:
-    """What one browser publishes with. Everything here waits: not for the loop's thread."""
-
-    def __init__(self, admin: AdminClient, places: TreePlaces) -> None:
-        brokered = admin.subscribe((), send=(">",))
-        self._entitlement = Entitlement(brokered.grants)
-        self.held = Held(admin, brokered, (), (">",))
-        config, _ = publisher_config(places.roots, name=_party(admin), is_named=False, tree=places.tree)
-        try:
-            self._publisher = StreamPublisher(config, guard=places.guard, token=brokered.token)
-        except BaseException:
-            self.held.cancel()
-            raise
-
-    @property
-    def is_over(self) -> bool:
-        return self._publisher.is_over
-
-    def publish(self, topic: str, record: Message) -> None:
-        """Returns when the root keeps it."""
-        self._entitlement.check_send(topic)
-        self._publisher.publish(topic, record)
-        if not self._publisher.flush(CONFIRM_S):
-            raise UnreachableError("the root has not confirmed it", hint="it will be sent again when the root is back")
-
-    def renew(self) -> None:
-        try:
-            brokered = self.held.renewed()
-        except PenstockError as error:
-            log.info("not_renewed", error=str(error))
-            self.held.renew_at = time.monotonic() + 1.0
-            return
-        self.held.take(brokered)
-        self._entitlement = Entitlement(brokered.grants)
-        self._publisher.renew(brokered.token)
-
-    def close(self) -> None:
-        self._publisher.close()
-        self.held.cancel()
-
-
 def info_document(agent: str, info: Info, time_ns: int, number: int = 0) -> replies.Info:
     fields = msgspec.to_builtins(info)
     shown = [f"{name} {_shown(value)}" for name, value in fields.items() if value not in ("", [], None)]
@@ -375,11 +306,6 @@ def info_document(agent: str, info: Info, time_ns: int, number: int = 0) -> repl
 
 def _shown(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _party(admin: AdminClient) -> str:
-    """Each is a party of its own: what is revoked of one is nothing to the others."""
-    return f"{admin.credentials.client[:48]}-{random_bytes(6).hex()}"
 
 
 def _shuffled(places: tuple[str, ...]) -> tuple[str, ...]:

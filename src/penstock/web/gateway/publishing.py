@@ -1,0 +1,110 @@
+"""What a browser holds at the administration server and publishes with, in a tree."""
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from penstock.base.clock import NS_PER_SECOND, random_bytes
+from penstock.base.errors import NotFoundError, PenstockError, UnreachableError
+from penstock.base.log import logger
+from penstock.model import Message
+from penstock.security.brokering import Brokered
+from penstock.security.client import AdminClient
+from penstock.security.entitlement import Entitlement
+from penstock.tree.application.publication import StreamPublisher, publisher_config
+from penstock.tree.guard import Guard
+
+CONFIRM_S = 5.0
+RENEW_AFTER = 0.5
+"""Share of a token's time after which it is renewed."""
+
+log = logger("console.tree")
+
+
+class TreePlaces(msgspec.Struct, frozen=True):
+    """Where a browser's links go."""
+
+    tree: str
+    leaves: tuple[str, ...]
+    """host:port; a link takes any of them that answers."""
+
+    roots: tuple[str, ...]
+    """The root, and its standby: for those who publish."""
+
+    guard: Guard = Guard()
+
+
+class Held:
+    """A right that the administration server gave, renewed in time."""
+
+    def __init__(self, admin: AdminClient, brokered: Brokered, topics: Sequence[str], send: Sequence[str]) -> None:
+        self._admin = admin
+        self._topics = topics
+        self._send = send
+        self.id = brokered.subscription_id
+        self.take(brokered)
+
+    def take(self, brokered: Brokered) -> None:
+        self.token = brokered.token
+        left_s = max(0.0, (brokered.expires_ns - time.time_ns()) / NS_PER_SECOND)
+        self.renew_at = time.monotonic() + left_s * RENEW_AFTER
+
+    def renewed(self) -> Brokered:
+        """Waits for the server."""
+        try:
+            return self._admin.renew(self.id)
+        except NotFoundError:  # a server that lost it, or took it for given up
+            return self._admin.subscribe(self._topics, send=self._send, subscription_id=self.id)
+
+    def cancel(self) -> None:
+        try:
+            self._admin.cancel(self.id)
+        except PenstockError as error:
+            log.info("not_cancelled", error=str(error))  # it ends there when its time is over
+
+
+class Publisher:
+    """What one browser publishes with. Everything here waits: not for the loop's thread."""
+
+    def __init__(self, admin: AdminClient, places: TreePlaces) -> None:
+        brokered = admin.subscribe((), send=(">",))
+        self._entitlement = Entitlement(brokered.grants)
+        self.held = Held(admin, brokered, (), (">",))
+        config, _ = publisher_config(places.roots, name=party(admin), is_named=False, tree=places.tree)
+        try:
+            self._publisher = StreamPublisher(config, guard=places.guard, token=brokered.token)
+        except BaseException:
+            self.held.cancel()
+            raise
+
+    @property
+    def is_over(self) -> bool:
+        return self._publisher.is_over
+
+    def publish(self, topic: str, record: Message) -> None:
+        """Returns when the root keeps it."""
+        self._entitlement.check_send(topic)
+        self._publisher.publish(topic, record)
+        if not self._publisher.flush(CONFIRM_S):
+            raise UnreachableError("the root has not confirmed it", hint="it will be sent again when the root is back")
+
+    def renew(self) -> None:
+        try:
+            brokered = self.held.renewed()
+        except PenstockError as error:
+            log.info("not_renewed", error=str(error))
+            self.held.renew_at = time.monotonic() + 1.0
+            return
+        self.held.take(brokered)
+        self._entitlement = Entitlement(brokered.grants)
+        self._publisher.renew(brokered.token)
+
+    def close(self) -> None:
+        self._publisher.close()
+        self.held.cancel()
+
+
+def party(admin: AdminClient) -> str:
+    """Each is a party of its own: what is revoked of one is nothing to the others."""
+    return f"{admin.credentials.client[:48]}-{random_bytes(6).hex()}"
