@@ -15,6 +15,7 @@ from penstock.sim import (
     FeedSummary,
     FilterSummary,
     JournalSummary,
+    LeaseSummary,
     Summary,
     TreeEstimate,
     TreeSummary,
@@ -23,18 +24,21 @@ from penstock.sim import (
     run_feed_seed,
     run_filter_seed,
     run_journal_seed,
+    run_lease_seed,
     run_seed,
     run_tree_seed,
 )
 
-Scenario: TypeAlias = Literal["middleware", "journal", "feed", "filter", "engine", "tree"]
-AnySummary: TypeAlias = Summary | JournalSummary | FeedSummary | FilterSummary | EngineSummary | TreeSummary
+Scenario: TypeAlias = Literal["middleware", "journal", "feed", "filter", "engine", "tree", "lease"]
+CountedSummary: TypeAlias = JournalSummary | FeedSummary | FilterSummary | EngineSummary | TreeSummary | LeaseSummary
+AnySummary: TypeAlias = Summary | CountedSummary
 
 JOURNAL_KEPT = "every acknowledged record is there, unchanged and in order"
 FEED_KEPT = "every subscriber got each message once and in order, or was told; the adapters are together again"
 FILTER_KEPT = "every application got what it wanted once and in order, or was told; and nothing else"
 ENGINE_KEPT = "every consumer got what its class promises, or was told what it missed; and has the newest of everything"
 TREE_KEPT = "every subscriber got what it wanted once and in order, or was told; the tree is whole again"
+LEASE_KEPT = "never did two routers hold the lease, and none without a majority"
 KEPT = "every message was delivered once and in order, or reported lost"
 
 COLUMNS = ("seed", "secs", "published", "delivered", "lost", "repairs", "reported", "crashes", "digest")
@@ -54,6 +58,7 @@ RUNS: dict[Scenario, Callable[..., AnySummary]] = {
     "filter": run_filter_seed,
     "engine": run_engine_seed,
     "tree": run_tree_seed,
+    "lease": run_lease_seed,
 }
 
 
@@ -67,8 +72,8 @@ def sim(
         Scenario,
         typer.Option(
             help="Publishers and receivers on a faulty network, a journal on a faulty disk, a feed and its adapters, "
-            "filter modules between publishers and applications, a ticker plant with multiplexers and consumers, or a "
-            "distribution tree with its agents, subscribers and publishers."
+            "filter modules between publishers and applications, a ticker plant with multiplexers and consumers, a "
+            "distribution tree with its agents, subscribers and publishers, or the lease of a pair of message routers."
         ),
     ] = "middleware",
     subscribers: Annotated[
@@ -81,8 +86,8 @@ def sim(
     every acknowledged record there after any crash; of a feed, one content for every number, whichever adapter sends
     it; of filter modules, that each application gets what it wants and nothing else; of a ticker plant, that each
     class keeps its promise to fast, slow and crashing consumers; of a tree, that it heals and nobody misses anything
-    unawares. When they object, the command prints the last events,
-    exits with status 1, and the same seed replays the same run.
+    unawares; of a lease, that it has one holder at most. When they object, the command prints the last events, exits
+    with status 1, and the same seed replays the same run.
     """
     if trace is not None and seeds > 1:
         raise ConfigurationError(
@@ -146,7 +151,7 @@ def _text(summaries: list[AnySummary]) -> str:
     return "\n".join(_counted(each) for each in summaries if not isinstance(each, Summary))
 
 
-def _counted(summary: JournalSummary | FeedSummary | FilterSummary | EngineSummary | TreeSummary) -> str:
+def _counted(summary: CountedSummary) -> str:
     """A line for everything that was counted."""
     counts = msgspec.structs.asdict(summary) | {"digest": summary.digest[:16]}
     del counts["seed"]
@@ -157,6 +162,7 @@ def _counted(summary: JournalSummary | FeedSummary | FilterSummary | EngineSumma
         FilterSummary: FILTER_KEPT,
         EngineSummary: ENGINE_KEPT,
         TreeSummary: TREE_KEPT,
+        LeaseSummary: LEASE_KEPT,
     }[type(summary)]
     return "\n".join([f"seed {summary.seed}: {kept}", *lines])
 

@@ -13,6 +13,7 @@ from penstock.sim.engine import EnginePlant, EnginePlantOptions, EngineSummary, 
 from penstock.sim.feed import FeedPlant, FeedPlantOptions, FeedSummary, run_feed_seed
 from penstock.sim.filter import FilterPlant, FilterPlantOptions, FilterSummary, run_filter_seed
 from penstock.sim.journal import JournalPlant, JournalSummary, run_journal_seed
+from penstock.sim.lease import LeasePlant, LeaseSummary, run_lease_seed
 from penstock.sim.network import LinkFaults, Network
 from penstock.sim.node import Node
 from penstock.sim.plant import MiddlewarePlant, PlantOptions, Summary, run_seed
@@ -36,6 +37,8 @@ __all__ = [
     "FilterSummary",
     "JournalPlant",
     "JournalSummary",
+    "LeasePlant",
+    "LeaseSummary",
     "LinkFaults",
     "MiddlewarePlant",
     "Network",
@@ -53,6 +56,7 @@ __all__ = [
     "run_feed_seed",
     "run_filter_seed",
     "run_journal_seed",
+    "run_lease_seed",
     "run_seed",
     "run_tree_seed",
 ]

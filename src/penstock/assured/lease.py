@@ -1,0 +1,268 @@
+"""A router's side of the lease: it votes, and it asks for the lease when nobody else has it (REPL-14).
+
+waiting ──(fit, bound to nobody)──► asking ──(majority)──► holding ──(majority gone, or released)──► waiting
+
+Rules that make it safe:
+
+- it asks the others first and gives itself its own vote only when one of them has agreed: a claim that fails leaves nothing
+  behind at this voter, and no holder is disturbed by it;
+- every time it becomes the holder it is under a new epoch, also when it was the last holder itself;
+- it acts as the holder until `holding_ns` after the moment it asked, by rounds that a majority has granted.
+"""
+
+import msgspec
+
+from penstock.assured.voting import (
+    EPOCH_MAX,
+    Alone,
+    AloneNoted,
+    Ask,
+    Denied,
+    Fit,
+    Force,
+    Granted,
+    Heard,
+    Held,
+    Kept,
+    LeaseConfig,
+    LeaseEvent,
+    LeaseInstruction,
+    Lost,
+    Memory,
+    Message,
+    Release,
+    Released,
+    Tell,
+    Tick,
+    VoterEvent,
+)
+from penstock.assured.witness import Voter
+from penstock.base.clock import Randomness
+from penstock.base.core import refuse
+from penstock.base.errors import ConfigurationError
+
+ROUNDS_KEPT = 8
+"""Answers to older ones are of no use: what they grant is over."""
+
+RENEWALS = 3
+"""In a lease."""
+
+
+class _Claim(msgspec.Struct):
+    """An epoch that this router asks for, or holds."""
+
+    epoch: int
+    is_forced: bool
+    rounds: dict[int, int] = msgspec.field(default_factory=dict)
+    """When each was asked."""
+
+    granted_ns: dict[str, int] = msgspec.field(default_factory=dict)
+    """By voter: when the newest round that it granted was asked."""
+
+    noted: dict[str, tuple[int, bool]] = msgspec.field(default_factory=dict)
+    """By voter: the newest note that it has on its disk, and whether it says that this router is alone."""
+
+    is_held: bool = False
+
+
+class LeaseKeeper:
+    """`until_ns` is until when this router may act; whoever acts asks `holds(now_ns)` first, however late it is called."""
+
+    def __init__(
+        self, config: LeaseConfig, name: str, memory: Memory, randomness: Randomness, now_ns: int, epoch: int = 0
+    ) -> None:
+        """`epoch` is the newest that the router's own log knows."""
+        if name not in config.routers:
+            raise ConfigurationError(f"{name} is no router of this pair", where="lease", hint=" and ".join(config.routers))
+        self.until_ns = 0
+        self._config = config
+        self._name = name
+        self._others = tuple(voter for voter in config.voters if voter != name)
+        self._randomness = randomness
+        self._voter = Voter(config, memory, now_ns)
+        self._epoch_seen = max(epoch, memory.epoch)
+        self._claim: _Claim | None = None
+        self._is_fit = False
+        self._forced_until_ns = 0
+        self._is_alone = memory.alone == name
+        self._note = 0
+        self._is_said = False
+        self._round = 0
+        self._next_ns = now_ns
+
+    def holds(self, now_ns: int) -> bool:
+        return self._claim is not None and self._claim.is_held and now_ns < self.until_ns
+
+    @property
+    def epoch(self) -> int:
+        """The newest that this router has heard of."""
+        return self._epoch_seen
+
+    def handle(self, event: LeaseEvent, now_ns: int) -> list[LeaseInstruction]:
+        told = self._expire(now_ns)
+        match event:
+            case Heard(sender, message):
+                told += self._heard(sender, message, now_ns)
+            case Kept():
+                told += self._vote(event, now_ns)
+            case Fit(is_fit):
+                self._is_fit = is_fit
+            case Alone(is_alone):
+                if self.holds(now_ns) and is_alone != self._is_alone:
+                    self._wish(is_alone)
+                    self._next_ns = now_ns
+            case Release():
+                told += self._release(now_ns)
+            case Force():
+                self._force(now_ns)
+            case Tick():
+                pass
+            case _:
+                refuse(self, event)
+        if now_ns >= self._next_ns and self._is_wanted(now_ns):
+            told += self._ask(now_ns)
+        return told
+
+    def next_deadline_ns(self) -> int | None:
+        if self._claim is not None and self._claim.is_held:
+            return min(self.until_ns, self._next_ns)
+        if not self._forced_until_ns and not self._is_candidate():
+            return None
+        return max(self._next_ns, self._voter.bound_until_ns(self._name))
+
+    # Asking
+
+    def _is_wanted(self, now_ns: int) -> bool:
+        if self._claim is not None and self._claim.is_held:
+            return True
+        if self._forced_until_ns and now_ns >= self._forced_until_ns:
+            self._forced_until_ns, self._claim = 0, None
+        is_wanted = self._is_candidate() or self._forced_until_ns > 0
+        return is_wanted and now_ns >= self._voter.bound_until_ns(self._name)
+
+    def _is_candidate(self) -> bool:
+        return self._is_fit and not self._voter.is_barred(self._name)
+
+    def _ask(self, now_ns: int) -> list[LeaseInstruction]:
+        claim = self._claim
+        if claim is None or (not claim.is_held and claim.epoch <= self._epoch_seen):
+            claim = self._claim = _Claim(min(self._epoch_seen + 1, EPOCH_MAX), self._forced_until_ns > 0)
+            self._note, self._is_said = 0, False
+        self._round += 1
+        claim.rounds[self._round] = now_ns
+        claim.rounds.pop(self._round - ROUNDS_KEPT, None)
+        pause_ns = self._config.promise_ns // RENEWALS
+        ask = self._question(claim, self._round)
+        told: list[LeaseInstruction] = [Tell(voter, ask) for voter in self._others]
+        if claim.is_held:
+            self._next_ns = now_ns + pause_ns
+            told += self._vote(Heard(self._name, ask), now_ns)
+        else:
+            self._next_ns = now_ns + pause_ns + self._randomness.below(pause_ns)
+            self._voter.reserve(self._name, self._next_ns)
+        return told
+
+    def _question(self, claim: _Claim, number: int) -> Ask:
+        return Ask(claim.epoch, number, self._note, self._is_alone, claim.is_forced)
+
+    def _wish(self, is_alone: bool) -> None:
+        self._is_alone, self._is_said = is_alone, False
+        self._note += 1
+
+    def _force(self, now_ns: int) -> None:
+        self._forced_until_ns = now_ns + 2 * self._config.promise_ns
+        self._next_ns = min(self._next_ns, now_ns)
+        if self._claim is not None and not self._claim.is_held:
+            self._claim.is_forced = True
+
+    # What the voters say
+
+    def _heard(self, sender: str, message: Message, now_ns: int) -> list[LeaseInstruction]:
+        if sender not in self._others:
+            return []
+        match message:
+            case Granted():
+                return self._granted(sender, message, now_ns)
+            case Denied(epoch):
+                self._epoch_seen = max(self._epoch_seen, epoch)
+                return []
+            case _:
+                return self._vote(Heard(sender, message), now_ns)
+
+    def _vote(self, event: VoterEvent, now_ns: int) -> list[LeaseInstruction]:
+        """What this router's own voter says: to others it is sent, to itself it is heard."""
+        told: list[LeaseInstruction] = []
+        for instruction in self._voter.handle(event, now_ns):
+            match instruction:
+                case Tell(to, Granted() as granted) if to == self._name:
+                    told += self._granted(self._name, granted, now_ns)
+                case Tell(to) if to == self._name:
+                    pass  # this round has one vote less
+                case _:
+                    told.append(instruction)
+        claim = self._claim
+        if claim is None or not claim.is_held:
+            self._epoch_seen = max(self._epoch_seen, self._voter.memory.epoch)
+            self._is_alone &= self._voter.memory.holder in ("", self._name)
+        return told
+
+    def _granted(self, voter: str, granted: Granted, now_ns: int) -> list[LeaseInstruction]:
+        claim = self._claim
+        if claim is None or granted.epoch != claim.epoch or granted.round not in claim.rounds:
+            return []
+        asked_ns = claim.rounds[granted.round]
+        claim.granted_ns[voter] = max(claim.granted_ns.get(voter, asked_ns), asked_ns)
+        claim.noted[voter] = (granted.note, granted.is_alone)
+        if granted.is_alone and not claim.is_held and not self._is_alone:
+            self._wish(True)
+        if self._name in claim.granted_ns:
+            return self._extend(claim, now_ns)
+        return self._vote(Heard(self._name, self._question(claim, granted.round)), now_ns)
+
+    def _extend(self, claim: _Claim, now_ns: int) -> list[LeaseInstruction]:
+        """Of the majority this voter is always one: so its own disk knows every epoch that it held."""
+        others_ns = [claim.granted_ns[voter] for voter in self._others if voter in claim.granted_ns]
+        if not others_ns:
+            return []
+        until_ns = min(claim.granted_ns[self._name], max(others_ns)) + self._config.holding_ns
+        if now_ns >= until_ns:
+            return []
+        told: list[LeaseInstruction] = []
+        self.until_ns = until_ns
+        if not claim.is_held:
+            claim.is_held, self._epoch_seen, self._next_ns = True, claim.epoch, now_ns
+            self._forced_until_ns = 0
+            if claim.is_forced:
+                self._wish(self._is_alone)  # strikes off what is noted of the other router
+            told.append(Held(claim.epoch))
+        if not self._is_said and self._is_noted(claim):
+            self._is_said = True
+            told.append(AloneNoted(claim.epoch, self._is_alone))
+        return told
+
+    def _is_noted(self, claim: _Claim) -> bool:
+        """The other router needs its own vote and one of two. It gets none if this router and either of the others have
+        noted that it is not to; and it could get one as soon as this router and one other have struck that off."""
+        agreed = [voter for voter, noted in claim.noted.items() if noted == (self._note, self._is_alone)]
+        return self._name in agreed and len(agreed) > 1
+
+    # The end of it
+
+    def _expire(self, now_ns: int) -> list[LeaseInstruction]:
+        claim = self._claim
+        if claim is None or not claim.is_held or now_ns < self.until_ns:
+            return []
+        self._claim = None
+        self._next_ns = now_ns + self._randomness.below(self._config.promise_ns // RENEWALS)
+        return [Lost(claim.epoch)]
+
+    def _release(self, now_ns: int) -> list[LeaseInstruction]:
+        """Two leases are time enough for the other router to take it."""
+        self._next_ns = now_ns + 2 * self._config.promise_ns
+        claim, self._claim = self._claim, None
+        if claim is None or not claim.is_held:
+            return []
+        released = Released(claim.epoch)
+        told: list[LeaseInstruction] = [Tell(voter, released) for voter in self._others]
+        self._voter.handle(Heard(self._name, released), now_ns)
+        return [Lost(claim.epoch), *told]

@@ -1,0 +1,196 @@
+"""What the three voters of a pair of routers say to each other, and the grammar of their cores (docs/protocol/assured.md).
+
+candidate or holder            voter (either router, or the witness)
+  │ Ask ────────────────────────► │    give me the lease of this epoch, or let me keep it
+  │ ◄───────────────────── Granted│    it is yours for one lease from now on
+  │ ◄─────────────────────── Denied│    it is not, and why
+  │ Released ───────────────────► │    I hold it no more
+
+Heard, Kept, Tick                        what every voter is told
+Tell, Keep                               what it answers; Keep is answered by Kept
+Fit, Alone, Release, Force               what a router's keeper is told besides
+Held, Lost, AloneNoted                   what it answers besides
+
+Nobody compares clocks. A voter keeps its promise for `lease_ms` after it gave it, by its own clock; the holder acts for a
+little less than that after it asked, by its own: less by as much as two clocks can differ in that time.
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from penstock.base.clock import NS_PER_MS
+from penstock.base.config import Config
+from penstock.base.core import Tick
+from penstock.base.errors import ConfigurationError
+from penstock.net.control import U32, ControlProtocol, Name, Version
+
+VOTERS = 3
+EPOCH_MAX = 2**24 - 1
+"""The epoch is the upper part of every message's id."""
+
+Epoch = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_MAX)]
+Holder = Annotated[str, msgspec.Meta(max_length=64)]
+Reason: TypeAlias = Literal["epoch", "held", "alone", "first", "busy"]
+
+
+class LeaseConfig(Config, frozen=True):
+    """Automatic switching (REPL-14): who votes, and for how long a promise holds."""
+
+    routers: tuple[Name, Name]
+    """The pair; the first of them begins, when nobody has ever held the lease."""
+
+    witness: Name
+    lease_ms: Annotated[int, msgspec.Meta(ge=50, le=600_000)] = 3_000
+    """A router that nobody hears of is replaced after about so long."""
+
+    drift_ppm: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 10_000
+    """How much faster or slower than true time a clock may run, in millionths; the holder gives up so much earlier."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len({*self.routers, self.witness}) != VOTERS:
+            raise ConfigurationError(
+                "a lease needs three voters", where="lease", hint="two routers and a witness, each with its own name"
+            )
+
+    @property
+    def voters(self) -> tuple[str, str, str]:
+        return (*self.routers, self.witness)
+
+    @property
+    def promise_ns(self) -> int:
+        """How long a voter is bound by what it granted, by its own clock."""
+        return self.lease_ms * NS_PER_MS
+
+    @property
+    def holding_ns(self) -> int:
+        """How long a holder acts after it asked, by its own clock: over before the promise is, on any two clocks."""
+        return self.promise_ns * (1_000_000 - self.drift_ppm) // (1_000_000 + self.drift_ppm)
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """What a voter never forgets: it is on the disk before the voter acts on it."""
+
+    epoch: Epoch = 0
+    """The newest that was granted."""
+
+    holder: Holder = ""
+    alone: Holder = ""
+    """The router that has acknowledged messages which the other does not have: the other is not to become active."""
+
+    note: U32 = 0
+    """How often the holder has changed its mind about that under this epoch: an older wish that comes late changes nothing."""
+
+
+# Messages
+
+
+class Ask(msgspec.Struct, tag="ask", frozen=True):
+    epoch: Epoch
+    round: U32
+    """Counts what a candidate asks; the answer names it, and the candidate knows when it asked."""
+
+    note: U32 = 0
+    is_alone: bool = False
+    """Noted with the promise (REPL-8): no automatic switch while it is."""
+
+    is_forced: bool = False
+    """By an operator's order, also if the other router is alone: what only that one has is given up."""
+
+
+class Granted(msgspec.Struct, tag="granted", frozen=True):
+    epoch: Epoch
+    round: U32
+    note: U32
+    is_alone: bool
+    """What the voter has on its disk."""
+
+
+class Denied(msgspec.Struct, tag="denied", frozen=True):
+    epoch: Epoch
+    """The newest that the voter has granted."""
+
+    round: U32
+    reason: Reason
+
+
+class Released(msgspec.Struct, tag="released", frozen=True):
+    epoch: Epoch
+
+
+Message: TypeAlias = Ask | Granted | Denied | Released
+
+LEASE: ControlProtocol[Message] = ControlProtocol("lease", Version(1, 0), Message)
+
+# Events
+
+
+class Heard(msgspec.Struct, frozen=True):
+    sender: str
+    message: Message
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What was to be kept is on the disk."""
+
+
+class Fit(msgspec.Struct, frozen=True):
+    """Whether this router could be active at all: it has a whole copy, or is the first of a new pair."""
+
+    is_fit: bool
+
+
+class Alone(msgspec.Struct, frozen=True):
+    """The holder wants to acknowledge what the other router does not have, or does so no more. Of no effect without the
+    lease: Held is followed by AloneNoted, which says what is noted."""
+
+    is_alone: bool
+
+
+class Release(msgspec.Struct, frozen=True):
+    """The holder gives the lease up, for the other router."""
+
+
+class Force(msgspec.Struct, frozen=True):
+    """An operator wants this router active, whatever only the other one has. Good for two leases: an order that could not
+    be carried out is not to surprise anybody later."""
+
+
+# Instructions
+
+
+class Tell(msgspec.Struct, frozen=True):
+    to: str
+    message: Message
+
+
+class Keep(msgspec.Struct, frozen=True):
+    """Make this durable in place of what was kept before. If the disk fails, go on trying: without it there is no vote."""
+
+    memory: Memory
+
+
+class Held(msgspec.Struct, frozen=True):
+    """This router holds the lease from now on, under an epoch that nobody had before."""
+
+    epoch: int
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """It holds it no more: it acknowledges and delivers nothing."""
+
+    epoch: int
+
+
+class AloneNoted(msgspec.Struct, frozen=True):
+    """Enough voters know it that the other router cannot become active; or all that answer have struck it off."""
+
+    epoch: int
+    is_alone: bool
+
+
+VoterEvent: TypeAlias = Heard | Kept | Tick
+VoterInstruction: TypeAlias = Tell | Keep
+LeaseEvent: TypeAlias = VoterEvent | Fit | Alone | Release | Force
+LeaseInstruction: TypeAlias = VoterInstruction | Held | Lost | AloneNoted
