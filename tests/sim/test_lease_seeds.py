@@ -1,4 +1,4 @@
-"""The lease of a pair of routers under crashes, partitions and differing clocks, and a checker that does notice (REPL-14)."""
+"""The lease of two routers under crashes, partitions and differing clocks; a checker that does notice (REPL-14)."""
 
 from typing import Any
 

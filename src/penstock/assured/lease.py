@@ -4,8 +4,8 @@ waiting ──(fit, bound to nobody)──► asking ──(majority)──► h
 
 Rules that make it safe:
 
-- it asks the others first and gives itself its own vote only when one of them has agreed: a claim that fails leaves nothing
-  behind at this voter, and no holder is disturbed by it;
+- it asks the others first and gives itself its own vote only when one of them has agreed: a claim that fails leaves
+  nothing behind at this voter, and no holder is disturbed by it;
 - every time it becomes the holder it is under a new epoch, also when it was the last holder itself;
 - it acts as the holder until `holding_ns` after the moment it asked, by rounds that a majority has granted.
 """
@@ -33,12 +33,11 @@ from penstock.assured.voting import (
     Release,
     Released,
     Tell,
-    Tick,
     VoterEvent,
 )
 from penstock.assured.witness import Voter
 from penstock.base.clock import Randomness
-from penstock.base.core import refuse
+from penstock.base.core import Tick, refuse
 from penstock.base.errors import ConfigurationError
 
 ROUNDS_KEPT = 8
@@ -66,14 +65,16 @@ class _Claim(msgspec.Struct):
 
 
 class LeaseKeeper:
-    """`until_ns` is until when this router may act; whoever acts asks `holds(now_ns)` first, however late it is called."""
+    """`until_ns` is until when this router may act; whoever acts asks `holds(now_ns)` first, however late it is."""
 
     def __init__(
         self, config: LeaseConfig, name: str, memory: Memory, randomness: Randomness, now_ns: int, epoch: int = 0
     ) -> None:
         """`epoch` is the newest that the router's own log knows."""
         if name not in config.routers:
-            raise ConfigurationError(f"{name} is no router of this pair", where="lease", hint=" and ".join(config.routers))
+            raise ConfigurationError(
+                f"{name} is no router of this pair", where="lease", hint=" and ".join(config.routers)
+            )
         self.until_ns = 0
         self._config = config
         self._name = name

@@ -1,4 +1,4 @@
-"""What the three voters of a pair of routers say to each other, and the grammar of their cores (docs/protocol/assured.md).
+"""What the three voters of a pair of routers say to each other, and the grammar of their cores (protocol/lease.md).
 
 candidate or holder            voter (either router, or the witness)
   │ Ask ────────────────────────► │    give me the lease of this epoch, or let me keep it
@@ -11,8 +11,8 @@ Tell, Keep                               what it answers; Keep is answered by Ke
 Fit, Alone, Release, Force               what a router's keeper is told besides
 Held, Lost, AloneNoted                   what it answers besides
 
-Nobody compares clocks. A voter keeps its promise for `lease_ms` after it gave it, by its own clock; the holder acts for a
-little less than that after it asked, by its own: less by as much as two clocks can differ in that time.
+Nobody compares clocks. A voter keeps its promise for `lease_ms` after it gave it, by its own clock; the holder acts for
+a little less than that after it asked, by its own: less by as much as two clocks can differ in that time.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -80,7 +80,7 @@ class Memory(msgspec.Struct, frozen=True):
     """The router that has acknowledged messages which the other does not have: the other is not to become active."""
 
     note: U32 = 0
-    """How often the holder has changed its mind about that under this epoch: an older wish that comes late changes nothing."""
+    """How often the holder has changed its mind about that under this epoch: an older wish that comes late is void."""
 
 
 # Messages
@@ -153,8 +153,8 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Force(msgspec.Struct, frozen=True):
-    """An operator wants this router active, whatever only the other one has. Good for two leases: an order that could not
-    be carried out is not to surprise anybody later."""
+    """An operator wants this router active, whatever only the other one has. Good for two leases: an order that could
+    not be carried out is not to surprise anybody later."""
 
 
 # Instructions
@@ -166,7 +166,7 @@ class Tell(msgspec.Struct, frozen=True):
 
 
 class Keep(msgspec.Struct, frozen=True):
-    """Make this durable in place of what was kept before. If the disk fails, go on trying: without it there is no vote."""
+    """Make this durable in place of what was kept before. If the disk fails, try again: without it there is no vote."""
 
     memory: Memory
 

@@ -15,11 +15,10 @@ from penstock.assured.voting import (
     Reason,
     Released,
     Tell,
-    Tick,
     VoterEvent,
     VoterInstruction,
 )
-from penstock.base.core import refuse
+from penstock.base.core import Tick, refuse
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -32,8 +31,8 @@ class _Waiting(msgspec.Struct, frozen=True):
 class Voter:
     """Gives its vote to one router at a time, for one lease.
 
-    What it granted last is on its disk; for how long is not. So after a restart it is bound to the last holder for a whole
-    lease, as if it had granted it just before: to that one it may grant again at once.
+    What it granted last is on its disk; for how long is not. So after a restart it is bound to the last holder for a
+    whole lease, as if it had granted it just before: to that one it may grant again at once.
     """
 
     def __init__(self, config: LeaseConfig, memory: Memory, now_ns: int) -> None:
@@ -107,7 +106,7 @@ class Voter:
         return "first" if ask.epoch == 1 and candidate != self._config.routers[0] else None
 
     def _after(self, candidate: str, ask: Ask) -> Memory:
-        """A claim never strikes a note off, whosever it is: the claim may fail. A holder says so itself when it knows better."""
+        """A claim strikes no note off, whosever it is: it may fail. A holder says so itself when it knows better."""
         memory = self.memory
         is_new = ask.epoch != memory.epoch
         if is_new and not ask.note and not ask.is_alone:

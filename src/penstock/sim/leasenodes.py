@@ -119,7 +119,7 @@ class RouterNode(VoterNode):
         self.handle(Fit(is_first or self.plant.checker.epoch > 0))
 
     def wish_alone(self, is_alone: bool) -> None:
-        """As a router does that degrades: it may act on it when it is noted, and has caught up before it takes it back."""
+        """As a router does that degrades: it acts on it when it is noted, and has caught up before it takes it back."""
         if self.holds() and self.world.now_ns() >= self.stalled_until_ns:
             if not is_alone:
                 self.plant.checker.not_alone(self.name)

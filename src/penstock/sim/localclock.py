@@ -1,4 +1,4 @@
-"""Clocks that differ: each machine counts time at its own rate from its own zero, and its wall clock is set now and then."""
+"""Clocks that differ: each machine counts time at its own rate from its own zero, and its wall clock is set."""
 
 from collections.abc import Callable
 

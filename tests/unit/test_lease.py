@@ -1,0 +1,134 @@
+"""The lease by hand: what a voter grants and remembers, and when a router holds it (REPL-14)."""
+
+import pytest
+
+from penstock.assured.lease import LeaseKeeper
+from penstock.assured.voting import (
+    Alone,
+    AloneNoted,
+    Ask,
+    Denied,
+    Fit,
+    Granted,
+    Heard,
+    Held,
+    Keep,
+    Kept,
+    LeaseConfig,
+    Lost,
+    Memory,
+    Release,
+    Released,
+    Tell,
+)
+from penstock.assured.witness import Voter
+from penstock.base.clock import NS_PER_MS
+from penstock.base.core import Tick
+from penstock.base.errors import ConfigurationError
+
+CONFIG = LeaseConfig(routers=("a", "b"), witness="w", lease_ms=1_000, drift_ppm=10_000)
+LEASE_NS = CONFIG.promise_ns
+
+
+class Even:
+    def below(self, limit: int) -> int:
+        return limit // 2
+
+
+def granted(voter: Voter, name: str, ask: Ask, now_ns: int) -> bool:
+    """Asks, and answers for the disk."""
+    told = voter.handle(Heard(name, ask), now_ns)
+    if isinstance(told[0], Keep):
+        told = voter.handle(Kept(), now_ns)
+    assert isinstance(told[0], Tell)
+    return isinstance(told[0].message, Granted)
+
+
+def test_a_voter_grants_nothing_for_one_lease_after_it_started_except_to_the_last_holder() -> None:
+    voter = Voter(CONFIG, Memory(3, "a"), 0)
+    assert voter.handle(Heard("b", Ask(4, 1)), LEASE_NS - 1) == [Tell("b", Denied(3, 1, "held"))]
+    assert granted(voter, "a", Ask(3, 9), LEASE_NS - 1)
+    assert not granted(voter, "b", Ask(4, 2), 2 * LEASE_NS - 2)
+    assert granted(voter, "b", Ask(4, 3), 2 * LEASE_NS - 1)
+    assert voter.memory == Memory(4, "b")
+
+
+def test_a_voter_grants_when_its_memory_is_on_the_disk_and_not_before() -> None:
+    voter = Voter(CONFIG, Memory(), -LEASE_NS)
+    assert voter.handle(Heard("a", Ask(1, 1)), 0) == [Keep(Memory(1, "a"))]
+    assert voter.handle(Heard("a", Ask(1, 2)), 1) == [Tell("a", Denied(0, 2, "busy"))]
+    assert voter.handle(Kept(), 5) == [Tell("a", Granted(1, 1, 0, False))]
+    assert voter.handle(Heard("a", Ask(1, 3)), 6) == [Tell("a", Granted(1, 3, 0, False))]
+
+
+def test_only_the_first_router_begins_a_new_pair() -> None:
+    voter = Voter(CONFIG, Memory(), -LEASE_NS)
+    assert voter.handle(Heard("b", Ask(1, 1)), 0) == [Tell("b", Denied(0, 1, "first"))]
+    assert voter.handle(Heard("x", Ask(1, 1)), 0) == []
+
+
+def test_a_note_that_comes_late_changes_nothing() -> None:
+    voter = Voter(CONFIG, Memory(2, "a"), 0)
+    assert granted(voter, "a", Ask(2, 3, note=3, is_alone=True), 1)
+    assert granted(voter, "a", Ask(2, 2, note=2, is_alone=False), 2)
+    assert voter.memory == Memory(2, "a", "a", 3)
+    assert not granted(voter, "b", Ask(3, 1), 3 * LEASE_NS)
+    assert granted(voter, "b", Ask(3, 2, is_forced=True), 3 * LEASE_NS)
+    assert voter.memory.alone == "a", "a claim strikes nothing off"
+    assert granted(voter, "b", Ask(3, 3, note=1, is_forced=True), 3 * LEASE_NS)
+    assert voter.memory == Memory(3, "b", "", 1)
+
+
+def holder(now_ns: int = 0) -> LeaseKeeper:
+    """Router a with epoch 6, which it asked for at `now_ns`."""
+    keeper = LeaseKeeper(CONFIG, "a", Memory(5, "a"), Even(), now_ns)
+    told = keeper.handle(Fit(True), now_ns)
+    assert told == [Tell("b", Ask(6, 1)), Tell("w", Ask(6, 1))]
+    assert keeper.handle(Heard("w", Granted(6, 1, 0, False)), now_ns + 20) == [Keep(Memory(6, "a"))]
+    told = keeper.handle(Kept(), now_ns + 30)
+    assert told[:2] == [Held(6), AloneNoted(6, False)]
+    return keeper
+
+
+def test_a_holder_counts_from_when_it_asked_and_a_little_less_than_the_promise() -> None:
+    keeper = holder()
+    assert keeper.until_ns == CONFIG.holding_ns < LEASE_NS
+    assert keeper.holds(CONFIG.holding_ns - 1)
+    assert not keeper.holds(CONFIG.holding_ns), "also when nobody has told it the time"
+    assert Lost(6) in keeper.handle(Tick(), CONFIG.holding_ns)
+
+
+def test_a_router_that_lost_the_lease_comes_back_under_another_epoch() -> None:
+    keeper = holder()
+    keeper.handle(Tick(), CONFIG.holding_ns)
+    late = keeper.handle(Heard("w", Granted(6, 2, 0, False)), CONFIG.holding_ns + 1)
+    assert Held(6) not in late
+    deadline_ns = keeper.next_deadline_ns()
+    assert deadline_ns is not None
+    asked = keeper.handle(Tick(), deadline_ns)
+    assert [each.message.epoch for each in asked if isinstance(each, Tell) and isinstance(each.message, Ask)] == [7, 7]
+
+
+def test_alone_is_noted_when_two_voters_have_it_on_their_disks() -> None:
+    keeper = holder()
+    told = keeper.handle(Alone(True), NS_PER_MS)
+    assert Keep(Memory(6, "a", "a", 1)) in told
+    assert keeper.handle(Kept(), 2 * NS_PER_MS) == []
+    assert keeper.handle(Heard("w", Granted(6, 2, 0, False)), 3 * NS_PER_MS) == [], "an older round"
+    assert keeper.handle(Heard("b", Granted(6, 3, 1, True)), 3 * NS_PER_MS) == [AloneNoted(6, True)]
+
+
+def test_a_released_lease_is_free_at_once_and_not_asked_for_again_for_two_leases() -> None:
+    keeper = holder()
+    told = keeper.handle(Release(), 50)
+    assert told == [Lost(6), Tell("b", Released(6)), Tell("w", Released(6))]
+    assert keeper.next_deadline_ns() == 50 + 2 * LEASE_NS
+    answer = keeper.handle(Heard("b", Ask(7, 1)), 60)
+    assert answer == [Keep(Memory(7, "b"))]
+
+
+def test_a_lease_has_three_voters() -> None:
+    with pytest.raises(ConfigurationError, match="three voters"):
+        LeaseConfig(routers=("a", "b"), witness="b")
+    with pytest.raises(ConfigurationError, match="no router"):
+        LeaseKeeper(CONFIG, "w", Memory(), Even(), 0)
