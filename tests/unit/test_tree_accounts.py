@@ -75,10 +75,10 @@ def test_who_does_not_keep_up_and_who_is_told_of_a_loss_is_accounted_for() -> No
     slow, quick = ledger.open[1], ledger.open[2]
     assert (slow.lagging, slow.gone, slow.diverged, slow.revoked) == (1, 3, 1, 1)
     assert (quick.lagging, quick.gone, quick.diverged, quick.revoked) == (0, 0, 0, 0)
-    ledger.end(1, LinkState(*range(8)))
+    ledger.end(1, LinkState(*range(9)))
     assert ledger.ended() == [], "nobody asks for accounts here"
     ledger.keep(1)
-    ledger.end(2, LinkState(*range(8)))
+    ledger.end(2, LinkState(*range(9)))
     assert [each.dealings for each in ledger.ended()] == [quick]
 
 

@@ -172,6 +172,7 @@ cdef class Fanout(Flow):
             found = &self.linked[self.slot_of(link)]
             return LinkState(
                 found.queue.bytes + found.queue.newest.bytes + found.left_end - found.left_begin,
+                found.queue.words_end - found.queue.words_begin,
                 found.packets_in, found.bytes_in, found.packets_out, found.bytes_out,
                 found.conflated, found.duplicates, found.dropped,
             )

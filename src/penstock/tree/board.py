@@ -37,6 +37,8 @@ class ChildLeg(msgspec.Struct):
     is_live: bool = False
     fetch_bytes: int = 0
     """Of the portion that it waits for; 0: none."""
+    is_coming: bool = False
+    """Whether that is being read, or brought."""
 
 
 class Child(msgspec.Struct):

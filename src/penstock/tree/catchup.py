@@ -3,6 +3,7 @@
 A portion comes out of the agent's history if that is complete for the leg; at the root, else, out of the stream's
 journal; elsewhere through a leg of the agent's own at its parent, on the child's behalf (a relay). Which it is, is
 decided anew for each portion. The one that reaches the live end makes the leg live at exactly that place of the order.
+Whose turn it is, is in portions.py.
 """
 
 from penstock.tree._frame import count_packets, encode_block, split_packets
@@ -11,10 +12,15 @@ from penstock.tree.control import Fetch, Fetched, Held, Position, Refused
 from penstock.tree.events import JournalRead, ReadJournal
 from penstock.tree.infostream import Diverged, Gone
 from penstock.tree.legs import UpstreamLeg, since
+from penstock.tree.portions import Portions
 from penstock.tree.upstream import Upstream
 from penstock.wire import decode
 
 SIZE_MAX = 2**31
+WORDS_MAX = 256 * 1024
+"""Bytes of what was said on a link before a portion: what is above that has to leave first."""
+READS_MAX = 8
+"""Of the root's journals at a time."""
 
 
 class CatchUp:
@@ -24,6 +30,10 @@ class CatchUp:
         self._reading: dict[int, ChildLeg] = {}
         """By request."""
         self._request = 0
+        self._portions = Portions(board, self._is_busy, self._serve_portion)
+        self.take_turn = self._portions.take_turn
+        self.deadline_ns = self._portions.deadline_ns
+        upstream.on_relay_gone = self._relay_is_gone
 
     # Where a leg begins
 
@@ -89,7 +99,18 @@ class CatchUp:
             if self._board.role != "root" and stream.feed.relay((leg.link, leg.number)) is None:
                 self.begin(stream, leg)
             return
-        if not leg.fetch_bytes:
+        if leg.fetch_bytes:
+            self._portions.ask(leg)
+
+    def _is_busy(self, link: int) -> bool:
+        """Whether a portion has to wait for others."""
+        child = self._board.children.get(link)
+        is_coming = child is not None and any(leg.is_coming for leg in child.legs.values())
+        return is_coming or len(self._reading) >= READS_MAX or self._board.fanout.link(link).words >= WORDS_MAX
+
+    def _serve_portion(self, leg: ChildLeg) -> None:
+        stream = self._board.streams[leg.stream]
+        if leg.is_live or not leg.fetch_bytes:
             return
         if self._is_complete(stream, leg, leg.through) and self._from_history(leg):
             return
@@ -116,8 +137,14 @@ class CatchUp:
 
     def _deliver(self, leg: ChildLeg, packets: bytes, through: int, is_live: bool) -> None:
         leg.through, leg.is_live, leg.fetch_bytes = through, is_live, 0
+        self._came(leg)
         self._give(leg, packets)
         self._board.say(leg.link, Fetched(leg.number, through, is_live))
+
+    def _came(self, leg: ChildLeg) -> None:
+        """Its portion, or nothing more of it."""
+        leg.is_coming = False
+        self._portions.was_served(leg.link)
 
     def _give(self, leg: ChildLeg, packets: bytes) -> None:
         if packets:
@@ -129,6 +156,7 @@ class CatchUp:
     def _read_journal(self, stream: Stream, leg: ChildLeg, *, time_ns: int | None = None) -> None:
         self._request += 1
         self._reading[self._request] = leg
+        leg.is_coming = leg.is_held
         size = leg.fetch_bytes if leg.is_held else 1
         after = leg.through if leg.is_held else 0
         self._board.out.append(ReadJournal(self._request, stream.number, after, time_ns, size))
@@ -138,6 +166,7 @@ class CatchUp:
         if leg is None or self._leg(leg.link, leg.number) is not leg:
             return
         stream = self._board.streams[leg.stream]
+        self._came(leg)
         if event.is_failed:
             again = self.serve if leg.is_held else self.begin
             again(stream, leg)
@@ -175,7 +204,7 @@ class CatchUp:
 
     def _fetch_on(self, relay: UpstreamLeg, leg: ChildLeg) -> None:
         if leg.is_held and leg.fetch_bytes and not relay.is_fetching:
-            relay.is_fetching = True
+            relay.is_fetching = leg.is_coming = True
             self._board.say(relay.link, Fetch(relay.number, leg.fetch_bytes))
 
     def relay_held(self, relay: UpstreamLeg, held: Held) -> None:
@@ -223,10 +252,16 @@ class CatchUp:
     def _join(self, stream: Stream, relay: UpstreamLeg, at: int) -> None:
         """The relay is live: from here on its wants are in the flow that everybody is fed from. That this agent has
         everything else up to there is not said: it may still be told that it was too slow for it."""
+        self._relay_is_gone(relay)
         relay.is_live, relay.child = True, None
         for want in relay.wants:
             stream.feed.joined.setdefault(want, at)
         self._upstream.ask_peers(stream)
+
+    def _relay_is_gone(self, relay: UpstreamLeg) -> None:
+        leg = self._child_of(relay)
+        if leg is not None:
+            self._came(leg)
 
     def _child_of(self, relay: UpstreamLeg) -> ChildLeg | None:
         return None if relay.child is None else self._leg(*relay.child)
@@ -243,6 +278,7 @@ class CatchUp:
 
     def abandon(self, leg: ChildLeg) -> None:
         """A child's leg has ended, or wants something else: what was asked for on its behalf is not wanted any more."""
+        self._portions.drop(leg)
         stream = self._board.streams.get(leg.stream)
         relay = None if stream is None else stream.feed.relay((leg.link, leg.number))
         if relay is not None:

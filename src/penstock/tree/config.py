@@ -167,7 +167,7 @@ class TreeConfig(Config, frozen=True):
     queue_packets: Annotated[int, msgspec.Meta(ge=16, le=2**24)] = 65_536
     """Messages that wait for one child."""
 
-    fetch_bytes_max: Annotated[int, msgspec.Meta(ge=65_536, le=64 * MIB)] = MIB
+    fetch_bytes_max: Annotated[int, msgspec.Meta(ge=65_536, le=2 * MIB)] = MIB
     """Bytes of one portion of history."""
 
     heartbeat_ms: Milliseconds = 500

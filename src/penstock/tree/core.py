@@ -146,6 +146,7 @@ class DistributionAgent:
                 self._operate(event)
         if board.refilled:
             self._take_turn()
+        self._catch_up.take_turn()
         out, board.out = board.out, []
         return out
 
@@ -183,7 +184,8 @@ class DistributionAgent:
         if self._beat_ns is None or self._is_more:
             return self.board.now_ns if self._is_more else None
         found = self._beat_ns
-        for due_ns in (self.parents.deadline_ns(), self.rooting.deadline_ns(), self._promote_ns()):
+        waits_ns = (self.parents.deadline_ns(), self.rooting.deadline_ns(), self._catch_up.deadline_ns())
+        for due_ns in (*waits_ns, self._promote_ns()):
             if due_ns is not None and due_ns < found:
                 found = due_ns
         return found

@@ -82,6 +82,9 @@ class LinkState(NamedTuple):
     waiting: int
     """Bytes that are to be sent."""
 
+    words: int
+    """Those of them that are not live packets."""
+
     packets_in: int
     bytes_in: int
     packets_out: int

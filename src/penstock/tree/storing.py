@@ -18,6 +18,8 @@ from penstock.tree.events import Append, Appended, JournalRead, ReadJournal
 from penstock.tree.persistence import Portion, StreamStore
 
 RETRY_SECONDS = 0.1
+READS_MAX = 8
+"""At a time; others wait for theirs."""
 
 log = logger("tree.storing")
 
@@ -47,6 +49,7 @@ class Storing:
         self._retry: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
+        self._reads = asyncio.Semaphore(READS_MAX)
 
     @property
     def is_storing(self) -> bool:
@@ -150,7 +153,8 @@ class Storing:
 
     async def _read(self, request: ReadJournal) -> None:
         try:
-            portion = await asyncio.to_thread(self._portion, request)
+            async with self._reads:
+                portion = await asyncio.to_thread(self._portion, request)
             answer = JournalRead(request.request, portion.packets, portion.after, portion.through)
         except JournalFailedError as error:
             self._fail(error)

@@ -34,6 +34,8 @@ class Upstream:
         self.on_learned: Callable[[int, bool], None] = lambda stream, is_term_new: None
         self.on_live: Callable[[int], None] = lambda link: None
         """Told when a link brings everything that is wanted."""
+        self.on_relay_gone: Callable[[UpstreamLeg], None] = lambda leg: None
+        """Told of legs on behalf of a child that bring nothing more."""
 
     # Streams
 
@@ -114,6 +116,7 @@ class Upstream:
         stream = self._board.streams[leg.stream]
         if stream.feed.legs.pop((leg.link, leg.number), None) is not None:
             self._board.say(leg.link, Unsubscribe(leg.number))
+            self.on_relay_gone(leg)
 
     def leg(self, link: int, number: int) -> UpstreamLeg | None:
         for stream in self._board.streams.values():
@@ -226,7 +229,8 @@ class Upstream:
 
     def drop_link(self, link: int) -> None:
         for stream in self._board.streams.values():
-            stream.feed.drop_link(link)
+            for leg in stream.feed.drop_link(link):
+                self.on_relay_gone(leg)
 
     def cancel_relays(self) -> None:
         """What is on behalf of children stops; it goes on with another parent."""
