@@ -146,3 +146,25 @@ def test_sections_are_named_and_the_way_back_works(visits: Visits, port: int) ->
     expect(page.get_by_role("link", name="Streams")).to_have_attribute("aria-current", "page")
     page.go_back()
     expect(page.locator("#quotes")).to_be_visible()
+
+
+def test_what_has_the_focus_keeps_it_when_rows_change_their_order(visits: Visits, console: RunningConsole) -> None:
+    page = visits.log_in(console.console.port, "boss")
+    order = page.evaluate(
+        """async () => {
+            const { reconcile } = await import("/assets/js/dom.js");
+            const list = document.createElement("ul");
+            document.body.append(list);
+            const make = (name) => {
+                const button = document.createElement("button");
+                button.textContent = name;
+                return button;
+            };
+            const show = (names) => reconcile(list, names, (name) => name, make, () => {});
+            show(["one", "two", "three"]);
+            list.children[2].focus();
+            show(["three", "four", "one"]);
+            return [document.activeElement.textContent, ...[...list.children].map((each) => each.textContent)];
+        }"""
+    )
+    assert order == ["three", "three", "four", "one"]

@@ -2,6 +2,7 @@
 heals before one's eyes."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -83,3 +84,20 @@ def test_a_tree_is_published_on_moved_and_heals(visits: Visits, tree: Tree) -> N
 
     publish(alice, NOTE, bid_price="10.50")
     expect(row(bob, NOTE)).to_contain_text("10.50")
+
+
+@pytest.mark.spec("TREE-9", "TREE-11")
+def test_an_operator_makes_the_standby_the_root(visits: Visits, tmp_path: Path) -> None:
+    with running_tree(tmp_path, has_standby=True) as tree:
+        boss = visits.log_in(tree.console.console.port, "boss", "topology")
+        standby = node(boss, "standby")
+        expect(standby).to_contain_text("standby")
+        tree.lose("root")
+        expect(node(boss, "root")).to_have_attribute("data-state", "unreachable")
+        standby.click()
+        boss.get_by_role("button", name="Promote…").click()
+        boss.get_by_label("Reason").fill("the root is lost")
+        boss.keyboard.press("Enter")
+        expect(notice(boss, "done")).to_contain_text("it becomes the root")
+        expect(boss.get_by_role("button", name="Promote…")).to_have_count(0)
+        wait_until(lambda: tree.agents["standby"].agent.status(0).state == "root", "the standby is the root")

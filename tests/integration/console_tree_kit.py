@@ -20,17 +20,22 @@ BELOW = {"mid-1": ("root", ""), "mid-2": ("root", ""), "leaf-1": ("mid-1", "mid-
 QUICK = "heartbeat_ms = 50\nsilence_ms = 2000\nhistory_bytes = 4194304\ntail_bytes = 4194304\n"
 
 
-def tree_document() -> str:
-    """A root, two agents below it, and a leaf below each that may go to the other."""
-    names = ("root", *BELOW)
+def tree_document(*, has_standby: bool = False) -> str:
+    """A root, two agents below it, and a leaf below each that may go to the other; perhaps a standby of the root."""
+    names = ("root", *(("standby",) if has_standby else ()), *BELOW)
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     parts = []
     for name in names:
         lines = [f'[[agent]]\nname = "{name}"\ntree = "trial"\ncontrol.port = {ports[name]}']
-        lines.append(f'admin = {{ credentials = "nodes.toml" }}\nagents = {["nodes", *BELOW]}\noperators = ["boss"]')
+        lines.append(
+            f'admin = {{ credentials = "nodes.toml" }}\nagents = {["nodes", *names[1:]]}\noperators = ["boss"]'
+        )
         lines.append(QUICK)
         if name == "root":
             lines.append('role = "root"\nstreams = [{ name = "notes", topics = ["app.notes.>"] }]')
+            lines += [f'standby = "127.0.0.1:{ports["standby"]}"'] if has_standby else []
+        elif name == "standby":
+            lines.append(f'role = "standby"\nparent = "127.0.0.1:{ports["root"]}"')
         else:
             parent, alternate = BELOW[name]
             lines.append(f'parent = "127.0.0.1:{ports[parent]}"\nbackoff = {{ base_ms = 10, max_ms = 100 }}')
@@ -63,10 +68,11 @@ class Tree:
 
 
 @contextlib.contextmanager
-def running_tree(directory: Path) -> Iterator[Tree]:
+def running_tree(directory: Path, *, has_standby: bool = False) -> Iterator[Tree]:
     write_private(directory / "nodes.toml", f'client = "nodes"\nsecret = "{SECRETS["nodes"]}"\n'.encode())
     limits = ConsoleLimits(client_sessions_max=100)
-    with running_console(directory, tree_document(), limits=limits) as console, contextlib.ExitStack() as stack:
+    document = tree_document(has_standby=has_standby)
+    with running_console(directory, document, limits=limits) as console, contextlib.ExitStack() as stack:
         plant = Plant.load(directory / "plant.toml")
         agents: dict[str, AgentHere] = {}
         stacks: dict[str, contextlib.ExitStack] = {}
