@@ -1,12 +1,44 @@
 """Data frames of assured messaging do not change; they are read here from docs/protocol/assured.md alone."""
 
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
-from interop import assured_decoder
+from interop import assured_decoder, control_decoder
 from interop.assured_decoder import Decoded
-from penstock.assured import _layout
+from penstock.assured import EndpointConfig, Want, _layout
+from penstock.assured.control import (
+    ASSURED,
+    MESSAGE_SIZE_MAX,
+    AlterEndpoint,
+    Begin,
+    CloseFlow,
+    ClosePublisher,
+    Commit,
+    CreateEndpoint,
+    DeleteEndpoint,
+    Done,
+    EmptyEndpoint,
+    Ended,
+    EndpointInfo,
+    Endpoints,
+    FlowActive,
+    FlowEnded,
+    FlowOpened,
+    ListEndpoints,
+    Login,
+    Message,
+    OpenFlow,
+    OpenPublisher,
+    PublisherOpened,
+    Refused,
+    RenewToken,
+    Rollback,
+    SteppedDown,
+    Switch,
+    Welcome,
+)
 from penstock.assured.frames import (
     Acknowledge,
     Credit,
@@ -24,6 +56,7 @@ from penstock.assured.frames import (
     encode_publish,
     encode_settle,
 )
+from penstock.net.framing import FrameDecoder, encode_frame
 
 GOLDEN = Path(__file__).parent / "golden" / "assured"
 TIME_NS = 1_700_000_000_000_000_000
@@ -95,3 +128,110 @@ def test_the_structs_are_the_bytes() -> None:
         "publish": 24, "published": 24, "acknowledge": 8, "run": 24, "deliver": 8, "delivered": 56, "settle": 16,
         "credit": 16,
     }  # fmt: skip
+
+
+# Control messages
+
+ENDPOINT = EndpointConfig(
+    name="orders",
+    wants=(Want(topics=("orders.>", "!orders.test.>"), where="price > 100"),),
+    consumers="exclusive",
+    replication="synchronous",
+    messages_max=1_000,
+    bytes_max=2**30,
+    age_ms_max=60_000,
+    when_full="dead",
+    deliveries_max=5,
+    dead_to="dead-orders",
+)
+ENDPOINT_SAYS = {
+    "name": "orders",
+    "wants": [{"topics": ["orders.>", "!orders.test.>"], "where": "price > 100"}],
+    "consumers": "exclusive",
+    "replication": "synchronous",
+    "messages_max": 1_000,
+    "bytes_max": 2**30,
+    "age_ms_max": 60_000,
+    "when_full": "dead",
+    "deliveries_max": 5,
+    "dead_to": "dead-orders",
+}
+MESSAGES: dict[str, tuple[Message, dict[str, Any]]] = {
+    "login": (
+        Login("app", "operator", "a token", 3),
+        {"name": "app", "role": "operator", "token": "a token", "epoch": 3},
+    ),
+    "renew": (RenewToken("newer"), {"token": "newer"}),
+    "open_publisher": (OpenPublisher(1, 2**63 + 5), {"number": 1, "publisher": 2**63 + 5}),
+    "close_publisher": (ClosePublisher(2, 7), {"number": 2, "handle": 7}),
+    "open_flow": (OpenFlow(3, "orders", 256), {"number": 3, "endpoint": "orders", "credit": 256}),
+    "close_flow": (CloseFlow(4, 8), {"number": 4, "handle": 8}),
+    "begin": (Begin(5, 7, 2), {"number": 5, "handle": 7, "transaction": 2}),
+    "commit": (Commit(6, 7, 2), {"number": 6, "handle": 7, "transaction": 2}),
+    "rollback": (Rollback(7, 7, 2), {"number": 7, "handle": 7, "transaction": 2}),
+    "create_endpoint": (
+        CreateEndpoint(8, ENDPOINT, 2**40, 5),
+        {"number": 8, "endpoint": ENDPOINT_SAYS, "from_id": 2**40, "from_time_ns": 5},
+    ),
+    "alter_endpoint": (AlterEndpoint(9, ENDPOINT), {"number": 9, "endpoint": ENDPOINT_SAYS}),
+    "delete_endpoint": (DeleteEndpoint(10, "orders", True), {"number": 10, "name": "orders", "is_forced": True}),
+    "empty_endpoint": (EmptyEndpoint(11, "orders"), {"number": 11, "name": "orders"}),
+    "list_endpoints": (ListEndpoints(12, "orders"), {"number": 12, "name": "orders"}),
+    "switch": (Switch(13, True), {"number": 13, "is_forced": True}),
+    "welcome": (
+        Welcome("r1", "active", 3, ("10.0.0.1:7460", "10.0.0.2:7460"), 1_048_576),
+        {"router": "r1", "role": "active", "epoch": 3, "places": ["10.0.0.1:7460", "10.0.0.2:7460"],
+         "message_bytes_max": 1_048_576},
+    ),
+    "publisher_opened": (
+        PublisherOpened(1, 7, 2**40, 2), {"number": 1, "handle": 7, "highest": 2**40, "transaction": 2}
+    ),
+    "flow_opened": (FlowOpened(3, 8, False), {"number": 3, "handle": 8, "is_active": False}),
+    "ended": (
+        Ended(6, "committed", 3, "why"), {"number": 6, "outcome": "committed", "treatment": 3, "why": "why"}
+    ),
+    "done": (Done(8), {"number": 8}),
+    "endpoints": (
+        Endpoints(12, (EndpointInfo(ENDPOINT, 5, 500, 2, 1, TIME_NS),)),
+        {"number": 12, "endpoints": [
+            {"endpoint": ENDPOINT_SAYS, "messages": 5, "bytes": 500, "unsettled": 2, "flows": 1, "oldest_ns": TIME_NS}
+        ]},
+    ),
+    "refused": (
+        Refused("not_entitled", "no", 3, "ask", "10.0.0.2:7460"),
+        {"code": "not_entitled", "reason": "no", "number": 3, "hint": "ask", "place": "10.0.0.2:7460"},
+    ),
+    "flow_active": (FlowActive(8), {"handle": 8}),
+    "flow_ended": (FlowEnded(8, "gone", "deleted"), {"handle": 8, "code": "gone", "reason": "deleted"}),
+    "stepped_down": (SteppedDown(4, "10.0.0.2:7460"), {"epoch": 4, "place": "10.0.0.2:7460"}),
+}  # fmt: skip
+"""By type: the message, and what an independent reader finds in it."""
+
+
+def golden_messages() -> dict[str, bytes]:
+    lines = (GOLDEN / "control.txt").read_text().splitlines()
+    return {name: bytes.fromhex(data) for name, data in (line.split() for line in lines)}
+
+
+def test_every_control_message_is_golden() -> None:
+    assert len(MESSAGES) == len(get_args(Message)) == len({type(message) for message, _ in MESSAGES.values()})
+    assert list(golden_messages()) == list(MESSAGES)
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_control_message_s_bytes_are_the_golden_ones(name: str) -> None:
+    frame = encode_frame(ASSURED.encode(MESSAGES[name][0], MESSAGE_SIZE_MAX))
+    assert frame.hex() == golden_messages()[name].hex()
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_golden_control_message_is_what_the_document_says(name: str) -> None:
+    (payload,) = control_decoder.frames(golden_messages()[name])
+    assert payload[0] >= 0x80, "the first byte tells it from a data frame"
+    assert control_decoder.message(payload) == {"type": name, **MESSAGES[name][1]}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_golden_control_message_is_understood(name: str) -> None:
+    (payload,) = FrameDecoder(MESSAGE_SIZE_MAX).feed(golden_messages()[name])
+    assert ASSURED.decode(payload) == MESSAGES[name][0]

@@ -16,11 +16,17 @@ class FrameSplitter:
     """Why the stream is spoilt; empty: it is not."""
 
     def __init__(self, size_max: int = ...) -> None: ...
+    def allow_more(self) -> None:
+        """From a peer that has become known every frame is taken."""
     def feed(self, data: bytes) -> list[tuple[bool, bytes]]:
         """Pairs, in order: whether it is data, and the bytes."""
 
 def check_frames(frames: Buffer) -> int:
     """How many data frames these bytes are; RemoteProtocolError if one is not as it should be."""
+
+def frames_in(frames: Buffer) -> list[tuple[int, int, bytes]]:
+    """Each data frame: its kind, the publisher or flow that it names, and the frame without its length. Only the length
+    and that much of the head are looked at; RemoteProtocolError if they are not there."""
 
 def encode_publish(
     publisher: int, first_number: int, messages: Sequence[Published], *, transaction: int = 0

@@ -180,6 +180,10 @@ cdef class FrameSplitter:
         self.kept = bytearray()
         self.awaited = 0
 
+    def allow_more(self) -> None:
+        """From a peer that has become known every frame is taken."""
+        self.size_max = FRAME_SIZE_MAX
+
     def feed(self, bytes data not None) -> list:
         """Pairs, in order: whether it is data, and the bytes."""
         cdef bytes whole = data
@@ -241,6 +245,22 @@ def check_frames(const uint8_t[::1] frames not None) -> int:
         at += LENGTH_SIZE + length
         count += 1
     return count
+
+
+def frames_in(const uint8_t[::1] frames not None) -> list:
+    """Each data frame: its kind, the publisher or flow that it names, and the frame without its length. Only the length
+    and that much of the head are looked at; RemoteProtocolError if they are not there."""
+    cdef const uint8_t *start = begin(frames)
+    cdef uint64_t size = frames.shape[0], at = 0, length
+    found = []
+    while at < size:
+        length = load_u32(start + at) if size - at >= LENGTH_SIZE else 0
+        if length < 8 or length > size - at - LENGTH_SIZE:
+            raise RemoteProtocolError("these bytes are not whole data frames, one after another")
+        at += LENGTH_SIZE
+        found.append((start[at], load_u32(start + at + 4), piece(start + at, length)))
+        at += length
+    return found
 
 
 # In Python's way

@@ -22,6 +22,7 @@ from penstock.base.errors import (
 )
 from penstock.base.log import logger
 from penstock.capture.reading import Models
+from penstock.client.assured import AssuredSessions, AssuredWays, HeldAssured
 from penstock.client.config import ClientConfig
 from penstock.client.contributor import Contributor
 from penstock.client.holding import Holding
@@ -52,7 +53,7 @@ Held: TypeAlias = Subscription | Holding
 log = logger("client")
 
 
-class Client(NodeWays, StreamWays):
+class Client(NodeWays, StreamWays, AssuredWays):
     """Subscriptions and contributions of one connection. A thread renews grants and hears of changes.
 
     When the administration server is gone, everything that runs goes on until its grants are over.
@@ -88,6 +89,7 @@ class Client(NodeWays, StreamWays):
         around = (admin, self._protection, self.config, self.models, self, self._adopt)
         self._nodes = NodeConsumers(*around)
         self._streams = Streams(*around)
+        self._assured = AssuredSessions(*around)
 
     @overload
     def subscribe(
@@ -350,7 +352,8 @@ class Client(NodeWays, StreamWays):
         except NotFoundError:  # a server that lost it, or took it for given up
             if isinstance(holder, Contributor) or getattr(holder, "is_sending", False):
                 return self.admin.subscribe((), send=holder.topics, subscription_id=holder.id)
-            return self.admin.subscribe(holder.topics, subscription_id=holder.id)
+            send = holder.send if isinstance(holder, HeldAssured) else ()
+            return self.admin.subscribe(holder.topics, send=send, subscription_id=holder.id)
 
     def _hear(self) -> None:
         """Wait for events, but not longer than until the next renewal."""

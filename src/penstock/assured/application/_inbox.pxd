@@ -1,0 +1,40 @@
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+
+cdef class Delivery:
+    cdef readonly uint64_t id
+    cdef readonly str topic
+    cdef readonly bytes payload
+    cdef readonly uint8_t priority
+    cdef readonly bint is_redelivered
+    cdef readonly bint is_replayed
+    cdef readonly uint32_t deliveries
+    cdef readonly uint16_t model_id
+    cdef readonly uint16_t model_version
+    cdef readonly int64_t published_ns
+    cdef readonly uint64_t publisher
+    cdef readonly uint64_t number
+    cdef readonly uint32_t opened
+    cdef readonly object source
+
+
+cdef class Inbox:
+    cdef public object source           # whose messages these are
+    cdef readonly uint64_t waiting      # messages that were not read
+    cdef readonly uint64_t came         # in all, since it was opened
+    cdef uint32_t opened
+    cdef list frames
+    cdef Py_ssize_t frame               # the one that is read
+    cdef uint64_t at                    # where its next message is
+    cdef uint32_t left                  # messages in it
+
+
+cdef class Settlements:
+    cdef readonly uint64_t settled      # messages in all, since it was opened
+    cdef readonly uint32_t opened
+    cdef uint32_t count                 # runs that wait
+    cdef uint32_t room
+    cdef uint8_t *runs                  # Run, and of each the transaction
+
+    cdef int grow(self) except -1
+    cdef bint _begins(self, uint32_t index, uint32_t first) noexcept nogil

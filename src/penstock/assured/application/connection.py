@@ -1,0 +1,317 @@
+"""An application's way to message routers.
+
+    with open_assured("127.0.0.1:7460", "127.0.0.1:7461") as assured:
+        with assured.publisher() as orders:
+            orders.publish("orders.new", b"buy 100")        # returns when it is stored
+        with assured.endpoint("orders") as queue:
+            for message in queue:
+                ...
+                message.ack()
+
+One link to the active router is in use, made again wherever that is. Everything but the session itself (in a thread of
+its own) is in the application's threads.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.assured.application.consuming import AssuredEndpoint
+from penstock.assured.application.events import (
+    Answered,
+    Ask,
+    Changed,
+    ClosePart,
+    Event,
+    Flush,
+    Opened,
+    OpenPart,
+    Over,
+    PartFailed,
+    Renew,
+)
+from penstock.assured.application.parts import FlowPart, PublisherPart
+from penstock.assured.application.places import SessionConfig
+from penstock.assured.application.publishing import AssuredPublisher
+from penstock.assured.application.refusals import error_of
+from penstock.assured.application.running import Running
+from penstock.assured.application.session import Session
+from penstock.assured.application.transacting import Transaction
+from penstock.assured.config import EndpointConfig
+from penstock.assured.control import (
+    AlterEndpoint,
+    Answer,
+    CreateEndpoint,
+    DeleteEndpoint,
+    EmptyEndpoint,
+    EndpointInfo,
+    Endpoints,
+    ListEndpoints,
+    Refused,
+    Request,
+    Switch,
+)
+from penstock.base.clock import SystemRandomness, random_bytes
+from penstock.base.counters import Counters
+from penstock.base.errors import LocalProtocolError, PenstockError, RemoteProtocolError, UnreachableError
+from penstock.net.guard import Guard
+from penstock.net.loop_thread import LoopThread
+
+MIB = 1024 * 1024
+ANSWER_SECONDS = 10.0
+WINDOW = 256
+PREFETCH = 256
+WINDOW_BYTES_MAX = 16 * MIB
+
+
+class Assured:
+    """Made by open_assured() and Client.assured(). Any thread may use it."""
+
+    def __init__(
+        self,
+        config: SessionConfig,
+        *,
+        token: str = "",
+        guard: Guard | None = None,
+        thread: LoopThread | None = None,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self.counters = Counters("assured.client")
+        self.changed = threading.Condition()
+        """Notified when something was acknowledged, came, or was answered."""
+
+        self._config = config
+        self._answer_seconds = answer_seconds
+        self._core = Session(config, SystemRandomness(), self.counters, token=token)
+        self._answers: dict[int, Answer | None] = {}
+        self._last_token = 0
+        self._failed: dict[PublisherPart | FlowPart, PenstockError] = {}
+        self._listeners: list[Callable[[Changed], None]] = []
+        self._idle: list[AssuredPublisher] = []  # for transactions
+        self._error: PenstockError | None = None
+        self._is_closed = self._is_flush_due = False
+        self._own_thread = LoopThread("penstock-assured") if thread is None else None
+        self._thread = thread or self._own_thread
+        assert self._thread is not None
+        self._running = self._thread.start(self._start(guard or Guard())).result()
+
+    async def _start(self, guard: Guard) -> Running:
+        self._loop = asyncio.get_running_loop()
+        self._running = Running(self._core, self._config.name, guard, self.counters, self._carry_out)
+        self._running.runner.failed.add_done_callback(self._core_failed)
+        self._running.start()
+        return self._running
+
+    # For the application
+
+    def publisher(
+        self, *, window: int = WINDOW, window_bytes_max: int = WINDOW_BYTES_MAX, publisher_id: int = 0
+    ) -> AssuredPublisher:
+        """At most `window` messages are without acknowledgement. With an id of its own, a publisher that is started
+        again goes on in its numbering."""
+        own = publisher_id or 1 + SystemRandomness().below(2**63)
+        made = AssuredPublisher(self, PublisherPart(own, window=window, bytes_max=window_bytes_max))
+        self.open_part(made.part)
+        return made
+
+    def endpoint(self, name: str, *, prefetch: int = PREFETCH) -> AssuredEndpoint:
+        """Messages of a queue; at most `prefetch` of them are here unsettled."""
+        if prefetch < 1:
+            raise LocalProtocolError("nothing comes without credit", hint="prefetch is at least 1")
+        made = AssuredEndpoint(self, FlowPart(name, prefetch=prefetch))
+        self.open_part(made.part)
+        return made
+
+    def transaction(self) -> Transaction:
+        """What is published and settled in it happens at its end, as one, or not at all."""
+        with self.changed:
+            publisher = self._idle.pop() if self._idle else None
+        return Transaction(self, publisher or self.publisher(window=4_096), self._idle.append)
+
+    def create_endpoint(self, endpoint: EndpointConfig, *, from_id: int = 0, from_time_ns: int = 0) -> None:
+        """One that is there already and is the same is no error. It begins with the next message, or earlier, in what
+        the router's log still holds."""
+        self.ask(CreateEndpoint(0, endpoint, from_id, from_time_ns))
+
+    def alter_endpoint(self, endpoint: EndpointConfig) -> None:
+        self.ask(AlterEndpoint(0, endpoint))
+
+    def delete_endpoint(self, name: str, *, force: bool = False) -> None:
+        """With what is in it; `force`: also while somebody consumes from it."""
+        self.ask(DeleteEndpoint(0, name, force))
+
+    def empty_endpoint(self, name: str) -> None:
+        """Delete what is queued and not on its way to a consumer."""
+        self.ask(EmptyEndpoint(0, name))
+
+    def endpoints(self, name: str = "") -> tuple[EndpointInfo, ...]:
+        """How the router's endpoints are, or the one of this name."""
+        answer = self.ask(ListEndpoints(0, name))
+        if not isinstance(answer, Endpoints):
+            raise RemoteProtocolError(f"the router answers with {type(answer).__name__}")
+        return answer.endpoints
+
+    def switch(self, *, force: bool = False) -> None:
+        """Of an operator, at the router that stands by: become the active one."""
+        self.ask(Switch(0, force))
+
+    @property
+    def router(self) -> str:
+        """The name of the router that serves it; empty: none does at the moment."""
+        welcome = self._core.welcome
+        return "" if welcome is None else welcome.router
+
+    @property
+    def epoch(self) -> int:
+        return self._core.epoch
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_closed or self._error is not None
+
+    def renew(self, token: str) -> None:
+        """A newer token of the administration server."""
+        self.tell(Renew(token))
+
+    def fail(self, error: PenstockError) -> None:
+        with self.changed:
+            if self._error is None:
+                self._error = error
+            self.changed.notify_all()
+
+    def close(self) -> None:
+        """End it; what is not acknowledged may or may not be stored."""
+        with self.changed:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self.changed.notify_all()
+        assert self._thread is not None
+        self._thread.start(self._running.close()).result()
+        if self._own_thread is not None:
+            self._own_thread.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    # For publishers, endpoints and transactions
+
+    def tell(self, event: Event) -> None:
+        """From any thread: handled in the loop's, soon."""
+        if not self._is_closed:
+            self._loop.call_soon_threadsafe(self._handle, event)
+
+    def flush_soon(self) -> None:
+        """Something was published or settled: it goes out with what else there is by then."""
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self.tell(Flush())
+
+    def open_part(self, part: PublisherPart | FlowPart) -> None:
+        """Returns when it is open; raises why it is not."""
+        self.tell(OpenPart(part))
+        try:
+            with self.changed:
+                self.changed.wait_for(lambda: part.handle or part in self._failed or self.is_over, self._answer_seconds)
+                self.check(part)
+                if not part.handle:
+                    raise self._no_answer()
+        except BaseException:
+            self.close_part(part)
+            raise
+
+    def close_part(self, part: PublisherPart | FlowPart) -> None:
+        self.tell(ClosePart(part))
+
+    def check(self, part: PublisherPart | FlowPart) -> None:
+        """Raises why the part, or all of it, is over. With the lock."""
+        if self._error is not None:
+            raise self._error
+        if part in self._failed:
+            raise self._failed[part]
+        if self._is_closed:
+            raise LocalProtocolError("it is closed")
+
+    def listen(self, listener: Callable[[Changed], None]) -> None:
+        """Called in the loop's thread with every Changed."""
+        self._listeners.append(listener)
+
+    def unlisten(self, listener: Callable[[Changed], None]) -> None:
+        self._listeners.remove(listener)
+
+    def next_token(self) -> int:
+        with self.changed:
+            self._last_token += 1
+            self._answers[self._last_token] = None
+            return self._last_token
+
+    def ask(self, request: Request) -> Answer:
+        token = self.next_token()
+        self.tell(Ask(token, request))
+        answer = self.await_answer(token)
+        if isinstance(answer, Refused):
+            raise error_of(answer)
+        return answer
+
+    def await_answer(self, token: int, seconds: float | None = None) -> Answer:
+        with self.changed:
+            self.changed.wait_for(
+                lambda: self._answers[token] is not None or self.is_over, seconds or self._answer_seconds
+            )
+            answer = self._answers.pop(token)
+            if answer is not None:
+                return answer
+            if self._error is not None:
+                raise self._error
+            raise self._no_answer()
+
+    def _no_answer(self) -> UnreachableError:
+        return UnreachableError(
+            "no router that is active answers", where=", ".join(self._config.routers), hint="is one running there?"
+        )
+
+    # The loop's thread
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, Flush):
+            self._is_flush_due = False
+        if self._is_closed:
+            return
+        try:
+            self._running.runner.handle(event)
+        except PenstockError as error:
+            self.fail(error)
+
+    def _carry_out(self, instruction: Any) -> None:
+        with self.changed:
+            match instruction:
+                case Answered(token, answer) if token in self._answers:
+                    self._answers[token] = answer
+                case PartFailed(part, error):
+                    self._failed[part] = error
+                case Over(error):
+                    self._error = self._error or error
+                case Changed() | Opened():
+                    pass
+            self.changed.notify_all()
+        if isinstance(instruction, Changed):
+            for listener in self._listeners:
+                listener(instruction)
+
+    def _core_failed(self, failed: "asyncio.Future[Exception]") -> None:
+        self.fail(LocalProtocolError(f"the session failed: {failed.result()!r}"))
+
+
+def open_assured(*routers: str, name: str = "", **options: Any) -> Assured:
+    """A session with the message routers at these host:port, of which one is active.
+
+    `options` are the other fields of SessionConfig and of Assured: role, token, guard, thread.
+    """
+    of_config = {key: options.pop(key) for key in list(options) if key in SessionConfig.__struct_fields__}
+    own = name or f"client-{random_bytes(6).hex()}"
+    return Assured(SessionConfig(name=own, routers=routers, **of_config), **options)

@@ -1,0 +1,73 @@
+"""Where a session looks for the active router: in rounds over those that it knows, with pauses. It does no I/O."""
+
+from typing import Annotated
+
+import msgspec
+
+from penstock.assured.control import ClientRole
+from penstock.base.clock import NS_PER_MS, Randomness
+from penstock.base.config import Config
+from penstock.base.errors import ConfigurationError
+from penstock.net.control import Name
+from penstock.net.place import parse_place
+
+Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=3_600_000)]
+
+CHANCE = 2**32
+PLACES_MAX = 32
+
+
+class SessionConfig(Config, frozen=True):
+    name: Name
+    routers: tuple[str, ...]
+    """host:port of the routers of a pair, in any order."""
+
+    role: ClientRole = "client"
+    backoff_ms: Milliseconds = 50
+    backoff_ms_max: Milliseconds = 2_000
+    """Pauses between rounds over the routers, growing up to this one; half of each is chance."""
+
+    silence_ms: Milliseconds = 5_000
+    """Silence of the router after which it is taken for dead."""
+
+    welcome_ms: Milliseconds = 5_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.routers:
+            raise ConfigurationError("no router is named", where="routers", hint="host:port")
+        for place in self.routers:
+            parse_place(place)
+
+
+class Places:
+    def __init__(self, config: SessionConfig, randomness: Randomness) -> None:
+        self._config = config
+        self._randomness = randomness
+        self._known = list(dict.fromkeys(config.routers))
+        self._todo: list[str] = []
+        self._rounds = 0
+
+    def learn(self, places: tuple[str, ...]) -> None:
+        new = [each for each in places if each and each not in self._known]
+        self._known += new[: PLACES_MAX - len(self._known)]
+
+    def succeed(self) -> None:
+        """It is welcome: pauses begin anew with the next loss."""
+        self._rounds, self._todo = 0, []
+
+    def next(self, hint: str = "") -> tuple[str, int]:
+        """The place to try next, the one that a router named first; and how many nanoseconds to wait before."""
+        if hint and self._rounds <= 1:
+            return hint, 0
+        wait_ns = 0
+        if not self._todo:
+            self._todo = list(self._known)
+            wait_ns = self._pause_ns() if self._rounds else 0
+            self._rounds += 1
+        return self._todo.pop(0), wait_ns
+
+    def _pause_ns(self) -> int:
+        longest_ms = min(self._config.backoff_ms << min(self._rounds - 1, 20), self._config.backoff_ms_max)
+        chance = self._randomness.below(CHANCE) / CHANCE
+        return round(longest_ms * (1.0 - chance / 2) * NS_PER_MS)

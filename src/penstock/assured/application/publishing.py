@@ -1,0 +1,232 @@
+"""A publisher of assured messages as the application holds it."""
+
+import asyncio
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from typing_extensions import Buffer
+
+from penstock.assured._layout import (
+    MESSAGE_WANTS_ASYNC,
+    MESSAGE_WANTS_SYNC,
+    OUTCOME_ASYNC,
+    OUTCOME_BAD_TOPIC,
+    OUTCOME_DEGRADED,
+    OUTCOME_DISK,
+    OUTCOME_EXPIRED,
+    OUTCOME_FULL,
+    OUTCOME_KNOWN,
+    OUTCOME_LIMIT,
+    OUTCOME_NO_ENDPOINT,
+    OUTCOME_NOT_ENTITLED,
+    OUTCOME_REFUSED,
+    OUTCOME_STORED,
+    OUTCOME_SYNC,
+    OUTCOME_TOO_LARGE,
+    OUTCOME_TRANSACTION,
+    OUTCOME_UNMATCHED,
+    PRIORITY_DEFAULT,
+)
+from penstock.assured.application.events import Changed
+from penstock.assured.application.parts import PublisherPart
+from penstock.assured.config import Treatment
+from penstock.base.errors import LimitError, RefusedError, UnreachableError
+from penstock.model import Message
+from penstock.topics import check_topic
+
+if TYPE_CHECKING:
+    from penstock.assured.application.connection import Assured
+
+OUTCOMES = {
+    OUTCOME_STORED: "stored",
+    OUTCOME_ASYNC: "asynchronous",
+    OUTCOME_SYNC: "synchronous",
+    OUTCOME_DEGRADED: "degraded",
+    OUTCOME_KNOWN: "known",
+    OUTCOME_UNMATCHED: "unmatched",
+    OUTCOME_NO_ENDPOINT: "no endpoint wants it",
+    OUTCOME_FULL: "an endpoint is full",
+    OUTCOME_TOO_LARGE: "it is too large",
+    OUTCOME_NOT_ENTITLED: "this client may not publish on the topic",
+    OUTCOME_BAD_TOPIC: "its topic is none",
+    OUTCOME_EXPIRED: "its time to live was over",
+    OUTCOME_DISK: "the router's disk takes nothing",
+    OUTCOME_LIMIT: "the router has no room for more messages",
+    OUTCOME_TRANSACTION: "its transaction was not open, or was rolled back",
+}
+"""What became of a message, in words."""
+
+FLAGS: dict[Treatment, int] = {"none": 0, "asynchronous": MESSAGE_WANTS_ASYNC, "synchronous": MESSAGE_WANTS_SYNC}
+REFUSED_KEPT = 1_024
+
+
+def refusal(number: int, outcome: int) -> RefusedError:
+    return RefusedError(
+        f"message {number} was refused: {OUTCOMES.get(outcome, f'outcome {outcome}')}", peer_code=f"outcome-{outcome}"
+    )
+
+
+class AssuredPublisher:
+    """Made by Assured.publisher(). Any thread may publish; messages of one thread are stored in its order."""
+
+    def __init__(self, assured: "Assured", part: PublisherPart) -> None:
+        self.part = part
+        self._assured = assured
+        self._outbox = part.outbox
+        self._checked: dict[str, None] = {}
+        self._refused: list[tuple[int, int, int]] = []
+        self._refused_count = 0
+        self._awaited: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[int]]] = {}
+        assured.listen(self._on_changed)
+
+    def publish(self, topic: str, payload: Buffer | Message, *, timeout: float | None = None, **options: object) -> str:
+        """Store a message; returns when that has happened what it got: "stored", "asynchronous", "synchronous", or
+        "degraded" (synchronous was wanted, and the secondary does not answer); "unmatched" if nobody wants it.
+
+        RefusedError if the router does not take it, UnreachableError if it is not acknowledged within `timeout`
+        seconds; then it may be stored still. Options as of send().
+        """
+        number = self.send(topic, payload, **options)  # type: ignore[arg-type]
+        with self._assured.changed:
+            self._assured.changed.wait_for(lambda: self._outbox.outcome_of(number) or self._is_over(), timeout)
+            outcome = self._outbox.outcome_of(number)
+            if not outcome:
+                self._assured.check(self.part)
+                raise UnreachableError(f"message {number} was not acknowledged in time", hint="it may be stored still")
+        return self._judged(number, outcome)
+
+    def send(
+        self,
+        topic: str,
+        payload: Buffer | Message,
+        *,
+        priority: int = PRIORITY_DEFAULT,
+        ttl_ms: int = 0,
+        replication: Treatment = "none",
+        model_id: int = 0,
+        model_version: int = 0,
+        transaction: int = 0,
+    ) -> int:
+        """Publish without waiting for the acknowledgement, but while the window is full; the message's number. flush()
+        says what became of it.
+
+        A Message of a model brings its model's id and version. `replication` counts where publishers decide.
+        """
+        if topic not in self._checked:
+            self._check_topic(topic)
+        if isinstance(payload, Message):
+            model_id, model_version = payload.model.id, payload.version
+        content = payload if isinstance(payload, bytes) else bytes(payload)
+        put = self._outbox.put
+        flags = FLAGS[replication]
+        number = 0
+        if not self._assured.is_over and self.part.has_begun:
+            number = put(topic, content, priority, flags, model_id, model_version, ttl_ms, transaction)
+        while not number:
+            if transaction and self._outbox.next_number - self._outbox.unresolved >= self._outbox.window:
+                raise LimitError(f"more than {self._outbox.window} messages in a transaction")
+            self._await_room()
+            number = put(topic, content, priority, flags, model_id, model_version, ttl_ms, transaction)
+        self._assured.flush_soon()
+        return number
+
+    async def publish_async(self, topic: str, payload: Buffer | Message, **options: object) -> str:
+        """publish() in an asyncio loop; any number may be waited for at a time."""
+        if not self._outbox.room:
+            await asyncio.to_thread(self._await_room)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[int] = loop.create_future()
+        number = self.send(topic, payload, **options)  # type: ignore[arg-type]
+        with self._assured.changed:
+            outcome = self._outbox.outcome_of(number)
+            if not outcome:
+                self._assured.check(self.part)
+                self._awaited[number] = (loop, future)
+        return self._judged(number, outcome or await future)
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until everything that was published is acknowledged; whether it is. RefusedError if something was
+        refused since the last flush; `refused` says what."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        last = self._outbox.next_number
+        with self._assured.changed:
+            while self._outbox.unresolved < last:
+                self._assured.check(self.part)
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self._assured.changed.wait(left)
+            refused, self._refused_count = self._refused_count, 0
+            if refused:
+                first, _, outcome = self._refused[-min(refused, len(self._refused))]
+                raise refusal(first, outcome)
+        return True
+
+    @property
+    def refused(self) -> list[tuple[int, int, int]]:
+        """Messages that were refused, the newest last: first and last number, and the outcome."""
+        return list(self._refused)
+
+    @property
+    def unacknowledged(self) -> int:
+        return self._outbox.next_number - self._outbox.unresolved
+
+    def close(self) -> None:
+        """What is not acknowledged may or may not be stored; flush() knows."""
+        self._assured.close_part(self.part)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self.flush()
+        finally:
+            self.close()
+
+    def _check_topic(self, topic: str) -> None:
+        check_topic(topic)
+        if len(self._checked) >= 4_096:
+            self._checked.clear()
+        self._checked[topic] = None
+
+    def _await_room(self) -> None:
+        with self._assured.changed:
+            self._assured.check(self.part)
+            self._assured.changed.wait_for(lambda: (self.part.has_begun and self._outbox.room > 0) or self._is_over())
+            self._assured.check(self.part)
+
+    def _is_over(self) -> bool:
+        try:
+            self._assured.check(self.part)
+        except Exception:  # whoever waits raises it
+            return True
+        return False
+
+    @staticmethod
+    def _judged(number: int, outcome: int) -> str:
+        if outcome >= OUTCOME_REFUSED:
+            raise refusal(number, outcome)
+        return OUTCOMES.get(outcome, str(outcome))
+
+    # The loop's thread
+
+    def _on_changed(self, changed: Changed) -> None:
+        for part, first, last, outcome in changed.refused:
+            if part is self.part:
+                self._refused.append((first, last, outcome))
+                self._refused_count += 1
+                del self._refused[:-REFUSED_KEPT]
+        if self._awaited:
+            with self._assured.changed:
+                done = [number for number in self._awaited if self._outbox.outcome_of(number)]
+                for number in done:
+                    loop, future = self._awaited.pop(number)
+                    loop.call_soon_threadsafe(_resolve, future, self._outbox.outcome_of(number))
+
+
+def _resolve(future: "asyncio.Future[int]", outcome: int) -> None:
+    if not future.done():
+        future.set_result(outcome)

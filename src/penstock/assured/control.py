@@ -1,0 +1,259 @@
+"""What clients and message routers say to each other besides data frames (docs/protocol/assured.md).
+
+client                            router
+  │ Login ───────────────────────► │      who I am, and the highest epoch that I have heard of
+  │ ◄────────────────────── Welcome│      who you are talking to, its epoch, and where its pair is
+  │ OpenPublisher, OpenFlow ─────► │      requests, each with a number
+  │ ◄── PublisherOpened, FlowOpened│      by which PUBLISH, DELIVER, SETTLE and CREDIT name them
+  │ Begin, Commit, Rollback ─────► │
+  │ ◄──────────────── Done, Ended  │
+  │ CreateEndpoint and others ───► │
+  │ ◄────────────── Done, Endpoints│
+  │ ◄────────────────────── Refused│      instead of an answer; number 0: the link ends with it
+  │ ◄────── FlowActive, FlowEnded  │      of a flow that stood by; of one that is over
+  │ ◄────────────────── SteppedDown│      another router is active; the link ends
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from penstock.assured.config import EndpointConfig, Role
+from penstock.net.control import U32, U64, ControlProtocol, Name, Number, Text, Token, Version
+
+MESSAGE_SIZE_MAX = 4 * 1024 * 1024
+PLACES_MAX = 16
+
+PlaceText = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[^\s,]*$")]
+"""host:port."""
+
+Places = Annotated[tuple[PlaceText, ...], msgspec.Meta(max_length=PLACES_MAX)]
+ClientRole: TypeAlias = Literal["client", "operator", "router"]
+"""As what somebody comes: to publish and consume, to give orders besides, or to replicate."""
+
+
+# What a client says
+
+
+class Login(msgspec.Struct, tag="login", frozen=True):
+    """The first message. The handshake of the connection has shown that the name is the client's own."""
+
+    name: Name
+    role: ClientRole = "client"
+    token: Token = ""
+    """A token of the administration server, where the router asks for one."""
+
+    epoch: U64 = 0
+    """The highest that it has heard of: a router of a lower one has been replaced."""
+
+
+class RenewToken(msgspec.Struct, tag="renew", frozen=True):
+    token: Token
+
+
+class OpenPublisher(msgspec.Struct, tag="open_publisher", frozen=True):
+    """Answered with PublisherOpened. One that is open on another link moves to this one."""
+
+    number: Number
+    publisher: U64
+    """Its own choice, kept over reconnects."""
+
+
+class ClosePublisher(msgspec.Struct, tag="close_publisher", frozen=True):
+    number: Number
+    handle: U32
+
+
+class OpenFlow(msgspec.Struct, tag="open_flow", frozen=True):
+    """Answered with FlowOpened."""
+
+    number: Number
+    endpoint: Name
+    credit: U32 = 0
+
+
+class CloseFlow(msgspec.Struct, tag="close_flow", frozen=True):
+    """What is not settled goes back to the queue."""
+
+    number: Number
+    handle: U32
+
+
+class Begin(msgspec.Struct, tag="begin", frozen=True):
+    """A transaction of a publisher, which numbers its own upwards; one at a time."""
+
+    number: Number
+    handle: U32
+    transaction: U32
+
+
+class Commit(msgspec.Struct, tag="commit", frozen=True):
+    """Answered with Ended; asked again after a reconnect, the answer says what became of it."""
+
+    number: Number
+    handle: U32
+    transaction: U32
+
+
+class Rollback(msgspec.Struct, tag="rollback", frozen=True):
+    number: Number
+    handle: U32
+    transaction: U32
+
+
+class CreateEndpoint(msgspec.Struct, tag="create_endpoint", frozen=True):
+    """One that is there already and is the same is no error."""
+
+    number: Number
+    endpoint: EndpointConfig
+    from_id: U64 = 0
+    from_time_ns: U64 = 0
+    """Where it begins in what the log still holds; both 0: with the next message."""
+
+
+class AlterEndpoint(msgspec.Struct, tag="alter_endpoint", frozen=True):
+    number: Number
+    endpoint: EndpointConfig
+
+
+class DeleteEndpoint(msgspec.Struct, tag="delete_endpoint", frozen=True):
+    number: Number
+    name: Name
+    is_forced: bool = False
+    """Also while consumers have flows of it."""
+
+
+class EmptyEndpoint(msgspec.Struct, tag="empty_endpoint", frozen=True):
+    """Delete what is queued and not on its way to a consumer."""
+
+    number: Number
+    name: Name
+
+
+class ListEndpoints(msgspec.Struct, tag="list_endpoints", frozen=True):
+    """Answered with Endpoints."""
+
+    number: Number
+    name: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """Of one; empty: all."""
+
+
+class Switch(msgspec.Struct, tag="switch", frozen=True):
+    """Of an operator, to the router that stands by: become the active one. Answered with Done when it is."""
+
+    number: Number
+    is_forced: bool = False
+    """Also if the active one cannot be asked to step down."""
+
+
+# What the router says
+
+
+class Welcome(msgspec.Struct, tag="welcome", frozen=True):
+    router: Name
+    role: Role
+    epoch: U64
+    places: Places = ()
+    """Of both routers of the pair, as far as it knows them."""
+
+    message_bytes_max: U32 = 0
+
+
+class PublisherOpened(msgspec.Struct, tag="publisher_opened", frozen=True):
+    number: Number
+    handle: U32
+    highest: U64
+    """The highest of the publisher's numbers that the router has; 0: none."""
+
+    transaction: U32 = 0
+    """The last transaction that was committed."""
+
+
+class FlowOpened(msgspec.Struct, tag="flow_opened", frozen=True):
+    number: Number
+    handle: U32
+    is_active: bool
+    """False: the endpoint is exclusive, and another has it."""
+
+
+class Ended(msgspec.Struct, tag="ended", frozen=True):
+    number: Number
+    outcome: Literal["committed", "rolled_back"]
+    treatment: U32 = 0
+    """The outcome of its messages, as in ACKNOWLEDGE."""
+
+    why: Text = ""
+
+
+class Done(msgspec.Struct, tag="done", frozen=True):
+    number: Number
+
+
+class EndpointInfo(msgspec.Struct, frozen=True):
+    """How an endpoint is."""
+
+    endpoint: EndpointConfig
+    messages: U64
+    bytes: U64
+    unsettled: U64
+    """Of these messages: delivered, and not settled."""
+
+    flows: U32
+    oldest_ns: int = 0
+    """When the router took the oldest; 0: there is none."""
+
+
+class Endpoints(msgspec.Struct, tag="endpoints", frozen=True):
+    number: Number
+    endpoints: Annotated[tuple[EndpointInfo, ...], msgspec.Meta(max_length=65_535)]
+
+
+class Refused(msgspec.Struct, tag="refused", frozen=True):
+    code: Text
+    reason: Text
+    number: Number = 0
+    """Of the request; 0: it is about the client, and the link ends."""
+
+    hint: Text = ""
+    place: PlaceText = ""
+    """Where to go instead, if the router knows."""
+
+
+class FlowActive(msgspec.Struct, tag="flow_active", frozen=True):
+    handle: U32
+
+
+class FlowEnded(msgspec.Struct, tag="flow_ended", frozen=True):
+    handle: U32
+    code: Text
+    reason: Text
+
+
+class SteppedDown(msgspec.Struct, tag="stepped_down", frozen=True):
+    """Another router is the active one, of this epoch; the link ends."""
+
+    epoch: U64
+    place: PlaceText = ""
+
+
+Request: TypeAlias = (
+    OpenPublisher
+    | ClosePublisher
+    | OpenFlow
+    | CloseFlow
+    | Begin
+    | Commit
+    | Rollback
+    | CreateEndpoint
+    | AlterEndpoint
+    | DeleteEndpoint
+    | EmptyEndpoint
+    | ListEndpoints
+    | Switch
+)
+Answer: TypeAlias = PublisherOpened | FlowOpened | Ended | Done | Endpoints | Refused
+ClientMessage: TypeAlias = Login | RenewToken | Request
+RouterMessage: TypeAlias = Welcome | Answer | FlowActive | FlowEnded | SteppedDown
+Message: TypeAlias = ClientMessage | RouterMessage
+
+ASSURED: ControlProtocol[Message] = ControlProtocol("assured", Version(1, 0), Message)

@@ -1,0 +1,103 @@
+"""What a flow brings, and what is settled of it."""
+
+import pytest
+
+from penstock.assured._layout import SETTLE_ACKNOWLEDGED, SETTLE_REJECTED, SETTLE_RETURNED
+from penstock.assured.application._inbox import Inbox, Settlements
+from penstock.assured.application.parts import FlowPart
+from penstock.assured.frames import Credit, Delivered, Run, Settle, decode_frames, encode_deliver
+from penstock.base.errors import RemoteProtocolError
+
+
+def deliver(*ids: int, flow: int = 1) -> bytes:
+    return encode_deliver(flow, [Delivered(each, b"orders.new", b"%d" % each, flags=each % 2) for each in ids])[4:]
+
+
+def opened(*ids: int) -> tuple[Inbox, Settlements]:
+    inbox, settlements = Inbox(), Settlements()
+    inbox.reopen(1)
+    settlements.reopen(1)
+    if ids:
+        inbox.feed(deliver(*ids))
+    return inbox, settlements
+
+
+def test_messages_come_out_in_their_order() -> None:
+    inbox, _ = opened()
+    inbox.feed(encode_deliver(1, [Delivered(7, b"a.b", b"payload", 9, 3, 11, 2, 5, 123, 456, 789)])[4:])
+    inbox.feed(deliver(8, 10))
+    assert (inbox.waiting, inbox.came) == (3, 3)
+    message = inbox.next()
+    assert message is not None
+    assert (message.id, message.topic, message.payload, message.priority) == (7, "a.b", b"payload", 9)
+    assert (message.is_redelivered, message.is_replayed, message.deliveries) == (True, True, 5)
+    assert (message.model_id, message.model_version, message.published_ns) == (11, 2, 123)
+    assert (message.publisher, message.number) == (456, 789)
+    assert [each.id for each in inbox.take(10)] == [8, 10]
+    assert inbox.next() is None
+
+
+def test_many_frames_are_let_go_when_they_were_read() -> None:
+    inbox, _ = opened()
+    for start in range(0, 1_000, 5):
+        inbox.feed(deliver(*range(start, start + 5)))
+    assert [each.id for each in inbox.take(2_000)] == list(range(1_000))
+    inbox.feed(deliver(7))
+    assert [each.id for each in inbox.take(2)] == [7]
+
+
+def test_a_frame_that_is_none_is_refused() -> None:
+    inbox, _ = opened()
+    for junk in (b"", b"\x03", deliver(1)[:-1], deliver(1) + bytes(8)):
+        with pytest.raises(RemoteProtocolError):
+            inbox.feed(junk)
+    assert inbox.waiting == 0
+
+
+def test_ids_that_follow_each_other_are_settled_as_one_run() -> None:
+    inbox, settlements = opened(5, 6, 7, 9, 10, 12)
+    messages = inbox.take(10)
+    for message in messages[:5]:
+        assert settlements.add(message, SETTLE_ACKNOWLEDGED, 0)
+    settlements.add(messages[5], SETTLE_REJECTED, 0)
+    frames = decode_frames(settlements.take(3))
+    assert frames == [Settle(3, 0, [Run(5, 7, 1), Run(9, 10, 1), Run(12, 12, 3)])]
+    assert not settlements.is_waiting
+    assert settlements.settled == 6
+
+
+def test_a_frame_s_runs_rise_and_are_of_one_transaction() -> None:
+    inbox, settlements = opened(5, 3, 8, 9)
+    for message, transaction in zip(inbox.take(4), (0, 0, 2, 2), strict=True):
+        settlements.add(message, SETTLE_RETURNED, transaction)
+    assert decode_frames(settlements.take(1)) == [
+        Settle(1, 0, [Run(5, 5, 2)]), Settle(1, 0, [Run(3, 3, 2)]), Settle(1, 2, [Run(8, 9, 2)])
+    ]  # fmt: skip
+
+
+def test_what_came_before_a_reconnect_cannot_be_settled() -> None:
+    inbox, settlements = opened(5, 6)
+    first, second = inbox.take(2)
+    settlements.add(first, SETTLE_ACKNOWLEDGED, 0)
+    settlements.reopen(2)
+    inbox.reopen(2)
+    assert not settlements.add(second, SETTLE_ACKNOWLEDGED, 0)
+    assert settlements.take(1) == b""
+    inbox.feed(deliver(5))
+    (again,) = inbox.take(1)
+    assert settlements.add(again, SETTLE_ACKNOWLEDGED, 0)
+
+
+def test_credit_grows_with_what_is_settled() -> None:
+    flow = FlowPart("orders", prefetch=4)
+    flow.open(9, is_active=True)
+    flow.inbox.feed(deliver(1, 2, 3, 4))
+    one, two, three, _ = flow.inbox.take(4)
+    flow.settlements.add(one, SETTLE_ACKNOWLEDGED, 0)
+    assert decode_frames(flow.frames()) == [Settle(9, 0, [Run(1, 1, 1)])]
+    flow.settlements.add(two, SETTLE_ACKNOWLEDGED, 0)
+    assert decode_frames(flow.frames()) == [Settle(9, 0, [Run(2, 2, 1)]), Credit(9, 6)]
+    assert flow.frames() == b""
+    flow.lose()
+    flow.settlements.add(three, SETTLE_ACKNOWLEDGED, 0)
+    assert flow.frames() == b""

@@ -1,0 +1,144 @@
+"""What a publisher keeps until it is acknowledged: windows, resends, outcomes, transactions (REPL-1, -3, -10)."""
+
+import pytest
+
+from penstock.assured._layout import OUTCOME_FULL, OUTCOME_STORED, OUTCOME_SYNC, OUTCOME_TRANSACTION
+from penstock.assured.application._outbox import Outbox
+from penstock.assured.frames import Publish, decode_frames, encode_acknowledge
+from penstock.base.errors import LimitError, LocalProtocolError, RemoteProtocolError
+
+MIB = 1024 * 1024
+
+
+def put(outbox: Outbox, payload: bytes = b"x", *, topic: str = "orders.new", transaction: int = 0) -> int:
+    return outbox.put(topic, payload, 4, 0, 0, 0, 0, transaction)
+
+
+def acknowledge(outbox: Outbox, *runs: tuple[int, int, int]) -> list[tuple[int, int, int]]:
+    return outbox.acknowledge(encode_acknowledge(1, list(runs))[4:])
+
+
+def sent(outbox: Outbox, handle: int = 1) -> list[tuple[int, int, int]]:
+    """First and last number of each frame, and its transaction."""
+    frames = decode_frames(outbox.take(handle))
+    found = []
+    for frame in frames:
+        assert isinstance(frame, Publish)
+        found.append((frame.first_number, frame.first_number + len(frame.messages) - 1, frame.transaction))
+    return found
+
+
+def test_messages_are_numbered_and_sent_once() -> None:
+    outbox = Outbox(8, MIB)
+    assert [put(outbox, bytes([number])) for number in range(3)] == [1, 2, 3]
+    (frame,) = decode_frames(outbox.take(5))
+    assert isinstance(frame, Publish)
+    assert (frame.publisher, frame.first_number, frame.transaction) == (5, 1, 0)
+    assert [(each.topic, each.payload) for each in frame.messages] == [
+        (b"orders.new", bytes([number])) for number in range(3)
+    ]
+    assert outbox.take(5) == b""
+    assert put(outbox) == 4
+    assert sent(outbox) == [(4, 4, 0)]
+
+
+def test_the_window_is_full_until_the_oldest_is_acknowledged() -> None:
+    outbox = Outbox(4, MIB)
+    assert [put(outbox) for _ in range(5)] == [1, 2, 3, 4, 0]
+    sent(outbox)
+    acknowledge(outbox, (2, 4, OUTCOME_STORED))
+    assert (outbox.room, put(outbox)) == (0, 0)
+    acknowledge(outbox, (1, 1, OUTCOME_SYNC))
+    assert (outbox.room, outbox.unresolved) == (4, 5)
+    assert [outbox.outcome_of(number) for number in range(1, 5)] == [3, 1, 1, 1]
+    assert put(outbox) == 5
+
+
+def test_the_window_is_bounded_by_bytes_too() -> None:
+    outbox = Outbox(100, 1_000)
+    assert put(outbox, bytes(2_000)) == 1
+    assert put(outbox) == 0
+    sent(outbox)
+    acknowledge(outbox, (1, 1, OUTCOME_STORED))
+    assert put(outbox) == 2
+
+
+def test_after_a_reconnect_what_has_no_outcome_is_sent_again() -> None:
+    outbox = Outbox(16, MIB)
+    for _ in range(8):
+        put(outbox)
+    sent(outbox)
+    acknowledge(outbox, (1, 2, OUTCOME_STORED), (5, 5, OUTCOME_STORED))
+    outbox.rewind()
+    put(outbox)
+    assert sent(outbox, 9) == [(3, 4, 0), (6, 9, 0)]
+    acknowledge(outbox, (3, 9, OUTCOME_STORED))
+    assert outbox.unresolved == outbox.next_number == 10
+
+
+def test_refusals_are_told_and_counted() -> None:
+    outbox = Outbox(16, MIB)
+    for _ in range(4):
+        put(outbox)
+    sent(outbox)
+    assert acknowledge(outbox, (1, 2, OUTCOME_STORED), (3, 4, OUTCOME_FULL)) == [(3, 4, OUTCOME_FULL)]
+    assert (outbox.refused, outbox.outcome_of(3)) == (2, OUTCOME_FULL)
+
+
+def test_an_acknowledgement_of_what_was_not_sent_is_the_router_s_mistake() -> None:
+    outbox = Outbox(16, MIB)
+    put(outbox)
+    with pytest.raises(RemoteProtocolError, match="not sent"):
+        acknowledge(outbox, (1, 1, OUTCOME_STORED))
+    sent(outbox)
+    with pytest.raises(RemoteProtocolError, match="not sent"):
+        acknowledge(outbox, (1, 2**63, OUTCOME_STORED))
+    for junk in (b"", b"\x02", encode_acknowledge(1, [(1, 1, 1)])[4:-1]):
+        with pytest.raises(RemoteProtocolError):
+            outbox.acknowledge(junk)
+    acknowledge(outbox, (1, 1, OUTCOME_STORED))
+    acknowledge(outbox, (1, 1, OUTCOME_FULL))
+    assert outbox.outcome_of(1) == OUTCOME_STORED, "the first outcome counts"
+
+
+def test_messages_of_a_transaction_have_frames_of_their_own_and_one_outcome() -> None:
+    outbox = Outbox(16, MIB)
+    put(outbox)
+    put(outbox, transaction=7)
+    put(outbox, transaction=7)
+    put(outbox)
+    assert sent(outbox) == [(1, 1, 0), (2, 3, 7), (4, 4, 0)]
+    outbox.end_transaction(7, OUTCOME_TRANSACTION)
+    outbox.rewind()
+    assert sent(outbox) == [(1, 1, 0), (4, 4, 0)]
+    assert outbox.outcome_of(2) == OUTCOME_TRANSACTION
+
+
+def test_a_frame_does_not_become_too_long() -> None:
+    outbox = Outbox(4_096, 64 * MIB)
+    for _ in range(10):
+        put(outbox, bytes(100_000))
+    assert [last - first + 1 for first, last, _ in sent(outbox)] == [2] * 5
+
+
+def test_what_no_router_takes_is_not_put_in() -> None:
+    outbox = Outbox(4, MIB)
+    with pytest.raises(LimitError):
+        put(outbox, bytes(9 * MIB))
+    with pytest.raises(LimitError):
+        put(outbox, topic="t" * 256)
+    with pytest.raises(LocalProtocolError):
+        outbox.put("t", b"", 10, 0, 0, 0, 0, 0)
+    assert outbox.next_number == 1
+    with pytest.raises(LimitError):
+        Outbox(5_000, MIB)
+    with pytest.raises(LocalProtocolError):
+        outbox.outcome_of(1)
+
+
+def test_a_publisher_that_was_here_before_goes_on_in_its_numbering() -> None:
+    outbox = Outbox(4, MIB)
+    outbox.begin_at(101)
+    assert put(outbox) == 101
+    with pytest.raises(LocalProtocolError):
+        outbox.begin_at(5)

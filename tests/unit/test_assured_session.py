@@ -1,0 +1,380 @@
+"""A client's session with message routers: reconnects, resends, epochs, requests, transactions (REPL-7, REPL-10)."""
+
+from typing import Any, TypeVar
+
+import pytest
+
+from penstock.assured._layout import OUTCOME_STORED, OUTCOME_TRANSACTION
+from penstock.assured.application.events import (
+    Answered,
+    Ask,
+    Begin,
+    BeginTransaction,
+    Changed,
+    Close,
+    ClosePart,
+    Connect,
+    Connected,
+    ConnectFailed,
+    DataReceived,
+    EndTransaction,
+    Flush,
+    LinkClosed,
+    Opened,
+    OpenPart,
+    Over,
+    PartFailed,
+    Received,
+    Renew,
+    Say,
+    SendData,
+)
+from penstock.assured.application.parts import FlowPart, PublisherPart
+from penstock.assured.application.places import SessionConfig
+from penstock.assured.application.session import Session
+from penstock.assured.control import Begin as BeginSaid
+from penstock.assured.control import (
+    Commit,
+    Done,
+    EmptyEndpoint,
+    Ended,
+    FlowEnded,
+    FlowOpened,
+    Login,
+    OpenFlow,
+    OpenPublisher,
+    PublisherOpened,
+    Refused,
+    RenewToken,
+    SteppedDown,
+    Welcome,
+)
+from penstock.assured.frames import Delivered, Publish, decode_frames, encode_acknowledge, encode_deliver, encode_settle
+from penstock.base.clock import NS_PER_MS
+from penstock.base.core import Tick
+from penstock.base.counters import Counters
+from penstock.base.errors import ConfigurationError, NotEntitledError, RemoteProtocolError, TokenError
+from penstock.net.control import Ping
+
+A, B = "127.0.0.1:7460", "127.0.0.1:7461"
+T = TypeVar("T")
+
+
+class NoChance:
+    def below(self, limit: int) -> int:
+        return 0
+
+    def bits(self, count: int) -> int:
+        return 0
+
+
+class Stage:
+    """A session, and what it answered."""
+
+    def __init__(self, **options: Any) -> None:
+        self.session = Session(
+            SessionConfig(name="app", routers=(A, B), **options), NoChance(), Counters("test"), token="a token"
+        )
+        self.now_ns = 0
+        self.link = 0
+        self.out: list[Any] = []
+
+    def tell(self, event: Any) -> list[Any]:
+        self.out = self.session.handle(event, self.now_ns)
+        return self.out
+
+    def one(self, kind: type[T]) -> T:
+        (found,) = [each for each in self.out if isinstance(each, kind)]
+        return found
+
+    def said(self, kind: type[T]) -> T:
+        (found,) = [each.message for each in self.out if isinstance(each, Say) and isinstance(each.message, kind)]
+        return found
+
+    def connect(self, epoch: int = 1, role: Any = "active", places: tuple[str, ...] = ()) -> None:
+        """The attempt that was just asked for succeeds."""
+        attempt = self.one(Connect).attempt
+        self.link += 1
+        self.tell(Connected(attempt, self.link))
+        self.tell(Received(self.link, Welcome("r", role, epoch, places)))
+
+    @property
+    def is_welcome(self) -> bool:
+        return self.session.welcome is not None
+
+    def publisher(self, **options: Any) -> PublisherPart:
+        part = PublisherPart(77, window=options.pop("window", 16), bytes_max=1 << 20)
+        self.tell(OpenPart(part))
+        self.tell(Received(self.link, PublisherOpened(self.said(OpenPublisher).number, 5, 0, **options)))
+        assert self.one(Opened).part is part
+        return part
+
+    def published(self) -> list[int]:
+        frames = decode_frames(b"".join(each.data for each in self.out if isinstance(each, SendData)))
+        return [
+            number
+            for frame in frames
+            if isinstance(frame, Publish)
+            for number in range(frame.first_number, frame.first_number + len(frame.messages))
+        ]
+
+
+def begun(**options: Any) -> Stage:
+    stage = Stage(**options)
+    stage.tell(Begin())
+    assert stage.one(Connect).place == A
+    stage.connect()
+    return stage
+
+
+def put(part: PublisherPart, transaction: int = 0) -> int:
+    return part.outbox.put("orders.new", b"x", 4, 0, 0, 0, 0, transaction)
+
+
+def test_a_session_needs_routers() -> None:
+    with pytest.raises(ConfigurationError):
+        SessionConfig(name="app", routers=())
+    with pytest.raises(ConfigurationError):
+        SessionConfig(name="app", routers=("nowhere",))
+
+
+def test_it_logs_in_with_its_token() -> None:
+    stage = Stage()
+    stage.tell(Begin())
+    stage.tell(Connected(stage.one(Connect).attempt, 1))
+    assert stage.said(Login) == Login("app", "client", "a token", 0)
+
+
+def test_a_router_that_does_not_answer_is_passed_over_and_rounds_have_pauses() -> None:
+    stage = Stage()
+    stage.tell(Begin())
+    places = []
+    for _ in range(6):
+        attempt = stage.one(Connect)
+        places.append(attempt.place)
+        stage.tell(ConnectFailed(attempt.attempt))
+        if not stage.out:  # a pause
+            places.append("pause")
+            deadline_ns = stage.session.next_deadline_ns()
+            assert deadline_ns is not None
+            assert deadline_ns > stage.now_ns
+            stage.now_ns = deadline_ns
+            stage.tell(Tick())
+    assert places == [A, B, "pause", A, B, "pause", A, B, "pause"]
+
+
+def test_one_that_stands_by_is_left() -> None:
+    stage = Stage()
+    stage.tell(Begin())
+    stage.connect(role="standby")
+    assert stage.one(Close).link == 1
+    assert stage.one(Connect).place == B
+    stage.connect()
+    assert stage.is_welcome
+
+
+def test_repl_7_a_router_of_an_older_epoch_is_refused() -> None:
+    stage = begun()
+    stage.tell(Received(1, SteppedDown(7, B)))
+    assert stage.one(Connect).place == B
+    stage.connect(epoch=6)
+    assert stage.one(Close).link == 2
+    assert not stage.is_welcome
+    assert stage.one(Connect).place == A
+    stage.connect(epoch=7)
+    assert stage.is_welcome
+    assert stage.session.epoch == 7
+
+
+def test_a_router_tells_where_its_pair_is() -> None:
+    stage = begun()
+    stage.tell(LinkClosed(1))
+    stage.connect(places=("127.0.0.1:9999",))
+    stage.tell(LinkClosed(2))
+    places = []
+    for _ in range(3):
+        places.append(stage.one(Connect).place)
+        stage.tell(ConnectFailed(stage.one(Connect).attempt))
+    assert places == [A, B, "127.0.0.1:9999"]
+
+
+def test_repl_1_what_is_not_acknowledged_is_sent_again_elsewhere() -> None:
+    stage = begun()
+    part = stage.publisher()
+    for _ in range(4):
+        put(part)
+    stage.tell(Flush())
+    assert stage.published() == [1, 2, 3, 4]
+    stage.tell(DataReceived(1, encode_acknowledge(5, [(1, 1, OUTCOME_STORED)])))
+    assert stage.one(Changed).refused == ()
+    stage.tell(LinkClosed(1))
+    put(part)
+    stage.connect()
+    again = stage.said(OpenPublisher)
+    assert again.publisher == 77
+    stage.tell(Received(2, PublisherOpened(again.number, 8, 4)))
+    assert stage.published() == [2, 3, 4, 5]
+    stage.tell(DataReceived(2, encode_acknowledge(8, [(2, 5, OUTCOME_STORED)])))
+    assert part.outbox.unresolved == 6
+
+
+def test_refused_messages_are_told() -> None:
+    stage = begun()
+    part = stage.publisher()
+    put(part)
+    stage.tell(Flush())
+    stage.tell(DataReceived(1, encode_acknowledge(5, [(1, 1, 33)])))
+    assert stage.one(Changed).refused == ((part, 1, 1, 33),)
+
+
+def test_a_flow_is_opened_again_and_begins_anew() -> None:
+    stage = begun()
+    flow = FlowPart("orders", prefetch=10)
+    stage.tell(OpenPart(flow))
+    request = stage.said(OpenFlow)
+    assert (request.endpoint, request.credit) == ("orders", 10)
+    stage.tell(Received(1, FlowOpened(request.number, 3, True)))
+    stage.tell(DataReceived(1, encode_deliver(3, [Delivered(1, b"a", b"b")])))
+    message = flow.inbox.next()
+    assert message is not None
+    stage.tell(LinkClosed(1))
+    assert not flow.is_active
+    stage.connect()
+    stage.tell(Received(2, FlowOpened(stage.said(OpenFlow).number, 4, False)))
+    assert not flow.settlements.add(message, 1, 0)
+    stage.tell(DataReceived(2, encode_deliver(4, [Delivered(1, b"a", b"b", flags=1)])))
+    again = flow.inbox.next()
+    assert again is not None
+    assert again.is_redelivered
+    assert flow.settlements.add(again, 1, 0)
+    stage.tell(Flush())
+    assert stage.one(SendData).data == encode_settle(4, [(1, 1, 1)])
+
+
+def test_a_flow_that_the_router_ends_or_refuses_has_failed() -> None:
+    stage = begun()
+    flow, other = FlowPart("orders", prefetch=1), FlowPart("others", prefetch=1)
+    stage.tell(OpenPart(flow))
+    stage.tell(Received(1, Refused("not_entitled", "no", stage.said(OpenFlow).number)))
+    failed = stage.one(PartFailed)
+    assert failed.part is flow
+    assert isinstance(failed.error, NotEntitledError)
+    stage.tell(OpenPart(other))
+    stage.tell(Received(1, FlowOpened(stage.said(OpenFlow).number, 4, True)))
+    stage.tell(Received(1, FlowEnded(4, "unknown_endpoint", "it was deleted")))
+    assert stage.one(PartFailed).part is other
+    stage.tell(LinkClosed(1))
+    stage.connect()
+    assert not [each for each in stage.out if isinstance(each, Say)], "neither is opened again"
+
+
+def test_what_was_asked_is_asked_again_after_a_reconnect() -> None:
+    stage = begun()
+    stage.tell(Ask(9, EmptyEndpoint(0, "orders")))
+    first = stage.said(EmptyEndpoint)
+    stage.tell(LinkClosed(1))
+    stage.connect()
+    second = stage.said(EmptyEndpoint)
+    assert second.number != first.number
+    stage.tell(Received(2, Done(second.number)))
+    assert stage.one(Answered) == Answered(9, Done(second.number))
+
+
+def test_a_router_that_is_silent_is_left() -> None:
+    stage = begun(silence_ms=3_000)
+    stage.now_ns = 1_000 * NS_PER_MS
+    stage.tell(Tick())
+    assert stage.said(Ping)
+    stage.now_ns = 3_000 * NS_PER_MS
+    stage.tell(Tick())
+    assert stage.one(Close).link == 1
+    assert stage.one(Connect).place == A
+
+
+def test_a_refusal_that_another_attempt_would_not_change_is_the_end() -> None:
+    stage = Stage()
+    stage.tell(Begin())
+    stage.tell(Connected(stage.one(Connect).attempt, 1))
+    stage.tell(Received(1, Refused("token", "whose is this?")))
+    assert isinstance(stage.one(Over).error, TokenError)
+    assert stage.session.next_deadline_ns() is None
+    assert stage.tell(Begin()) == []
+
+
+def test_a_newer_token_is_shown() -> None:
+    stage = begun()
+    stage.tell(Renew("newer"))
+    assert stage.said(RenewToken) == RenewToken("newer")
+    stage.tell(LinkClosed(1))
+    stage.tell(Connected(stage.one(Connect).attempt, 2))
+    assert stage.said(Login).token == "newer"
+
+
+@pytest.mark.parametrize("junk", [b"\x10\x00\x00\x00\x01", b"\x08\x00\x00\x00\x01" + bytes(7)])
+def test_what_no_router_sends_is_its_mistake(junk: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        begun().tell(DataReceived(1, junk))
+
+
+def test_a_part_that_is_closed_is_not_opened_again() -> None:
+    stage = begun()
+    part = stage.publisher()
+    stage.tell(ClosePart(part))
+    stage.tell(LinkClosed(1))
+    stage.connect()
+    assert not [each for each in stage.out if isinstance(each, Say)]
+
+
+# Transactions
+
+
+def in_transaction() -> tuple[Stage, PublisherPart]:
+    stage = begun()
+    part = stage.publisher()
+    stage.tell(BeginTransaction(part))
+    assert stage.said(BeginSaid).transaction == part.transaction == 1
+    put(part, 1)
+    stage.tell(EndTransaction(3, part, is_commit=True))
+    assert [type(each) for each in stage.out] == [SendData, Say], "what it ends is sent before its end"
+    return stage, part
+
+
+def test_repl_10_a_transaction_is_committed() -> None:
+    stage, part = in_transaction()
+    stage.tell(Received(1, Ended(stage.link and 3, "committed", 3)))
+    assert stage.one(Answered).answer == Ended(0, "committed", 3)
+    assert (part.transaction, part.outbox.outcome_of(1)) == (0, 3)
+
+
+@pytest.mark.parametrize(("committed", "outcome"), [(1, OUTCOME_STORED), (0, OUTCOME_TRANSACTION)])
+def test_repl_10_a_commit_that_was_not_answered_is_known_after_the_reconnect(committed: int, outcome: int) -> None:
+    stage, part = in_transaction()
+    stage.tell(LinkClosed(1))
+    stage.connect()
+    stage.tell(Received(2, PublisherOpened(stage.said(OpenPublisher).number, 5, committed, committed)))
+    answer = stage.one(Answered).answer
+    assert isinstance(answer, Ended)
+    assert answer.outcome == ("committed" if committed else "rolled_back")
+    assert part.outbox.outcome_of(1) == outcome
+    assert stage.published() == [], "nothing of it is sent again"
+    stage.tell(BeginTransaction(part))
+    assert stage.said(BeginSaid).transaction == 2
+
+
+def test_repl_10_one_whose_link_is_lost_before_its_commit_is_rolled_back() -> None:
+    stage = begun()
+    part = stage.publisher()
+    stage.tell(BeginTransaction(part))
+    put(part, 1)
+    stage.tell(Flush())
+    stage.tell(LinkClosed(1))
+    stage.connect()
+    stage.tell(Received(2, PublisherOpened(stage.said(OpenPublisher).number, 5, 0)))
+    assert stage.published() == []
+    put(part, 1)  # the application has not heard of it yet
+    stage.tell(EndTransaction(3, part, is_commit=True))
+    answer = stage.one(Answered).answer
+    assert isinstance(answer, Ended)
+    assert answer.outcome == "rolled_back"
+    assert not [each for each in stage.out if isinstance(each, Say) and isinstance(each.message, Commit)]
+    assert part.outbox.outcome_of(2) == OUTCOME_TRANSACTION
