@@ -379,3 +379,33 @@ def test_blocks_are_cut_between_packets() -> None:
     assert encode_block(b"") == b""
     with pytest.raises(LocalProtocolError):
         encode_block(packets, kind=9)
+
+
+@pytest.mark.spec("TREE-10")
+def test_a_ping_does_not_keep_what_waits_for_a_conflating_child_from_being_conflated() -> None:
+    fanout = opened()
+    fanout.open_link(OTHER, cls=LinkClass.CONFLATING)
+    fanout.open_leg(OTHER, 1, 1, ALL, is_live=True)
+    for number in range(1, 1_001):
+        fanout.receive(PARENT, block(packet(number, f"md.{number % 100}")))
+        if number % 50 == 0:
+            fanout.say(OTHER, WORD, is_behind=False)
+    frames = b"".join(iter(lambda: fanout.take(OTHER, 1 << 24), b""))
+    assert frames.count(WORD) == 20
+    assert sequences(frames.replace(WORD, b"")) == [*range(1, 257), *range(901, 1_001)]
+    assert fanout.link(OTHER).conflated == 1_000 - 356
+
+
+@pytest.mark.spec("TREE-10")
+def test_what_a_conflating_child_is_told_in_order_does_not_let_without_bound_wait() -> None:
+    fanout = opened(queue_packets_max=100, topics_waiting_max=100)
+    fanout.open_link(OTHER, cls=LinkClass.CONFLATING)
+    fanout.open_leg(OTHER, 1, 1, ALL, is_live=True)
+    for number in range(1, 1_001):
+        fanout.receive(PARENT, block(packet(number, f"md.{number % 50}")))
+        if number % 50 == 0:
+            fanout.say(OTHER, WORD)
+    (left,) = fanout.notices()
+    assert isinstance(left, LeftLive)
+    assert left.through == 0
+    assert fanout.take(OTHER, 1 << 24) == WORD * 20

@@ -6,11 +6,11 @@ from penstock.base.clock import NS_PER_MS, SystemRandomness
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.net.control import Ping, Pong
-from penstock.tree.application.events import Begin, BlockReceived, Over, Received, Say
+from penstock.tree.application.events import Begin, BlockReceived, Over, Paused, Received, Resumed, Say
 from penstock.tree.application.subscriber import Subscriber, SubscriberConfig
-from penstock.tree.control import Welcome
+from penstock.tree.control import Held, StreamInfo, Welcome
 from penstock.tree.events import Close, Connected
-from penstock.tree.infostream import Infostream, Revoked
+from penstock.tree.infostream import Infostream, MoveTo, Revoked
 
 SILENCE_MS = 1_000
 LINK = 5
@@ -57,3 +57,23 @@ def test_who_has_nothing_left_is_told_that_it_is_over() -> None:
     told = subscriber.handle(BlockReceived(LINK, 0, says.encode(Revoked((">",), "not paid"), 1)), 0)
     (over,) = [each for each in told if isinstance(each, Over)]
     assert "not paid" in str(over.error)
+
+
+@pytest.mark.spec("TREE-5")
+def test_an_agent_that_is_not_read_from_is_not_taken_for_silent() -> None:
+    """Neither the one in use nor the one that is to be the next: the application is behind, not they."""
+    subscriber = welcomed()
+    subscriber.handle(BlockReceived(LINK, 0, Infostream("leaf").encode(MoveTo("other:1", "busy"), 1)), 0)
+    subscriber.handle(Connected(2, LINK + 1, "other"), 0)
+    stream = StreamInfo(1, "md", ("md.>",), ((1, 0),))
+    subscriber.handle(Received(LINK + 1, Welcome("other", "tree", 1, ("root", "other"), True, (stream,), 0)), 0)
+    subscriber.handle(Paused(), 0)
+    late_ns = 60 * SILENCE_MS * NS_PER_MS
+    due_ns = subscriber.next_deadline_ns()
+    assert due_ns is not None
+    assert not [each for each in subscriber.handle(Tick(), late_ns) if isinstance(each, Close)]
+    subscriber.handle(Resumed(), late_ns)
+    assert not [each for each in subscriber.handle(Tick(), late_ns + 1) if isinstance(each, Close)]
+    told = subscriber.handle(Received(LINK + 1, Held(1, 1, 0, 1, True)), late_ns + 2)
+    assert [each.link for each in told if isinstance(each, Close)] == [LINK]
+    assert subscriber.link == LINK + 1

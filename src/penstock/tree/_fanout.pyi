@@ -109,8 +109,11 @@ class Fanout(Flow):
 
     # What is sent
 
-    def say(self, link: int, frames: Buffer) -> None:
-        """Send these frames, behind what waits for the link already. LimitError if it does not take what was said."""
+    def say(self, link: int, frames: Buffer, *, is_behind: bool = True) -> None:
+        """Send these frames, behind what waits for the link already. LimitError if it does not take what was said.
+
+        `is_behind` False: they have nothing to do with the packets that wait, and may come before some. (A conflating
+        link goes on to conflate these.)"""
 
     def ready(self) -> list[int]:
         """The links for which something came to wait since the last call."""

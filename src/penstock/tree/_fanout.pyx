@@ -421,8 +421,11 @@ cdef class Fanout(Flow):
                 self.go_on_held()
             return self.notes.count > 0 or self.held_count > 0
 
-    def say(self, uint64_t link, const uint8_t[::1] frames not None) -> None:
-        """Send these frames, behind what waits for the link already. LimitError if it does not take what was said."""
+    def say(self, uint64_t link, const uint8_t[::1] frames not None, *, bint is_behind = True) -> None:
+        """Send these frames, behind what waits for the link already. LimitError if it does not take what was said.
+
+        `is_behind` False: they have nothing to do with the packets that wait, and may come before some. (A conflating
+        link goes on to conflate these.)"""
         cdef uint32_t slot
         cdef Link *found
         with self:
@@ -432,7 +435,7 @@ cdef class Fanout(Flow):
                 return
             if found.queue.words_end - found.queue.words_begin + frames.shape[0] > self.words_size_max:
                 raise LimitError(f"link {link} does not take what it is told", hint="end it, or wait")
-            if not queue_say(&found.queue, &frames[0], frames.shape[0]):
+            if not queue_say(&found.queue, &frames[0], frames.shape[0], is_behind):
                 raise MemoryError
             self.mark_ready(slot)
 

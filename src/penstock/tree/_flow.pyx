@@ -472,6 +472,9 @@ cdef class Flow:
         cdef Queue *queue = &link.queue
         cdef Subject subject
         cdef int put
+        if link.cls == CONFLATING and queue.packets >= self._queue_packets_max + self._topics_waiting_max:
+            self.leave_live(slot)  # what it was told in between kept too many from being conflated
+            return
         if link.cls == CONFLATING and (queue.newest.count or queue.packets >= self._conflate_from):
             subject_of(packet_at(self.history, place), &subject)
             put = newest_put(

@@ -54,7 +54,9 @@ cdef struct Pieces:         # what is sent next
 cdef void queue_init(Queue *queue) noexcept nogil
 cdef void queue_free(Queue *queue) noexcept nogil
 cdef bint queue_put(Queue *queue, uint64_t place, uint32_t size) noexcept nogil
-cdef bint queue_say(Queue *queue, const uint8_t *data, uint64_t size) noexcept nogil
+
+# Words, behind everything, or if not, before the packets that wait as newest; False without memory.
+cdef bint queue_say(Queue *queue, const uint8_t *data, uint64_t size, bint is_behind) noexcept nogil
 
 # Take from the front what makes whole frames of at most `size_max` bytes, but at least one frame if any waits. The
 # pieces lie where they were until queue_sent(), before which nothing else is done with the queue or the history.

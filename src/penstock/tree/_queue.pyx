@@ -68,12 +68,11 @@ cdef bint queue_put(Queue *queue, uint64_t place, uint32_t size) noexcept nogil:
     return True
 
 
-cdef bint queue_say(Queue *queue, const uint8_t *data, uint64_t size) noexcept nogil:
-    """Words, behind everything; False without memory."""
+cdef bint queue_say(Queue *queue, const uint8_t *data, uint64_t size, bint is_behind) noexcept nogil:
     cdef uint64_t waiting = queue.words_end - queue.words_begin
     cdef void *bigger
     cdef Run *run
-    if not settle(queue) or not make_room(queue):
+    if (is_behind and not settle(queue)) or not make_room(queue):
         return False
     if queue.words_begin and queue.words_end + size > queue.words_capacity:
         memmove(queue.words, queue.words + queue.words_begin, waiting)
@@ -97,8 +96,8 @@ cdef bint queue_say(Queue *queue, const uint8_t *data, uint64_t size) noexcept n
 
 
 cdef bint settle(Queue *queue) noexcept nogil:
-    """Words come behind the packets that wait as newest: these are put into runs, in order with those that are there.
-    Rare: a conflating link is told something while it lags."""
+    """Words come behind the packets that wait as newest: these are put into runs, in order with those that are there,
+    and no newer ones take their places any more. Rare: a conflating link is told something of a stream while it lags."""
     cdef uint64_t position, count = queue.end - queue.begin, newest = queue.newest.count
     cdef uint64_t capacity = RUNS_MIN, end = 0
     cdef Run *runs

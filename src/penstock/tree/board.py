@@ -15,7 +15,7 @@ from penstock.tree._frame import encode_block
 from penstock.tree.config import TreeConfig
 from penstock.tree.control import MESSAGE_SIZE_MAX, TREE, Message, Position, StreamInfo, Want
 from penstock.tree.events import Became, Close, Informed, Instruction, Party
-from penstock.tree.infostream import Info, Infostream
+from penstock.tree.infostream import Conflated, Info, Infostream
 from penstock.tree.ledger import Ledger
 from penstock.tree.legs import Conditions, Feed
 
@@ -146,10 +146,11 @@ class Board:
         else:
             self.send(link, frames)
 
-    def send(self, link: int, frames: bytes) -> None:
-        """Frames behind what waits for the link already; a link that takes no more has ended."""
+    def send(self, link: int, frames: bytes, *, is_behind: bool = True) -> None:
+        """Frames behind what waits for the link already, unless they have nothing to do with that; a link that takes no
+        more has ended."""
         try:
-            self.fanout.say(link, frames)
+            self.fanout.say(link, frames, is_behind=is_behind)
         except LimitError as error:
             self.close(link, "slow", str(error))
         except LocalProtocolError:
@@ -163,7 +164,7 @@ class Board:
             return
         frame = encode_block(self.infostream.encode(info, self.term))
         for link in to:
-            self.send(link, frame)
+            self.send(link, frame, is_behind=not isinstance(info, Conflated))
         party = self.children[to[0]].party.name if links is not None and to[0] in self.children else ""
         self.out.append(Informed("said", 0 if links is None else to[0], party, info))
 

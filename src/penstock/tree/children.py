@@ -299,7 +299,7 @@ class Children:
             if board.now_ns - child.heard_ns >= silence_ns:
                 found.append(child)
             else:
-                board.send(child.link, ping)
+                board.send(child.link, ping, is_behind=False)
         return found
 
 

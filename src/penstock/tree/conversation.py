@@ -66,7 +66,8 @@ class Conversation:
         match message:
             case Ping():
                 now_ns = self._board.now_ns
-                self._board.send(link, encode_frame(encode_session(Pong(message.t1, now_ns, now_ns))))
+                pong = encode_frame(encode_session(Pong(message.t1, now_ns, now_ns)))
+                self._board.send(link, pong, is_behind=False)
             case Pong():
                 pass
             case Goodbye() | ErrorMessage():

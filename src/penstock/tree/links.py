@@ -162,8 +162,19 @@ class AgentLinks:
 
     def refuse(self, number: int, refusal: Refused) -> None:
         """End a link with these last words."""
-        if (link := self._links.get(number)) is not None:
+        link = self._links.get(number)
+        if link is None:
+            return
+        if number in self._operators:
             self._refuse(link, refusal)
+            return
+        self._note_refusal(link, refusal)
+        try:
+            self._fanout.say(number, encode_frame(TREE.encode(refusal, MESSAGE_SIZE_MAX)))
+        except PenstockError as error:  # it takes nothing any more, or is gone already
+            log.info("refusal_not_said", address=link.address, error=str(error))
+        self._fanout.stop(number)
+        self.end(number)
 
     def hold(self, number: int) -> None:
         """Take nothing from this link for a while."""
@@ -344,9 +355,13 @@ class AgentLinks:
         except PenstockError as error:
             self._refuse(link, refusal_of(error))
 
-    def _refuse(self, link: Link, refusal: Refused) -> None:
+    def _note_refusal(self, link: Link, refusal: Refused) -> None:
         log.warning("party_refused", address=link.address, code=refusal.code, reason=refusal.reason)
         self.counters.add("requests_refused", cause=refusal.code)
+
+    def _refuse(self, link: Link, refusal: Refused) -> None:
+        """Of a link that the fan-out does not know."""
+        self._note_refusal(link, refusal)
         link.write(encode_frame(TREE.encode(refusal, MESSAGE_SIZE_MAX)))
         link.close()
 

@@ -112,7 +112,7 @@ class Party:
         due = [self._retry_ns, self._ping_ns if self.link else None]
         if self.link and not self._is_paused:
             due.append(self._heard_ns + self._config.silence_ms * NS_PER_MS)
-        if self._sought and self._retry_ns is None:
+        if self._is_answer_due:
             due.append(self._asked_ns + self._config.welcome_ms * NS_PER_MS)
         return min((each for each in due if each is not None), default=None)
 
@@ -173,6 +173,12 @@ class Party:
             case Tick():
                 self._tick(now_ns)
 
+    @property
+    def _is_answer_due(self) -> bool:
+        """Whether an attempt is under way; while nothing is read, a link that was welcome is not silent."""
+        is_unread = self._is_paused and self._welcomed is not None
+        return bool(self._sought) and self._retry_ns is None and not is_unread
+
     def _hear(self, link: int, now_ns: int) -> None:
         if link == self.link:
             self._heard_ns = now_ns
@@ -181,7 +187,7 @@ class Party:
         if self._retry_ns is not None and now_ns >= self._retry_ns:
             self._retry_ns = None
             self._connect(now_ns)
-        elif self._sought and self._retry_ns is None and now_ns >= self._asked_ns + self._config.welcome_ms * NS_PER_MS:
+        elif self._is_answer_due and now_ns >= self._asked_ns + self._config.welcome_ms * NS_PER_MS:
             self._end(self._next, Cause.SILENT)
             self._give_up(now_ns)
         silence_ns = self._config.silence_ms * NS_PER_MS

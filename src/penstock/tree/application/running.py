@@ -31,7 +31,7 @@ from penstock.tree.application.events import (
     Say,
     SayBlock,
 )
-from penstock.tree.control import MESSAGE_SIZE_MAX, TREE, Message
+from penstock.tree.control import MESSAGE_SIZE_MAX, TREE, Message, Welcome
 from penstock.tree.events import Close, Connect, Connected, ConnectFailed, LinkClosed
 from penstock.tree.guard import Guard
 
@@ -65,6 +65,7 @@ class Running:
         self._attempts: dict[int, int] = {}  # by link
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_link = 0
+        self._is_paused = False
 
     def start(self) -> None:
         self.runner.handle(Begin())
@@ -77,11 +78,13 @@ class Running:
         await end_links(set(self._made), LINK.linger_ms)
 
     def pause(self) -> None:
-        """Read nothing for a while: what comes waits at the agent."""
+        """Read nothing for a while: what comes waits at the agent. Who is new says its Welcome before."""
+        self._is_paused = True
         for link in self._links.values():
             link.pause()
 
     def resume(self) -> None:
+        self._is_paused = False
         for link in self._links.values():
             link.resume()
 
@@ -168,6 +171,8 @@ class Running:
             if isinstance(message, Hello | Proof):
                 raise RemoteProtocolError(f"a {type(message).__name__} out of turn")
             self.runner.handle(Received(number, message))
+            if self._is_paused and isinstance(message, Welcome) and number in self._links:
+                self._links[number].pause()
             return
         if frame[0] != KIND_PACKETS or len(frame) < PACKETS_AT:
             raise RemoteProtocolError(f"a frame of kind {frame[0]}, which no agent sends")

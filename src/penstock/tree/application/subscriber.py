@@ -99,7 +99,7 @@ class Subscriber(Party):
                 self._is_paused = True
             case Resumed():
                 self._is_paused = False
-                self._heard_ns = now_ns
+                self._heard_ns = self._asked_ns = now_ns
                 self._fetch_all()
             case _:
                 refuse(self, event)
