@@ -1,17 +1,22 @@
 """A ticker plant, multiplexers and consumers under every fault, and checkers that do notice."""
 
+import os
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from penstock.base.errors import SimulationError
+from penstock.base.segment import Segment
 from penstock.engine import DistributionEngine, EngineConfig, choices, read_events
 from penstock.engine._event import EVENT_HEAD_SIZE, EventKind
-from penstock.engine.events import Image, Lost
+from penstock.engine.events import Image, Lost, RegionOpened
 from penstock.engine.metering import interval_ns
-from penstock.sim import EnginePlant, EnginePlantOptions, World, engine, run_engine_seed
-from penstock.sim.engineconsumers import MODELS_BY_ID, ConsumerNode
+from penstock.model import MessageModel
+from penstock.shm import RegionReader
+from penstock.shm._region import RECORD_HEADER_SIZE, REGION_HEADER_SIZE
+from penstock.sim import EnginePlant, EnginePlantOptions, World, engine, engineregions, run_engine_seed
+from penstock.sim.engineconsumers import MODELS_BY_ID, ConsumerNode, Taste
 
 SEEDS = 100
 SEEDS_PER_TEST = 20
@@ -32,7 +37,23 @@ def test_each_class_keeps_its_promise(first: int) -> None:
 
 @pytest.mark.spec("CRIT-4")
 def test_what_waited_when_a_ring_was_overrun_is_not_mixed_with_what_is_replayed() -> None:
-    run_engine_seed(911, seconds=2)  # which once did
+    options = EnginePlantOptions(
+        tastes=(
+            Taste("session", "metered", 20, is_slow=True),
+            Taste("session", "metered", 20, is_slow=True),
+            Taste("ring", "auto", 50, is_slow=True),
+            Taste("ring", "metered", 200),
+        ),
+        updates_per_s=1_000,
+        history_bytes=4_194_304,
+        change_interval_ms=200,
+        chain_bytes_per_s=1_000_000,
+        fault_interval_ms=15,
+    )
+    plant = EnginePlant(World(911), options)  # which once did
+    plant.start()
+    plant.run(2_000_000_000)
+    plant.finish()
 
 
 @pytest.mark.soak
@@ -50,7 +71,7 @@ def test_the_seeds_reach_every_kind_of_trouble() -> None:
     summaries = [run_engine_seed(seed, seconds=SECONDS) for seed in range(40)]
     for name in (
         "updates_delivered", "updates_merged", "updates_metered", "updates_replayed", "refreshes", "receipts",
-        "overruns", "crashes", "rule_changes",
+        "overruns", "crashes", "rule_changes", "records_read", "records_read_amid",
     ):  # fmt: skip
         assert sum(getattr(each, name) for each in summaries) > 5, name
 
@@ -126,6 +147,54 @@ def tear_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ConsumerNode, "_take", broken)
 
 
+def read_without_care(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads a record while it is written takes what is there."""
+
+    class Payload(NamedTuple):
+        payload: bytes
+
+    class Careless:
+        def __init__(self, segment: Segment, model: MessageModel) -> None:
+            self._fd, self._size = segment.fds[0], RegionReader(segment, model).payload_size
+
+        def read(self, index: int) -> Payload:
+            return Payload(os.pread(self._fd, self._size, REGION_HEADER_SIZE + RECORD_HEADER_SIZE))
+
+        def close(self) -> None:
+            """There is nothing to close."""
+
+    original = engineregions.HalfWritten.__init__
+
+    def broken(self: engineregions.HalfWritten, model: MessageModel) -> None:
+        original(self, model)
+        self._reader.close()
+        self._reader = Careless(self._segment, model)  # type: ignore[assignment]
+
+    monkeypatch.setattr(engineregions.HalfWritten, "__init__", broken)
+
+
+def keep_to_the_region_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that is given another region finds in it what the first one there wrote, if anything."""
+    original = DistributionEngine.handle
+
+    def broken(self: DistributionEngine, event: Any, now_ns: int) -> Any:
+        if isinstance(event, RegionOpened) and self._regions.of(event.consumer) and event.sink.is_shared:
+            return []
+        return original(self, event, now_ns)
+
+    monkeypatch.setattr(DistributionEngine, "handle", broken)
+
+
+def lose_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node is never told what was read: what a record stands for goes back too far."""
+    original = engineregions.RecordStore
+
+    def without_marks(region: Segment, model: MessageModel, marks: Segment | None) -> Any:
+        return original(region, model)
+
+    monkeypatch.setattr(engineregions, "RecordStore", without_marks)
+
+
 @pytest.mark.parametrize(
     ("sabotage", "first", "checker"),
     [
@@ -136,8 +205,11 @@ def tear_records(monkeypatch: pytest.MonkeyPatch) -> None:
         (keep_no_contract, 1, "StoryChecker"),
         (conflate_trades, 1, "StoryChecker"),
         (never_go_live, 0, "NewestChecker"),
-        (write_late, 0, "FreshnessChecker"),
+        (write_late, 4, "FreshnessChecker"),
         (tear_records, 0, "ContentChecker"),
+        (read_without_care, 0, "RecordChecker"),
+        (keep_to_the_region_before, 0, "AgeChecker"),
+        (lose_marks, 0, "RecordChecker"),
     ],
 )
 def test_the_checkers_notice(sabotage: Any, first: int, checker: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,8 +84,11 @@ cdef class Distributor(Critical):
         is_other = item.record_size != len(record) or item.version != version or memcmp(
             item.record, <const uint8_t *>record, len(record)
         ) != 0
-        if item.flags & ITEM_RECORDED and is_other:
-            self.note_missed(item)
+        if item.flags & ITEM_RECORDED:
+            if is_other:
+                self.note_missed(item)
+            elif not is_repair:
+                return True # they have it, or it waits for them with what it stands for
         if self.items.keep(item, <const uint8_t *>record, <uint32_t>len(record)):
             raise MemoryError
         self.number += 1

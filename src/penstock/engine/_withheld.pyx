@@ -484,6 +484,7 @@ cdef class Withholding(Regional):
                 else:
                     self.write_region(at, <RegionSink>sink)
                 standing.after = item.number
+                standing.refreshed = self.number # what it was told before may be missing in this record
             return True # without a region: when there is one
         if not Consumers.write_refresh(self, number, at, now_ns):
             return False

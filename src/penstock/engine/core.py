@@ -333,13 +333,12 @@ class DistributionEngine:
     def _restart(self, event: Overrun) -> None:
         if event.ring == "notices":
             self.kernel.notify_anew(event.consumer)
-            self.kernel.attend_to(event.consumer, self._interests.now_ns)
         else:
             self.kernel.restart(event.consumer, event.last_number, self._interests.now_ns)
-            for subscription in self._book.of(event.consumer).values():
-                if not subscription.awaits:  # its mark may be among what was lost
-                    self._live(subscription)
-            self.kernel.attend_to(event.consumer, self._interests.now_ns)
+        for subscription in self._book.of(event.consumer).values():
+            if not subscription.awaits:  # its mark may be among what was lost
+                self._live(subscription)
+        self.kernel.attend_to(event.consumer, self._interests.now_ns)
         self.counters.add("rings_overrun")
 
     def _take(self, messages: MessageBatch | Sequence[PacketMessage], now_ns: int) -> None:

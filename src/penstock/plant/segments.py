@@ -6,7 +6,7 @@ adaptive class a region, with marks that it writes. Regions may be shared by tho
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from penstock.base.clock import random_bytes
 from penstock.base.segment import Segment
@@ -15,11 +15,18 @@ from penstock.engine._regions import RegionSink
 from penstock.engine.control import OpenRegion
 from penstock.engine.events import Sinks
 from penstock.model import MessageModel
-from penstock.net.handover import Handover
 from penstock.plant.config import NodeConfig
 from penstock.shm import RegionMarks, RegionWriter, RingWriter
 
 NAME_SIZE = 16
+
+
+class Offering(Protocol):
+    """What hands segments over (net.handover)."""
+
+    def offer(self, name: str, segment: Segment) -> None: ...
+
+    def withdraw(self, name: str) -> None: ...
 
 
 class Placed(NamedTuple):
@@ -51,7 +58,7 @@ class Parted(NamedTuple):
 class Segments:
     """Used in one thread at a time."""
 
-    def __init__(self, config: NodeConfig, handover: Handover) -> None:
+    def __init__(self, config: NodeConfig, handover: Offering) -> None:
         self._config = config
         self._handover = handover
         self._rings: dict[int, tuple[_Offered, ...]] = {}  # by consumer

@@ -67,6 +67,8 @@ class Incoming:
         self._early: dict[int, Event] = {}  # updates that came by the group before their items were defined
         self._is_again = self._is_repairing = False
         self._shown: set[int] = set()  # items that this connection has brought something of
+        self._met: set[tuple[bytes, int]] = set()  # topics and models that it has defined
+        self._resumed: set[int] = set()  # items that it has defined again: there was something between
 
     def begin(self, *, is_again: bool, is_split: bool = False) -> None:
         """A new connection; the consumers may have missed something if there was one before. `is_split` says that
@@ -76,6 +78,8 @@ class Incoming:
         self._early.clear()
         self._is_split = is_split
         self._shown.clear()
+        self._met.clear()
+        self._resumed.clear()
         self.last_number = 0
         self._is_again = self._is_repairing = is_again
 
@@ -130,6 +134,7 @@ class Incoming:
                 case EventKind.REMOVE:
                     gone = self._items.pop(event.item, None)
                     self._versions.pop(event.item, None)
+                    self._resumed.discard(event.item)
                     if gone is not None:
                         yield Removed(gone.topic, gone.model_id)
 
@@ -141,14 +146,20 @@ class Incoming:
             self._versions.pop(event.item, None)  # of what had this number before
             self._shown.discard(event.item)
         self._items[event.item] = item
+        if (item.topic, item.model_id) in self._met:
+            self._resumed.add(event.item)
+            self._shown.discard(event.item)
+        elif len(self._met) < ITEMS_MAX:
+            self._met.add((item.topic, item.model_id))
         self._defined(event.model_id, event.model_version)
         if (early := self._early.pop(event.item, None)) is not None and self._is_newest(event.item, early.version):
             yield self._update(item, early)
 
     def _update(self, item: Defined, event: Event) -> FromAbove:
-        """The first one of an item after a new connection stands for itself: a plant that was started anew counts
-        versions anew, and consumers leave out those that they know already."""
-        is_first = self._is_again and event.item not in self._shown
+        """The first one of an item after a new connection, or a new subscription, stands for itself: a plant that was
+        started anew counts versions anew, and consumers leave out those that they know already. What was sent on an
+        earlier subscription may still have come, and what was between is lost."""
+        is_first = event.item not in self._shown and (self._is_again or event.item in self._resumed)
         self._shown.add(event.item)
         if is_first:
             return Image(*item, event.version, event.body, event.started_ns, self._is_repairing)

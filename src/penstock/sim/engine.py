@@ -8,7 +8,8 @@ import msgspec
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import SimulationError
 from penstock.engine import ClassMap, DistributionEngine, EngineConfig, Event, MeteringLimits
-from penstock.engine._event import EventKind, TransmissionClass
+from penstock.engine._event import EventKind, ReceiptCause, TransmissionClass
+from penstock.engine.application._store import RecordState
 from penstock.engine.control import ClassWish
 from penstock.engine.events import ChangeClasses
 from penstock.plant.datapath import Updated
@@ -25,7 +26,8 @@ from penstock.sim.engineconsumers import FAST_BYTES_PER_S, MODELS_BY_ID, Connect
 from penstock.sim.enginefaults import EngineFaultSchedule
 from penstock.sim.enginelinks import SessionLink
 from penstock.sim.enginemarket import MODELS, Market
-from penstock.sim.enginenodes import DistributionNode, MuxNode, PlantNode
+from penstock.sim.enginenodes import DistributionNode, MuxNode, Party, PlantNode
+from penstock.sim.enginerecords import AgeChecker, RecordChecker
 from penstock.sim.judge import run_and_judge, work
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.world import World
@@ -78,6 +80,8 @@ class EnginePlantOptions(msgspec.Struct, kw_only=True):
     chain_per_second: float = 0.0
     chain_bytes_per_s: int = 20_000_000
     fault_interval_ms: int = 0
+    regions: Literal["own", "common", "shared"] = "own"
+    """Where records are: each consumer has its offsets, or all the same ones, or all one region."""
 
     @staticmethod
     def draw(randomness: SeededRandomness) -> "EnginePlantOptions":
@@ -94,6 +98,8 @@ class EnginePlantOptions(msgspec.Struct, kw_only=True):
             for cls, per_second in wishes
             for is_slow in (False, True)
         ]
+        tastes += [Taste("region", "adaptive", 0, is_slow) for is_slow in (False, True)] * 4
+        regions: list[Literal["own", "common", "shared"]] = ["own", "common", "shared"]
         chains: list[tuple[ClassWish, float]] = [("critical", 0), ("critical", 0), ("adaptive", 0), ("metered", 100)]
         chain_class, chain_per_second = pick.choose(chains)
         return EnginePlantOptions(
@@ -108,6 +114,7 @@ class EnginePlantOptions(msgspec.Struct, kw_only=True):
             chain_per_second=chain_per_second,
             chain_bytes_per_s=pick.choose([1_000_000, 20_000_000]),
             fault_interval_ms=pick.choose([0, 15, 50]),
+            regions=pick.choose(regions),
         )
 
 
@@ -129,6 +136,8 @@ class EngineSummary(msgspec.Struct, kw_only=True):
     connections: int
     crashes: int
     rule_changes: int
+    records_read: int
+    records_read_amid: int
 
 
 class EnginePlant:
@@ -155,11 +164,14 @@ class EnginePlant:
         self.faults = EngineFaultSchedule(self)
         self.stories = StoryChecker(self.market, is_conflated_above=options.chain_class != "critical")
         self.rates = RateChecker(self.market)
+        self.records = RecordChecker(self.market, is_conflated_above=options.chain_class != "critical")
         self.checkers: list[EngineChecker] = [
             ContentChecker(self.market, self.stories),
             self.rates,
             self.stories,
-            NewestChecker(self.market, self.stories),
+            self.records,
+            AgeChecker(self.market),
+            NewestChecker(self.market, self.stories, self.records.newest),
             FreshnessChecker(self.market),
             BoundsChecker(self.market),
         ]
@@ -174,6 +186,7 @@ class EnginePlant:
             classes=("critical", "adaptive", "metered"),
             keeps="all" if is_plant else "wanted",
             has_upstream=not is_plant,
+            offsets="own" if self.options.regions == "own" else "common",
             items_max=1_000,
             consumers_max=1_000,
             pairs_max=100_000,
@@ -199,6 +212,11 @@ class EnginePlant:
         if node.is_up:
             self.rule_changes += 1
             node.ask(lambda: node.say(ChangeClasses(rules)))
+
+    def parties_of(self, node: DistributionNode) -> list[Party]:
+        """Who is attached to the node, or wants to be."""
+        muxes = [each for each in self.muxes if each.above is node]
+        return [*muxes, *(each for each in self.consumers if each.node is node)]
 
     def links(self) -> list[SessionLink]:
         links = [*(each.link for each in self.consumers), *(each.link for each in self.muxes)]
@@ -236,8 +254,29 @@ class EnginePlant:
         for checker in self.checkers:
             checker.told(connection, event, defined, message)
 
+    def live(self, connection: Connection, subscription: int) -> None:
+        """A consumer's ring of notices says so."""
+        self.records.live(connection, subscription)
+
+    def read(
+        self, connection: Connection, topic: str, state: RecordState, *, is_shared: bool, is_updated: bool
+    ) -> None:
+        """A consumer reads a record in its region."""
+        what = f"reads {topic} {state.message.number} merged {state.merged}"
+        self.world.log.write(self.world.now_ns(), connection.consumer, what)
+        self.records.read(connection, topic, state, is_shared=is_shared, is_updated=is_updated)
+
+    def read_amid(self, connection: Connection, topic: str, record: bytes | None) -> None:
+        """Somebody reads a record while it is written."""
+        self.records.read_amid(connection, topic, record)
+
     def wrote(self, consumer: ConsumerNode, event: Event, defined: Defined | None) -> None:
         """A node wrote an event into a consumer's ring."""
+        self.records.wrote(consumer, event)
+        self.stories.wrote(consumer.connection, event, defined)
+        if event.kind == EventKind.RECEIPT:
+            first, last, cause = event.lost
+            consumer.log(f"a receipt is written: {first} to {last}, {ReceiptCause(cause).name}")
         if event.kind == EventKind.UPDATE and event.cls == TransmissionClass.METERED and defined is not None:
             per_second = min(consumer.taste.per_second, PER_SECOND_MAX)
             self.rates.wrote(consumer.connection, defined.topic, per_second, self.world.now_ns())
@@ -279,6 +318,8 @@ class EnginePlant:
         self.is_over = True
         for consumer in self.consumers:
             consumer.close()
+        for node in self.nodes:
+            node.close()
 
     def summary(self) -> EngineSummary:
         return EngineSummary(
@@ -297,6 +338,8 @@ class EnginePlant:
             connections=self.connections,
             crashes=self.faults.crashes,
             rule_changes=self.rule_changes,
+            records_read=self.records.reads,
+            records_read_amid=self.records.reads_amid,
         )
 
 

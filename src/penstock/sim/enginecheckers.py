@@ -11,6 +11,7 @@ BoundsChecker     buffers stay within their limits
 
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -61,6 +62,8 @@ class _Story(msgspec.Struct):
     """Whether it was told that it missed something."""
     begun: int = 0
     """The number of the last publication before it was subscribed to."""
+    shown: int = 0
+    """The number of the last refresh that was written into its ring, which may be lost in an overrun."""
     endings: int = 0
     """Times that it was unsubscribed and may begin anew."""
     is_defined: bool = False
@@ -85,6 +88,11 @@ class StoryChecker(EngineChecker):
 
     def unsubscribed(self, connection: Connection, topic: str) -> None:
         self.stories[connection, topic].endings += 1
+
+    def wrote(self, connection: Connection, event: Event, defined: Defined | None) -> None:
+        """Into its ring; it may be read later, or never."""
+        if event.kind == EventKind.REFRESH and defined is not None:
+            self.stories[connection, defined.topic].shown = defined.model.view(event.body).number
 
     def told(self, connection: Connection, event: Event, defined: Defined | None, message: Message | None) -> None:
         if event.kind == EventKind.RECEIPT:
@@ -130,9 +138,10 @@ class StoryChecker(EngineChecker):
         if not story.is_lost and (not following or following[0].number != message.first_number):
             story.begin_anew()
         self.require(message.number > story.position, f"{where}: {message.number} comes again: {story}")
-        # Without a refresh before it, it is the item's first since the plant started.
+        # Without a refresh before it, it is the item's first since the plant started; or it comes again, and that not.
+        shown = story.shown if event.flags & EventFlag.REPLAYED else 0
         known = story.position or min(
-            max(story.begun, self.market.started_before(message.number)), message.first_number - 1
+            max(story.begun, shown, self.market.started_before(message.number)), message.first_number - 1
         )
         following = self.market.after(defined.topic, known)
         is_critical = event.cls == TransmissionClass.CRITICAL
@@ -198,9 +207,11 @@ class RateChecker(EngineChecker):
 
 
 class NewestChecker(EngineChecker):
-    def __init__(self, market: Market, stories: StoryChecker) -> None:
+    def __init__(self, market: Market, stories: StoryChecker, newest_record: Callable[[Connection, str], int]) -> None:
+        """`newest_record` says which one a consumer has in its region, 0 for none."""
         super().__init__(market)
         self._stories = stories
+        self._newest_record = newest_record
         self._lives: dict[Connection, set[int]] = defaultdict(set)
 
     def told(self, connection: Connection, event: Event, defined: Defined | None, message: Message | None) -> None:
@@ -215,7 +226,9 @@ class NewestChecker(EngineChecker):
                 where = f"{connection}, {topic}"
                 story = self._stories.stories[connection, topic]
                 newest = plant.newest_at_plant(topic)
-                self.require(story.position >= newest, f"{where}: {newest} is the newest, it has {story}")
+                record = self._newest_record(connection, topic)
+                has_newest = max(story.position, record) >= newest
+                self.require(has_newest, f"{where}: {newest} is the newest, it has {story} and record {record}")
                 self.require(subscription in self._lives[connection], f"{where}: it was never told to be live")
 
 

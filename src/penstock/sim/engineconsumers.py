@@ -1,9 +1,11 @@
-"""Consumers of a simulated distribution plant: fast, slow, stalled, overrun and crashing, by ring or by session."""
+"""Consumers of a simulated distribution plant: fast, slow, stalled, overrun and crashing; by ring, by session, or with
+records in regions."""
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import OverrunError
+from penstock.base.segment import Segment
 from penstock.engine import EVENT_SIZE_MAX, Event, SessionBuffer, read_events
 from penstock.engine._event import EventKind, TransmissionClass
 from penstock.engine.control import ClassWish
@@ -13,6 +15,7 @@ from penstock.shm import RingReader, RingWriter
 from penstock.sim.enginelinks import SessionLink
 from penstock.sim.enginemarket import MODELS
 from penstock.sim.enginenodes import NOTICE_NS_MAX, DistributionNode, _detach_later
+from penstock.sim.engineregions import NOTICE_SIZE_MAX, NOTICES_SIZE, RecordsIntake
 from penstock.sim.node import Node
 
 if TYPE_CHECKING:
@@ -24,13 +27,22 @@ SLOW_BATCH = 2
 SLOW_BYTES_PER_S = 200_000
 FAST_BYTES_PER_S = 50_000_000
 FAST_BATCH = 1_000
+NEWS_NS_MAX = 5 * NS_PER_MS
+"""How long it takes until a consumer has mapped a region that it was told of."""
+
+SLOW_READS = 0.1
+"""How often a slow one reads a record, when it could."""
+
+HALF_WRITTEN = 0.05
+"""How often somebody reads a record while it is being written."""
+
 MODELS_BY_ID = {model.id: model for model in MODELS}
 
 
 class Taste(NamedTuple):
     """What kind of consumer it is."""
 
-    sink: Literal["ring", "session"]
+    sink: Literal["ring", "session", "region"]
     cls: ClassWish
     per_second: float = 0.0
     is_slow: bool = False
@@ -70,7 +82,13 @@ class ConsumerNode(Node):
         self._tap: RingReader | None = None
         """A reader of its ring that is never late."""
         self._tapped: dict[int, Defined] = {}
+        self._notices: RingWriter | None = None
+        self.records: RecordsIntake | None = None
+        """Of one that takes records in regions."""
+        self._left: list[RingWriter] = []
+        """Rings that it has left, until the node notices."""
         self._is_restarting = False
+        self._is_lost_among_notices = False
         self._connections = 0
         self._subscriptions = 0
         self._items: dict[int, Defined] = {}
@@ -115,29 +133,35 @@ class ConsumerNode(Node):
     def close(self) -> None:
         """Give everything back, at the end of a run."""
         self._break_off()
-        if self._ring is not None:
-            self._ring.close()
+        for ring in self._left:
+            ring.close()
 
     def _break_off(self) -> None:
-        consumer, ring, reader = self.consumer, self._ring, self._reader
+        consumer, reader = self.consumer, self._reader
+        rings = [each for each in (self._ring, self._notices) if each is not None]
         if self.link is not None:
             self.link.break_off()
         if reader is not None and self._tap is not None:
             reader.close()
             self._tap.close()
-        self.link = self.consumer = self._ring = self._reader = self._tap = None
+        if self.records is not None:
+            self.records.close()
+        self.link = self.consumer = self._ring = self._reader = self._tap = self._notices = self.records = None
         node, incarnation = self.node, self.node.incarnation
+
+        self._left += rings
+
+        def close_rings() -> None:
+            for ring in rings:
+                ring.close()
+                self._left.remove(ring)
 
         def notice() -> None:
             if consumer is not None:
                 _detach_later(node, incarnation, consumer)
-            if ring is not None:
-                node.ask(ring.close) if node.is_up else ring.close()
+            node.ask(close_rings) if node.is_up else close_rings()
 
-        if self.plant.is_over:
-            if ring is not None:
-                ring.close()
-        else:
+        if not self.plant.is_over:
             self.world.after(self.randomness.below(NOTICE_NS_MAX), notice)
 
     def _connect_later(self) -> None:
@@ -160,11 +184,15 @@ class ConsumerNode(Node):
         self._is_restarting = False
         self.plant.connected(self.connection, self)
         connection = self.connection
-        if self.taste.sink == "ring":
+        if self.taste.sink != "session":
             self._ring = RingWriter.create(RING_SIZE, EVENT_SIZE_MAX)
             self._reader, self._tap = RingReader(self._ring.segment), RingReader(self._ring.segment)
             self._tapped.clear()
-            sinks = Sinks(ring=self._ring)
+            if self.taste.sink == "region":
+                self._notices = RingWriter.create(NOTICES_SIZE, NOTICE_SIZE_MAX)
+                self.records = RecordsIntake(self._notices, MODELS_BY_ID)
+                self._is_lost_among_notices = False
+            sinks = Sinks(ring=self._ring, notices=self._notices)
             self._poll_later(connection)
         else:
             buffer = SessionBuffer(2 * EVENT_SIZE_MAX)
@@ -206,6 +234,9 @@ class ConsumerNode(Node):
             number = self.topics.pop(topic)
             self.plant.unsubscribed(self.connection, topic)
             self.node.say(Unsubscribe(self.consumer, number))
+            if self.records is not None:  # what it hears of the topic after that is of another subscription
+                self._hear_notices(self.records)
+                self.records.release(topic)
         else:
             self._subscribe(topic)
 
@@ -234,8 +265,28 @@ class ConsumerNode(Node):
                     if event.kind == EventKind.DEFINE:
                         self._tapped[event.item] = Defined(event.topic.decode(), MODELS_BY_ID[event.model_id])
                     self.plant.wrote(self, event, self._tapped.get(event.item))
+            if self.records is not None:
+                self._observe_records(self.records)
         except OverrunError:
             self.plant.broke(f"{self.name}: so much was written at once that its ring was overrun")
+
+    def _observe_records(self, records: RecordsIntake) -> None:
+        for place, before, after in records.observe():
+            self.log(f"has {place.topic} {records.numbers[place.topic]} in its region")
+            if self.randomness.chance(HALF_WRITTEN):
+                read = records.half_written(place, before, after, self.randomness)
+                self.plant.read_amid(self.connection, place.topic, read)
+
+    def region_opened(self, model: MessageModel, region: Segment, marks: Segment | None) -> None:
+        if (records := self.records) is None:  # it has gone, and the node does not know yet
+            for each in (region, marks):
+                if each is not None:
+                    each.close()
+            return
+        opened = records.tell(model, region, marks)
+        self.world.after(
+            self.randomness.below(NEWS_NS_MAX), lambda: records.open(opened) if self.records is records else None
+        )
 
     def _arrive(self, connection: Connection) -> None:
         if self.connection == connection and self.link is not None and self.link.arrived:
@@ -249,7 +300,48 @@ class ConsumerNode(Node):
             return
         if self.world.now_ns() >= self.stalled_until_ns:
             self._read_ring(self._reader)
+            if self.records is not None:
+                self._read_records(self.records)
         self._poll_later(connection)
+
+    def _read_records(self, records: RecordsIntake) -> None:
+        """What was notified, or, if it is slow, now and then one that it thinks of."""
+        is_slow = self.taste.is_slow and not self.plant.is_settling
+        if is_slow and not self.randomness.chance(SLOW_READS):
+            return
+        if not self._hear_notices(records):
+            return
+        known = list(records.places)
+        for topic in [self.randomness.choose(known)] if is_slow and known else list(records.noticed):
+            if topic in self.topics:
+                self._read_record(records, topic)
+
+    def _hear_notices(self, records: RecordsIntake) -> bool:
+        """Whether it has its place in their ring."""
+        if self._is_lost_among_notices and not records.restart():
+            return False
+        self._is_lost_among_notices = False
+        try:
+            for subscription in records.drain():
+                self.plant.live(self.connection, subscription)
+        except OverrunError:
+            self._is_lost_among_notices = True
+            self.plant.overran(self.connection)
+            self.node.ask(self._report_lost_notices)
+        return not self._is_lost_among_notices
+
+    def _read_record(self, records: RecordsIntake, topic: str) -> None:
+        place = records.places.get(topic)
+        if place is None or place.model_id not in records.regions:
+            return
+        is_updated = records.is_updated(topic)
+        if (state := records.read(topic)) is not None:
+            is_shared = records.regions[place.model_id].is_shared
+            self.plant.read(self.connection, topic, state, is_shared=is_shared, is_updated=is_updated)
+
+    def _report_lost_notices(self) -> None:
+        if self.consumer is not None and self._is_lost_among_notices:
+            self.node.say(Overrun(self.consumer, 0, "notices"))
 
     def _read_ring(self, reader: RingReader) -> None:
         if self._is_restarting:

@@ -7,20 +7,26 @@ from typing import TYPE_CHECKING, Any, Protocol
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.core import Tick
 from penstock.base.errors import RemoteProtocolError
+from penstock.base.segment import Segment
 from penstock.engine import EVENT_SIZE_MAX, DistributionEngine, SessionBuffer
 from penstock.engine.events import (
     Attach,
     Detach,
     EngineInstruction,
     Lost,
+    OpenRegion,
     Ready,
+    RegionOpened,
     Sinks,
     Subscribe,
     Unsubscribe,
     Unwanted,
     Wanted,
 )
+from penstock.model import MessageModel
+from penstock.plant.config import NodeConfig
 from penstock.plant.datapath import Updated
+from penstock.plant.segments import Parted, Segments
 from penstock.plant.upstream import Incoming
 from penstock.sim.enginelinks import SessionLink
 from penstock.sim.node import Node
@@ -30,6 +36,9 @@ if TYPE_CHECKING:
 
 NOTICE_NS_MAX = 20 * NS_PER_MS
 """How long a node takes to see that a connection is gone, and whoever lost one to try again."""
+
+REVOKED = 0.3
+"""The share of consumers that may not see what comes after they left: who shared a region with one gets another."""
 
 
 class Work:
@@ -47,6 +56,25 @@ class Party(Protocol):
 
     def node_is_gone(self) -> None: ...
 
+    def region_opened(self, model: MessageModel, region: Segment, marks: Segment | None) -> None:
+        """Its records of the model are there from now on; the segments are its own to close."""
+
+
+class Offers:
+    """Stands for the socket by which segments are handed over."""
+
+    def __init__(self) -> None:
+        self._segments: dict[str, Segment] = {}
+
+    def offer(self, name: str, segment: Segment) -> None:
+        self._segments[name] = segment
+
+    def withdraw(self, name: str) -> None:
+        del self._segments[name]
+
+    def receive(self, name: str) -> Segment | None:
+        return self._segments[name].copy() if name else None
+
 
 class DistributionNode(Node):
     """A node that serves consumers."""
@@ -58,17 +86,23 @@ class DistributionNode(Node):
         self.parties: dict[int, Party] = {}
         self._asked: deque[Callable[[], None]] = deque()
         self._attached = 0
+        self._offers = Offers()
+        self._segments: Segments | None = None
 
     def on_start(self) -> None:
         randomness = self.world.randomness.fork(f"{self.name}/{self.incarnation}")
         self._attached = 0
-        self.run(self.plant.make_engine(self, randomness))
+        engine = self.plant.make_engine(self, randomness)
+        is_sharing = self.plant.options.regions == "shared"
+        config = NodeConfig(name=self.name, engine=engine.config, shared_regions=is_sharing)
+        self._segments = Segments(config, self._offers)
+        self.run(engine)
 
     def on_crash(self) -> None:
-        parties = list(self.parties.values())
         self.parties.clear()
+        self.close()
         self._asked.clear()
-        for party in parties:
+        for party in self.plant.parties_of(self):  # also those that were about to be attached
             party.node_is_gone()
 
     @property
@@ -96,6 +130,8 @@ class DistributionNode(Node):
         if isinstance(instruction, Ready):
             for number in instruction.consumers:
                 self.parties[number].wake()
+        elif isinstance(instruction, OpenRegion):
+            self._open_region(instruction)
 
     def say(self, event: Any) -> None:
         """Tell the engine at once; within what was asked for."""
@@ -109,8 +145,30 @@ class DistributionNode(Node):
         return number
 
     def detach(self, number: int) -> None:
-        if self.parties.pop(number, None) is not None:
+        if self.parties.pop(number, None) is not None and self._segments is not None:
             self.say(Detach(number))
+            parted: list[Parted] = []
+            if self.randomness.chance(REVOKED):
+                parted = [each for each in self._segments.part(number) if each.consumer != number]
+            self._segments.close(number)
+            for consumer, model, record_count in parted:
+                self._open_region(OpenRegion(consumer, model, record_count))
+
+    def close(self) -> None:
+        """Give its shared memory back."""
+        if self._segments is not None:
+            self._segments.close_all()
+
+    def _open_region(self, asked: OpenRegion) -> None:
+        party = self.parties.get(asked.consumer)
+        if party is None or self._segments is None:
+            return
+        sink, opened = self._segments.open_region(asked.consumer, asked.model, asked.record_count, "all alike")
+        receive = self._offers.receive
+        region = receive(opened.segment)
+        assert region is not None
+        party.region_opened(asked.model, region, receive(opened.marks))
+        self.say(RegionOpened(asked.consumer, asked.model.id, sink))
 
     def drained(self) -> None:
         self.handle(Tick())
@@ -181,6 +239,9 @@ class MuxNode(DistributionNode):
 
     def node_is_gone(self) -> None:
         self._break_off()
+
+    def region_opened(self, model: MessageModel, region: Segment, marks: Segment | None) -> None:
+        """It has none."""
 
     def cut(self) -> None:
         """The connection breaks; both ends see it after a while."""

@@ -1,0 +1,67 @@
+"""What a node makes of what comes from the node above, and tells its consumers of it."""
+
+import pytest
+
+from penstock.base.clock import NS_PER_MS
+from penstock.engine import EventKind, MeteringLimits, TransmissionClass, make_event, read_events
+from penstock.engine._event import ReceiptCause
+from penstock.engine.events import Image, Lost, Subscribe, Tick
+from penstock.plant.datapath import Updated
+from penstock.plant.upstream import Incoming
+from unit.engine_kit import NOW, QUOTE, buffer_consumer, drain, engine, record
+from unit.test_engine_classes import records_consumer
+
+RECEIPT, REFRESH, UPDATE = EventKind.RECEIPT, EventKind.REFRESH, EventKind.UPDATE
+
+
+def image(value: int, *, version: int, is_repair: bool = False) -> Image:
+    return Image(b"md.a", QUOTE.id, QUOTE.version, version=version, record=record(value), is_repair=is_repair)
+
+
+@pytest.mark.spec("MUX-1", "METR-4")
+def test_an_image_of_what_is_there_takes_nothing_away_that_waits() -> None:
+    """The end of an earlier subscription above may bring an update before the image of the next one does."""
+    core = engine(classes=("critical", "metered"), keeps="wanted", has_upstream=True, limits=MeteringLimits())
+    buffer, _ = buffer_consumer(core, 0)
+    core.handle(Subscribe(0, 1, ["md.a"], "metered", per_second=10), NOW)
+    for value in (1, 2, 3):
+        core.publish(b"md.a", QUOTE, record(value), NOW, version=value)
+    core.handle(image(3, version=3), NOW)
+    core.handle(Tick(), NOW + 200 * NS_PER_MS)
+    events = [event for event in read_events(buffer.take()) if event.kind in (REFRESH, UPDATE)]
+    assert [(event.kind, event.version, event.merged) for event in events] == [(UPDATE, 1, 1), (UPDATE, 3, 2)]
+
+
+@pytest.mark.spec("MUX-1", "ADPT-3")
+def test_who_got_an_old_record_into_its_region_after_a_loss_was_told_gets_a_receipt_with_the_new_one() -> None:
+    core = engine(keeps="wanted", has_upstream=True)
+    with records_consumer(core, 0) as first, records_consumer(core, 1) as late:
+        first.subscribe(1, "md.a")
+        late.subscribe(1, "md.b")
+        first.carry_out(core.handle(image(1, version=1), NOW))
+        core.handle(Lost(), NOW)
+        drain(first.events)
+        drain(late.events)
+        late.subscribe(2, "md.a")  # and has the record from before the loss
+        core.handle(image(9, version=9, is_repair=True), NOW)
+        assert RECEIPT not in [event.kind for event in drain(first.events)]  # which was told
+        (receipt,) = [event for event in drain(late.events) if event.kind == RECEIPT]
+        assert receipt.lost[2] == ReceiptCause.UPSTREAM
+        assert (first.value(0), late.value(0)) == (9, 9)
+
+
+@pytest.mark.spec("MUX-1", "TP-2")
+def test_the_first_update_after_an_item_was_defined_again_stands_for_itself() -> None:
+    """It is of another subscription: what came between the two is not there, and consumers are to be told."""
+    incoming = Incoming(lambda number: ())
+    incoming.begin(is_again=False)
+
+    def update(item: int, version: int) -> bytes:
+        return make_event(UPDATE, item=item, cls=TransmissionClass.CRITICAL, version=version)
+
+    list(incoming.read(make_event(EventKind.DEFINE, item=1, body=b"md.a")))
+    (first,) = incoming.read(update(1, 1))
+    list(incoming.read(make_event(EventKind.DEFINE, item=5, body=b"md.a")))
+    (again,) = incoming.read(update(5, 7))
+    (next_one,) = incoming.read(update(5, 8))
+    assert [type(each) for each in (first, again, next_one)] == [Updated, Image, Updated]
