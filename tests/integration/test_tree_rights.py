@@ -41,7 +41,7 @@ def plant(tmp_path: Path) -> Iterator[tuple[AgentHere, Login]]:
             credentials = Credentials(name, secret=SECRETS[name].encode())
             return stack.enter_context(AdminClient.connect(admin.url, credentials))
 
-        rights = {"admin": access, "agents": ("nodes", "leaf"), "operators": ("alice",)}
+        rights = {"admin": access, "agents": {"leaf": "nodes"}, "operators": ("alice",)}
         with agent_here(root_config(tmp_path / "root", streams=streams, **rights)) as root:
             yield root, log_in
 
@@ -117,7 +117,7 @@ def test_an_agent_renews_its_token_on_its_link(tmp_path: Path) -> None:
     write_private(access, f'client = "nodes"\nsecret = "{SECRETS["nodes"]}"\n'.encode())
     with administration(tmp_path, token_s=SHORT_TOKEN_S) as server:
         admin = AdminAccess(url=server.url, credentials=str(access))
-        known = {"admin": admin, "agents": ("nodes", "leaf")}
+        known = {"admin": admin, "agents": {"leaf": "nodes"}}
         with (
             agent_here(root_config(tmp_path / "root", **known)) as root,
             agent_here(agent_config("leaf", root.place, **known)) as leaf,
@@ -126,6 +126,23 @@ def test_an_agent_renews_its_token_on_its_link(tmp_path: Path) -> None:
             first = expiry_of(root, "leaf")
             wait_until(lambda: expiry_of(root, "leaf") > first, "a newer token on the same link")
             assert leaf.agent._core.board.counters["upstream_lost"] == 0
+
+
+@pytest.mark.spec("TREE-3")
+def test_an_agent_with_a_token_of_another_is_refused_and_says_why(tmp_path: Path) -> None:
+    access = tmp_path / "nodes.toml"
+    write_private(access, f'client = "nodes"\nsecret = "{SECRETS["nodes"]}"\n'.encode())
+    with administration(tmp_path) as server:
+        known = {"admin": AdminAccess(url=server.url, credentials=str(access)), "agents": ("nodes", "leaf")}
+        with (
+            agent_here(root_config(tmp_path / "root", **known)) as root,
+            agent_here(agent_config("leaf", root.place, **known)) as leaf,
+            agent_here(agent_config("nodes", root.place, **known)) as nodes,
+        ):
+            nodes.wait_rooted()
+            wait_until(leaf.why_alone, "the reason")
+            assert "the agent leaf shows a token of nodes" in leaf.why_alone()
+            assert root.children() == ["nodes"]
 
 
 def expiry_of(root: AgentHere, child: str) -> int:

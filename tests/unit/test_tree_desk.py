@@ -6,6 +6,7 @@ from penstock.base.errors import NotEntitledError, RemoteProtocolError, TokenErr
 from penstock.net.control import Version
 from penstock.net.session import Peer
 from penstock.security import Grant, PrivateKey, Token, TokenSigner, TokenVerifier
+from penstock.tree.config import TreeConfig
 from penstock.tree.control import Login, Role
 from penstock.tree.desk import Desk
 from penstock.tree.events import Party
@@ -20,9 +21,12 @@ def token(client: str) -> str:
     return TokenSigner(KEY).sign(Token("stream", client, f"of {client}", GRANTS, 0, EXPIRES_NS, 0))
 
 
-def desk(*, agents: tuple[str, ...] = (), operators: tuple[str, ...] = (), has_tokens: bool = True) -> Desk:
+def desk(
+    *, agents: tuple[str, ...] | dict[str, str] = (), operators: tuple[str, ...] = (), has_tokens: bool = True
+) -> Desk:
     verify = TokenVerifier([KEY.public]).verify if has_tokens else None
-    return Desk(agents, operators, verify, own_token=OWN)
+    bearers = TreeConfig(name="here", role="root", agents=agents).bearers
+    return Desk(bearers, operators, verify, own_token=OWN)
 
 
 def admit(at: Desk, name: str, role: Role = "subscriber", shown: str = "", link: int = 1) -> Party:
@@ -45,18 +49,35 @@ def test_a_party_is_whom_the_handshake_showed_and_has_what_its_token_grants() ->
 
 @pytest.mark.parametrize("role", ["agent", "standby", "peer", "operator"])
 def test_who_does_more_than_have_messages_is_named(role: Role) -> None:
-    kind = "operators" if role == "operator" else "agents"
-    with pytest.raises(NotEntitledError, match=f"alice is not among the {kind}"):
+    who = "alice is not among the operators" if role == "operator" else "leaf is not among the agents"
+    with pytest.raises(NotEntitledError, match=who):
         admit(desk(), "leaf", role, token("alice"))
-    named = desk(agents=("alice",), operators=("alice",))
+    named = desk(agents={"leaf": "alice"}, operators=("alice",))
     assert admit(named, "leaf", role, token("alice")).grants is None
-    with pytest.raises(NotEntitledError, match="bob is not among"):
-        admit(named, "alice", role, token("bob"))
+    with pytest.raises(NotEntitledError, match="bob"):
+        admit(named, "leaf", role, token("bob"))
     by_name = desk(agents=("leaf",), operators=("leaf",), has_tokens=False)
     assert admit(by_name, "leaf", role).name == "leaf"
     with pytest.raises(NotEntitledError):
         admit(by_name, "other", role)
     assert admit(desk(has_tokens=False), "anybody", role).name == "anybody"
+
+
+@pytest.mark.parametrize("role", ["agent", "standby", "peer"])
+def test_an_agent_comes_only_under_the_name_that_its_token_is_for(role: Role) -> None:
+    """TREE-3: who speaks on the infostream is who it says it is, also among agents."""
+    own = desk(agents=("mid", "leaf"))
+    assert admit(own, "leaf", role, token("leaf")).subject == "leaf"
+    with pytest.raises(NotEntitledError, match="the agent mid shows a token of leaf, and has that of mid here"):
+        admit(own, "mid", role, token("leaf"))
+    shared = desk(agents={"mid": "nodes", "leaf": "nodes", "edge": "edge"})
+    assert admit(shared, "mid", role, token("nodes")).subject == "nodes"
+    for name in ("edge", "nodes"):
+        with pytest.raises(NotEntitledError):
+            admit(shared, name, role, token("nodes"))
+    admit(own, "leaf", role, token("leaf"), link=7)
+    with pytest.raises(NotEntitledError):
+        own.renew(7, token("mid"), 0)
 
 
 def test_bearers_and_those_whose_time_is_over_are_known_until_they_leave() -> None:

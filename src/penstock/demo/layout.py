@@ -1,6 +1,5 @@
 """Writes the documents of the demo's plant into a directory: what an operator would write by hand."""
 
-import json
 from pathlib import Path
 
 import msgspec
@@ -262,7 +261,7 @@ admin = {{ credentials = "{names[2]}.toml" }}
 _COMMON = f"""\
 tree = "demo"
 admin = {{ credentials = "{TREE}.toml" }}
-agents = {json.dumps([TREE, *AGENTS])}
+agents = {{ {", ".join(f'{name} = "{TREE}"' for name in AGENTS)} }}
 operators = ["{OPERATIONS}"]
 """
 

@@ -125,8 +125,9 @@ class TreeConfig(Config, frozen=True):
     standby: str = ""
     """At the root: host:port of the standby, which children are told of."""
 
-    agents: tuple[Name, ...] = ()
-    """Names that may be agents, standbys or peers below this one; empty: every name."""
+    agents: tuple[Name, ...] | dict[Name, Name] = ()
+    """Names that may be agents, standbys or peers below this one; empty: every name. Where tokens are asked for, each
+    shows that of the client with its name, or of the one that a table gives: { leaf = "nodes" }."""
 
     on: ReactionConfig = ReactionConfig()
     backoff: BackoffConfig = BackoffConfig()
@@ -175,6 +176,11 @@ class TreeConfig(Config, frozen=True):
 
     silence_ms: Milliseconds = 5_000
     """Silence after which a parent is taken for dead."""
+
+    @property
+    def bearers(self) -> dict[str, str]:
+        """By the name of an agent: the client whose token it shows."""
+        return dict(self.agents) if isinstance(self.agents, dict) else {name: name for name in self.agents}
 
     def __post_init__(self) -> None:
         super().__post_init__()

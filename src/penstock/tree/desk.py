@@ -1,7 +1,7 @@
 """Who may come to an agent, as what, and with which rights: by the handshake, the login and its token."""
 
 import hmac
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -36,13 +36,13 @@ class Rights(msgspec.Struct, frozen=True):
 
 
 class Desk:
-    """`verify` is None where nobody asks for tokens: then everybody may have everything. `own_token` lets in whoever is
-    of this process."""
+    """`agents` says by the name of an agent whose token it shows. `verify` is None where nobody asks for tokens: then
+    everybody may have everything. `own_token` lets in whoever is of this process."""
 
     def __init__(
-        self, agents: Collection[str], operators: Collection[str], verify: Verify | None, *, own_token: str
+        self, agents: Mapping[str, str], operators: Collection[str], verify: Verify | None, *, own_token: str
     ) -> None:
-        self._agents = frozenset(agents)
+        self._agents = dict(agents)
         self._operators = frozenset(operators)
         self._verify = verify
         self._own_token = own_token
@@ -106,23 +106,37 @@ class Desk:
         if hmac.compare_digest(login.token.encode(), self._own_token.encode()):
             return Rights()
         if self._verify is None:
-            self._check_listed(login.role, login.name, is_asked_for=False)
+            self._check_name(login.role, login.name)
             return Rights()
         if not login.token:
             raise TokenError("a token of the administration server is needed here")
         token = self._verify(login.token, now_ns)
         if login.role in AGENT_ROLES or login.role == "operator":
-            self._check_listed(login.role, token.subject, is_asked_for=True)
+            self._check_subject(login.role, login.name, token.subject)
             return Rights(None, token.subscription_id, token.expires_ns, token.subject)
         return Rights(token.grants, token.subscription_id, token.expires_ns, token.subject)
 
-    def _check_listed(self, role: Role, name: str, *, is_asked_for: bool) -> None:
-        """With tokens, those who may do more than have messages are named."""
-        if role in AGENT_ROLES:
-            what, listed = "agents", self._agents
-        elif role == "operator":
-            what, listed = "operators", self._operators
-        else:
+    def _check_name(self, role: Role, name: str) -> None:
+        """Without tokens: whoever may do more than have messages is named, if anybody is."""
+        if role in AGENT_ROLES and self._agents and name not in self._agents:
+            raise _not_listed(name, "agents")
+        if role == "operator" and self._operators and name not in self._operators:
+            raise _not_listed(name, "operators")
+
+    def _check_subject(self, role: Role, name: str, subject: str) -> None:
+        """With tokens: an operator is whose token it is, and an agent shows the token that is its own."""
+        if role == "operator":
+            if subject not in self._operators:
+                raise _not_listed(subject, "operators")
             return
-        if (listed or is_asked_for) and name not in listed:
-            raise NotEntitledError(f"{name} is not among the {what} here", hint=f"the agent's list `{what}` names them")
+        if name not in self._agents:
+            raise _not_listed(name, "agents")
+        if self._agents[name] != subject:
+            raise NotEntitledError(
+                f"the agent {name} shows a token of {subject}, and has that of {self._agents[name]} here",
+                hint=f'agents = {{ {name} = "{subject}" }} would let it',
+            )
+
+
+def _not_listed(name: str, what: str) -> NotEntitledError:
+    return NotEntitledError(f"{name} is not among the {what} here", hint=f"the agent's `{what}` names them")

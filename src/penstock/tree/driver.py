@@ -110,7 +110,7 @@ class LiveAgent:
         upward = read_secret(Path(config.secret_file)) if config.secret_file else secret
         tls = TlsConfig(certificate="", private_key="", ca_file=config.ca_file) if config.ca_file else None
         verify = None if self._tokens is None else self._tokens.gate.verify
-        self._desk = Desk(config.agents, config.operators, verify, own_token=self._own_token)
+        self._desk = Desk(config.bearers, config.operators, verify, own_token=self._own_token)
         self._links = AgentLinks(
             config,
             self._core.fanout,
