@@ -21,6 +21,7 @@ from penstock.journal.events import (
     DiskFailed,
     Failed,
     Recovered,
+    RemoveBefore,
     RemoveSegment,
     SegmentCreated,
     Sync,
@@ -216,6 +217,18 @@ def test_retention_by_size_keeps_the_segment_in_use() -> None:
         removed += driven.tell(SegmentCreated())[1:]
     assert removed == [RemoveSegment(first) for first in (1, 91, 181, 271)]
     assert [segment.first_sequence for segment in driven.core.segments] == [361, 451]
+
+
+def test_what_nobody_needs_is_removed_in_whole_segments() -> None:
+    driven = Driven(segment_bytes=4_096)
+    for _ in range(3):
+        driven.append(100)
+        driven.tell(Commit(), SegmentCreated())
+    assert [segment.first_sequence for segment in driven.core.segments] == [1, 101, 201]
+    assert driven.tell(RemoveBefore(100)) == []
+    assert driven.tell(RemoveBefore(150)) == [RemoveSegment(1)]
+    assert driven.tell(RemoveBefore(10**6)) == [RemoveSegment(101)]  # the newest stays
+    assert driven.tell(RemoveBefore(10**6)) == []
 
 
 def test_retention_by_age_counts_from_a_segments_end() -> None:

@@ -127,7 +127,7 @@ class RouterConfig(Config, frozen=True):
     """Their bytes; one message may be on its way in any case."""
 
     transaction_bytes_max: Annotated[int, msgspec.Meta(ge=KIB, le=8 * MIB)] = 4 * MIB
-    transaction_messages_max: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 10_000
+    transaction_messages_max: Annotated[int, msgspec.Meta(ge=1, le=WINDOW_MAX)] = WINDOW_MAX
     """Messages published, and messages settled, in one transaction."""
 
     transactions_max: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 1_024

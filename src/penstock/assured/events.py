@@ -21,6 +21,8 @@ bytes, net.framing), any number in one buffer.
             Answer                   to a client: what became of its request
             SendData                 data frames for a link
             EndFlow                  a flow is over without having been closed
+            FlowActive               one that stood by has its turn
+            Became                   the router has another role
             EndLink                  a client did what it must not
             Noted                    for the log
 
@@ -367,6 +369,13 @@ class FlowActive(msgspec.Struct, frozen=True):
     handle: int
 
 
+class Became(msgspec.Struct, frozen=True):
+    """The router has the role, and the disk has it."""
+
+    role: Role
+    epoch: int
+
+
 class EndLink(msgspec.Struct, frozen=True):
     """Tell the client, then close; the core has forgotten the link."""
 
@@ -384,5 +393,5 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 Instruction: TypeAlias = (
-    Append | ReadRecords | RemoveBefore | Answer | SendData | EndFlow | FlowActive | EndLink | Noted
+    Append | ReadRecords | RemoveBefore | Answer | SendData | EndFlow | FlowActive | Became | EndLink | Noted
 )

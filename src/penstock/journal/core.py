@@ -32,6 +32,7 @@ from penstock.journal.events import (
     JournalEvent,
     JournalInstruction,
     Recovered,
+    RemoveBefore,
     RemoveSegment,
     SegmentCreated,
     Sync,
@@ -165,6 +166,8 @@ class Journal:
                 return self._fail(number, now_ns)
             case Tick():
                 return self._tick(now_ns)
+            case RemoveBefore(sequence):
+                return self._remove_before(sequence)
             case Close():
                 self._is_closing = True
                 return self._end() if not len(self._gathering) else self._begin(now_ns)
@@ -301,6 +304,15 @@ class Journal:
         return [Troubled(self.error)]
 
     # Retention
+
+    def _remove_before(self, sequence: int) -> list[JournalInstruction]:
+        """Nobody needs records before this one: whole segments of them go, but never the newest."""
+        removed: list[JournalInstruction] = []
+        while self._has_spare_segment() and self._segments[1].first_sequence <= sequence:
+            removed.append(RemoveSegment(self._segments.pop(0).first_sequence))
+        if removed:
+            self._counters.add("segments_removed", len(removed))
+        return removed
 
     def _expire(self, now_ns: int) -> list[JournalInstruction]:
         """Whole segments that are too many or too old; never the one in use, nor the newest acknowledged records."""

@@ -40,6 +40,7 @@ from penstock.journal.events import (
     JournalEvent,
     JournalInstruction,
     Recovered,
+    RemoveBefore,
     RemoveSegment,
     Sync,
     Troubled,
@@ -89,18 +90,12 @@ class JournalWriter:
         config = config or JournalConfig()
         directory = WritableDirectory(Path(path), config.preallocate_bytes)
         try:
-            run_id = boot_id()
-            recovery = directory.recover(run_id, first)
+            recovery = directory.recover(run_id := boot_id(), first)
             mark = Mark(journal_id=recovery.journal_id, boot_id=run_id, durable=recovery.next_sequence - 1)
             directory.write_mark(mark)
-            core = Journal(
-                config,
-                recovery,
-                SystemRandomness(),
-                counters or Counters("journal"),
-                now_ns=time.monotonic_ns(),
-                wall_ns=time.time_ns(),
-            )
+            counters = counters or Counters("journal")
+            now_ns, wall_ns = time.monotonic_ns(), time.time_ns()
+            core = Journal(config, recovery, SystemRandomness(), counters, now_ns=now_ns, wall_ns=wall_ns)
             writer = cls(directory, core, mark, config.linger_us * NS_PER_US / NS_PER_SECOND)
             writer._thread.start()
         except OSError as error:
@@ -205,6 +200,11 @@ class JournalWriter:
             self._promises.find_due(self._core.durable_sequence, self._core.error)
             self._wake()
         return future
+
+    def remove_before(self, sequence: int) -> None:
+        """Nobody needs records before this one: whole segments of them are removed, soon."""
+        with self._lock:
+            self._tell(RemoveBefore(sequence))
 
     def close(self) -> None:
         """Bring what was appended to the disk, and let go of the journal. Closing again does nothing.

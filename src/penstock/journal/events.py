@@ -1,6 +1,6 @@
 """The grammar of the journal's core: what it is told (events) and what it answers (instructions).
 
-Append, Commit, Tick, Close                      from the application and the clock
+Append, Commit, RemoveBefore, Tick, Close        from the application and the clock
 SegmentCreated, WriteDone, SyncDone, DiskFailed  from the disk, one for each instruction below that waits for it
 
 CreateSegment, Write, Sync       answered by an event; the core gives no further one of these before the answer
@@ -32,6 +32,12 @@ class Append(msgspec.Struct, frozen=True):
 
 class Commit(msgspec.Struct, frozen=True):
     """The application waits for what it has appended."""
+
+
+class RemoveBefore(msgspec.Struct, frozen=True):
+    """The application needs no records before this one: whole segments of them are removed, but never the newest."""
+
+    sequence: int
 
 
 class Close(msgspec.Struct, frozen=True):
@@ -111,6 +117,8 @@ class Closed(msgspec.Struct, frozen=True):
     pass
 
 
-JournalEvent: TypeAlias = Append | Commit | Tick | Close | SegmentCreated | WriteDone | SyncDone | DiskFailed
+JournalEvent: TypeAlias = (
+    Append | Commit | RemoveBefore | Tick | Close | SegmentCreated | WriteDone | SyncDone | DiskFailed
+)
 DiskInstruction: TypeAlias = CreateSegment | Write | Sync
 JournalInstruction: TypeAlias = DiskInstruction | RemoveSegment | Acknowledged | Troubled | Recovered | Failed | Closed

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy
 from numpy.typing import NDArray
+from typing_extensions import Buffer
 
 from penstock.base.errors import FilterExpressionError
 from penstock.model import MessageModel
@@ -27,15 +28,17 @@ class ModelCondition:
 
     def select(self, batch: MessageBatch) -> NDArray[numpy.bool_]:
         """For which of the messages it holds."""
-        rows = batch.messages
-        holds = numpy.zeros(len(batch), numpy.bool_)
+        return self.select_at(batch.data, batch.messages)
+
+    def select_at(self, data: Buffer, rows: NDArray[numpy.void]) -> NDArray[numpy.bool_]:
+        """For which of the messages in `data` it holds; rows have model_id, model_version, payload_offset and
+        payload_size."""
+        holds = numpy.zeros(len(rows), numpy.bool_)
         kinds = rows["model_id"].astype(numpy.uint32) << 16 | rows["model_version"]
         for kind in numpy.unique(kinds).tolist():
             if (predicate := self._predicate(kind >> 16, kind & 0xFFFF)) is not None:
                 which = numpy.flatnonzero(kinds == kind)
-                holds[which] = predicate.select_at(
-                    batch.data, rows["payload_offset"][which], rows["payload_size"][which]
-                )
+                holds[which] = predicate.select_at(data, rows["payload_offset"][which], rows["payload_size"][which])
         return holds
 
     def _predicate(self, model_id: int, version: int) -> Predicate | None:

@@ -1,0 +1,1 @@
+# Nothing here is for Python: the other kernels of the package cimport it.

@@ -1,0 +1,476 @@
+"""What is published comes in here: checked, judged, logged, queued; and acknowledged when it is on the disk."""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+import numpy
+
+from penstock.assured._containers cimport Waiting, map_get, push, queue_at, queue_push
+from penstock.assured._frames cimport check_frame
+from penstock.assured._layout cimport (
+    FRAME_GOOD,
+    LENGTH_SIZE,
+    MESSAGE_WANTS_ASYNC,
+    MESSAGE_WANTS_SYNC,
+    OUTCOME_ASYNC,
+    OUTCOME_BAD_TOPIC,
+    OUTCOME_DISK,
+    OUTCOME_FULL,
+    OUTCOME_KNOWN,
+    OUTCOME_LIMIT,
+    OUTCOME_NO_ENDPOINT,
+    OUTCOME_NOT_ENTITLED,
+    OUTCOME_REFUSED,
+    OUTCOME_STORED,
+    OUTCOME_TOO_LARGE,
+    OUTCOME_UNMATCHED,
+    PUBLISH_HEAD_SIZE,
+    PUBLISHED_HEAD_SIZE,
+    PublishedHead,
+    PublishHead,
+)
+from penstock.assured._messages cimport (
+    append_by_id,
+    cache_put,
+    entry_free,
+    entry_new,
+    is_known,
+    message_free,
+    message_new,
+    message_place,
+    message_stored,
+    remember,
+)
+from penstock.assured._records cimport (
+    DESTINATION_SIZE,
+    ENTRY_DEAD,
+    LOG_RECORD_SIZE_MAX,
+    MESSAGE_HEAD_SIZE,
+    RECORD_MESSAGE,
+    RECORD_TRANSACTION,
+    TRANSACTION_HEAD_SIZE,
+    TREATMENT_ASYNC,
+    TREATMENT_NONE,
+    TREATMENT_SYNC,
+    Destination,
+    MessageHead,
+    TransactionHead,
+    message_record_size,
+)
+from penstock.assured._tables cimport (
+    GIVEN_UP,
+    MESSAGE_STORED,
+    Endpoint,
+    Message,
+    Publisher,
+    Tables,
+    bit_of,
+    clear_bit,
+    entry_at,
+    message_at,
+    set_bit,
+)
+from penstock.topics._match cimport DEPTH_MAX, topic_scan
+from penstock.wire._codec cimport load_u32
+
+from penstock.base.errors import LocalProtocolError, RemoteProtocolError
+
+cdef int64_t NS_PER_MS = 1_000_000
+
+
+def frames_of(const uint8_t[::1] data not None) -> list:
+    """[(kind, where it begins, its size)] of the data frames in a buffer; RemoteProtocolError if one is not as it should
+    be."""
+    cdef uint64_t size = data.shape[0], at = 0, length
+    found = []
+    while at < size:
+        length = load_u32(&data[at]) if size - at >= LENGTH_SIZE else 0
+        if length == 0 or length > size - at - LENGTH_SIZE:
+            raise RemoteProtocolError("data frames are not whole")
+        at += LENGTH_SIZE
+        if check_frame(&data[at], length) != FRAME_GOOD:
+            raise RemoteProtocolError(f"a data frame of kind {data[at]} is not as it should be")
+        found.append((data[at], at, length))
+        at += length
+    return found
+
+
+cdef class PublishBatch:
+    """The messages of a PUBLISH frame that was checked: where their parts are in the buffer, as arrays."""
+
+    cdef readonly object data
+    cdef const uint8_t[::1] view
+    cdef PublishHead head
+    cdef readonly object topic_offsets
+    cdef readonly object topic_sizes
+    cdef readonly object payload_offsets
+    cdef readonly object payload_sizes
+    cdef readonly object model_ids
+    cdef readonly object model_versions
+
+    def __cinit__(self, data not None, uint64_t at):
+        cdef PublishedHead each
+        cdef uint32_t index
+        cdef uint32_t[::1] topic_offsets, payload_offsets, payload_sizes
+        cdef uint16_t[::1] topic_sizes, model_ids, model_versions
+        self.data = data
+        self.view = data
+        memcpy(&self.head, &self.view[at], PUBLISH_HEAD_SIZE)
+        self.topic_offsets = topic_offsets = numpy.empty(self.head.count, numpy.uint32)
+        self.topic_sizes = topic_sizes = numpy.empty(self.head.count, numpy.uint16)
+        self.payload_offsets = payload_offsets = numpy.empty(self.head.count, numpy.uint32)
+        self.payload_sizes = payload_sizes = numpy.empty(self.head.count, numpy.uint32)
+        self.model_ids = model_ids = numpy.empty(self.head.count, numpy.uint16)
+        self.model_versions = model_versions = numpy.empty(self.head.count, numpy.uint16)
+        at += PUBLISH_HEAD_SIZE
+        for index in range(self.head.count):
+            memcpy(&each, &self.view[at], PUBLISHED_HEAD_SIZE)
+            topic_offsets[index] = <uint32_t>at + PUBLISHED_HEAD_SIZE
+            topic_sizes[index] = each.topic_size
+            payload_offsets[index] = <uint32_t>at + PUBLISHED_HEAD_SIZE + each.topic_size
+            payload_sizes[index] = each.payload_size
+            model_ids[index] = each.model_id
+            model_versions[index] = each.model_version
+            at += each.size
+
+    def __len__(self):
+        return self.head.count
+
+    @property
+    def publisher(self):
+        return self.head.publisher
+
+    @property
+    def transaction(self):
+        return self.head.transaction
+
+    @property
+    def first_number(self):
+        return self.head.first_number
+
+    @property
+    def content_size(self):
+        return int(self.topic_sizes.sum(dtype=numpy.uint64) + self.payload_sizes.sum(dtype=numpy.uint64))
+
+
+def accept(
+    Tables tables not None,
+    PublishBatch batch not None,
+    const uint64_t[::1] offsets not None,
+    const uint32_t[::1] subscribers not None,
+    const uint32_t[::1] endpoints not None,
+    const uint8_t[::1] entitled = None,
+    const uint8_t[::1] treatments = None,
+) -> int:
+    """Take the messages of a batch whose publisher is known. Message i goes to the endpoints of
+    subscribers[offsets[i]:offsets[i + 1]]; endpoints[subscriber] is whose it is.
+
+    Each is logged, or acknowledged at once by what stands in its way. In a group nothing is acknowledged, and the
+    first thing that stands in the way is returned; else 0.
+    """
+    cdef uint32_t handle = batch.head.publisher, index
+    cdef Publisher *publisher = tables.publishers[handle]
+    cdef uint64_t number = batch.head.first_number
+    cdef PublishedHead head
+    cdef const uint8_t *topic
+    cdef uint8_t outcome
+    cdef uint32_t[::1] topic_offsets = batch.topic_offsets
+    for index in range(batch.head.count):
+        topic = &batch.view[topic_offsets[index]]
+        memcpy(&head, topic - PUBLISHED_HEAD_SIZE, PUBLISHED_HEAD_SIZE)
+        outcome = judge(tables, publisher, number, &head, topic)
+        if outcome == 0 and entitled is not None and not entitled[index]:
+            outcome = OUTCOME_NOT_ENTITLED
+        if outcome == 0:
+            outcome = choose(tables, &head, offsets[index], offsets[index + 1], subscribers, endpoints)
+        if outcome == OUTCOME_UNMATCHED and tables.is_grouping:
+            outcome = 0 # it is part of the transaction's record, and acknowledged with it
+        if outcome == 0:
+            take(tables, handle, number, &head, topic, treatments[index] if treatments is not None else 0)
+        elif tables.is_grouping:
+            return outcome
+        elif outcome != OUTCOME_KNOWN:
+            tables.unmatched_total += outcome == OUTCOME_UNMATCHED
+            tables.refused_total += outcome >= OUTCOME_REFUSED
+            tables.acknowledge(handle, number, outcome)
+        else:
+            tables.known_total += 1
+            if number + 4096 <= publisher.highest or not bit_of(publisher.pending, number):
+                tables.acknowledge(handle, number, OUTCOME_KNOWN)
+        number += 1
+    return 0
+
+
+cdef uint8_t judge(
+    Tables tables, const Publisher *publisher, uint64_t number, const PublishedHead *head, const uint8_t *topic
+) noexcept:
+    """What stands in the way of a message, whoever wants it; 0: nothing."""
+    cdef uint8_t ends[DEPTH_MAX]
+    if is_known(publisher, number):
+        return OUTCOME_KNOWN
+    if tables.is_refusing:
+        return OUTCOME_DISK
+    if head.payload_size > tables.payload_size_max:
+        return OUTCOME_TOO_LARGE
+    if head.topic_size == 0 or not topic_scan(topic, head.topic_size, ends):
+        return OUTCOME_BAD_TOPIC
+    if tables.message_count >= tables.message_count_max:
+        return OUTCOME_LIMIT
+    return 0
+
+
+cdef uint8_t choose(
+    Tables tables, const PublishedHead *head, uint64_t start, uint64_t end, const uint32_t[::1] subscribers,
+    const uint32_t[::1] endpoints
+) except 255:
+    """Fill tables.destinations: where a message goes, each endpoint once; or what stands in the way."""
+    cdef uint64_t content_size = <uint64_t>head.topic_size + head.payload_size
+    cdef uint64_t position
+    cdef Endpoint *endpoint
+    tables.stamp += 1
+    tables.destinations.count = 0
+    for position in range(start, end):
+        endpoint = tables.endpoint_of(endpoints[subscribers[position]])
+        if endpoint is NULL or endpoint.stamp == tables.stamp:
+            continue
+        if not is_full(endpoint, content_size):
+            endpoint.stamp = tables.stamp
+            push(&tables.destinations, endpoint.number)
+            continue
+        if not endpoint.gives_up_when_full:
+            return OUTCOME_FULL
+        endpoint.given_up += 1
+        tables.given_up_total += 1
+        endpoint = tables.endpoint_of(endpoint.dead_to)
+        if endpoint is NULL or is_full(endpoint, content_size):
+            return OUTCOME_FULL
+        if endpoint.stamp != tables.stamp:
+            endpoint.stamp = tables.stamp
+            push(&tables.destinations, endpoint.number | <uint32_t>GIVEN_UP)
+    if tables.destinations.count or tables.keeps_unmatched and not tables.refuses_unmatched:
+        return 0
+    return OUTCOME_NO_ENDPOINT if tables.refuses_unmatched else OUTCOME_UNMATCHED
+
+
+cdef inline bint is_full(const Endpoint *endpoint, uint64_t content_size) noexcept:
+    return endpoint.count >= endpoint.messages_max or endpoint.bytes + content_size > endpoint.bytes_max
+
+
+cdef uint8_t treatment_of(Tables tables, uint8_t flags, uint8_t by_topic) noexcept:
+    cdef uint8_t treatment = TREATMENT_NONE
+    cdef uint64_t index
+    if tables.replicate_by == 2:
+        return by_topic
+    if tables.replicate_by == 1:
+        if flags & MESSAGE_WANTS_SYNC:
+            return TREATMENT_SYNC
+        return TREATMENT_ASYNC if flags & MESSAGE_WANTS_ASYNC else TREATMENT_NONE
+    for index in range(tables.destinations.count):
+        treatment = max(treatment, tables.endpoints[tables.destinations.items[index] & ~<uint32_t>GIVEN_UP].treatment)
+    return treatment
+
+
+cdef int take(
+    Tables tables, uint32_t handle, uint64_t number, const PublishedHead *published, const uint8_t *topic, uint8_t by_topic
+) except -1:
+    """Nothing stands in the way."""
+    cdef Publisher *publisher = tables.publishers[handle]
+    cdef MessageHead head
+    cdef Waiting waiting
+    memset(&head, 0, sizeof(MessageHead))
+    head.kind = RECORD_MESSAGE
+    head.priority = published.priority
+    head.treatment = treatment_of(tables, published.flags, by_topic)
+    head.payload_size = published.payload_size
+    head.topic_size = published.topic_size
+    head.id = tables.next_id
+    head.publisher = publisher.id
+    head.number = number
+    head.published_ns = tables.wall_ns
+    head.expires_ns = tables.wall_ns + published.ttl_ms * NS_PER_MS if published.ttl_ms else 0
+    head.model_id = published.model_id
+    head.model_version = published.model_version
+    waiting.message = keep_message(tables, &head, topic, topic + published.topic_size)
+    tables.next_id += 1
+    tables.accepted_total += 1
+    waiting.sequence = tables.log_sequence()
+    waiting.id = head.id
+    waiting.number = number
+    waiting.treatment = head.treatment
+    waiting.publisher = handle
+    if tables.is_grouping:
+        push(&tables.group, waiting.message)
+    else:
+        remember(publisher, number)
+        set_bit(publisher.pending, number)
+    return queue_push(&tables.waiting, &waiting)
+
+
+cdef uint32_t keep_message(
+    Tables tables, MessageHead *head, const uint8_t *topic, const uint8_t *payload
+) except? 0:
+    cdef uint64_t index, count = tables.destinations.count
+    cdef uint32_t size = <uint32_t>message_record_size(count, head.topic_size, head.payload_size)
+    cdef uint8_t *record = tables.log_room(size)
+    cdef uint8_t *at = record + MESSAGE_HEAD_SIZE
+    cdef uint32_t place = 0, entry, number
+    cdef Message *message = NULL
+    cdef Destination destination
+    head.size = size
+    head.destination_count = <uint16_t>count
+    memcpy(record, head, MESSAGE_HEAD_SIZE)
+    if count:
+        place = message_new(tables, head.id)
+        message = message_at(tables, place)
+        message.published_ns = head.published_ns
+        message.expires_ns = head.expires_ns
+        message.content_size = head.topic_size + head.payload_size
+        message.priority = head.priority
+        message.treatment = head.treatment
+        if head.expires_ns:
+            tables.expiring_count += 1
+        message_place(
+            tables, place, tables.log_sequence(), <uint32_t>(record - tables.log.data) - tables.record_begin(), size
+        )
+        if head.treatment != TREATMENT_NONE:
+            append_by_id(tables, place)
+    for index in range(count):
+        number = tables.destinations.items[index]
+        destination.endpoint = number & ~<uint32_t>GIVEN_UP
+        destination.deliveries = 0
+        destination.flags = ENTRY_DEAD if number & <uint32_t>GIVEN_UP else 0
+        memcpy(at, &destination, DESTINATION_SIZE)
+        at += DESTINATION_SIZE
+        entry = entry_new(tables, place, tables.endpoints[destination.endpoint])
+        entry_at(tables, entry).flags = <uint8_t>destination.flags
+        tables.endpoints[destination.endpoint].accepted += 1
+    memcpy(at, topic, head.topic_size)
+    at += head.topic_size
+    memcpy(at, payload, head.payload_size)
+    at += head.payload_size
+    memset(at, 0, record + size - at)
+    if count:
+        cache_put(tables, message, record, size)
+    return place
+
+
+# Groups: the messages of a transaction, in one record
+
+
+def begin_group(Tables tables not None, uint64_t publisher, uint32_t transaction) -> None:
+    cdef TransactionHead head
+    memset(&head, 0, sizeof(TransactionHead))
+    head.kind = RECORD_TRANSACTION
+    head.publisher = publisher
+    head.transaction = transaction
+    memcpy(tables.log_room(TRANSACTION_HEAD_SIZE), &head, TRANSACTION_HEAD_SIZE)
+    tables.is_grouping = True
+    tables.group.count = 0
+
+
+def group_size(Tables tables not None) -> int:
+    """Bytes of the group so far."""
+    return tables.log.size - tables.record_begin()
+
+
+def group_treatment(Tables tables not None) -> int:
+    """The highest of its messages'; -1: it has none."""
+    cdef uint64_t position
+    cdef int treatment = -1
+    for position in range(tables.waiting.end - tables.group.count, tables.waiting.end):
+        treatment = max(treatment, <int>queue_at(&tables.waiting, position).treatment)
+    return treatment
+
+
+def end_group(Tables tables not None) -> int:
+    """What is in it counts; its sequence number."""
+    cdef uint32_t begin = tables.record_begin()
+    cdef uint32_t size = <uint32_t>tables.log.size - begin
+    cdef TransactionHead head
+    cdef Waiting *waiting
+    cdef uint64_t position
+    if size > LOG_RECORD_SIZE_MAX:
+        raise LocalProtocolError(f"a transaction of {size} bytes")
+    memcpy(&head, tables.log.data + begin, TRANSACTION_HEAD_SIZE)
+    head.size = size
+    memcpy(tables.log.data + begin, &head, TRANSACTION_HEAD_SIZE)
+    tables.log_sizes[tables.log_rows - 1] = size
+    tables.is_grouping = False
+    for position in range(tables.waiting.end - tables.group.count, tables.waiting.end):
+        waiting = queue_at(&tables.waiting, position)
+        remember(tables.publishers[waiting.publisher], waiting.number)
+        set_bit(tables.publishers[waiting.publisher].pending, waiting.number)
+    tables.publishers[map_get(&tables.publisher_ids, head.publisher)].transaction = head.transaction
+    return tables.log_sequence()
+
+
+def undo_group(Tables tables not None) -> None:
+    """As if it had not begun. Only messages were put into it."""
+    cdef uint32_t begin = tables.record_begin()
+    cdef uint64_t index, size = tables.log.size - begin
+    cdef uint32_t place, entry, following
+    for index in range(tables.group.count):
+        place = tables.group.items[tables.group.count - 1 - index]
+        if place:
+            message_at(tables, place).flags |= MESSAGE_STORED # so that it goes with its last entry
+            entry = message_at(tables, place).entries
+            while entry:
+                following = entry_at(tables, entry).sibling
+                tables.endpoints[entry_at(tables, entry).endpoint].accepted -= 1
+                entry_free(tables, entry)
+                entry = following
+    tables.waiting.end -= tables.group.count
+    tables.next_id -= tables.group.count
+    tables.accepted_total -= tables.group.count
+    tables.is_grouping = False
+    tables.log.size = begin
+    tables.log_rows -= 1
+    tables.next_sequence -= 1
+    tables.sections[tables.section_count - 1].size -= size
+    tables.log_size -= size
+
+
+def settle_numbers(Tables tables not None, uint32_t handle, uint64_t first, uint32_t count, uint8_t outcome) -> None:
+    """Tell a publisher what became of messages that are not to be kept."""
+    for number in range(first, first + count):
+        tables.acknowledge(handle, number, outcome)
+
+
+# On the disk
+
+
+def stored(Tables tables not None, uint64_t through) -> None:
+    """Records up to this number are on the disk: their messages may be delivered, and are acknowledged unless the
+    secondary must have them, too."""
+    cdef Waiting *waiting
+    while tables.waiting.first < tables.waiting.end:
+        waiting = queue_at(&tables.waiting, tables.waiting.first)
+        if waiting.sequence > through:
+            return
+        if waiting.message:
+            message_stored(tables, waiting.message)
+            if message_at(tables, waiting.message).entries == 0: # its endpoints were deleted meanwhile
+                message_free(tables, waiting.message)
+        if waiting.treatment == TREATMENT_SYNC:
+            queue_push(&tables.unreplicated, waiting)
+        elif waiting.publisher:
+            tell(tables, waiting, OUTCOME_ASYNC if waiting.treatment == TREATMENT_ASYNC else OUTCOME_STORED)
+        tables.waiting.first += 1
+
+
+def replicated(Tables tables not None, uint64_t through_id, uint8_t outcome) -> None:
+    """Synchronous messages up to this id need not wait any longer for the secondary: acknowledge them so."""
+    cdef Waiting *waiting
+    while tables.unreplicated.first < tables.unreplicated.end:
+        waiting = queue_at(&tables.unreplicated, tables.unreplicated.first)
+        if waiting.id > through_id:
+            return
+        if waiting.publisher:
+            tell(tables, waiting, outcome)
+        tables.unreplicated.first += 1
+
+
+cdef int tell(Tables tables, const Waiting *waiting, uint8_t outcome) except -1:
+    clear_bit(tables.publishers[waiting.publisher].pending, waiting.number)
+    tables.acknowledged_total += 1
+    return tables.acknowledge(waiting.publisher, waiting.number, outcome)

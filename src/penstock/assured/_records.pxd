@@ -1,0 +1,152 @@
+"""The records of a router's log: the payloads of its journal's records; docs/protocol/assured.md draws them.
+
+This is the only place where their layout is written down as numbers. Compiled code cimports it, Python imports the same
+names from penstock.assured._records. The structs are the bytes: little-endian, every field at a multiple of its size,
+every record a multiple of eight.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+cpdef enum:
+    RECORD_MESSAGE = 1      # accepted; the endpoints that it is queued to
+    RECORD_MOVED = 2        # the same, as it stands now: what was said of it before counts no longer
+    RECORD_SETTLED = 3      # ids that an endpoint has no more
+    RECORD_DEAD = 4         # an endpoint has given one up to another
+    RECORD_TRANSACTION = 5  # records that count together or not at all
+    RECORD_PUBLISHER = 6    # the numbers that are known of a publisher
+    RECORD_ENDPOINT = 7     # an endpoint as it is defined, or that it is no more
+    RECORD_EPOCH = 8        # the epoch, and that all ids up to one are taken
+
+    TREATMENT_NONE = 0
+    TREATMENT_ASYNC = 1
+    TREATMENT_SYNC = 2
+
+    ENTRY_REDELIVERED = 1   # it may have been delivered before
+    ENTRY_REPLAYED = 2      # queued out of the log, when the endpoint was made
+    ENTRY_DEAD = 4          # another endpoint gave it up: its own time to live no longer counts
+
+    ENDPOINT_DELETED = 1    # flag of an ENDPOINT record
+    EPOCH_STANDBY = 1       # flag of an EPOCH record
+
+    HEAD_SIZE = 8
+    MESSAGE_HEAD_SIZE = 64
+    DESTINATION_SIZE = 8
+    SETTLED_HEAD_SIZE = 16
+    ID_RUN_SIZE = 16
+    DEAD_SIZE = 24
+    TRANSACTION_HEAD_SIZE = 24
+    PUBLISHER_HEAD_SIZE = 32
+    WINDOW_WORDS = 64       # of 64 bits: one for each number of a publisher's window
+    ENDPOINT_HEAD_SIZE = 16
+    EPOCH_SIZE = 24
+
+    LOG_RECORD_SIZE_MAX = 16_777_216 - 65_536 # what the journal takes, with some room
+
+
+cdef struct RecordHead:     # how every record begins
+    uint8_t kind
+    uint8_t flags
+    uint16_t reserved
+    uint32_t size           # of all of it
+
+
+cdef struct MessageHead:    # destinations, topic, payload and zeros follow
+    uint8_t kind
+    uint8_t flags
+    uint8_t priority
+    uint8_t treatment
+    uint32_t size
+    uint32_t payload_size
+    uint16_t topic_size
+    uint16_t destination_count
+    uint64_t id
+    uint64_t publisher
+    uint64_t number
+    int64_t published_ns
+    int64_t expires_ns      # 0: never
+    uint16_t model_id
+    uint16_t model_version
+    uint32_t reserved
+
+
+cdef struct Destination:
+    uint32_t endpoint
+    uint16_t deliveries
+    uint16_t flags
+
+
+cdef struct SettledHead:    # runs follow
+    uint8_t kind
+    uint8_t flags
+    uint16_t reserved
+    uint32_t size
+    uint32_t endpoint
+    uint32_t count
+
+
+cdef struct IdRun:          # every id from first to last that the endpoint has
+    uint64_t first
+    uint64_t last
+
+
+cdef struct DeadRecord:
+    uint8_t kind
+    uint8_t flags
+    uint16_t reserved
+    uint32_t size
+    uint32_t source
+    uint32_t target         # 0: it is discarded
+    uint64_t id
+
+
+cdef struct TransactionHead: # MESSAGE, SETTLED and DEAD records follow
+    uint8_t kind
+    uint8_t flags
+    uint16_t reserved
+    uint32_t size
+    uint64_t publisher
+    uint32_t transaction
+    uint32_t reserved_too
+
+
+cdef struct PublisherHead:  # WINDOW_WORDS words follow, or none if all of them are ones
+    uint8_t kind
+    uint8_t flags
+    uint16_t reserved
+    uint32_t size
+    uint64_t publisher
+    uint64_t highest
+    uint32_t transaction
+    uint32_t word_count
+
+
+cdef struct EndpointHead:   # the definition follows, in JSON, and zeros
+    uint8_t kind
+    uint8_t flags
+    uint16_t reserved
+    uint32_t size
+    uint32_t endpoint
+    uint32_t text_size
+
+
+cdef struct EpochRecord:
+    uint8_t kind
+    uint8_t flags
+    uint16_t reserved
+    uint32_t size
+    uint64_t epoch
+    uint64_t id_highest
+
+
+cdef inline uint64_t message_record_size(uint64_t destinations, uint64_t topic_size, uint64_t payload_size) noexcept nogil:
+    return (MESSAGE_HEAD_SIZE + destinations * DESTINATION_SIZE + topic_size + payload_size + 7) & ~<uint64_t>7
+
+
+cdef inline uint64_t content_at(const MessageHead *head) noexcept nogil:
+    """Where the topic begins, and behind it the payload."""
+    return MESSAGE_HEAD_SIZE + <uint64_t>head.destination_count * DESTINATION_SIZE
+
+
+# The size of the record that begins here, if it is one that can be read, and lies within `size` bytes; else 0. Of a
+# transaction, also all that is in it.
+cdef uint32_t check_record(const uint8_t *record, uint64_t size) noexcept nogil

@@ -1,0 +1,88 @@
+"""Records of a router's log are checked here before anything of them is used."""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from penstock.base import limits
+
+cdef uint32_t TOPIC_SIZE_MAX = limits.TOPIC_SIZE_MAX
+
+
+cdef bint is_message(const uint8_t *record, uint32_t size) noexcept nogil:
+    cdef MessageHead head
+    if size < MESSAGE_HEAD_SIZE:
+        return False
+    memcpy(&head, record, MESSAGE_HEAD_SIZE)
+    if head.topic_size > TOPIC_SIZE_MAX or head.priority > 9 or head.treatment > TREATMENT_SYNC or head.id == 0:
+        return False
+    return size == message_record_size(head.destination_count, head.topic_size, head.payload_size)
+
+
+cdef bint is_settled(const uint8_t *record, uint32_t size) noexcept nogil:
+    cdef SettledHead head
+    if size < SETTLED_HEAD_SIZE:
+        return False
+    memcpy(&head, record, SETTLED_HEAD_SIZE)
+    return size == SETTLED_HEAD_SIZE + <uint64_t>head.count * ID_RUN_SIZE
+
+
+cdef bint is_transaction(const uint8_t *record, uint32_t size) noexcept nogil:
+    cdef uint32_t at = TRANSACTION_HEAD_SIZE
+    cdef uint32_t inner
+    if size < TRANSACTION_HEAD_SIZE:
+        return False
+    while at < size:
+        inner = check_record(record + at, size - at)
+        if inner == 0 or record[at] not in (RECORD_MESSAGE, RECORD_SETTLED, RECORD_DEAD):
+            return False
+        at += inner
+    return True
+
+
+cdef bint is_publisher(const uint8_t *record, uint32_t size) noexcept nogil:
+    cdef PublisherHead head
+    if size < PUBLISHER_HEAD_SIZE:
+        return False
+    memcpy(&head, record, PUBLISHER_HEAD_SIZE)
+    if head.word_count != 0 and head.word_count != WINDOW_WORDS:
+        return False
+    return size == PUBLISHER_HEAD_SIZE + head.word_count * 8
+
+
+cdef bint is_endpoint(const uint8_t *record, uint32_t size) noexcept nogil:
+    cdef EndpointHead head
+    if size < ENDPOINT_HEAD_SIZE:
+        return False
+    memcpy(&head, record, ENDPOINT_HEAD_SIZE)
+    return head.endpoint != 0 and size == (ENDPOINT_HEAD_SIZE + <uint64_t>head.text_size + 7) & ~<uint64_t>7
+
+
+cdef uint32_t check_record(const uint8_t *record, uint64_t size) noexcept nogil:
+    cdef RecordHead head
+    cdef bint is_good = False
+    if size < HEAD_SIZE:
+        return 0
+    memcpy(&head, record, HEAD_SIZE)
+    if head.size < HEAD_SIZE or head.size > size or head.size % 8:
+        return 0
+    if head.kind == RECORD_MESSAGE or head.kind == RECORD_MOVED:
+        is_good = is_message(record, head.size)
+    elif head.kind == RECORD_SETTLED:
+        is_good = is_settled(record, head.size)
+    elif head.kind == RECORD_DEAD:
+        is_good = head.size == DEAD_SIZE
+    elif head.kind == RECORD_TRANSACTION:
+        is_good = is_transaction(record, head.size)
+    elif head.kind == RECORD_PUBLISHER:
+        is_good = is_publisher(record, head.size)
+    elif head.kind == RECORD_ENDPOINT:
+        is_good = is_endpoint(record, head.size)
+    elif head.kind == RECORD_EPOCH:
+        is_good = head.size == EPOCH_SIZE
+    return head.size if is_good else 0
+
+
+def is_record(const uint8_t[::1] record not None) -> bool:
+    """Whether these bytes are one record, and nothing else."""
+    cdef uint64_t size = record.shape[0]
+    return size > 0 and check_record(&record[0], size) == size

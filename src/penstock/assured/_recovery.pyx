@@ -1,0 +1,480 @@
+"""From the log and to it: recovery after a start, cleaning of its oldest section, replay into a new endpoint."""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, qsort
+from libc.string cimport memcpy, memset
+
+import numpy
+
+from penstock.assured._containers cimport map_get
+from penstock.assured._messages cimport (
+    append_by_id,
+    cache_put,
+    cached,
+    entry_free,
+    entry_new,
+    entry_of,
+    message_by_id,
+    message_free,
+    message_new,
+    message_place,
+    message_stored,
+    queue_return,
+    remember,
+)
+from penstock.assured._records cimport (
+    DESTINATION_SIZE,
+    ENTRY_DEAD,
+    ENTRY_REDELIVERED,
+    ENTRY_REPLAYED,
+    ID_RUN_SIZE,
+    MESSAGE_HEAD_SIZE,
+    PUBLISHER_HEAD_SIZE,
+    RECORD_DEAD,
+    RECORD_ENDPOINT,
+    RECORD_EPOCH,
+    RECORD_MESSAGE,
+    RECORD_MOVED,
+    RECORD_PUBLISHER,
+    RECORD_SETTLED,
+    RECORD_TRANSACTION,
+    SETTLED_HEAD_SIZE,
+    TRANSACTION_HEAD_SIZE,
+    TREATMENT_NONE,
+    WINDOW_WORDS,
+    DeadRecord,
+    Destination,
+    IdRun,
+    MessageHead,
+    PublisherHead,
+    RecordHead,
+    SettledHead,
+    TransactionHead,
+    check_record,
+    content_at,
+    message_record_size,
+)
+from penstock.assured._tables cimport (
+    MESSAGE_STORED,
+    Endpoint,
+    Entry,
+    Message,
+    Publisher,
+    Tables,
+    entry_at,
+    message_at,
+)
+from penstock.journal._log cimport RecordRow
+
+from penstock.base.errors import JournalCorruptError
+
+
+# Recovery
+
+
+def recover_rows(
+    Tables tables not None, const uint8_t[::1] data not None, const RecordRow[::1] rows not None, Py_ssize_t start
+) -> int:
+    """Take the records of a journal's batch in, from a row on; stops before one that is an endpoint's or an epoch's, and
+    returns its row, or how many rows there are."""
+    cdef Py_ssize_t index
+    cdef const uint8_t *record
+    for index in range(start, rows.shape[0]):
+        if rows[index].size == 0:
+            raise damaged(rows[index].sequence)
+        record = &data[rows[index].offset]
+        if check_record(record, rows[index].size) != rows[index].size:
+            raise damaged(rows[index].sequence)
+        if record[0] == RECORD_ENDPOINT or record[0] == RECORD_EPOCH:
+            return index
+        pass_row(tables, &rows[index])
+        recover_record(tables, record, rows[index].sequence, 0)
+    return rows.shape[0]
+
+
+def pass_row_of(Tables tables not None, const RecordRow[::1] rows not None, Py_ssize_t index) -> None:
+    """Account for a record that Python has taken in."""
+    pass_row(tables, &rows[index])
+
+
+cdef object damaged(uint64_t sequence):
+    return JournalCorruptError(f"record {sequence} is none of a router's log", hint="is it another journal?")
+
+
+cdef int pass_row(Tables tables, const RecordRow *row) except -1:
+    """The record is the newest of the log from now on."""
+    if tables.section_count == 0 or tables.sections[tables.section_count - 1].size >= tables.section_size_max:
+        tables.begin_section(row.sequence, row.timestamp_ns)
+    tables.sections[tables.section_count - 1].size += row.size
+    tables.log_size += row.size
+    tables.next_sequence = row.sequence + 1
+    return 0
+
+
+cdef int recover_record(Tables tables, const uint8_t *record, uint64_t sequence, uint32_t at) except -1:
+    """`record` is at `at` of the journal's record."""
+    cdef uint8_t kind = record[at]
+    if kind == RECORD_MESSAGE or kind == RECORD_MOVED:
+        return recover_message(tables, record + at, sequence, at)
+    if kind == RECORD_SETTLED:
+        return recover_settled(tables, record + at)
+    if kind == RECORD_DEAD:
+        return recover_dead(tables, record + at)
+    if kind == RECORD_TRANSACTION:
+        return recover_transaction(tables, record, sequence)
+    return recover_publisher(tables, record, sequence)
+
+
+cdef Publisher *known_publisher(Tables tables, uint64_t id) except NULL:
+    cdef uint32_t handle = map_get(&tables.publisher_ids, id)
+    if handle == 0:
+        handle = tables.make_publisher(id)
+    return tables.publishers[handle]
+
+
+cdef int recover_message(Tables tables, const uint8_t *record, uint64_t sequence, uint32_t at) except -1:
+    cdef MessageHead head
+    cdef Destination destination
+    cdef uint32_t place, index, entry
+    cdef Endpoint *endpoint
+    memcpy(&head, record, MESSAGE_HEAD_SIZE)
+    if head.kind == RECORD_MESSAGE:
+        remember(known_publisher(tables, head.publisher), head.number)
+    tables.next_id = max(tables.next_id, head.id + 1)
+    place = message_by_id(tables, head.id)
+    if place: # what it says now is all that counts
+        message_at(tables, place).flags &= ~<uint8_t>MESSAGE_STORED
+        while message_at(tables, place).entries:
+            entry_free(tables, message_at(tables, place).entries)
+    for index in range(head.destination_count):
+        memcpy(&destination, record + MESSAGE_HEAD_SIZE + index * DESTINATION_SIZE, DESTINATION_SIZE)
+        endpoint = tables.endpoint_of(destination.endpoint)
+        if endpoint is NULL:
+            continue
+        if place == 0:
+            place = recovered_place(tables, &head)
+        entry = entry_new(tables, place, endpoint)
+        entry_at(tables, entry).deliveries = destination.deliveries
+        entry_at(tables, entry).flags = <uint8_t>destination.flags | ENTRY_REDELIVERED
+        if destination.flags & ENTRY_REPLAYED:
+            endpoint.replayed += 1
+    if place == 0:
+        return 0
+    message_at(tables, place).flags |= MESSAGE_STORED
+    if message_at(tables, place).entries:
+        message_place(tables, place, sequence, at, head.size)
+    else:
+        message_free(tables, place)
+    return 0
+
+
+cdef uint32_t recovered_place(Tables tables, const MessageHead *head) except 0:
+    cdef uint32_t place = message_new(tables, head.id)
+    cdef Message *message = message_at(tables, place)
+    message.published_ns = head.published_ns
+    message.expires_ns = head.expires_ns
+    message.content_size = head.topic_size + head.payload_size
+    message.priority = head.priority
+    message.treatment = head.treatment
+    if head.expires_ns:
+        tables.expiring_count += 1
+    return place
+
+
+cdef int recover_settled(Tables tables, const uint8_t *record) except -1:
+    cdef SettledHead head
+    cdef IdRun run
+    cdef uint32_t index, place
+    cdef uint64_t id
+    memcpy(&head, record, SETTLED_HEAD_SIZE)
+    for index in range(head.count):
+        memcpy(&run, record + SETTLED_HEAD_SIZE + index * ID_RUN_SIZE, ID_RUN_SIZE)
+        id = run.first
+        while id <= run.last:
+            place = message_by_id(tables, id)
+            place = entry_of(tables, place, head.endpoint) if place else 0
+            if place:
+                entry_free(tables, place)
+            id += 1
+    return 0
+
+
+cdef int recover_dead(Tables tables, const uint8_t *record) except -1:
+    cdef DeadRecord dead
+    cdef uint32_t message, source, moved
+    cdef Endpoint *target
+    memcpy(&dead, record, sizeof(DeadRecord))
+    message = message_by_id(tables, dead.id)
+    source = entry_of(tables, message, dead.source) if message else 0
+    if source == 0:
+        return 0
+    target = tables.endpoint_of(dead.target)
+    if target is not NULL and entry_of(tables, message, dead.target) == 0:
+        moved = entry_new(tables, message, target)
+        entry_at(tables, moved).flags = ENTRY_DEAD | ENTRY_REDELIVERED
+    entry_free(tables, source)
+    return 0
+
+
+cdef int recover_transaction(Tables tables, const uint8_t *record, uint64_t sequence) except -1:
+    cdef TransactionHead head
+    cdef RecordHead inner
+    cdef uint32_t at = TRANSACTION_HEAD_SIZE
+    memcpy(&head, record, TRANSACTION_HEAD_SIZE)
+    known_publisher(tables, head.publisher).transaction = head.transaction
+    while at < head.size:
+        memcpy(&inner, record + at, sizeof(RecordHead))
+        recover_record(tables, record, sequence, at)
+        at += inner.size
+    return 0
+
+
+cdef int recover_publisher(Tables tables, const uint8_t *record, uint64_t sequence) except -1:
+    """It says everything that was known: what the log said before is part of it."""
+    cdef PublisherHead head
+    cdef Publisher *publisher
+    memcpy(&head, record, PUBLISHER_HEAD_SIZE)
+    publisher = known_publisher(tables, head.publisher)
+    publisher.highest = head.highest
+    publisher.transaction = head.transaction
+    publisher.mark_sequence = sequence
+    if head.word_count:
+        memcpy(publisher.had, record + PUBLISHER_HEAD_SIZE, WINDOW_WORDS * 8)
+    else:
+        memset(publisher.had, 0xFF, WINDOW_WORDS * 8)
+    return 0
+
+
+cdef struct IdPlace:
+    uint64_t id
+    uint32_t place
+
+
+cdef int compare_ids(const void *left, const void *right) noexcept nogil:
+    cdef uint64_t a = (<const IdPlace *>left).id, b = (<const IdPlace *>right).id
+    return (a > b) - (a < b)
+
+
+def finish_recovery(Tables tables not None) -> None:
+    """All records are in: queue the messages, in the order of their ids."""
+    cdef uint64_t count = 0, index
+    cdef uint32_t place
+    cdef IdPlace *found = <IdPlace *>malloc((tables.message_count + 1) * sizeof(IdPlace))
+    if found is NULL:
+        raise MemoryError
+    try:
+        for place in range(1, tables.message_end):
+            if message_at(tables, place).id:
+                found[count] = IdPlace(message_at(tables, place).id, place)
+                count += 1
+        qsort(found, count, sizeof(IdPlace), compare_ids)
+        for index in range(count):
+            message_stored(tables, found[index].place)
+            if message_at(tables, found[index].place).treatment != TREATMENT_NONE:
+                append_by_id(tables, found[index].place)
+    finally:
+        free(found)
+
+
+# Cleaning
+
+
+def move_oldest(Tables tables not None, uint32_t count_max, uint64_t size_max) -> tuple:
+    """Log messages of the oldest section again whose content is at hand. Returns (ids, sequences) of some of the others,
+    as arrays; there are no more when both are empty and the section has no live messages."""
+    cdef uint32_t place = tables.sections[0].first_message, following
+    cdef const uint8_t *record
+    cdef uint64_t size = 0, moved = 0
+    ids = []
+    sequences = []
+    while place and len(ids) < count_max and size < size_max and moved < count_max:
+        following = message_at(tables, place).next_in_section
+        record = cached(tables, message_at(tables, place))
+        size += message_at(tables, place).record_size
+        if record is NULL:
+            ids.append(message_at(tables, place).id)
+            sequences.append(message_at(tables, place).sequence)
+        else:
+            move(tables, place, record)
+            moved += 1
+        place = following
+    return numpy.array(ids, numpy.uint64), numpy.unique(numpy.array(sequences, numpy.uint64))
+
+
+cdef int move(Tables tables, uint32_t place, const uint8_t *record) except -1:
+    """Log the message as it stands; `record` is any of its records."""
+    cdef MessageHead head
+    cdef Destination destination
+    cdef Entry *entry
+    cdef uint32_t each = message_at(tables, place).entries
+    cdef uint64_t count = 0, content
+    cdef uint8_t *out
+    cdef uint8_t *at
+    memcpy(&head, record, MESSAGE_HEAD_SIZE)
+    content = content_at(&head)
+    while each:
+        count += 1
+        each = entry_at(tables, each).sibling
+    head.kind = RECORD_MOVED
+    head.destination_count = <uint16_t>count
+    head.size = <uint32_t>message_record_size(count, head.topic_size, head.payload_size)
+    out = tables.log_room(head.size)
+    memcpy(out, &head, MESSAGE_HEAD_SIZE)
+    at = out + MESSAGE_HEAD_SIZE
+    each = message_at(tables, place).entries
+    while each:
+        entry = entry_at(tables, each)
+        destination = Destination(entry.endpoint, entry.deliveries, entry.flags)
+        memcpy(at, &destination, DESTINATION_SIZE)
+        at += DESTINATION_SIZE
+        each = entry.sibling
+    memcpy(at, record + content, head.topic_size + head.payload_size)
+    at += head.topic_size + head.payload_size
+    memset(at, 0, out + head.size - at)
+    message_place(tables, place, tables.log_sequence(), 0, head.size)
+    tables.moved_total += 1
+    return 0
+
+
+cdef const uint8_t *find_record(
+    Tables tables, const Message *message, const uint8_t[::1] data, const RecordRow[::1] rows
+) noexcept:
+    """The message's record among those that were read, or NULL."""
+    cdef Py_ssize_t low = 0, high = rows.shape[0], middle
+    cdef const uint8_t *record
+    cdef MessageHead head
+    while low < high:
+        middle = (low + high) // 2
+        if rows[middle].sequence < message.sequence:
+            low = middle + 1
+        else:
+            high = middle
+    if low == rows.shape[0] or rows[low].sequence != message.sequence or rows[low].size <= message.record_at:
+        return NULL
+    record = &data[rows[low].offset] + message.record_at
+    if check_record(record, rows[low].size - message.record_at) != message.record_size:
+        return NULL
+    memcpy(&head, record, MESSAGE_HEAD_SIZE)
+    return record if head.id == message.id else NULL
+
+
+def take_records(
+    Tables tables not None, const uint64_t[::1] ids not None, const uint8_t[::1] data not None,
+    const RecordRow[::1] rows not None, bint is_moving
+) -> int:
+    """Put messages that were read from the journal into the cache; or log them again, if they are still in the oldest
+    section. How many were found."""
+    cdef uint64_t id
+    cdef uint32_t place
+    cdef const uint8_t *record
+    cdef int count = 0
+    for id in ids:
+        place = message_by_id(tables, id)
+        if place == 0:
+            count += 1 # it is not wanted any more
+            continue
+        record = find_record(tables, message_at(tables, place), data, rows)
+        if record is NULL:
+            count += cached(tables, message_at(tables, place)) is not NULL
+            continue
+        count += 1
+        if not is_moving:
+            cache_put(tables, message_at(tables, place), record, message_at(tables, place).record_size)
+        elif message_at(tables, place).section == tables.section_first:
+            move(tables, place, record)
+    return count
+
+
+def log_publishers(Tables tables not None, uint64_t before) -> None:
+    """Log what is known of publishers where the newest such record is older than that one."""
+    cdef uint32_t handle, word
+    cdef Publisher *publisher
+    cdef PublisherHead head
+    cdef uint8_t *record
+    for handle in range(1, tables.publisher_end):
+        publisher = tables.publishers[handle]
+        if publisher is NULL or publisher.mark_sequence >= before or publisher.highest + publisher.transaction == 0:
+            continue
+        memset(&head, 0, sizeof(PublisherHead))
+        for word in range(WINDOW_WORDS):
+            if ~publisher.had[word]:
+                head.word_count = WINDOW_WORDS
+        head.kind = RECORD_PUBLISHER
+        head.size = PUBLISHER_HEAD_SIZE + head.word_count * 8
+        head.publisher = publisher.id
+        head.highest = publisher.highest
+        head.transaction = publisher.transaction
+        record = tables.log_room(head.size)
+        memcpy(record, &head, PUBLISHER_HEAD_SIZE)
+        if head.word_count:
+            memcpy(record + PUBLISHER_HEAD_SIZE, publisher.had, WINDOW_WORDS * 8)
+        publisher.mark_sequence = tables.log_sequence()
+
+
+# Replay
+
+
+def messages_in(const uint8_t[::1] data not None, const RecordRow[::1] rows not None) -> numpy.ndarray:
+    """The messages among the records that were read, and where their parts are, as an array of MESSAGE_DTYPE."""
+    cdef Py_ssize_t index
+    cdef uint32_t at, end
+    cdef RecordHead head
+    found = []
+    for index in range(rows.shape[0]):
+        at = rows[index].offset
+        end = at + rows[index].size
+        if check_record(&data[at], rows[index].size) != rows[index].size:
+            raise damaged(rows[index].sequence)
+        if data[at] == RECORD_TRANSACTION:
+            at += TRANSACTION_HEAD_SIZE
+        while at < end:
+            memcpy(&head, &data[at], sizeof(RecordHead))
+            if head.kind == RECORD_MESSAGE or head.kind == RECORD_MOVED:
+                found.append(row_of(&data[at], at))
+            at += head.size
+    return numpy.array(found, MESSAGE_DTYPE)
+
+
+MESSAGE_DTYPE = numpy.dtype(
+    [
+        ("offset", "u4"), ("is_moved", "u1"), ("id", "u8"), ("published_ns", "i8"), ("topic_offset", "u4"),
+        ("topic_size", "u2"), ("payload_offset", "u4"), ("payload_size", "u4"), ("model_id", "u2"),
+        ("model_version", "u2"),
+    ]
+)
+
+
+cdef tuple row_of(const uint8_t *record, uint32_t at):
+    cdef MessageHead head
+    memcpy(&head, record, MESSAGE_HEAD_SIZE)
+    topic_at = at + content_at(&head)
+    return (at, head.kind == RECORD_MOVED, head.id, head.published_ns, topic_at, head.topic_size,
+            topic_at + head.topic_size, head.payload_size, head.model_id, head.model_version)
+
+
+def replay_into(
+    Tables tables not None, uint32_t number, const uint8_t[::1] data not None, const uint32_t[::1] offsets not None
+) -> int:
+    """Queue the messages whose records begin at these places to an endpoint, unless it has them; how many it got."""
+    cdef Endpoint *endpoint = tables.endpoint_of(number)
+    cdef MessageHead head
+    cdef uint32_t offset, place, entry, hint = 0
+    cdef int count = 0
+    for offset in offsets:
+        memcpy(&head, &data[offset], MESSAGE_HEAD_SIZE)
+        place = message_by_id(tables, head.id)
+        if place and entry_of(tables, place, number):
+            continue
+        if place == 0:
+            place = recovered_place(tables, &head)
+            message_at(tables, place).flags |= MESSAGE_STORED
+        entry = entry_new(tables, place, endpoint)
+        entry_at(tables, entry).flags = ENTRY_REPLAYED
+        endpoint.replayed += 1
+        endpoint.accepted += 1
+        hint = queue_return(tables, entry, hint)
+        move(tables, place, &data[offset])
+        if head.size < tables.cache_size // 4:
+            cache_put(tables, message_at(tables, place), &data[offset], head.size)
+        count += 1
+    return count

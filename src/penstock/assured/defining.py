@@ -1,0 +1,106 @@
+"""Endpoints come and go: at the start by configuration, then as operators and applications ask."""
+
+from typing import TypeAlias
+
+import numpy
+
+from penstock.assured._messages import empty_endpoint, endpoint_ids
+from penstock.assured._settling import log_settled
+from penstock.assured._tables import Tables
+from penstock.assured.config import DEAD, EndpointConfig
+from penstock.assured.endpoints import Definition, Endpoint, Endpoints
+from penstock.assured.events import (
+    AlterEndpoint,
+    CreateEndpoint,
+    DeleteEndpoint,
+    EmptyEndpoint,
+    EndFlow,
+    Instruction,
+    Noted,
+)
+from penstock.assured.links import Link, Links, RefusedRequest
+from penstock.assured.transactions import Transactions
+
+Change: TypeAlias = CreateEndpoint | AlterEndpoint | DeleteEndpoint | EmptyEndpoint
+
+
+class Defining:
+    def __init__(self, tables: Tables, endpoints: Endpoints, links: Links, transactions: Transactions) -> None:
+        self._tables = tables
+        self._endpoints = endpoints
+        self._links = links
+        self._transactions = transactions
+
+    def endpoint(self, name: str) -> Endpoint:
+        endpoint = self._endpoints.get(name)
+        if endpoint is None:
+            raise RefusedRequest("unknown_endpoint", f"there is no endpoint {name!r}")
+        return endpoint
+
+    def define_configured(self, configs: list[EndpointConfig]) -> list[Instruction]:
+        """Those of the router's own configuration, each after the one that it gives up to."""
+        if self._endpoints.get(DEAD.name) is None and all(each.name != DEAD.name for each in configs):
+            configs.insert(0, DEAD)
+        found: list[Instruction] = []
+        while configs:
+            waiting = {each.name for each in configs}
+            config = next((each for each in configs if each.dead_to not in waiting), configs[0])
+            configs.remove(config)
+            known = self._endpoints.get(config.name)
+            if known is None or known.config != config:
+                found += self._define(config)
+        return found
+
+    def change(self, link: Link, event: Change, trouble: str) -> list[Instruction]:
+        """`trouble` is what the disk has."""
+        if not link.may_define:
+            raise RefusedRequest("not_entitled", "endpoints are operators' to define")
+        if trouble:
+            raise RefusedRequest("disk", trouble)
+        match event:
+            case CreateEndpoint(_, _, config):
+                return self._create(config)
+            case AlterEndpoint(_, _, config):
+                self.endpoint(config.name)
+                return self._define(config)
+            case DeleteEndpoint(_, _, name, is_forced):
+                return self._delete(self.endpoint(name), is_forced)
+            case EmptyEndpoint(_, _, name):
+                return self._empty(self.endpoint(name))
+
+    def _create(self, config: EndpointConfig) -> list[Instruction]:
+        known = self._endpoints.get(config.name)
+        if known is None:
+            return self._define(config)
+        if known.config != config:
+            raise RefusedRequest("endpoint_exists", f"{config.name} is there, and is another", hint="alter it")
+        return []
+
+    def _define(self, config: EndpointConfig) -> list[Instruction]:
+        known = self._endpoints.get(config.name)
+        endpoint = self._endpoints.put(Definition(config, known.definition.replay if known else None))
+        self._endpoints.log(endpoint)
+        return [Noted("defined", {"endpoint": config.name})]
+
+    def _empty(self, endpoint: Endpoint) -> list[Instruction]:
+        log_settled(self._tables, endpoint.number, numpy.sort(endpoint_ids(self._tables, endpoint.number)))
+        count = empty_endpoint(self._tables, endpoint.number)
+        return [Noted("emptied", {"endpoint": endpoint.name, "messages": count})]
+
+    def _delete(self, endpoint: Endpoint, is_forced: bool) -> list[Instruction]:
+        name = endpoint.name
+        if others := self._endpoints.takes_dead_of(endpoint):
+            raise RefusedRequest("endpoint_in_use", f"{name} is the dead-message queue of {', '.join(others[:5])}")
+        flows = self._links.flows_of(endpoint)
+        if flows and not is_forced:
+            raise RefusedRequest("endpoint_in_use", f"{name} has {len(flows)} flows", hint="close them, or force it")
+        found: list[Instruction] = []
+        for handle, number in flows:
+            owner = self._links.get(number)
+            if owner is not None:
+                self._transactions.flow_closed(owner, handle)
+                self._links.close_flow(owner, handle)
+                found.append(EndFlow(number, handle, "unknown_endpoint", f"{name} was deleted"))
+        self._endpoints.log(endpoint, is_deleted=True)
+        self._endpoints.remove(endpoint)
+        return [*found, Noted("deleted", {"endpoint": name})]

@@ -1,0 +1,134 @@
+"""The clients of a router: what each has open, and what it may do."""
+
+import numpy
+from numpy.typing import NDArray
+
+from penstock.assured._delivery import active_flow, close_flow, flows_of, open_flow
+from penstock.assured._intake import PublishBatch
+from penstock.assured._tables import Tables
+from penstock.assured.config import RouterConfig
+from penstock.assured.endpoints import Endpoint, Endpoints
+from penstock.assured.events import FlowActive, Instruction, LinkOpened, RefusalCode
+from penstock.base.errors import PenstockError
+from penstock.security.token import Grant
+from penstock.topics.table import InterestTable
+
+
+class RefusedRequest(PenstockError):
+    """A client's request is not carried out; the router goes on."""
+
+    def __init__(self, code: RefusalCode, what: str, *, hint: str = "") -> None:
+        super().__init__(what, hint=hint)
+        self.refusal: RefusalCode = code
+
+
+class Link:
+    def __init__(self, event: LinkOpened, seed: bytes) -> None:
+        self.number = event.link
+        self.name = event.name
+        self.is_operator = event.is_operator
+        self.publishers: set[int] = set()
+        self.flows: dict[int, int] = {}
+        """By handle: the number of the endpoint."""
+        self._sends = _table(event.grants, "send", seed)
+        self._receives = _table(event.grants, "receive", seed)
+
+    def entitled(self, batch: PublishBatch) -> NDArray[numpy.uint8] | None:
+        """Of each message, whether this client may publish it; None: all of them."""
+        if self._sends is None:
+            return None
+        offsets, _ = self._sends.match_batch(memoryview(batch.data), batch.topic_offsets, batch.topic_sizes)
+        return (offsets[1:] > offsets[:-1]).astype(numpy.uint8)
+
+    def may_consume(self, endpoint: str) -> bool:
+        """By a right to receive the endpoint's own topic."""
+        return self._receives is None or bool(self._receives.match(f"queue.{endpoint}"))
+
+    @property
+    def may_define(self) -> bool:
+        """Whether it may make, change and delete endpoints."""
+        return self.is_operator or self._receives is None
+
+
+def _table(grants: tuple[Grant, ...] | None, action: str, seed: bytes) -> InterestTable | None:
+    if grants is None:
+        return None
+    table = InterestTable(seed=seed)
+    for grant in grants:
+        if grant.action == action:
+            table.add(grant.pattern, 0)
+    return table
+
+
+class Links:
+    def __init__(self, config: RouterConfig, tables: Tables, endpoints: Endpoints, seed: bytes) -> None:
+        self._config = config
+        self._tables = tables
+        self._endpoints = endpoints
+        self._seed = seed
+        self._links: dict[int, Link] = {}
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def get(self, link: int) -> Link | None:
+        return self._links.get(link)
+
+    def open(self, event: LinkOpened) -> None:
+        if len(self._links) >= self._config.links_max:
+            raise RefusedRequest("limit", f"{len(self._links)} clients are connected already")
+        self._links[event.link] = Link(event, self._seed)
+
+    def close(self, link: Link) -> list[Instruction]:
+        """What it had is given back."""
+        for handle in link.publishers:
+            self._tables.close_publisher(handle)
+        found = [each for handle in list(link.flows) for each in self.close_flow(link, handle)]
+        del self._links[link.number]
+        return found
+
+    def open_publisher(self, link: Link, publisher: int) -> int:
+        """Its handle; it leaves the link that it was on."""
+        if not 0 < publisher < 2**64:
+            raise RefusedRequest("malformed", f"{publisher} is no publisher's id")
+        handle, before = self._tables.publisher_link(publisher)
+        if before and (other := self._links.get(before)) is not None:
+            other.publishers.discard(handle)
+            self._tables.close_publisher(handle)
+        handle = self._tables.open_publisher(publisher, link.number)
+        link.publishers.add(handle)
+        return handle
+
+    def close_publisher(self, link: Link, handle: int) -> None:
+        if handle not in link.publishers:
+            raise RefusedRequest("unknown_publisher", f"there is no publisher {handle} on this link")
+        link.publishers.discard(handle)
+        self._tables.close_publisher(handle)
+
+    def open_flow(self, link: Link, endpoint: Endpoint, credit: int) -> tuple[int, bool]:
+        """Its handle, and whether it is the one that gets messages."""
+        if not link.may_consume(endpoint.name):
+            raise RefusedRequest("not_entitled", f"it may not consume from {endpoint.name}")
+        handle = open_flow(self._tables, link.number, endpoint.number, min(credit, 2**63), self._config.flows_max)
+        link.flows[handle] = endpoint.number
+        is_active = endpoint.config.consumers == "shared"
+        return handle, is_active or active_flow(self._tables, endpoint.number)[0] == handle
+
+    def close_flow(self, link: Link, handle: int) -> list[Instruction]:
+        """Of an exclusive endpoint, the next one has its turn."""
+        number = link.flows.pop(handle)
+        endpoint = self._endpoints.by_number(number)
+        is_exclusive = endpoint is not None and endpoint.config.consumers == "exclusive"
+        was_active = is_exclusive and active_flow(self._tables, number)[0] == handle
+        close_flow(self._tables, handle, link.number)
+        if not was_active:
+            return []
+        next_handle, next_link = active_flow(self._tables, number)
+        return [FlowActive(next_link, next_handle)] if next_handle else []
+
+    def flows_of(self, endpoint: Endpoint) -> list[tuple[int, int]]:
+        """(handle, link) of each."""
+        return flows_of(self._tables, endpoint.number)
+
+    def all(self) -> list[Link]:
+        return list(self._links.values())

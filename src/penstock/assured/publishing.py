@@ -1,0 +1,62 @@
+"""Where what is published goes: matched against what endpoints want, judged by the client's rights, then accepted."""
+
+import numpy
+from numpy.typing import NDArray
+
+from penstock.assured._intake import PublishBatch, accept
+from penstock.assured._records import TREATMENT_ASYNC, TREATMENT_SYNC
+from penstock.assured._tables import Tables
+from penstock.assured.config import RouterConfig
+from penstock.assured.endpoints import ROW_DTYPE, Endpoints, counts_of
+from penstock.assured.links import Link
+from penstock.topics.table import InterestTable
+
+REPLICATE_BY = ("endpoint", "publisher", "topic")
+
+
+class Publishing:
+    def __init__(self, config: RouterConfig, tables: Tables, endpoints: Endpoints, seed: bytes) -> None:
+        self._tables = tables
+        self._matcher = endpoints.matcher
+        self._treated: InterestTable | None = None
+        tables.replicate_by = REPLICATE_BY.index(config.replicate_by)
+        if config.replicate_by == "topic":
+            self._treated = InterestTable(seed=seed)
+            for treatment, topics in (
+                (TREATMENT_SYNC, config.synchronous_topics),
+                (TREATMENT_ASYNC, config.asynchronous_topics),
+            ):
+                for topic in topics:
+                    self._treated.add(topic, treatment)
+
+    def accept(self, link: Link, batch: PublishBatch) -> int:
+        """In a transaction: what stands in its way, or 0."""
+        offsets, subscribers = self._matcher.match(
+            batch.data, batch.topic_offsets, batch.topic_sizes, lambda: _rows(batch)
+        )
+        return accept(
+            self._tables,
+            batch,
+            offsets,
+            subscribers,
+            self._matcher.owners,
+            link.entitled(batch),
+            self._treatments(batch),
+        )
+
+    def _treatments(self, batch: PublishBatch) -> NDArray[numpy.uint8] | None:
+        """What the topics rule for each message (REPL-2)."""
+        if self._treated is None:
+            return None
+        offsets, found = self._treated.match_batch(memoryview(batch.data), batch.topic_offsets, batch.topic_sizes)
+        messages = numpy.repeat(numpy.arange(len(batch)), counts_of(offsets))
+        treatments = numpy.zeros(len(batch), numpy.uint8)
+        numpy.maximum.at(treatments, messages, found.astype(numpy.uint8))
+        return treatments
+
+
+def _rows(batch: PublishBatch) -> NDArray[numpy.void]:
+    rows = numpy.empty(len(batch), ROW_DTYPE)
+    rows["model_id"], rows["model_version"] = batch.model_ids, batch.model_versions
+    rows["payload_offset"], rows["payload_size"] = batch.payload_offsets, batch.payload_sizes
+    return rows

@@ -1,0 +1,260 @@
+"""Transactions: publishes and settlements that count together or not at all (REPL-10).
+
+Until it is committed, what a transaction publishes is kept here, and what it settles stays in flight, held. Committed,
+all of it is one record of the log: after a crash it is there as a whole or not at all.
+"""
+
+import msgspec
+import numpy
+from numpy.typing import NDArray
+
+from penstock.assured._intake import (
+    PublishBatch,
+    begin_group,
+    end_group,
+    group_size,
+    group_treatment,
+    settle_numbers,
+    undo_group,
+)
+from penstock.assured._layout import (
+    OUTCOME_ASYNC,
+    OUTCOME_BAD_TOPIC,
+    OUTCOME_DISK,
+    OUTCOME_FULL,
+    OUTCOME_KNOWN,
+    OUTCOME_LIMIT,
+    OUTCOME_NO_ENDPOINT,
+    OUTCOME_NOT_ENTITLED,
+    OUTCOME_STORED,
+    OUTCOME_TOO_LARGE,
+    OUTCOME_TRANSACTION,
+    SETTLE_RETURNED,
+)
+from penstock.assured._records import LOG_RECORD_SIZE_MAX, TREATMENT_SYNC
+from penstock.assured._settling import Settling, hold, settle
+from penstock.assured._tables import Tables
+from penstock.assured.config import RouterConfig
+from penstock.assured.events import Answer, Ended, Instruction
+from penstock.assured.links import Link, RefusedRequest
+from penstock.assured.publishing import Publishing
+from penstock.base.clock import NS_PER_MS
+
+SETTLED_SPACE = 40
+"""Bytes that a settled message takes at most in a record."""
+
+WHY = {
+    OUTCOME_KNOWN: "a message of it was published before",
+    OUTCOME_DISK: "the disk takes nothing",
+    OUTCOME_TOO_LARGE: "a message of it is too large",
+    OUTCOME_BAD_TOPIC: "a message of it has a topic that is none",
+    OUTCOME_LIMIT: "the router has no room",
+    OUTCOME_NOT_ENTITLED: "a message of it may not be published",
+    OUTCOME_FULL: "an endpoint has no room for it",
+    OUTCOME_NO_ENDPOINT: "no endpoint wants a message of it",
+}
+
+
+class Transaction(msgspec.Struct):
+    link: Link
+    handle: int
+    publisher: int
+    number: int
+    deadline_ns: int
+    batches: list[PublishBatch] = []
+    held: list[tuple[int, int, NDArray[numpy.uint64], NDArray[numpy.uint8]]] = []
+    """(flow, endpoint, ids, what becomes of them)"""
+    runs: list[tuple[int, int]] = []
+    """(first number, count) of what was published."""
+    size: int = 0
+    count: int = 0
+    settled: int = 0
+    why: str = ""
+    """It cannot be committed."""
+
+
+class _Committed(msgspec.Struct):
+    """It waits for the disk, then perhaps for the secondary."""
+
+    publisher: int
+    number: int
+    sequence: int
+    last_id: int
+    treatment: int
+    askers: list[tuple[int, int]]
+    """(link, request)"""
+
+
+class Transactions:
+    def __init__(self, config: RouterConfig, tables: Tables, publishing: Publishing) -> None:
+        self._config = config
+        self._tables = tables
+        self._publishing = publishing
+        self._open: dict[tuple[int, int], Transaction] = {}
+        """By link and number."""
+        self._storing: list[_Committed] = []
+        self._replicating: list[_Committed] = []
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin(self, link: Link, handle: int, number: int, now_ns: int) -> None:
+        publisher, _, last = self._state(link, handle)
+        if any(each.handle == handle or each.number == number for each in self._of(link)):
+            raise RefusedRequest("transaction_open", f"transaction {number}, or another of this publisher, is open")
+        if not last < number < 2**32:
+            raise RefusedRequest("malformed", f"transaction {number} is not above {last}")
+        if len(self._open) >= self._config.transactions_max:
+            raise RefusedRequest("limit", f"{len(self._open)} transactions are open already")
+        deadline_ns = now_ns + self._config.transaction_ms_max * NS_PER_MS
+        self._open[link.number, number] = Transaction(link, handle, publisher, number, deadline_ns)
+
+    def _state(self, link: Link, handle: int) -> tuple[int, int, int]:
+        state = self._tables.publisher_state(handle, link.number)
+        if state is None:
+            raise RefusedRequest("unknown_publisher", f"there is no publisher {handle} on this link")
+        return state
+
+    def _of(self, link: Link) -> list[Transaction]:
+        return [each for each in self._open.values() if each.link is link]
+
+    def publish(self, link: Link, batch: PublishBatch) -> None:
+        transaction = self._open.get((link.number, batch.transaction))
+        if transaction is None or transaction.handle != batch.publisher:
+            settle_numbers(self._tables, batch.publisher, batch.first_number, len(batch), OUTCOME_TRANSACTION)
+            return
+        transaction.runs.append((batch.first_number, len(batch)))
+        transaction.size += batch.content_size
+        transaction.count += len(batch)
+        if (
+            transaction.size > self._config.transaction_bytes_max
+            or transaction.count > self._config.transaction_messages_max
+        ):
+            self._give_up(transaction, "it is too large")
+        if not transaction.why:
+            transaction.batches.append(batch)
+
+    def settle(self, settling: Settling, link: Link) -> None:
+        transaction = self._open.get((link.number, settling.transaction))
+        if transaction is None or transaction.why or not settling.endpoint:
+            return  # rolled back: what it would have settled comes again
+        ids, whats = settling.entries(self._tables)
+        transaction.settled += len(ids)
+        if transaction.settled > self._config.transaction_messages_max:
+            self._give_up(transaction, "it settles too many messages")
+            return
+        hold(self._tables, settling.endpoint, ids)
+        transaction.held.append((settling.flow, settling.endpoint, ids, whats))
+
+    def commit(self, link: Link, handle: int, number: int, request: int) -> list[Instruction]:
+        transaction = self._open.pop((link.number, number), None)
+        if transaction is None or transaction.handle != handle:
+            return self._asked_again(link, handle, number, request)
+        why = transaction.why or self._log(transaction)
+        if why:
+            self._roll_back(transaction)
+            return [Answer(link.number, request, Ended("rolled_back", why=why))]
+        self._storing[-1].askers.append((link.number, request))
+        return []
+
+    def _asked_again(self, link: Link, handle: int, number: int, request: int) -> list[Instruction]:
+        """The client does not know how it ended."""
+        publisher, _, last = self._state(link, handle)
+        for each in (*self._storing, *self._replicating):
+            if (each.publisher, each.number) == (publisher, number):
+                each.askers.append((link.number, request))
+                return []
+        is_committed = number <= last
+        return [Answer(link.number, request, Ended("committed" if is_committed else "rolled_back"))]
+
+    def _log(self, transaction: Transaction) -> str:
+        """As one record; or why not."""
+        tables = self._tables
+        if tables.is_refusing:
+            return WHY[OUTCOME_DISK]
+        begin_group(tables, transaction.publisher, transaction.number)
+        for batch in transaction.batches:
+            outcome = self._publishing.accept(transaction.link, batch)
+            if outcome:
+                undo_group(tables)
+                return WHY[outcome]
+        if group_size(tables) + transaction.settled * SETTLED_SPACE > LOG_RECORD_SIZE_MAX:
+            undo_group(tables)
+            return "it is too large for the log"
+        treatment = group_treatment(tables)
+        for _, endpoint, ids, whats in transaction.held:
+            settle(tables, endpoint, ids, whats)
+        sequence = end_group(tables)
+        self._storing.append(
+            _Committed(transaction.publisher, transaction.number, sequence, tables.next_id - 1, treatment, [])
+        )
+        return ""
+
+    def rollback(self, link: Link, number: int) -> None:
+        transaction = self._open.pop((link.number, number), None)
+        if transaction is None:
+            raise RefusedRequest("unknown_transaction", f"transaction {number} is not open")
+        self._roll_back(transaction)
+
+    def _roll_back(self, transaction: Transaction) -> None:
+        self._give_up(transaction, transaction.why or "it was rolled back")
+        if transaction.handle in transaction.link.publishers:
+            for first, count in transaction.runs:
+                settle_numbers(self._tables, transaction.handle, first, count, OUTCOME_TRANSACTION)
+
+    def _give_up(self, transaction: Transaction, why: str) -> None:
+        """It cannot be committed any more: what it consumed is undelivered again, what it published has vanished."""
+        transaction.why = why
+        transaction.batches.clear()
+        for _, endpoint, ids, _ in transaction.held:
+            settle(self._tables, endpoint, ids, numpy.full(len(ids), SETTLE_RETURNED, numpy.uint8))
+        transaction.held.clear()
+
+    # What ends transactions from outside
+
+    def link_closed(self, link: Link) -> None:
+        for transaction in self._of(link):
+            del self._open[link.number, transaction.number]
+            self._roll_back(transaction)
+
+    def publisher_closed(self, link: Link, handle: int) -> None:
+        for transaction in self._of(link):
+            if transaction.handle == handle:
+                del self._open[link.number, transaction.number]
+                self._roll_back(transaction)
+
+    def flow_closed(self, link: Link, handle: int) -> None:
+        for transaction in self._of(link):
+            if any(flow == handle for flow, _, _, _ in transaction.held):
+                self._give_up(transaction, "a flow was closed on which it had consumed")
+
+    def next_deadline_ns(self) -> int | None:
+        return min((each.deadline_ns for each in self._open.values() if not each.why), default=None)
+
+    def tick(self, now_ns: int) -> None:
+        for transaction in self._open.values():
+            if now_ns >= transaction.deadline_ns and not transaction.why:
+                self._give_up(transaction, "it took too long")
+
+    # What is on the disk
+
+    def stored(self, through: int) -> list[Instruction]:
+        found: list[Instruction] = []
+        while self._storing and self._storing[0].sequence <= through:
+            committed = self._storing.pop(0)
+            if committed.treatment == TREATMENT_SYNC:
+                self._replicating.append(committed)
+                continue
+            outcome = {-1: 0, 0: OUTCOME_STORED}.get(committed.treatment, OUTCOME_ASYNC)
+            found += _told(committed, outcome)
+        return found
+
+    def replicated(self, through_id: int, outcome: int) -> list[Instruction]:
+        found: list[Instruction] = []
+        while self._replicating and self._replicating[0].last_id <= through_id:
+            found += _told(self._replicating.pop(0), outcome)
+        return found
+
+
+def _told(committed: _Committed, outcome: int) -> list[Instruction]:
+    return [Answer(link, request, Ended("committed", outcome)) for link, request in committed.askers]
