@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from integration.tree_kit import Reader, agent_here, agent_process, publish, publisher, root_config
+from integration.tree_kit import AgentHere, Reader, agent_here, agent_process, publish, publisher, root_config
 from penstock.journal import JournalConfig, JournalReader
+from penstock.tree.application.operating import give_order
 from penstock.tree.config import StreamConfig
 from waiting import wait_until
 
@@ -76,3 +77,51 @@ def test_what_a_synced_root_acknowledges_is_on_the_disk(tmp_path: Path) -> None:
             with JournalReader.open(tmp_path / "root" / "streams" / "1-md") as kept:
                 assert kept.find_end() - 1 == number
         assert reader.wait_for(3) == [1, 2, 3]
+
+
+@pytest.mark.spec("TREE-11", "TREE-5")
+def test_a_standby_begins_with_the_oldest_that_the_root_still_has(tmp_path: Path) -> None:
+    """One that is new; and one that comes back after so long that what it has is older than that."""
+    stream = StreamConfig(name="md", topics=("md.>",), retain="1h", retain_bytes=65_536)
+    journal = JournalConfig(preallocate_bytes=0, segment_bytes=16_384)
+    common = {"streams": (stream,), "journal": journal, "history_bytes": 1024 * 1024}
+    config = root_config(tmp_path / "root", replicate="asynchronous", **common)
+
+    def last(standby: AgentHere) -> list[int]:
+        return [each.last for each in standby.agent.status().streams]
+
+    with agent_here(config) as root, publisher(root.place, name="source") as source:
+        as_standby = root_config(tmp_path / "standby", name="standby", role="standby", parent=root.place, **common)
+        for count in (10_000, 20_000):
+            publish(source, range(count - 9_999, count + 1))
+            assert source.flush(60)
+            with agent_here(as_standby) as standby:
+                standby.wait_rooted()
+                wait_until(lambda: last(standby) == [count], "the replica")  # noqa: B023
+                lost = standby.agent._core.board.counters.by_cause("messages_lost")
+                assert 0 < lost["gone"] < count, "what is missing is told"
+        with agent_here(as_standby) as standby:
+            standby.wait_rooted()
+            give_order(standby.place, "promote", reason="maintenance")
+            wait_until(lambda: standby.agent.status(0).state == "root", "the takeover")
+            with Reader(standby.place, since="oldest") as reader:
+                kept = reader.wait_for(20_000)
+                assert kept == list(range(kept[0], 20_001))
+                assert reader.seqs[-1] == 20_000
+
+
+@pytest.mark.spec("TREE-5")
+def test_the_smallest_tail_takes_whatever_a_publisher_sends(tmp_path: Path) -> None:
+    config = root_config(tmp_path / "root", tail_bytes=4 * 65_536)
+    with (
+        agent_here(config) as root,
+        Reader(root.place) as reader,
+        publisher(root.place) as source,
+    ):
+        reader.wait_live()
+        for _ in range(100):
+            source.publish("md.us.IBM.trade", bytes(60_000))
+        publish(source, range(1, COUNT + 1))
+        assert source.flush(60)
+        reader.wait_for(COUNT)
+        assert reader.seqs[-1] == COUNT + 100

@@ -12,11 +12,12 @@ from penstock.security.token import Grant
 from penstock.tree.config import StreamConfig
 from penstock.tree.control import OLDEST, Held, Position, Refused, StreamInfo, Subscribe, Unsubscribe, Want, Welcome
 from penstock.tree.conversation import Conversation
-from penstock.tree.events import Connected, LinkClosed, Noticed
+from penstock.tree.events import Append, Connected, LinkClosed, Noticed
 from penstock.tree.joined import Joined
 from penstock.tree.legs import aggregated
 from penstock.tree.persistence import StreamStore
 from penstock.tree.published import FORGOTTEN_AFTER_NS, PublisherMarks
+from penstock.tree.storing import parts_of
 from unit.tree_core_kit import RootCore
 from unit.tree_stage import Stage
 
@@ -226,3 +227,43 @@ def test_an_agent_that_is_asked_for_too_much_has_the_whole_stream_and_nobody_mis
     assert [want.topics for want in feed.joined] == [leg.wants[0].topics for leg in feed.legs.values()] == [(">",)]
     assert [len(stage.got(each)) for each in readers] == [7, 6, 5, 4, 3, 2, 1]
     stage.judge()
+
+
+def test_an_id_of_a_publisher_stays_with_the_client_that_has_published_with_it(tmp_path: Path) -> None:
+    root = RootCore()
+    root.arrive(1, "a", "publisher", publisher_id=5, subject="alice")
+    root.arrive(2, "b", "publisher", publisher_id=6, subject="alice")
+    root.publish(1, 5, 1, 2)
+    root.handle(LinkClosed(1))
+    root.handle(LinkClosed(2))
+    root.arrive(3, "a", "publisher", publisher_id=5, subject="bob")
+    assert refusals(root, 3) == ["publisher"]
+    root.arrive(4, "b", "publisher", publisher_id=6, subject="bob")
+    assert refusals(root, 4) == [], "who has published nothing has taken nothing"
+    root.arrive(5, "elsewhere", "publisher", publisher_id=5, subject="alice")
+    (welcome,) = [each for each in root.said(5) if isinstance(each, Welcome)]
+    assert welcome.published_through == 2
+    marks = root.core.rooting.replica.publishers
+    assert marks.bearers == {5: "alice"}
+    config = (StreamConfig(name="s", topics=("s.>",)),)
+    with_marks = StreamStore.open(tmp_path, "tree", config, JournalConfig(), Counters("journal"))
+    with_marks.note_publishers(marks)
+    with_marks.close()
+    again = StreamStore.open(tmp_path, "tree", config, JournalConfig(), Counters("journal"))
+    assert again.publishers.bearers == {5: "alice"}, "and outlives the process"
+    again.close()
+    marks.trim(0)
+    assert marks.bearers == {}
+
+
+@pytest.mark.parametrize(("size_max", "counts"), [(10_000, [6]), (100, [6]), (45, [2, 2, 2]), (1, [1] * 6)])
+def test_an_append_comes_in_parts_that_the_tail_has_room_for(size_max: int, counts: list[int]) -> None:
+    sizes = numpy.array([10, 20, 20, 15, 30, 5], numpy.uint32)
+    offsets = (numpy.cumsum(sizes) - sizes).astype(numpy.uint32)
+    packets = bytes(range(100))
+    parts = parts_of(Append(7, packets, offsets, sizes, 16, cut_after=9), size_max)
+    assert [len(each.sizes) for each in parts] == counts
+    assert [each.through for each in parts] == list(10 + numpy.cumsum(counts))
+    assert [each.cut_after for each in parts] == [9] + [None] * (len(counts) - 1)
+    joined = [packets[at : at + size] for each in parts for at, size in zip(each.offsets, each.sizes, strict=True)]
+    assert b"".join(joined) == packets

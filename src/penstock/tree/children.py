@@ -46,14 +46,17 @@ class Children:
 
     # Who is let in
 
-    def arrived(self, link: int, party: Party, *, published_through: int = 0) -> Child | None:
-        """None if the party is refused; it has been told why."""
+    def arrived(
+        self, link: int, party: Party, *, published_through: int = 0, is_anothers: bool = False
+    ) -> Child | None:
+        """None if the party is refused; it has been told why. `is_anothers`: its id as a publisher is known to be that
+        of somebody else."""
         board = self._board
         brings = int(Brings.PUBLISHED if party.role == "publisher" else Brings.NOTHING)
         if party.role in AGENT_ROLES:
             brings = Brings.INFO | Brings.PACKETS if party.role == "peer" else Brings.INFO
         board.fanout.open_link(link, brings=brings, cls=CLASSES[party.cls])
-        refusal = self._refusal(party)
+        refusal = self._refusal(party, is_anothers=is_anothers)
         if refusal is not None:
             self.refuse(link, refusal)
             return None
@@ -84,7 +87,7 @@ class Children:
         is_listed = not config.agents or party.name in config.agents
         return party.role in AGENT_ROLES and party.tree == config.tree and is_listed
 
-    def _refusal(self, party: Party) -> Refused | None:
+    def _refusal(self, party: Party, *, is_anothers: bool) -> Refused | None:
         board = self._board
         config = board.config
         if party.tree != config.tree:
@@ -98,7 +101,7 @@ class Children:
                 return Refused("not-root", "publishers go to the root", place=board.root_place)
             if not party.publisher_id:
                 return Refused("publisher", "a publisher has an id")
-            if any(_is_of_another(each.party, party) for each in board.children.values()):
+            if is_anothers or any(_is_of_another(each.party, party) for each in board.children.values()):
                 return Refused("publisher", "another party publishes with this id")
             if party.term > board.term:
                 why = f"{party.name} knows term {party.term}, {config.name} is the root of {board.term}"

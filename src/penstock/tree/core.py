@@ -207,8 +207,11 @@ class DistributionAgent:
         party = event.party
         if party.term > self.board.term and self.board.role == "root" and self.children.is_agent_here(party):
             self.rooting.fenced(party.term, self.board.standby_place)
-        through = self.rooting.through(party.publisher_id) if party.role == "publisher" else 0
-        child = self.children.arrived(event.link, party, published_through=through)
+        marks = self.rooting.replica.publishers
+        is_publisher = party.role == "publisher"
+        through = marks.get(party.publisher_id) if is_publisher else 0
+        is_anothers = is_publisher and marks.is_of_another(party.publisher_id, party.subject)
+        child = self.children.arrived(event.link, party, published_through=through, is_anothers=is_anothers)
         if child is None:
             return
         if party.role == "publisher":
@@ -234,6 +237,7 @@ class DistributionAgent:
         self.parents.link_closed(link)
 
     def _child_gone(self, child: Child) -> None:
+        self.rooting.note_bearer(child.party)
         self.rooting.gone(child.link)
         if child.party.role == "peer":
             self.parents.peering.gone(child.link, child.party.place)

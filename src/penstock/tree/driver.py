@@ -229,9 +229,8 @@ class LiveAgent:
         )
         marks = store.publishers
         beyond = {publisher: sorted(numbers) for publisher, numbers in marks.beyond.items()}
-        return Start(
-            streams=store.recovered(), publishers=marks.through, beyond=beyond, term=store.term, was_root=store.is_root
-        )
+        found = Start(store.recovered(), marks.through, beyond, store.term, store.is_root)
+        return msgspec.structs.replace(found, bearers=marks.bearers)
 
     # Operators
 
@@ -355,6 +354,8 @@ class LiveAgent:
                 self._mark_publishers(self._storing)
 
     def _mark_publishers(self, storing: Storing) -> None:
+        for child in self._core.board.children.values():
+            self._core.rooting.note_bearer(child.party)
         if storing.is_storing:
             storing.store.note_publishers(self._core.rooting.replica.publishers)
 

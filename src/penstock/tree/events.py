@@ -62,6 +62,8 @@ class Start(msgspec.Struct, frozen=True):
     """host:port where children connect."""
     wall_ns: int = 0
     """The wall clock at this moment."""
+    bearers: dict[int, str] = {}
+    """By publisher id, whose token it showed."""
 
 
 class Party(msgspec.Struct, frozen=True):

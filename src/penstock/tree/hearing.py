@@ -102,6 +102,8 @@ class Hearing:
     def _gone(self, info: Gone) -> None:
         """What is missing here for good is missing for everybody below."""
         board = self._board
+        if board.role == "standby":
+            self._rooting.replica.gone(info.stream, info.first, info.last)
         links = [
             child.link
             for child in board.children.values()

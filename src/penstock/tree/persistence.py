@@ -60,6 +60,8 @@ class _Publishers(msgspec.Struct, frozen=True):
     """By publisher, up to where all its messages are kept."""
     beyond: dict[int, list[int]] = {}
     """And which are kept beyond that."""
+    bearers: dict[int, str] = {}
+    """And whose it is, as far as that is known."""
 
 
 class Portion(msgspec.Struct, frozen=True):
@@ -167,6 +169,12 @@ class StreamStore:
 
     # Packets
 
+    @property
+    def append_size_max(self) -> int:
+        """Bytes of packets that can be appended at once."""
+        assert self._tail is not None
+        return self._tail.size_max
+
     def next_sequence(self, number: int) -> int:
         return self._journals[number].next_sequence
 
@@ -248,7 +256,8 @@ class StreamStore:
         """How far publishers are, all of whose messages have been appended; so that the next start need not read all
         streams."""
         through = {number: journal.next_sequence - 1 for number, journal in self._journals.items()}
-        known = _Publishers(through, dict(marks.through), {key: sorted(each) for key, each in marks.beyond.items()})
+        beyond = {key: sorted(each) for key, each in marks.beyond.items()}
+        known = _Publishers(through, dict(marks.through), beyond, dict(marks.bearers))
         replace_private(self._directory / "publishers.json", msgspec.json.encode(known))
 
     def _find_publishers(self) -> None:
@@ -263,6 +272,7 @@ class StreamStore:
             while (portion := self.read(number, after, CHUNK_SIZE)).packets:
                 found.note(portion.packets)
                 after = portion.through
+        found.bearers = dict(known.bearers)
         self.publishers = found
 
     # After a crash

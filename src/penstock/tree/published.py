@@ -39,6 +39,8 @@ class PublisherMarks:
         self.since_ns = 0
         self.beyond: dict[int, set[int]] = {}
         """The same, of those that are kept beyond a hole."""
+        self.bearers: dict[int, str] = {}
+        """Whose they are: nobody else publishes in their numbering, also while they are away."""
 
     def __len__(self) -> int:
         return len(self.through)
@@ -48,6 +50,9 @@ class PublisherMarks:
 
     def get(self, publisher_id: int) -> int:
         return self.through.get(publisher_id, 0)
+
+    def is_of_another(self, publisher_id: int, bearer: str) -> bool:
+        return self.bearers.get(publisher_id, bearer) != bearer
 
     def set(self, publisher_id: int, through: int, now_ns: int) -> None:
         """All its messages up to this number are kept."""
@@ -78,6 +83,7 @@ class PublisherMarks:
         del self.through[publisher_id]
         self._published_ns.pop(publisher_id, None)
         self.beyond.pop(publisher_id, None)
+        self.bearers.pop(publisher_id, None)
 
     def note(self, packets: bytes) -> None:
         """These are kept, whatever is missing before them."""

@@ -4,6 +4,7 @@ from collections import deque
 
 import numpy
 
+from penstock.base.counters import Cause
 from penstock.tree._frame import split_packets
 from penstock.tree.board import Board
 from penstock.tree.control import Stored
@@ -45,6 +46,13 @@ class Replica:
         if self._through.setdefault(stream, last) > last:
             self._cut[stream] = self._through[stream] = last
             self._storing.pop(stream, None)
+
+    def gone(self, stream: int, first: int, last: int) -> None:
+        """The root keeps these no more: the stream begins behind them here, or goes on there."""
+        through = self._through.get(stream, 0)
+        if first <= through + 1 <= last:
+            self._board.counters.add("messages_lost", last - through, cause=Cause.GONE)
+            self._through[stream] = last
 
     def block(self, leg: UpstreamLeg, packets: bytes) -> bool:
         """Packets of a stream, in order. False if some are missing before or between them."""

@@ -23,7 +23,7 @@ from penstock.tree.acknowledging import Acknowledging
 from penstock.tree.board import Board, Child, ChildLeg, Stream
 from penstock.tree.children import Children
 from penstock.tree.control import TERMS_MAX, Published, Refused, Stored, StreamInfo
-from penstock.tree.events import Append, DefineStream, Start
+from penstock.tree.events import Append, DefineStream, Party, Start
 from penstock.tree.infostream import NAME, TEXT_SIZE_MAX, Root, StreamDefined, id_of
 from penstock.tree.published import PublisherMarks
 from penstock.tree.replica import Replica
@@ -81,6 +81,7 @@ class Rooting:
         self.replica.publishers = PublisherMarks(event.publishers)
         for publisher_id, numbers in event.beyond.items():
             self.replica.publishers.note_numbers(publisher_id, numbers)
+        self.replica.publishers.bearers = dict(event.bearers)
         board.term = event.term
         if board.config.role == "root" or event.was_root:
             self._rule(next_restart(event.term) if event.term else 1 << LINEAGE_SHIFT)
@@ -174,6 +175,12 @@ class Rooting:
     def through(self, publisher_id: int) -> int:
         """The publisher's last number that is kept, or will be."""
         return self.replica.publishers.get(publisher_id)
+
+    def note_bearer(self, party: Party) -> None:
+        """Whoever has published with an id is the one who may later on."""
+        marks = self.replica.publishers
+        if party.publisher_id in marks:
+            marks.bearers.setdefault(party.publisher_id, party.subject)
 
     def gone(self, link: int) -> None:
         self._allowed.pop(link, None)

@@ -10,6 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+import numpy
+
 from penstock.base.errors import JournalCorruptError, JournalError, JournalFailedError, PenstockError
 from penstock.base.log import logger
 from penstock.tree.config import TreeConfig
@@ -60,8 +63,9 @@ class Storing:
         self.store.define(info)
 
     def append(self, request: Append) -> None:
-        self._waiting.append(request)
-        if len(self._waiting) == 1:
+        is_working = bool(self._waiting)
+        self._waiting.extend(parts_of(request, self.store.append_size_max))
+        if not is_working:
             self._work()
 
     def read(self, request: ReadJournal) -> None:
@@ -182,3 +186,20 @@ class Storing:
         except JournalCorruptError as error:  # nobody knows where: with the oldest, rather than too late
             log.error("time_not_found", stream=request.stream, error=str(error))
             return request.after
+
+
+def parts_of(request: Append, size_max: int) -> list[Append]:
+    """The same in pieces that the tail has room for."""
+    sizes = request.sizes
+    if int(sizes.sum()) <= size_max:
+        return [request]
+    parts: list[Append] = []
+    first, begin = request.through - len(sizes) + 1, 0
+    while begin < len(sizes):
+        count = max(1, int(numpy.searchsorted(numpy.cumsum(sizes[begin:], dtype=numpy.int64), size_max, side="right")))
+        end = begin + count
+        cut_after = None if parts else request.cut_after
+        places = {"offsets": request.offsets[begin:end], "sizes": sizes[begin:end]}
+        parts.append(msgspec.structs.replace(request, through=first + end - 1, cut_after=cut_after, **places))
+        begin = end
+    return parts

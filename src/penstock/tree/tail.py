@@ -42,6 +42,11 @@ class Tail:
         except OSError as error:
             raise JournalError(f"cannot be made: {error.strerror}", where=str(path)) from None
 
+    @property
+    def size_max(self) -> int:
+        """Of what is written at once."""
+        return self._half_size - PACKET_HEADER_SIZE
+
     def packets(self) -> Iterator[Packet]:
         """What is there of the last run, in no order; before anything is written."""
         for start in (0, self._half_size):
