@@ -57,6 +57,7 @@ from penstock.assured._records cimport (
     TransactionHead,
     message_record_size,
 )
+from penstock.assured._stream cimport ITEM_BEGIN, ITEM_END, ITEM_MESSAGE, Item, stream_push
 from penstock.assured._tables cimport (
     GIVEN_UP,
     MESSAGE_STORED,
@@ -291,6 +292,8 @@ cdef int take(
     head.model_id = published.model_id
     head.model_version = published.model_version
     waiting.message = keep_message(tables, &head, topic, topic + published.topic_size)
+    if tables.is_streaming and waiting.message and head.treatment != TREATMENT_NONE:
+        stream_push(tables, head.id, number, handle, ITEM_MESSAGE)
     tables.next_id += 1
     tables.accepted_total += 1
     waiting.sequence = tables.log_sequence()
@@ -366,6 +369,8 @@ def begin_group(Tables tables not None, uint64_t publisher, uint32_t transaction
     memcpy(tables.log_room(TRANSACTION_HEAD_SIZE), &head, TRANSACTION_HEAD_SIZE)
     tables.is_grouping = True
     tables.group.count = 0
+    if tables.is_streaming:
+        stream_push(tables, publisher, transaction, 0, ITEM_BEGIN)
 
 
 def group_size(Tables tables not None) -> int:
@@ -396,6 +401,8 @@ def end_group(Tables tables not None) -> int:
     memcpy(tables.log.data + begin, &head, TRANSACTION_HEAD_SIZE)
     tables.log_sizes[tables.log_rows - 1] = size
     tables.is_grouping = False
+    if tables.is_streaming:
+        stream_push(tables, head.publisher, head.transaction, 0, ITEM_END)
     for position in range(tables.waiting.end - tables.group.count, tables.waiting.end):
         waiting = queue_at(&tables.waiting, position)
         remember(tables.publishers[waiting.publisher], waiting.number)
@@ -419,6 +426,10 @@ def undo_group(Tables tables not None) -> None:
                 tables.endpoints[entry_at(tables, entry).endpoint].accepted -= 1
                 entry_free(tables, entry)
                 entry = following
+    if tables.is_streaming and not tables.is_stream_broken:
+        tables.stream.size -= sizeof(Item)
+        while (<Item *>(tables.stream.data + tables.stream.size)).what != ITEM_BEGIN:
+            tables.stream.size -= sizeof(Item)
     tables.waiting.end -= tables.group.count
     tables.next_id -= tables.group.count
     tables.accepted_total -= tables.group.count

@@ -21,6 +21,9 @@ cpdef enum:
     KIND_SETTLE = 4
     KIND_CREDIT = 5
     KIND_REPLICATION = 6            # the first of those between routers
+    KIND_LIVE = 6                   # ids that an endpoint of the active router has
+    KIND_MISSING = 7                # of these: those that the other one has not got
+    KIND_RECORDS = 8                # records of the log, for the other one's log
     KIND_REPLICATION_LAST = 12
     KIND_CONTROL = 0x80             # and above: the first byte of a message in msgpack
 

@@ -9,11 +9,13 @@ import numpy
 from penstock.assured._containers cimport map_get, map_put, map_remove
 from penstock.assured._layout cimport WINDOW_MAX
 from penstock.assured._records cimport ENTRY_REPLAYED
+from penstock.assured._stream cimport ITEM_REMOVED, is_mirrored, stream_push
 from penstock.assured._tables cimport (
     BLOCK_BITS,
     BLOCK_PLACES,
     LIST_COUNT,
     MESSAGE_REPLICATED,
+    MESSAGE_SENT,
     MESSAGE_STORED,
     STATE_FREE,
     STATE_HELD,
@@ -214,6 +216,8 @@ cdef void entry_free(Tables tables, uint32_t place) noexcept:
     cdef uint32_t *link = &message.entries
     if entry.state == STATE_IN_FLIGHT or entry.state == STATE_HELD:
         flow_remove(tables, place)
+    if tables.is_streaming and message.flags & MESSAGE_SENT and is_mirrored(tables, entry.endpoint):
+        stream_push(tables, message.id, 0, entry.endpoint, ITEM_REMOVED)
     while link[0] != place:
         link = &entry_at(tables, link[0]).sibling
     link[0] = entry.sibling

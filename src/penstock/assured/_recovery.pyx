@@ -149,6 +149,8 @@ cdef int recover_message(Tables tables, const uint8_t *record, uint64_t sequence
     for index in range(head.destination_count):
         memcpy(&destination, record + MESSAGE_HEAD_SIZE + index * DESTINATION_SIZE, DESTINATION_SIZE)
         endpoint = tables.endpoint_of(destination.endpoint)
+        if endpoint is NULL and tables.is_recovering and destination.endpoint:
+            endpoint = tables.expected_endpoint(destination.endpoint)
         if endpoint is NULL:
             continue
         if place == 0:
@@ -209,6 +211,8 @@ cdef int recover_dead(Tables tables, const uint8_t *record) except -1:
     if source == 0:
         return 0
     target = tables.endpoint_of(dead.target)
+    if target is NULL and tables.is_recovering and dead.target:
+        target = tables.expected_endpoint(dead.target)
     if target is not NULL and entry_of(tables, message, dead.target) == 0:
         moved = entry_new(tables, message, target)
         entry_at(tables, moved).flags = ENTRY_DEAD | ENTRY_REDELIVERED

@@ -39,7 +39,10 @@ from penstock.assured._records cimport (
     IdRun,
     SettledHead,
 )
+from penstock.assured._stream cimport ITEM_MESSAGE, ITEM_REMOVED, is_mirrored, stream_push
 from penstock.assured._tables cimport (
+    MESSAGE_SENT,
+    MESSAGE_REPLICATED,
     STATE_HELD,
     STATE_IN_FLIGHT,
     STATE_QUEUED,
@@ -291,6 +294,8 @@ cdef void rehome(Tables tables, uint32_t place, Endpoint *target) noexcept:
     cdef Entry *entry = entry_at(tables, place)
     cdef Endpoint *endpoint = tables.endpoints[entry.endpoint]
     cdef uint64_t size = message_at(tables, entry.message).content_size
+    if tables.is_streaming:
+        stream_moved(tables, message_at(tables, entry.message), endpoint.number, target.number)
     endpoint.count -= 1
     endpoint.bytes -= size
     if entry.flags & ENTRY_REPLAYED:
@@ -301,6 +306,17 @@ cdef void rehome(Tables tables, uint32_t place, Endpoint *target) noexcept:
     entry.endpoint = target.number
     entry.deliveries = 0
     entry.flags = ENTRY_DEAD | (entry.flags & ENTRY_REDELIVERED)
+
+
+cdef void stream_moved(Tables tables, const Message *message, uint32_t source, uint32_t target) noexcept:
+    """Tell the other router, as far as it has the two endpoints' messages."""
+    if is_mirrored(tables, source):
+        if message.flags & MESSAGE_SENT:
+            stream_push(
+                tables, message.id, target if is_mirrored(tables, target) else 0, source, ITEM_REMOVED
+            )
+    elif message.flags & MESSAGE_REPLICATED and is_mirrored(tables, target):
+        stream_push(tables, message.id, 0, 0, ITEM_MESSAGE)
 
 
 cdef int log_dead(Tables tables, uint32_t source, uint32_t target, uint64_t id) except -1:

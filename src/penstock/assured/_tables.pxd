@@ -32,6 +32,7 @@ cdef enum:
 
     MESSAGE_STORED = 1
     MESSAGE_REPLICATED = 2          # in the list by id
+    MESSAGE_SENT = 4                # the other router has it, or is to have it: it is told what becomes of it
 
 
 cdef struct Message:
@@ -74,6 +75,7 @@ cdef struct List:
 
 cdef struct Endpoint:
     bint is_used
+    bint is_defined                 # in recovery: its definition was found, perhaps after messages that it has
     bint is_exclusive
     bint gives_up_when_full
     bint is_ready                   # in the list of those to look at
@@ -206,10 +208,16 @@ cdef class Tables:
     cdef public uint64_t unsettled_max
     cdef public uint64_t unsettled_bytes_max
     cdef public uint64_t publishers_max
+    cdef public bint is_recovering              # the log is being read
+    cdef readonly uint32_t endpoint_highest     # the highest number of an endpoint that the log has
     cdef public bint is_refusing                # the disk takes nothing
     cdef public bint keeps_unmatched
     cdef public bint refuses_unmatched
     cdef public int replicate_by                # 0 endpoints, 1 publishers, 2 topics
+    cdef Bytes stream                           # of Item: what happens, for the other router
+    cdef uint64_t stream_first                  # where what is not sent yet begins
+    cdef public bint is_streaming
+    cdef public bint is_stream_broken           # it grew too long: it must be begun anew
     cdef uint32_t replicated_first
     cdef uint32_t replicated_last
 
@@ -230,6 +238,7 @@ cdef class Tables:
 
     cdef int note_ready(self, Endpoint *endpoint) except -1
     cdef Endpoint *endpoint_of(self, uint32_t number) noexcept
+    cdef Endpoint *expected_endpoint(self, uint32_t number) except NULL
     cdef Flow *flow_of(self, uint32_t handle, uint64_t link) noexcept
     cdef Publisher *publisher_of(self, uint32_t handle, uint64_t link) noexcept
     cdef uint32_t make_publisher(self, uint64_t id) except 0

@@ -12,6 +12,10 @@ class Tables:
     unsettled_bytes_max: int
     publishers_max: int
     is_refusing: bool
+    is_recovering: bool
+    is_streaming: bool
+    is_stream_broken: bool
+    endpoint_highest: int
     keeps_unmatched: bool
     refuses_unmatched: bool
     replicate_by: int
@@ -80,6 +84,7 @@ class Tables:
         age_ns_max: int,
         live_from: int,
     ) -> None: ...
+    def undefined_endpoints(self) -> list[int]: ...
     def endpoint_numbers(self, number: int) -> dict[str, int]: ...
     def open_publisher(self, publisher: int, link: int) -> int: ...
     def close_publisher(self, handle: int) -> None: ...

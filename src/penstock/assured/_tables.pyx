@@ -43,6 +43,7 @@ cdef class Tables:
         self.section_first = 1
         self.next_sequence = 1
         self.next_id = 1
+        self.is_recovering = True
 
     def __dealloc__(self):
         cdef uint32_t place
@@ -67,7 +68,8 @@ cdef class Tables:
                      <uint64_t>self.unreplicated.items, <uint64_t>self.sections, <uint64_t>self.cache,
                      <uint64_t>self.log.data, <uint64_t>self.log_offsets, <uint64_t>self.log_sizes,
                      <uint64_t>self.group.items, <uint64_t>self.ready.items, <uint64_t>self.dirty_flows.items,
-                     <uint64_t>self.dirty_publishers.items, <uint64_t>self.destinations.items):
+                     <uint64_t>self.dirty_publishers.items, <uint64_t>self.destinations.items,
+                     <uint64_t>self.stream.data):
             free(<void *><uint64_t>each)
 
     @property
@@ -116,6 +118,7 @@ cdef class Tables:
                 raise MemoryError
         endpoint = self.endpoints[number]
         endpoint.is_used = True
+        endpoint.is_defined = True
         endpoint.number = number
         endpoint.is_exclusive = is_exclusive
         endpoint.gives_up_when_full = gives_up_when_full
@@ -126,6 +129,7 @@ cdef class Tables:
         endpoint.bytes_max = bytes_max
         endpoint.age_ns_max = age_ns_max
         endpoint.live_from = live_from
+        self.endpoint_highest = max(self.endpoint_highest, number)
         self.note_ready(endpoint)
 
     def endpoint_numbers(self, uint32_t number):
@@ -144,6 +148,21 @@ cdef class Tables:
         if number == 0 or number >= self.endpoint_end or self.endpoints is NULL or self.endpoints[number] is NULL:
             return NULL
         return self.endpoints[number] if self.endpoints[number].is_used else NULL
+
+    cdef Endpoint *expected_endpoint(self, uint32_t number) except NULL:
+        """Of a message in the log. Its definition may follow: cleaning logs definitions again, behind messages."""
+        if self.endpoint_of(number) is NULL:
+            self.set_endpoint(
+                number, is_exclusive=False, gives_up_when_full=False, treatment=0, dead_to=0, deliveries_max=0,
+                messages_max=0, bytes_max=0, age_ns_max=0, live_from=0
+            )
+            self.endpoints[number].is_defined = False
+        return self.endpoints[number]
+
+    def undefined_endpoints(self):
+        """Numbers of those that the log speaks of without having their definition: they were deleted."""
+        return [number for number in range(1, self.endpoint_end)
+                if self.endpoint_of(number) is not NULL and not self.endpoints[number].is_defined]
 
     cdef int note_ready(self, Endpoint *endpoint) except -1:
         if endpoint.is_ready:

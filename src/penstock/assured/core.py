@@ -14,6 +14,7 @@ from penstock.assured._layout import (
     KIND_SETTLE,
     OUTCOME_DEGRADED,
 )
+from penstock.assured._receiving import enter_queues, leave_queues
 from penstock.assured._settling import Settling, settle, sweep
 from penstock.assured._tables import Tables
 from penstock.assured.config import RouterConfig
@@ -48,6 +49,7 @@ from penstock.assured.events import (
     PublisherOpened,
     RecordsRead,
     Refused,
+    Release,
     Replay,
     Rollback,
     SendData,
@@ -100,6 +102,8 @@ class MessageRouter:
         self.trouble = ""
         """Why nothing is accepted, if so."""
         self.is_active = False
+        self.waits_for_secondary = False
+        """Whether synchronous messages wait until they are released."""
         self._becoming: tuple[int, Become] | None = None
         """The role that it has when the record of this number is on the disk."""
         self._out: list[Instruction] = []
@@ -149,6 +153,8 @@ class MessageRouter:
                 self._recovered()
             case Become():
                 self._become(event)
+            case Release(through_id, outcome):
+                self.release(through_id, outcome)
             case Stop(reason):
                 for link in self.links.all():
                     self._close_link(link)
@@ -185,7 +191,8 @@ class MessageRouter:
         if not self._is_started:
             return
         if self._sweep_ns is not None and now_ns >= self._sweep_ns:
-            sweep(self.tables, self.config.sweep_messages)
+            if self.is_active:
+                sweep(self.tables, self.config.sweep_messages)
             self._sweep_ns = None
         if self.is_active:
             sends, fetches = deliver_ready(self.tables, self.config.fetch_messages_max, self.config.fetch_bytes_max)
@@ -213,7 +220,7 @@ class MessageRouter:
         self.tables.wall_ns = event.wall_ns
         self.log.start(event.next_sequence)
         self._is_started = True
-        epoch = max(self.log.epoch, event.epoch, 1)
+        epoch = max(self.log.epoch, event.epoch)
         self._out += self.defining.define_configured([*self.config.endpoints])
         self._become(Become(event.role, epoch))
         self._note("started", messages=self.tables.message_count, endpoints=len(self.endpoints), epoch=epoch)
@@ -226,16 +233,21 @@ class MessageRouter:
             for link in self.links.all():
                 self._close_link(link)
                 self._out.append(EndLink(link.number, "not_active", f"this router stands by; go to {event.where}"))
+            leave_queues(self.tables)
+            self.transactions.forget()
         self._becoming = self.log.append_epoch(event.role, event.epoch), event
 
     def _stored(self, through: int) -> None:
         stored(self.tables, through)
         self._out += self.transactions.stored(through)
         self._out += self.log.stored(through)
-        self.release(EVERY_ID, OUTCOME_DEGRADED)
+        if not self.waits_for_secondary:
+            self.release(EVERY_ID, OUTCOME_DEGRADED)
         if self._becoming is not None and through >= self._becoming[0]:
             event = self._becoming[1]
             self._becoming = None
+            if event.role == "active" and not self.is_active:
+                enter_queues(self.tables)
             self.is_active = event.role == "active"
             self._out.append(Became(event.role, event.epoch))
 

@@ -181,6 +181,11 @@ class Endpoints:
         return sum(endpoint.record_size for endpoint in self)
 
     @property
+    def number_highest(self) -> int:
+        """That was ever used."""
+        return max(self._number_highest, self._tables.endpoint_highest)
+
+    @property
     def has_ages(self) -> bool:
         return any(endpoint.config.age_ms_max for endpoint in self)
 
@@ -194,7 +199,7 @@ class Endpoints:
         if config.dead_to and target is None and not number:
             raise NotFoundError(f"there is no endpoint {config.dead_to!r} for what {config.name!r} gives up")
         self._refuse_circle(config)
-        number = known.number if known is not None else number or self._number_highest + 1
+        number = known.number if known is not None else number or self.number_highest + 1
         wants = (*config.wants, Want(topics=(f"queue.{config.name}",)))
         subscribers = self.matcher.add_all(number, wants)
         if known is not None:

@@ -76,7 +76,7 @@ class Start(msgspec.Struct, frozen=True):
     wall_ns: int
     """The wall clock at this moment."""
     role: Role = "active"
-    epoch: int = 0
+    epoch: int = 1
     """At least so high; the journal may know a higher one."""
 
 
@@ -242,6 +242,13 @@ class Become(msgspec.Struct, frozen=True):
     """Of a standby: host:port of the active router, for clients."""
 
 
+class Release(msgspec.Struct, frozen=True):
+    """Synchronous messages up to this id need not wait for the other router any longer, and are acknowledged so."""
+
+    through_id: int
+    outcome: int
+
+
 class Stop(msgspec.Struct, frozen=True):
     reason: str = ""
 
@@ -269,6 +276,7 @@ Event: TypeAlias = (
     | DiskRecovered
     | DiskFailed
     | Become
+    | Release
     | Stop
     | Tick
 )

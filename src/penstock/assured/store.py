@@ -13,6 +13,7 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.assured._delivery import end_fetch
+from penstock.assured._messages import delete_endpoint
 from penstock.assured._records import (
     EPOCH_SIZE,
     EPOCH_STANDBY,
@@ -100,6 +101,9 @@ class Log:
     def start(self, next_sequence: int) -> None:
         self._tables.next_sequence = next_sequence
         self.stored_through = next_sequence - 1
+        for number in self._tables.undefined_endpoints():
+            delete_endpoint(self._tables, number)
+        self._tables.is_recovering = False
         finish_recovery(self._tables)
 
     # Appending

@@ -255,6 +255,16 @@ class Transactions:
             found += _told(self._replicating.pop(0), outcome)
         return found
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether some wait for the other router."""
+        return bool(self._replicating)
+
+    def forget(self) -> None:
+        """Nobody waits for an answer any more: clients go to the other router, and ask there."""
+        self._storing.clear()
+        self._replicating.clear()
+
 
 def _told(committed: _Committed, outcome: int) -> list[Instruction]:
     return [Answer(link, request, Ended("committed", outcome)) for link, request in committed.askers]

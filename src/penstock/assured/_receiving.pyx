@@ -1,0 +1,204 @@
+"""What a router that stands by does with what the active one sends: logged, and taken into the tables as after a start.
+
+Its messages are in no queue while it stands by. When it becomes active they are queued in the order of their ids, all of
+them flagged as perhaps delivered before.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+import numpy
+
+from penstock.assured._layout cimport KIND_RECORDS
+from penstock.assured._messages cimport cache_put, entry_free, entry_of, message_by_id
+from penstock.assured._records cimport (
+    DESTINATION_SIZE,
+    MESSAGE_HEAD_SIZE,
+    RECORD_DEAD,
+    RECORD_MESSAGE,
+    RECORD_SETTLED,
+    RECORD_TRANSACTION,
+    TRANSACTION_HEAD_SIZE,
+    TREATMENT_NONE,
+    DeadRecord,
+    Destination,
+    MessageHead,
+    RecordHead,
+    SettledHead,
+    check_record,
+)
+from penstock.assured._recovery cimport recover_record
+from penstock.assured._stream cimport RECORDS_HEAD_SIZE, RecordsHead
+from penstock.assured._tables cimport (
+    LIST_COUNT,
+    MESSAGE_REPLICATED,
+    STATE_FREE,
+    STATE_QUEUED,
+    STATE_STUCK,
+    STATE_WAITING,
+    Endpoint,
+    List,
+    Message,
+    Tables,
+    entry_at,
+    message_at,
+)
+
+from penstock.assured._settling import log_settled
+from penstock.assured._recovery import finish_recovery
+from penstock.base.errors import RemoteProtocolError
+
+
+def apply_records(
+    Tables tables not None, const uint8_t[::1] frame not None, const uint32_t[::1] numbers not None
+) -> tuple:
+    """(position, highest id): take in a RECORDS frame. `numbers[n]` is this router's number of the endpoint that is n to
+    the sender; 0: there is none here. Nothing is taken in of a frame that is not as it should be."""
+    cdef RecordsHead head
+    cdef RecordHead record
+    cdef uint64_t size = frame.shape[0], at = RECORDS_HEAD_SIZE, id_highest = 0
+    cdef uint32_t count = 0, length
+    if size < RECORDS_HEAD_SIZE:
+        raise RemoteProtocolError("a frame of records is too short")
+    memcpy(&head, &frame[0], RECORDS_HEAD_SIZE)
+    while at < size:
+        length = check_record(&frame[at], size - at)
+        if length == 0 or frame[at] not in (RECORD_MESSAGE, RECORD_SETTLED, RECORD_DEAD, RECORD_TRANSACTION):
+            raise RemoteProtocolError("a frame of records has something else in it")
+        at += length
+        count += 1
+    if head.kind != KIND_RECORDS or count != head.count:
+        raise RemoteProtocolError(f"a frame of {head.count} records has {count}")
+    at = RECORDS_HEAD_SIZE
+    while at < size:
+        memcpy(&record, &frame[at], sizeof(RecordHead))
+        id_highest = max(id_highest, take_in(tables, &frame[at], record.size, numbers))
+        at += record.size
+    return head.position, id_highest
+
+
+cdef uint64_t take_in(
+    Tables tables, const uint8_t *record, uint32_t size, const uint32_t[::1] numbers
+) except? 0:
+    """The highest id in it, or 0."""
+    cdef uint8_t *logged = tables.log_room(size)
+    cdef RecordHead inner
+    cdef uint32_t at = TRANSACTION_HEAD_SIZE
+    cdef uint64_t id_highest = 0
+    memcpy(logged, record, size)
+    if logged[0] != RECORD_TRANSACTION:
+        translate(logged, numbers)
+        recover_record(tables, logged, tables.log_sequence(), 0)
+        return keep_content(tables, logged)
+    while at < size:
+        memcpy(&inner, logged + at, sizeof(RecordHead))
+        translate(logged + at, numbers)
+        at += inner.size
+    recover_record(tables, logged, tables.log_sequence(), 0)
+    at = TRANSACTION_HEAD_SIZE
+    while at < size:
+        memcpy(&inner, logged + at, sizeof(RecordHead))
+        id_highest = max(id_highest, keep_content(tables, logged + at))
+        at += inner.size
+    return id_highest
+
+
+cdef uint64_t keep_content(Tables tables, const uint8_t *record) noexcept:
+    cdef MessageHead head
+    cdef uint32_t place
+    if record[0] != RECORD_MESSAGE:
+        return 0
+    memcpy(&head, record, MESSAGE_HEAD_SIZE)
+    place = message_by_id(tables, head.id)
+    if place and head.size < tables.cache_size // 4:
+        cache_put(tables, message_at(tables, place), record, head.size)
+    return head.id
+
+
+cdef inline uint32_t here(const uint32_t[::1] numbers, uint32_t there) noexcept:
+    return numbers[there] if there < <uint32_t>numbers.shape[0] else 0
+
+
+cdef void translate(uint8_t *record, const uint32_t[::1] numbers) noexcept:
+    """Endpoints have the numbers of this router from now on."""
+    cdef MessageHead message
+    cdef SettledHead settled
+    cdef DeadRecord dead
+    cdef Destination destination
+    cdef uint32_t index
+    cdef uint8_t *at
+    if record[0] == RECORD_MESSAGE:
+        memcpy(&message, record, MESSAGE_HEAD_SIZE)
+        for index in range(message.destination_count):
+            at = record + MESSAGE_HEAD_SIZE + index * DESTINATION_SIZE
+            memcpy(&destination, at, DESTINATION_SIZE)
+            destination.endpoint = here(numbers, destination.endpoint)
+            memcpy(at, &destination, DESTINATION_SIZE)
+    elif record[0] == RECORD_SETTLED:
+        memcpy(&settled, record, sizeof(SettledHead))
+        settled.endpoint = here(numbers, settled.endpoint)
+        memcpy(record, &settled, sizeof(SettledHead))
+    else:
+        memcpy(&dead, record, sizeof(DeadRecord))
+        dead.source = here(numbers, dead.source)
+        dead.target = here(numbers, dead.target)
+        memcpy(record, &dead, sizeof(DeadRecord))
+
+
+# Comparing with what the active router has
+
+
+def held_ids(Tables tables not None) -> dict:
+    """By number of the endpoint: the ids of its messages that are replicated, ascending, as an array."""
+    cdef uint32_t place
+    cdef const Message *message
+    found = {}
+    for place in range(1, tables.entry_end):
+        if entry_at(tables, place).state != STATE_FREE:
+            message = message_at(tables, entry_at(tables, place).message)
+            if message.treatment != TREATMENT_NONE:
+                found.setdefault(entry_at(tables, place).endpoint, []).append(message.id)
+    return {number: numpy.sort(numpy.array(ids, numpy.uint64)) for number, ids in found.items()}
+
+
+def drop(Tables tables not None, uint32_t endpoint, const uint64_t[::1] ids not None) -> None:
+    """The active router's endpoint has these no more."""
+    cdef uint64_t id
+    cdef uint32_t place
+    log_settled(tables, endpoint, ids)
+    for id in ids:
+        place = message_by_id(tables, id)
+        place = entry_of(tables, place, endpoint) if place else 0
+        if place:
+            entry_free(tables, place)
+
+
+# Changing roles
+
+
+def leave_queues(Tables tables not None) -> None:
+    """This router stands by from now on; it has no flows. What was queued waits."""
+    cdef uint32_t place
+    cdef Endpoint *endpoint
+    for place in range(1, tables.entry_end):
+        if entry_at(tables, place).state == STATE_QUEUED or entry_at(tables, place).state == STATE_STUCK:
+            entry_at(tables, place).state = STATE_WAITING
+    for place in range(1, tables.endpoint_end):
+        endpoint = tables.endpoint_of(place)
+        if endpoint is not NULL:
+            for index in range(LIST_COUNT):
+                endpoint.lists[index] = List(0, 0)
+            endpoint.queued = 0
+    tables.stuck_count = 0
+    # nobody waits for acknowledgements any more: publishers go to the other router
+    tables.waiting.first = tables.waiting.end
+    tables.unreplicated.first = tables.unreplicated.end
+
+
+def enter_queues(Tables tables not None) -> None:
+    """This router is active from now on."""
+    cdef uint32_t place
+    for place in range(1, tables.message_end):
+        message_at(tables, place).flags &= ~<uint8_t>MESSAGE_REPLICATED
+    tables.replicated_first = tables.replicated_last = 0
+    finish_recovery(tables)

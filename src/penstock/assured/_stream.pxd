@@ -1,0 +1,35 @@
+"""What happens to messages that the other router has, or is to have, in the order in which it happens."""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+from penstock.assured._tables cimport Tables
+
+cdef enum:
+    ITEM_MESSAGE = 1        # id; number and party are its publisher's (its handle), 0 if they are not known
+    ITEM_REMOVED = 2        # id, which the endpoint `party` has no more; `number`: the endpoint that it went to, or 0
+    ITEM_BEGIN = 3          # a transaction: id and number are its publisher's id and its own number
+    ITEM_END = 4
+
+    RECORDS_HEAD_SIZE = 16
+    ITEMS_MAX = 1 << 22     # beyond that the stream is given up, and begun anew when the other router keeps up again
+
+
+cdef struct Item:
+    uint64_t id
+    uint64_t number
+    uint32_t party
+    uint32_t what
+
+
+cdef struct RecordsHead:    # of a frame; records of the log follow
+    uint8_t kind
+    uint8_t flags
+    uint16_t reserved
+    uint32_t count
+    uint64_t position       # of the last of them: records since the stream began
+
+
+cdef void stream_push(Tables tables, uint64_t id, uint64_t number, uint32_t party, uint32_t what) noexcept
+
+# Whether the other router gets the messages of this endpoint.
+cdef bint is_mirrored(Tables tables, uint32_t endpoint) noexcept

@@ -1,0 +1,1 @@
+"""The stream of what happens, for the other router; compiled code only."""
