@@ -163,7 +163,7 @@ def agent_process(config: AgentConfig, directory: Path) -> Iterator[AgentProcess
         made.close()
 
 
-def write_toml(path: Path, config: AgentConfig) -> None:
+def write_toml(path: Path, config: msgspec.Struct) -> None:
     """JSON's strings, numbers, lists and inline tables are TOML's, but for the colons."""
 
     def text(value: Any) -> str:

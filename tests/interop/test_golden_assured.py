@@ -192,9 +192,10 @@ MESSAGES: dict[str, tuple[Message, dict[str, Any]]] = {
     ),
     "done": (Done(8), {"number": 8}),
     "endpoints": (
-        Endpoints(12, (EndpointInfo(ENDPOINT, 5, 500, 2, 1, TIME_NS),)),
+        Endpoints(12, (EndpointInfo(ENDPOINT, 5, 500, 2, 1, 11, 7, 6, 3),)),
         {"number": 12, "endpoints": [
-            {"endpoint": ENDPOINT_SAYS, "messages": 5, "bytes": 500, "unsettled": 2, "flows": 1, "oldest_ns": TIME_NS}
+            {"endpoint": ENDPOINT_SAYS, "messages": 5, "bytes": 500, "unsettled": 2, "flows": 1,
+             "accepted": 11, "delivered": 7, "settled": 6, "given_up": 3}
         ]},
     ),
     "refused": (

@@ -199,8 +199,13 @@ class EndpointInfo(msgspec.Struct, frozen=True):
     """Of these messages: delivered, and not settled."""
 
     flows: U32
-    oldest_ns: int = 0
-    """When the router took the oldest; 0: there is none."""
+    accepted: U64 = 0
+    """Messages that came to it, since the router was started; and so for the others."""
+
+    delivered: U64 = 0
+    settled: U64 = 0
+    given_up: U64 = 0
+    """To the dead-message queue, or discarded."""
 
 
 class Endpoints(msgspec.Struct, tag="endpoints", frozen=True):

@@ -28,6 +28,7 @@ Start here:
   penstock filter 239.255.74.1:7401     beside a host's applications: they get only what they want
   penstock plant 239.255.74.1:7401      current records for many; penstock mux: to a host's consumers
   penstock agent --root DIR             the root of a distribution tree; --parent HOST:PORT: one below it
+  penstock router run DIR               assured messages: stored, acknowledged, queued; penstock queue list
   penstock model show quote             what a message looks like, byte by byte
   penstock sim --seed 7 --minutes 1     torture the protocols; the seed replays exactly
   penstock bench --list                 what can be measured here
@@ -55,6 +56,8 @@ COMMANDS = {
     "mux": "distribution:multiplexer",
     "edge": "distribution:edge_cache",
     "agent": "agent:app",
+    "router": "router:app",
+    "queue": "queue:app",
     "sim": "sim:sim",
     "bench": "bench:bench",
     "admin": "admin:app",

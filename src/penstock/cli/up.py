@@ -1,6 +1,7 @@
 """`penstock up`, `node`, `init`: every node of a plant on this machine, one of them, a first plant."""
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +31,7 @@ def up(
     if check:
         described.check_files()
         for name, config in described.nodes.items():
-            typer.echo(f"{name}: {type(config).__name__.removesuffix('Config').removesuffix('Module').lower()}")
+            typer.echo(f"{name}: {re.sub('(Module|Node)?Config$', '', type(config).__name__).lower()}")
         return
     console = Console(highlight=False)
     with interruptible() as interrupt, RunningPlant(described) as running:
@@ -68,6 +69,8 @@ def _state(node: NodeProcess) -> str:
     if node.agent is not None:
         state = node.agent.state if node.agent.is_rooted else f"{node.agent.state}, no way to the root"
         return f"{state}, {node.agent.child_count} below it"
+    if node.router is not None:
+        return f"{node.router.role}, epoch {node.router.epoch}, {node.router.clients} clients"
     if node.status is None:
         return "running"
     what = node.status.role

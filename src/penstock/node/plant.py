@@ -52,6 +52,10 @@
     control.port = 7422
     admin = { credentials = "leaf.toml" }
 
+    [[router]]                               # assured messages: stored, acknowledged, queued
+    name = "orders"
+    endpoints = [{ name = "new-orders", wants = [{ topics = ["orders.new.>"] }] }]
+
     [[console]]                              # all of it in the browser
     name = "console"
 
@@ -61,8 +65,9 @@
 Paths in it begin at the document's directory. An adapter's keys are those of feed.adapter_config.AdapterConfig, an
 administration server's those of admin.config.AdminConfig, a filter's those of
 filter.module_config.FilterModuleConfig, a plant's and a mux's those of plant.config, an edge's those of
-plant.edge_config, an agent's those of tree.config, a console's those of node.console_config; which adapters belong
-together, where each keeps its state and where the administration servers are is filled in.
+plant.edge_config, an agent's those of tree.config, a router's those of assured.node, a console's those of
+node.console_config; which adapters belong together, where each keeps its state and where the administration servers are
+is filled in.
 """
 
 from collections.abc import Mapping
@@ -70,6 +75,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from penstock.admin.config import AdminConfig
+from penstock.assured.node import RouterNodeConfig
 from penstock.base.config import Config, convert, load_toml
 from penstock.base.errors import ConfigurationError
 from penstock.convert import ConverterTable
@@ -97,12 +103,13 @@ NodeConfig: TypeAlias = (
     | MuxConfig
     | EdgeConfig
     | AgentConfig
+    | RouterNodeConfig
     | ConsoleConfig
     | PlayerConfig
 )
 Table: TypeAlias = dict[str, Any]
 
-S = TypeVar("S", FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig, AgentConfig)
+S = TypeVar("S", FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig, AgentConfig, RouterNodeConfig)
 
 
 class PlantDocument(Config, frozen=True):
@@ -117,6 +124,7 @@ class PlantDocument(Config, frozen=True):
     mux: tuple[Table, ...] = ()
     edge: tuple[Table, ...] = ()
     agent: tuple[Table, ...] = ()
+    router: tuple[Table, ...] = ()
     console: tuple[Table, ...] = ()
     player: tuple[Table, ...] = ()
 
@@ -163,6 +171,10 @@ class Plant:
             filled = {"state_directory": f"{document.directory}/{table.get('name', number)}", **table}
             agent = _served(document, filled, servers, AgentConfig, f"{where}: agent[{number}]")
             nodes.add(agent.name, agent)
+        for number, table in enumerate(document.router):
+            filled = {"state_directory": f"{document.directory}/{table.get('name', number)}", **table}
+            router = _served(document, filled, servers, RouterNodeConfig, f"{where}: router[{number}]")
+            nodes.add(router.name, router)
         for number, table in enumerate(document.console):
             console = _console(document.directory, table, servers, f"{where}: console[{number}]")
             nodes.add(console.name, console)
@@ -173,7 +185,7 @@ class Plant:
             raise ConfigurationError(
                 "nothing runs in this plant",
                 where=where,
-                hint="add [[feed]], [[filter]], [[plant]], [[agent]] or [[administration]]",
+                hint="add [[feed]], [[filter]], [[plant]], [[agent]], [[router]] or [[administration]]",
             )
         return Plant(path, document.name, document.directory, nodes.by_name)
 
@@ -201,7 +213,7 @@ class Plant:
                 if config.classes:
                     ClassMap.load(beside / config.classes)
                 _check_server(config, beside, places)
-            elif isinstance(config, AgentConfig):
+            elif isinstance(config, AgentConfig | RouterNodeConfig):
                 _check_server(config, beside, places)
             elif isinstance(config, ConsoleConfig):
                 _take_place(places, f"tcp {config.host}:{config.port}", name)
@@ -250,7 +262,9 @@ def _text(path: Path) -> str:
 
 
 def _check_server(
-    config: FilterModuleConfig | DistributionNodeConfig | AgentConfig, beside: Path, places: dict[str, str]
+    config: FilterModuleConfig | DistributionNodeConfig | AgentConfig | RouterNodeConfig,
+    beside: Path,
+    places: dict[str, str],
 ) -> None:
     for model in config.models:
         MessageModel.load(beside / model)

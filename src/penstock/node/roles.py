@@ -1,5 +1,5 @@
 """What a process of a plant does: it is an administration server, an adapter, a filter module, a node that distributes,
-an agent of a tree, or a player."""
+an agent of a tree, a message router, or a player."""
 
 import asyncio
 import contextlib
@@ -15,6 +15,9 @@ import msgspec
 
 from penstock.admin.config import AdminConfig
 from penstock.admin.driver import AdminServer
+from penstock.assured.driver import LiveRouter
+from penstock.assured.node import RouterNodeConfig
+from penstock.assured.status import RouterStatus
 from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.base.log import configure, logger
 from penstock.feed.adapter_config import AdapterConfig
@@ -38,6 +41,9 @@ from penstock.tree.status import AgentStatus
 
 REPORTED_CONSUMERS_MAX = 64
 """Whose records a node tells its supervisor; its page has more."""
+
+SWITCH_SECONDS = 0.0005
+"""How long a router's loop and its disk's thread let each other wait for the interpreter."""
 
 log = logger("node")
 
@@ -68,12 +74,16 @@ class AgentReport(msgspec.Struct, frozen=True, tag=True):
     status: AgentStatus
 
 
+class RouterReport(msgspec.Struct, frozen=True, tag=True):
+    status: RouterStatus
+
+
 class PlayerReport(msgspec.Struct, frozen=True, tag=True):
     sent: int
     """Messages, each counted once."""
 
 
-Told: TypeAlias = Ready | AdapterReport | FilterReport | DistributionReport | AgentReport | PlayerReport
+Told: TypeAlias = Ready | AdapterReport | FilterReport | DistributionReport | AgentReport | RouterReport | PlayerReport
 Tell: TypeAlias = Callable[[Told], object]
 
 
@@ -91,6 +101,8 @@ def run(config: NodeConfig, tell: Tell, supervised: Supervised | None = None, *,
             return run_agent(lambda stop: _distribute(config, tell, heeding(stop, supervised)), name=config.name)
         case AgentConfig():
             return run_agent(lambda stop: _agent(config, path, tell, heeding(stop, supervised)), name=config.name)
+        case RouterNodeConfig():
+            return run_agent(lambda stop: _route(config, tell, heeding(stop, supervised)), name=config.name)
         case PlayerConfig():
             return run_agent(lambda stop: _play(config, tell, heeding(stop, supervised)), name=config.name)
         case ConsoleConfig():
@@ -193,6 +205,15 @@ async def _agent(config: AgentConfig, path: Path | None, tell: Tell, stop: async
         tell(Ready(agent.place, agent.endpoint_url))
         with _reporting(lambda: tell(AgentReport(agent.status(REPORTED_CONSUMERS_MAX)))):
             await agent.run(stop)
+
+
+async def _route(config: RouterNodeConfig, tell: Tell, stop: asyncio.Event) -> None:
+    sys.setswitchinterval(SWITCH_SECONDS)
+    router = LiveRouter(config)
+    await router.start()
+    tell(Ready(router.place, router.endpoint_url))
+    with _reporting(lambda: tell(RouterReport(router.status()))):
+        await router.run(stop)
 
 
 @contextlib.contextmanager

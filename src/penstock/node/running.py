@@ -14,6 +14,8 @@ from typing import Self
 import msgspec
 
 from penstock.admin.config import AdminConfig
+from penstock.assured.node import RouterNodeConfig
+from penstock.assured.status import RouterStatus
 from penstock.base.errors import HandoverError, NotFoundError, RequestError
 from penstock.base.log import logger
 from penstock.feed.adapter_config import AdapterConfig
@@ -32,6 +34,7 @@ from penstock.node.roles import (
     FilterReport,
     PlayerReport,
     Ready,
+    RouterReport,
     Told,
 )
 from penstock.node.supervisor import Supervisor
@@ -67,6 +70,7 @@ class NodeProcess:
         self.filtering: FilterStatus | None = None
         self.distributing: NodeStatus | None = None
         self.agent: AgentStatus | None = None
+        self.router: RouterStatus | None = None
         self.sent = 0
         self.is_ready = False
         self.is_wanted = True
@@ -90,6 +94,8 @@ class NodeProcess:
                 self.distributing = status
             case AgentReport(status):
                 self.agent = status
+            case RouterReport(status):
+                self.router = status
             case PlayerReport(sent):
                 self.sent = sent
 
@@ -111,7 +117,7 @@ class RunningPlant:
         steps: list[tuple[type[NodeConfig], ...]] = [
             (AdminConfig,),
             (AdapterConfig,),
-            (FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig, AgentConfig, ConsoleConfig),
+            (FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig, AgentConfig, RouterNodeConfig, ConsoleConfig),
             *([(PlayerConfig,)] if players else []),
         ]
         return all(self.start_nodes(self._named(*kinds), is_over) for kinds in steps)
@@ -224,7 +230,7 @@ class RunningPlant:
     def _start(self, node: NodeProcess) -> None:
         node.restart_at = None
         node.is_ready = False
-        node.status = node.filtering = node.distributing = node.agent = None
+        node.status = node.filtering = node.distributing = node.agent = node.router = None
         node.starts += 1
         node.started_at = time.monotonic()
         arguments = [str(self.plant.path.absolute()), node.name, self._log_level]

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from penstock.admin.config import AdminConfig
+from penstock.assured.node import RouterNodeConfig
 from penstock.base.errors import ConfigurationError
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.play.config import PlayerConfig
@@ -24,6 +25,7 @@ ROLES: dict[type[NodeConfig], str] = {
     MuxConfig: "mux",
     EdgeConfig: "edge",
     AgentConfig: "agent",
+    RouterNodeConfig: "router",
     ConsoleConfig: "console",
     PlayerConfig: "player",
 }

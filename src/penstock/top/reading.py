@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from penstock.assured.status import RouterStatus
 from penstock.base.errors import RemoteProtocolError
 from penstock.feed.adapter_status import AdapterStatus
 from penstock.filter.status import FilterStatus
@@ -19,7 +20,7 @@ NUMBER_MAX = 2.0**64
 PREFIX, UPTIME = "penstock_", "penstock_uptime_seconds"
 
 Outcome: TypeAlias = Literal["answered", "unreachable", "garbled", "unknown"]
-Status: TypeAlias = AdapterStatus | FilterStatus | NodeStatus | AgentStatus
+Status: TypeAlias = AdapterStatus | FilterStatus | NodeStatus | AgentStatus | RouterStatus
 
 _STATUSES: dict[str, type[Status]] = {
     "adapter": AdapterStatus,
@@ -28,6 +29,7 @@ _STATUSES: dict[str, type[Status]] = {
     "mux": NodeStatus,
     "edge": NodeStatus,
     "agent": AgentStatus,
+    "router": RouterStatus,
 }
 _COUNTER = re.compile(r"penstock_(\w{1,80})_total\{(.{0,4000})\} (\S{1,40})", re.ASCII)
 _LABEL = re.compile(r'(\w{1,40})="((?:[^"\\]|\\.){0,1000})"(?:,|$)', re.ASCII)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock.assured.status import RouterStatus
 from penstock.base.clock import NS_PER_SECOND
 from penstock.engine.records import ClassRecord, ConsumerDistributionRecord
 from penstock.feed.adapter_status import AdapterStatus
@@ -73,6 +74,8 @@ class NodeView:
                 node, streams, consumers = self._distributor(status, self._earlier(NodeStatus))
             case AgentStatus() as status:
                 node, streams, consumers = self._agent(status, self._earlier(AgentStatus))
+            case RouterStatus() as status:
+                node, streams = self._router(status, self._earlier(RouterStatus))
         return Rows(node, streams, self._losses(), consumers)
 
     def _earlier(self, kind: type[Status]) -> Any:
@@ -226,6 +229,20 @@ class NodeView:
         given = _sum(row.sent_per_s for row in consumers)
         taken = _sum(row.per_s for row in streams)
         return NodeFacts(troubles, taken, given, {}, now.child_count), streams, consumers
+
+    def _router(self, now: RouterStatus, before: RouterStatus | None) -> tuple[NodeFacts, list[StreamRow]]:
+        """A message router; its streams are the queues."""
+        was = {} if before is None else {each.endpoint.name: each for each in before.endpoints}
+        streams, given = [], list[float | None]()
+        for each in now.endpoints:
+            earlier = was.get(each.endpoint.name)
+            state = f"{each.messages:,} queued, {each.flows} consumers"
+            accepted, delivered = (None, None) if earlier is None else (earlier.accepted, earlier.delivered)
+            streams.append(self._stream(each.endpoint.name, state, each.accepted, accepted))
+            given.append(self.rate(each.delivered, delivered))
+        wrongs = ((now.is_in_touch, IN_TOUCH), (now.is_storing, DISK))
+        troubles = [what for is_well, what in wrongs if not is_well]
+        return NodeFacts(troubles, _sum(row.per_s for row in streams), _sum(given), {}, now.clients), streams
 
     def _consumer(self, now: ConsumerDistributionRecord, before: ConsumerDistributionRecord | None) -> ConsumerRow:
         shares = _shares(now, before)

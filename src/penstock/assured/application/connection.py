@@ -280,8 +280,6 @@ class Assured:
     def _handle(self, event: Event) -> None:
         if isinstance(event, Flush):
             self._is_flush_due = False
-        if self._is_closed:
-            return
         try:
             self._running.runner.handle(event)
         except PenstockError as error:

@@ -1,0 +1,375 @@
+"""A live message router: everything of it in one process, from its configuration to its end.
+
+    router = LiveRouter(config)
+    await router.start()
+    await router.run(stop)
+
+The core and its links (doors.py) are in the loop's thread; bringing records to the disk and reading them (storing.py),
+tokens and metrics have threads of their own.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.assured import events
+from penstock.assured.control import (
+    AlterEndpoint,
+    Begin,
+    CloseFlow,
+    ClosePublisher,
+    Commit,
+    CreateEndpoint,
+    DeleteEndpoint,
+    Done,
+    EmptyEndpoint,
+    Ended,
+    Endpoints,
+    FlowActive,
+    FlowEnded,
+    FlowOpened,
+    ListEndpoints,
+    Login,
+    Message,
+    OpenFlow,
+    OpenPublisher,
+    PublisherOpened,
+    Refused,
+    RenewToken,
+    Rollback,
+    SteppedDown,
+    Switch,
+    Welcome,
+)
+from penstock.assured.core import MessageRouter
+from penstock.assured.desk import Desk, Rights, refusal_of
+from penstock.assured.doors import RouterLinks
+from penstock.assured.node import RouterNodeConfig
+from penstock.assured.observing import endpoints_of, role_of
+from penstock.assured.status import Happening, RouterStatus, gauges_of, rows_of
+from penstock.assured.storing import Storing
+from penstock.base.clock import SystemRandomness
+from penstock.base.counters import Counters
+from penstock.base.endpoint import Endpoint, Health
+from penstock.base.errors import PenstockError, RemoteProtocolError, TokenError, TokenExpiredError
+from penstock.base.log import logger
+from penstock.base.metrics import Metrics
+from penstock.model import MessageModel
+from penstock.model.library import shipped, shipped_names
+from penstock.net.agent import CoreRunner, NodeLife, stopped_or_failed
+from penstock.net.secret import read_secret
+from penstock.net.tls import server_context
+from penstock.security.brokering import Revoked
+from penstock.security.client import AdminClient
+from penstock.security.token_watch import TokenWatch
+
+EXPIRY_CHECK_SECONDS = 0.5
+TOKEN_SECONDS = 5.0
+HAPPENINGS_MAX = 200
+
+log = logger("assured")
+
+
+class LiveRouter:
+    """One router. After start() `status()` says everything; run() ends when it is told to, or raises why it must."""
+
+    def __init__(self, config: RouterNodeConfig) -> None:
+        self.config = config
+        self._life = NodeLife()
+        self._metrics = Metrics()
+        self._tokens = self._make_tokens()
+        self._core = MessageRouter(config, SystemRandomness(), _models(config))
+        self._runner: CoreRunner[events.Event, events.Instruction] = CoreRunner(self._core, self._carry_out)
+        self._runner.failed.add_done_callback(self._core_failed)
+        self._desk = Desk(config.operators, None if self._tokens is None else self._tokens.gate.verify)
+        self._links = RouterLinks(
+            config,
+            self._desk,
+            self,
+            secret=read_secret(Path(config.control.secret_file)) if config.control.secret_file else None,
+            tls=server_context(config.control.tls),
+            counters=self._counted("assured.links"),
+            is_crowded=self._is_crowded,
+        )
+        self._storing: Storing | None = None
+        self._is_settled = asyncio.Event()  # the role is known, and on the disk
+        self._happenings: deque[Happening] = deque(maxlen=HAPPENINGS_MAX)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._endpoint = Endpoint(
+            self._metrics, self._health, host=config.metrics_host, port=config.metrics_port, status=self.status
+        )
+        self._metrics.show_gauges(lambda: gauges_of(self.status()))
+        self._metrics.show_rows(lambda: rows_of(self.status()))
+
+    # Its life
+
+    async def start(self) -> None:
+        try:
+            if self._tokens is not None:
+                self._tokens.start()
+                await asyncio.to_thread(self._tokens.wait, TOKEN_SECONDS)
+            await self._recover()
+            await self._links.start()
+            self._endpoint.start()
+        except BaseException:
+            await self.close()
+            raise
+        self._tasks.append(asyncio.ensure_future(self._watch_rights()))
+        for task in self._tasks:
+            self._life.watch(task)
+        log.info("router_started", name=self.config.name, port=self._links.port, epoch=self._core.epoch)
+
+    async def _recover(self) -> None:
+        """Everything that the journal has goes into the core, before anybody can connect."""
+        began = time.monotonic()
+        directory = Path(self.config.state_directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        counters = self._counted("assured.journal")
+        storing = self._storing = Storing(directory / "journal", self.config.journal, counters, self._tell)
+        records = 0
+        for batch in storing.replay():
+            records += len(batch)
+            self._runner.handle(events.Replay(batch.data, batch.rows))
+            await asyncio.sleep(0)
+        self._runner.handle(events.Start(storing.next_sequence, time.time_ns()))
+        await stopped_or_failed(self._is_settled, self._runner.failed)
+        if self._runner.failed.done():
+            raise self._runner.failed.result()
+        log.info("recovered", records=records, ms=round(1_000 * (time.monotonic() - began)))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set or something fails; then everything ends in order."""
+        await self._life.run(stop, self.close)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if not self._runner.failed.done() and self._storing is not None:
+            self._runner.handle(events.Stop("the router ends"))
+        await self._links.close()
+        self._runner.stop()
+        if self._storing is not None:
+            await self._storing.close()
+        if self._tokens is not None:
+            await asyncio.to_thread(self._tokens.stop)
+        await asyncio.to_thread(self._endpoint.stop)
+
+    @property
+    def endpoint_url(self) -> str:
+        return self._endpoint.url
+
+    @property
+    def control_port(self) -> int:
+        return self._links.port
+
+    @property
+    def place(self) -> str:
+        """Where clients connect."""
+        return self.config.control.advertised or f"{self.config.control.host}:{self._links.port}"
+
+    # What clients say
+
+    def arrived(self, link: int, login: Login, rights: Rights) -> None:
+        core = self._core
+        if login.role == "client" and login.epoch > core.epoch:  # it knows of a router that has taken over since
+            self._links.refuse(link, Refused("stale", f"{self.config.name} is of epoch {core.epoch}"))
+            return
+        if login.role == "client" and not core.is_active:
+            self._links.say(link, SteppedDown(core.epoch, self.config.pair))
+            self._links.end(link)
+            return
+        places = tuple(each for each in (self.place, self.config.pair) if each)
+        self._links.say(
+            link, Welcome(self.config.name, role_of(core), core.epoch, places, self.config.message_bytes_max)
+        )
+        self._tell(events.LinkOpened(link, login.name, rights.grants, rights.is_operator))
+
+    def brought(self, link: int, data: bytes) -> None:
+        self._tell(events.Data(link, data))
+
+    def left(self, link: int) -> None:
+        self._tell(events.LinkClosed(link))
+
+    def said(self, link: int, message: Message) -> None:
+        match message:
+            case RenewToken(token):
+                self._renew(link, token)
+            case ListEndpoints(number, name):
+                found = tuple(endpoints_of(self._core, name))
+                self._links.say(link, Endpoints(number, found))
+            case Switch(number):
+                self._links.say(link, Refused("not_active", "this router has no pair", number))
+            case _:
+                self._tell(_event_of(link, message))
+
+    def _tell(self, event: events.Event) -> None:
+        try:
+            self._runner.handle(event)
+        except PenstockError as error:  # a client's mistake: it is told, and counted
+            log.warning("event_refused", what=type(event).__name__, code=error.code, error=str(error))
+            if (link := getattr(event, "link", 0)) and not isinstance(event, events.LinkClosed):
+                self._links.refuse(link, refusal_of(error))
+
+    def _core_failed(self, failed: "asyncio.Future[Exception]") -> None:
+        self._life.fail(failed.result())
+
+    # What the core wants
+
+    def _carry_out(self, instruction: events.Instruction) -> None:
+        match instruction:
+            case events.SendData(link, data):
+                self._links.send(link, data)
+            case events.Append():
+                self._stored.append(instruction)
+            case events.Answer(link, request, answer):
+                self._links.say(link, _message_of(request, answer))
+            case events.ReadRecords():
+                self._stored.read(instruction)
+            case events.RemoveBefore(sequence):
+                self._stored.remove_before(sequence)
+            case events.EndFlow(link, handle, code, what):
+                self._links.say(link, FlowEnded(handle, code, what[:256]))
+            case events.FlowActive(link, handle):
+                self._links.say(link, FlowActive(handle))
+            case events.EndLink(link, code, what):
+                self._links.refuse(link, Refused(code, what[:256]))
+            case events.Became(role, epoch):
+                self._is_settled.set()
+                log.info("router_became", role=role, epoch=epoch)
+            case events.Noted():
+                self._note(instruction)
+        if not self._is_crowded():
+            self._links.release()
+
+    @property
+    def _stored(self) -> Storing:
+        assert self._storing is not None
+        return self._storing
+
+    def _is_crowded(self) -> bool:
+        return self._storing is not None and self._storing.backlog_bytes > self.config.backlog_bytes_max
+
+    def _note(self, noted: events.Noted) -> None:
+        self._happenings.append(Happening(time.time_ns(), noted.what, noted.values))
+        say = log.warning if noted.is_trouble else log.info
+        say(noted.what, **noted.values)
+
+    # What clients may do
+
+    def _make_tokens(self) -> TokenWatch | None:
+        admin = self.config.admin
+        if not admin.url:
+            return None
+        state = Path(self.config.state_directory)
+        state.mkdir(parents=True, exist_ok=True)
+        client = AdminClient.connect(admin.url, admin.credentials)
+        return TokenWatch(client, state / "tokens.json", self._on_revoked)
+
+    def _on_revoked(self, event: Revoked) -> None:
+        self._life.call(self._revoke, event)
+
+    def _revoke(self, event: Revoked) -> None:
+        for link in self._desk.bearers(event.subscription_id):
+            self._links.refuse(link, Refused("revoked", f"its authority was revoked: {event.reason}"[:256]))
+
+    def _renew(self, link: int, token: str) -> None:
+        """A token that grants something else is for another link: the client comes again with it."""
+        before = self._desk.rights_of(link)
+        try:
+            rights = self._desk.renew(link, token, time.time_ns())
+            if rights.grants != before.grants:
+                raise TokenError("the newer token grants something else", hint="log in with it")
+        except PenstockError as error:
+            self._links.refuse(link, refusal_of(error))
+
+    async def _watch_rights(self) -> None:
+        while True:
+            for link in self._desk.expired(time.time_ns()):
+                error = TokenExpiredError("the token has expired", hint="renew it in time")
+                self._links.refuse(link, refusal_of(error))
+            await asyncio.sleep(EXPIRY_CHECK_SECONDS)
+
+    # How it is
+
+    def status(self) -> RouterStatus:
+        """May be called in any thread."""
+        return RouterStatus(
+            name=self.config.name,
+            kind="router",
+            role=role_of(self._core),
+            epoch=self._core.epoch,
+            control_port=self._links.port,
+            pair=self.config.pair,
+            clients=self._links.count,
+            is_storing=self._storing is None or self._storing.is_storing,
+            is_in_touch=self._tokens is None or self._tokens.is_in_touch,
+            endpoints=endpoints_of(self._core),
+            happenings=list(self._happenings),
+        )
+
+    def _health(self) -> Health:
+        status = self.status()
+        queued = sum(each.messages for each in status.endpoints)
+        detail = f"{status.role}, epoch {status.epoch}, {status.clients} clients, {queued} messages queued"
+        if not status.is_in_touch:
+            detail += "; the administration server does not answer"
+        if not status.is_storing:
+            detail += "; the disk takes nothing"
+        return Health(not self._life.has_failed and status.is_storing, detail)
+
+    def _counted(self, component: str) -> Counters:
+        counters = Counters(component, node=self.config.name)
+        self._metrics.register(counters)
+        return counters
+
+
+def _models(config: RouterNodeConfig) -> Callable[[int, int], MessageModel | None]:
+    """Those that conditions may speak of: the shipped ones, and the router's own documents."""
+    models = [shipped(name) for name in shipped_names()] + [MessageModel.load(Path(name)) for name in config.models]
+    known = {model.id: model for model in models}
+    return lambda model_id, _: known.get(model_id)
+
+
+def _event_of(link: int, message: Message) -> events.Event:
+    match message:
+        case OpenPublisher(number, publisher):
+            return events.OpenPublisher(link, number, publisher)
+        case ClosePublisher(number, handle):
+            return events.ClosePublisher(link, number, handle)
+        case OpenFlow(number, endpoint, credit):
+            return events.OpenFlow(link, number, endpoint, credit)
+        case CloseFlow(number, handle):
+            return events.CloseFlow(link, number, handle)
+        case Begin(number, handle, transaction):
+            return events.Begin(link, number, handle, transaction)
+        case Commit(number, handle, transaction):
+            return events.Commit(link, number, handle, transaction)
+        case Rollback(number, handle, transaction):
+            return events.Rollback(link, number, handle, transaction)
+        case CreateEndpoint(number, endpoint, from_id, from_time_ns):
+            beginning = events.Beginning(from_id, from_time_ns) if from_id or from_time_ns else None
+            return events.CreateEndpoint(link, number, endpoint, beginning)
+        case AlterEndpoint(number, endpoint):
+            return events.AlterEndpoint(link, number, endpoint)
+        case DeleteEndpoint(number, name, is_forced):
+            return events.DeleteEndpoint(link, number, name, is_forced)
+        case EmptyEndpoint(number, name):
+            return events.EmptyEndpoint(link, number, name)
+    raise RemoteProtocolError(f"a {type(message).__name__}, which no client says")
+
+
+def _message_of(number: int, answer: object) -> Message:
+    match answer:
+        case events.PublisherOpened(handle, highest, transaction):
+            return PublisherOpened(number, handle, highest, transaction)
+        case events.FlowOpened(handle, is_active):
+            return FlowOpened(number, handle, is_active)
+        case events.Ended(outcome, treatment, why):
+            return Ended(number, outcome, treatment, why[:256])
+        case events.Refused(code, what, hint):
+            return Refused(code, what[:256], number, hint[:256])
+        case _:
+            return Done(number)

@@ -1,0 +1,67 @@
+"""What a message router's process is told besides what its core is (RouterConfig)."""
+
+from typing import Annotated
+
+import msgspec
+
+from penstock.assured.config import MIB, RouterConfig
+from penstock.base.errors import ConfigurationError
+from penstock.journal import JournalConfig
+from penstock.net.control import Name
+from penstock.net.place import parse_place
+from penstock.security.access import AdminAccess, AnyPort, ControlAccess
+
+PORT_DEFAULT = 7460
+
+
+class RouterAccess(ControlAccess, frozen=True):
+    """Where clients connect."""
+
+    port: AnyPort = PORT_DEFAULT
+    advertised: str = ""
+    """host:port that others are told to connect to; empty: host and port."""
+
+
+class RouterNodeConfig(RouterConfig, frozen=True, kw_only=True):
+    """One router: these keys, and those of its core (RouterConfig)."""
+
+    state_directory: str
+    """Where its journal is, and what tokens are checked with."""
+
+    control: RouterAccess = RouterAccess()
+    pair: str = ""
+    """host:port of the other router, which clients are told of."""
+
+    models: tuple[str, ...] = ()
+    """Documents of message models that conditions may speak of, besides those shipped."""
+
+    operators: tuple[Name, ...] = ()
+    """Who may give orders (`penstock router switch`) and define endpoints: clients of the administration server;
+    without one, names; empty: whoever can connect and nobody asks for tokens."""
+
+    admin: AdminAccess = AdminAccess()
+    """By whose tokens it is known what a client may publish and consume; without, everybody may do everything."""
+
+    journal: JournalConfig = JournalConfig(segment_bytes=64 * MIB, linger_us=0, preallocate_bytes=16 * MIB)
+    """How it is written; what it keeps is the core's to say."""
+
+    backlog_bytes_max: Annotated[int, msgspec.Meta(ge=MIB, le=2**32)] = 64 * MIB
+    """Bytes that wait for the disk, above which nothing is taken from clients."""
+
+    sends_bytes_max: Annotated[int, msgspec.Meta(ge=MIB, le=2**32)] = 64 * MIB
+    """Bytes that wait for one client, above which its link ends."""
+
+    silence_ms: Annotated[int, msgspec.Meta(ge=1_000, le=3_600_000)] = 30_000
+    """Silence after which a client is taken for dead."""
+
+    metrics_host: str = "127.0.0.1"
+    metrics_port: AnyPort = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        where = f"router {self.name}"
+        self.admin.check(where)
+        if not self.state_directory:
+            raise ConfigurationError("a router keeps messages", where=where, hint="say state_directory")
+        if self.pair:
+            parse_place(self.pair)

@@ -1,0 +1,250 @@
+"""The disk of a message router as its core sees it: one journal, appended to and read.
+
+A thread of its own brings what was appended to the disk, all that has gathered at a time, and says how far it is. While
+the disk is full nothing is lost: what was to be appended waits, in order, and goes on by itself when there is room.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy
+
+from penstock.assured.events import (
+    Append,
+    DiskFailed,
+    DiskRecovered,
+    DiskTroubled,
+    Event,
+    ReadRecords,
+    RecordsRead,
+    Stored,
+)
+from penstock.base.counters import Counters
+from penstock.base.errors import JournalError, JournalFullError, JournalGoneError, PenstockError
+from penstock.base.log import logger
+from penstock.journal import JournalConfig, JournalReader, JournalWriter
+from penstock.journal.reader import NOTHING, RecordBatch
+
+RETRY_SECONDS = 0.1
+FAR = 256
+"""Records that are passed over rather than sought."""
+
+log = logger("assured.storing")
+
+
+class Storing:
+    """`tell` gives an event to the core, in the loop's thread, where this is made and called."""
+
+    def __init__(self, path: Path, config: JournalConfig, counters: Counters, tell: Callable[[Event], None]) -> None:
+        self._path = path
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._writer = JournalWriter.open(path, config, counters=counters)
+        self._waiting: deque[Append] = deque()
+        self._backlog: deque[tuple[int, int]] = deque()  # last record, bytes
+        self.backlog_bytes = 0
+        """Of what is not on the disk."""
+
+        self._is_troubled = self._is_failed = self._is_closing = False
+        self._retry: asyncio.TimerHandle | None = None
+        self._work = threading.Condition()
+        self._appended = self._writer.next_sequence - 1
+        self._thread = threading.Thread(target=self._commit, name="penstock-assured-disk", daemon=True)
+        self._thread.start()
+        self._reading = ThreadPoolExecutor(1, "penstock-assured-read")
+        self._reader: JournalReader | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def next_sequence(self) -> int:
+        return self._writer.next_sequence
+
+    @property
+    def is_storing(self) -> bool:
+        """Whether the disk takes what comes."""
+        return not self._is_troubled and not self._is_failed
+
+    def replay(self) -> Iterator[RecordBatch]:
+        """Everything that the journal has, in order."""
+        with JournalReader.open(self._path) as reader:
+            last = self._writer.next_sequence - 1
+            while reader.next_sequence <= last and len(batch := reader.read_batch()):
+                yield batch
+
+    async def close(self) -> None:
+        self._is_closing = True
+        if self._retry is not None:
+            self._retry.cancel()
+        with self._work:
+            self._work.notify_all()
+        await asyncio.to_thread(self._thread.join)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._reading.shutdown()
+        if self._reader is not None:
+            self._reader.close()
+        try:
+            self._writer.close()
+        except JournalError as error:
+            log.error("not_closed", code=error.code, error=str(error))
+
+    # Appending
+
+    def append(self, request: Append) -> None:
+        self._backlog.append((request.through, len(request.data)))
+        self.backlog_bytes += len(request.data)
+        self._waiting.append(request)
+        if len(self._waiting) == 1:
+            self._append_all()
+
+    def remove_before(self, sequence: int) -> None:
+        try:
+            self._writer.remove_before(sequence)
+        except JournalError as error:
+            log.warning("not_removed", before=sequence, code=error.code, error=str(error))
+
+    def _append_all(self) -> None:
+        self._retry = None
+        while self._waiting and not self._is_failed:
+            request = self._waiting[0]
+            try:
+                self._writer.append_packed(request.data, request.offsets, request.sizes, request.timestamps_ns)
+            except JournalFullError as error:
+                self._trouble(error)
+                self._retry = self._loop.call_later(RETRY_SECONDS, self._append_all)
+                return
+            except JournalError as error:
+                self._fail(error)
+                return
+            self._waiting.popleft()
+            with self._work:
+                self._appended = request.through
+                self._work.notify()
+
+    def _trouble(self, error: JournalError) -> None:
+        if not self._is_troubled:
+            self._is_troubled = True
+            log.error("disk_troubled", code=error.code, error=str(error))
+            self._tell(DiskTroubled(str(error)))
+
+    def _fail(self, error: JournalError) -> None:
+        if not self._is_failed:
+            self._is_failed = True
+            log.error("disk_failed", code=error.code, error=str(error))
+            self._tell(DiskFailed(str(error)))
+
+    def _stored(self, through: int) -> None:
+        while self._backlog and self._backlog[0][0] <= through:
+            self.backlog_bytes -= self._backlog.popleft()[1]
+        if self._is_troubled and not self._waiting:
+            self._is_troubled = False
+            log.info("disk_recovered")
+            self._tell(DiskRecovered())
+        self._tell(Stored(through))
+
+    # The committing thread
+
+    def _commit(self) -> None:
+        done = self._appended
+        while True:
+            with self._work:
+                while self._appended <= done and not self._is_closing:
+                    self._work.wait()
+                target = self._appended
+                if target <= done:
+                    return
+            try:
+                done = self._writer.commit(target)
+            except JournalFullError as error:
+                self._call(self._trouble, error)
+                if self._is_closing:
+                    return
+                threading.Event().wait(RETRY_SECONDS)
+            except JournalError as error:
+                self._call(self._fail, error)
+                return
+            else:
+                self._call(self._stored, done)
+
+    def _call(self, function: Callable[..., None], *arguments: object) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    # Reading
+
+    def read(self, request: ReadRecords) -> None:
+        task = self._loop.create_task(self._read(request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _read(self, request: ReadRecords) -> None:
+        try:
+            batch, first = await self._loop.run_in_executor(self._reading, self._records, request)
+        except PenstockError as error:
+            log.warning("read_failed", code=error.code, error=str(error))
+            await asyncio.sleep(RETRY_SECONDS)
+            self._tell(RecordsRead(request.request, b"", NOTHING.rows, 0, is_failed=True))
+        else:
+            self._tell(RecordsRead(request.request, batch.data, batch.rows, first))
+
+    def _records(self, request: ReadRecords) -> tuple[RecordBatch, int]:
+        if self._reader is None:
+            self._reader = JournalReader.open(self._path)
+        reader = self._reader
+        try:
+            found = _these(reader, request) if len(request.sequences) else _portion(reader, request)
+        except JournalGoneError:
+            found = []
+        return joined(found), reader.first_sequence
+
+
+def _these(reader: JournalReader, request: ReadRecords) -> list[RecordBatch]:
+    """The records with these numbers, or the first of them."""
+    found: list[RecordBatch] = []
+    wanted = request.sequences
+    at = size = 0
+    while at < len(wanted) and (not found or size < request.bytes_max):
+        first = int(wanted[at])
+        if not 0 <= first - reader.next_sequence <= FAR:
+            reader.seek(max(first, reader.first_sequence))
+        batch = reader.read_batch(max(1, min(FAR, int(wanted[-1]) - first + 1)))
+        if not len(batch):
+            break
+        rows = batch.rows[numpy.isin(batch.rows["sequence"], wanted[at:])]
+        if len(rows):
+            found.append(RecordBatch(batch.data, rows))
+            size += int(rows["size"].sum())
+        at = int(numpy.searchsorted(wanted, batch.rows["sequence"][-1], side="right"))
+    return found
+
+
+def _portion(reader: JournalReader, request: ReadRecords) -> list[RecordBatch]:
+    """Those after a record, or from a time on."""
+    if request.time_ns:
+        reader.seek_time(request.time_ns)
+    else:
+        reader.seek(max(request.after + 1, reader.first_sequence))
+    found: list[RecordBatch] = []
+    size = 0
+    while (not found or size < request.bytes_max) and len(batch := reader.read_batch(FAR)):
+        found.append(batch)
+        size += int(batch.rows["size"].sum())
+    return found
+
+
+def joined(batches: list[RecordBatch]) -> RecordBatch:
+    if len(batches) < 2:
+        return batches[0] if batches else NOTHING
+    rows = numpy.concatenate([each.rows for each in batches])
+    at = start = 0
+    for batch in batches:
+        rows["offset"][start : start + len(batch)] += at
+        start += len(batch)
+        at += len(batch.data)
+    return RecordBatch(b"".join(each.data for each in batches), rows)

@@ -1,0 +1,194 @@
+"""`penstock queue`: the endpoints of a message router; what is in them."""
+
+import sys
+from typing import Annotated
+
+import msgspec
+import typer
+
+from penstock.assured.application import Delivery
+from penstock.assured.config import EndpointConfig, Treatment, Want
+from penstock.assured.control import EndpointInfo
+from penstock.base.errors import NotFoundError
+from penstock.cli.readable import harmless_json, printable
+from penstock.cli.routed import ConnectOption, CredentialsOption, RouterArgument, SecretOption, opened
+
+WAIT_SECONDS = 0.5
+"""How long nothing may come before a queue is taken for drained."""
+
+BATCH = 256
+
+app = typer.Typer(
+    help="The queues of a message router: list, show, create, delete, publish, drain.", no_args_is_help=True
+)
+
+NameArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Its name.")]
+
+
+@app.command("list")
+def list_queues(
+    router: RouterArgument,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per queue.")] = False,
+    connect: ConnectOption = None,
+    credentials: CredentialsOption = None,
+    secret: SecretOption = None,
+) -> None:
+    """List a router's queues, and how full they are."""
+    with opened(router, connect, credentials, secret, role="operator") as assured:
+        found = assured.endpoints()
+    for each in found:
+        typer.echo(_encoded(each) if json else printable(_line(each)))
+
+
+@app.command("show")
+def show(
+    router: RouterArgument,
+    name: NameArgument,
+    connect: ConnectOption = None,
+    credentials: CredentialsOption = None,
+    secret: SecretOption = None,
+) -> None:
+    """Everything about one queue, as JSON."""
+    with opened(router, connect, credentials, secret, role="operator") as assured:
+        found = assured.endpoints(name)
+    if not found:
+        raise NotFoundError(f"there is no queue {name!r}", where=router)
+    typer.echo(_encoded(found[0]))
+
+
+@app.command("create")
+def create(
+    router: RouterArgument,
+    name: NameArgument,
+    topics: Annotated[
+        list[str] | None, typer.Argument(help="What it attracts; none: only what is given to it.")
+    ] = None,
+    where: Annotated[str, typer.Option(help="A condition on the contents, in SQL.")] = "",
+    exclusive: Annotated[bool, typer.Option("--exclusive", help="One consumer at a time; others stand by.")] = False,
+    messages_max: Annotated[int, typer.Option(help="Messages it may have.")] = 1_000_000,
+    bytes_max: Annotated[int, typer.Option(help="Bytes it may have.")] = 2**30,
+    age_ms_max: Annotated[int, typer.Option(help="How old messages may become; 0: any age.")] = 0,
+    deliveries_max: Annotated[int, typer.Option(help="Deliveries before one is given up; 0: any number.")] = 0,
+    dead_to: Annotated[str, typer.Option(help="The queue for what is given up; empty: discarded.")] = "dead",
+    replication: Annotated[Treatment, typer.Option(help="Where queues decide what is replicated.")] = "none",
+    from_id: Annotated[int, typer.Option(help="Begin with this message, if the log still has it.")] = 0,
+    alter: Annotated[bool, typer.Option("--alter", help="Change one that is there.")] = False,
+    connect: ConnectOption = None,
+    credentials: CredentialsOption = None,
+    secret: SecretOption = None,
+) -> None:
+    """Create a queue, or with --alter change one. One that is there and is the same is no error."""
+    endpoint = EndpointConfig(
+        name=name,
+        wants=(Want(topics=tuple(topics), where=where),) if topics else (),
+        consumers="exclusive" if exclusive else "shared",
+        messages_max=messages_max,
+        bytes_max=bytes_max,
+        age_ms_max=age_ms_max,
+        deliveries_max=deliveries_max,
+        dead_to=dead_to,
+        replication=replication,
+    )
+    with opened(router, connect, credentials, secret, role="operator") as assured:
+        if alter:
+            assured.alter_endpoint(endpoint)
+        else:
+            assured.create_endpoint(endpoint, from_id=from_id)
+    typer.echo(f"{name}: {'changed' if alter else 'created'}")
+
+
+@app.command("delete")
+def delete(
+    router: RouterArgument,
+    name: NameArgument,
+    force: Annotated[bool, typer.Option("--force", help="Also while somebody consumes from it.")] = False,
+    connect: ConnectOption = None,
+    credentials: CredentialsOption = None,
+    secret: SecretOption = None,
+) -> None:
+    """Delete a queue, with what is in it."""
+    with opened(router, connect, credentials, secret, role="operator") as assured:
+        assured.delete_endpoint(name, force=force)
+    typer.echo(f"{name}: deleted")
+
+
+@app.command("publish")
+def publish(
+    router: RouterArgument,
+    topic: Annotated[str, typer.Argument(help="Its topic.")],
+    text: Annotated[list[str] | None, typer.Argument(help="Payloads; none: the lines of standard input.")] = None,
+    ttl_ms: Annotated[int, typer.Option(help="How long they may wait; 0: for ever.")] = 0,
+    priority: Annotated[int, typer.Option(help="0 to 9; 9 goes first.")] = 4,
+    connect: ConnectOption = None,
+    credentials: CredentialsOption = None,
+    secret: SecretOption = None,
+) -> None:
+    """Publish messages; returns when all of them are stored."""
+    lines = (line.rstrip("\n") for line in sys.stdin) if not text else iter(text)
+    count = 0
+    with (
+        opened(router, connect, credentials, secret, send=(topic,)) as assured,
+        assured.publisher(window=4_096) as publisher,
+    ):
+        for line in lines:
+            publisher.send(topic, line.encode(), ttl_ms=ttl_ms, priority=priority)
+            count += 1
+        publisher.flush()
+    sys.stderr.write(f"{count:,} messages stored\n")
+
+
+@app.command("drain")
+def drain(
+    router: RouterArgument,
+    name: NameArgument,
+    count: Annotated[int | None, typer.Option(help="At most so many messages.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show them.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Look only: they go back into the queue.")] = False,
+    connect: ConnectOption = None,
+    credentials: CredentialsOption = None,
+    secret: SecretOption = None,
+) -> None:
+    """Consume what is in a queue, a line of JSON for each message, until nothing more comes."""
+    taken = 0
+    with (
+        opened(router, connect, credentials, secret, receive=(">",)) as assured,
+        assured.endpoint(name, prefetch=BATCH if count is None else min(BATCH, count)) as queue,
+    ):
+        held: list[Delivery] = []
+        while taken != count:
+            messages = queue.take(BATCH if count is None else min(BATCH, count - taken), WAIT_SECONDS)
+            if not messages:
+                break
+            taken += len(messages)
+            if not quiet:
+                for each in messages:
+                    typer.echo(harmless_json(_told(each)))
+            if keep:
+                held += messages
+                break
+            queue.ack(messages)
+        queue.nack(held)
+    sys.stderr.write(f"{taken:,} messages{' looked at' if keep else ''}\n")
+
+
+def _told(message: Delivery) -> str:
+    told = {
+        "id": message.id,
+        "topic": message.topic,
+        "payload": message.payload.decode(errors="replace"),
+        "priority": message.priority,
+        "is_redelivered": message.is_redelivered,
+        "deliveries": message.deliveries,
+        "published_ns": message.published_ns,
+    }
+    return msgspec.json.encode(told).decode()
+
+
+def _encoded(info: EndpointInfo) -> str:
+    return harmless_json(msgspec.json.encode(info).decode())
+
+
+def _line(info: EndpointInfo) -> str:
+    topics = ", ".join(topic for want in info.endpoint.wants for topic in want.topics)
+    queued = f"{info.messages:,} messages, {info.bytes:,} bytes, {info.unsettled:,} unsettled, {info.flows} consumers"
+    return f"{info.endpoint.name}: {queued}; {topics or 'no topics'}"

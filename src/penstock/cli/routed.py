@@ -1,0 +1,46 @@
+"""What the commands share that speak to message routers."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.assured.application import Assured, open_assured
+from penstock.assured.control import ClientRole
+from penstock.base.errors import ConfigurationError
+from penstock.net.guard import Guard
+from penstock.net.secret import read_secret
+from penstock.security.client import AdminClient
+
+RouterArgument = Annotated[
+    str, typer.Argument(metavar="HOST:PORT", help="The router; of a pair both, with a comma between.")
+]
+ConnectOption = Annotated[str | None, typer.Option(metavar="URL", help="The administration server, for a token.")]
+CredentialsOption = Annotated[Path | None, typer.Option(help="Of --connect: the file that says who you are.")]
+SecretOption = Annotated[Path | None, typer.Option(help="The file with the secret that the router shares.")]
+
+
+@contextlib.contextmanager
+def opened(
+    routers: str,
+    url: str | None,
+    credentials: Path | None,
+    secret: Path | None,
+    *,
+    role: ClientRole = "client",
+    receive: tuple[str, ...] = (),
+    send: tuple[str, ...] = (),
+) -> Iterator[Assured]:
+    """A session with the routers; with an administration server, by a token that grants what is asked for."""
+    token = ""
+    if (url is None) != (credentials is None):
+        raise ConfigurationError("--connect and --credentials belong together")
+    if url is not None and credentials is not None:
+        with AdminClient.connect(url, credentials) as admin:
+            token = admin.subscribe(receive, send=send).token
+    guard = Guard(None if secret is None else read_secret(secret))
+    places = [each.strip() for each in routers.split(",")]
+    with open_assured(*places, token=token, guard=guard, role=role) as assured:
+        yield assured

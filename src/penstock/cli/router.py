@@ -1,0 +1,107 @@
+"""`penstock router`: run a message router, show how one is, switch a pair."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from penstock.assured.driver import LiveRouter
+from penstock.assured.node import PORT_DEFAULT, RouterAccess, RouterNodeConfig
+from penstock.assured.status import RouterStatus
+from penstock.base.config import load_toml
+from penstock.base.errors import ConfigurationError
+from penstock.cli.nodes import SWITCH_SECONDS, announce, node_of_plant
+from penstock.cli.readable import harmless_json, printable
+from penstock.cli.routed import ConnectOption, CredentialsOption, RouterArgument, SecretOption, opened
+from penstock.net.agent import run_agent
+from penstock.node.plant import Plant
+from penstock.top.fetching import fetch
+from penstock.top.places import place_given, places_of_plant
+
+app = typer.Typer(help="Run a message router (assured messages), or see how one is.", no_args_is_help=True)
+
+
+@app.command("run")
+def run(
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="[DIRECTORY]", help="For trials: where it keeps messages.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="The router's own configuration, or a plant's: a TOML document.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Which router, when the document is a plant's; or its name.")] = None,
+    port: Annotated[int, typer.Option(help="For trials: the TCP port where clients connect.")] = PORT_DEFAULT,
+) -> None:
+    """Run one router in the foreground. When it runs, one line of JSON on standard output says where clients connect.
+    Ctrl-C or SIGTERM ends it in order."""
+    if (config is None) == (directory is None):
+        raise ConfigurationError("either a document or a directory is needed", hint="penstock router run DIRECTORY")
+    if config is None:
+        access = RouterAccess(port=port)
+        chosen = RouterNodeConfig(name=name or "router", state_directory=str(directory), control=access)
+    elif name is None:
+        chosen = load_toml(config, RouterNodeConfig)
+    else:
+        chosen = node_of_plant(config, name, RouterNodeConfig, "router")
+    sys.setswitchinterval(SWITCH_SECONDS)
+
+    async def main(stop: asyncio.Event) -> None:
+        live = LiveRouter(chosen)
+        await live.start()
+        announce({"router": chosen.name, "control_port": live.control_port, "url": live.endpoint_url})
+        await live.run(stop)
+
+    raise typer.Exit(run_agent(main, name=chosen.name))
+
+
+@app.command("status")
+def status(
+    plant: Annotated[
+        Path | None, typer.Argument(metavar="[PLANT.TOML]", help="The plant whose routers are shown.")
+    ] = None,
+    node: Annotated[
+        list[str] | None, typer.Option(metavar="HOST:PORT", help="The page of a router; may be repeated.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per router.")] = False,
+) -> None:
+    """Show how routers are, by what they say on their pages."""
+    if (plant is None) == (not node):
+        raise ConfigurationError("either a plant or pages of routers are needed")
+    places = places_of_plant(Plant.load(plant)) if plant is not None else [place_given(each) for each in node or []]
+    for place in places:
+        if place.role not in ("", "router"):
+            continue
+        reading = asyncio.run(fetch(place))
+        if not isinstance(reading.status, RouterStatus):
+            typer.echo(printable(f"{place.name}: {reading.why or 'is no router'}"))
+        elif json:
+            typer.echo(harmless_json(msgspec.json.encode(reading.status).decode()))
+        else:
+            _print(reading.status)
+
+
+def _print(router: RouterStatus) -> None:
+    disk = "" if router.is_storing else ", the disk takes nothing"
+    touch = "" if router.is_in_touch else ", the administration server does not answer"
+    state = f"{router.role}, epoch {router.epoch}, {router.clients} clients{disk}{touch}"
+    typer.echo(printable(f"{router.name}: {state}"))
+    for each in router.endpoints:
+        queued = f"{each.messages:,} messages ({each.unsettled:,} unsettled), {each.flows} consumers"
+        typer.echo(printable(f"  {each.endpoint.name}: {queued}"))
+
+
+@app.command("switch")
+def switch(
+    router: RouterArgument,
+    force: Annotated[bool, typer.Option("--force", help="Also if the active one cannot be asked to stop.")] = False,
+    connect: ConnectOption = None,
+    credentials: CredentialsOption = None,
+    secret: SecretOption = None,
+) -> None:
+    """Make the router that stands by the active one of its pair."""
+    with opened(router, connect, credentials, secret, role="operator") as assured:
+        assured.switch(force=force)
+        typer.echo(f"{router}: is active")

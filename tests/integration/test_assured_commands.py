@@ -1,0 +1,89 @@
+"""`penstock router` and `penstock queue` against a real router; a router in a plant; the example."""
+
+import json
+import runpy
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from command_here import run_here
+from integration.assured_kit import client_of, router_config, router_here
+from integration.command_kit import running
+from penstock.net.udp import free_ports
+from waiting import PATIENCE_SECONDS, wait_until
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def done(*words: object) -> "subprocess.CompletedProcess[str]":
+    found = run_here(*words)
+    assert found.returncode == 0, found.stderr
+    return found
+
+
+def refused(*words: object) -> str:
+    found = run_here(*words)
+    assert found.returncode != 0, found.stdout
+    return found.stderr
+
+
+def test_queues_are_made_filled_listed_and_drained(tmp_path: Path) -> None:
+    with router_here(router_config(tmp_path)) as router:
+        place = router.place
+        done("queue", "create", place, "fills", "fills.>", "--deliveries-max", 5, "--exclusive")
+        shown = json.loads(done("queue", "show", place, "fills").stdout)
+        assert shown["endpoint"]["wants"] == [{"topics": ["fills.>"], "where": ""}]
+        assert (shown["endpoint"]["consumers"], shown["endpoint"]["deliveries_max"]) == ("exclusive", 5)
+        done("queue", "create", place, "fills", "fills.>", "--alter")
+        assert "2 messages stored" in done("queue", "publish", place, "fills.new", "one", "two", "--priority", 7).stderr
+        lines = done("queue", "list", place).stdout.splitlines()
+        assert [line.split(":")[0] for line in lines] == ["dead", "orders", "fills"]
+        assert "fills: 2 messages" in lines[2]
+        looked = done("queue", "drain", place, "fills", "--keep")
+        assert [json.loads(line)["payload"] for line in looked.stdout.splitlines()] == ["one", "two"]
+        drained = [json.loads(line) for line in done("queue", "drain", place, "fills").stdout.splitlines()]
+        assert [(each["payload"], each["priority"], each["is_redelivered"]) for each in drained] == [
+            ("one", 7, True), ("two", 7, True)
+        ]  # fmt: skip
+        done("queue", "delete", place, "fills")
+        assert "no queue" in refused("queue", "show", place, "fills")
+        assert "no endpoint" in refused("queue", "drain", place, "fills")
+
+        page = router.router.endpoint_url.removeprefix("http://")
+        assert "router: active, epoch 1" in done("router", "status", "--node", page).stdout
+        told = json.loads(done("router", "status", "--node", page, "--json").stdout)
+        assert (told["kind"], told["role"]) == ("router", "active")
+        assert "error [" in refused("router", "switch", place)
+        assert "either a document or a directory" in refused("router", "run")
+
+
+def test_a_plant_with_a_router(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    plant = tmp_path / "plant.toml"
+    plant.write_text(
+        f"""
+        name = "desk"
+        [[router]]
+        name = "orders"
+        control = {{ port = {port} }}
+        endpoints = [{{ name = "new", wants = [{{ topics = ["orders.new.>"] }}] }}]
+        """
+    )
+    assert done("up", plant, "--check").stdout == "orders: router\n"
+    with running("up", str(plant)) as up, client_of(f"127.0.0.1:{port}") as client:
+        with client.publisher() as publisher:
+            assert publisher.publish("orders.new.AAPL", b"buy", timeout=PATIENCE_SECONDS) == "stored"
+        wait_until(lambda: "orders: active, epoch 1" in up.out, "what up says")
+        shown = done("router", "status", plant).stdout
+        assert "orders: active" in shown
+        assert "new: 1 messages" in shown
+        up.interrupt()
+    assert (tmp_path / "state" / "orders" / "journal").is_dir()
+
+
+def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLES / "assured.py"), run_name="__main__")
+    out = capsys.readouterr().out
+    assert "it has 1,000 orders" in out
+    assert "filled: buy 1 AAPL\nfilled: buy 2 AAPL" in out

@@ -1,0 +1,258 @@
+"""Message routers on real sockets and disks: publish, consume, settle, transactions, restarts, kill -9."""
+
+import asyncio
+import socket
+import struct
+import threading
+from pathlib import Path
+
+import pytest
+
+from integration.assured_kit import ORDERS, client_of, router_config, router_here, router_process
+from penstock.assured import EndpointConfig, Want
+from penstock.assured.application import AssuredEndpoint, Delivery
+from penstock.base.errors import PenstockError, RefusedError, UnreachableError
+from penstock.net.udp import free_ports
+from waiting import PATIENCE_SECONDS, wait_until
+
+
+def taken(queue: AssuredEndpoint, count: int) -> list[Delivery]:
+    """So many messages, or what there is when nothing more comes."""
+    found: list[Delivery] = []
+    while len(found) < count and (more := queue.take(count - len(found), PATIENCE_SECONDS)):
+        found += more
+    return found
+
+
+def number_of(message: Delivery) -> int:
+    return int(message.payload)
+
+
+@pytest.mark.spec("REPL-1")
+def test_what_is_published_is_queued_delivered_and_settled(tmp_path: Path) -> None:
+    with router_here(router_config(tmp_path)) as router, client_of(router.place) as client:
+        with client.publisher() as publisher:
+            assert publisher.publish("orders.new", b"0") == "stored"
+            assert publisher.publish("nobody.wants.it", b"x") == "unmatched"
+            for number in range(1, 1_000):
+                publisher.send("orders.new", b"%d" % number)
+            assert publisher.flush(PATIENCE_SECONDS)
+        with client.endpoint("orders", prefetch=100) as queue:
+            messages = []
+            for message in queue:
+                message.ack()
+                messages.append(message)
+                if len(messages) == 1_000:
+                    break
+            assert [number_of(each) for each in messages] == list(range(1_000))
+            assert not any(each.is_redelivered for each in messages)
+            assert [each.id for each in messages] == sorted(each.id for each in messages)
+        wait_until(lambda: client.endpoints("orders")[0].messages == 0, "the queue to be empty")
+        assert client.endpoints("orders")[0].settled == 1_000
+
+
+@pytest.mark.spec("REPL-1")
+def test_an_acknowledged_message_survives_kill_9(tmp_path: Path) -> None:
+    """A publisher publishes through three kills; whatever was acknowledged is there, once, and in order."""
+    acknowledged = 0
+    with router_process(router_config(tmp_path / "state"), tmp_path) as router, client_of(router.place) as client:
+        with client.publisher(window=64) as publisher:
+            is_over = threading.Event()
+            failed: list[BaseException] = []
+
+            def publish() -> None:
+                nonlocal acknowledged
+                try:
+                    while not is_over.is_set():
+                        for number in range(acknowledged, acknowledged + 50):
+                            publisher.send("orders.new", b"%d" % number)
+                        publisher.flush()
+                        acknowledged += 50
+                except BaseException as error:
+                    failed.append(error)
+
+            thread = threading.Thread(target=publish, daemon=True)
+            thread.start()
+            for _ in range(3):
+                before = acknowledged
+                wait_until(lambda before=before: failed or acknowledged >= before + 200, "acknowledgements")
+                router.kill()
+                router.start()
+            is_over.set()
+            thread.join(PATIENCE_SECONDS)
+            assert not thread.is_alive()
+            assert not failed
+        with client.endpoint("orders", prefetch=1_000) as queue:
+            messages = taken(queue, acknowledged)
+        assert [number_of(each) for each in messages] == list(range(acknowledged)), "each once, in order"
+
+
+@pytest.mark.spec("REPL-1")
+def test_what_was_not_settled_comes_again_after_kill_9_and_is_flagged(tmp_path: Path) -> None:
+    other = EndpointConfig(name="other", wants=(Want(topics=("other.>",)),))
+    config = router_config(tmp_path / "state", ORDERS, other)
+    with router_process(config, tmp_path) as router, client_of(router.place) as client:
+        publisher = client.publisher()
+        for number in range(20):
+            publisher.send("orders.new", b"%d" % number)
+        publisher.flush()
+        with client.endpoint("orders") as queue:
+            first = taken(queue, 20)
+            queue.ack(first[:10])
+            wait_until(lambda: client.endpoints("orders")[0].messages == 10, "ten to be settled")
+            publisher.publish("other.new", b"")  # what was settled before is logged before
+            router.kill()
+            router.start()
+            again = taken(queue, 10)
+            assert [number_of(each) for each in again] == list(range(10, 20))
+            assert all(each.is_redelivered for each in again)
+            assert queue.ack(first[10:]) == 0, "what came on the lost link cannot be settled any more"
+            assert queue.ack(again) == 10
+        wait_until(lambda: client.endpoints("orders")[0].messages == 0, "the rest to be settled")
+        status = router.status()
+        assert (status.role, status.epoch, status.is_storing) == ("active", 1, True)
+
+
+@pytest.mark.spec("REPL-10")
+def test_a_transaction_happens_as_one_or_not_at_all(tmp_path: Path) -> None:
+    filled = EndpointConfig(name="filled", wants=(Want(topics=("filled.>",)),))
+    config = router_config(tmp_path, ORDERS, filled)
+    with router_here(config) as router, client_of(router.place) as client:
+        with client.publisher() as publisher:
+            publisher.publish("orders.new", b"1")
+        with client.endpoint("orders") as orders, client.endpoint("filled") as fills:
+            (order,) = taken(orders, 1)
+
+            def fail() -> None:
+                with client.transaction() as transaction:
+                    transaction.publish("filled.new", b"1")
+                    transaction.ack(order)
+                    raise ZeroDivisionError
+
+            with pytest.raises(ZeroDivisionError):
+                fail()
+            (again,) = taken(orders, 1)
+            assert number_of(again) == 1, "consumed in a transaction that was rolled back, it comes again"
+            assert again.is_redelivered
+            assert fills.next(0.05) is None
+            with client.transaction() as transaction:
+                transaction.publish("filled.new", b"1")
+                transaction.ack(again)
+            assert [number_of(each) for each in taken(fills, 1)] == [1]
+            wait_until(lambda: client.endpoints("orders")[0].messages == 0, "the order to be gone")
+
+
+def test_messages_are_returned_rejected_and_given_up(tmp_path: Path) -> None:
+    config = router_config(tmp_path, EndpointConfig(name="orders", wants=ORDERS.wants, deliveries_max=2))
+    with router_here(config) as router, client_of(router.place) as client:
+        with client.publisher() as publisher:
+            publisher.publish("orders.new", b"1")
+            publisher.publish("orders.new", b"2")
+        with client.endpoint("orders") as orders, client.endpoint("dead") as dead:
+            one, two = taken(orders, 2)
+            one.reject()
+            assert [number_of(each) for each in taken(dead, 1)] == [1]
+            two.nack()
+            (again,) = taken(orders, 1)
+            assert (number_of(again), again.is_redelivered, again.deliveries) == (2, True, 1)
+            again.nack()
+            assert [number_of(each) for each in taken(dead, 1)] == [2], "delivered as often as it may be"
+
+
+@pytest.mark.spec("REPL-12")
+def test_a_full_queue_refuses_and_says_so(tmp_path: Path) -> None:
+    config = router_config(tmp_path, EndpointConfig(name="orders", wants=ORDERS.wants, messages_max=10))
+    with router_here(config) as router, client_of(router.place) as client, client.publisher() as publisher:
+        for _ in range(10):
+            assert publisher.publish("orders.new", b"x") == "stored"
+        with pytest.raises(RefusedError, match="full"):
+            publisher.publish("orders.new", b"x")
+        for _ in range(5):
+            publisher.send("orders.new", b"x")
+        with pytest.raises(RefusedError, match="full"):
+            publisher.flush()
+        assert publisher.refused[-1][2] == 33
+        assert publisher.flush()
+        client.empty_endpoint("orders")
+        assert publisher.publish("orders.new", b"x") == "stored"
+
+
+def test_endpoints_are_created_changed_and_deleted_and_outlive_a_restart(tmp_path: Path) -> None:
+    audit = EndpointConfig(name="audit", wants=(Want(topics=(">",)),), messages_max=5)
+    with router_here(router_config(tmp_path)) as router, client_of(router.place) as client:
+        client.create_endpoint(audit)
+        client.create_endpoint(audit)
+        with pytest.raises(RefusedError):
+            client.create_endpoint(EndpointConfig(name="audit"))
+        client.alter_endpoint(EndpointConfig(name="audit", wants=audit.wants, messages_max=6))
+    with router_here(router_config(tmp_path)) as router, client_of(router.place) as client:
+        (found,) = client.endpoints("audit")
+        assert found.endpoint.messages_max == 6
+        with client.endpoint("audit") as queue:
+            with pytest.raises(RefusedError):
+                client.delete_endpoint("audit")
+            client.delete_endpoint("audit", force=True)
+            with pytest.raises(PenstockError):
+                queue.next(PATIENCE_SECONDS)
+        with pytest.raises(RefusedError):
+            client.endpoint("audit")
+
+
+def test_an_exclusive_endpoint_has_one_consumer_and_the_next_takes_over(tmp_path: Path) -> None:
+    config = router_config(tmp_path, EndpointConfig(name="orders", wants=ORDERS.wants, consumers="exclusive"))
+    with router_here(config) as router, client_of(router.place) as one, client_of(router.place) as two:
+        first, second = one.endpoint("orders"), two.endpoint("orders")
+        assert (first.is_active, second.is_active) == (True, False)
+        with one.publisher() as publisher:
+            publisher.publish("orders.new", b"1")
+        (message,) = taken(first, 1)
+        assert second.waiting == 0
+        first.close()
+        (again,) = taken(second, 1)
+        assert second.is_active
+        assert (again.id, again.is_redelivered) == (message.id, True)
+        again.ack()
+
+
+def test_publishing_in_an_asyncio_loop(tmp_path: Path) -> None:
+    async def work(place: str) -> list[int]:
+        client = await asyncio.to_thread(client_of, place)
+        publisher = await asyncio.to_thread(client.publisher)
+        stored = await asyncio.gather(*(publisher.publish_async("orders.new", b"%d" % each) for each in range(500)))
+        assert set(stored) == {"stored"}
+        queue = await asyncio.to_thread(client.endpoint, "orders")
+        found = []
+        async for message in queue:
+            found.append(number_of(message))
+            message.ack()
+            if len(found) == 500:
+                break
+        await asyncio.to_thread(client.close)
+        return found
+
+    with router_here(router_config(tmp_path)) as router:
+        assert sorted(asyncio.run(work(router.place))) == list(range(500))
+
+
+def test_without_a_router_nothing_hangs() -> None:
+    with client_of(f"127.0.0.1:{free_ports(1)[0]}", answer_seconds=0.2) as client, pytest.raises(UnreachableError):
+        client.publisher()
+
+
+def test_a_client_that_sends_rubbish_ends_its_own_link_only(tmp_path: Path) -> None:
+    with router_here(router_config(tmp_path)) as router, client_of(router.place) as client:
+        host, _, port = router.place.rpartition(":")
+        for junk in (
+            b"\xff" * 64,
+            struct.pack("<I", 2**31),
+            b"GET / HTTP/1.1\r\n\r\n",
+            struct.pack("<I", 3) + b"\x01\x02\x03",
+        ):
+            with socket.create_connection((host, int(port)), PATIENCE_SECONDS) as stranger:
+                stranger.sendall(junk)
+                stranger.shutdown(socket.SHUT_WR)
+                stranger.settimeout(PATIENCE_SECONDS)
+                while stranger.recv(4_096):
+                    pass
+        with client.publisher() as publisher:
+            assert publisher.publish("orders.new", b"1") == "stored"
