@@ -254,32 +254,10 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 Event: TypeAlias = (
-    Replay
-    | Start
-    | LinkOpened
-    | LinkClosed
-    | OpenPublisher
-    | ClosePublisher
-    | OpenFlow
-    | CloseFlow
-    | Begin
-    | Commit
-    | Rollback
-    | Data
-    | CreateEndpoint
-    | AlterEndpoint
-    | DeleteEndpoint
-    | EmptyEndpoint
-    | Stored
-    | RecordsRead
-    | DiskTroubled
-    | DiskRecovered
-    | DiskFailed
-    | Become
-    | Release
-    | Stop
-    | Tick
-)
+    Replay | Start | LinkOpened | LinkClosed | OpenPublisher | ClosePublisher | OpenFlow | CloseFlow | Begin
+    | Commit | Rollback | Data | CreateEndpoint | AlterEndpoint | DeleteEndpoint | EmptyEndpoint | Stored
+    | RecordsRead | DiskTroubled | DiskRecovered | DiskFailed | Become | Release | Stop | Tick
+)  # fmt: skip
 
 
 # Answers to requests
