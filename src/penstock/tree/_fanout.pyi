@@ -26,6 +26,9 @@ class Fanout(Flow):
     def open_stream(self, stream: int, *, term: int = 0, last: int = 0) -> None:
         """Packets of this stream after `last` are accepted from now on. 0 is the infostream's and never opened."""
 
+    def be_origin(self) -> None:
+        """From now on packets of streams come from here alone: those that links bring are dropped."""
+
     def close_stream(self, stream: int) -> None:
         """Its legs are closed, too."""
 

@@ -64,6 +64,11 @@ cdef class Fanout(Flow):
             opened.term = term
             opened.last = opened.done = opened.kept_after = last
 
+    def be_origin(self) -> None:
+        """From now on packets of streams come from here alone: those that links bring are dropped."""
+        with self:
+            self.is_origin = True
+
     def close_stream(self, uint32_t stream) -> None:
         """Its legs are closed, too; packets of it that wait still come."""
         cdef Stream *closed

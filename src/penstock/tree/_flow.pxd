@@ -112,6 +112,7 @@ cdef class Flow:
     cdef uint32_t wants_max
     cdef object table
     cdef Notes notes
+    cdef bint is_origin         # packets of streams begin here: what links bring of them is not taken
     cdef int bell               # an eventfd that wakes the lane; -1: there is no lane
     cdef bint is_lane_asleep
     cdef bint is_corked          # somebody else is about to send: the lane is not woken

@@ -388,6 +388,9 @@ cdef class Flow:
         if link is not NULL and not link.brings & PACKETS:
             self.end(slot, FAULT_UNEXPECTED)
             return BAD
+        if link is not NULL and self.is_origin:
+            link.dropped += 1
+            return PASSED_OVER
         self._row_starts[row] = at
         self._row_sizes[row] = size
         return self.judge_place(slot, is_any_term, &packet, row)

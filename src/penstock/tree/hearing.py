@@ -64,7 +64,8 @@ class Hearing:
             if not self._of_stream(link, heard.info):
                 self._of_attempt(attempt, heard.info)
         elif link in self._upstream.peers:
-            self._of_stream(link, heard.info)
+            if self._board.role != "root":  # what streams are and have is the root's to say
+                self._of_stream(link, heard.info)
         elif link in self._board.children:
             self._children.heard(self._board.children[link], heard.info)
 
@@ -114,7 +115,7 @@ class Hearing:
     def _diverged(self, info: Diverged) -> None:
         """Who knows where the term ended has taken back what is beyond already, when it learned of that."""
         stream = self._board.streams.get(info.stream)
-        if stream is None or self._board.last(info.stream) < info.first:
+        if stream is None or not info.first or self._board.last(info.stream) < info.first:
             return
         end = stream.end_of(info.term)
         if end is None or end >= info.first:
@@ -135,7 +136,7 @@ class Hearing:
         stream = self._board.streams.get(notice.stream)
         if stream is not None and notice.term > stream.term:
             info = stream.info
-            self._defined(StreamDefined(info.number, info.name, info.topics, notice.term, notice.sequence - 1))
+            self._defined(StreamDefined(info.number, info.name, info.topics, notice.term, max(notice.sequence, 1) - 1))
         if stream is not None:
             last = self._board.last(stream.number)
             self._board.fanout.set_stream(stream.number, term=notice.term, last=last)

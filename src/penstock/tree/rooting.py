@@ -102,6 +102,7 @@ class Rooting:
         """Be the root, in this term."""
         board = self._board
         board.role, board.term, board.is_rooted = "root", term, True
+        board.fanout.be_origin()
         board.path, board.parent, board.root_place = (board.config.name,), "", board.place
         board.standby_place = board.config.standby if board.config.standby != board.place else ""
         self._numbering = Numbering(self._tree_id, term)

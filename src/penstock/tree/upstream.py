@@ -11,6 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from penstock.base.clock import NS_PER_SECOND
+from penstock.base.counters import Cause
 from penstock.tree.board import Board, Stream
 from penstock.tree.control import LIVE, Fetch, Fetched, Held, Position, StreamInfo, Subscribe, Unsubscribe, Want
 from penstock.tree.infostream import Diverged, StreamDefined
@@ -43,15 +44,18 @@ class Upstream:
         """A stream there is above. If a newer term began before what is here of it, that is no part of it. Which topics
         it has in a term that is known is the parent's to say: two peers would go on telling each other."""
         board = self._board
+        if board.role == "root" or not info.number:  # it says so itself; and 0 is the infostream
+            board.counters.add("messages_skipped", cause=Cause.UNEXPECTED)
+            return
         known = board.streams.get(info.number)
         if known is None:
             if len(board.streams) >= board.config.streams_max:
                 board.counters.add("requests_refused", cause="limit")
                 return
             stream = Stream(info)
+            board.fanout.open_stream(info.number, term=stream.term_after(0), last=0)
             board.streams[info.number] = stream
             board.numbers[info.name] = info.number
-            board.fanout.open_stream(info.number, term=stream.term_after(0), last=0)
             board.ledger.begun[info.number] = (0, 0)
             board.inform(_defined(info))
             self.on_learned(info.number, True)
