@@ -102,10 +102,10 @@ def test_a_plant_sends_datagrams_only_where_it_is_told() -> None:
 def test_fresh_updates_are_told_from_those_that_must_come() -> None:
     made = [
         make_event(EventKind.DEFINE, item=1, body=b"a"),
-        make_event(EventKind.UPDATE, item=1, cls=TransmissionClass.ADAPTIVE, version=2, body=b"123456789"),
-        make_event(EventKind.UPDATE, item=1, cls=TransmissionClass.CRITICAL, version=3, body=b"12345678"),
-        make_event(EventKind.REFRESH, item=1, cls=TransmissionClass.METERED, version=1, body=b""),
-        make_event(EventKind.UPDATE, item=1, cls=TransmissionClass.METERED, version=4, body=b"1"),
+        make_event(EventKind.UPDATE, item=1, cls=TransmissionClass.ADAPTIVE, version=2, number=2, body=b"123456789"),
+        make_event(EventKind.UPDATE, item=1, cls=TransmissionClass.CRITICAL, version=3, number=3, body=b"12345678"),
+        make_event(EventKind.REFRESH, item=1, cls=TransmissionClass.METERED, version=1, number=1, body=b""),
+        make_event(EventKind.UPDATE, item=1, cls=TransmissionClass.METERED, version=4, number=4, body=b"1"),
     ]
     assert split_events(b"".join(made)) == (made[0] + made[2] + made[3], made[1] + made[4])
     incoming = Incoming(lambda number: ())

@@ -18,7 +18,8 @@ ITEMS = 4
 
 def update(item: int, version: int) -> bytes:
     body = struct.pack("<Q", version)
-    return make_event(EventKind.UPDATE, item=item, cls=TransmissionClass.ADAPTIVE, version=version, body=body)
+    cls = TransmissionClass.ADAPTIVE
+    return make_event(EventKind.UPDATE, item=item, cls=cls, version=version, number=version, body=body)
 
 
 class NodeBelow:

@@ -12,10 +12,13 @@ from penstock.engine import DistributionEngine, EngineConfig, choices, read_even
 from penstock.engine._event import EVENT_HEAD_SIZE, EventKind
 from penstock.engine.events import Image, Lost, RegionOpened
 from penstock.engine.metering import interval_ns
+from penstock.middleware import LossReceipt
 from penstock.model import MessageModel
+from penstock.plant.datagrams import hear
+from penstock.plant.upstream import Incoming
 from penstock.shm import RegionReader
 from penstock.shm._region import RECORD_HEADER_SIZE, REGION_HEADER_SIZE
-from penstock.sim import EnginePlant, EnginePlantOptions, World, engine, engineregions, run_engine_seed
+from penstock.sim import EnginePlant, EnginePlantOptions, World, engine, enginechains, engineregions, run_engine_seed
 from penstock.sim.engineconsumers import MODELS_BY_ID, ConsumerNode, Taste
 
 SEEDS = 100
@@ -71,7 +74,7 @@ def test_the_seeds_reach_every_kind_of_trouble() -> None:
     summaries = [run_engine_seed(seed, seconds=SECONDS) for seed in range(40)]
     for name in (
         "updates_delivered", "updates_merged", "updates_metered", "updates_replayed", "refreshes", "receipts",
-        "overruns", "crashes", "rule_changes", "records_read", "records_read_amid",
+        "overruns", "crashes", "rule_changes", "records_read", "records_read_amid", "datagrams_lost",
     ):  # fmt: skip
         assert sum(getattr(each, name) for each in summaries) > 5, name
 
@@ -195,6 +198,19 @@ def lose_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engineregions, "RecordStore", without_marks)
 
 
+def ignore_lost_datagrams(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(received: Any, *told: Any) -> None:
+        if not isinstance(received, LossReceipt):
+            hear(received, *told)
+
+    monkeypatch.setattr(enginechains, "hear", broken)
+
+
+def take_what_was_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever comes last counts, by whichever stream."""
+    monkeypatch.setattr(Incoming, "_is_newest", lambda self, item, number: True)
+
+
 @pytest.mark.parametrize(
     ("sabotage", "first", "checker"),
     [
@@ -205,11 +221,13 @@ def lose_marks(monkeypatch: pytest.MonkeyPatch) -> None:
         (keep_no_contract, 1, "StoryChecker"),
         (conflate_trades, 1, "StoryChecker"),
         (never_go_live, 0, "NewestChecker"),
-        (write_late, 4, "FreshnessChecker"),
+        (write_late, 8, "FreshnessChecker"),
         (tear_records, 0, "ContentChecker"),
         (read_without_care, 0, "RecordChecker"),
         (keep_to_the_region_before, 0, "AgeChecker"),
         (lose_marks, 0, "RecordChecker"),
+        (ignore_lost_datagrams, 54, "StoryChecker"),
+        (take_what_was_overtaken, 2, "StoryChecker"),
     ],
 )
 def test_the_checkers_notice(sabotage: Any, first: int, checker: str, monkeypatch: pytest.MonkeyPatch) -> None:

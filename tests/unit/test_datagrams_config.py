@@ -4,7 +4,8 @@ import pytest
 
 from penstock.base.errors import ConfigurationError
 from penstock.engine import make_event
-from penstock.engine._event import EventKind, TransmissionClass
+from penstock.engine._event import ALL_ITEMS, RECEIPT_SIZE, EventKind, TransmissionClass
+from penstock.engine.events import Lost
 from penstock.plant.config import DatagramsConfig, MuxConfig, PlantConfig
 from penstock.plant.datapath import Updated
 from penstock.plant.upstream import EARLY_MAX, Incoming
@@ -38,20 +39,39 @@ def test_early_updates_are_bounded_and_the_newest_are_kept() -> None:
     incoming.begin(is_again=False, is_split=True)
     for item in range(EARLY_MAX + 1):
         for version in (2, 1):
-            data = make_event(EventKind.UPDATE, item=item, cls=TransmissionClass.ADAPTIVE, version=version)
+            data = make_event(
+                EventKind.UPDATE, item=item, cls=TransmissionClass.ADAPTIVE, version=version, number=version
+            )
             assert not list(incoming.read_fresh(data, is_group=True))
     assert not list(incoming.read(make_event(EventKind.DEFINE, item=0, body=b"a")))
     (update,) = incoming.read(make_event(EventKind.DEFINE, item=1, body=b"b"))
     assert isinstance(update, Updated)
     assert (update.topic, update.version) == (b"b", 2)
-    assert not list(incoming.read(make_event(EventKind.REFRESH, item=1, version=1)))  # overtaken
+    assert not list(incoming.read(make_event(EventKind.REFRESH, item=1, version=1, number=1)))  # overtaken
 
 
 def test_a_number_that_is_given_to_another_item_begins_anew() -> None:
     incoming = Incoming(lambda number: ())
     incoming.begin(is_again=False, is_split=True)
-    late = make_event(EventKind.UPDATE, item=1, cls=TransmissionClass.ADAPTIVE, version=9)
+    late = make_event(EventKind.UPDATE, item=1, cls=TransmissionClass.ADAPTIVE, version=9, number=9)
     list(incoming.read(make_event(EventKind.DEFINE, item=1, body=b"a")))
     assert len(list(incoming.read_fresh(late))) == 1
     list(incoming.read(make_event(EventKind.DEFINE, item=1, body=b"b")))
-    assert len(list(incoming.read(make_event(EventKind.REFRESH, item=1, version=1)))) == 1
+    assert len(list(incoming.read(make_event(EventKind.REFRESH, item=1, version=1, number=1)))) == 1
+
+
+@pytest.mark.spec("MUX-3")
+def test_an_image_that_was_overtaken_is_left_out_and_a_plant_that_counts_anew_is_not() -> None:
+    """Versions begin anew with another plant; the node above goes on counting."""
+    incoming = Incoming(lambda number: ())
+    incoming.begin(is_again=False, is_split=True)
+
+    def made(kind: EventKind, version: int, number: int) -> bytes:
+        return make_event(kind, item=1, cls=TransmissionClass.ADAPTIVE, version=version, number=number)
+
+    receipt = make_event(EventKind.RECEIPT, item=ALL_ITEMS, number=12, body=bytes(RECEIPT_SIZE))
+    list(incoming.read(make_event(EventKind.DEFINE, item=1, body=b"a")))
+    assert len(list(incoming.read_fresh(made(EventKind.UPDATE, 60, 20)))) == 1
+    assert [type(each) for each in incoming.read(receipt + made(EventKind.REFRESH, 50, 10))] == [Lost]
+    assert len(list(incoming.read_fresh(made(EventKind.UPDATE, 1, 30)))) == 1
+    assert not list(incoming.read_fresh(made(EventKind.UPDATE, 61, 21)))

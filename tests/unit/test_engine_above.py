@@ -50,6 +50,33 @@ def test_who_got_an_old_record_into_its_region_after_a_loss_was_told_gets_a_rece
         assert (first.value(0), late.value(0)) == (9, 9)
 
 
+@pytest.mark.spec("MUX-1", "ADPT-1")
+def test_a_record_of_a_plant_that_was_started_anew_is_written_into_regions() -> None:
+    """It counts versions anew: the same one is another record."""
+    core = engine(keeps="wanted", has_upstream=True)
+    with records_consumer(core, 0) as consumer:
+        consumer.subscribe(1, "md.a")
+        consumer.carry_out(core.handle(image(1, version=1), NOW))
+        core.handle(Lost(), NOW)
+        core.handle(image(2, version=1, is_repair=True), NOW)
+        assert consumer.value(0) == 2
+
+
+@pytest.mark.spec("MUX-1", "CRIT-4")
+def test_the_image_of_what_is_there_does_not_come_before_the_updates_that_led_to_it() -> None:
+    core = engine(keeps="wanted", has_upstream=True, budget_bytes=0)
+    buffer, _ = buffer_consumer(core, 0, "md.a")
+    core.publish(b"md.a", QUOTE, record(1), NOW, version=1)
+    core.serve(NOW)
+    core.handle(Lost(), NOW)
+    for value in (2, 3):  # which wait for the output
+        core.publish(b"md.a", QUOTE, record(value), NOW, version=value)
+    core.handle(image(3, version=3, is_repair=True), NOW)
+    core.serve(NOW)
+    events = [event for event in read_events(buffer.take()) if event.kind in (REFRESH, UPDATE)]
+    assert [(event.kind, event.version) for event in events] == [(UPDATE, 1), (UPDATE, 2), (UPDATE, 3)]
+
+
 @pytest.mark.spec("MUX-1", "TP-2")
 def test_the_first_update_after_an_item_was_defined_again_stands_for_itself() -> None:
     """It is of another subscription: what came between the two is not there, and consumers are to be told."""

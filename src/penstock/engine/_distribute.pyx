@@ -78,17 +78,20 @@ cdef class Distributor(Critical):
         """The node above says what the record is: refresh all that want it. False if the item is not admitted."""
         cdef uint32_t number = self.number_of(topic, model_id, model_version, len(record)), at, consumer
         cdef Item *item
+        cdef Pair *pair
+        cdef Standing *standing
+        cdef bint is_there
         if number == NONE:
             return False
         item = &self.items.items[number]
         is_other = item.record_size != len(record) or item.version != version or memcmp(
             item.record, <const uint8_t *>record, len(record)
         ) != 0
-        if item.flags & ITEM_RECORDED:
-            if is_other:
-                self.note_missed(item)
-            elif not is_repair:
-                return True # they have it, or it waits for them with what it stands for
+        is_there = item.flags & ITEM_RECORDED and not is_other
+        if is_there and not is_repair:
+            return True
+        if item.flags & ITEM_RECORDED and is_other:
+            self.note_missed(item)
         if self.items.keep(item, <const uint8_t *>record, <uint32_t>len(record)):
             raise MemoryError
         self.number += 1
@@ -96,8 +99,13 @@ cdef class Distributor(Critical):
         item.started_ns, item.model_version = started_ns, model_version
         with nogil:
             for at in range(item.pair_count):
-                consumer = self.pairs.pairs[item.pairs[at]].consumer
-                self.let_go(&self.pairs.pairs[item.pairs[at]])
+                pair, standing = &self.pairs.pairs[item.pairs[at]], &self.pairs.standings[item.pairs[at]]
+                consumer = pair.consumer
+                if is_there and (pair.cls != CRITICAL and pair.program is NULL or standing.version != version):
+                    continue # it has it, or what waits for it has it, with all that is before
+                if not is_there:
+                    standing.written = 0 # even if it has the same version: another plant may have counted it
+                self.let_go(pair)
                 self.refresh_later(item.pairs[at], PAIR_REPAIR if is_repair else 0)
                 renew_allowance(&self.consumers[consumer], now_ns)
                 self.attend(consumer, now_ns)

@@ -1,8 +1,8 @@
 """Events as they travel between nodes by UDP: cut apart, and put together in messages."""
 
 import struct
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, Protocol, TypeAlias
 
 from penstock.engine._event import (
     EVENT_BODY_SIZE_AT,
@@ -15,6 +15,7 @@ from penstock.engine._event import (
 )
 from penstock.middleware import PublisherConfig
 from penstock.middleware.own import OWN_PREFIX
+from penstock.net.udp import Address
 
 TOPIC = f"{OWN_PREFIX}distribution"
 BLOCK_SIZE_MAX = 32_768
@@ -40,6 +41,27 @@ class Sender(Protocol):
 
     def send(self, data: bytes, /) -> None:
         """Whole events."""
+
+
+class Publishing(Protocol):
+    """A stream of packets, as middleware.driver.MulticastPublisher makes it."""
+
+    @property
+    def publisher_id(self) -> int: ...
+
+    @property
+    def address(self) -> Address: ...
+
+    @property
+    def next_sequence(self) -> int: ...
+
+    def publish(self, topic: str, payload: bytes) -> None: ...
+
+    def close(self, *, linger: bool = True) -> None: ...
+
+
+Publish: TypeAlias = Callable[..., Publishing]
+"""Opens one; it is given what MulticastPublisher() is."""
 
 
 def cut_events(data: bytes) -> Iterator[Cut]:

@@ -6,16 +6,18 @@ with others get everything in streams of their own.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
 from penstock.engine import control, events
 from penstock.engine.control import RefusalCode
+from penstock.middleware.driver import MulticastPublisher
+from penstock.plant.blocks import Publish, Sender
 from penstock.plant.config import DatagramsConfig
 from penstock.plant.datagrams import DatagramSender
-from penstock.plant.datapath import DataPath
-from penstock.plant.desk import Desk, Party, RefusalError
+from penstock.plant.desk import Party, RefusalError
 from penstock.plant.grouped import GroupSender
 
 log = logger("plant.chaining")
@@ -30,14 +32,36 @@ class _Shared:
         """Members' subscriptions: consumer and number."""
 
 
+class Admitting(Protocol):
+    """A node's desk."""
+
+    def enter(self, host: str, login: control.Login) -> Party: ...
+
+
+class Distributing(Protocol):
+    """A node's data path."""
+
+    def handle(self, event: events.EngineEvent) -> None: ...
+
+    def attach(self, party: Party, sender: Sender | None = None) -> object: ...
+
+
 class Chained:
     """In the loop's thread, but for what is said to be under the data path's lock."""
 
-    def __init__(self, config: DatagramsConfig, desk: Desk, data: DataPath, counters: Counters) -> None:
+    def __init__(
+        self,
+        config: DatagramsConfig,
+        desk: Admitting,
+        data: Distributing,
+        counters: Counters,
+        publish: Publish = MulticastPublisher,
+    ) -> None:
         self.senders: dict[int, DatagramSender] = {}  # by consumer
         self._config = config
         self._data = data
         self._counters = counters
+        self._publish = publish
         self._group: GroupSender | None = None
         self._party: Party | None = None  # the group, as a consumer
         self._members: set[int] = set()
@@ -56,7 +80,7 @@ class Chained:
         if not self._config.interface or not party.is_node:
             raise RefusalError(RefusalCode.TRANSPORT, "no datagrams are sent here, but to nodes where it is configured")
         group = self._joined(party)
-        sender = DatagramSender(self._config, (party.host, party.port), self._counters, group)
+        sender = DatagramSender(self._config, (party.host, party.port), self._counters, group, self._publish)
         self.senders[party.number] = sender
         return sender
 
@@ -96,7 +120,7 @@ class Chained:
         if self._party is None or not party.takes_group or (self._members and party.entitled != self._rights):
             return None
         if self._group is None:
-            self._group = GroupSender(self._config, self._counters)
+            self._group = GroupSender(self._config, self._counters, self._publish)
             self._data.attach(self._party, self._group)
         self._rights = party.entitled
         self._members.add(party.number)

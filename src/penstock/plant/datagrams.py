@@ -23,7 +23,18 @@ from penstock.middleware import Deliver, DeliverBatch, Expect, LossReceipt, Stre
 from penstock.middleware.driver import MulticastPublisher
 from penstock.middleware.receiving_driver import Received, SocketReceiver
 from penstock.net.udp import Address, Channel, group_socket, host_socket
-from penstock.plant.blocks import BLOCK_SIZE_MAX, EPOCH, FORGETFUL, TOPIC, Cut, blocks_of, cut_events, joined
+from penstock.plant.blocks import (
+    BLOCK_SIZE_MAX,
+    EPOCH,
+    FORGETFUL,
+    TOPIC,
+    Cut,
+    Publish,
+    Publishing,
+    blocks_of,
+    cut_events,
+    joined,
+)
 from penstock.plant.config import FRESH, SURE, DatagramsConfig
 from penstock.plant.grouped import GroupSender
 
@@ -44,15 +55,20 @@ class DatagramSender:
     the group does not bring it."""
 
     def __init__(
-        self, config: DatagramsConfig, to: Address, counters: Counters, group: GroupSender | None = None
+        self,
+        config: DatagramsConfig,
+        to: Address,
+        counters: Counters,
+        group: GroupSender | None = None,
+        publish: Publish = MulticastPublisher,
     ) -> None:
         self.group = group
         self._missed = config.missed
         self._items: set[int] = set()  # that a member knows
-        self._sure = MulticastPublisher(_channel(SURE, config.interface), to=to, counters=counters)
-        self._fresh: MulticastPublisher | None = None
+        self._sure = publish(_channel(SURE, config.interface), to=to, counters=counters)
+        self._fresh: Publishing | None = None
         if config.missed == "wait":
-            self._fresh = MulticastPublisher(
+            self._fresh = publish(
                 _channel(FRESH, config.interface),
                 to=to,
                 counters=counters,
@@ -168,16 +184,8 @@ class DatagramReceiver:
     def follow(self, welcome: Welcome) -> None:
         """Hear this one from now on, and no other."""
         self.rest()
-        streams = [
-            _Stream("sure", _channel(SURE, self._interface), welcome.publisher_id, welcome.port),
-            _Stream("fresh", _channel(FRESH, self._interface), welcome.publisher_id, welcome.fresh_port),
-        ]
-        self._groups = []
-        if welcome.group:
-            channel = Channel.parse(welcome.group, interface=self._interface)
-            self._groups.append(group_socket(channel))
-            publisher_id, sequence = welcome.group_publisher_id, welcome.group_sequence
-            streams.append(_Stream("group", channel, publisher_id, welcome.group_port, sequence))
+        streams = streams_of(welcome, self._interface)
+        self._groups = [group_socket(each.channel) for each in streams if each.way == "group"]
         receiver = _Hearing(
             socket.socket(fileno=os.dup(self._socket.fileno())),
             self._groups,
@@ -189,9 +197,7 @@ class DatagramReceiver:
             only_expected=True,
         )
         for each in streams:
-            if each.port:
-                key = StreamKey(each.publisher_id, each.channel.group_id)
-                receiver.expect(Expect(key, EPOCH, each.next_sequence, (welcome.host, each.port)))
+            receiver.expect(each.expected_from(welcome.host))
         self._is_stopped.clear()
         ways = {each.channel.group_id: each.way for each in streams}
         self._thread = threading.Thread(target=self._run, args=(receiver, ways), name="penstock-datagrams", daemon=True)
@@ -216,7 +222,7 @@ class DatagramReceiver:
                     for each in receiver.receive(SLICE_SECONDS):
                         if isinstance(each, StreamStarted) and ways[each.stream.group] == "group":
                             deaf_ns = None
-                        self._hear(each, ways)
+                        hear(each, ways, self._hearer)
                 except PenstockError as error:  # what came makes no sense: nothing of it can be relied on
                     log.warning("events_refused", code=error.code, error=str(error))
                     self._hearer.lose_datagrams()
@@ -224,32 +230,52 @@ class DatagramReceiver:
                     deaf_ns = None
                     self._hearer.hear_no_group()
 
-    def _hear(self, received: Received, ways: dict[int, Way]) -> None:
-        match received:
-            case Deliver(stream=stream, messages=messages):
-                for message in messages:
-                    self._hearer.take_datagram(bytes(message.payload), ways[stream.group])
-            case DeliverBatch(messages=batch):
-                for index, message in enumerate(batch):
-                    self._hearer.take_datagram(bytes(message.payload), ways[batch.group_of(index)])
-            case LossReceipt(stream=stream, first=first, last=last):
-                if ways[stream.group] == "sure":
-                    self._hearer.lose_datagrams()
-                elif ways[stream.group] == "group":
-                    self._hearer.miss_datagrams(first, last)
-            case StreamEnded(stream=stream, cause=Cause.EXPIRED):
-                if ways[stream.group] == "group":
-                    self._hearer.hear_no_group()
+
+def hear(received: Received, ways: dict[int, Way], hearer: Hearer) -> None:
+    """What a receiver says of the streams means this to the node below; `ways` are those of the groups."""
+    match received:
+        case Deliver(stream=stream, messages=messages):
+            for message in messages:
+                hearer.take_datagram(bytes(message.payload), ways[stream.group])
+        case DeliverBatch(messages=batch):
+            for index, message in enumerate(batch):
+                hearer.take_datagram(bytes(message.payload), ways[batch.group_of(index)])
+        case LossReceipt(stream=stream, first=first, last=last):
+            if ways[stream.group] == "sure":
+                hearer.lose_datagrams()
+            elif ways[stream.group] == "group":
+                hearer.miss_datagrams(first, last)
+        case StreamEnded(stream=stream, cause=Cause.EXPIRED):
+            if ways[stream.group] == "group":
+                hearer.hear_no_group()
 
 
-class _Stream(NamedTuple):
+class Stream(NamedTuple):
+    """One of those that a node below hears."""
+
     way: Way
     channel: Channel
     publisher_id: int
     port: int
-    """From which its packets come; 0: there is none."""
+    """From which its packets come."""
 
     next_sequence: int = 1
+
+    def expected_from(self, host: str) -> Expect:
+        key = StreamKey(self.publisher_id, self.channel.group_id)
+        return Expect(key, EPOCH, self.next_sequence, (host, self.port))
+
+
+def streams_of(welcome: Welcome, interface: str) -> list[Stream]:
+    """What the node above sends by."""
+    streams = [Stream("sure", _channel(SURE, interface), welcome.publisher_id, welcome.port)]
+    if welcome.fresh_port:
+        streams.append(Stream("fresh", _channel(FRESH, interface), welcome.publisher_id, welcome.fresh_port))
+    if welcome.group:
+        channel = Channel.parse(welcome.group, interface=interface)
+        publisher_id, sequence = welcome.group_publisher_id, welcome.group_sequence
+        streams.append(Stream("group", channel, publisher_id, welcome.group_port, sequence))
+    return streams
 
 
 def _channel(group: str, interface: str) -> Channel:

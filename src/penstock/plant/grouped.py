@@ -10,7 +10,7 @@ from penstock.base.counters import Counters
 from penstock.engine import EventKind, TransmissionClass
 from penstock.middleware.driver import MulticastPublisher
 from penstock.net.udp import Channel
-from penstock.plant.blocks import FORGETFUL, TOPIC, Cut, blocks_of, cut_events, joined
+from penstock.plant.blocks import FORGETFUL, TOPIC, Cut, Publish, blocks_of, cut_events, joined
 from penstock.plant.config import DatagramsConfig
 
 PACKED_SIZE_MAX = 1_200
@@ -48,9 +48,9 @@ class NewestSent:
 class GroupSender:
     """The events of the group, as a consumer of this node; one thread at a time."""
 
-    def __init__(self, config: DatagramsConfig, counters: Counters) -> None:
+    def __init__(self, config: DatagramsConfig, counters: Counters, publish: Publish = MulticastPublisher) -> None:
         self.channel = Channel.parse(config.group, interface=config.interface)
-        self._publisher = MulticastPublisher(self.channel, counters=counters, config=FORGETFUL)
+        self._publisher = publish(self.channel, counters=counters, config=FORGETFUL)
         self._publisher.publish(TOPIC, b"")  # from now on it is alive, and can be heard
         self._newest = NewestSent()
         self._brings_after: dict[int, int] = {}  # by item: updates with later versions go to the group

@@ -63,7 +63,7 @@ class Incoming:
         self._topics_of = topics_of
         self._items: dict[int, Defined] = {}
         self._is_split = False
-        self._versions: dict[int, int] = {}  # of items whose updates may go several ways
+        self._numbers: dict[int, int] = {}  # of items whose updates may go several ways: the newest's at the node above
         self._early: dict[int, Event] = {}  # updates that came by the group before their items were defined
         self._is_again = self._is_repairing = False
         self._shown: set[int] = set()  # items that this connection has brought something of
@@ -74,7 +74,7 @@ class Incoming:
         """A new connection; the consumers may have missed something if there was one before. `is_split` says that
         updates come several ways, which may overtake each other."""
         self._items.clear()
-        self._versions.clear()
+        self._numbers.clear()
         self._early.clear()
         self._is_split = is_split
         self._shown.clear()
@@ -92,19 +92,20 @@ class Incoming:
             if (item := self._items.get(event.item)) is None:
                 if is_group:
                     self._keep_early(event)
-            elif self._is_newest(event.item, event.version):
+            elif self._is_newest(event.item, event.number):
                 yield self._update(item, event)
 
     def _keep_early(self, event: Event) -> None:
         before = self._early.pop(event.item, None)
-        self._early[event.item] = event if before is None or before.version < event.version else before
+        self._early[event.item] = event if before is None or before.number < event.number else before
         if len(self._early) > EARLY_MAX:
             del self._early[next(iter(self._early))]
 
-    def _is_newest(self, item: int, version: int) -> bool:
-        if version <= self._versions.get(item, 0):
+    def _is_newest(self, item: int, number: int) -> bool:
+        """The node above never counts anew while the connection lasts; versions do when its plant is another."""
+        if number <= self._numbers.get(item, 0):
             return False
-        self._versions[item] = version
+        self._numbers[item] = number
         return True
 
     def read(self, data: bytes) -> Iterator[FromAbove]:
@@ -115,25 +116,24 @@ class Incoming:
                 case EventKind.UPDATE:
                     item = self._item(event.item)
                     self.last_number = max(self.last_number, event.number)
-                    if not self._is_split or self._is_newest(event.item, event.version) or _is_each(event):
+                    if not self._is_split or self._is_newest(event.item, event.number) or _is_each(event):
                         yield self._update(item, event)
                 case EventKind.REFRESH:
                     item = self._item(event.item)
                     self._shown.add(event.item)
-                    if event.version < self._versions.get(event.item, 0):
+                    if event.number < self._numbers.get(event.item, 0):
                         continue  # a newer one came by the other way
                     if self._is_split:
-                        self._versions[event.item] = event.version
+                        self._numbers[event.item] = event.number
                     yield Image(*item, event.version, event.body, event.started_ns, self._is_repairing)
                 case EventKind.RECEIPT:
                     self._is_repairing = True
-                    self._versions.clear()  # the plant may be another, which counts anew
                     yield Lost()
                 case EventKind.LIVE:
                     yield UpstreamLive(self._topics_of(event.subscription))
                 case EventKind.REMOVE:
                     gone = self._items.pop(event.item, None)
-                    self._versions.pop(event.item, None)
+                    self._numbers.pop(event.item, None)
                     self._resumed.discard(event.item)
                     if gone is not None:
                         yield Removed(gone.topic, gone.model_id)
@@ -143,7 +143,7 @@ class Incoming:
             raise RemoteProtocolError(f"the node above defines more than {ITEMS_MAX} items")
         item = Defined(event.topic, event.model_id, event.model_version)
         if self._items.get(event.item, item) != item:
-            self._versions.pop(event.item, None)  # of what had this number before
+            self._numbers.pop(event.item, None)  # of what had this number before
             self._shown.discard(event.item)
         self._items[event.item] = item
         if (item.topic, item.model_id) in self._met:
@@ -152,7 +152,7 @@ class Incoming:
         elif len(self._met) < ITEMS_MAX:
             self._met.add((item.topic, item.model_id))
         self._defined(event.model_id, event.model_version)
-        if (early := self._early.pop(event.item, None)) is not None and self._is_newest(event.item, early.version):
+        if (early := self._early.pop(event.item, None)) is not None and self._is_newest(event.item, early.number):
             yield self._update(item, early)
 
     def _update(self, item: Defined, event: Event) -> FromAbove:

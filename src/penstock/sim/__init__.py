@@ -9,7 +9,8 @@ Nothing in production imports this package; tests of yours may. Read world.py fi
 
 from penstock.sim.checkers import Checker
 from penstock.sim.disk import Disk, DiskFaults
-from penstock.sim.engine import EnginePlant, EnginePlantOptions, EngineSummary, run_engine_seed
+from penstock.sim.engine import EnginePlant, run_engine_seed
+from penstock.sim.engineoptions import EnginePlantOptions, EngineSummary
 from penstock.sim.feed import FeedPlant, FeedPlantOptions, FeedSummary, run_feed_seed
 from penstock.sim.filter import FilterPlant, FilterPlantOptions, FilterSummary, run_filter_seed
 from penstock.sim.journal import JournalPlant, JournalSummary, run_journal_seed

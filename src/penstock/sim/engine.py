@@ -1,18 +1,17 @@
 """A ticker plant, multiplexers below it and consumers of all classes, drawn from a seed; faults, and the verdict."""
 
 from collections.abc import Callable
-from typing import Literal, TextIO
-
-import msgspec
+from typing import TextIO
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import SimulationError
 from penstock.engine import ClassMap, DistributionEngine, EngineConfig, Event, MeteringLimits
 from penstock.engine._event import EventKind, ReceiptCause, TransmissionClass
 from penstock.engine.application._store import RecordState
-from penstock.engine.control import ClassWish
 from penstock.engine.events import ChangeClasses
+from penstock.plant.config import DatagramsConfig
 from penstock.plant.datapath import Updated
+from penstock.sim.enginechains import GROUP, INTERFACE
 from penstock.sim.enginecheckers import (
     BoundsChecker,
     ContentChecker,
@@ -22,13 +21,16 @@ from penstock.sim.enginecheckers import (
     RateChecker,
     StoryChecker,
 )
-from penstock.sim.engineconsumers import FAST_BYTES_PER_S, MODELS_BY_ID, Connection, ConsumerNode, Defined, Taste
+from penstock.sim.engineconsumers import FAST_BYTES_PER_S, MODELS_BY_ID, Connection, ConsumerNode, Defined
 from penstock.sim.enginefaults import EngineFaultSchedule
 from penstock.sim.enginelinks import SessionLink
 from penstock.sim.enginemarket import MODELS, Market
-from penstock.sim.enginenodes import DistributionNode, MuxNode, Party, PlantNode
+from penstock.sim.enginemuxes import MuxNode
+from penstock.sim.enginenodes import DistributionNode, Party, PlantNode
+from penstock.sim.engineoptions import EnginePlantOptions, EngineSummary
 from penstock.sim.enginerecords import AgeChecker, RecordChecker
 from penstock.sim.judge import run_and_judge, work
+from penstock.sim.network import LinkFaults, Network
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.world import World
 
@@ -64,82 +66,6 @@ where = "high > 0"
 """What an operator may change them to."""
 
 
-class EnginePlantOptions(msgspec.Struct, kw_only=True):
-    """Everything that distinguishes one plant from another."""
-
-    topics: int = 6
-    muxes: int = 1
-    depth: int = 1
-    """Whether muxes are below one another."""
-    tastes: tuple[Taste, ...] = (Taste("ring", "critical"), Taste("session", "critical"))
-    """One consumer for each, at every node."""
-    updates_per_s: int = 400
-    history_bytes: int = 262_144
-    change_interval_ms: int = 100
-    chain_class: ClassWish = "critical"
-    chain_per_second: float = 0.0
-    chain_bytes_per_s: int = 20_000_000
-    fault_interval_ms: int = 0
-    regions: Literal["own", "common", "shared"] = "own"
-    """Where records are: each consumer has its offsets, or all the same ones, or all one region."""
-
-    @staticmethod
-    def draw(randomness: SeededRandomness) -> "EnginePlantOptions":
-        """The options of a seed: mild to merciless."""
-        pick = randomness
-        wishes: list[tuple[ClassWish, float]] = [
-            ("critical", 0), ("critical", 0), ("adaptive", 0), ("adaptive", 0), ("metered", 20), ("metered", 200),
-            ("auto", 50),
-        ]  # fmt: skip
-        sinks: list[Literal["ring", "session"]] = ["ring", "session"]
-        tastes = [
-            Taste(sink, cls, per_second, is_slow)
-            for sink in sinks
-            for cls, per_second in wishes
-            for is_slow in (False, True)
-        ]
-        tastes += [Taste("region", "adaptive", 0, is_slow) for is_slow in (False, True)] * 4
-        regions: list[Literal["own", "common", "shared"]] = ["own", "common", "shared"]
-        chains: list[tuple[ClassWish, float]] = [("critical", 0), ("critical", 0), ("adaptive", 0), ("metered", 100)]
-        chain_class, chain_per_second = pick.choose(chains)
-        return EnginePlantOptions(
-            topics=pick.choose([3, 6, 12]),
-            muxes=pick.between(0, 2),
-            depth=pick.between(1, 2),
-            tastes=tuple(pick.choose(tastes) for _ in range(pick.between(2, 4))),
-            updates_per_s=pick.choose([200, 500, 1_000]),
-            history_bytes=pick.choose([65_536, 262_144, 4_194_304]),
-            change_interval_ms=pick.choose([30, 200]),
-            chain_class=chain_class,
-            chain_per_second=chain_per_second,
-            chain_bytes_per_s=pick.choose([1_000_000, 20_000_000]),
-            fault_interval_ms=pick.choose([0, 15, 50]),
-            regions=pick.choose(regions),
-        )
-
-
-class EngineSummary(msgspec.Struct, kw_only=True):
-    """What a run did, for people."""
-
-    seed: int
-    virtual_seconds: float
-    events: int
-    digest: str
-    updates_published: int
-    updates_delivered: int
-    updates_merged: int
-    updates_metered: int
-    updates_replayed: int
-    refreshes: int
-    receipts: int
-    overruns: int
-    connections: int
-    crashes: int
-    rule_changes: int
-    records_read: int
-    records_read_amid: int
-
-
 class EnginePlant:
     """A chain of engines and their consumers, with checkers around them."""
 
@@ -147,9 +73,12 @@ class EnginePlant:
         self.world = world
         self.options = options
         self.market = Market(options.topics)
+        faults = LinkFaults(loss=options.loss, duplicate=options.loss / 2, reorder=options.loss)
+        self.network = Network(world, faults, "chain")
+        self._ports = 0
         self.storm = 1
         self.is_resting = self.is_settling = self.is_over = False
-        self.overruns = self.connections = self.rule_changes = 0
+        self.overruns = self.connections = self.rule_changes = self.datagram_losses = 0
         self.plant = PlantNode(self, "plant")
         self.muxes: list[MuxNode] = []
         for number in range(options.muxes):
@@ -162,11 +91,11 @@ class EnginePlant:
             for index, taste in enumerate(options.tastes)
         ]
         self.faults = EngineFaultSchedule(self)
-        self.stories = StoryChecker(self.market, is_conflated_above=options.chain_class != "critical")
+        self.stories = StoryChecker(self.market, options)
         self.rates = RateChecker(self.market)
-        self.records = RecordChecker(self.market, is_conflated_above=options.chain_class != "critical")
+        self.records = RecordChecker(self.market, options)
         self.checkers: list[EngineChecker] = [
-            ContentChecker(self.market, self.stories),
+            ContentChecker(self.market, self.stories, options),
             self.rates,
             self.stories,
             self.records,
@@ -195,6 +124,18 @@ class EnginePlant:
         limits = MeteringLimits(per_second_max=PER_SECOND_MAX)
         return DistributionEngine(config, randomness, node.counters, models=MODELS, rules=RULES, limits=limits)
 
+    def datagrams(self, node: DistributionNode) -> DatagramsConfig | None:
+        """How the node sends to those below; None if by sessions."""
+        if self.options.chain == "session":
+            return None
+        has_group = self.options.has_group and node is self.plant
+        missed = "resend" if self.options.missed == "resend_all" and not has_group else self.options.missed
+        return DatagramsConfig(interface=INTERFACE, missed=missed, group=GROUP if has_group else "")
+
+    def new_port(self) -> int:
+        self._ports += 1
+        return self._ports
+
     def publish_below(self, engine: DistributionEngine, update: Updated, now_ns: int) -> None:
         engine.kernel.publish(*update[:-1], now_ns, update.merged)
 
@@ -220,7 +161,7 @@ class EnginePlant:
 
     def links(self) -> list[SessionLink]:
         links = [*(each.link for each in self.consumers), *(each.link for each in self.muxes)]
-        return [link for link in links if link is not None]
+        return [link for link in links if isinstance(link, SessionLink)]
 
     # What nodes report
 
@@ -303,7 +244,10 @@ class EnginePlant:
         """End the faults, let the plant settle, and judge."""
         try:
             self.faults.stop()
+            self.network.heal()
             self.is_settling = True
+            if self.options.is_lossy_above and self.options.missed == "wait":
+                self.plant.ask(self.plant.publish_all)  # nothing else makes up for what was lost last
             for link in self.links():
                 link.bytes_per_s = FAST_BYTES_PER_S
             self.run(100 * NS_PER_MS)
@@ -338,6 +282,8 @@ class EnginePlant:
             connections=self.connections,
             crashes=self.faults.crashes,
             rule_changes=self.rule_changes,
+            datagrams_lost=self.network.statistics.lost,
+            datagram_losses=self.datagram_losses,
             records_read=self.records.reads,
             records_read_amid=self.records.reads_amid,
         )

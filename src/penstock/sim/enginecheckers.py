@@ -25,6 +25,7 @@ from penstock.sim.enginemarket import KEPT, NEVER, Market
 
 if TYPE_CHECKING:
     from penstock.sim.engine import EnginePlant
+    from penstock.sim.engineoptions import EnginePlantOptions
 
 
 class EngineChecker:
@@ -60,6 +61,8 @@ class _Story(msgspec.Struct):
     """The number of the newest publication that the consumer knows of; 0: of none yet."""
     is_lost: bool = False
     """Whether it was told that it missed something."""
+    lost_last: int = 0
+    """The event number up to which it may have: a receipt that comes again after an overrun stands for several."""
     begun: int = 0
     """The number of the last publication before it was subscribed to."""
     shown: int = 0
@@ -76,11 +79,12 @@ class _Story(msgspec.Struct):
 
 
 class StoryChecker(EngineChecker):
-    def __init__(self, market: Market, *, is_conflated_above: bool) -> None:
+    def __init__(self, market: Market, options: "EnginePlantOptions") -> None:
         super().__init__(market)
         self.stories: dict[tuple[Connection, str], _Story] = defaultdict(_Story)
         self.updates = self.refreshes = self.receipts = self.replays = self.merged = 0
-        self._is_conflated_above = is_conflated_above
+        self._is_conflated_above = options.is_conflated_above
+        self._is_lossy_above = options.is_lossy_above
         self._numbers: dict[Connection, int] = {}
 
     def subscribed(self, connection: Connection, topic: str) -> None:
@@ -98,7 +102,8 @@ class StoryChecker(EngineChecker):
         if event.kind == EventKind.RECEIPT:
             self.receipts += 1
             for (teller, _), story in self.stories.items():
-                story.is_lost |= teller == connection
+                if teller == connection:
+                    story.is_lost, story.lost_last = True, max(story.lost_last, event.lost[1])
             return
         if event.kind == EventKind.LIVE:
             return
@@ -134,6 +139,9 @@ class StoryChecker(EngineChecker):
         where = f"{connection}, {defined.topic}"
         self.updates += 1
         self.replays += bool(event.flags & EventFlag.REPLAYED)
+        is_again = connection.cls == "auto" and event.number <= story.lost_last and message.number <= story.position
+        if is_again and event.cls != TransmissionClass.CRITICAL:
+            return  # an overrun ring says only which critical one it had last; applications know it by its version
         following = self.market.after(defined.topic, story.position)
         if not story.is_lost and (not following or following[0].number != message.first_number):
             story.begin_anew()
@@ -148,10 +156,11 @@ class StoryChecker(EngineChecker):
         is_mixed = connection.cls == "auto" and event.merged > 1  # what waited in another class goes with it
         may_merge = defined.model is not NEVER and (not is_critical or self._is_conflated_above or is_mixed)
         was_lost = story.is_lost
-        first_number = message.first_number if defined.model is KEPT or not may_merge else following[0].number
+        is_kept = defined.model is KEPT and not (self._is_lossy_above and connection.is_below)
+        first_number = message.first_number if is_kept or not may_merge else following[0].number
         if following[0].number != first_number:
             self.require(story.is_lost, f"{where}: {first_number} to {message.number} leave something out: {story}")
-            story.is_lost = False
+            story.is_lost = event.number <= story.lost_last
         if may_merge:
             count = sum(each.number <= message.number for each in following)
             is_exact = event.merged == count or self._is_conflated_above or not story.position or was_lost
@@ -169,13 +178,15 @@ class StoryChecker(EngineChecker):
 class ContentChecker(EngineChecker):
     """What a span should hold is not known if part of it was lost on the way."""
 
-    def __init__(self, market: Market, stories: StoryChecker) -> None:
+    def __init__(self, market: Market, stories: StoryChecker, options: "EnginePlantOptions") -> None:
         super().__init__(market)
         self._stories = stories
+        self._is_lossy_above = options.is_lossy_above
 
     def told(self, connection: Connection, event: Event, defined: Defined | None, message: Message | None) -> None:
         if message is not None and defined is not None:
             is_lost = self._stories.stories[connection, defined.topic].is_lost
+            is_lost |= self._is_lossy_above and connection.is_below
             fault = self.market.fault(defined.topic, message, is_whole=not is_lost)
             self.require(
                 not fault,

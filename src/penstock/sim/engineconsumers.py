@@ -14,7 +14,7 @@ from penstock.model import MessageModel
 from penstock.shm import RingReader, RingWriter
 from penstock.sim.enginelinks import SessionLink
 from penstock.sim.enginemarket import MODELS
-from penstock.sim.enginenodes import NOTICE_NS_MAX, DistributionNode, _detach_later
+from penstock.sim.enginenodes import NOTICE_NS_MAX, DistributionNode, detach_later
 from penstock.sim.engineregions import NOTICE_SIZE_MAX, NOTICES_SIZE, RecordsIntake
 from penstock.sim.node import Node
 
@@ -54,6 +54,8 @@ class Connection(NamedTuple):
     consumer: str
     number: int
     cls: ClassWish
+    is_below: bool
+    """Whether it is at a mux."""
 
     def __str__(self) -> str:
         return f"{self.consumer} (connection {self.number})"
@@ -96,7 +98,7 @@ class ConsumerNode(Node):
 
     @property
     def connection(self) -> Connection:
-        return Connection(self.name, self._connections, self.taste.cls)
+        return Connection(self.name, self._connections, self.taste.cls, self.node is not self.plant.plant)
 
     @property
     def is_connected(self) -> bool:
@@ -158,7 +160,7 @@ class ConsumerNode(Node):
 
         def notice() -> None:
             if consumer is not None:
-                _detach_later(node, incarnation, consumer)
+                detach_later(node, incarnation, consumer)
             node.ask(close_rings) if node.is_up else close_rings()
 
         if not self.plant.is_over:

@@ -23,6 +23,7 @@ from penstock.sim.enginemarket import KEPT, NEVER, Market
 if TYPE_CHECKING:
     from penstock.sim.engine import EnginePlant
     from penstock.sim.engineconsumers import ConsumerNode
+    from penstock.sim.engineoptions import EnginePlantOptions
 
 AGE_NS_MAX = 300 * NS_PER_MS
 """Refreshes are written at a pace that a ring's reader can follow, and nodes stand still for a while."""
@@ -33,6 +34,8 @@ class _Reading(msgspec.Struct):
 
     number: int = 0
     """Of the record that it read last; 0 for none."""
+    is_whole: bool = True
+    """Whether that one stands for all that it says, as far as is known."""
     is_beginning: bool = True
     """Whether it has read nothing since it subscribed."""
     lost_after: set[int] = msgspec.field(default_factory=set)
@@ -41,10 +44,11 @@ class _Reading(msgspec.Struct):
 
 
 class RecordChecker(EngineChecker):
-    def __init__(self, market: Market, *, is_conflated_above: bool) -> None:
+    def __init__(self, market: Market, options: "EnginePlantOptions") -> None:
         super().__init__(market)
         self.reads = self.reads_amid = 0
-        self._is_conflated_above = is_conflated_above
+        self._is_conflated_above = options.is_conflated_above
+        self._is_lossy_above = options.is_lossy_above
         self._readings: dict[tuple[Connection, str], _Reading] = defaultdict(_Reading)
         self._lives: dict[Connection, set[int]] = defaultdict(set)
 
@@ -76,14 +80,16 @@ class RecordChecker(EngineChecker):
         is_new = message.number > reading.number
         self.require(is_updated or not is_new, f"{where}: it was not said to be updated: {reading}")
         is_lost = any(message.number > each for each in reading.lost_after)
+        is_lost |= self._is_lossy_above and connection.is_below
+        is_whole = not is_lost and (reading.is_whole or message.number > reading.number)
         is_known = bool(reading.number) and not reading.is_beginning and not is_lost
-        self._check_content(where, topic, message, is_whole=not is_lost)
+        self._check_content(where, topic, message, is_whole=is_whole)
         if is_new and is_known and not is_shared and connection.cls == "adaptive":
             self._check_span(where, topic, state, reading)
         if is_new:
             reading.is_beginning = False
         reading.lost_after = {each for each in reading.lost_after if each >= message.number}
-        reading.number = message.number
+        reading.number, reading.is_whole = message.number, is_whole
 
     def _check_content(self, where: str, topic: str, message: Message, *, is_whole: bool) -> None:
         fault = self.market.fault(topic, message, is_whole=is_whole)
