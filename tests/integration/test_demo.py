@@ -15,8 +15,9 @@ from integration.command_kit import COMMAND, PATIENCE_SECONDS, Running, children
 from integration.console_kit import Browser, Talk
 from waiting import wait_until
 
-QUICK = ("--rate", "2000", "--symbols", "50", "--no-pipeline", "--no-tree")
-WITH_TREE = ("--rate", "1000", "--symbols", "20", "--no-pipeline")
+QUICK = ("--rate", "2000", "--symbols", "50", "--no-pipeline", "--no-tree", "--no-router")
+WITH_TREE = ("--rate", "1000", "--symbols", "20", "--no-pipeline", "--no-router")
+WITH_ROUTER = ("--rate", "2000", "--symbols", "20", "--no-pipeline", "--no-tree")
 PROCESSES = 13
 # an administration server, two adapters, a filter module, plant, multiplexer and edge cache, two subscribers, three
 # consumers, the exchange
@@ -69,6 +70,19 @@ def test_the_filter_module_is_killed_and_nothing_is_lost_in_silence() -> None:
             number, re.findall(r"received ([\d,]+) messages.*\n +([\d,]+) copies .* ([\d,]+) are wanted", demo.out)[0]
         )
         assert received == passed + removed
+
+
+@pytest.mark.spec("REPL-1")
+def test_the_message_router_is_killed_and_nothing_acknowledged_is_lost() -> None:
+    with running("demo", "--seconds", "2", "--kill-router", *WITH_ROUTER) as demo:
+        assert demo.end() == 0, demo.out + demo.err
+        assert "kill -9 of the message router, router" in demo.out
+        assert "router was killed with -9 and started again: 2 starts" in demo.out
+        found = re.search(r"booking: ([\d,]+) published, ([\d,]+) acknowledged .*; 0 refused", demo.out)
+        assert found, demo.out
+        came = re.search(r"clearing: ([\d,]+) trades came .* in ([\d,]+) deliveries, .*; 0 lost, though", demo.out)
+        assert came, demo.out
+        assert number(came[2]) >= number(came[1]) == number(found[2]) == number(found[1]) > 0
 
 
 @pytest.mark.spec("TREE-4", "TREE-9")

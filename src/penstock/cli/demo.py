@@ -15,7 +15,7 @@ from rich.table import Table
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, NS_PER_US
 from penstock.cli.interrupt import Interrupt, interruptible
-from penstock.demo.layout import TOPICS
+from penstock.demo.layout import ROUTER, TOPICS
 from penstock.demo.plant import DemoPlant, Subscriber
 from penstock.demo.reports import ArchiveResult, DemoOptions
 
@@ -55,8 +55,14 @@ def demo(
     kill_filter: Annotated[
         bool, typer.Option("--kill-filter", help="Kill the filter module in mid-run; it is started again.")
     ] = False,
+    kill_router: Annotated[
+        bool, typer.Option("--kill-router", help="Kill the message router in mid-run; it is started again.")
+    ] = False,
     tree: Annotated[
         bool, typer.Option("--tree/--no-tree", help="Run a distribution tree, and a console for the browser.")
+    ] = True,
+    router: Annotated[
+        bool, typer.Option("--router/--no-router", help="Run a message router, with trades going through it.")
     ] = True,
     opens: Annotated[bool, typer.Option("--open", help="Open the console in this machine's browser.")] = False,
     spin: Annotated[bool, typer.Option(help="Adapters look again and again: quicker, a whole core each.")] = False,
@@ -83,6 +89,9 @@ def demo(
     A tree of agents takes quotes and trades to the console, a page for the browser whose address is shown: there one
     sees all of it, and can kill a part.
 
+    Trades of a few symbols go through a message router as assured messages, from a process that books them to one that
+    clears them: what was acknowledged is not lost.
+
     Behind it, Spark archives what the adapters publish: tables of quotes, trades and bars, and an audit of it all.
     """
     console = Console(highlight=False)
@@ -92,6 +101,7 @@ def demo(
         symbols=symbols,
         loss=loss,
         tree=tree,
+        router=router,
         spin=spin,
         seed=seed,
         pipeline=_has_spark() if pipeline is None else pipeline,
@@ -106,7 +116,8 @@ def demo(
         ran_seconds = 0.0
         if is_started:
             _show_console(console, plant, opens=opens)
-            ran_seconds = _run(console, plant, seconds, _kills(plant, seconds, kill_active, kill_filter), interrupt)
+            kills = _kills(plant, seconds, active=kill_active, filter_module=kill_filter, router=kill_router)
+            ran_seconds = _run(console, plant, seconds, kills, interrupt)
             with console.status("the subscribers get the rest, the archive is completed and audited …"):
                 plant.finish()
             _conclude(console, plant, ran_seconds)
@@ -129,7 +140,9 @@ def _show_console(console: Console, plant: DemoPlant, *, opens: bool) -> None:
         webbrowser.open(plant.console)
 
 
-def _kills(plant: DemoPlant, seconds: float, active: bool, filter_module: bool) -> dict[str, tuple[float, Kill]]:
+def _kills(
+    plant: DemoPlant, seconds: float, *, active: bool, filter_module: bool, router: bool
+) -> dict[str, tuple[float, Kill]]:
     """What is to be killed, when, and how."""
     at = min(KILL_AFTER * seconds, KILL_SECONDS)
     kills: dict[str, tuple[float, Kill]] = {}
@@ -137,6 +150,8 @@ def _kills(plant: DemoPlant, seconds: float, active: bool, filter_module: bool) 
         kills["the active adapter"] = at, plant.kill_active
     if filter_module:
         kills["the filter module"] = at * (1 + KILL_AFTER * active), plant.kill_filter
+    if router:
+        kills["the message router"] = at, plant.kill_router
     return kills
 
 
@@ -204,6 +219,8 @@ def _table(plant: DemoPlant, title: str) -> Table:
             "",
             f"{report.messages:,}" if report is not None else "",
         )
+    if plant.bookings is not None:
+        table.add_row(*plant.bookings.row())
     if plant.archiving is not None:
         archived = plant.archiving.report
         role = f"deriving {archived.deriving}" if archived is not None and archived.deriving else "archive"
@@ -249,6 +266,8 @@ def _conclude(console: Console, plant: DemoPlant, ran_seconds: float) -> None:
     lines.append("Through the ticker plant, each at its own pace:")
     lines += [f"  {each.line(plant.published, ran_seconds)}" for each in plant.consumers]
     lines += _tree_lines(plant)
+    if plant.bookings is not None:
+        lines += plant.bookings.lines()
     for kill in plant.kills:
         lines.append(_aftermath(plant, kill.node))
         for each in plant.subscribers:
@@ -302,8 +321,8 @@ def _lost(subscriber: Subscriber) -> int:
 
 
 def _aftermath(plant: DemoPlant, name: str) -> str:
-    if name == plant.filter.name:
-        return f"{name} was killed with -9 and started again: {plant.filter.starts} starts."
+    if name in (plant.filter.name, ROUTER):
+        return f"{name} was killed with -9 and started again: {plant.running.nodes[name].starts} starts."
     new = next((node.name for node in plant.running.adapters() if node.name != name), "nobody")
     return f"{name} was the active adapter and was killed with -9; {new} took over."
 
@@ -314,6 +333,7 @@ def _is_complete(plant: DemoPlant) -> bool:
     return (
         all(_has_all(plant, each) for each in plant.subscribers)
         and all(each.has_all(plant.published) for each in plant.consumers)
+        and (plant.bookings is None or plant.bookings.has_all)
         and (plant.archiving is None or (archived is not None and archived.messages == plant.made))
     )
 

@@ -8,6 +8,7 @@ from penstock.admin.store import FILE_NAME
 from penstock.base.clock import random_bytes
 from penstock.demo.reports import DemoOptions
 from penstock.engine.control import ClassName
+from penstock.feed.play.generator import WELL_KNOWN
 from penstock.net.secret import write_private
 from penstock.net.udp import Channel, free_channel, free_ports
 from penstock.security.proof import SALT_SIZE, SecretVerifier
@@ -53,6 +54,16 @@ TREE_TOPICS = ["md.us.eq.*.quote", "md.us.eq.*.trade"]
 DESK_TOPICS = ["app.desk.>"]
 """What people publish in browsers."""
 
+ROUTER = "router"
+BOOKING = "booking"
+CLEARING = "clearing"
+ENDPOINT = "trades"
+PREFIX = "booked"
+"""What the topics of assured messages begin with; the topic of the trade follows."""
+
+BOOKED_MAX = 5
+"""Symbols whose trades are booked, each an assured message."""
+
 CONSOLE = "console"
 OPERATIONS = "operations"
 VISITOR = "visitor"
@@ -76,7 +87,7 @@ class Layout(msgspec.Struct, frozen=True):
     """Of each adapter, if they keep any."""
 
     accounts: list[Path]
-    """Of the filter module and of the tree's agents, if they give any."""
+    """Of the filter module, the tree's agents and the message router, if they give any."""
 
     filter: str
     """Where applications tell the filter module what they want."""
@@ -90,6 +101,12 @@ class Layout(msgspec.Struct, frozen=True):
     operations: Path
     """The credentials of an administrator, for the console."""
 
+    router: str
+    """Where clients connect to the message router, as host:port; empty without one."""
+
+    booked: list[str]
+    """Symbols whose trades go through it."""
+
     per_second: float = SCREEN_PER_SECOND
     """Of the metered consumer."""
 
@@ -101,10 +118,14 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
     roles |= dict.fromkeys((FILTER, *NODES), "filter")
     if options.tree:
         roles |= {TREE: "filter", VISITOR: ""}
+    if options.router:
+        roles |= {ROUTER: "filter", BOOKING: "", CLEARING: ""}
     entries = [_make_client(directory, name, role) for name, role in roles.items()]
     policy = directory / "policy.toml"
     policy.write_text(_policy(entries, [*receivers, *NODES], options))
-    admin_port, request_port, filter_port, websocket_port, *ports = free_ports(4 + len(NODES) + len(ADAPTERS))
+    admin_port, request_port, filter_port, websocket_port, router_port, *ports = free_ports(
+        5 + len(NODES) + len(ADAPTERS)
+    )
     node_ports, peer_ports = ports[: len(NODES)], ports[len(NODES) :]
     lines = [free_channel(), free_channel()]
     adapters = "".join(
@@ -126,6 +147,7 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
             accounts=_accounts(FILTER, options),
             nodes=_NODES.format(topics=TOPICS, ports=node_ports, websocket_port=websocket_port, names=NODES),
             tree=_tree(options) if options.tree else "",
+            router=_router(router_port, options) if options.router else "",
             spin=str(options.spin).lower(),
             player=PLAYER,
             rate=options.rate,
@@ -140,11 +162,13 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
         f"penstock://127.0.0.1:{admin_port}",
         [directory / f"{name}.toml" for name in subscribers],
         [directory / JOURNAL.format(name) for name in ADAPTERS],
-        [directory / ACCOUNTS.format(name) for name in (FILTER, *((ROOT, *AGENTS) if options.tree else ()))],
+        [directory / ACCOUNTS.format(name) for name in _accountants(options)],
         f"127.0.0.1:{filter_port}",
         {name: f"127.0.0.1:{port}" for name, port in zip(NODES, node_ports, strict=True)},
         directory / "state" / ADMIN / FILE_NAME,
         directory / f"{OPERATIONS}.toml",
+        f"127.0.0.1:{router_port}" if options.router else "",
+        list(WELL_KNOWN[: min(options.symbols, BOOKED_MAX)]) if options.router else [],
     )
 
 
@@ -163,6 +187,10 @@ def _policy(entries: list[str], receivers: list[str], options: DemoOptions) -> s
         everything = [*TOPICS, *DESK_TOPICS]
         rules += f"\n[[rule]]\nwho = {[TREE, OPERATIONS, VISITOR]}\nreceive = {everything}\n"
         rules += f"\n[[rule]]\nwho = {[OPERATIONS, VISITOR]}\nsend = {DESK_TOPICS}\n"
+    if options.router:
+        booked, queued = [f"{PREFIX}.>"], [f"queue.{ENDPOINT}"]
+        rules += f"\n[[rule]]\nwho = {[BOOKING]}\nreceive = {TOPICS}\nsend = {booked}\n"
+        rules += f"\n[[rule]]\nwho = {[CLEARING]}\nreceive = {queued}\n"
     return "\n".join([*entries, rules])
 
 
@@ -184,6 +212,16 @@ def _tree(options: DemoOptions) -> str:
         for (name, (parent, alternate)), port in zip(AGENTS.items(), ports[1:], strict=True)
     ]
     return "".join([root, *below, _CONSOLE.format(name=CONSOLE, port=console_port)])
+
+
+def _router(port: int, options: DemoOptions) -> str:
+    """A message router with one endpoint."""
+    return _ROUTER.format(name=ROUTER, port=port, endpoint=ENDPOINT, topics=[f"{PREFIX}.>"], accounts="")
+
+
+def _accountants(options: DemoOptions) -> list[str]:
+    """Nodes that give account of what they did."""
+    return [FILTER, *((ROOT, *AGENTS) if options.tree else ())]
 
 
 def _journal(name: str, options: DemoOptions) -> str:
@@ -226,7 +264,7 @@ request = {{ host = "127.0.0.1", port = {request_port} }}
 name = "{filter}"
 control.port = {filter_port}
 admin = {{ credentials = "filter.toml" }}
-{accounts}{nodes}{tree}
+{accounts}{nodes}{tree}{router}
 [[player]]
 name = "{player}"
 lines = [{lines}]
@@ -280,6 +318,14 @@ name = "{name}"
 control.port = {port}
 parent = "{parent}"
 {alternates}{common}"""
+
+_ROUTER = """
+[[router]]
+name = "{name}"
+control.port = {port}
+endpoints = [{{ name = "{endpoint}", wants = [{{ topics = {topics} }}] }}]
+admin = {{ credentials = "{name}.toml" }}
+{accounts}"""
 
 _CONSOLE = """
 [[console]]

@@ -27,8 +27,19 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.config import load_toml
 from penstock.base.histogram import LatencyHistogram
 from penstock.demo.archiving import Archiving
+from penstock.demo.bookings import Bookings
 from penstock.demo.consumers import Consumer, Published, make_consumers, published_of
-from penstock.demo.layout import CONSOLE, FILTER, FILTERED_TOPICS, PLAYER, TOPICS, UNWANTED_MODEL, Layout, write_layout
+from penstock.demo.layout import (
+    CONSOLE,
+    FILTER,
+    FILTERED_TOPICS,
+    PLAYER,
+    ROUTER,
+    TOPICS,
+    UNWANTED_MODEL,
+    Layout,
+    write_layout,
+)
 from penstock.demo.reports import DemoOptions, Subscribed, SubscriberReport, SubscriberTask, Tally
 from penstock.filter.application.finding import NONE
 from penstock.filter.status import FilterStatus
@@ -132,6 +143,7 @@ class DemoPlant:
         self.running = self._open.enter_context(RunningPlant(Plant.load(self._layout.plant), log_level="ERROR"))
         self.subscribers = self._make_subscribers()
         self.consumers = make_consumers(self._layout)
+        self.bookings = Bookings(self._layout, self.running.nodes[ROUTER]) if options.router else None
         self.exchange_rate = Rate()
         self.kills: list[Kill] = []
         self._filtered_before: list[FilterStatus] = []  # of filters that were killed, their last word
@@ -176,6 +188,7 @@ class DemoPlant:
             and self._wait(lambda: self.running.active() is not None, is_over, "no adapter became the active one")
             and self._start_subscribers(is_over)
             and self._start_consumers(is_over)
+            and self._start_bookings(is_over)
             and self._start_archiving(is_over)
             and self.running.start_players(is_over)
         )
@@ -197,6 +210,13 @@ class DemoPlant:
         if status is None or not (name := self._kill(self.filter)):
             return ""
         self._filtered_before.append(status)
+        return name
+
+    def kill_router(self) -> str:
+        """The same with the message router."""
+        if self.bookings is None or not (name := self._kill(self.bookings.router)):
+            return ""
+        self.bookings.note_kill()
         return name
 
     def _kill(self, node: NodeProcess | None) -> str:
@@ -248,10 +268,11 @@ class DemoPlant:
 
     @property
     def is_recovering(self) -> bool:
-        """Whether the filter module was killed and has passed nothing on since."""
+        """Whether the filter module or the message router was killed and has passed nothing on since."""
         status = self.filter.filtering
         is_back = self.filter.starts > len(self._filtered_before) and status is not None and status.passed > 0
-        return bool(self._filtered_before) and not is_back
+        is_filtering = is_back or not self._filtered_before
+        return not is_filtering or (self.bookings is not None and self.bookings.is_recovering)
 
     def finish(self) -> None:
         """Let the exchange fall silent and the subscribers get everything; then all processes end."""
@@ -262,7 +283,10 @@ class DemoPlant:
             self.poll(0.05)
         self.running.supervisor.wait(lambda: False, SETTLE_SECONDS)  # for everybody's last report
         everybody: list[Subscriber | Consumer] = [*self.subscribers, *self.consumers]
-        self.running.supervisor.stop([each.member for each in everybody if each.member and not each.fault])
+        members = [each.member for each in everybody if each.member and not each.fault]
+        if self.bookings is not None:
+            members += [each for each in self.bookings.members if not each.fault]
+        self.running.supervisor.stop(members)
         self.running.stop()
         if self.archiving is not None:
             self.archiving.finish()
@@ -275,7 +299,8 @@ class DemoPlant:
         archiving = [self.archiving.fault] if self.archiving is not None and self.archiving.fault else []
         subscribing = [each.fault for each in self.subscribers if each.fault]
         consuming = [each.fault for each in self.consumers if each.fault]
-        return [*self._faults, *nodes, *subscribing, *consuming, *archiving]
+        booking = self.bookings.faults if self.bookings is not None else []
+        return [*self._faults, *nodes, *subscribing, *consuming, *booking, *archiving]
 
     def gap_at_kill_ns(self, subscriber: Subscriber, kill: Kill) -> int:
         """The longest time between two deliveries in the seconds around the kill."""
@@ -311,6 +336,13 @@ class DemoPlant:
             each.start(self.running.supervisor)
         return self._wait(lambda: all(each.is_ready for each in self.consumers), is_over, "a consumer did not come up")
 
+    def _start_bookings(self, is_over: Callable[[], bool]) -> bool:
+        bookings = self.bookings
+        if bookings is None:
+            return True
+        bookings.start(self.running.supervisor)
+        return self._wait(lambda: bookings.is_ready, is_over, "who books or clears trades did not come up")
+
     def _start_archiving(self, is_over: Callable[[], bool]) -> bool:
         """Spark takes some seconds to start; the exchange waits for it, so that the archive is never far behind."""
         if not self.options.pipeline:
@@ -339,6 +371,7 @@ class DemoPlant:
             bool(done)
             and all(each.fault or self._has_all(each) for each in self.subscribers)
             and all(each.fault or each.has_all(self.published) for each in self.consumers)
+            and (self.bookings is None or bool(self.bookings.faults) or self.bookings.has_all)
         )
 
     def _has_all(self, subscriber: Subscriber) -> bool:

@@ -28,6 +28,9 @@ class DemoOptions(Config, frozen=True):
     tree: bool = True
     """Whether there are a distribution tree and a console."""
 
+    router: bool = True
+    """Whether there is a message router, with trades going through it."""
+
     spin: bool = False
     """Whether adapters wait by looking again and again: quicker, and a whole core each."""
 
@@ -109,6 +112,45 @@ class ConsumerReport(msgspec.Struct, frozen=True, tag=True):
 
     newest: int
     """The source numbers of the last records of all items together: the same for whoever has the newest."""
+
+
+class BookingTask(msgspec.Struct, frozen=True):
+    url: str
+    credentials: str
+    node: str
+    """The distribution node that the trades come from, as host:port."""
+
+    topics: list[str]
+    router: str
+    prefix: str
+    """What the topics of assured messages begin with; the topic of the trade follows."""
+
+
+class BookingReport(msgspec.Struct, frozen=True, tag=True):
+    published: int = 0
+    acknowledged: int = 0
+    """Of these: those that the router has on its disk."""
+
+    refused: int = 0
+
+
+class ClearingTask(msgspec.Struct, frozen=True):
+    url: str
+    credentials: str
+    router: str
+    endpoint: str
+
+
+class ClearingReport(msgspec.Struct, frozen=True, tag=True):
+    latest_ns: int = 0
+    """When the last one came, by the monotonic clock."""
+
+    delivered: int = 0
+    redelivered: int = 0
+    """Of these: those that may have been delivered before."""
+
+    distinct: int = 0
+    """Trades, each counted once."""
 
 
 class ArchiveTask(msgspec.Struct, frozen=True):
