@@ -9,8 +9,20 @@ from penstock.base.counters import Counters
 from penstock.base.errors import JournalFailedError, PacketError
 from penstock.journal import JournalConfig
 from penstock.security.token import Grant
+from penstock.tree._frame import BLOCK_HEADER_SIZE, BLOCK_LEG_AT, FRAME_LENGTH_SIZE, split_packets
 from penstock.tree.config import StreamConfig
-from penstock.tree.control import OLDEST, Held, Position, Refused, StreamInfo, Subscribe, Unsubscribe, Want, Welcome
+from penstock.tree.control import (
+    OLDEST,
+    Fetch,
+    Held,
+    Position,
+    Refused,
+    StreamInfo,
+    Subscribe,
+    Unsubscribe,
+    Want,
+    Welcome,
+)
 from penstock.tree.conversation import Conversation
 from penstock.tree.events import Append, Connected, LinkClosed, Noticed
 from penstock.tree.joined import Joined
@@ -18,6 +30,7 @@ from penstock.tree.legs import aggregated
 from penstock.tree.persistence import StreamStore
 from penstock.tree.published import FORGOTTEN_AFTER_NS, PublisherMarks
 from penstock.tree.storing import parts_of
+from penstock.wire import decode
 from unit.tree_core_kit import RootCore
 from unit.tree_stage import Stage
 
@@ -267,3 +280,22 @@ def test_an_append_comes_in_parts_that_the_tail_has_room_for(size_max: int, coun
     assert [each.cut_after for each in parts] == [9] + [None] * (len(counts) - 1)
     joined = [packets[at : at + size] for each in parts for at, size in zip(each.offsets, each.sizes, strict=True)]
     assert b"".join(joined) == packets
+
+
+@pytest.mark.spec("TREE-11")
+@pytest.mark.parametrize("published", [0, 5])
+def test_a_standby_that_has_caught_up_is_fed_before_anything_more_is_distributed(published: int) -> None:
+    """Whether its leg was live at once or by a portion: what comes live it would not keep."""
+    root = RootCore(replicate="asynchronous")
+    root.arrive(1, "source", "publisher", publisher_id=5)
+    for number in range(1, published + 1):
+        root.publish(1, 5, number)
+    root.arrive(2, "standby", "standby")
+    root.receive(2, Subscribe(1, "s", (Want((">",)),), Position("sequence", 0, root.core.board.term)), Fetch(1, 65_536))
+    root.said(2)
+    root.publish(1, 5, published + 1)
+    frames = root.core.fanout.take(2, 1 << 20)
+    size = FRAME_LENGTH_SIZE + int.from_bytes(frames[:FRAME_LENGTH_SIZE], "little")
+    assert size == len(frames), "it comes once"
+    assert int.from_bytes(frames[BLOCK_LEG_AT : BLOCK_LEG_AT + 4], "little") == 1, "as the leg's, not live"
+    assert [decode(each).sequence for each in split_packets(frames[BLOCK_HEADER_SIZE:])] == [published + 1]

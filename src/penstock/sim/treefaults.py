@@ -70,6 +70,8 @@ class TreeFaultSchedule(Schedule):
             root.crash()
             if plant.options.promotes_by_hand:
                 self._promote(standby)
+            else:
+                self._look_after(standby, standby.incarnation)
         elif not plant.is_dead(root):
             self.crash(root, OUTAGE_NS_MAX)
 
@@ -78,6 +80,13 @@ class TreeFaultSchedule(Schedule):
         standby.handle(Promote())
         if standby.became is None or standby.became.role != "root":
             self._world.after(200 * NS_PER_MS, lambda: self._promote(standby))
+
+    def _look_after(self, standby: AgentNode, incarnation: int) -> None:
+        """One that was started anew before it took over waits for an operator's word."""
+        if standby.incarnation != incarnation:
+            self._promote(standby)
+        elif standby.became is None or standby.became.role != "root":
+            self._world.after(200 * NS_PER_MS, lambda: self._look_after(standby, incarnation))
 
     def _cut(self) -> None:
         links = self._plant.wires.alive()

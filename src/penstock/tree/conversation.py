@@ -100,14 +100,7 @@ class Conversation:
             case RenewToken():
                 self._board.out.append(CheckToken(link, message.token))
         if child.party.role == "standby":
-            self.note_standbys()
-
-    def note_standbys(self) -> None:
-        """A standby's leg that has come to live is fed by the root itself."""
-        if self._board.role == "root" and self._board.config.replicate != "none":
-            for child in self._board.children.values():
-                if child.party.role == "standby":
-                    self._rooting.note_standby(child)
+            self._rooting.note_standbys()
 
     def _from_above(self, link: int, message: Welcome | Held | Fetched | Published | Refused) -> None:
         attempt = self._parents.attempt_on(link)

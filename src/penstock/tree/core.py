@@ -133,7 +133,6 @@ class DistributionAgent:
                 self.parents.failed(event.attempt, event.why)
             case JournalRead():
                 self._catch_up.journal_read(event)
-                self._conversation.note_standbys()
             case Appended():
                 self.rooting.appended(event.stream, event.through)
             case Tick():
@@ -147,6 +146,7 @@ class DistributionAgent:
         if board.refilled:
             self._take_turn()
         self._catch_up.take_turn()
+        self.rooting.note_standbys()
         out, board.out = board.out, []
         return out
 

@@ -263,7 +263,7 @@ class StreamStore:
     def _find_publishers(self) -> None:
         path = self._directory / "publishers.json"
         known = _decoded(path, _Publishers) if path.exists() else _Publishers({}, {})
-        found = PublisherMarks(known.numbers)
+        found = PublisherMarks(known.numbers, known.bearers)
         for publisher, numbers in known.beyond.items():
             found.note_numbers(publisher, numbers)
         self.commit()
@@ -272,7 +272,6 @@ class StreamStore:
             while (portion := self.read(number, after, CHUNK_SIZE)).packets:
                 found.note(portion.packets)
                 after = portion.through
-        found.bearers = dict(known.bearers)
         self.publishers = found
 
     # After a crash

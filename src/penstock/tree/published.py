@@ -31,7 +31,7 @@ def published_numbers(packets: bytes) -> dict[int, list[int]]:
 
 
 class PublisherMarks:
-    def __init__(self, through: Mapping[int, int] | None = None) -> None:
+    def __init__(self, through: Mapping[int, int] | None = None, bearers: Mapping[int, str] | None = None) -> None:
         self.through: dict[int, int] = dict(through or {})
         """By publisher id; who published last is last."""
         self._published_ns: dict[int, int] = {}
@@ -39,7 +39,7 @@ class PublisherMarks:
         self.since_ns = 0
         self.beyond: dict[int, set[int]] = {}
         """The same, of those that are kept beyond a hole."""
-        self.bearers: dict[int, str] = {}
+        self.bearers: dict[int, str] = dict(bearers or {})
         """Whose they are: nobody else publishes in their numbering, also while they are away."""
 
     def __len__(self) -> int:

@@ -78,10 +78,9 @@ class Rooting:
         board = self._board
         for recovered in event.streams:
             self._open(Stream(recovered.info), recovered.last)
-        self.replica.publishers = PublisherMarks(event.publishers)
+        marks = self.replica.publishers = PublisherMarks(event.publishers, event.bearers)
         for publisher_id, numbers in event.beyond.items():
-            self.replica.publishers.note_numbers(publisher_id, numbers)
-        self.replica.publishers.bearers = dict(event.bearers)
+            marks.note_numbers(publisher_id, numbers)
         board.term = event.term
         if board.config.role == "root" or event.was_root:
             self._rule(next_restart(event.term) if event.term else 1 << LINEAGE_SHIFT)
@@ -302,9 +301,15 @@ class Rooting:
     def standby_came(self, link: int) -> None:
         self._stored[link] = {}
 
-    def note_standby(self, child: Child) -> None:
-        """A standby's legs that have everything which was distributed: from here on it is sent messages before they
-        are. One whose leg has ended is not waited for."""
+    def note_standbys(self) -> None:
+        """A standby's leg that has come to live is fed by the root itself, before anything more is distributed."""
+        if self._board.role == "root" and self._board.config.replicate != "none":
+            for child in filter(None, map(self._board.children.get, list(self._stored))):
+                self._note_standby(child)
+
+    def _note_standby(self, child: Child) -> None:
+        """Its legs that have everything which was distributed: from here on it is sent messages before they are. One
+        whose leg has ended is not waited for."""
         marks = self._stored.setdefault(child.link, {})
         for stream in marks.keys() - {leg.stream for leg in child.legs.values()}:
             del marks[stream]
