@@ -95,6 +95,11 @@ class RouterProcess:
         self.facts = json.loads(self._process.out.splitlines()[0])
         self.port = self.facts["control_port"]
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def kill(self) -> None:
         assert self._process is not None
         self._process.process.kill()

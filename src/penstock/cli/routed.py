@@ -39,7 +39,7 @@ def opened(
         raise ConfigurationError("--connect and --credentials belong together")
     if url is not None and credentials is not None:
         with AdminClient.connect(url, credentials) as admin:
-            token = admin.subscribe(receive, send=send).token
+            token = admin.subscribe(receive if receive or send else (">",), send=send).token
     guard = Guard(None if secret is None else read_secret(secret))
     places = [each.strip() for each in routers.split(",")]
     with open_assured(*places, token=token, guard=guard, role=role) as assured:

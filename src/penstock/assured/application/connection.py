@@ -227,6 +227,7 @@ class Assured:
 
     def close_part(self, part: PublisherPart | FlowPart) -> None:
         self.tell(ClosePart(part))
+        self._failed.pop(part, None)
 
     def check(self, part: PublisherPart | FlowPart) -> None:
         """Raises why the part, or all of it, is over. With the lock."""
@@ -238,7 +239,7 @@ class Assured:
             raise LocalProtocolError("it is closed")
 
     def listen(self, listener: Callable[[Changed], None]) -> None:
-        """Called in the loop's thread with every Changed."""
+        """Called in the loop's thread when something was acknowledged, came, or is over."""
         self._listeners.append(listener)
 
     def unlisten(self, listener: Callable[[Changed], None]) -> None:
@@ -297,9 +298,10 @@ class Assured:
                 case Changed() | Opened():
                     pass
             self.changed.notify_all()
-        if isinstance(instruction, Changed):
-            for listener in self._listeners:
-                listener(instruction)
+        if isinstance(instruction, Changed | PartFailed | Over):
+            changed = instruction if isinstance(instruction, Changed) else Changed()
+            for listener in list(self._listeners):
+                listener(changed)
 
     def _core_failed(self, failed: "asyncio.Future[Exception]") -> None:
         self.fail(LocalProtocolError(f"the session failed: {failed.result()!r}"))

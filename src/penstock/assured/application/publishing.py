@@ -31,7 +31,7 @@ from penstock.assured._layout import (
 from penstock.assured.application.events import Changed
 from penstock.assured.application.parts import PublisherPart
 from penstock.assured.config import Treatment
-from penstock.base.errors import LimitError, RefusedError, UnreachableError
+from penstock.base.errors import LimitError, PenstockError, RefusedError, UnreachableError
 from penstock.model import Message
 from penstock.topics import check_topic
 
@@ -76,7 +76,9 @@ class AssuredPublisher:
         self._outbox = part.outbox
         self._checked: dict[str, None] = {}
         self._refused: list[tuple[int, int, int]] = []
-        self._refused_count = 0
+        self._unflushed: list[tuple[int, int, int]] = []
+        self._told: set[int] = set()  # messages whose refusal publish() has raised
+        self._is_closed = False
         self._awaited: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[int]]] = {}
         assured.listen(self._on_changed)
 
@@ -157,10 +159,12 @@ class AssuredPublisher:
                 if left is not None and left <= 0:
                     return False
                 self._assured.changed.wait(left)
-            refused, self._refused_count = self._refused_count, 0
-            if refused:
-                first, _, outcome = self._refused[-min(refused, len(self._refused))]
-                raise refusal(first, outcome)
+            refused, self._unflushed = self._unflushed, []
+            told, self._told = self._told, set()
+        for first, end, outcome in refused:
+            for number in range(first, end + 1):
+                if number not in told:
+                    raise refusal(number, outcome)
         return True
 
     @property
@@ -174,7 +178,10 @@ class AssuredPublisher:
 
     def close(self) -> None:
         """What is not acknowledged may or may not be stored; flush() knows."""
-        self._assured.close_part(self.part)
+        if not self._is_closed:
+            self._is_closed = True
+            self._assured.unlisten(self._on_changed)
+            self._assured.close_part(self.part)
 
     def __enter__(self) -> Self:
         return self
@@ -198,16 +205,21 @@ class AssuredPublisher:
             self._assured.changed.wait_for(lambda: (self.part.has_begun and self._outbox.room > 0) or self._is_over())
             self._assured.check(self.part)
 
-    def _is_over(self) -> bool:
+    def _why_over(self) -> PenstockError | None:
         try:
             self._assured.check(self.part)
-        except Exception:  # whoever waits raises it
-            return True
-        return False
+        except PenstockError as error:
+            return error
+        return None
 
-    @staticmethod
-    def _judged(number: int, outcome: int) -> str:
+    def _is_over(self) -> bool:
+        return self._why_over() is not None
+
+    def _judged(self, number: int, outcome: int) -> str:
         if outcome >= OUTCOME_REFUSED:
+            self._told.add(number)
+            if len(self._told) > 2 * REFUSED_KEPT:  # of older ones the refusals are kept no longer either
+                self._told = {each for each in self._told if each >= self._unflushed[0][0]}
             raise refusal(number, outcome)
         return OUTCOMES.get(outcome, str(outcome))
 
@@ -216,17 +228,26 @@ class AssuredPublisher:
     def _on_changed(self, changed: Changed) -> None:
         for part, first, last, outcome in changed.refused:
             if part is self.part:
-                self._refused.append((first, last, outcome))
-                self._refused_count += 1
-                del self._refused[:-REFUSED_KEPT]
+                for runs in (self._refused, self._unflushed):
+                    runs.append((first, last, outcome))
+                    del runs[:-REFUSED_KEPT]
         if self._awaited:
-            with self._assured.changed:
-                done = [number for number in self._awaited if self._outbox.outcome_of(number)]
-                for number in done:
+            self._tell_awaiting()
+
+    def _tell_awaiting(self) -> None:
+        with self._assured.changed:
+            error = self._why_over()
+            for number in list(self._awaited):
+                outcome = self._outbox.outcome_of(number)
+                if outcome or error is not None:
                     loop, future = self._awaited.pop(number)
-                    loop.call_soon_threadsafe(_resolve, future, self._outbox.outcome_of(number))
+                    loop.call_soon_threadsafe(_resolve, future, outcome, error)
 
 
-def _resolve(future: "asyncio.Future[int]", outcome: int) -> None:
-    if not future.done():
+def _resolve(future: "asyncio.Future[int]", outcome: int, error: PenstockError | None) -> None:
+    if future.done():
+        return
+    if outcome:
         future.set_result(outcome)
+    elif error is not None:
+        future.set_exception(error)
