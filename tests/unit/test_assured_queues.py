@@ -1,0 +1,336 @@
+"""Endpoints and flows of a message router: limits, order, credit, redelivery, dead messages (REPL-12)."""
+
+import pytest
+
+from penstock.assured._layout import (
+    OUTCOME_DISK,
+    OUTCOME_FULL,
+    OUTCOME_NO_ENDPOINT,
+    OUTCOME_NOT_ENTITLED,
+    OUTCOME_STORED,
+    SETTLE_REJECTED,
+    SETTLE_RETURNED,
+)
+from penstock.assured.config import EndpointConfig
+from penstock.assured.events import (
+    AlterEndpoint,
+    CloseFlow,
+    Data,
+    DeleteEndpoint,
+    DiskRecovered,
+    DiskTroubled,
+    Done,
+    EmptyEndpoint,
+    EndFlow,
+    FlowActive,
+    FlowOpened,
+    OpenFlow,
+    Refused,
+)
+from penstock.assured.frames import encode_settle
+from penstock.base.errors import ConfigurationError
+from penstock.security.token import Grant
+from tests.assured_kit import Router, message, queue, texts
+
+
+def filled(count: int, *endpoints: EndpointConfig, **settings: object) -> Router:
+    """A router with a publisher (77) on link 1 that has published so many messages."""
+    router = Router(*endpoints, **settings)
+    router.link(1)
+    handle = router.publisher(1)
+    if count:
+        router.publish(1, handle, 1, *[message(str(each)) for each in range(count)])
+    return router
+
+
+# Limits
+
+
+def test_a_full_endpoint_refuses_and_nothing_is_kept_anywhere() -> None:
+    """REPL-12: by count."""
+    router = filled(4, queue("a", "orders.>", messages_max=2), queue("b", "orders.>"))
+    assert router.outcomes(1) == {1: 1, 2: 1, 3: OUTCOME_FULL, 4: OUTCOME_FULL}
+    assert router.queued("b") == 2
+
+
+def test_a_limit_by_bytes_counts_topics_and_payloads() -> None:
+    """REPL-12: by bytes."""
+    router = filled(3, queue("a", "orders.>", bytes_max=25))
+    assert router.outcomes(1) == {1: 1, 2: 1, 3: OUTCOME_FULL}
+
+
+def test_what_exceeds_a_limit_goes_to_the_dead_message_queue_by_configuration() -> None:
+    """REPL-12: and when that is full as well, it is refused: never dropped."""
+    dead = queue("late", messages_max=1, dead_to="")
+    router = filled(4, queue("a", "orders.>", messages_max=2, when_full="dead", dead_to="late"), dead)
+    assert router.outcomes(1) == {1: 1, 2: 1, 3: 1, 4: OUTCOME_FULL}
+    assert (router.queued("a"), router.queued("late")) == (2, 1)
+    after = router.restart()
+    assert (after.queued("a"), after.queued("late")) == (2, 1)
+
+
+def test_a_message_that_is_too_old_goes_to_the_dead_message_queue() -> None:
+    """REPL-12: by age; the time to live of a message, and the age of an endpoint."""
+    router = Router(queue("a", "orders.>"), queue("b", "orders.>", age_ms_max=5_000))
+    router.link(1)
+    handle = router.publisher(1)
+    router.publish(1, handle, 1, message("short", ttl_ms=1_000), message("long"))
+    router.advance(999)
+    assert (router.queued("a"), router.queued("b"), router.queued("dead")) == (2, 2, 0)
+    router.advance(200)
+    assert (router.queued("a"), router.queued("b"), router.queued("dead")) == (1, 1, 1)
+    router.advance(5_000)
+    assert (router.queued("a"), router.queued("b"), router.queued("dead")) == (1, 0, 2)
+    router.flow(1, "dead")
+    assert sorted(texts(router.delivered(1))) == ["long", "short"]
+    after = router.restart()
+    assert (after.queued("a"), after.queued("b"), after.queued("dead")) == (1, 0, 2)
+
+
+def test_an_expired_message_is_not_delivered_even_if_nobody_has_looked() -> None:
+    router = Router(queue("a", "orders.>", dead_to=""))
+    router.link(1)
+    handle = router.publisher(1)
+    router.publish(1, handle, 1, message("short", ttl_ms=10), message("long"))
+    router.now_ns += 11_000_000
+    router.flow(1, "a")
+    assert texts(router.delivered(1)) == ["long"]
+    assert router.core.tables.discarded_total == 1  # no dead-message queue: discarded, and counted
+
+
+def test_what_a_full_dead_message_queue_cannot_take_waits_for_it() -> None:
+    """REPL-12: nothing is dropped silently."""
+    router = Router(queue("late", messages_max=1, dead_to=""), queue("a", "orders.>", dead_to="late"))
+    router.link(1)
+    handle = router.publisher(1)
+    router.publish(1, handle, 1, message("1", ttl_ms=10), message("2", ttl_ms=10))
+    router.advance(200)
+    assert (router.queued("a"), router.queued("late")) == (1, 1)
+    flow = router.flow(1, "late")
+    router.flow(1, "a")
+    (first,) = router.delivered(1)
+    router.settle(1, flow, first.id)
+    router.advance(200)
+    router.advance(200)
+    (second,) = router.delivered(1)
+    assert {first.payload, second.payload} == {b"1", b"2"}
+    assert router.queued("a") == 0
+
+
+def test_a_message_is_delivered_so_often_and_then_given_up() -> None:
+    """REPL-12: redelivery limits."""
+    router = filled(1, queue("a", "orders.>", deliveries_max=3))
+    flow = router.flow(1, "a")
+    for expected in range(3):
+        (got,) = router.delivered(1)
+        assert (got.deliveries, got.flags) == (expected, 1 if expected else 0)
+        router.settle(1, flow, got.id, what=SETTLE_RETURNED)
+    assert router.delivered(1) == []
+    assert (router.queued("a"), router.queued("dead")) == (0, 1)
+
+
+def test_a_rejected_message_is_dead_at_once() -> None:
+    router = filled(1, queue("a", "orders.>"))
+    flow = router.flow(1, "a")
+    (got,) = router.delivered(1)
+    router.settle(1, flow, got.id, what=SETTLE_REJECTED)
+    assert (router.queued("a"), router.queued("dead")) == (0, 1)
+    after = router.restart()
+    assert (after.queued("a"), after.queued("dead")) == (0, 1)
+
+
+def test_priorities_come_first_and_in_order() -> None:
+    """REPL-12: message priority."""
+    router = Router(queue("a", "orders.>"))
+    router.link(1)
+    handle = router.publisher(1)
+    priorities = (4, 9, 0, 4, 9, 7)
+    router.publish(1, handle, 1, *[message(f"{each}", priority=each) for each in priorities])
+    router.flow(1, "a")
+    got = router.delivered(1)
+    assert texts(got) == ["9", "9", "7", "4", "4", "0"]
+    assert [each.number for each in got] == [2, 5, 6, 1, 4, 3]
+
+
+def test_unmatched_messages_are_refused_by_configuration() -> None:
+    router = filled(1, queue("a", "trades.>"), unmatched="refuse")
+    assert router.outcomes(1) == {1: OUTCOME_NO_ENDPOINT}
+
+
+def test_a_queue_is_published_to_by_its_name() -> None:
+    router = Router(queue("a"))
+    router.link(1)
+    router.publish(1, router.publisher(1), 1, message("x", "queue.a"))
+    assert router.queued("a") == 1
+
+
+# Flows
+
+
+def test_credit_and_order() -> None:
+    router = filled(10, queue("a", "orders.>"))
+    flow = router.flow(1, "a", 3)
+    assert texts(router.delivered(1)) == ["0", "1", "2"]
+    router.credit(1, flow, 5)
+    assert texts(router.delivered(1)) == ["3", "4"]
+    router.credit(1, flow, 4)
+    assert router.delivered(1) == []
+
+
+def test_what_is_not_settled_is_bounded() -> None:
+    router = filled(10, queue("a", "orders.>"), unsettled_max=4)
+    flow = router.flow(1, "a", 1_000)
+    got = router.delivered(1)
+    assert len(got) == 4
+    router.settle(1, flow, got[1].id)
+    assert texts(router.delivered(1)) == ["4"]
+
+
+def test_shared_consumers_take_turns_and_what_one_leaves_the_other_gets_in_order() -> None:
+    router = filled(6, queue("a", "orders.>"))
+    router.link(2)
+    router.flow(1, "a", 0)
+    other = router.flow(2, "a", 0)
+    router.credit(1, 1, 100)
+    router.settle(1, 1, 1 << 40 | 1)
+    router.delivered(1)
+    router.drop(1)
+    router.credit(2, other, 100)
+    got = router.delivered(2)
+    assert texts(got) == ["1", "2", "3", "4", "5"]
+    assert all(each.flags == 1 for each in got)
+
+
+def test_shared_consumers_with_credit_share() -> None:
+    router = Router(queue("a", "orders.>"))
+    router.link(1)
+    router.link(2)
+    router.flow(1, "a")
+    router.flow(2, "a")
+    router.publish(1, router.publisher(1), 1, *[message(str(each)) for each in range(10)])
+    assert (len(router.delivered(1)), len(router.delivered(2))) == (5, 5)
+
+
+def test_an_exclusive_endpoint_has_one_consumer_and_others_stand_by() -> None:
+    router = filled(4, queue("a", "orders.>", consumers="exclusive"))
+    router.link(2)
+    flow = router.flow(1, "a")
+    answer = router.ask(OpenFlow, 2, "a", 100)
+    assert isinstance(answer, FlowOpened)
+    assert not answer.is_active
+    got = router.delivered(1)
+    assert len(got) == 4
+    assert router.delivered(2) == []
+    router.settle(1, flow, got[0].id)
+    router.ask(CloseFlow, 1, flow)
+    assert FlowActive(2, answer.handle) in router.said
+    assert texts(router.delivered(2)) == ["1", "2", "3"]
+
+
+def test_runs_settle_what_is_in_flight_on_the_flow_and_nothing_else() -> None:
+    router = filled(6, queue("a", "orders.>"))
+    router.link(2)
+    one, two = router.flow(1, "a", 3), router.flow(2, "a", 3)
+    assert (len(router.delivered(1)), len(router.delivered(2))) == (3, 3)
+    router.tell(Data(1, encode_settle(one, [(1, 2**64 - 1, 1)])))
+    assert router.queued("a") == 3
+    router.tell(Data(2, encode_settle(two, [(1 << 40, 1 << 41, 1)])))
+    assert router.queued("a") == 0
+    after = router.restart()
+    assert after.queued("a") == 0
+
+
+def test_settling_on_a_flow_that_is_closed_does_nothing() -> None:
+    router = filled(1, queue("a", "orders.>"))
+    flow = router.flow(1, "a")
+    (got,) = router.delivered(1)
+    router.ask(CloseFlow, 1, flow)
+    router.settle(1, flow, got.id)
+    assert router.queued("a") == 1
+    assert router.ended(1) is None
+
+
+# Endpoints come, change and go
+
+
+def test_endpoints_are_created_altered_emptied_and_deleted_and_outlive_restarts() -> None:
+    router = filled(0)
+    a = queue("a", "orders.>")
+    assert router.create(a) == Done()
+    assert router.create(a) == Done()
+    assert isinstance(router.create(queue("a", "trades.>")), Refused)
+    router.publish(1, router.publisher(1), 1, message(), message())
+    assert router.ask(AlterEndpoint, 1, queue("a", "trades.>", messages_max=1)) == Done()
+    router = router.restart()
+    assert router.queued("a") == 2
+    router.link(1)
+    router.publish(1, router.publisher(1), 3, message(), message("y", "trades.x"))
+    assert router.outcomes(1) == {3: 6, 4: OUTCOME_FULL}
+    assert router.ask(EmptyEndpoint, 1, "a") == Done()
+    assert router.queued("a") == 0
+    flow = router.flow(1, "a")
+    answer = router.ask(DeleteEndpoint, 1, "a")
+    assert isinstance(answer, Refused)
+    assert answer.code == "endpoint_in_use"
+    assert router.ask(DeleteEndpoint, 1, "a", True) == Done()
+    assert any(isinstance(each, EndFlow) and each.handle == flow for each in router.said)
+    router = router.restart()
+    assert router.core.endpoints.get("a") is None
+    assert router.core.tables.message_count == 0
+
+
+def test_a_dead_message_queue_is_not_deleted_and_makes_no_circle() -> None:
+    router = filled(0, queue("a", "orders.>"))
+    answer = router.ask(DeleteEndpoint, 1, "dead", True)
+    assert isinstance(answer, Refused)
+    assert isinstance(router.ask(AlterEndpoint, 1, EndpointConfig(name="dead", dead_to="a")), Refused)
+    assert isinstance(router.create(queue("b", dead_to="nowhere")), Refused)
+    with pytest.raises(ConfigurationError):
+        queue("c", dead_to="c")
+
+
+def test_deleting_an_endpoint_lets_go_of_what_waits_for_the_disk() -> None:
+    router = filled(0, queue("a", "orders.>"))
+    router.is_storing = False
+    router.publish(1, router.publisher(1), 1, message())
+    router.ask(DeleteEndpoint, 1, "a")
+    router.store()
+    assert router.core.tables.message_count == 0
+    assert router.outcomes(1) == {1: OUTCOME_STORED}
+
+
+# Rights, and the disk
+
+
+def test_rights_by_tokens() -> None:
+    router = Router(queue("a", "orders.>"))
+    router.link(1, grants=(Grant("orders.eu.>", "send"), Grant("queue.a", "receive")))
+    router.publish(1, router.publisher(1), 1, message("x", "orders.eu.1"), message("x", "orders.us.1"))
+    assert router.outcomes(1) == {1: OUTCOME_STORED, 2: OUTCOME_NOT_ENTITLED}
+    router.flow(1, "a")
+    refused = router.ask(OpenFlow, 1, "dead", 1)
+    assert isinstance(refused, Refused)
+    assert refused.code == "not_entitled"
+    assert isinstance(router.create(queue("b")), Refused)
+
+
+def test_a_full_disk_refuses_and_forgets_nothing() -> None:
+    """A failed or full disk: the router stops acknowledging, and says so (REPL-1)."""
+    router = filled(2, queue("a", "orders.>"))
+    flow = router.flow(1, "a")
+    got = router.delivered(1)
+    router.outcomes(1)
+    router.tell(DiskTroubled("no space"))
+    handle = router.publisher(1)
+    router.publish(1, handle, 3, message())
+    assert router.outcomes(1) == {3: OUTCOME_DISK}
+    appended = router.journal.next_sequence
+    router.settle(1, flow, got[0].id)
+    assert router.journal.next_sequence == appended
+    assert router.core.trouble == "no space"
+    router.tell(DiskRecovered())
+    assert router.journal.next_sequence == appended + 1
+    router.publish(1, handle, 3, message())
+    assert router.outcomes(1) == {3: OUTCOME_STORED}
+    after = router.restart()
+    assert after.queued("a") == 2

@@ -1,0 +1,141 @@
+"""Transactions of a message router: all of it or nothing (REPL-10)."""
+
+from penstock.assured._layout import OUTCOME_STORED, OUTCOME_TRANSACTION
+from penstock.assured.events import CloseFlow, Ended, Refused, Rollback
+from tests.assured_kit import Router, message, queue, texts
+
+
+def prepared(count: int = 3, **settings: object) -> tuple[Router, int, int]:
+    """A router with messages in a, that a transaction on link 1 consumes; what it publishes goes to b."""
+    router = Router(queue("a", "orders.>"), queue("b", "trades.>", messages_max=5), **settings)
+    router.link(1)
+    handle = router.publisher(1)
+    router.publish(1, handle, 1, *[message(str(each)) for each in range(count)])
+    router.outcomes(1)
+    return router, handle, router.flow(1, "a")
+
+
+def test_a_transaction_is_committed_as_one() -> None:
+    """REPL-10: published and consumed together; nothing is seen before, all of it survives a crash."""
+    router, handle, flow = prepared()
+    got = router.delivered(1)
+    router.begin(1, handle, 1)
+    router.publish(1, handle, 4, message("t1", "trades.x"), message("t2", "trades.y"), transaction=1)
+    router.settle(1, flow, got[0].id, got[1].id, transaction=1)
+    assert (router.queued("a"), router.queued("b")) == (3, 0)
+    assert router.outcomes(1) == {}
+    before = router.journal.next_sequence
+    assert router.commit(1, handle, 1) == Ended("committed", OUTCOME_STORED)
+    assert router.journal.next_sequence == before + 1
+    assert router.outcomes(1) == {4: OUTCOME_STORED, 5: OUTCOME_STORED}
+    assert (router.queued("a"), router.queued("b")) == (1, 2)
+    after = router.restart()
+    assert (after.queued("a"), after.queued("b")) == (1, 2)
+    after.link(1)
+    after.flow(1, "b")
+    assert texts(after.delivered(1)) == ["t1", "t2"]
+    handle = after.publisher(1)
+    assert after.commit(1, handle, 1) == Ended("committed")
+    assert after.commit(1, handle, 2) == Ended("rolled_back")
+
+
+def test_rolled_back_published_messages_vanish_and_consumed_ones_come_again() -> None:
+    """REPL-10."""
+    router, handle, flow = prepared()
+    got = router.delivered(1)
+    router.begin(1, handle, 1)
+    router.publish(1, handle, 4, message("t1", "trades.x"), transaction=1)
+    router.settle(1, flow, got[0].id, transaction=1)
+    router.settle(1, flow, got[1].id)
+    router.ask(Rollback, 1, handle, 1)
+    assert router.outcomes(1) == {4: OUTCOME_TRANSACTION}
+    (again,) = router.delivered(1)
+    assert (again.payload, again.flags) == (b"0", 1)
+    assert (router.queued("a"), router.queued("b")) == (2, 0)
+
+
+def test_a_lost_link_rolls_back() -> None:
+    router, handle, flow = prepared()
+    got = router.delivered(1)
+    router.begin(1, handle, 1)
+    router.settle(1, flow, *[each.id for each in got], transaction=1)
+    router.drop(1)
+    router.link(2)
+    router.flow(2, "a")
+    assert texts(router.delivered(2)) == ["0", "1", "2"]
+    assert router.commit(2, router.publisher(2), 1) == Ended("rolled_back")
+
+
+def test_a_crash_before_the_record_is_whole_rolls_back() -> None:
+    router, handle, flow = prepared()
+    got = router.delivered(1)
+    router.begin(1, handle, 1)
+    router.publish(1, handle, 4, message("t1", "trades.x"), transaction=1)
+    router.settle(1, flow, got[0].id, transaction=1)
+    router.is_storing = False
+    assert router.commit(1, handle, 1) is None  # the disk has not said anything
+    after = router.restart()
+    assert (after.queued("a"), after.queued("b")) == (3, 0)
+    after.link(1)
+    assert after.commit(1, after.publisher(1), 1) == Ended("rolled_back")
+
+
+def test_a_transaction_that_does_not_fit_is_rolled_back_as_a_whole() -> None:
+    router, handle, flow = prepared()
+    got = router.delivered(1)
+    router.begin(1, handle, 1)
+    router.settle(1, flow, got[0].id, transaction=1)
+    router.publish(1, handle, 4, *[message(str(each), "trades.x") for each in range(6)], transaction=1)
+    answer = router.commit(1, handle, 1)
+    assert isinstance(answer, Ended)
+    assert answer.outcome == "rolled_back"
+    assert set(router.outcomes(1).values()) == {OUTCOME_TRANSACTION}
+    assert (router.queued("a"), router.queued("b"), router.core.tables.message_count) == (3, 0, 3)
+    router.publish(1, handle, 10, message("next", "trades.x"))
+    assert router.outcomes(1) == {10: OUTCOME_STORED}
+
+
+def test_a_commit_that_is_asked_for_again_while_it_is_written_waits() -> None:
+    router, handle, _ = prepared()
+    router.begin(1, handle, 1)
+    router.publish(1, handle, 4, message("t", "trades.x"), transaction=1)
+    router.is_storing = False
+    router.commit(1, handle, 1)
+    router.drop(1)
+    router.link(2)
+    again = router.publisher(2)
+    assert router.commit(2, again, 1) is None
+    said = len(router.said)
+    router.store()
+    assert [each.answer for each in router.said[said:] if hasattr(each, "answer") and each.link == 2] == [
+        Ended("committed", OUTCOME_STORED)
+    ]
+
+
+def test_what_is_wrong_with_a_transaction() -> None:
+    router, handle, flow = prepared(transaction_messages_max=2, transactions_max=1)
+    got = router.delivered(1)
+    router.begin(1, handle, 5)
+    assert isinstance(router.begin(1, handle, 6), Refused)
+    other = router.publisher(1, 78)
+    assert isinstance(router.begin(1, other, 7), Refused)
+    router.publish(1, handle, 9, message(), transaction=4)
+    assert router.outcomes(1) == {9: OUTCOME_TRANSACTION}
+    router.publish(1, handle, 10, message(), message(), message(), transaction=5)
+    assert getattr(router.commit(1, handle, 5), "why", "") == "it is too large"
+    router.begin(1, handle, 6)
+    router.settle(1, flow, got[0].id, transaction=6)
+    router.ask(CloseFlow, 1, flow)
+    assert "flow" in getattr(router.commit(1, handle, 6), "why", "")
+    assert router.queued("a") == 3
+
+
+def test_a_transaction_that_takes_too_long_is_rolled_back() -> None:
+    router, handle, flow = prepared(transaction_ms_max=100)
+    got = router.delivered(1)
+    router.begin(1, handle, 1)
+    router.settle(1, flow, got[0].id, transaction=1)
+    assert router.core.next_deadline_ns() == 100_000_000
+    router.advance(100)
+    assert texts(router.delivered(1)) == ["0"]
+    assert "long" in getattr(router.commit(1, handle, 1), "why", "")
