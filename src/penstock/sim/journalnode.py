@@ -2,12 +2,13 @@
 
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import JournalError, LimitError
+from penstock.journal.config import JournalConfig
 from penstock.journal.core import Journal
 from penstock.journal.events import (
     Acknowledged,
@@ -36,11 +37,9 @@ from penstock.journal.format import (
     segment_name,
 )
 from penstock.journal.recovery import Recovery, Segment, recover
-from penstock.sim.disk import Disk
+from penstock.sim.disk import Disk, DiskFaults
 from penstock.sim.node import Node
-
-if TYPE_CHECKING:
-    from penstock.sim.journal import JournalPlant
+from penstock.sim.world import World
 
 WRITE_DELAY_NS_MAX = 100_000
 WRITEBACK = 0.05
@@ -88,11 +87,40 @@ class DiskSource:
         return decode_mark(self._disk.read(MARK_NAME))
 
 
+class DiskOptions(Protocol):
+    """What a journal and its disk are made with."""
+
+    @property
+    def payload_size_max(self) -> int: ...
+    @property
+    def journal(self) -> JournalConfig: ...
+    @property
+    def disk(self) -> DiskFaults: ...
+
+
+class JournalOwner(Protocol):
+    """Whose journal it is."""
+
+    @property
+    def world(self) -> World: ...
+    @property
+    def options(self) -> DiskOptions: ...
+
+    def appended(self, sequence: int, timestamp_ns: int, payload: bytes) -> None: ...
+    def acknowledged(self, through: int) -> None: ...
+
+    def recovered(self, durable: int, last: int) -> None:
+        """The writer goes on after `last`; up to `durable` it is sure of them, the others it appends again."""
+        ...
+
+    def kill(self, *, is_machine: bool) -> None: ...
+
+
 class JournalNode(Node):
     """Appends bursts of records that are all different; does with the disk what the real driver does."""
 
-    def __init__(self, plant: "JournalPlant") -> None:
-        super().__init__(plant.world, "writer", "journal")
+    def __init__(self, plant: JournalOwner, name: str = "writer") -> None:
+        super().__init__(plant.world, name, "journal")
         self.plant = plant
         self.disk = Disk(plant.world, self.name, msgspec.structs.replace(plant.options.disk))
         self.source = DiskSource(self.disk)
@@ -152,9 +180,9 @@ class JournalNode(Node):
         core = Journal(
             self.plant.options.journal, recovery, self._randomness, self.counters, now_ns=now_ns, wall_ns=now_ns
         )
-        self.plant.recovered(recovery.next_sequence - 1, core.next_sequence - 1)
         self.run(core)
-        self._work(self.incarnation)
+        self.plant.recovered(recovery.next_sequence - 1, core.next_sequence - 1)
+        self.work(self.incarnation)
 
     def on_crash(self) -> None:
         """The plant decides whether the machine stops as well, which is then the disk's to know."""
@@ -164,12 +192,12 @@ class JournalNode(Node):
 
     # The workload
 
-    def _work(self, incarnation: int) -> None:
+    def work(self, incarnation: int) -> None:
         if self.incarnation != incarnation or not self.is_up:
             return
         if not self._is_resting:
             self._append()
-        self.world.after(self._randomness.below(8 * NS_PER_MS), lambda: self._work(incarnation))
+        self.world.after(self._randomness.below(8 * NS_PER_MS), lambda: self.work(incarnation))
 
     def _append(self) -> None:
         journal = self.journal()

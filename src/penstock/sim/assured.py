@@ -1,0 +1,425 @@
+"""A message router on a disk that fails, its publishers, consumers and transactions, and the verdict.
+
+What is promised, whatever happens to the machine, the process, the disk and the links (REPL-1, REPL-10, REPL-12):
+
+- what was acknowledged is delivered by every endpoint that wants it, or by the dead-message queue;
+- what was refused or rolled back is delivered by nobody, and nobody gets what nobody published;
+- each endpoint delivers in order, by priority, and each message once, or says that it may have done so before;
+- a transaction counts as a whole, and what its client is told of its end stays true;
+- queues and the log are bounded; when everything is settled, nothing is left.
+"""
+
+from collections.abc import Callable
+from typing import TextIO
+
+import msgspec
+
+from penstock.assured.config import EndpointConfig, RouterConfig, Want
+from penstock.assured.core import MessageRouter
+from penstock.assured.events import (
+    Answer,
+    Append,
+    DiskRecovered,
+    DiskTroubled,
+    EndFlow,
+    EndLink,
+    Event,
+    Instruction,
+    Noted,
+    ReadRecords,
+    RecordsRead,
+    RemoveBefore,
+    Replay,
+    SendData,
+    Start,
+    Stored,
+)
+from penstock.assured.frames import Published
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
+from penstock.base.errors import SimulationError
+from penstock.journal.config import JournalConfig
+from penstock.sim.assuredchecker import AssuredChecker
+from penstock.sim.assuredclients import Client, SimConsumer, SimPublisher, SimTransactor
+from penstock.sim.assureddisk import AssuredDisk
+from penstock.sim.disk import DiskFaults
+from penstock.sim.judge import run_and_judge, work
+from penstock.sim.node import Node
+from penstock.sim.randomness import SeededRandomness
+from penstock.sim.world import World
+
+SETTLING_NS = NS_PER_SECOND // 2
+SETTLING_ROUNDS = 60
+RESTART_DELAY_NS_MAX = NS_PER_SECOND // 2
+LOOK_NS = 100 * NS_PER_MS
+WANTS = {
+    b"t.1": frozenset({"all", "one"}),
+    b"t.2": frozenset({"all", "small"}),
+    b"t.3": frozenset({"all", "brief"}),
+    b"t.4": frozenset({"all"}),
+    b"t.5": frozenset({"all", "work"}),
+}
+
+
+class AssuredOptions(msgspec.Struct, kw_only=True):
+    """Everything that distinguishes one plant from another."""
+
+    router: RouterConfig
+    journal: JournalConfig
+    disk: DiskFaults
+    payload_size_max: int
+    publishers: int
+    consumers: int
+    transactors: int
+    fault_interval_ms: int
+
+    @staticmethod
+    def draw(pick: SeededRandomness) -> "AssuredOptions":
+        small = pick.choose([3, 20])
+        endpoints = (
+            EndpointConfig(name="dead", dead_to="", messages_max=pick.choose([4, 10_000])),
+            EndpointConfig(name="all", wants=(Want(topics=("t.>",)),)),
+            EndpointConfig(
+                name="one", wants=(Want(topics=("t.1",)),), consumers="exclusive", deliveries_max=pick.choose([0, 2])
+            ),
+            EndpointConfig(
+                name="small",
+                wants=(Want(topics=("t.2",)),),
+                messages_max=small,
+                when_full=pick.choose(["refuse", "dead"]),
+            ),
+            EndpointConfig(name="brief", wants=(Want(topics=("t.3",)),), age_ms_max=pick.choose([0, 50, 500])),
+            EndpointConfig(name="work", wants=(Want(topics=("t.5",)),)),
+        )
+        return AssuredOptions(
+            router=RouterConfig(
+                name="router",
+                endpoints=endpoints,
+                message_bytes_max=4_096,
+                cache_bytes=pick.choose([65_536, 1_048_576]),
+                section_bytes=pick.choose([4_096, 16_384, 65_536]),
+                fetch_messages_max=pick.choose([3, 1_024]),
+                unsettled_max=pick.choose([5, 1_000]),
+                sweep_messages=pick.choose([10, 10_000]),
+                transaction_ms_max=pick.choose([100, 60_000]),
+            ),
+            journal=JournalConfig(
+                segment_bytes=pick.choose([4_096, 32_768]),
+                linger_us=0,
+                gather_bytes_max=pick.choose([16_384, 1_048_576]),
+                retry_ms=10,
+                failures_max=pick.choose([1, 3]),
+            ),
+            disk=DiskFaults(
+                fsync_failure=pick.choose([0.0, 0.0, 0.02]),
+                write_failure=pick.choose([0.0, 0.02]),
+                slow_fsync=pick.choose([0.0, 0.02]),
+                slow_fsync_delay_ns=100 * NS_PER_MS,
+                torn_write=pick.choose([0.5, 1.0]),
+            ),
+            payload_size_max=pick.choose([20, 1_000]),
+            publishers=pick.between(1, 3),
+            consumers=pick.between(1, 3),
+            transactors=pick.between(0, 2),
+            fault_interval_ms=pick.choose([150, 600]),
+        )
+
+
+class AssuredSummary(msgspec.Struct, kw_only=True):
+    """What a run did, for people."""
+
+    seed: int
+    virtual_seconds: float
+    events: int
+    digest: str
+    acknowledged: int
+    delivered: int
+    redelivered: int
+    committed: int
+    rolled_back: int
+    given_up: int
+    moved: int
+    fetched: int
+    sections_removed: int
+    crashes: int
+    kills: int
+    cuts: int
+    full_disks: int
+    writes_torn: int
+
+
+class AssuredNode(Node):
+    """A router's process, with its journal."""
+
+    def __init__(self, plant: "AssuredPlant") -> None:
+        super().__init__(plant.world, "router", "assured")
+        self.plant = plant
+        self.options = plant.options
+        self.disk = AssuredDisk(self, "journal")
+        self.is_ready = False
+        self.fetched = self.sections_removed = self.given_up = self.moved = 0
+        self._last = 0
+        self._randomness = plant.world.randomness.fork("router")
+
+    def router(self) -> MessageRouter | None:
+        assert self.core is None or isinstance(self.core, MessageRouter)
+        return self.core
+
+    def on_start(self) -> None:
+        self.disk.start()
+
+    def on_crash(self) -> None:
+        self.is_ready = False
+        self.disk.crash()
+
+    def kill(self, *, is_machine: bool) -> None:
+        self.plant.kill(is_machine=is_machine)
+
+    # What its journal says
+
+    def appended(self, sequence: int, timestamp_ns: int, payload: bytes) -> None:
+        """The plant judges what clients see."""
+
+    def recovered(self, durable: int, last: int) -> None:
+        self._last = last
+        if durable == last:
+            self._begin()
+
+    def acknowledged(self, through: int) -> None:
+        if self.core is not None:
+            self.handle(Stored(through))
+        elif through >= self._last:
+            self._begin()
+
+    def journal_said(self, event: Stored | DiskTroubled | DiskRecovered | RecordsRead) -> None:
+        if isinstance(event, RecordsRead):
+            self.fetched += len(event.rows)
+        self.handle(event)
+
+    def _begin(self) -> None:
+        core = MessageRouter(self.options.router, self._randomness)
+        batch = self.disk.everything()
+        if len(batch):
+            core.handle(Replay(batch.data, batch.rows), self.world.now_ns())
+        self.run(core)
+        self.log(f"has {core.tables.message_count} messages")
+        self.handle(Start(self._last + 1, self.world.now_ns()))
+        self.is_ready = True
+
+    def from_client(self, link: int, event: Event) -> None:
+        if self.is_ready:
+            self.handle(event)
+
+    def carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case Append():
+                self.disk.append(instruction)
+            case ReadRecords():
+                self.disk.read(instruction)
+            case RemoveBefore(sequence):
+                self.sections_removed += 1
+                self.disk.remove_before(sequence)
+            case Answer(link) | SendData(link) | EndFlow(link) | EndLink(link):
+                self.plant.to_client(link, instruction)
+            case Noted(what):
+                self.log(what)
+            case _:
+                self.log(type(instruction).__name__)
+
+
+class AssuredPlant:
+    def __init__(self, world: World, options: AssuredOptions) -> None:
+        self.world = world
+        self.options = options
+        self.checker = AssuredChecker(WANTS)
+        self.is_resting = False
+        self.node = AssuredNode(self)
+        self.crashes = self.kills = self.cuts = self.full_disks = 0
+        self._randomness = world.randomness.fork("faults")
+        self._is_faulty = True
+        self._links: dict[int, Client] = {}
+        self._link = 0
+        self._publishers = [SimPublisher(self, number + 1) for number in range(options.publishers)]
+        self._transactors = [SimTransactor(self, "work", number + 100) for number in range(options.transactors)]
+        self._consumers = [
+            SimConsumer(self, endpoint, number)
+            for endpoint in ("all", "one", "small", "brief", "dead")
+            for number in range(options.consumers)
+        ]
+        if not options.transactors:
+            self._consumers.append(SimConsumer(self, "work", 0))
+
+    # What clients need
+
+    def next_link(self, client: Client) -> int:
+        self._link += 1
+        self._links[self._link] = client
+        return self._link
+
+    def forget_link(self, link: int) -> None:
+        self._links.pop(link, None)
+
+    def to_client(self, link: int, instruction: Instruction) -> None:
+        if link in self._links:
+            self._links[link].receive(instruction)
+
+    def message(self, randomness: SeededRandomness, publisher: int, number: int) -> Published:
+        text = f"{publisher}/{number}/".encode() + bytes(randomness.below(self.options.payload_size_max))
+        return Published(
+            randomness.choose(sorted(WANTS)),
+            text,
+            priority=randomness.choose([4, 4, 4, 9, 0]),
+            ttl_ms=randomness.choose([0, 0, 0, 0, 30]),
+        )
+
+    # The run
+
+    def start(self) -> None:
+        self.world.log.write(self.world.now_ns(), "plant", f"seed {self.world.seed} {self.options}")
+        self.node.start()
+        self._wait()
+
+    def run(self, duration_ns: int) -> None:
+        work(self.world, duration_ns, LOOK_NS, self._look)
+
+    def _look(self) -> None:
+        """Bounds are kept at any time."""
+        router = self.node.router()
+        if router is None:
+            return
+        for endpoint in router.endpoints:
+            numbers = router.tables.endpoint_numbers(endpoint.number)
+            if numbers["messages"] > endpoint.config.messages_max:
+                raise SimulationError(f"{endpoint.name} has {numbers['messages']} messages")
+
+    def finish(self) -> None:
+        """End the faults, let everything be settled, and judge."""
+        self._is_faulty = False
+        self.node.disk.disk.faults = DiskFaults()
+        self.is_resting = True
+        self._restart()
+        for _ in range(SETTLING_ROUNDS):
+            self.run(SETTLING_NS)
+            if self._is_settled():
+                break
+        else:
+            raise SimulationError(f"it does not settle: {self._state()}")
+        self.checker.finish()
+        self._check_log()
+
+    def _is_settled(self) -> bool:
+        router = self.node.router()
+        return (
+            router is not None
+            and router.tables.message_count == 0
+            and all(not each.unresolved for each in self._publishers)
+            and all(each.is_settled for each in self._transactors)
+        )
+
+    def _state(self) -> str:
+        router = self.node.router()
+        if router is None:
+            return "there is no router"
+        queued = {each.name: router.tables.endpoint_numbers(each.number) for each in router.endpoints}
+        return f"{queued}, unresolved {[len(each.unresolved) for each in self._publishers]}"
+
+    def _check_log(self) -> None:
+        """What is dead does not pile up."""
+        router = self.node.router()
+        assert router is not None
+        definitions = router.endpoints.log_size + 1_000 * router.tables.publisher_count
+        bound = 6 * self.options.router.section_bytes + 4 * definitions
+        if router.tables.log_size > bound:
+            raise SimulationError(f"the log of a router without messages has {router.tables.log_size} bytes")
+
+    def summary(self) -> AssuredSummary:
+        node, checker = self.node, self.checker
+        return AssuredSummary(
+            seed=self.world.seed,
+            virtual_seconds=self.world.now_ns() / NS_PER_SECOND,
+            events=self.world.log.count,
+            digest=self.world.log.digest(),
+            acknowledged=checker.acknowledged,
+            delivered=checker.delivered,
+            redelivered=checker.redelivered,
+            committed=checker.committed,
+            rolled_back=checker.rolled_back,
+            given_up=node.given_up,
+            moved=node.moved,
+            fetched=node.fetched,
+            sections_removed=node.sections_removed,
+            crashes=self.crashes,
+            kills=self.kills,
+            cuts=self.cuts,
+            full_disks=self.full_disks,
+            writes_torn=node.disk.disk.statistics.writes_torn,
+        )
+
+    # Faults
+
+    def kill(self, *, is_machine: bool) -> None:
+        if not self.node.is_up:
+            return
+        if (router := self.node.router()) is not None:
+            self.node.given_up += router.tables.given_up_total
+            self.node.moved += router.tables.moved_total
+        self.node.crash()
+        for client in list(self._links.values()):
+            client.lost()
+        if is_machine:
+            self.node.disk.disk.crash()
+            self.node.disk.boots += 1
+            self.crashes += 1
+        else:
+            self.kills += 1
+        self.world.after(self._randomness.below(RESTART_DELAY_NS_MAX), self._restart)
+
+    def _restart(self) -> None:
+        if not self.node.is_up:
+            self.node.start()
+
+    def _wait(self) -> None:
+        mean_ns = self.options.fault_interval_ms * NS_PER_MS
+        self.world.after(self._randomness.below(2 * mean_ns), self._strike)
+
+    def _strike(self) -> None:
+        if not self._is_faulty:
+            return
+        match self._randomness.below(8):
+            case 0:
+                self.kill(is_machine=True)
+            case 1:
+                self.kill(is_machine=False)
+            case 2:
+                self.node.stall(self._randomness.below(NS_PER_SECOND // 4))
+            case 3:
+                self._fill_disk()
+            case _:
+                if self._links:
+                    self.cuts += 1
+                    self._randomness.choose(list(self._links.values())).cut()
+        self._wait()
+
+    def _fill_disk(self) -> None:
+        self.full_disks += 1
+        disk = self.node.disk.disk
+        disk.faults.size_max = disk.size() + self._randomness.below(2_000)
+
+        def make_room() -> None:
+            disk.faults.size_max = DiskFaults().size_max
+
+        self.world.after(self._randomness.below(NS_PER_SECOND), make_room)
+
+
+def run_assured_seed(
+    seed: int,
+    *,
+    seconds: float = 10.0,
+    trace: TextIO | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> AssuredSummary:
+    """Run the router of one seed for `seconds` of virtual time and judge it."""
+    world = World(seed, trace)
+    plant = AssuredPlant(world, AssuredOptions.draw(world.randomness.fork("options")))
+    replay = f"penstock sim --scenario assured --seed {seed} --minutes {seconds / 60!r}"
+    run_and_judge(world, plant, seconds, progress, replay=replay)
+    return plant.summary()

@@ -1,0 +1,108 @@
+"""What a message router promises, judged from outside: by what its clients sent, were told and got."""
+
+from collections import defaultdict
+
+from penstock.assured.frames import Delivered, Published
+from penstock.base.errors import SimulationError
+
+DEAD = "dead"
+
+Key = tuple[int, int]
+"""A message: its publisher and its number."""
+
+
+class AssuredChecker:
+    """`wants` says which endpoints a topic goes to."""
+
+    def __init__(self, wants: dict[bytes, frozenset[str]]) -> None:
+        self._wants = wants
+        self._published: dict[Key, Published] = {}
+        self._acknowledged: set[Key] = set()
+        self._refused: set[Key] = set()
+        self._delivered: dict[str, set[Key]] = defaultdict(set)
+        self._gone: dict[str, set[Key]] = defaultdict(set)
+        """What an endpoint must not deliver again: a transaction that was committed has consumed it."""
+        self._groups: dict[Key, list[Key]] = {}
+        """By a transaction's publisher and number: what it published."""
+        self._endings: dict[Key, str] = {}
+        self.acknowledged = self.delivered = self.redelivered = self.committed = self.rolled_back = 0
+
+    # Publishers
+
+    def publish(self, publisher: int, number: int, message: Published) -> None:
+        self._published[publisher, number] = message
+
+    def acknowledge(self, publisher: int, number: int) -> None:
+        key = (publisher, number)
+        self._require(key in self._published, f"{key} was acknowledged, but never published")
+        self._acknowledged.add(key)
+        self.acknowledged += 1
+
+    def refuse(self, publisher: int, number: int) -> None:
+        self._refused.add((publisher, number))
+        self._require_absent({(publisher, number)}, "was refused")
+
+    # Transactions
+
+    def begin(self, publisher: int, transaction: int) -> None:
+        self._groups[publisher, transaction] = []
+
+    def publish_in(self, publisher: int, transaction: int, number: int, message: Published) -> None:
+        self._published[publisher, number] = message
+        self._groups[publisher, transaction].append((publisher, number))
+
+    def end(self, publisher: int, transaction: int, outcome: str, consumed: list[tuple[str, Key]]) -> None:
+        """As the client was told; or the client never asked for the commit, and it cannot have happened."""
+        group = self._groups[publisher, transaction]
+        before = self._endings.setdefault((publisher, transaction), outcome)
+        self._require(before == outcome, f"transaction {transaction} of {publisher} was {before}, now it is {outcome}")
+        if outcome == "committed":
+            self._acknowledged |= set(group)
+            self.committed += 1
+            for endpoint, key in consumed:
+                self._gone[endpoint].add(key)
+        else:
+            self._refused |= set(group)
+            self.rolled_back += 1
+            self._require_absent(set(group), "is of a transaction that was rolled back")
+
+    # Consumers
+
+    def deliver(self, endpoint: str, message: Delivered) -> None:
+        key = (message.publisher, message.number)
+        published = self._published.get(key)
+        self._require(published is not None, f"{endpoint} delivered {key}, which nobody published")
+        assert published is not None
+        same = (published.topic, published.payload, published.priority) == (
+            message.topic,
+            message.payload,
+            message.priority,
+        )
+        self._require(same, f"{endpoint} delivered {key}, but not as it was published")
+        self._require(key not in self._refused, f"{endpoint} delivered {key}, which was refused or rolled back")
+        self.delivered += 1
+        if endpoint == DEAD:
+            self._delivered[DEAD].add(key)
+            return
+        self._require(endpoint in self._wants[message.topic], f"{endpoint} delivered {key}, which it does not want")
+        self._require(key not in self._gone[endpoint], f"{endpoint} delivered {key} again after a commit consumed it")
+        if key in self._delivered[endpoint]:
+            self.redelivered += 1
+            self._require(bool(message.flags & 1), f"{endpoint} delivered {key} again and did not say so")
+        self._delivered[endpoint].add(key)
+
+    # At the end
+
+    def finish(self) -> None:
+        for key in sorted(self._acknowledged):
+            for endpoint in sorted(self._wants[self._published[key].topic]):
+                is_there = key in self._delivered[endpoint] or key in self._delivered[DEAD]
+                self._require(is_there, f"{key} was acknowledged, and {endpoint} never delivered it")
+
+    def _require_absent(self, keys: set[Key], why: str) -> None:
+        for endpoint, delivered in self._delivered.items():
+            self._require(not keys & delivered, f"{endpoint} delivered {sorted(keys & delivered)[:1]}, which {why}")
+
+    def _require(self, is_kept: bool, promise: str) -> None:
+        if not is_kept:
+            raise SimulationError(f"AssuredChecker: {promise}")

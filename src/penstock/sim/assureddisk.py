@@ -1,0 +1,107 @@
+"""The journal of a simulated message router: appended to and read as the real driver does, on a disk that fails."""
+
+from collections import deque
+from typing import Protocol
+
+import numpy
+
+from penstock.assured.events import Append, DiskRecovered, DiskTroubled, ReadRecords, RecordsRead, Stored
+from penstock.base.clock import NS_PER_MS
+from penstock.base.errors import JournalError, JournalFullError, LimitError
+from penstock.journal.config import FollowConfig
+from penstock.journal.events import Commit, JournalInstruction, Recovered, RemoveBefore
+from penstock.journal.reader import JournalReader, RecordBatch
+from penstock.sim.journalnode import JournalNode, JournalOwner
+
+READ_DELAY_NS_MAX = 5 * NS_PER_MS
+RETRY_NS = 20 * NS_PER_MS
+
+
+class DiskUser(JournalOwner, Protocol):
+    def journal_said(self, event: Stored | DiskTroubled | DiskRecovered | RecordsRead) -> None: ...
+
+
+class AssuredDisk(JournalNode):
+    def __init__(self, user: DiskUser, name: str) -> None:
+        super().__init__(user, name)
+        self._user = user
+        self._delays = user.world.randomness.fork(f"{name}/reads")
+        self._waiting: deque[Append] = deque()
+        self._is_troubled = False
+
+    def work(self, incarnation: int) -> None:
+        """Others append."""
+
+    def on_crash(self) -> None:
+        self._waiting.clear()
+        self._is_troubled = False
+
+    def carry_out(self, instruction: JournalInstruction) -> None:
+        super().carry_out(instruction)
+        if isinstance(instruction, Recovered):
+            self._append_all()
+
+    # Appending
+
+    def append(self, event: Append) -> None:
+        self._waiting.append(event)
+        if len(self._waiting) == 1:
+            self._append_all()
+
+    def _append_all(self) -> None:
+        while self._waiting and (journal := self.journal()) is not None:
+            event = self._waiting[0]
+            assert event.first == journal.next_sequence
+            try:
+                journal.append_rows(event.data, event.offsets, event.sizes, event.timestamps_ns, self.world.now_ns())
+            except LimitError:
+                self.world.after(RETRY_NS, self._for_this_run(self._append_all))
+                return
+            except JournalError as error:
+                if not self._is_troubled and isinstance(error, JournalFullError):
+                    self._is_troubled = True
+                    self._user.journal_said(DiskTroubled(str(error)))
+                return
+            self._waiting.popleft()
+            self.handle(Commit())
+        if self._is_troubled:
+            self._is_troubled = False
+            self._user.journal_said(DiskRecovered())
+
+    def remove_before(self, sequence: int) -> None:
+        self.handle(RemoveBefore(sequence))
+
+    # Reading
+
+    def everything(self) -> RecordBatch:
+        """All that is on the disk."""
+        reader = self._reader()
+        data, rows = b"", []
+        while len(batch := reader.read_batch()):
+            moved = batch.rows.copy()
+            moved["offset"] += len(data)
+            data += batch.data
+            rows.append(moved)
+        return RecordBatch(data, numpy.concatenate(rows)) if rows else batch
+
+    def read(self, request: ReadRecords) -> None:
+        delay_ns = self._delays.below(READ_DELAY_NS_MAX)
+        self.world.after(delay_ns, self._for_this_run(lambda: self._answer_read(request)))
+
+    def _answer_read(self, request: ReadRecords) -> None:
+        if self._delays.chance(0.05):
+            self._user.journal_said(RecordsRead(request.request, b"", self.everything().rows[:0], 0, is_failed=True))
+            return
+        batch = self.everything()
+        rows = batch.rows
+        if len(request.sequences):
+            rows = rows[numpy.isin(rows["sequence"], request.sequences)]
+            rows = rows[: self._delays.between(1, max(1, len(rows)))]
+        else:
+            rows = rows[(rows["sequence"] > request.after) & (rows["timestamp_ns"] >= request.time_ns)]
+            rows = rows[: self._delays.between(1, 50)]
+        first = int(batch.rows[0]["sequence"]) if len(batch.rows) else 1
+        self._user.journal_said(RecordsRead(request.request, batch.data, rows.copy(), first))
+
+    def _reader(self) -> JournalReader:
+        return JournalReader(self.source, self.boot_id(), FollowConfig(chunk_bytes=65_536), "simulated")
