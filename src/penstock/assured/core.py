@@ -59,6 +59,7 @@ from penstock.assured.events import (
 )
 from penstock.assured.links import Link, Links, RefusedRequest
 from penstock.assured.publishing import Publishing
+from penstock.assured.replaying import Replays
 from penstock.assured.store import Log
 from penstock.assured.transactions import Transactions
 from penstock.base.clock import NS_PER_MS, Randomness
@@ -99,6 +100,7 @@ class MessageRouter:
         self.publishing = Publishing(config, self.tables, self.endpoints, seeds)
         self.transactions = Transactions(config, self.tables, self.publishing)
         self.defining = Defining(self.tables, self.endpoints, self.links, self.transactions)
+        self.replays = Replays(config, self.tables, self.endpoints, self.log)
         self.trouble = ""
         """Why nothing is accepted, if so."""
         self.is_active = False
@@ -136,7 +138,11 @@ class MessageRouter:
             case Stored(through):
                 self._stored(through)
             case RecordsRead():
-                self.log.records_read(event, now_ns)
+                replayed = self.replays.records_read(event)
+                if replayed is None:
+                    self.log.records_read(event, now_ns)
+                else:
+                    self._out += replayed
             case LinkOpened():
                 self._open_link(event)
             case LinkClosed(number):
@@ -198,6 +204,7 @@ class MessageRouter:
             sends, fetches = deliver_ready(self.tables, self.config.fetch_messages_max, self.config.fetch_bytes_max)
             self._out += [SendData(link, frames) for link, frames in sends]
             self._out += [self.log.fetch(*each) for each in fetches]
+            self._out += self.replays.step()
         self._out += [SendData(link, frames) for link, frames in self.tables.take_acknowledgements()]
         self._out += self.log.clean()
         self._out += self.log.flush()
@@ -249,6 +256,7 @@ class MessageRouter:
             if event.role == "active" and not self.is_active:
                 enter_queues(self.tables)
             self.is_active = event.role == "active"
+            self.replays.resume()
             self._out.append(Became(event.role, event.epoch))
 
     def release(self, through_id: int, outcome: int) -> None:
@@ -369,4 +377,5 @@ class MessageRouter:
                 self._answer(event, Done())
             case CreateEndpoint() | AlterEndpoint() | DeleteEndpoint() | EmptyEndpoint():
                 self._out += self.defining.change(link, event, self.trouble)
+                self.replays.resume()
                 self._answer(event, Done())

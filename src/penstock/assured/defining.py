@@ -8,9 +8,10 @@ from penstock.assured._messages import empty_endpoint, endpoint_ids
 from penstock.assured._settling import log_settled
 from penstock.assured._tables import Tables
 from penstock.assured.config import DEAD, EndpointConfig
-from penstock.assured.endpoints import Definition, Endpoint, Endpoints
+from penstock.assured.endpoints import Definition, Endpoint, Endpoints, ReplayState
 from penstock.assured.events import (
     AlterEndpoint,
+    Beginning,
     CreateEndpoint,
     DeleteEndpoint,
     EmptyEndpoint,
@@ -58,8 +59,8 @@ class Defining:
         if trouble:
             raise RefusedRequest("disk", trouble)
         match event:
-            case CreateEndpoint(_, _, config):
-                return self._create(config)
+            case CreateEndpoint(_, _, config, beginning):
+                return self._create(config, beginning)
             case AlterEndpoint(_, _, config):
                 self.endpoint(config.name)
                 return self._define(config)
@@ -68,17 +69,20 @@ class Defining:
             case EmptyEndpoint(_, _, name):
                 return self._empty(self.endpoint(name))
 
-    def _create(self, config: EndpointConfig) -> list[Instruction]:
+    def _create(self, config: EndpointConfig, beginning: Beginning | None) -> list[Instruction]:
         known = self._endpoints.get(config.name)
         if known is None:
-            return self._define(config)
+            if beginning is None:
+                return self._define(config)
+            replay = ReplayState(beginning.message_id, beginning.time_ns, live_from=self._tables.next_id)
+            return self._define(config, replay)
         if known.config != config:
             raise RefusedRequest("endpoint_exists", f"{config.name} is there, and is another", hint="alter it")
         return []
 
-    def _define(self, config: EndpointConfig) -> list[Instruction]:
+    def _define(self, config: EndpointConfig, replay: ReplayState | None = None) -> list[Instruction]:
         known = self._endpoints.get(config.name)
-        endpoint = self._endpoints.put(Definition(config, known.definition.replay if known else None))
+        endpoint = self._endpoints.put(Definition(config, known.definition.replay if known else replay))
         self._endpoints.log(endpoint)
         return [Noted("defined", {"endpoint": config.name})]
 

@@ -1,7 +1,7 @@
 """The endpoints of a router by name, and which of them want a message."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 import numpy
@@ -39,6 +39,9 @@ class ReplayState(msgspec.Struct):
 
     through: int = 0
     """Messages up to this id need not be looked for again."""
+
+    phase: Literal["moved", "logged"] = "moved"
+    """What is being looked for: replaying.py says why."""
 
 
 class Definition(msgspec.Struct):
@@ -240,7 +243,7 @@ class Endpoints:
             messages_max=config.messages_max,
             bytes_max=config.bytes_max,
             age_ns_max=config.age_ms_max * NS_PER_MS,
-            live_from=replay.live_from if replay is not None else 0,
+            live_from=0 if replay is None else 1 if replay.phase == "moved" else replay.live_from,
         )
 
     def remove(self, endpoint: Endpoint) -> None:

@@ -62,6 +62,8 @@ class Log:
         """As the log says."""
         self.stored_through = 0
         self.is_troubled = False
+        self.is_held = False
+        """Nothing is cleaned: the log is being read."""
         self._config = config
         self._tables = tables
         self._endpoints = endpoints
@@ -143,9 +145,13 @@ class Log:
         return self._read(_Reading(_Purpose.DELIVER, endpoint, ids), sequences)
 
     def _read(self, reading: _Reading, sequences: NDArray[numpy.uint64]) -> Instruction:
+        request = self.new_request()
+        self._readings[request] = reading
+        return ReadRecords(request, sequences)
+
+    def new_request(self) -> int:
         self._request += 1
-        self._readings[self._request] = reading
-        return ReadRecords(self._request, sequences)
+        return self._request
 
     def records_read(self, event: RecordsRead, now_ns: int) -> None:
         reading = self._readings.pop(event.request, None)
@@ -182,7 +188,7 @@ class Log:
 
     def clean(self) -> list[Instruction]:
         """Do the next bit of cleaning, if there is any."""
-        if not self._boundary:
+        if not self._boundary and not self.is_held:
             self._boundary = self._section_to_clean()
         if not self.has_work or self.is_troubled:
             return []

@@ -135,13 +135,17 @@ class Transactions:
             transaction.batches.append(batch)
 
     def settle(self, settling: Settling, link: Link) -> None:
+        if not settling.endpoint:
+            return  # the flow was closed: what it had is in the queue again
         transaction = self._open.get((link.number, settling.transaction))
-        if transaction is None or transaction.why or not settling.endpoint:
-            return  # rolled back: what it would have settled comes again
         ids, whats = settling.entries(self._tables)
+        if transaction is None or transaction.why:
+            self._return(settling.endpoint, ids)  # it is rolled back, with this as well
+            return
         transaction.settled += len(ids)
         if transaction.settled > self._config.transaction_messages_max:
             self._give_up(transaction, "it settles too many messages")
+            self._return(settling.endpoint, ids)
             return
         hold(self._tables, settling.endpoint, ids)
         transaction.held.append((settling.flow, settling.endpoint, ids, whats))
@@ -207,8 +211,12 @@ class Transactions:
         transaction.why = why
         transaction.batches.clear()
         for _, endpoint, ids, _ in transaction.held:
-            settle(self._tables, endpoint, ids, numpy.full(len(ids), SETTLE_RETURNED, numpy.uint8))
+            self._return(endpoint, ids)
         transaction.held.clear()
+
+    def _return(self, endpoint: int, ids: NDArray[numpy.uint64]) -> None:
+        """What was consumed is undelivered again."""
+        settle(self._tables, endpoint, ids, numpy.full(len(ids), SETTLE_RETURNED, numpy.uint8))
 
     # What ends transactions from outside
 

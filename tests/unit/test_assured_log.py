@@ -1,0 +1,209 @@
+"""The log of a message router: cleaned, read when the cache has forgotten, replayed into new endpoints (REPL-13)."""
+
+import random
+
+import pytest
+
+from penstock.assured.config import EndpointConfig
+from penstock.assured.events import Append, Beginning, DeleteEndpoint, Done, RemoveBefore, Replay, Start
+from penstock.base.errors import JournalCorruptError
+from tests.assured_kit import MemoryJournal, Router, Seeded, message, queue, texts
+
+KIB = 1024
+
+
+def small(*endpoints: EndpointConfig, **settings: object) -> Router:
+    """A router with short sections and a small cache, and a publisher (handle 1) on link 1."""
+    settings = {"message_bytes_max": 1_000, "cache_bytes": 64 * KIB, "section_bytes": 4 * KIB} | settings
+    router = Router(*endpoints, **settings)
+    router.link(1)
+    router.publisher(1)
+    return router
+
+
+def test_what_the_cache_has_forgotten_is_read_from_the_journal_in_order() -> None:
+    router = small(queue("a", "orders.>"), fetch_messages_max=7)
+    for number in range(1, 301):
+        router.publish(1, 1, number, message(f"{number:05}" + "x" * 500))
+    router.link(2)
+    router.flow(2, "a", 10_000)
+    got = router.delivered(2)
+    assert [each.number for each in got] == list(range(1, 301))
+    assert len([each for each in router.said if type(each).__name__ == "ReadRecords"]) > 5
+
+
+def test_a_read_that_fails_is_tried_again() -> None:
+    router = small(queue("a", "orders.>"))
+    for number in range(1, 201):
+        router.publish(1, 1, number, message("x" * 900))
+    router.is_reading = False
+    router.flow(1, "a", 10_000)
+    (request,) = router.reads
+    router.reads.clear()
+    from penstock.assured.events import RecordsRead
+
+    router.tell(RecordsRead(request.request, *router.journal.batch([]), 1, is_failed=True))
+    assert not router.reads
+    assert router.core.next_deadline_ns() is not None
+    router.is_reading = True
+    router.advance(100)
+    assert len(router.delivered(1)) == 200
+
+
+def test_the_log_is_cleaned_and_a_start_finds_what_is_alive() -> None:
+    """REPL-1: start-up in proportion to what is alive: the log has about twice that."""
+    router = small(queue("a", "orders.>"), queue("keep", "kept.>"))
+    router.publish(1, 1, 1, *[message(f"kept {each}", "kept.x") for each in range(5)])
+    flow = router.flow(1, "a", 10**6)
+    for number in range(6, 2_000):
+        router.publish(1, 1, number, message("x" * 200))
+        router.settle(1, flow, *[each.id for each in router.delivered(1)])
+        if number % 10 == 0:
+            router.advance(100)
+    assert sum(isinstance(each, RemoveBefore) for each in router.said) > 10
+    assert sum(len(payload) for _, payload in router.journal.records.values()) < 40 * KIB
+    after = router.restart()
+    assert (after.queued("a"), after.queued("keep")) == (0, 5)
+    after.link(1)
+    after.flow(1, "keep")
+    assert texts(after.delivered(1)) == [f"kept {each}" for each in range(5)]
+    handle = after.publisher(1)
+    after.publish(1, handle, 1_990, message("again"))
+    assert after.outcomes(1) == {1_990: 5}  # what is known of a publisher outlives its messages
+    assert after.core.tables.next_id > 1_999
+
+
+def test_delivery_counts_and_dead_messages_outlive_cleaning() -> None:
+    router = small(queue("a", "orders.>", deliveries_max=3), queue("b", "other.>"))
+    router.publish(1, 1, 1, message("poison"))
+    flow = router.flow(1, "a", 1_000)
+    (got,) = router.delivered(1)
+    router.settle(1, flow, got.id, what=2)
+    other = router.flow(1, "b", 10**6)
+    for number in range(2, 400):
+        router.publish(1, 1, number, message("x" * 200, "other.x"))
+        router.settle(1, other, *[each.id for each in router.delivered(1) if each.topic == b"other.x"])
+        router.advance(100)
+    assert router.core.tables.moved_total > 0
+    after = router.restart()
+    after.link(1)
+    flow = after.flow(1, "a")
+    (got,) = after.delivered(1)
+    assert got.deliveries > 0
+    after.settle(1, flow, got.id, what=3)
+    assert after.restart().queued("dead") == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_history_is_recovered_as_it_was(seed: int) -> None:
+    """Whatever was published, settled, given up and cleaned: a router that starts has what the one before had."""
+    draw = random.Random(seed)
+    router = small(queue("a", "orders.>", deliveries_max=2), queue("b", "orders.x.>", messages_max=20, when_full="dead"))
+    flows = [router.flow(1, "a", 10**6), router.flow(1, "b", 10**6)]
+    number = 1
+    for _ in range(150):
+        count = draw.randrange(1, 6)
+        router.publish(1, 1, number, *[
+            message("x" * draw.randrange(300), draw.choice(["orders.x.y", "orders.z"]), priority=draw.randrange(10))
+            for _ in range(count)
+        ])  # fmt: skip
+        number += count
+        frames = [frame for frame in router.sent[1] if hasattr(frame, "messages")]
+        router.sent[1].clear()
+        for frame in frames:
+            some = [each.id for each in frame.messages if draw.random() < 0.8]
+            if some:
+                router.settle(1, frame.flow, *set(some), what=draw.choice([1, 1, 1, 2, 3]))
+        router.advance(draw.randrange(50))
+    assert len(flows) == 2
+    after = router.restart()
+    for name in ("a", "b", "dead"):
+        assert after.queued(name) == router.queued(name), name
+    assert after.core.tables.live_size == router.core.tables.live_size
+    assert after.core.tables.next_id == router.core.tables.next_id
+
+
+def test_a_journal_of_something_else_is_refused() -> None:
+    journal = MemoryJournal()
+    journal.records[1] = (0, b"something else")
+    journal.next_sequence = 2
+    with pytest.raises(JournalCorruptError):
+        Router(journal=journal)
+
+
+# Replay
+
+
+def replayable(count: int = 20) -> Router:
+    """So many messages that everybody has settled, half of them live for another endpoint."""
+    router = small(queue("a", "orders.>"), queue("slow", "orders.odd"), retain_s=3_600)
+    flow = router.flow(1, "a", 10**6)
+    for number in range(1, count + 1):
+        router.now_ns = number * 10**9
+        router.publish(1, 1, number, message(str(number), "orders.odd" if number % 2 else "orders.even"))
+        router.settle(1, flow, *[each.id for each in router.delivered(1)])
+    return router
+
+
+def test_an_endpoint_begins_with_the_oldest_that_there_is() -> None:
+    """REPL-13: from a sequence; what was published meanwhile follows."""
+    router = replayable()
+    router.is_reading = False
+    assert router.create(queue("new", "orders.>"), 1, Beginning()) == Done()
+    router.flow(1, "new", 10**6)
+    router.publish(1, 1, 21, message("21"))
+    assert [each.number for each in router.delivered(1)] == [21]  # for endpoint a
+    router.is_reading = True
+    router.read()
+    got = router.delivered(1)
+    assert [each.number for each in got] == list(range(1, 22))
+    assert [each.flags for each in got] == [2] * 20 + [0]
+
+
+def test_an_endpoint_begins_from_an_id_or_a_time() -> None:
+    """REPL-13."""
+    router = replayable()
+    first = router.core.tables.next_id - 5
+    router.create(queue("by-id", "orders.>"), 1, Beginning(message_id=first))
+    wall_ns = router.core.tables.wall_ns - 3 * 10**9
+    router.create(queue("by-time", "orders.even"), 1, Beginning(time_ns=wall_ns))
+    router.link(2)
+    router.flow(2, "by-id")
+    assert [each.number for each in router.delivered(2)] == [16, 17, 18, 19, 20]
+    router.flow(2, "by-time")
+    assert [each.number for each in router.delivered(2)] == [18, 20]
+
+
+def test_a_replay_goes_on_after_a_crash_and_repeats_nothing_unflagged() -> None:
+    """REPL-13."""
+    router = replayable(40)
+    router.create(queue("new", "orders.>"), 1, Beginning())
+    flow = router.flow(1, "new", 5)
+    got = router.delivered(1)
+    router.settle(1, flow, *[each.id for each in got])
+    after = router.restart()
+    after.link(1)
+    after.flow(1, "new", 10**6)
+    rest = after.delivered(1)
+    assert [each.number for each in got + rest] == list(range(1, 41))
+    assert all(each.flags & 2 for each in rest)
+
+
+def test_an_endpoint_that_goes_away_is_filled_no_further() -> None:
+    router = replayable()
+    router.is_reading = False
+    router.create(queue("new", "orders.>"), 1, Beginning())
+    assert router.ask(DeleteEndpoint, 1, "new") == Done()
+    router.is_reading = True
+    router.read()
+    assert router.core.endpoints.get("new") is None
+
+
+def test_records_are_appended_in_order_and_once() -> None:
+    router = replayable()
+    appends = [each for each in router.said if isinstance(each, Append)]
+    assert [each.first for each in appends[1:]] == [each.through + 1 for each in appends[:-1]]
+    core = Router(journal=MemoryJournal()).core
+    assert core.handle(Replay(*router.journal.batch([])), 0) == []
+    assert Seeded().below(1) == 0
+    assert isinstance(Start(1, 0), Start)
