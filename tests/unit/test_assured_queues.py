@@ -2,6 +2,7 @@
 
 import pytest
 
+from assured_kit import Router, message, queue, texts
 from penstock.assured._layout import (
     OUTCOME_DISK,
     OUTCOME_FULL,
@@ -30,7 +31,6 @@ from penstock.assured.events import (
 from penstock.assured.frames import encode_settle
 from penstock.base.errors import ConfigurationError
 from penstock.security.token import Grant
-from tests.assured_kit import Router, message, queue, texts
 
 
 def filled(count: int, *endpoints: EndpointConfig, **settings: object) -> Router:

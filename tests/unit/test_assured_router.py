@@ -1,7 +1,6 @@
 """A message router alone: publish, store, queue, deliver, acknowledge, delete (REPL-1)."""
 
-from tests.assured_kit import Router, message, queue, texts
-
+from assured_kit import Router, message, queue, texts
 from penstock.assured._layout import (
     OUTCOME_BAD_TOPIC,
     OUTCOME_KNOWN,

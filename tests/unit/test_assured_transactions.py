@@ -1,8 +1,8 @@
 """Transactions of a message router: all of it or nothing (REPL-10)."""
 
+from assured_kit import Router, message, queue, texts
 from penstock.assured._layout import OUTCOME_STORED, OUTCOME_TRANSACTION
 from penstock.assured.events import CloseFlow, Ended, Refused, Rollback
-from tests.assured_kit import Router, message, queue, texts
 
 
 def prepared(count: int = 3, **settings: object) -> tuple[Router, int, int]:

@@ -11,6 +11,7 @@ from rich.progress import Progress
 
 from penstock.base.errors import ConfigurationError, SimulationError
 from penstock.sim import (
+    AssuredSummary,
     EngineSummary,
     FeedSummary,
     FilterSummary,
@@ -20,6 +21,7 @@ from penstock.sim import (
     TreeEstimate,
     TreeSummary,
     estimate_tree,
+    run_assured_seed,
     run_engine_seed,
     run_feed_seed,
     run_filter_seed,
@@ -29,8 +31,10 @@ from penstock.sim import (
     run_tree_seed,
 )
 
-Scenario: TypeAlias = Literal["middleware", "journal", "feed", "filter", "engine", "tree", "lease"]
-CountedSummary: TypeAlias = JournalSummary | FeedSummary | FilterSummary | EngineSummary | TreeSummary | LeaseSummary
+Scenario: TypeAlias = Literal["middleware", "journal", "feed", "filter", "engine", "tree", "lease", "assured"]
+CountedSummary: TypeAlias = (
+    JournalSummary | FeedSummary | FilterSummary | EngineSummary | TreeSummary | LeaseSummary | AssuredSummary
+)
 AnySummary: TypeAlias = Summary | CountedSummary
 
 JOURNAL_KEPT = "every acknowledged record is there, unchanged and in order"
@@ -39,6 +43,7 @@ FILTER_KEPT = "every application got what it wanted once and in order, or was to
 ENGINE_KEPT = "every consumer got what its class promises, or was told what it missed; and has the newest of everything"
 TREE_KEPT = "every subscriber got what it wanted once and in order, or was told; the tree is whole again"
 LEASE_KEPT = "never did two routers hold the lease, and none without a majority"
+ASSURED_KEPT = "everything acknowledged was delivered, in order, and once or flagged; transactions counted as a whole"
 KEPT = "every message was delivered once and in order, or reported lost"
 
 COLUMNS = ("seed", "secs", "published", "delivered", "lost", "repairs", "reported", "crashes", "digest")
@@ -57,6 +62,7 @@ RUNS: dict[Scenario, Callable[..., AnySummary]] = {
     "feed": run_feed_seed,
     "filter": run_filter_seed,
     "engine": run_engine_seed,
+    "assured": run_assured_seed,
     "tree": run_tree_seed,
     "lease": run_lease_seed,
 }
@@ -73,7 +79,8 @@ def sim(
         typer.Option(
             help="Publishers and receivers on a faulty network, a journal on a faulty disk, a feed and its adapters, "
             "filter modules between publishers and applications, a ticker plant with multiplexers and consumers, a "
-            "distribution tree with its agents, subscribers and publishers, or the lease of a pair of message routers."
+            "distribution tree with its agents, subscribers and publishers, a message router with its clients, or the "
+            "lease of a pair of message routers."
         ),
     ] = "middleware",
     subscribers: Annotated[
@@ -86,7 +93,7 @@ def sim(
     every acknowledged record there after any crash; of a feed, one content for every number, whichever adapter sends
     it; of filter modules, that each application gets what it wants and nothing else; of a ticker plant, that each
     class keeps its promise to fast, slow and crashing consumers; of a tree, that it heals and nobody misses anything
-    unawares; of a lease, that it has one holder at most. When they object, the command prints the last events, exits
+    unawares; of a message router, that nothing acknowledged is lost; of a lease, that it has one holder at most. When they object, the command prints the last events, exits
     with status 1, and the same seed replays the same run.
     """
     if trace is not None and seeds > 1:
@@ -161,6 +168,7 @@ def _counted(summary: CountedSummary) -> str:
         FeedSummary: FEED_KEPT,
         FilterSummary: FILTER_KEPT,
         EngineSummary: ENGINE_KEPT,
+        AssuredSummary: ASSURED_KEPT,
         TreeSummary: TREE_KEPT,
         LeaseSummary: LEASE_KEPT,
     }[type(summary)]

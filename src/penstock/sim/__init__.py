@@ -7,6 +7,7 @@ outside and know nothing of a core's insides. A run that breaks a promise prints
 Nothing in production imports this package; tests of yours may. Read world.py first, then plant.py for a whole plant.
 """
 
+from penstock.sim.assured import AssuredPlant, AssuredSummary, run_assured_seed
 from penstock.sim.checkers import Checker
 from penstock.sim.disk import Disk, DiskFaults
 from penstock.sim.engine import EnginePlant, run_engine_seed
@@ -24,6 +25,8 @@ from penstock.sim.treeestimate import TreeEstimate, estimate_tree
 from penstock.sim.world import World
 
 __all__ = [
+    "AssuredPlant",
+    "AssuredSummary",
     "Checker",
     "Disk",
     "DiskFaults",
@@ -53,6 +56,7 @@ __all__ = [
     "TreeSummary",
     "World",
     "estimate_tree",
+    "run_assured_seed",
     "run_engine_seed",
     "run_feed_seed",
     "run_filter_seed",

@@ -158,6 +158,7 @@ class AssuredNode(Node):
         self.is_ready = False
         self.fetched = self.sections_removed = self.given_up = self.moved = 0
         self._last = 0
+        self._late: list[Event] = []
         self._randomness = plant.world.randomness.fork("router")
 
     def router(self) -> MessageRouter | None:
@@ -169,10 +170,34 @@ class AssuredNode(Node):
 
     def on_crash(self) -> None:
         self.is_ready = False
+        self._late = []
         self.disk.crash()
 
     def kill(self, *, is_machine: bool) -> None:
         self.plant.kill(is_machine=is_machine)
+
+    def handle(self, event: Event) -> None:
+        """What waits while the process stands still keeps its order, as links and disks do."""
+        now_ns = self.world.now_ns()
+        if self.core is None or (now_ns >= self.stalled_until_ns and not self._late):
+            super().handle(event)
+            return
+        self._late.append(event)
+        if len(self._late) == 1:
+            self._wake_later(self.incarnation)
+
+    def _wake_later(self, incarnation: int) -> None:
+        def wake() -> None:
+            if self.incarnation != incarnation or not self.is_up:
+                return
+            if self.world.now_ns() < self.stalled_until_ns:
+                self._wake_later(incarnation)
+                return
+            late, self._late = self._late, []
+            for event in late:
+                super(AssuredNode, self).handle(event)
+
+        self.world.at(self.stalled_until_ns, wake)
 
     # What its journal says
 

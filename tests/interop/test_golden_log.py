@@ -1,0 +1,73 @@
+"""The log of a message router does not change on disk; it is read here from docs/protocol/assured.md alone (REPL-1)."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from assured_kit import Router, message, queue
+from interop import log_decoder
+from penstock.assured._records import is_record
+from penstock.assured._recovery import log_publishers
+
+BASE = 1 << 40
+
+FOLDER = Path(__file__).with_name("golden_log")
+GOLDEN = {path.stem: path.read_text().strip() for path in sorted(FOLDER.glob("*.hex"))}
+PUBLISHER_DIGEST = "4c23fd0dfeacdcea02dd4c487a0093a14116ab61775b6b602a02f57b11d90fac"
+
+
+def recorded() -> list[bytes]:
+    """A session that has every kind of record but MOVED."""
+    router = Router(queue("a", "orders.>"), queue("b", "orders.x"))
+    router.link(1)
+    handle = router.publisher(1)
+    router.publish(1, handle, 1, message("hello", "orders.x", priority=7, ttl_ms=5, model_id=3, model_version=2))
+    flow = router.flow(1, "a")
+    other = router.flow(1, "b")
+    router.settle(1, flow, BASE + 1)
+    router.settle(1, other, BASE + 1, what=3)
+    router.begin(1, handle, 9)
+    router.publish(1, handle, 2, message("t", "orders.y"), transaction=9)
+    router.commit(1, handle, 9)
+    log_publishers(router.core.tables, 10**9)
+    router.advance(0)
+    return [payload for _, payload in router.journal.records.values()]
+
+
+def of_kind(records: list[bytes], kind: str) -> list[bytes]:
+    return [each for each in records if log_decoder.decode(each)["kind"] == kind]
+
+
+def test_records_are_the_bytes_they_were() -> None:
+    records = recorded()
+    assert len(GOLDEN) == 5
+    assert all(map(is_record, records))
+    for kind, expected in GOLDEN.items():
+        assert of_kind(records, kind)[0].hex() == expected, kind
+    assert hashlib.sha256(of_kind(records, "publisher")[0]).hexdigest() == PUBLISHER_DIGEST
+
+
+def test_records_say_what_the_document_says() -> None:
+    records = recorded()
+    found: dict[str, Any] = {kind: log_decoder.decode(of_kind(records, kind)[0]) for kind in (*GOLDEN, "publisher")}
+    said = found["message"]
+    assert (said["id"], said["publisher"], said["number"], said["priority"]) == (BASE + 1, 77, 1, 7)
+    assert (said["topic"], said["payload"], said["model"]) == ("orders.x", "hello", [3, 2])
+    assert said["expires_ns"] - said["published_ns"] == 5_000_000
+    assert sorted(said["destinations"]) == [[2, 0, 0], [3, 0, 0]]
+    assert found["settled"] == {"kind": "settled", "flags": 0, "endpoint": 2, "runs": [[BASE + 1, BASE + 1]]}
+    assert found["dead"] == {"kind": "dead", "flags": 0, "source": 3, "target": 1, "id": BASE + 1}
+    assert (found["transaction"]["publisher"], found["transaction"]["transaction"]) == (77, 9)
+    assert [each["payload"] for each in found["transaction"]["records"]] == ["t"]
+    assert (found["publisher"]["highest"], found["publisher"]["known"]) == (2, [1, 2])
+    assert found["epoch"]["epoch"] == 1
+    names = [log_decoder.decode(each)["definition"]["config"]["name"] for each in of_kind(records, "endpoint")]
+    assert names == ["dead", "a", "b"]
+
+
+def test_no_damaged_record_is_taken_for_one() -> None:
+    for record in recorded():
+        for size in range(len(record)):
+            assert not is_record(record[:size])
+        assert not is_record(record + bytes(8))
+        assert not is_record(bytes([99]) + record[1:])
