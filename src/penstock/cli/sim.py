@@ -93,8 +93,8 @@ def sim(
     every acknowledged record there after any crash; of a feed, one content for every number, whichever adapter sends
     it; of filter modules, that each application gets what it wants and nothing else; of a ticker plant, that each
     class keeps its promise to fast, slow and crashing consumers; of a tree, that it heals and nobody misses anything
-    unawares; of a message router, that nothing acknowledged is lost; of a lease, that it has one holder at most. When they object, the command prints the last events, exits
-    with status 1, and the same seed replays the same run.
+    unawares; of a message router, that nothing acknowledged is lost; of a lease, that it has one holder at most. When
+    they object, the command prints the last events, exits with status 1, and the same seed replays the same run.
     """
     if trace is not None and seeds > 1:
         raise ConfigurationError(
