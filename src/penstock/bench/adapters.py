@@ -10,10 +10,11 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
+from penstock.base.config import Config
 from penstock.base.errors import ProcessError
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
@@ -26,14 +27,15 @@ LOOK_SECONDS = 0.1
 PR_SET_PDEATHSIG = 1
 
 
-class AdapterProcess:
-    """One `penstock adapter`, which can be killed and started again."""
+class NodeProcess:
+    """One node as `penstock` runs it in the foreground, which can be killed and started again."""
 
-    def __init__(self, config: AdapterConfig, directory: Path) -> None:
-        self.config = config
-        self._file = directory / f"{config.name}.toml"
+    def __init__(self, name: str, command: tuple[str, ...], config: Config, directory: Path) -> None:
+        self.name = name
+        self._command = command
+        self._file = directory / f"{name}.toml"
         self._file.write_text(to_toml(msgspec.to_builtins(config)))
-        self._log = directory / f"{config.name}.log"
+        self._log = directory / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         self.facts: dict[str, Any] = {}
 
@@ -41,7 +43,7 @@ class AdapterProcess:
         """Returns when it listens."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*COMMAND, "adapter", "--config", str(self._file)],
+                [*COMMAND, *self._command, "--config", str(self._file)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -50,7 +52,7 @@ class AdapterProcess:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise ProcessError(f"{self.config.name} did not start", where=str(self._log), hint=self.log[-2_000:])
+            raise ProcessError(f"{self.name} did not start", where=str(self._log), hint=self.log[-2_000:])
         self.facts = msgspec.json.decode(line)
 
     @property
@@ -65,9 +67,6 @@ class AdapterProcess:
     @property
     def log(self) -> str:
         return self._log.read_text()
-
-    def status(self) -> AdapterStatus:
-        return msgspec.json.decode(self.page("/status"), type=AdapterStatus)
 
     def page(self, path: str) -> bytes:
         with urllib.request.urlopen(self.facts["url"] + path, timeout=5) as answer:
@@ -96,19 +95,30 @@ class AdapterProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-            raise ProcessError(f"{self.config.name} did not stop", where=str(self._log)) from None
+            raise ProcessError(f"{self.name} did not stop", where=str(self._log)) from None
         finally:
             if self._process.stdout is not None:
                 self._process.stdout.close()
         return status
 
-    def __enter__(self) -> "AdapterProcess":
+    def __enter__(self) -> Self:
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(ProcessError):
             self.stop()
+
+
+class AdapterProcess(NodeProcess):
+    """One `penstock adapter`."""
+
+    def __init__(self, config: AdapterConfig, directory: Path) -> None:
+        super().__init__(config.name, ("adapter",), config, directory)
+        self.config = config
+
+    def status(self) -> AdapterStatus:
+        return msgspec.json.decode(self.page("/status"), type=AdapterStatus)
 
 
 def wait_for(condition: Callable[[], bool], what: str, seconds: float = START_SECONDS) -> None:

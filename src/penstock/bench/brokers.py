@@ -184,13 +184,13 @@ class Broker:
         command = [str(self._program), "-c", str(path)]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
             try:
-                _wait_until_it_listens(port, server)
+                wait_until_it_listens(port, server)
                 yield Server(port, server.pid)
             finally:
-                _end(server)
+                end_server(server)
 
 
-def _end(server: "subprocess.Popen[bytes]") -> None:
+def end_server(server: "subprocess.Popen[bytes]") -> None:
     """A server that does not end in order is killed."""
     server.terminate()
     try:
@@ -206,7 +206,7 @@ def free_port() -> int:
         return port
 
 
-def _wait_until_it_listens(port: int, server: "subprocess.Popen[bytes]") -> None:
+def wait_until_it_listens(port: int, server: "subprocess.Popen[bytes]") -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         check(server.poll() is None and time.monotonic() < deadline, "the broker did not start")

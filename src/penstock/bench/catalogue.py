@@ -20,7 +20,7 @@ class Bench(msgspec.Struct, frozen=True):
 BENCHES = {
     bench.name: bench
     for bench in (
-        Bench("assured", "a message router's core on a real journal: acknowledgements, recovery, memory"),
+        Bench("assured", "message routers: acknowledgements from the disk, recovery, beside redis-server and RabbitMQ"),
         Bench("codec", "packets encoded and decoded in batches, beside a bare copy of the same bytes"),
         Bench("engine", "updates to many consumers by class, one of them stopped or slow, beside pyzmq"),
         Bench("failover", "kill -9 of the active of two adapters, beside undisturbed seconds"),

@@ -27,8 +27,8 @@ def run() -> Iterator[Result]:
     with (
         tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=".") as folder,
         JournalWriter.open(Path(folder) / "journal") as journal,
-        _BareFile(Path(folder) / "bare") as bare,
-        _BareFile(Path(folder) / "preallocated", JournalConfig().preallocate_bytes) as preallocated,
+        BareFile(Path(folder) / "bare") as bare,
+        BareFile(Path(folder) / "preallocated", JournalConfig().preallocate_bytes) as preallocated,
     ):
 
         def append_one() -> None:
@@ -81,7 +81,7 @@ def _ratio(metric: str, ours: list[float], theirs: list[float], what: str) -> Re
     )
 
 
-class _BareFile:
+class BareFile:
     """A file that is appended to and synced, and nothing else; with room allocated ahead, if it is told so."""
 
     def __init__(self, path: Path, preallocate_bytes: int = 0) -> None:
@@ -97,7 +97,7 @@ class _BareFile:
         self._size += os.pwrite(self._fd, data, self._size)
         os.fdatasync(self._fd)
 
-    def __enter__(self) -> "_BareFile":
+    def __enter__(self) -> "BareFile":
         return self
 
     def __exit__(self, *_: object) -> None:
