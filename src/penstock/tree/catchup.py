@@ -17,8 +17,8 @@ from penstock.tree.upstream import Upstream
 from penstock.wire import decode
 
 SIZE_MAX = 2**31
-WORDS_MAX = 256 * 1024
-"""Bytes of what was said on a link before a portion: what is above that has to leave first."""
+PORTIONS_SIZE_MAX = 2 * 1024 * 1024
+"""Bytes of a link's portions that are on their way, or wait to be sent with what else was said; of one, more."""
 READS_MAX = 8
 """Of the root's journals at a time."""
 
@@ -102,15 +102,17 @@ class CatchUp:
         if leg.fetch_bytes:
             self._portions.ask(leg)
 
-    def _is_busy(self, link: int) -> bool:
-        """Whether a portion has to wait for others."""
-        child = self._board.children.get(link)
-        is_coming = child is not None and any(leg.is_coming for leg in child.legs.values())
-        return is_coming or len(self._reading) >= READS_MAX or self._board.fanout.link(link).words >= WORDS_MAX
+    def _is_busy(self, leg: ChildLeg) -> bool:
+        """Whether its portion has to wait for others."""
+        if len(self._reading) >= READS_MAX:
+            return True
+        others = self._board.children[leg.link].legs.values()
+        size = sum(each.fetch_bytes for each in others if each.is_coming) + self._board.fanout.link(leg.link).words
+        return size > 0 and size + leg.fetch_bytes > PORTIONS_SIZE_MAX
 
     def _serve_portion(self, leg: ChildLeg) -> None:
         stream = self._board.streams[leg.stream]
-        if leg.is_live or not leg.fetch_bytes:
+        if leg.is_live or not leg.fetch_bytes:  # it has come another way meanwhile
             return
         if self._is_complete(stream, leg, leg.through) and self._from_history(leg):
             return
@@ -246,6 +248,7 @@ class CatchUp:
         leg = self._child_of(relay)
         if leg is not None:
             self._board.fanout.close_leg(leg.link, leg.number)
+            self._portions.drop(leg)
             del self._board.children[leg.link].legs[leg.number]
             self._board.say(leg.link, Refused(refused.code, refused.reason, leg.number))
 

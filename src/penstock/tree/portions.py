@@ -1,6 +1,6 @@
 """Whose turn it is to get a portion of the past, of all who want one (TREE-5, TREE-10).
 
-A few are given in one turn of the core; and on each link one at a time, when most of what was said there has left. So
+A few are given in one turn of the core; and on each link only so many bytes are on their way, or wait to be sent. So
 those who are far behind cost neither memory nor the time of those who are live.
 """
 
@@ -16,10 +16,9 @@ LOOK_NS = 10 * NS_PER_MS
 
 
 class Portions:
-    """`is_busy` says whether nothing can be given on a link now, `give` gives a leg what it waits for, or has it
-    brought."""
+    """`is_busy` says whether a leg has to wait for others, `give` gives it what it waits for, or has it brought."""
 
-    def __init__(self, board: Board, is_busy: Callable[[int], bool], give: Callable[[ChildLeg], None]) -> None:
+    def __init__(self, board: Board, is_busy: Callable[[ChildLeg], bool], give: Callable[[ChildLeg], None]) -> None:
         self._board = board
         self._is_busy = is_busy
         self._give = give
@@ -40,10 +39,11 @@ class Portions:
         self._legs.get(leg.link, {}).pop(leg.number, None)
 
     def was_served(self, link: int) -> None:
-        """It may be free again."""
-        if link in self._busy:
-            del self._busy[link]
-            self._due.append(link)
+        """It may be free again, or leave something for whoever waits longest."""
+        for each in (link, next(iter(self._busy), link)):
+            if each in self._busy:
+                del self._busy[each]
+                self._due.append(each)
 
     def take_turn(self) -> None:
         now_ns = self._board.now_ns
@@ -54,14 +54,15 @@ class Portions:
         while left and self._due:
             link = self._due.popleft()
             legs = self._legs[link]
-            if not legs:
+            leg = next(iter(legs.values()), None)
+            if leg is None:
                 del self._legs[link]
-            elif self._is_busy(link):
+            elif self._is_busy(leg):
                 self._look_ns = self._look_ns if self._busy else now_ns + LOOK_NS
                 self._busy[link] = None
             else:
                 left -= 1
-                leg = legs.pop(next(iter(legs)))
+                del legs[leg.number]
                 self._due.append(link)
                 self._give(leg)
 
