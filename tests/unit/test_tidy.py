@@ -13,7 +13,10 @@ from penstock.cli.main import COMMANDS
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "penstock"
 
-CORES = ("admin", "engine", "feed", "filter", "security", "middleware", "journal", "topics", "tree", "wire", "model")
+CORES = (
+    "admin", "assured", "engine", "feed", "filter", "security", "middleware", "journal", "topics", "tree", "wire",
+    "model",
+)  # fmt: skip
 """Packages whose Python code must be deterministic: what they need of the world is passed in."""
 
 NET_CORES = (
@@ -60,7 +63,11 @@ TREE_DRIVERS = {
 }  # fmt: skip
 """And of penstock.tree, besides application/."""
 
+ASSURED_DRIVERS = {"doors.py", "storing.py"}
+"""And of penstock.assured, besides application/."""
+
 DRIVERS_BESIDES = {
+    "assured": ASSURED_DRIVERS,
     "engine": ENGINE_DRIVERS, "feed": FEED_DRIVERS, "filter": FILTER_DRIVERS, "tree": TREE_DRIVERS
 }  # fmt: skip
 
@@ -85,6 +92,7 @@ LINES_MAX = {".py": 400, ".pyx": 600}
 ENTRY_POINTS = {
     "penstock.cli.main",
     "penstock.engine.application.offload.process",
+    "penstock.demo.booking",
     "penstock.demo.consumer",
     "penstock.demo.pipeline",
     "penstock.demo.subscriber",
@@ -122,7 +130,8 @@ def imports(path: Path) -> frozenset[str]:
 
 def is_of_an_application(path: Path) -> bool:
     """What runs in the process of a consumer or subscriber."""
-    return path.relative_to(SOURCE).parts[:2] in {("engine", "application"), ("tree", "application")}
+    package, below, *_ = path.relative_to(SOURCE).parts
+    return below == "application" and package in ("assured", "engine", "tree")
 
 
 def assert_deterministic(path: Path) -> None:
