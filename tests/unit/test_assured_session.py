@@ -291,6 +291,29 @@ def test_a_router_that_is_silent_is_left() -> None:
     assert stage.one(Connect).place == A
 
 
+def test_a_router_that_bids_welcome_and_ends_the_link_again_and_again_is_tried_with_pauses() -> None:
+    stage = begun()
+    for _ in range(2):
+        stage.tell(LinkClosed(stage.link))
+        stage.connect()
+    stage.tell(LinkClosed(stage.link))
+    stage.connect()
+    pauses = 0
+    for _ in range(4):
+        stage.tell(LinkClosed(stage.link))
+        if not [each for each in stage.out if isinstance(each, Connect)]:
+            pauses += 1
+            stage.now_ns = stage.session.next_deadline_ns() or 0
+            stage.tell(Tick())
+        stage.connect()
+    assert pauses >= 1
+    stage.now_ns += 10_000 * NS_PER_MS
+    stage.tell(LinkClosed(stage.link))
+    stage.connect()
+    stage.tell(LinkClosed(stage.link))
+    assert stage.one(Connect), "one that was there for a while is tried again at once"
+
+
 def test_a_refusal_that_another_attempt_would_not_change_is_the_end() -> None:
     stage = Stage()
     stage.tell(Begin())

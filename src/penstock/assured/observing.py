@@ -4,6 +4,7 @@ from penstock.assured.config import Role
 from penstock.assured.control import EndpointInfo
 from penstock.assured.core import MessageRouter
 from penstock.assured.endpoints import Endpoint
+from penstock.base.errors import PenstockError
 
 
 def role_of(core: MessageRouter) -> Role:
@@ -12,11 +13,15 @@ def role_of(core: MessageRouter) -> Role:
 
 def endpoints_of(core: MessageRouter, name: str = "") -> list[EndpointInfo]:
     """All, or the one of this name if there is one."""
-    return [_info(core, each) for each in list(core.endpoints) if not name or each.name == name]
+    infos = (_info(core, each) for each in list(core.endpoints) if not name or each.name == name)
+    return [each for each in infos if each is not None]
 
 
-def _info(core: MessageRouter, endpoint: Endpoint) -> EndpointInfo:
-    numbers = core.tables.endpoint_numbers(endpoint.number)
+def _info(core: MessageRouter, endpoint: Endpoint) -> EndpointInfo | None:
+    try:
+        numbers = core.tables.endpoint_numbers(endpoint.number)
+    except PenstockError:  # it was deleted meanwhile
+        return None
     return EndpointInfo(
         endpoint.config,
         messages=numbers["messages"],

@@ -63,6 +63,8 @@ from penstock.base.errors import PenstockError, RemoteProtocolError
 from penstock.net.control import Ping, Pong
 
 PINGS_PER_SILENCE = 3
+SHORT_LINKS_MAX = 3
+"""Links in a row that were lost soon, after which there are pauses although routers bid welcome."""
 
 
 class Session:
@@ -79,7 +81,8 @@ class Session:
         self._link = 0
         self._is_welcome = self._was_welcome = self._is_over = False
         self._place = ""  # that is sought, or in use
-        self._asked_ns = self._heard_ns = self._ping_ns = 0
+        self._asked_ns = self._heard_ns = self._ping_ns = self._welcome_ns = 0
+        self._short_links = 0  # in a row
         self._retry_ns: int | None = None
         self._parts: dict[PublisherPart | FlowPart, None] = {}
         self._publishers: dict[int, PublisherPart] = {}  # by handle
@@ -198,6 +201,8 @@ class Session:
     def _lost(self, now_ns: int, place: str = "") -> None:
         self._link = 0
         if self._is_welcome:
+            is_short = now_ns - self._welcome_ns < self._config.backoff_ms_max * NS_PER_MS
+            self._short_links = self._short_links + 1 if is_short else 0
             self._counters.add("connections_closed", cause=Cause.CUT)
         self._is_welcome, self.welcome = False, None
         for part in self._parts:
@@ -257,7 +262,9 @@ class Session:
             return
         self.welcome = welcome
         self._is_welcome = self._was_welcome = True
-        self._places.succeed()
+        self._welcome_ns = now_ns
+        if self._short_links < SHORT_LINKS_MAX:
+            self._places.succeed()
         self._ping_ns = now_ns + self._config.silence_ms * NS_PER_MS // PINGS_PER_SILENCE
         for part in self._parts:
             self._open(part)
