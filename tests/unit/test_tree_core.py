@@ -413,3 +413,25 @@ def test_an_agent_that_may_not_or_is_above_or_of_another_tree_is_refused() -> No
     assert strict is not None
     assert "not-allowed" in strict.counters.by_cause("consumers_refused")
     assert "tree" in stage.root.counters.by_cause("consumers_refused")
+
+
+@pytest.mark.spec("TREE-4", "TREE-7")
+def test_an_agent_whose_home_is_below_it_returns_to_the_parent_that_it_lost() -> None:
+    stage = Stage(reactions=("alternate",))
+    home, other, child = stage.agent("home"), stage.agent("other"), stage.agent("child", "home")
+    stage.up()
+    home.handle(Move("child", stage.place_of("other"), "busy"))
+    stage.wait(100)
+    stage.root.handle(Move("home", stage.place_of("child"), "busy"))
+    stage.wait(100)
+    assert home.became is not None
+    assert home.became.path == ("root", "other", "child", "home")
+    other.crash()
+    stage.wait(500)
+    other.start()
+    stage.wait(1_000)
+    assert child.became is not None
+    assert child.became.is_rooted
+    assert child.became.parent == "other"
+    assert home.became.is_rooted
+    stage.judge()

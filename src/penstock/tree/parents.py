@@ -81,7 +81,7 @@ class Parents:
                     places += [each.place for each in self.alternates]
                 case "wait":
                     places += [None, self.place]
-        places.append(config.parent)
+        places += [config.parent, self.place]  # the first may be below this agent by now
         if self.place == self._board.root_place:
             places.append(self._board.standby_place or None)
         self._queue = deque(dict.fromkeys(place for place in places if place != self._board.place))
