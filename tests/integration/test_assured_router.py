@@ -12,6 +12,7 @@ from integration.assured_kit import ORDERS, client_of, router_config, router_her
 from penstock.assured import EndpointConfig, Want
 from penstock.assured.application import AssuredEndpoint, Delivery
 from penstock.base.errors import PenstockError, RefusedError, UnreachableError
+from penstock.journal import JournalConfig
 from penstock.net.udp import free_ports
 from waiting import PATIENCE_SECONDS, wait_until
 
@@ -111,6 +112,57 @@ def test_what_was_not_settled_comes_again_after_kill_9_and_is_flagged(tmp_path: 
         wait_until(lambda: client.endpoints("orders")[0].messages == 0, "the rest to be settled")
         status = router.status()
         assert (status.role, status.epoch, status.is_storing) == ("active", 1, True)
+
+
+def test_what_is_no_longer_in_memory_comes_from_the_journal(tmp_path: Path) -> None:
+    """Many more messages than the router keeps in memory, some of them settled, before and after a restart."""
+    small = {"cache_bytes": 131_072, "message_bytes_max": 32_768, "fetch_bytes_max": 65_536}
+    journal = JournalConfig(preallocate_bytes=0, segment_bytes=262_144, linger_us=0)
+    with router_here(router_config(tmp_path, journal=journal, **small)) as router, client_of(router.place) as client:
+        with client.publisher() as publisher:
+            for number in range(3_000):
+                publisher.send("orders.new", b"%-500d" % number)
+        with client.endpoint("orders", prefetch=50) as queue:
+            messages = taken(queue, 50)
+            assert queue.ack(messages[::2]) == 25
+            more = taken(queue, 25)
+            assert [number_of(each) for each in (*messages, *more)] == list(range(75))
+            queue.ack(more)
+        wait_until(lambda: client.endpoints("orders")[0].messages == 2_950, "half of the first to be settled")
+    with router_here(router_config(tmp_path, journal=journal, **small)) as router, client_of(router.place) as client:
+        with client.endpoint("orders", prefetch=300) as queue:
+            found: list[int] = []
+            while len(found) < 2_950:
+                messages = taken(queue, min(100, 2_950 - len(found)))
+                found += [number_of(each) for each in messages]
+                assert all(each.is_redelivered for each in messages)
+                queue.ack(messages)
+            assert found == [*range(1, 50, 2), *range(75, 3_000)]
+        wait_until(lambda: client.endpoints("orders")[0].messages == 0, "the queue to be empty")
+
+
+@pytest.mark.spec("REPL-13")
+def test_an_endpoint_begins_in_what_the_log_still_holds(tmp_path: Path) -> None:
+    with router_here(router_config(tmp_path, retain_s=3_600)) as router, client_of(router.place) as client:
+        with client.publisher() as publisher:
+            for number in range(100):
+                publisher.send("orders.new", b"%d" % number)
+        with client.endpoint("orders") as queue:
+            messages = taken(queue, 100)
+            queue.ack(messages)
+        wait_until(lambda: client.endpoints("orders")[0].messages == 0, "all to be settled")
+        for name, beginning in (
+            ("by-id", {"from_id": messages[40].id}),
+            ("by-time", {"from_time_ns": messages[0].published_ns}),
+        ):
+            client.create_endpoint(EndpointConfig(name=name, wants=ORDERS.wants), **beginning)
+        with client.publisher() as publisher:
+            publisher.publish("orders.new", b"100")
+        with client.endpoint("by-id") as by_id, client.endpoint("by-time") as by_time:
+            found = taken(by_id, 61)
+            assert [number_of(each) for each in found] == list(range(40, 101))
+            assert [each.is_replayed for each in found] == [True] * 60 + [False]
+            assert [number_of(each) for each in taken(by_time, 101)] == list(range(101))
 
 
 @pytest.mark.spec("REPL-10")
