@@ -82,6 +82,8 @@ def test_what_a_full_disk_refuses_is_in_the_journal_once_when_it_is_tried_again(
 class ShortOfRoom:
     """A store whose disk has no room for a while."""
 
+    append_size_max = 65_536
+
     def __init__(self) -> None:
         self.is_full = True
         self.waiting: list[Any] = []

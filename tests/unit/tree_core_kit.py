@@ -8,6 +8,7 @@ from penstock.base.counters import Counters
 from penstock.net.framing import encode_frame
 from penstock.tree._frame import FRAME_LENGTH_SIZE, KIND_CONTROL, KIND_PUBLISHED, encode_block
 from penstock.tree._number import encode_published
+from penstock.tree._tail import TailMemory
 from penstock.tree.config import StreamConfig, TreeConfig
 from penstock.tree.control import MESSAGE_SIZE_MAX, TREE, Message
 from penstock.tree.core import DistributionAgent
@@ -15,9 +16,10 @@ from penstock.tree.events import Append, Appended, Arrived, Close, Event, Instru
 
 
 class RootCore:
-    """A root with the stream s; what it appends is on its disk at once."""
+    """A root with the stream s; what it appends is on its disk at once, while `is_disk_quick`. With a tail it has an
+    intake."""
 
-    def __init__(self, **config: Any) -> None:
+    def __init__(self, tail: TailMemory | None = None, **config: Any) -> None:
         stream = StreamConfig(name="s", topics=("s.>",))
         self.counters = Counters("tree")
         self.core = DistributionAgent(
@@ -29,6 +31,9 @@ class RootCore:
         self.closed: set[int] = set()
         self.appended: list[tuple[int, int]] = []
         """First and last sequence of each append."""
+        self.is_disk_quick = True
+        if tail is not None:
+            self.core.rooting.intaking.lend(tail)
         self.handle(Start(place="here:1"))
 
     def handle(self, event: Event) -> list[Instruction]:
@@ -42,7 +47,8 @@ class RootCore:
                 self.closed.add(each.link)
             if isinstance(each, Append):
                 self.appended.append((each.through - len(each.sizes) + 1, each.through))
-                out += self.handle(Appended(each.stream, each.through))
+                if self.is_disk_quick:
+                    out += self.handle(Appended(each.stream, each.through))
         return out
 
     def arrive(self, link: int, name: str, role: Any = "subscriber", **party: Any) -> list[Instruction]:
@@ -53,7 +59,7 @@ class RootCore:
         return self.receive_bytes(link, frames)
 
     def receive_bytes(self, link: int, data: bytes) -> list[Instruction]:
-        self.core.fanout.receive(link, data)
+        self.core.fanout.receive(link, data, self.now_ns)
         return self.handle(Noticed())
 
     def publish(self, link: int, publisher_id: int, *numbers: int) -> list[Instruction]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from penstock.base.clock import NS_PER_MS
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.world import World
-from penstock.tree._frame import split_packets
+from penstock.tree._tail import TailMemory
 from penstock.tree.control import StreamInfo
 from penstock.tree.events import Append, Appended, JournalRead, ReadJournal, Recovered, Start
 from penstock.tree.published import published_numbers
@@ -13,6 +13,8 @@ from penstock.wire import decode, decode_hops
 from penstock.wire.packet import Extension
 
 SYNC_NS_MAX = 2 * NS_PER_MS
+TAIL_HALF_SIZE = 256 * 1024
+"""Small, so that it is full now and then; a publisher's block fits, with what the root adds."""
 
 
 class TreeDisk:
@@ -30,6 +32,7 @@ class TreeDisk:
         self._is_synced = is_synced
         self._durable: dict[int, int] = {}
         self._incarnation = 0
+        self.tail = TailMemory(bytearray(2 * TAIL_HALF_SIZE), TAIL_HALF_SIZE)
         self._marks: dict[int, set[int]] = {}
         """Publishers' numbers of what is dropped."""
 
@@ -51,7 +54,11 @@ class TreeDisk:
         if first > self.last(stream) + 1:
             packets.clear()
             self.dropped[stream] = first - 1
-        packets += split_packets(instruction.packets)
+        places = zip(instruction.offsets.tolist(), instruction.sizes.tolist(), strict=True)
+        added = [instruction.packets[at : at + size] for at, size in places]
+        packets += added
+        if not instruction.is_in_tail:
+            self._put(b"".join(added))
         assert self.last(stream) == instruction.through, f"record {self.last(stream)} is packet {instruction.through}"
         appended = Appended(stream, instruction.through)
         incarnation = self._incarnation
@@ -65,6 +72,13 @@ class TreeDisk:
         self._world.after(self._randomness.below(SYNC_NS_MAX), synced)
         if not self._is_synced:
             self._world.after(0, lambda: done(appended) if incarnation == self._incarnation else None)
+
+    def _put(self, packets: bytes) -> None:
+        """Into the tail, as a store does. What is there needs not be found again: what a crash tears off here is as
+        much as a machine loses, and the tail with it."""
+        if not self.tail.has_room(len(packets)):
+            self.tail.turn()
+        self.tail.write(packets)
 
     def read(self, request: ReadJournal) -> JournalRead:
         stream = request.stream
@@ -91,6 +105,7 @@ class TreeDisk:
 
     def crash(self) -> None:
         self._incarnation += 1
+        self.tail = TailMemory(bytearray(2 * TAIL_HALF_SIZE), TAIL_HALF_SIZE)
         for stream, packets in self.packets.items():
             safe = max(0, self._durable.get(stream, 0) - self.dropped.get(stream, 0))
             kept = safe + self._randomness.below(len(packets) - safe + 1) if len(packets) > safe else len(packets)

@@ -64,6 +64,8 @@ class AgentNode(Node):
         self.run(DistributionAgent(self.config, randomness, self.counters, models=self.plant.models))
         now_ns = self.world.now_ns()
         is_keeper = self.config.role != "agent"
+        if is_keeper:
+            self.agent.rooting.intaking.lend(self.disk.tail)
         self.handle(self.disk.recovered(self.place, now_ns) if is_keeper else Start(place=self.place, wall_ns=now_ns))
         for revocation in self.plant.revocations():
             self.handle(revocation)
@@ -120,7 +122,7 @@ class AgentNode(Node):
         if link in self._opening:
             data = self._open(link, data)
         if data and link in self.ends:
-            self.agent.fanout.receive(link, data)
+            self.agent.fanout.receive(link, data, self.world.now_ns())
             self.handle(Noticed())
 
     def _open(self, link: int, data: bytes) -> bytes:

@@ -11,6 +11,8 @@ cdef class Fanout(Flow):
     cdef dict _slots            # by link
     cdef dict _leg_rows         # by (link, leg)
     cdef dict _leg_wants        # by row: [(subscriber, topics, condition)]
+    cdef dict _publishers       # by id: the slot of the link on which the intake takes its messages
+    cdef dict _allowed          # by such a slot: the Matcher of what it may publish
     cdef dict _selections       # by row, of legs that are being fetched
 
     cdef Stream *stream_of(self, stream) except NULL
@@ -19,5 +21,6 @@ cdef class Fanout(Flow):
     cdef int drop_leg(self, link, leg) except -1
     cdef list add_wants(self, uint32_t row, wants)
     cdef int drop_wants(self, list rows) except -1
+    cdef int drop_publisher(self, uint32_t slot) except -1
     cdef bytes past(self, const Stream *stream, uint64_t after)
     cdef bytes choose(self, uint32_t row, const uint8_t[::1] packets, uint64_t size_max, uint64_t *through)

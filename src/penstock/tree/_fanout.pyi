@@ -7,10 +7,13 @@ from typing import Self
 from typing_extensions import Buffer
 
 from penstock.filter._condition import Condition
+from penstock.topics import InterestTable
 from penstock.tree._flow import Brings as Brings
 from penstock.tree._flow import Flow
 from penstock.tree._flow import LinkClass as LinkClass
+from penstock.tree._intake import Intake
 from penstock.tree.notices import LinkState, Notice, Portion, StreamState
+from penstock.tree.taken import Taken
 
 class Fanout(Flow):
     """One agent's data path. Its methods may be called by any thread; `with fanout:` keeps all others out, the lane
@@ -54,9 +57,10 @@ class Fanout(Flow):
     def take_back(self, link: int) -> None:
         """What waits for the link is not sent, as if it were too slow: its legs leave live. Not if nothing waits."""
 
-    def receive(self, link: int, data: Buffer) -> bool:
+    def receive(self, link: int, data: Buffer, now_ns: int = 0) -> bool:
         """Bytes of the link's stream of frames, however cut. What the core has to know is in notices(). Whether more
-        can be taken now; if not, the link is ready() when it can."""
+        can be taken now; if not, the link is ready() when it can. An intake takes messages only if it is told what time
+        it is."""
 
     def is_taking(self, link: int) -> bool:
         """Whether what comes on the link is taken now, and not kept for later."""
@@ -109,6 +113,31 @@ class Fanout(Flow):
 
     def select(self, link: int, leg: int, packets: Buffer, size_max: int) -> Portion:
         """What the leg wants of these packets of its stream, which were read elsewhere. It does not become live."""
+
+    # A root's intake
+
+    def use_intake(self, intake: Intake | None) -> None:
+        """From now on this takes what admitted publishers send, while it is open; None: nobody does. It is closed, and
+        nobody is admitted."""
+
+    def open_intake(self, now_ns: int) -> None:
+        """Every message that has a place is distributed: from now on it gives places."""
+
+    def hold_intake(self) -> None:
+        """It gives no places, but will soon: what publishers send from now on waits for it."""
+
+    def close_intake(self) -> None:
+        """It gives no places: what publishers send is in notices()."""
+
+    def admit(self, link: int, publisher_id: int, through: int, allowed: InterestTable | None = None) -> None:
+        """The intake may take the publisher's messages after its number `through`, on this link and no other, on the
+        topics that `allowed`, an interest table, has with subscriber 0; None: on all."""
+
+    def dismiss(self, link: int) -> None:
+        """What comes on the link is Python's to judge, until it is admitted again."""
+
+    def take_out(self, now_ns: int) -> Taken | None:
+        """What the intake has taken since the last time; None: nothing."""
 
     # What is sent
 

@@ -9,8 +9,11 @@ from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from penstock.filter._condition cimport Condition
-from penstock.tree._flow cimport NO_SLOT, Flow, Leg, Link, free_link, is_stopped, mutex_acquire, without
+from penstock.filter._matching cimport Matcher
+from penstock.tree._flow cimport NO_SLOT, Flow, Leg, mutex_acquire
 from penstock.tree._history cimport Kept, Stream, packet_at
+from penstock.tree._intake cimport INTAKE_CLOSED, INTAKE_OPEN, INTAKE_WAITS, INTERVAL_NS, Intake, Publisher
+from penstock.tree._link cimport Link, free_link, is_stopped, without
 from penstock.tree._notes cimport notes_as_notices
 from penstock.tree._queue cimport Pieces, queue_init, queue_say, queue_sent, queue_take
 from penstock.tree._selection cimport Selection
@@ -21,6 +24,7 @@ from penstock.base.errors import LimitError, LocalProtocolError, PacketError
 from penstock.topics import Interest
 from penstock.tree._flow import Brings, LinkClass
 from penstock.tree.notices import LinkState, Portion, StreamState
+from penstock.tree.taken import Source, Taken
 
 __all__ = ["Brings", "Fanout", "LinkClass"]
 
@@ -42,6 +46,8 @@ cdef class Fanout(Flow):
         self._leg_rows = {}
         self._leg_wants = {}
         self._selections = {}
+        self._publishers = {}
+        self._allowed = {}
 
     def __enter__(self):
         with nogil:
@@ -90,7 +96,7 @@ cdef class Fanout(Flow):
             else:
                 self.history.cut(changed, last)
             changed.term = term
-            changed.last = changed.done = last
+            changed.last = changed.done = changed.given = last
             for row in self._leg_rows.values():
                 if self.legs[row].stream is changed and self.legs[row].after > last:
                     self.legs[row].after = last
@@ -151,6 +157,8 @@ cdef class Fanout(Flow):
                 self.drop_leg(each, leg)
             self.forget_ready(slot)
             self.held_count = without(self.held_slots, self.held_count, slot)
+            self.drop_publisher(slot)
+            self.waiting_count -= self.linked[slot].is_waiting
             free_link(&self.linked[slot])
             del self._slots[link]
             self._free_slots.append(slot)
@@ -357,12 +365,14 @@ cdef class Fanout(Flow):
 
     # What comes and what is sent
 
-    def receive(self, uint64_t link, const uint8_t[::1] data not None) -> bool:
+    def receive(self, uint64_t link, const uint8_t[::1] data not None, int64_t now_ns = 0) -> bool:
         """Bytes of the link's stream of frames, however cut. What the core has to know is in notices(). Whether more
-        can be taken now; if not, the link is ready() when it can."""
+        can be taken now; if not, the link is ready() when it can. An intake takes messages only if it is told what time
+        it is."""
         cdef uint32_t slot
         with self:
             slot = self.slot_of(link)
+            self.now_ns = now_ns
             if data.shape[0]:
                 with nogil:
                     self.take_in(slot, &data[0], data.shape[0])
@@ -388,6 +398,7 @@ cdef class Fanout(Flow):
             if link in self._slots and self.linked[<uint32_t>self._slots[link]].is_paused:
                 slot = self._slots[link]
                 self.linked[slot].is_paused = False
+                self.now_ns = 0
                 with nogil:
                     self.go_on(slot)
 
@@ -411,7 +422,7 @@ cdef class Fanout(Flow):
 
     def has_notices(self) -> bool:
         with self:
-            return self.notes.count > 0
+            return self.notes.count > 0 or (self.intake is not None and self.intake.is_told)
 
     def notices(self, uint64_t count_max = NOTICES_MAX) -> list:
         """The next ones, at most so many. A link that has sent many control frames waits until all are seen."""
@@ -422,9 +433,91 @@ cdef class Fanout(Flow):
         """Let links go on that had to wait, as far as what they sent has been in notices(), which were seen to. Whether
         there is more to see to: then or now."""
         with self:
+            self.now_ns = 0
             with nogil:
                 self.go_on_held()
             return self.notes.count > 0 or self.held_count > 0
+
+    # A root's intake
+
+    def use_intake(self, Intake intake) -> None:
+        """From now on this takes what admitted publishers send, while it is open; None: nobody does. It is closed, and
+        nobody is admitted."""
+        with self:
+            self.close_intake()
+            for slot in list(self._publishers.values()):
+                self.drop_publisher(slot)
+            self.intake = intake
+
+    def open_intake(self, int64_t now_ns) -> None:
+        """Every message that has a place is distributed: from now on it gives places."""
+        with self:
+            self.now_ns = now_ns
+            self.intake.state = INTAKE_OPEN
+            with nogil:
+                self.go_on_waiting()
+
+    def hold_intake(self) -> None:
+        """It gives no places, but will soon: what publishers send from now on waits for it."""
+        with self:
+            self.intake.state = INTAKE_WAITS
+
+    def close_intake(self) -> None:
+        """It gives no places: what publishers send is in notices()."""
+        with self:
+            if self.intake is not None:
+                self.intake.state = INTAKE_CLOSED
+                with nogil:
+                    self.go_on_waiting()
+
+    def admit(self, uint64_t link, uint64_t publisher_id, uint64_t through, allowed = None) -> None:
+        """The intake may take the publisher's messages after its number `through`, on this link and no other, on the
+        topics that `allowed`, an interest table, has with subscriber 0; None: on all."""
+        cdef uint32_t slot
+        cdef Matcher matcher = None if allowed is None else Matcher(allowed)
+        with self:
+            slot = self.slot_of(link)
+            if publisher_id in self._publishers:
+                self.drop_publisher(self._publishers[publisher_id])
+            self.drop_publisher(slot)
+            self._publishers[publisher_id] = slot
+            self._allowed[slot] = matcher
+            self.linked[slot].publisher = Publisher(publisher_id, through, 0, NULL)
+            if matcher is not None:
+                self.linked[slot].publisher.allowed = <void *>matcher
+
+    def dismiss(self, uint64_t link) -> None:
+        """What comes on the link is Python's to judge, until it is admitted again."""
+        with self:
+            if link in self._slots:
+                self.drop_publisher(self._slots[link])
+
+    def take_out(self, int64_t now_ns) -> Taken | None:
+        """What the intake has taken since the last time; None: nothing."""
+        cdef Publisher *publisher
+        cdef uint32_t slot
+        cdef list sources = []
+        with self:
+            if self.intake is None or self.intake.due_ns == 0:
+                return None
+            self.intake.due_ns = 0
+            self.intake.is_told = False
+            self.intake.next_ns = now_ns + INTERVAL_NS
+            for slot in self._publishers.values():
+                publisher = &self.linked[slot].publisher
+                if publisher.untold:
+                    sources.append(Source(self.linked[slot].number, publisher.id, publisher.through, publisher.untold))
+                    publisher.untold = 0
+            packets = self.intake.tail.take_untold()
+        return Taken(packets, sources)
+
+    cdef int drop_publisher(self, uint32_t slot) except -1:
+        self._publishers.pop(self.linked[slot].publisher.id, None)
+        self._allowed.pop(slot, None)
+        memset(&self.linked[slot].publisher, 0, sizeof(Publisher))
+        return 0
+
+    # What is sent
 
     def say(self, uint64_t link, const uint8_t[::1] frames not None, *, bint is_behind = True) -> None:
         """Send these frames, behind what waits for the link already. LimitError if it does not take what was said.

@@ -5,8 +5,10 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from penstock.filter._condition cimport Terms
 from penstock.filter._matching cimport Matcher
 from penstock.tree._history cimport History, Stream
+from penstock.tree._intake cimport Intake
+from penstock.tree._link cimport Link
 from penstock.tree._notes cimport Notes
-from penstock.tree._queue cimport Queue, Run
+from penstock.tree._queue cimport Run
 from penstock.wire._codec cimport MessageView, PacketView
 
 cdef extern from "penstock/tree/mutex.h" nogil:
@@ -47,38 +49,6 @@ cdef enum Verdict:          # about a packet
     BAD
 
 
-cdef struct Link:
-    uint64_t number         # 0: the slot is free
-    uint8_t brings
-    uint8_t cls
-    bint is_ready           # in the list of those that have something to send
-    bint is_over            # nothing is taken from it, and no packets are queued
-    bint is_paused          # what comes on it is kept until resume()
-    bint is_held            # what comes on it is kept until Python has seen what came before: release_held()
-    bint is_blocked         # the lane's: its socket takes nothing
-    int fd                  # the lane's; -1: it has none
-    uint32_t armed          # the lane's: what the kernel tells of the socket
-    uint32_t legs           # the first of its legs, plus 1
-    Queue queue
-    uint8_t *left           # the lane's: bytes of frames that the socket has not taken yet
-    uint64_t left_begin
-    uint64_t left_end
-    uint64_t left_capacity
-    uint8_t *partial        # the beginning of a frame that is not whole, or what came while it was paused
-    uint64_t partial_size
-    uint64_t partial_capacity
-    uint32_t noted          # control frames and such since it was held the last time
-    uint64_t noted_size
-    uint64_t held_at        # the total of notes then: when these were given, it goes on
-    uint64_t packets_in
-    uint64_t bytes_in
-    uint64_t packets_out
-    uint64_t bytes_out
-    uint64_t conflated
-    uint64_t duplicates
-    uint64_t dropped
-
-
 cdef struct Leg:
     uint32_t number         # the child's; 0: the row is free
     uint32_t slot           # of its link
@@ -113,6 +83,9 @@ cdef class Flow:
     cdef object table
     cdef Notes notes
     cdef bint is_origin         # packets of streams begin here: what links bring of them is not taken
+    cdef Intake intake          # of a root
+    cdef uint32_t waiting_count # links that wait for it
+    cdef int64_t now_ns         # when what is being taken in came; 0: nobody said
     cdef int bell               # an eventfd that wakes the lane; -1: there is no lane
     cdef bint is_lane_asleep
     cdef bint is_corked          # somebody else is about to send: the lane is not woken
@@ -146,6 +119,9 @@ cdef class Flow:
     cdef void was_noted(self, uint32_t slot, uint64_t size) noexcept nogil
     cdef int go_on_held(self) except -1 nogil
 
+    # Of publishers that wait for the intake: it is as it is to be for them.
+    cdef int go_on_waiting(self) except -1 nogil
+
     # How many of these packets were new; `taken` is where it stopped: at the end, at one that is bad, or at one of a
     # newer term, unless `is_any_term`.
     cdef int64_t absorb_packets(
@@ -155,6 +131,10 @@ cdef class Flow:
     cdef int take_partial(self, uint32_t slot) except -1 nogil
     cdef int take_frames(self, uint32_t slot, const uint8_t *data, uint64_t size, uint64_t *taken) except -1 nogil
     cdef int take_frame(self, uint32_t slot, const uint8_t *frame, uint32_t size) except -1 nogil
+    cdef bint take_published(self, uint32_t slot, const uint8_t *packets, uint32_t size) except? -1 nogil
+    cdef bint must_wait(self, uint32_t slot, uint8_t kind) noexcept nogil
+    cdef void wait_for_intake(self, uint32_t slot) noexcept nogil
+    cdef uint32_t give_places(self, uint32_t slot, const uint8_t *packets, uint32_t size) except? 0xFFFFFFFF nogil
     cdef int take_block(self, uint32_t slot, const uint8_t *packets, uint32_t size) except -1 nogil
     cdef Verdict judge(
         self, uint32_t slot, bint is_any_term, const uint8_t *data, uint32_t at, uint32_t size, uint32_t row
@@ -167,15 +147,3 @@ cdef class Flow:
     cdef void leave_live(self, uint32_t slot) noexcept nogil
     cdef void mark_waiting(self, const Run *run, uint64_t mark) noexcept nogil
     cdef void mark_packet(self, uint64_t place, uint64_t mark) noexcept nogil
-
-
-cdef void free_link(Link *link) noexcept nogil
-
-
-# How many are left of these slots.
-cdef uint32_t without(uint32_t *slots, uint32_t count, uint32_t slot) noexcept nogil
-
-
-cdef inline bint is_stopped(const Link *link) noexcept nogil:
-    """Whether nothing is taken from it now."""
-    return link.is_paused or link.is_held or link.is_over

@@ -6,8 +6,8 @@ The lane (_lane.pyx) feeds it from sockets, without Python; Fanout, which this i
 cimport cython
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memmove, memset
+from libc.stdlib cimport calloc, free
+from libc.string cimport memmove
 
 from penstock.filter._condition cimport is_met
 from penstock.filter._matching cimport Matcher
@@ -26,6 +26,8 @@ from penstock.tree._frame cimport (
     write_block_header,
 )
 from penstock.tree._history cimport History, Stream, next_place, packet_at
+from penstock.tree._intake cimport INTAKE_OPEN, INTAKE_WAITS
+from penstock.tree._link cimport Link, free_link, is_stopped, keep_partial, missing_size, without
 from penstock.tree._newest cimport Subject, newest_put, subject_of
 from penstock.tree._notes cimport (
     FAULT_FRAME,
@@ -46,7 +48,7 @@ from penstock.tree._notes cimport (
     note_published,
     notes_free,
 )
-from penstock.tree._queue cimport Queue, Run, queue_drop_packets, queue_free, queue_front, queue_put, run_at
+from penstock.tree._queue cimport Queue, Run, queue_drop_packets, queue_front, queue_put, run_at
 from penstock.wire._codec cimport (
     ERROR_NONE,
     KIND_DATA,
@@ -74,13 +76,6 @@ cdef enum:
     MIB = 1_048_576
     MARGIN_SHARE = 8        # of the history: how far ahead of what is written over queues are looked at
     KEPT_SIZE_MAX = 2 * FRAME_SIZE_MAX # bytes that come while nothing is taken from the link
-
-
-cdef void free_link(Link *link) noexcept nogil:
-    queue_free(&link.queue)
-    free(link.left)
-    free(link.partial)
-    memset(link, 0, sizeof(Link))
 
 
 @cython.no_gc_clear
@@ -250,12 +245,15 @@ cdef class Flow:
         cdef Link *link = &self.linked[slot]
         cdef uint8_t *frame = link.partial
         cdef uint64_t size = link.partial_size, capacity = link.partial_capacity, taken = 0
+        cdef bint has_to_wait
         link.partial = NULL  # so that what is left over can be kept while the frame is read
         link.partial_size = link.partial_capacity = 0
         self.take_frames(slot, frame, size, &taken)
-        if link.partial is NULL and capacity <= PARTIAL_KEPT:
+        has_to_wait = taken == 0 and link.is_waiting
+        if has_to_wait or (link.partial is NULL and capacity <= PARTIAL_KEPT):
             link.partial = frame
             link.partial_capacity = capacity
+            link.partial_size = size if has_to_wait else 0
         else:
             free(frame)
         return 0
@@ -285,7 +283,7 @@ cdef class Flow:
             if length == 0 or length > FRAME_SIZE_MAX - FRAME_LENGTH_SIZE:
                 self.end(slot, FAULT_FRAME)
                 return 0
-            if size - taken[0] < FRAME_LENGTH_SIZE + length:
+            if size - taken[0] < FRAME_LENGTH_SIZE + length or self.must_wait(slot, data[taken[0] + BLOCK_KIND_AT]):
                 return 0
             self.take_frame(slot, data + taken[0], <uint32_t>(FRAME_LENGTH_SIZE + length))
             taken[0] += FRAME_LENGTH_SIZE + length
@@ -311,7 +309,7 @@ cdef class Flow:
         elif not are_packets(packets, packets_size):
             self.end(slot, FAULT_PACKET)
         elif kind == KIND_PUBLISHED:
-            is_noted = note_published(&self.notes, link.number, packets, packets_size)
+            is_noted = self.take_published(slot, packets, packets_size)
         else:
             leg = load_u32(frame + BLOCK_LEG_AT)
             is_noted = note_data(&self.notes, NOTE_LEG_BLOCK, link.number, leg, packets, packets_size)
@@ -320,6 +318,48 @@ cdef class Flow:
         if not is_noted:
             self.end(slot, FAULT_MEMORY)
         return 0
+
+    cdef bint must_wait(self, uint32_t slot, uint8_t kind) noexcept nogil:
+        """Whether this is a publisher's block that the intake is to have, which is about to be opened."""
+        if kind != KIND_PUBLISHED or self.intake is None or self.intake.state != INTAKE_WAITS:
+            return False
+        self.wait_for_intake(slot)
+        return True
+
+    cdef void wait_for_intake(self, uint32_t slot) noexcept nogil:
+        self.linked[slot].is_waiting = True
+        self.waiting_count += 1
+        self.mark_ready(slot)
+
+    cdef int go_on_waiting(self) except -1 nogil:
+        cdef uint32_t slot
+        for slot in range(self.links_max if self.waiting_count else 0):
+            if self.linked[slot].is_waiting:
+                self.linked[slot].is_waiting = False
+                self.waiting_count -= 1
+                self.go_on(slot)
+        return 0
+
+    cdef bint take_published(self, uint32_t slot, const uint8_t *packets, uint32_t size) except? -1 nogil:
+        """What the intake does not take is noted, and what follows that waits until Python has seen to it: most of it is
+        the intake's again. False without memory."""
+        cdef uint32_t taken = self.give_places(slot, packets, size)
+        if taken == size:
+            return True
+        if self.intake is not None and self.intake.state == INTAKE_OPEN:
+            self.wait_for_intake(slot)
+        return note_published(&self.notes, self.linked[slot].number, packets + taken, size - taken)
+
+    cdef uint32_t give_places(self, uint32_t slot, const uint8_t *packets, uint32_t size) except? 0xFFFFFFFF nogil:
+        """To a publisher's messages; how many bytes of them have theirs, and are passed on."""
+        cdef Link *link = &self.linked[slot]
+        cdef uint32_t taken, passed_on = 0
+        if not link.publisher.id or not self.now_ns or self.intake is None or self.intake.state != INTAKE_OPEN:
+            return 0
+        taken = self.intake.take(&link.publisher, self.history, packets, size, self.now_ns)
+        if self.intake.fresh_size:
+            self.absorb_packets(NO_SLOT, True, self.intake.fresh, self.intake.fresh_size, &passed_on)
+        return taken
 
     cdef int take_block(self, uint32_t slot, const uint8_t *packets, uint32_t size) except -1 nogil:
         """A live block; what of it cannot be taken yet is kept, as a block."""
@@ -558,39 +598,3 @@ cdef class Flow:
         if stream is not NULL and (stream.mark != mark or sequence < stream.first_waiting):
             stream.mark = mark
             stream.first_waiting = sequence
-
-
-cdef uint32_t without(uint32_t *slots, uint32_t count, uint32_t slot) noexcept nogil:
-    cdef uint32_t position, kept = 0
-    for position in range(count):
-        if slots[position] != slot:
-            slots[kept] = slots[position]
-            kept += 1
-    return kept
-
-
-cdef uint64_t missing_size(const Link *link) noexcept nogil:
-    """Bytes until the length of the partial frame is known, then until it is whole; 0: it is, or can never be."""
-    cdef uint64_t length
-    if link.partial_size < FRAME_LENGTH_SIZE:
-        return FRAME_LENGTH_SIZE - link.partial_size
-    length = load_u32(link.partial)
-    if length == 0 or length > FRAME_SIZE_MAX - FRAME_LENGTH_SIZE:
-        return 0
-    return FRAME_LENGTH_SIZE + length - link.partial_size
-
-
-cdef bint keep_partial(Link *link, const uint8_t *data, uint64_t size) noexcept nogil:
-    """Behind what is kept of a frame; False without memory. It grows as bytes come, not as their length claims."""
-    cdef uint64_t capacity
-    cdef void *bigger
-    if link.partial_size + size > link.partial_capacity:
-        capacity = max(link.partial_size + size, 2 * link.partial_capacity)
-        bigger = realloc(link.partial, capacity)
-        if bigger is NULL:
-            return False
-        link.partial = <uint8_t *>bigger
-        link.partial_capacity = capacity
-    memcpy(link.partial + link.partial_size, data, size)
-    link.partial_size += size
-    return True

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy
+from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 FRAME_LENGTH_SIZE: int
@@ -36,6 +38,11 @@ def split_packets(packets: Buffer) -> list[bytes]:
 
 def count_packets(packets: Buffer) -> int:
     """How many there are; PacketError if these are not whole packets."""
+
+def packet_rows(
+    packets: Buffer,
+) -> tuple[NDArray[numpy.uint32], NDArray[numpy.uint32], NDArray[numpy.uint32]]:
+    """Of each packet where it begins, its size and its group, as arrays; PacketError if these are not whole packets."""
 
 def merge_packets(blocks: Sequence[Buffer]) -> bytes:
     """The packets of several blocks of one stream, each in order, as one in order; what several have is taken once."""

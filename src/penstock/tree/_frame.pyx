@@ -1,11 +1,13 @@
 """Blocks of packets, made and taken apart in Python's way; compiled code uses _frame.pxd itself."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport UINT64_MAX, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT32_MAX, UINT64_MAX, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from penstock.wire._codec cimport PACKET_SEQUENCE_AT, load_u64
+import numpy
+
+from penstock.wire._codec cimport PACKET_GROUP_AT, PACKET_SEQUENCE_AT, load_u32, load_u64
 
 from penstock.base.counters import Cause
 from penstock.base.errors import LocalProtocolError, PacketError
@@ -88,6 +90,23 @@ def count_packets(const uint8_t[::1] packets not None) -> int:
         at += packet_size_at(&packets[at], size - at)
         found += 1
     return found
+
+
+def packet_rows(const uint8_t[::1] packets not None) -> tuple:
+    """Of each packet where it begins, its size and its group, as arrays; PacketError if these are not whole packets."""
+    cdef uint64_t at = 0, size = packets.shape[0]
+    cdef Py_ssize_t row, count = count_packets(packets)
+    cdef uint32_t[:, ::1] rows
+    found = numpy.empty((3, count), numpy.uint32)
+    rows = found
+    if size > UINT32_MAX:
+        raise LocalProtocolError(f"{size} bytes of packets are too many at a time")
+    for row in range(count):
+        rows[0, row] = <uint32_t>at
+        rows[1, row] = packet_size_at(&packets[at], size - at)
+        rows[2, row] = load_u32(&packets[at] + PACKET_GROUP_AT)
+        at += rows[1, row]
+    return found[0], found[1], found[2]
 
 
 def merge_packets(blocks not None) -> bytes:

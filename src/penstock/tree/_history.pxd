@@ -18,6 +18,7 @@ cdef struct Stream:
     uint32_t term
     bint is_open
     uint64_t last           # accepted
+    uint64_t given          # at a root: the last that its intake has given to a message, if that is above `last`
     uint64_t done           # of those, the last that was kept and queued: it lags behind within one block
     uint64_t kept_after     # everything accepted after it is kept
     uint64_t accepted

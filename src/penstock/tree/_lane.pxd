@@ -1,7 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from penstock.tree._fanout cimport Fanout
-from penstock.tree._flow cimport Link
 
 
 cdef class Lane:
@@ -14,7 +13,8 @@ cdef class Lane:
     cdef uint8_t *_buffer
 
     cdef int loop(self, int64_t deadline_ns) except -1 nogil
-    cdef bint has_news(self) noexcept nogil
+    cdef bint has_news(self, int64_t now_ns) noexcept nogil
+    cdef int64_t untold_in_ns(self, int64_t now_ns) noexcept nogil
     cdef void rest(self) noexcept nogil
     cdef int wait(self, int64_t timeout_ns) except -1 nogil
     cdef int look(self, uint64_t key, uint32_t events) except -1 nogil

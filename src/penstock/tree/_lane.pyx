@@ -16,7 +16,7 @@ send() when all of it is there.
 
 cimport cython
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove
 from posix.unistd cimport close, usleep
@@ -25,7 +25,8 @@ import os
 
 from penstock.net._udp cimport udp_monotonic_ns
 from penstock.tree._fanout cimport Fanout
-from penstock.tree._flow cimport Link, is_stopped, mutex_acquire, mutex_give_way, mutex_release
+from penstock.tree._flow cimport mutex_acquire, mutex_give_way, mutex_release
+from penstock.tree._link cimport Link, is_stopped
 from penstock.tree._notes cimport FAULT_CLOSED, FAULT_CUT, FAULT_MEMORY
 from penstock.tree._queue cimport Pieces, iovec, queue_is_empty, queue_sent, queue_take
 
@@ -123,6 +124,7 @@ cdef class Lane:
             opened.is_blocked = False
             self.fanout.mark_ready(slot)
             if begun is not None and begun.shape[0]:
+                self.fanout.now_ns = 0
                 with nogil:
                     self.fanout.take_in(slot, &begun[0], begun.shape[0])
 
@@ -170,13 +172,14 @@ cdef class Lane:
         return has_more
 
     cdef int loop(self, int64_t deadline_ns) except -1 nogil:
-        cdef int64_t left_ns
+        cdef int64_t now_ns, left_ns
         mutex_acquire(&self.fanout.mutex)
         try:
             while True:
                 self.send_some(self.fanout.lane_count)
-                left_ns = deadline_ns - udp_monotonic_ns()
-                if self.has_news():
+                now_ns = udp_monotonic_ns()
+                left_ns = deadline_ns - now_ns
+                if self.has_news(now_ns):
                     return True
                 if self._is_rung or left_ns <= 0:
                     self._is_rung = False
@@ -184,17 +187,24 @@ cdef class Lane:
                 if self.fanout.notes.bytes > NOTES_SIZE_MAX or self.fanout.notes.count > NOTES_MAX:
                     self.rest()
                 else:
-                    self.wait(0 if self.fanout.lane_count else left_ns)
+                    self.wait(0 if self.fanout.lane_count else min(left_ns, self.untold_in_ns(now_ns)))
         finally:
             mutex_release(&self.fanout.mutex)
 
-    cdef bint has_news(self) noexcept nogil:
+    cdef bint has_news(self, int64_t now_ns) noexcept nogil:
         """Whether there is something for Python that it has not been told of. Then it has."""
         cdef bint is_new = self.fanout.notes.count and self.fanout.notes.total != self._notes_told
         is_new = is_new or (self.fanout.ready_count and self.fanout.ready_total != self._ready_told)
         self._notes_told = self.fanout.notes.total
         self._ready_told = self.fanout.ready_total
-        return is_new
+        return is_new or (self.fanout.intake is not None and self.fanout.intake.is_due(now_ns))
+
+    cdef int64_t untold_in_ns(self, int64_t now_ns) noexcept nogil:
+        """In what time Python is to be told what an intake has taken."""
+        cdef int64_t due_ns = 0
+        if self.fanout.intake is not None and not self.fanout.intake.is_told:
+            due_ns = self.fanout.intake.due_ns
+        return max(due_ns - now_ns, <int64_t>0) if due_ns else INT64_MAX
 
     cdef void rest(self) noexcept nogil:
         """Python is behind with what it was told: nothing more is read before it has seen to it."""
@@ -241,6 +251,7 @@ cdef class Lane:
         cdef Link *link = &self.fanout.linked[slot]
         cdef ssize_t size = recv(link.fd, self._buffer, RECEIVE_SIZE, MSG_DONTWAIT)
         if size > 0:
+            self.fanout.now_ns = udp_monotonic_ns()
             self.fanout.take_in(slot, self._buffer, size)
         elif size == 0:
             self.fanout.end(slot, FAULT_CUT if link.partial_size else FAULT_CLOSED)

@@ -48,7 +48,8 @@ cdef Note *note(Notes *notes, uint8_t kind, uint64_t link) noexcept nogil
 # With a copy of these bytes; False without memory.
 cdef bint note_data(Notes *notes, uint8_t kind, uint64_t link, uint32_t leg, const uint8_t *data, uint64_t size) noexcept nogil
 
-# The publisher's packets go to those that it sent just before, if Python has not seen these yet.
+# The publisher's packets go to those that it sent just before, if Python has not seen these yet and all of them are no
+# more than a block can have.
 cdef bint note_published(Notes *notes, uint64_t link, const uint8_t *data, uint64_t size) noexcept nogil
 
 cdef void notes_free(Notes *notes) noexcept nogil

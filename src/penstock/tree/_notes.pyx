@@ -5,6 +5,8 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset
 
+from penstock.tree._frame cimport BLOCK_SIZE_MAX
+
 from penstock.base.counters import Cause
 from penstock.tree.notices import (
     ControlFrame,
@@ -76,7 +78,7 @@ cdef bint note_published(Notes *notes, uint64_t link, const uint8_t *data, uint6
     if notes.count == 0:
         return note_data(notes, NOTE_PUBLISHED, link, 0, data, size)
     row = &notes.rows[notes.count - 1]
-    if row.kind != NOTE_PUBLISHED or row.link != link:
+    if row.kind != NOTE_PUBLISHED or row.link != link or row.size + size > BLOCK_SIZE_MAX:
         return note_data(notes, NOTE_PUBLISHED, link, 0, data, size)
     if row.size + size > row.capacity:
         bigger = realloc(row.data, 2 * (row.size + size))

@@ -27,4 +27,3 @@ cdef class Numbering:
     cdef uint32_t stream_for(self, uint32_t row) noexcept
     cdef bint begin_stream(self, uint32_t stream)
     cdef uint32_t make(self, const uint8_t *data, uint32_t row, int64_t time_ns) except 0
-    cdef uint32_t make_extensions(self, const uint8_t *data, uint32_t row, int64_t time_ns) noexcept nogil

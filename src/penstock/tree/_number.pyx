@@ -4,45 +4,28 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, memset
 
 import numpy
 
 from penstock.filter._matching cimport Matcher
 from penstock.tree._frame cimport (
     EXTENSION_PUBLISHED,
-    HOP_SIZE,
     PUBLISHED_NUMBER_AT,
     PUBLISHED_PUBLISHER_AT,
     PUBLISHED_SIZE,
-    STAGE_PUBLISH,
     packet_size_at,
 )
+from penstock.tree._placing cimport Place, parse_published, placed_size_max, write_placed
 from penstock.wire._codec cimport (
     ALIGNMENT,
     ERROR_NONE,
     EXTENSION_HEADER_SIZE,
-    EXTENSION_HOPS,
-    EXTENSION_SIZE_AT,
-    EXTENSION_TYPE_AT,
     KIND_DATA,
-    MESSAGE_CONTINUATION,
-    MESSAGE_DIRECT,
-    MESSAGE_MORE,
     MessageView,
-    PACKET_HEADER_SIZE,
     PacketView,
-    finish_packet,
-    load_u16,
     load_u64,
-    message_space,
-    padded,
     parse_contents,
     parse_header,
-    store_u16,
-    store_u32,
-    store_u64,
-    write_message,
 )
 from penstock.wire._extensions cimport find_extension
 
@@ -77,6 +60,12 @@ cdef class Numbering:
     def open_stream(self, uint32_t stream, uint64_t last) -> None:
         if stream == 0 or stream in self._last:
             raise LocalProtocolError(f"stream {stream} cannot be opened")
+        self._last[stream] = last
+
+    def set_last(self, uint32_t stream, uint64_t last) -> None:
+        """Others gave the places up to this one."""
+        if stream not in self._last:
+            raise LocalProtocolError(f"stream {stream} is not open")
         self._last[stream] = last
 
     def close_stream(self, uint32_t stream) -> None:
@@ -140,18 +129,9 @@ cdef class Numbering:
     cdef uint32_t gather(self, const uint8_t *data, uint32_t size, uint32_t *at) except? 1:
         """The next packets, up to a bad one, matched."""
         cdef uint32_t count = 0, packet_size
-        cdef PacketView *packet
         while at[0] < size and count < ROWS_MAX:
-            packet = &self._packets[count]
-            packet_size = packet_size_at(data + at[0], size - at[0])
-            if (
-                packet_size == 0
-                or parse_header(data, at[0], packet_size, packet) != ERROR_NONE
-                or packet.kind != KIND_DATA
-                or packet.count != 1
-                or parse_contents(data, packet, &self._messages[count]) != ERROR_NONE
-                or self._messages[count].flags & (MESSAGE_DIRECT | MESSAGE_CONTINUATION | MESSAGE_MORE)
-            ):
+            packet_size = parse_published(data, at[0], size, &self._packets[count], &self._messages[count])
+            if packet_size == 0:
                 break
             at[0] += packet_size
             count += 1
@@ -175,7 +155,7 @@ cdef class Numbering:
             return "no stream has this topic"
         if self._allowed is not None and self._allowed.results[row] == self._allowed.results[row + 1]:
             return "this publisher may not publish on this topic"
-        if packet.size + 2 * PUBLISHED_SIZE > packet_size_max:
+        if placed_size_max(packet) > packet_size_max:
             return f"the message does not fit a packet of {packet_size_max} bytes"
         return ""
 
@@ -203,66 +183,23 @@ cdef class Numbering:
 
     cdef uint32_t make(self, const uint8_t *data, uint32_t row, int64_t time_ns) except 0:
         """Write the packet behind the others; returns its size."""
-        cdef PacketView packet
-        cdef MessageView message = self._messages[row]
-        cdef uint64_t capacity
+        cdef Place place = Place(self._tree_id, self._stream_last + 1, time_ns, self._stream, self.term)
+        cdef uint64_t needed = self._out_size + placed_size_max(&self._packets[row]), capacity
+        cdef uint32_t size
         cdef void *bigger
-        message.extensions_size = self.make_extensions(data, row, time_ns)
-        memset(&packet, 0, sizeof(PacketView))
-        packet.kind = KIND_DATA
-        packet.count = 1
-        packet.publisher_id = self._tree_id
-        packet.group = self._stream
-        packet.epoch = self.term
-        packet.sequence = self._stream_last + 1
-        packet.size = <uint32_t>(PACKET_HEADER_SIZE + message_space(&message))
-        if self._out_size + packet.size > self._out_capacity:
-            capacity = max(2 * self._out_capacity, self._out_size + packet.size)
+        if needed > self._out_capacity:
+            capacity = max(2 * self._out_capacity, needed)
             bigger = realloc(self._out, capacity)
             if bigger is NULL:
                 raise MemoryError
             self._out = <uint8_t *>bigger
             self._out_capacity = capacity
-        write_message(
-            self._out + self._out_size + PACKET_HEADER_SIZE, &message, self._extensions, data + message.topic_offset,
-            data + message.payload_offset,
+        size = write_placed(
+            self._out + self._out_size, self._extensions, data, &self._packets[row], &self._messages[row], &place
         )
-        finish_packet(self._out + self._out_size, &packet)
-        self._out_size += packet.size
+        self._out_size += size
         self._stream_last += 1
-        return packet.size
-
-    cdef uint32_t make_extensions(self, const uint8_t *data, uint32_t row, int64_t time_ns) noexcept nogil:
-        """Those of the message, the hops with one more, and PUBLISHED, which is nobody else's to say."""
-        cdef const MessageView *message = &self._messages[row]
-        cdef const uint8_t *given = data + message.extensions_offset
-        cdef const uint8_t *hops
-        cdef uint32_t at = 0, used = 0, space
-        cdef uint16_t kind, hops_size = 0
-        while at < message.extensions_size:
-            kind = load_u16(given + at + EXTENSION_TYPE_AT)
-            space = <uint32_t>padded(<uint64_t>EXTENSION_HEADER_SIZE + load_u16(given + at + EXTENSION_SIZE_AT))
-            if kind != EXTENSION_HOPS and kind != EXTENSION_PUBLISHED:
-                memcpy(self._extensions + used, given + at, space)
-                used += space
-            at += space
-        hops = find_extension(given, message.extensions_size, EXTENSION_HOPS, &hops_size)
-        if hops is NULL or hops_size % HOP_SIZE:
-            hops_size = 0
-        space = <uint32_t>padded(<uint64_t>EXTENSION_HEADER_SIZE + hops_size + HOP_SIZE)
-        memset(self._extensions + used, 0, space + PUBLISHED_SIZE)
-        store_u16(self._extensions + used + EXTENSION_TYPE_AT, EXTENSION_HOPS)
-        store_u16(self._extensions + used + EXTENSION_SIZE_AT, hops_size + HOP_SIZE)
-        if hops_size:
-            memcpy(self._extensions + used + EXTENSION_HEADER_SIZE, hops, hops_size)
-        store_u64(self._extensions + used + EXTENSION_HEADER_SIZE + hops_size, STAGE_PUBLISH)
-        store_u64(self._extensions + used + EXTENSION_HEADER_SIZE + hops_size + 8, <uint64_t>time_ns)
-        used += space
-        store_u16(self._extensions + used + EXTENSION_TYPE_AT, EXTENSION_PUBLISHED)
-        store_u16(self._extensions + used + EXTENSION_SIZE_AT, PUBLISHED_SIZE - EXTENSION_HEADER_SIZE)
-        store_u64(self._extensions + used + PUBLISHED_PUBLISHER_AT, self._packets[row].publisher_id)
-        store_u64(self._extensions + used + PUBLISHED_NUMBER_AT, self._packets[row].sequence)
-        return used + PUBLISHED_SIZE
+        return size
 
 
 cdef object as_numbered(

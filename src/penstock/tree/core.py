@@ -120,6 +120,8 @@ class DistributionAgent:
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
         board = self.board
         board.now_ns = now_ns
+        if not isinstance(event, Appended | Tick):  # these two come without end while there is much to append
+            self.rooting.note_taken()
         match event:
             case Noticed():
                 self._take_turn()
@@ -143,8 +145,9 @@ class DistributionAgent:
                 self._start(event)
             case _:
                 self._operate(event)
-        if board.refilled:
+        if self.rooting.settle() or board.refilled:
             self._take_turn()
+            self._is_more |= self.rooting.settle()
         self._catch_up.take_turn()
         self.rooting.note_standbys()
         out, board.out = board.out, []

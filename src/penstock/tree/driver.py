@@ -48,6 +48,7 @@ from penstock.tree.events import (
     Informed,
     Instruction,
     Move,
+    Noticed,
     Promote,
     ReadJournal,
     Renewed,
@@ -179,6 +180,8 @@ class LiveAgent:
         if not self._runner.failed.done():
             self._runner.handle(Stop("the agent ends"))
         await self._links.close()
+        if not self._runner.failed.done():
+            self._runner.handle(Noticed())  # of what came last
         self._runner.stop()
         if self._recorder is not None:
             await self._recorder.close()
@@ -227,6 +230,7 @@ class LiveAgent:
         self._storing = Storing(
             store, config, self._runner.answer, self._hold_publishers, self._links.release_all, self._life.fail
         )
+        self._core.rooting.intaking.lend(store.tail)
         marks = store.publishers
         beyond = {publisher: sorted(numbers) for publisher, numbers in marks.beyond.items()}
         found = Start(store.recovered(), marks.through, beyond, store.term, store.is_root)

@@ -249,8 +249,8 @@ class Close(msgspec.Struct, frozen=True):
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Add packets to the stream's journal: record n is the packet of sequence n. `cut_after`: what is on the disk after
-    that sequence is not part of the stream, and goes first."""
+    """Add packets, at these places, to the stream's journal: record n is the packet of sequence n. `cut_after`: what is
+    on the disk after that sequence is not part of the stream, and goes first."""
 
     stream: int
     packets: bytes
@@ -259,6 +259,8 @@ class Append(msgspec.Struct, frozen=True):
     through: int
     """The sequence of the last one."""
     cut_after: int | None = None
+    is_in_tail: bool = False
+    """The tail has them already, and they are distributed."""
 
 
 class DefineStream(msgspec.Struct, frozen=True):

@@ -1,9 +1,8 @@
 """The links of a live agent: bytes between sockets and its fan-out, in the loop's thread.
 
 Whatever comes on a link goes to the fan-out, and what waits there for a link is written as long as its socket takes it.
-A thread of its own does that for plain sockets (carrying.py); the loop does it for those with TLS and for publishers,
-who may have to wait for the disk. The first message of a party that connects, its login, is looked at here: so nobody
-gets further who may not.
+A thread of its own does that for plain sockets (carrying.py), the loop for those with TLS. The first message of a party
+that connects, its login, is looked at here: so nobody gets further who may not.
 """
 
 import asyncio
@@ -178,8 +177,12 @@ class AgentLinks:
 
     def hold(self, number: int) -> None:
         """Take nothing from this link for a while."""
-        if (link := self._links.get(number)) is not None and number not in self._held:
-            self._held.add(number)
+        if (link := self._links.get(number)) is None or number in self._held:
+            return
+        self._held.add(number)
+        if self._carrier.has(number):
+            self._fanout.pause(number)
+        else:
             link.pause()
 
     def release_all(self) -> None:
@@ -215,7 +218,11 @@ class AgentLinks:
 
     def _read_on(self, number: int, link: Link) -> None:
         """If nothing stands against it any more."""
-        if number not in self._stopped and number not in self._held:
+        if number in self._stopped or number in self._held:
+            return
+        if self._carrier.has(number):
+            self._fanout.resume(number)
+        else:
             link.resume()
 
     def _send(self, number: int, link: Link) -> None:
@@ -270,7 +277,7 @@ class AgentLinks:
             self._take_orders(link, data)
         elif data and link.number in self._links:
             self._carrier.cork()
-            if not self._fanout.receive(link.number, data):
+            if not self._fanout.receive(link.number, data, time.monotonic_ns()):
                 self._stopped.add(link.number)
                 link.pause()
             self._tell(Noticed())
@@ -333,7 +340,7 @@ class AgentLinks:
             self._take_orders(link, rest)
             return b""
         self._tell(Arrived(link.number, party))
-        return rest if party.role == "publisher" or not self._carry(link, rest) else b""
+        return b"" if self._carry(link, rest) else rest
 
     def _carry(self, link: Link, begun: bytes) -> bool:
         """Have the data thread take over, if the core has taken the link and it is a plain socket."""

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 import numpy
@@ -34,34 +33,18 @@ from penstock.journal import JournalConfig, JournalReader, JournalWriter, Record
 from penstock.journal.config import FollowConfig
 from penstock.journal.cutting import cut
 from penstock.net.secret import replace_private
+from penstock.tree._tail import TailMemory
 from penstock.tree.config import StreamConfig
 from penstock.tree.control import StreamInfo
 from penstock.tree.events import Recovered
 from penstock.tree.published import PublisherMarks
+from penstock.tree.register import Publishers, Register, read_document
 from penstock.tree.tail import Tail
 
 TAIL_HALF_SIZE = 16 * 1024 * 1024
 CHUNK_SIZE = 256 * 1024
 
 log = logger("tree.persistence")
-
-
-class _Register(msgspec.Struct, frozen=True):
-    tree: str
-    term: int
-    streams: list[StreamInfo]
-    is_root: bool = False
-
-
-class _Publishers(msgspec.Struct, frozen=True):
-    through: dict[int, int]
-    """By stream, the last sequence whose publisher is accounted for."""
-    numbers: dict[int, int]
-    """By publisher, up to where all its messages are kept."""
-    beyond: dict[int, list[int]] = {}
-    """And which are kept beyond that."""
-    bearers: dict[int, str] = {}
-    """And whose it is, as far as that is known."""
 
 
 class Portion(msgspec.Struct, frozen=True):
@@ -101,6 +84,8 @@ class StreamStore:
         self._locks: dict[int, threading.Lock] = {}
         """By stream: whoever has it may read its journal, or put another in its place."""
         self._tail: Tail | None = None
+        self._settled: dict[int, int] = {}
+        """By stream: what must be on the disk when the half of the tail is written over that is not in use."""
 
     @classmethod
     def open(
@@ -120,7 +105,7 @@ class StreamStore:
             store._read_register()
             for number in store._streams:
                 store._open_journal(number)
-            store._tail = Tail(directory / "tail", tail_half_size, store.commit)
+            store._tail = Tail(directory / "tail", tail_half_size, store._settle)
             store._take_tail()
             store._find_publishers()
         except OSError as error:
@@ -164,7 +149,7 @@ class StreamStore:
         """`is_root`: whether it is ruled from here in this term; None: as before."""
         self.term = max(self.term, term)
         self.is_root = self.is_root if is_root is None else is_root
-        register = _Register(self._tree, self.term, list(self._streams.values()), self.is_root)
+        register = Register(self._tree, self.term, list(self._streams.values()), self.is_root)
         replace_private(self._directory / "tree.json", msgspec.json.encode(register))
 
     # Packets
@@ -174,6 +159,12 @@ class StreamStore:
         """Bytes of packets that can be appended at once."""
         assert self._tail is not None
         return self._tail.size_max
+
+    @property
+    def tail(self) -> TailMemory:
+        """Where compiled code may put packets before they are appended."""
+        assert self._tail is not None
+        return self._tail.memory
 
     def next_sequence(self, number: int) -> int:
         return self._journals[number].next_sequence
@@ -187,10 +178,12 @@ class StreamStore:
         timestamp_ns: int,
         *,
         first: int,
+        is_in_tail: bool = False,
     ) -> None:
-        """The stream's next packets, one behind the other, from sequence `first` on. They outlive this process from now
-        on. What a standby misses before them was kept nowhere any more: then the journal begins with them. A root keeps
-        everything that it has numbered: there a hole is a JournalFailedError, and what is kept stays.
+        """The stream's next packets, from sequence `first` on; one behind the other, unless the tail has them already.
+        They outlive this process from now on. What a standby misses before them was kept nowhere any more: then the
+        journal begins with them. A root keeps everything that it has numbered: there a hole is a JournalFailedError,
+        and what is kept stays.
 
         JournalFullError while the disk is full: none of them was taken.
         """
@@ -201,11 +194,13 @@ class StreamStore:
                 raise JournalFailedError(f"{expected} of {name} is missing before {first}", where=str(self._directory))
             self.cut(number, 0, first_sequence=first)
         begin, end = int(offsets[0]), int(offsets[-1]) + int(sizes[-1])
-        self._tail.make_room(end - begin)  # may find the disk full: before the journal has taken anything
+        if not is_in_tail:
+            self._tail.make_room(end - begin)  # may find the disk full: before the journal has taken anything
         stamps_ns = numpy.empty(len(sizes), numpy.int64)
         stamps_ns.fill(timestamp_ns)
         self._journals[number].append_packed(packets, offsets, sizes, stamps_ns)
-        self._tail.write(memoryview(packets)[begin:end])
+        if not is_in_tail:
+            self._tail.write(memoryview(packets)[begin:end])
 
     def cut(self, number: int, after: int, *, first_sequence: int = 1) -> None:
         """What was kept after this sequence is not part of the stream."""
@@ -222,6 +217,13 @@ class StreamStore:
     def commit(self) -> None:
         for journal in self._journals.values():
             journal.commit()
+
+    def _settle(self) -> None:
+        """What the other half of the tail has is on the disk: then this one becomes the other."""
+        for number, through in self._settled.items():
+            journal = self._journals[number]
+            journal.commit(min(through, journal.next_sequence - 1))  # less, if it was cut
+        self._settled = {number: journal.next_sequence - 1 for number, journal in self._journals.items()}
 
     def when_durable(self, number: int, sequence: int, call: Callable[[Exception | None], None]) -> None:
         """`call` is made in another thread: when the packet is on the disk, or with the reason why it is not."""
@@ -257,12 +259,12 @@ class StreamStore:
         streams."""
         through = {number: journal.next_sequence - 1 for number, journal in self._journals.items()}
         beyond = {key: sorted(each) for key, each in marks.beyond.items()}
-        known = _Publishers(through, dict(marks.through), beyond, dict(marks.bearers))
+        known = Publishers(through, dict(marks.through), beyond, dict(marks.bearers))
         replace_private(self._directory / "publishers.json", msgspec.json.encode(known))
 
     def _find_publishers(self) -> None:
         path = self._directory / "publishers.json"
-        known = _decoded(path, _Publishers) if path.exists() else _Publishers({}, {})
+        known = read_document(path, Publishers) if path.exists() else Publishers({}, {})
         found = PublisherMarks(known.numbers, known.bearers)
         for publisher, numbers in known.beyond.items():
             found.note_numbers(publisher, numbers)
@@ -300,7 +302,7 @@ class StreamStore:
         path = self._directory / "tree.json"
         if not path.exists():
             return
-        register = _decoded(path, _Register)
+        register = read_document(path, Register)
         if register.tree != self._tree:
             raise ConfigurationError(f"is of the tree {register.tree!r}, not of {self._tree!r}", where=str(path))
         self.term, self.is_root = register.term, register.is_root
@@ -374,13 +376,3 @@ def _joined(batch: RecordBatch, count: int) -> bytes:
     data = batch.data
     places = zip(batch.rows["offset"][:count].tolist(), batch.rows["size"][:count].tolist(), strict=True)
     return b"".join([data[offset : offset + size] for offset, size in places])
-
-
-T = TypeVar("T")
-
-
-def _decoded(path: Path, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"is damaged: {error}", where=str(path)) from None

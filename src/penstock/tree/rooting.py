@@ -2,7 +2,9 @@
 
 A publisher's block goes this way: what was taken before is dropped by its numbers; each message gets the next sequence
 of its stream; the packets go to the journal and to the standby; when the journal has them (and, with synchronous
-replication, the standby too) they are distributed and acknowledged, in the order in which they came.
+replication, the standby too) they are distributed and acknowledged, in the order in which they came. Most go a shorter
+way (intaking.py): they are in the tail, where they outlive this process, and distributed when they are heard of here;
+the journal gets them, and they are acknowledged.
 
 A **term** is the time of one root: `term >> 16` counts takeovers by a standby, the rest restarts. Each begins after
 some sequence of every stream. What an older term gave out after that is no part of the stream: whoever has it is told
@@ -13,20 +15,21 @@ from collections import deque
 
 import msgspec
 
-from penstock.base.clock import NS_PER_MS
 from penstock.base.counters import Cause
 from penstock.base.errors import LimitError, PenstockError, TopicError
 from penstock.topics import InterestTable
-from penstock.tree._frame import encode_block, split_packets
+from penstock.tree._frame import split_packets
 from penstock.tree._number import Numbered, Numbering
 from penstock.tree.acknowledging import Acknowledging
-from penstock.tree.board import Board, Child, ChildLeg, Stream
+from penstock.tree.board import Board, Child, Stream
 from penstock.tree.children import Children
 from penstock.tree.control import TERMS_MAX, Published, Refused, Stored, StreamInfo
 from penstock.tree.events import Append, DefineStream, Party, Start
 from penstock.tree.infostream import NAME, TEXT_SIZE_MAX, Root, StreamDefined, id_of
+from penstock.tree.intaking import Intaking
 from penstock.tree.published import PublisherMarks
 from penstock.tree.replica import Replica
+from penstock.tree.standbys import Standbys
 from penstock.wire import decode
 
 LINEAGE_SHIFT = 16
@@ -51,6 +54,7 @@ class _Pending(msgspec.Struct):
     needs: dict[int, int]
     """By stream: the sequence that must be kept."""
     packets: bytes
+    """b"": they are, and are only to be acknowledged."""
 
 
 class Rooting:
@@ -58,6 +62,7 @@ class Rooting:
         self._board = board
         self._children = children
         self.replica = Replica(board)
+        self.intaking = Intaking(board)
         self.wall_offset_ns = 0
         """What the wall clock is ahead of the core's."""
         self._tree_id = id_of(board.config.tree)
@@ -66,11 +71,8 @@ class Rooting:
         self._allowed: dict[int, InterestTable | None] = {}
         self._pending: deque[_Pending] = deque()
         self._appended: dict[int, int] = {}
-        self._stored: dict[int, dict[int, int]] = {}
-        """By standby's link and stream."""
+        self._standbys = Standbys(board, children)
         self._acknowledging = Acknowledging(board)
-        self._waits_since_ns: int | None = None
-        """Since when a standby has held up the oldest block."""
 
     # Beginning
 
@@ -105,6 +107,7 @@ class Rooting:
         board.path, board.parent, board.root_place = (board.config.name,), "", board.place
         board.standby_place = board.config.standby if board.config.standby != board.place else ""
         self._numbering = Numbering(self._tree_id, term)
+        self.intaking.begin(self._tree_id, term, self._topics, self.wall_offset_ns)
         self.replica.publishers.since_ns = board.now_ns
         for stream in board.streams.values():
             last = board.last(stream.number)
@@ -120,8 +123,9 @@ class Rooting:
         assert self._numbering is not None
         self._numbering.open_stream(stream.number, last)
         self._board.ledger.begun[stream.number] = (last, self._board.fanout.stream(stream.number).accepted)
-        for topic in stream.info.topics:
-            self._topics.add(topic, stream.number)
+        with self._board.fanout:
+            for topic in stream.info.topics:
+                self._topics.add(topic, stream.number)
 
     def define(self, name: str, topics: tuple[str, ...]) -> Stream:
         """A stream of this name; one that there is already gets these topics."""
@@ -146,11 +150,12 @@ class Rooting:
     def _retopic(self, stream: Stream, topics: tuple[str, ...]) -> None:
         if stream.info.topics == topics:
             return
-        for topic in stream.info.topics:
-            self._topics.remove(topic, stream.number)
+        with self._board.fanout:
+            for topic in stream.info.topics:
+                self._topics.remove(topic, stream.number)
+            for topic in topics:
+                self._topics.add(topic, stream.number)
         stream.info = msgspec.structs.replace(stream.info, topics=topics)
-        for topic in topics:
-            self._topics.add(topic, stream.number)
         self._announce(stream)
 
     def _announce(self, stream: Stream) -> None:
@@ -163,6 +168,7 @@ class Rooting:
 
     def arrived(self, child: Child, revoked: tuple[str, ...]) -> None:
         """Of a publisher: what it may publish."""
+        self._dismiss(child.link)
         grants = child.party.grants
         if grants is None and not revoked:
             self._allowed[child.link] = None
@@ -183,15 +189,51 @@ class Rooting:
             marks.bearers.setdefault(party.publisher_id, party.subject)
 
     def gone(self, link: int) -> None:
+        self._dismiss(link)
         self._allowed.pop(link, None)
         self._acknowledging.gone(link)
-        if self._stored.pop(link, None) is not None:
+        if self._standbys.gone(link):
             self.distribute()
+
+    def _dismiss(self, link: int) -> None:
+        """What comes on the link is judged here, by what it may now."""
+        with self._board.fanout:
+            self.note_taken()
+            self._board.fanout.dismiss(link)
+
+    def _hold_up(self) -> None:
+        """Nobody else gives places before the end of this event, and nobody else has given some."""
+        self.intaking.hold()
+        self.note_taken()
+
+    def note_taken(self) -> None:
+        """What the intake has taken goes to the journal, and is acknowledged when that has it."""
+        board = self._board
+        taken = self.intaking.take_out()
+        if taken is None or self._numbering is None:
+            return
+        if self._pending:  # the disk is behind: what comes now waits for it
+            self.intaking.hold()
+        needs: dict[int, int] = {}
+        for stream, offsets, sizes in taken.streams():
+            needs[stream] = self._numbering.last(stream) + len(sizes)
+            self._numbering.set_last(stream, needs[stream])
+            board.out.append(Append(stream, taken.packets, offsets, sizes, needs[stream], is_in_tail=True))
+        for source in taken.sources:
+            self.replica.publishers.set(source.publisher_id, source.through, board.now_ns)
+            board.counters.add("messages_published", source.messages)
+            board.ledger.took(source.link, source.messages)
+            self._pending.append(_Pending(source.link, source.publisher_id, source.through, needs, b""))
+
+    def settle(self) -> bool:
+        """After an event: whether publishers go on who waited for what it brought."""
+        return self.intaking.settle(is_distributed=not self._pending, is_wanted=not self._standbys.come_first)
 
     def published(self, child: Child, packets: bytes) -> None:
         """A publisher's block."""
         if self._numbering is None:
             return
+        self._hold_up()
         if not self._has_room(child.party.publisher_id):
             self._children.end(child.link, Refused("limit", "there are too many publishers"))
             return
@@ -255,10 +297,12 @@ class Rooting:
         for run, data, offsets, sizes in numbered.pieces():
             needs[run.stream] = run.first + run.count - 1
             board.out.append(Append(run.stream, data, offsets, sizes, needs[run.stream]))
-            self._replicate(run.stream, data)
+            self._standbys.replicate(run.stream, data)
             count += run.count
         board.counters.add("messages_published", count)
         board.ledger.took(child.link, count)
+        if self.replica.publishers.is_whole(publisher_id):
+            board.fanout.admit(child.link, publisher_id, numbered.through, self._allowed.get(child.link))
         self._pending.append(_Pending(child.link, publisher_id, numbered.through, needs, numbered.packets))
 
     # Distribution
@@ -276,97 +320,48 @@ class Rooting:
         acknowledged: dict[int, int] = {}
         while self._pending and self._is_kept(self._pending[0]):
             each = self._pending.popleft()
-            board.fanout.absorb(each.packets)
-            board.refilled = True
+            if each.packets:
+                board.fanout.absorb(each.packets)
+                board.refilled = True
             acknowledged[each.link] = each.through
         for link, through in acknowledged.items():
             self._acknowledging.kept(link, through)
         if acknowledged or not self._pending:
-            self._waits_since_ns = None
+            self._standbys.went_on()
 
     def _is_kept(self, pending: _Pending) -> bool:
         if any(self._appended.get(stream, 0) < last for stream, last in pending.needs.items()):
             return False
-        if self._board.config.replicate != "synchronous":
-            return True
-        is_stored = all(
-            marks.get(stream, last) >= last for marks in self._stored.values() for stream, last in pending.needs.items()
-        )
-        if not is_stored and self._waits_since_ns is None:
-            self._waits_since_ns = self._board.now_ns
-        return is_stored
+        return self._board.config.replicate != "synchronous" or self._standbys.have(pending.needs)
 
     # The standby
 
     def standby_came(self, link: int) -> None:
-        self._stored[link] = {}
+        """From now on nothing is distributed before it is sent to it: the intake is not opened."""
+        self._hold_up()
+        self._standbys.came(link)
 
     def note_standbys(self) -> None:
         """A standby's leg that has come to live is fed by the root itself, before anything more is distributed."""
-        if self._board.role == "root" and self._board.config.replicate != "none":
-            for child in filter(None, map(self._board.children.get, list(self._stored))):
-                self._note_standby(child)
-
-    def _note_standby(self, child: Child) -> None:
-        """Its legs that have everything which was distributed: from here on it is sent messages before they are. One
-        whose leg has ended is not waited for."""
-        marks = self._stored.setdefault(child.link, {})
-        for stream in marks.keys() - {leg.stream for leg in child.legs.values()}:
-            del marks[stream]
-            self.distribute()
-        for leg in child.legs.values():
-            if leg.is_live and leg.stream not in marks:
-                self._feed(child, leg)
-
-    def _feed(self, child: Child, leg: ChildLeg) -> None:
-        board = self._board
-        board.fanout.change_leg(leg.link, leg.number, [])
-        self._stored.setdefault(child.link, {})[leg.stream] = board.last(leg.stream)
-        for pending in self._pending:
-            packets = [each for each in split_packets(pending.packets) if decode(each).group == leg.stream]
-            if packets:
-                board.send(leg.link, encode_block(b"".join(packets), leg=leg.number))
-
-    def _replicate(self, stream: int, packets: bytes) -> None:
-        for link, marks in list(self._stored.items()):
-            child = self._board.children.get(link)
-            legs = () if child is None or stream not in marks else child.legs.values()
-            leg = next((leg for leg in legs if leg.stream == stream), None)
-            if leg is not None:
-                self._board.send(link, encode_block(packets, leg=leg.number))
+        if self._board.role == "root" and self._standbys.come_first:
+            if self._standbys.leave():
+                self.distribute()
+            self._standbys.feed([each.packets for each in self._pending if each.packets])
 
     def stored(self, link: int, message: Stored) -> None:
-        marks = self._stored.get(link)
-        if marks is not None and message.stream in marks:
-            marks[message.stream] = max(marks[message.stream], message.through)
+        if self._standbys.stored(link, message):
             self.distribute()
 
     def deadline_ns(self) -> int | None:
-        owed_ns, until_ns = self._acknowledging.deadline_ns(), self._waits_until_ns()
+        owed_ns, until_ns = self._acknowledging.deadline_ns(), self._standbys.deadline_ns()
         if owed_ns is None or until_ns is None:
             return until_ns if owed_ns is None else owed_ns
         return min(owed_ns, until_ns)
 
-    def _waits_until_ns(self) -> int | None:
-        """When a standby that does not answer is no longer waited for."""
-        if self._waits_since_ns is None:
-            return None
-        return self._waits_since_ns + self._board.config.replicate_wait_ms * NS_PER_MS
-
     def tick(self) -> None:
         self._acknowledging.tick()
-        until_ns = self._waits_until_ns()
-        if until_ns is not None and self._board.now_ns >= until_ns:
-            self._waits_since_ns = None
-            for link in [link for link, marks in self._stored.items() if self._is_behind(marks)]:
-                self._board.counters.add("consumers_refused", cause=Cause.SILENT)
-                self._stored.pop(link)
-                self._children.end(link, Refused("silent", "the standby did not answer in time"))
+        if self._standbys.end_late(self._pending[0].needs if self._pending else {}):
             self.distribute()
-
-    def _is_behind(self, marks: dict[int, int]) -> bool:
-        needs = self._pending[0].needs if self._pending else {}
-        return any(marks.get(stream, last) < last for stream, last in needs.items())
 
     # Taking over, and being replaced
 
@@ -389,7 +384,10 @@ class Rooting:
         board = self._board
         if board.role != "root":
             return
-        board.counters.add("messages_suppressed", len(self._pending), cause=Cause.FENCED)
+        self._hold_up()
+        self.intaking.end()
+        undistributed = sum(1 for each in self._pending if each.packets)
+        board.counters.add("messages_suppressed", undistributed, cause=Cause.FENCED)
         board.role, board.is_rooted = "fenced", False
         board.standby_place = place or board.standby_place
         self._numbering = None

@@ -118,7 +118,15 @@ class Storing:
             self.store.cut(stream, request.cut_after)
         if len(request.sizes):
             first = through - len(request.sizes) + 1
-            self.store.append(stream, request.packets, request.offsets, request.sizes, time.time_ns(), first=first)
+            self.store.append(
+                stream,
+                request.packets,
+                request.offsets,
+                request.sizes,
+                time.time_ns(),
+                first=first,
+                is_in_tail=request.is_in_tail,
+            )
         if self._is_synced and len(request.sizes):
             self._await_sync(stream, through)
         else:

@@ -1,15 +1,16 @@
 """The newest packets of a root's streams, in a mapped file: what is written here outlives the process at once.
 
-A journal brings records to the disk in batches, and what waits for it is lost with the process. So packets are copied
-here first; after a crash, those that a journal does not have are taken from here. Only a crash of the machine can lose
-what no journal has synced. (With persist = "synced" nothing is distributed before that.)
+A journal brings records to the disk in batches, and what waits for it is lost with the process. So packets are put
+here first, by the root's intake or when they are appended; after a crash, those that a journal does not have are taken
+from here. Only a crash of the machine can lose what no journal has synced. (With persist = "synced" nothing is
+distributed before that.)
 
     ┌───────────────────────────────┬───────────────────────────────┐
     │ half: packet, packet, …, zeros│ half: packet, packet, …, zeros│     written in turns
     └───────────────────────────────┴───────────────────────────────┘
 
-A half is written again when all that the file has is in synced journals. Packets say their stream, sequence and
-checksum themselves: whatever is left of older ones, or torn, does no harm.
+A half is written again when all that it has is in synced journals. Packets say their stream, sequence and checksum
+themselves: whatever is left of older ones, or torn, does no harm.
 """
 
 import mmap
@@ -17,26 +18,26 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from penstock.base.errors import JournalError, LimitError, PacketError
+from penstock.base.errors import JournalError, PacketError
+from penstock.tree._tail import TailMemory
 from penstock.wire import Packet, decode
 from penstock.wire._codec import PACKET_HEADER_SIZE, PACKET_SIZE_AT
 
-END = bytes(PACKET_HEADER_SIZE)
-
 
 class Tail:
-    """`settle` returns when everything that was written here is on the disk elsewhere, or raises why it is not."""
+    """`settle` returns when everything that was written here before its last call is on the disk elsewhere, or raises
+    why it is not."""
 
     def __init__(self, path: Path, half_size: int, settle: Callable[[], None]) -> None:
         self._half_size = half_size
         self._settle = settle
-        self._at = 0
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 size = max(2 * half_size, os.fstat(descriptor).st_size)
                 os.posix_fallocate(descriptor, 0, size)
                 self._map = mmap.mmap(descriptor, size)
+                self.memory = TailMemory(self._map, half_size)
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -54,21 +55,16 @@ class Tail:
 
     def make_room(self, size: int) -> None:
         """Have a place for so many bytes: write() then finds it. Raises what `settle` raises."""
-        if size + len(END) > self._half_size:
-            raise LimitError(f"{size} bytes of packets at once", hint=f"at most {self._half_size}")
-        end_of_half = self._half_size if self._at < self._half_size else 2 * self._half_size
-        if self._at + size + len(END) > end_of_half:
+        if not self.memory.has_room(size):
             self._settle()
-            self._at = end_of_half % (2 * self._half_size)
+            self.memory.turn()
 
     def write(self, data: bytes | memoryview) -> None:
         """Whole packets, for which there is room."""
-        size = len(data)
-        self._map[self._at + size : self._at + size + len(END)] = END
-        self._map[self._at : self._at + size] = data
-        self._at += size
+        self.memory.write(data)
 
     def close(self) -> None:
+        self.memory.release()
         self._map.close()
 
 

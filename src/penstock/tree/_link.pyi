@@ -1,0 +1,1 @@
+"""For compiled code only."""

@@ -1,0 +1,247 @@
+"""The root's intake: most messages get their places without Python, and nothing else about them is different."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.security.token import Grant
+from penstock.topics import InterestTable
+from penstock.tree._frame import KIND_PUBLISHED, encode_block, split_packets
+from penstock.tree._number import Numbering, encode_published
+from penstock.tree._tail import TailMemory
+from penstock.tree.control import Published, Refused
+from penstock.tree.events import Append, Appended, Instruction, Noticed, Revoke
+from penstock.tree.infostream import id_of
+from penstock.tree.tail import Tail
+from penstock.wire import decode
+from unit.tree_core_kit import RootCore
+
+PUBLISHER, OTHER = 5, 6
+LINK, SECOND = 1, 2
+HALF = 65_536
+
+
+@pytest.fixture
+def tail() -> TailMemory:
+    return TailMemory(bytearray(2 * HALF), HALF)
+
+
+@pytest.fixture
+def root(tail: TailMemory) -> RootCore:
+    """With a publisher that has published its first message: that is Python's to judge."""
+    return with_publisher(RootCore(tail))
+
+
+def with_publisher(root: RootCore, link: int = LINK, publisher_id: int = PUBLISHER, name: str = "p") -> RootCore:
+    root.arrive(link, name, "publisher", publisher_id=publisher_id)
+    root.publish(link, publisher_id, 1)
+    root.said(link)
+    return root
+
+
+def block(*numbers: int, publisher_id: int = PUBLISHER, topic: str = "s.a", payload: bytes = b"x") -> bytes:
+    packets = b"".join(encode_published(publisher_id, number, 0, topic, payload) for number in numbers)
+    return encode_block(packets, kind=KIND_PUBLISHED)
+
+
+def send(root: RootCore, data: bytes, link: int = LINK) -> None:
+    """Without the core hearing of it."""
+    root.core.fanout.receive(link, data, root.now_ns)
+
+
+def last(root: RootCore) -> int:
+    """What is distributed."""
+    return root.core.board.last(1)
+
+
+def by_the_intake(instructions: list[Instruction]) -> list[bool]:
+    return [each.is_in_tail for each in instructions if isinstance(each, Append)]
+
+
+@pytest.mark.spec("TREE-1", "TREE-5")
+def test_messages_are_distributed_at_once_and_acknowledged_when_the_journal_has_them(root: RootCore) -> None:
+    root.is_disk_quick = False
+    send(root, block(2, 3))
+    assert last(root) == 3, "before the core has heard of them"
+    instructions = root.handle(Noticed())
+    assert by_the_intake(instructions) == [True]
+    assert root.appended == [(1, 1), (2, 3)]
+    assert root.said(LINK) == []
+    root.handle(Appended(1, 3))
+    root.now_ns += 10_000_000
+    root.handle(Noticed())
+    assert root.said(LINK)[-1] == Published(3)
+
+
+def test_they_are_the_same_bytes_as_python_makes_of_them(root: RootCore) -> None:
+    numbering = Numbering(id_of(root.core.board.config.tree), root.core.board.term)
+    numbering.open_stream(1, 1)
+    topics = InterestTable()
+    topics.add("s.>", 1)
+    given = b"".join(encode_published(PUBLISHER, number, 0, f"s.{number}", b"y" * number) for number in range(2, 40))
+    send(root, encode_block(given, kind=KIND_PUBLISHED))
+    wall_ns = root.now_ns + root.core.rooting.wall_offset_ns
+    appended = [each for each in root.handle(Noticed()) if isinstance(each, Append)]
+    assert appended[0].packets == numbering.number(given, PUBLISHER, 1, wall_ns, topics=topics).packets
+    assert [decode(each).sequence for each in split_packets(appended[0].packets)] == list(range(2, 40))
+
+
+@pytest.mark.spec("TREE-5")
+def test_what_is_distributed_outlives_the_process(tmp_path: Path) -> None:
+    tail = Tail(tmp_path / "tail", HALF, lambda: None)
+    root = with_publisher(RootCore(tail.memory))
+    send(root, block(2, 3, 4))
+    assert last(root) == 4
+    after = Tail(tmp_path / "tail", HALF, lambda: None)
+    assert sorted(each.sequence for each in after.packets()) == [2, 3, 4]
+    after.close()
+    tail.close()
+
+
+def test_messages_of_several_streams_go_to_the_journals_of_each(root: RootCore) -> None:
+    root.core.rooting.define("t", ("t.>",))
+    for number in range(2, 8):
+        send(root, block(number, topic="t.a" if number % 2 else "s.a"))
+    appended = [each for each in root.handle(Noticed()) if isinstance(each, Append)]
+    assert [(each.stream, each.through) for each in appended] == [(1, 4), (2, 3)]
+    for each in appended:
+        rows = zip(each.offsets.tolist(), each.sizes.tolist(), strict=True)
+        assert [decode(each.packets[at : at + size]).group for at, size in rows] == [each.stream] * 3
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (block(4), "publish"),
+        (block(3, topic="unknown.a"), "publish"),
+        (block(3, publisher_id=OTHER), "publish"),
+        (block(3)[:-8] + bytes(8), "publish"),
+    ],
+    ids=["number", "topic", "publisher", "damaged"],
+)
+def test_what_is_out_of_the_ordinary_is_judged_as_ever(root: RootCore, data: bytes, code: str) -> None:
+    send(root, block(2))
+    root.receive_bytes(LINK, data)
+    assert last(root) == 2
+    assert [each.code for each in root.said(LINK) if isinstance(each, Refused)] == [code]
+
+
+@pytest.mark.spec("TREE-5")
+def test_what_is_sent_again_is_taken_once(root: RootCore) -> None:
+    send(root, block(2, 3))
+    root.receive_bytes(LINK, block(2, 3, 4))
+    root.receive_bytes(LINK, block(5))
+    assert (last(root), root.counters["messages_suppressed"]) == (5, 2)
+    assert root.appended == [(1, 1), (2, 3), (4, 4), (5, 5)]
+
+
+@pytest.mark.spec("TREE-5")
+def test_a_publisher_that_comes_again_goes_on_after_what_was_taken(root: RootCore) -> None:
+    send(root, block(2, 3))
+    root.arrive(SECOND, "p", "publisher", publisher_id=PUBLISHER)
+    root.publish(SECOND, PUBLISHER, 3, 4)
+    send(root, block(4, 5))
+    assert last(root) == 4, "its old link counts no more"
+    send(root, block(5), SECOND)
+    assert last(root) == 5
+
+
+def test_what_does_not_fit_the_half_of_the_tail_goes_the_long_way(root: RootCore, tail: TailMemory) -> None:
+    ways: list[bool] = []
+    for number in range(2, 60):
+        send(root, block(number, payload=bytes(5_000)))
+        out = root.core.handle(Noticed(), root.now_ns)
+        for each in out:
+            if isinstance(each, Append):
+                ways.append(each.is_in_tail)
+                if not each.is_in_tail:  # as a store does
+                    tail.turn()
+                    tail.write(each.packets)
+                root.handle(Appended(1, each.through))
+    assert last(root) == 59
+    assert 2 <= ways.count(False) <= 6
+
+
+def test_while_the_disk_is_behind_publishers_wait(root: RootCore) -> None:
+    root.is_disk_quick = False
+    send(root, block(2))
+    root.handle(Noticed())
+    send(root, block(3))
+    root.handle(Noticed())
+    assert not root.core.fanout.receive(LINK, block(4), root.now_ns), "more is not to be read from it"
+    root.handle(Noticed())
+    assert last(root) == 3
+    root.handle(Appended(1, 2))
+    assert last(root) == 3
+    root.handle(Appended(1, 3))
+    assert last(root) == 4, "it went on by itself"
+    assert root.core.fanout.is_taking(LINK)
+
+
+def test_a_publishers_frame_that_comes_in_pieces_waits_as_a_whole(root: RootCore) -> None:
+    root.is_disk_quick = False
+    for number in (2, 3):
+        send(root, block(number))
+        root.handle(Noticed())
+    data = block(4, 5) + block(6)
+    for at in range(0, len(data), 7):
+        send(root, data[at : at + 7])
+    assert last(root) == 3
+    root.handle(Appended(1, 3))
+    assert last(root) == 6
+
+
+@pytest.mark.spec("TREE-6")
+def test_a_right_that_is_revoked_counts_at_once(tail: TailMemory) -> None:
+    root = RootCore(tail)
+    root.arrive(LINK, "p", "publisher", publisher_id=PUBLISHER, grants=(Grant("s.>", "send"),))
+    root.publish(LINK, PUBLISHER, 1)
+    send(root, block(2))
+    assert last(root) == 2, "by its grants"
+    root.handle(Revoke("p", ("s.b",), "test"))
+    root.receive_bytes(LINK, block(3))
+    send(root, block(4))
+    assert last(root) == 4
+    root.receive_bytes(LINK, block(5, topic="s.b"))
+    assert last(root) == 4
+    assert [each.code for each in root.said(LINK) if isinstance(each, Refused)] == ["publish"]
+
+
+@pytest.mark.spec("TREE-11")
+def test_a_standby_has_messages_before_they_are_distributed(tail: TailMemory) -> None:
+    root = with_publisher(RootCore(tail, replicate="asynchronous"))
+    root.is_disk_quick = False
+    root.arrive(SECOND, "standby", "standby")
+    send(root, block(2))
+    assert last(root) == 1
+    assert by_the_intake(root.handle(Noticed())) == [False]
+
+
+def test_messages_that_must_be_synced_go_the_long_way(tail: TailMemory) -> None:
+    root = with_publisher(RootCore(tail, persist="synced"))
+    send(root, block(2))
+    assert last(root) == 1
+    assert by_the_intake(root.handle(Noticed())) == [False]
+
+
+def test_a_root_that_was_replaced_takes_nothing(root: RootCore) -> None:
+    send(root, block(2))
+    root.core.rooting.fenced(root.core.board.term + 65_536, "elsewhere:1")
+    send(root, block(3))
+    assert by_the_intake(root.handle(Noticed())) == [True], "what was distributed is kept"
+    assert last(root) == 2
+
+
+@pytest.fixture
+def halves() -> Iterator[TailMemory]:
+    memory = TailMemory(bytearray(256), 128)
+    yield memory
+    memory.release()
+
+
+def test_memory_that_was_given_back_has_no_room(halves: TailMemory) -> None:
+    assert halves.has_room(32)
+    halves.release()
+    assert not halves.has_room(32)
+    assert halves.take_untold() == b""
