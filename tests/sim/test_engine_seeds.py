@@ -1,16 +1,17 @@
 """A ticker plant, multiplexers and consumers under every fault, and checkers that do notice."""
 
 import os
-from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from penstock.base.errors import SimulationError
 from penstock.base.segment import Segment
-from penstock.engine import DistributionEngine, EngineConfig, choices, read_events
-from penstock.engine._event import EVENT_HEAD_SIZE, EventKind
-from penstock.engine.events import Image, Lost, RegionOpened
+from penstock.engine import DistributionEngine, choices, read_events
+from penstock.engine._event import EVENT_HEAD_SIZE, EventKind, TransmissionClass
+from penstock.engine.events import Image, Lost, RegionOpened, Unsubscribe
+from penstock.engine.interest import Interests
 from penstock.engine.metering import interval_ns
 from penstock.middleware import LossReceipt
 from penstock.model import MessageModel
@@ -18,7 +19,7 @@ from penstock.plant.datagrams import hear
 from penstock.plant.upstream import Incoming
 from penstock.shm import RegionReader
 from penstock.shm._region import RECORD_HEADER_SIZE, REGION_HEADER_SIZE
-from penstock.sim import EnginePlant, EnginePlantOptions, World, engine, enginechains, engineregions, run_engine_seed
+from penstock.sim import EnginePlant, EnginePlantOptions, World, enginechains, engineregions, run_engine_seed
 from penstock.sim.engineconsumers import MODELS_BY_ID, ConsumerNode, Taste
 
 SEEDS = 100
@@ -74,7 +75,8 @@ def test_the_seeds_reach_every_kind_of_trouble() -> None:
     summaries = [run_engine_seed(seed, seconds=SECONDS) for seed in range(40)]
     for name in (
         "updates_delivered", "updates_merged", "updates_metered", "updates_replayed", "refreshes", "receipts",
-        "overruns", "crashes", "rule_changes", "records_read", "records_read_amid", "datagrams_lost",
+        "overruns", "crashes", "rule_changes", "records_read", "records_read_amid", "datagrams_lost", "reliefs",
+        "updates_relieved",
     ):  # fmt: skip
         assert sum(getattr(each, name) for each in summaries) > 5, name
 
@@ -128,8 +130,49 @@ def conflate_trades(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not with the update, but when time has passed."""
-    monkeypatch.setattr(engine, "EngineConfig", partial(EngineConfig, budget_bytes=0))
+    """Not with the update, but when something else happens."""
+    draw = EnginePlantOptions.draw
+    options = staticmethod(lambda randomness: msgspec.structs.replace(draw(randomness), budget_bytes=0))
+    monkeypatch.setattr(EnginePlantOptions, "draw", options)
+    original = DistributionEngine.next_deadline_ns
+
+    def broken(self: DistributionEngine) -> int | None:
+        deadline_ns = original(self)
+        return None if deadline_ns == self._interests.now_ns else deadline_ns
+
+    monkeypatch.setattr(DistributionEngine, "next_deadline_ns", broken)
+
+
+def relieve_trades(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signals move everything, also what may not be conflated."""
+    original = choices.Chooser.choice
+
+    def broken(self: choices.Chooser, party: Any, wish: Any, *told: Any) -> choices.Choice:
+        chosen = original(self, party, wish, *told)
+        return (
+            chosen._replace(cls=TransmissionClass.ADAPTIVE, program=None)
+            if self.relief.is_on and wish == "auto"
+            else chosen
+        )
+
+    monkeypatch.setattr(choices.Chooser, "choice", broken)
+
+
+def heed_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relieved node goes on as before."""
+    monkeypatch.setattr(Interests, "choose_all", lambda self: None)
+
+
+def tell_of_losses_that_were_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is at the plant is told with every unsubscription that something did not come."""
+    original = DistributionEngine.handle
+
+    def broken(self: DistributionEngine, event: Any, now_ns: int) -> Any:
+        if isinstance(event, Unsubscribe) and not self.config.has_upstream:
+            self.kernel.lose_upstream(now_ns)
+        return original(self, event, now_ns)
+
+    monkeypatch.setattr(DistributionEngine, "handle", broken)
 
 
 def never_go_live(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,13 +262,16 @@ def take_what_was_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
         (send_four_times_too_often, 3, "RateChecker"),
         (forget_what_is_withheld, 4, "NewestChecker"),
         (keep_no_contract, 1, "StoryChecker"),
-        (conflate_trades, 1, "StoryChecker"),
+        (conflate_trades, 1, "SignalChecker"),
         (never_go_live, 0, "NewestChecker"),
-        (write_late, 8, "FreshnessChecker"),
+        (write_late, 4, "FreshnessChecker"),
         (tear_records, 0, "ContentChecker"),
         (read_without_care, 0, "RecordChecker"),
         (keep_to_the_region_before, 0, "AgeChecker"),
         (lose_marks, 0, "RecordChecker"),
+        (relieve_trades, 15, "SignalChecker"),
+        (heed_no_signal, 15, "SignalChecker"),
+        (tell_of_losses_that_were_none, 0, "ReceiptChecker"),
         (ignore_lost_datagrams, 54, "StoryChecker"),
         (take_what_was_overtaken, 2, "StoryChecker"),
     ],

@@ -336,6 +336,18 @@ def test_an_output_that_is_too_small_is_accounted_for() -> None:
     assert len(events) == 4
 
 
+@pytest.mark.spec("MDE-3", "METR-4")
+def test_what_a_limited_output_leaves_is_due_at_once() -> None:
+    """No other update need come for the last one to be written."""
+    core = engine(budget_bytes=0)
+    buffer, _ = buffer_consumer(core, 0, "md.a")
+    core.publish(b"md.a", QUOTE, record(1), NOW)
+    assert core.next_deadline_ns() == NOW
+    core.handle(Tick(), NOW)
+    assert kinds(read_events(buffer.take())) == [LIVE, DEFINE, UPDATE]
+    assert core.next_deadline_ns() is None
+
+
 @pytest.mark.parametrize(
     ("topics", "error"),
     [(["md..a"], TopicError), (["#tag"], TopicError), (["!md.a"], TopicError), ([], TopicError)],

@@ -34,5 +34,5 @@ cdef class Distributor(Critical):
         Py_ssize_t *done
     ) noexcept nogil
     cdef int64_t serve_classes(self, int64_t budget_bytes, int64_t now_ns) noexcept nogil
-    cdef bint has_backlog(self, int cls) noexcept nogil
+    cdef bint is_backlogged(self, int cls) noexcept nogil
     cdef int64_t serve_class(self, int cls, int64_t bytes_max, int64_t now_ns) noexcept nogil

@@ -12,6 +12,8 @@ class Distributor(Critical):
     budget_bytes: int
     oversized: int
     fragments: int
+    @property
+    def has_backlog(self) -> bool: ...
     def __init__(
         self,
         *,

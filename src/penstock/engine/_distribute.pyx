@@ -158,6 +158,15 @@ cdef class Distributor(Critical):
             self.ring_bells()
         return written
 
+    @property
+    def has_backlog(self) -> bool:
+        """Whether a class waits for serve(), and could be written."""
+        cdef int cls
+        for cls in range(1, CLASS_COUNT + 1):
+            if self.is_backlogged(cls):
+                return True
+        return False
+
     cdef uint32_t number_of(self, bytes topic, uint16_t model_id, uint16_t model_version, Py_ssize_t size) except? 0xFFFFFFFF:
         """Of an item that may be new, or NONE: it is not admitted."""
         cdef uint32_t number = NONE
@@ -283,7 +292,7 @@ cdef class Distributor(Critical):
         if self.metering is not None:
             self.metering.advance(now_ns, NONE)
         while left > 0 and idle < CLASS_COUNT:
-            if not self.has_backlog(self._turn):
+            if not self.is_backlogged(self._turn):
                 self._deficits[self._turn] = 0
                 idle += 1
             else:
@@ -299,7 +308,7 @@ cdef class Distributor(Critical):
             self._turn = self._turn % CLASS_COUNT + 1
         return budget_bytes - left
 
-    cdef bint has_backlog(self, int cls) noexcept nogil:
+    cdef bint is_backlogged(self, int cls) noexcept nogil:
         if cls == CRITICAL:
             return self._served < self._log.next_sequence
         return self._round.first != NONE if cls == ADAPTIVE else self.metering is not None and self.metering.first != 0

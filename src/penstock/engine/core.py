@@ -49,7 +49,7 @@ from penstock.engine.interest import Interests
 from penstock.engine.metering import MeteringLimits, interval_ns
 from penstock.engine.opening import RegionRequests
 from penstock.engine.records import ClassRecord, ConsumerDistributionRecord
-from penstock.engine.signals import SignalThresholds
+from penstock.engine.signals import Relief, SignalThresholds
 from penstock.engine.subscriptions import Subscription, SubscriptionBook, parse_interests
 from penstock.model import MessageModel
 from penstock.topics.table import SEED_SIZE
@@ -188,12 +188,17 @@ class DistributionEngine:
                 refuse(self, event)
 
     def next_deadline_ns(self) -> int | None:
-        if self._interests.has_unchosen:
+        if self._interests.has_unchosen or (self.config.budget_bytes >= 0 and self.kernel.has_backlog):
             return self._interests.now_ns
         metering = self.kernel.metering
         due_ns = None if metering is None else metering.next_due_ns(self._interests.now_ns)
         deadlines = (self.kernel.next_pace_ns(), due_ns)
         return min((each for each in deadlines if each is not None), default=None)
+
+    @property
+    def relief(self) -> Relief:
+        """Whether what may be conflated is no longer critical."""
+        return self._chooser.relief
 
     # What the data thread calls
 

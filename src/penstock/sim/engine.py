@@ -9,6 +9,7 @@ from penstock.engine import ClassMap, DistributionEngine, EngineConfig, Event, M
 from penstock.engine._event import EventKind, ReceiptCause, TransmissionClass
 from penstock.engine.application._store import RecordState
 from penstock.engine.events import ChangeClasses
+from penstock.engine.signals import SignalThresholds, Threshold
 from penstock.plant.config import DatagramsConfig
 from penstock.plant.datapath import Updated
 from penstock.sim.enginechains import GROUP, INTERFACE
@@ -28,6 +29,7 @@ from penstock.sim.enginemarket import MODELS, Market
 from penstock.sim.enginemuxes import MuxNode
 from penstock.sim.enginenodes import DistributionNode, Party, PlantNode
 from penstock.sim.engineoptions import EnginePlantOptions, EngineSummary
+from penstock.sim.enginereceipts import ReceiptChecker, SignalChecker
 from penstock.sim.enginerecords import AgeChecker, RecordChecker
 from penstock.sim.judge import run_and_judge, work
 from penstock.sim.network import LinkFaults, Network
@@ -50,6 +52,10 @@ where = "high > 0"
 """
 )
 """For consumers that leave the class to the node; of one model it depends on each record."""
+
+SIGNALS = SignalThresholds(
+    load=Threshold(relieve=0.9, restore=0.6), congestion=Threshold(relieve=0.6, restore=0.1), hold_seconds=0.02
+)
 
 OTHER_RULES = ClassMap.parse(
     """
@@ -94,11 +100,15 @@ class EnginePlant:
         self.stories = StoryChecker(self.market, options)
         self.rates = RateChecker(self.market)
         self.records = RecordChecker(self.market, options)
+        self.losses = ReceiptChecker(self.market, options)
+        self.signals = SignalChecker(self.market)
         self.checkers: list[EngineChecker] = [
             ContentChecker(self.market, self.stories, options),
             self.rates,
             self.stories,
             self.records,
+            self.losses,
+            self.signals,
             AgeChecker(self.market),
             NewestChecker(self.market, self.stories, self.records.newest),
             FreshnessChecker(self.market),
@@ -120,9 +130,13 @@ class EnginePlant:
             consumers_max=1_000,
             pairs_max=100_000,
             history_bytes=self.options.history_bytes,
+            budget_bytes=self.options.budget_bytes,
         )
         limits = MeteringLimits(per_second_max=PER_SECOND_MAX)
-        return DistributionEngine(config, randomness, node.counters, models=MODELS, rules=RULES, limits=limits)
+        signals = SIGNALS if self.options.has_signals else None
+        return DistributionEngine(
+            config, randomness, node.counters, models=MODELS, rules=RULES, limits=limits, signals=signals
+        )
 
     def datagrams(self, node: DistributionNode) -> DatagramsConfig | None:
         """How the node sends to those below; None if by sessions."""
@@ -181,6 +195,7 @@ class EnginePlant:
 
     def overran(self, connection: Connection) -> None:
         self.overruns += 1
+        self.losses.overran(connection)
         self.world.log.write(self.world.now_ns(), connection.consumer, "is overrun")
 
     def told(self, connection: Connection, event: Event, defined: Defined | None) -> None:
@@ -218,6 +233,9 @@ class EnginePlant:
         if event.kind == EventKind.RECEIPT:
             first, last, cause = event.lost
             consumer.log(f"a receipt is written: {first} to {last}, {ReceiptCause(cause).name}")
+            self.losses.wrote_receipt(consumer.connection, ReceiptCause(cause), self.world.now_ns())
+        if event.kind == EventKind.UPDATE and defined is not None:
+            self.signals.wrote(consumer, event, defined)
         if event.kind == EventKind.UPDATE and event.cls == TransmissionClass.METERED and defined is not None:
             per_second = min(consumer.taste.per_second, PER_SECOND_MAX)
             self.rates.wrote(consumer.connection, defined.topic, per_second, self.world.now_ns())
@@ -284,6 +302,8 @@ class EnginePlant:
             rule_changes=self.rule_changes,
             datagrams_lost=self.network.statistics.lost,
             datagram_losses=self.datagram_losses,
+            reliefs=sum(node.reliefs for node in self.nodes),
+            updates_relieved=self.signals.relieved,
             records_read=self.records.reads,
             records_read_amid=self.records.reads_amid,
         )

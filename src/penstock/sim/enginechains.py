@@ -151,6 +151,9 @@ class Outlet:
         if is_any:  # what there was no room for
             self._node.world.after(0, lambda: self._node.handle(Tick()))
 
+    def is_congested(self) -> bool:
+        return False  # it is emptied at once
+
     def observe(self) -> None:
         """Consumers of the nodes below are observed."""
 

@@ -252,6 +252,9 @@ class ConsumerNode(Node):
 
     # What it is told
 
+    def is_congested(self) -> bool:
+        return self.link is not None and self.link.is_congested()
+
     def wake(self) -> None:
         if self.link is not None:
             self.link.wake()
@@ -273,7 +276,9 @@ class ConsumerNode(Node):
             self.plant.broke(f"{self.name}: so much was written at once that its ring was overrun")
 
     def _observe_records(self, records: RecordsIntake) -> None:
-        for place, before, after in records.observe():
+        overwritten = records.observe()
+        self.plant.records.observed(self)
+        for place, before, after in overwritten:
             self.log(f"has {place.topic} {records.numbers[place.topic]} in its region")
             if self.randomness.chance(HALF_WRITTEN):
                 read = records.half_written(place, before, after, self.randomness)

@@ -32,7 +32,7 @@ class EngineFaultSchedule(Schedule):
         kinds = [
             self._crash_node, self._crash_consumer, self._stall_consumer, self._stall_consumer, self._stall_node,
             self._cut_consumer, self._cut_chain, self._congest, self._congest, self._storm, self._storm,
-            self._change_rules,
+            self._change_rules, self._overload,
         ]  # fmt: skip
         self._randomness.choose(kinds)()
 
@@ -77,6 +77,16 @@ class EngineFaultSchedule(Schedule):
         node = self._randomness.choose(self._plant.nodes)
         self._log(f"the rules of {node.name} change")
         self._plant.change_rules(node)
+
+    def _overload(self) -> None:
+        node = self._randomness.choose(self._plant.nodes)
+        self._log(f"{node.name} is busy all the time")
+        node.load = 1.0
+
+        def calm() -> None:
+            node.load = 0.0
+
+        self._world.after(self._randomness.below(STALL_NS_MAX), calm)
 
     def _storm(self) -> None:
         self._plant.storm = STORM

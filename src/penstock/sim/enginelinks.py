@@ -40,6 +40,9 @@ class SessionLink:
         self._is_busy = False
         self._last_ns = 0
 
+    def is_congested(self) -> bool:
+        return 2 * len(self.buffer) > self.buffer.capacity
+
     def wake(self) -> None:
         """There is something to send."""
         if self.is_up and not self.is_paused and not self._is_busy and len(self.buffer):

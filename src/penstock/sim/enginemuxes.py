@@ -98,6 +98,9 @@ class MuxNode(DistributionNode):
         if self.link is not None:
             self.link.wake()
 
+    def is_congested(self) -> bool:
+        return isinstance(self.link, SessionLink) and self.link.is_congested()
+
     def observe(self) -> None:
         """Its own consumers are observed, not itself."""
 

@@ -15,8 +15,10 @@ from penstock.engine.events import (
     OpenRegion,
     Ready,
     RegionOpened,
+    Signals,
     Sinks,
 )
+from penstock.engine.signals import Readings
 from penstock.model import MessageModel
 from penstock.plant.config import NodeConfig
 from penstock.plant.segments import Parted, Segments
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 NOTICE_NS_MAX = 20 * NS_PER_MS
 """How long a node takes to see that a connection is gone, and whoever lost one to try again."""
+
+SIGNAL_NS = 5 * NS_PER_MS
+"""How often a node looks at how it is doing."""
 
 REVOKED = 0.3
 """The share of consumers that may not see what comes after they left: who shared a region with one gets another."""
@@ -47,6 +52,10 @@ class Party(Protocol):
         """The node has done something."""
 
     def node_is_gone(self) -> None: ...
+
+    def is_congested(self) -> bool:
+        """Whether the buffer of its session is more than half full."""
+        ...
 
     def region_opened(self, model: MessageModel, region: Segment, marks: Segment | None) -> None:
         """Its records of the model are there from now on; the segments are its own to close."""
@@ -80,6 +89,10 @@ class DistributionNode(Node):
         self._attached = 0
         self._offers = Offers()
         self._segments: Segments | None = None
+        self.load = 0.0
+        """The share of its time that it says to be busy."""
+        self.reliefs = 0
+        self._relieved_since_ns: int | None = None
         self.chaining: Chaining | None = None
         """To nodes below by datagrams."""
 
@@ -93,6 +106,32 @@ class DistributionNode(Node):
         self.run(engine)
         datagrams = self.plant.datagrams(self)
         self.chaining = None if datagrams is None else Chaining(self, datagrams)
+        self._relieved_since_ns = None
+        if self.plant.options.has_signals:
+            self._watch_later()
+
+    @property
+    def is_relieved_for_long(self) -> bool:
+        """And not only since a moment: then what waited is written as it was classed before."""
+        return self._relieved_since_ns is not None and self._relieved_since_ns < self.world.now_ns()
+
+    def _watch_later(self) -> None:
+        incarnation = self.incarnation
+        self.world.after(SIGNAL_NS, lambda: self._watch() if self.incarnation == incarnation and self.is_up else None)
+
+    def _watch(self) -> None:
+        self.ask(self._read_signals)
+        self._watch_later()
+
+    def _read_signals(self) -> None:
+        """As the gauge of a live node does."""
+        full = [each.is_congested() for each in self.parties.values()]
+        was_relieved, relief = self._relieved_since_ns is not None, self.engine.relief
+        self.say(Signals(Readings(load=self.load, consumers=len(full), congestion=sum(full) / max(len(full), 1))))
+        if relief.is_on != was_relieved:
+            self._relieved_since_ns = self.world.now_ns() if relief.is_on else None
+            self.reliefs += relief.is_on
+            self.log("is relieved" if relief.is_on else "is no longer relieved")
 
     def on_crash(self) -> None:
         self.parties.clear()

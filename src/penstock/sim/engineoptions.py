@@ -34,6 +34,9 @@ class EnginePlantOptions(msgspec.Struct, kw_only=True):
     nack_attempts: int = 12
     loss: float = 0.0
     """Of datagrams; half as many are repeated, and as many delayed."""
+    budget_bytes: int = -1
+    """What an update may write at once; -1: all."""
+    has_signals: bool = False
     regions: Literal["own", "common", "shared"] = "own"
     """Where records are: each consumer has its offsets, or all the same ones, or all one region."""
 
@@ -89,6 +92,8 @@ class EnginePlantOptions(msgspec.Struct, kw_only=True):
             kept_packets=pick.choose([64, 8_192]),
             nack_attempts=pick.choose([3, 12]),
             loss=pick.choose([0.0, 0.02, 0.1]),
+            budget_bytes=pick.choose([-1, -1, 3_000]),
+            has_signals=pick.chance(0.5),
         )
 
 
@@ -112,5 +117,7 @@ class EngineSummary(msgspec.Struct, kw_only=True):
     rule_changes: int
     datagrams_lost: int
     datagram_losses: int
+    reliefs: int
+    updates_relieved: int
     records_read: int
     records_read_amid: int

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.sim.engine import EnginePlant
     from penstock.sim.engineconsumers import ConsumerNode
     from penstock.sim.engineoptions import EnginePlantOptions
+    from penstock.sim.engineregions import RecordsIntake
 
 AGE_NS_MAX = 300 * NS_PER_MS
 """Refreshes are written at a pace that a ring's reader can follow, and nodes stand still for a while."""
@@ -49,8 +50,10 @@ class RecordChecker(EngineChecker):
         self.reads = self.reads_amid = 0
         self._is_conflated_above = options.is_conflated_above
         self._is_lossy_above = options.is_lossy_above
+        self._has_budget = options.budget_bytes >= 0
         self._readings: dict[tuple[Connection, str], _Reading] = defaultdict(_Reading)
         self._lives: dict[Connection, set[int]] = defaultdict(set)
+        self._just_told: set[Connection] = set()
 
     def newest(self, connection: Connection, topic: str) -> int:
         """The number of the record that it has; 0 for none."""
@@ -62,9 +65,19 @@ class RecordChecker(EngineChecker):
     def wrote(self, consumer: "ConsumerNode", event: Event) -> None:
         """Into its ring of events; the record may be read before that is."""
         if event.kind == EventKind.RECEIPT and consumer.records is not None:
-            for (reader, topic), reading in self._readings.items():
-                if reader == consumer.connection:
-                    reading.lost_after.add(consumer.records.numbers.get(topic, 0))
+            self._note_loss(consumer, consumer.records)
+            self._just_told.add(consumer.connection)
+
+    def observed(self, consumer: "ConsumerNode") -> None:
+        """All that was written at once was seen: the receipt was among it, before or after the records."""
+        if consumer.connection in self._just_told and consumer.records is not None:
+            self._note_loss(consumer, consumer.records)
+        self._just_told.discard(consumer.connection)
+
+    def _note_loss(self, consumer: "ConsumerNode", records: "RecordsIntake") -> None:
+        for (reader, topic), reading in self._readings.items():
+            if reader == consumer.connection:
+                reading.lost_after.add(records.numbers.get(topic, 0))
 
     def live(self, connection: Connection, subscription: int) -> None:
         self._lives[connection].add(subscription)
@@ -99,9 +112,11 @@ class RecordChecker(EngineChecker):
         """Its mark says what it has read: a record stands for all after that."""
         following = [each for each in self.market.after(topic, reading.number) if each.number <= state.message.number]
         if state.model is KEPT:
-            is_whole = state.message.first_number == following[0].number
+            first = state.message.first_number
+            # With a budget, a write may still wait when the record before it is read: then it stands for that, too.
+            is_whole = first == following[0].number or (self._has_budget and first < following[0].number)
             self.require(is_whole, f"{where}: {following[0].number} comes first: {reading}")
-        is_exact = state.merged == len(following) or self._is_conflated_above
+        is_exact = state.merged == len(following) or self._is_conflated_above or self._has_budget
         self.require(is_exact, f"{where}: {state.merged} are said to be merged, not {len(following)}: {reading}")
 
     def read_amid(self, connection: Connection, topic: str, record: bytes | None) -> None:
