@@ -48,3 +48,25 @@ def tree_accounts(
         {**link, "party": "screen", "role": "subscriber", "link": 2, **changes},
     ]
     return runs, streams, links
+
+
+def router_accounts(
+    *, is_killed: bool = False, run: dict[str, Any] | None = None, after: dict[str, Any] | None = None, **changes: Any
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """A router with one endpoint that was started twice, as rows of `router_run` and `router_account`; `changes` and
+    `run` change the first run's, `after` the second's."""
+    given = {"router": "router", "event_time": 3, "started": 1, "state": "open" if is_killed else "closed"}
+    first = {
+        **given, "role": "active", "epoch": 1, "clients": 2, "accepted": 100, "stored": 60, "asynchronous": 20,
+        "synchronous": 15, "degraded": 5, "waiting": 0, "known": 2, "unmatched": 1, "refused": 3, **(run or {}),
+    }  # fmt: skip
+    second = {**first, "started": 2, "event_time": 5, "state": "open", "accepted": 0, "refused": 0, "waiting": 0}
+    second |= dict.fromkeys(("stored", "asynchronous", "synchronous", "degraded"), 0)
+    endpoint = {
+        **given, "endpoint": "orders", "number": 1, "flows": 1, "begun": 5, "accepted": 100, "brought": 0,
+        "delivered": 110, "redelivered": 10, "settled": 90, "dead": 6, "expired": 3, "removed": 1, "overflowed": 0,
+        "live": 5, "unsettled": 2, **changes,
+    }  # fmt: skip
+    none = dict.fromkeys(("accepted", "delivered", "redelivered", "settled", "dead", "expired", "removed"), 0)
+    later = {**endpoint, **none, "started": 2, "event_time": 5, "state": "open", "begun": 5, "live": 5, "unsettled": 0}
+    return [first, second], [endpoint, {**later, **(after or {})}]

@@ -9,7 +9,7 @@ import numpy
 import pytest
 from typer.testing import CliRunner
 
-from account_kit import tree_accounts
+from account_kit import router_accounts, tree_accounts
 from penstock.base.histogram import LatencyHistogram
 from penstock.cli.pipeline import app
 from penstock.spark.pipeline.archive import Archive
@@ -64,6 +64,17 @@ AGENT_ACCOUNT = (
     f"{AGENT} party STRING, class_name STRING, link BIGINT, received BIGINT, bytes_in BIGINT, sent BIGINT, "
     "bytes_out BIGINT, fetched BIGINT, portions BIGINT, lagging BIGINT, conflated BIGINT, gone BIGINT, "
     "diverged BIGINT, duplicates BIGINT, dropped BIGINT, revoked BIGINT"
+)
+
+ROUTER = "router STRING, event_time BIGINT, started BIGINT, state STRING, "
+ROUTER_RUN = (
+    f"{ROUTER} role STRING, epoch BIGINT, clients BIGINT, accepted BIGINT, stored BIGINT, asynchronous BIGINT, "
+    "synchronous BIGINT, degraded BIGINT, waiting BIGINT, known BIGINT, unmatched BIGINT, refused BIGINT"
+)
+ROUTER_ACCOUNT = (
+    f"{ROUTER} endpoint STRING, number BIGINT, flows BIGINT, begun BIGINT, accepted BIGINT, brought BIGINT, "
+    "delivered BIGINT, redelivered BIGINT, settled BIGINT, dead BIGINT, expired BIGINT, removed BIGINT, "
+    "overflowed BIGINT, live BIGINT, unsettled BIGINT"
 )
 
 ACTIVE, BACKUP = 7, -3  # the second has the highest bit set
@@ -352,6 +363,20 @@ def test_accounts_of_a_tree_are_judged(spark: Any, archive: Path, tmp_path: Path
     lossy = result(run_audit(Archive.open(tmp_path / "lossy"), spark, sections=sections), "tree")
     assert lossy.verdict == "bad"
     assert "4 messages told as missing" in lossy.summary
+
+
+@pytest.mark.spec("PIPE-7", "REPL-1")
+def test_accounts_of_message_routers_are_judged(spark: Any, tmp_path: Path) -> None:
+    """The newest account of each run and endpoint counts."""
+    runs, endpoints = router_accounts()
+    halfway = {**endpoints[0], "event_time": 2, "state": "open", "settled": 7}
+    tables = {"router_run": (ROUTER_RUN, runs), "router_account": (ROUTER_ACCOUNT, [*endpoints, halfway])}
+    write_tables(tmp_path / "archive", facts(**tables), date="2024-01-02")
+    sections = [section for section in SECTIONS if section.name == "router"]
+    found = result(run_audit(Archive.open(tmp_path / "archive"), spark, sections=sections), "router")
+    assert found.verdict == "good", found.summary
+    assert "1 router with 1 endpoint; 100 messages accepted, 100 acknowledged, 3 refused" in found.summary
+    assert {(m.subject, m.name): m.value for m in found.measures}["router, orders", "redelivered"] == 0
 
 
 class Custom:

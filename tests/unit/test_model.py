@@ -128,10 +128,11 @@ def test_shipped_models_have_ids_of_their_own() -> None:
     assert shipped_names() == [
         "agent_account", "agent_intake", "agent_run",
         "bar", "book_event", "book_snapshot", "day_statistics", "engine_account", "engine_intake",
-        "filter_account", "filter_intake", "quote", "spread", "status", "top_of_book", "trade",
+        "filter_account", "filter_intake", "quote", "router_account", "router_run", "spread", "status", "top_of_book",
+        "trade",
         "tree_agents", "tree_order", "tree_path", "tree_position", "tree_revoked", "tree_root", "tree_stream",
     ]  # fmt: skip
-    assert len({shipped(name).id for name in shipped_names()}) == 23
+    assert len({shipped(name).id for name in shipped_names()}) == 25
     assert not shipped("trade").conflate
     assert not shipped("book_event").conflate
     with pytest.raises(ModelError, match="there are: agent_account"):

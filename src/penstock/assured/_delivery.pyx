@@ -189,7 +189,7 @@ cdef bint deliver(Tables tables, Endpoint *endpoint) except -1:
         if is_expired(tables, place):
             tables.expired_total += 1
             queue_remove(tables, place)
-            give_up(tables, place)
+            give_up(tables, place, True)
             continue
         handle = next_flow(tables, endpoint)
         if handle == 0:
@@ -254,6 +254,7 @@ cdef int hand_out(
     out.priority = head.priority
     if entry.deliveries or entry.flags & ENTRY_REDELIVERED:
         out.flags |= DELIVERY_REDELIVERED
+        endpoint.redelivered += 1
         tables.redelivered_total += 1
     if entry.flags & ENTRY_REPLAYED:
         out.flags |= DELIVERY_REPLAYED

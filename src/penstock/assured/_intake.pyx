@@ -240,7 +240,7 @@ cdef uint8_t choose(
             continue
         if not endpoint.gives_up_when_full:
             return OUTCOME_FULL
-        endpoint.given_up += 1
+        endpoint.overflowed += 1
         tables.given_up_total += 1
         endpoint = tables.endpoint_of(endpoint.dead_to)
         if endpoint is NULL or is_full(endpoint, content_size):

@@ -411,6 +411,7 @@ def empty_endpoint(Tables tables not None, uint32_t number):
             entry_free(tables, place)
             place = following
             count += 1
+    endpoint.removed += count
     return count
 
 

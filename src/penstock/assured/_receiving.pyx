@@ -170,6 +170,7 @@ def drop(Tables tables not None, uint32_t endpoint, const uint64_t[::1] ids not 
         place = message_by_id(tables, id)
         place = entry_of(tables, place, endpoint) if place else 0
         if place:
+            tables.endpoints[endpoint].removed += 1
             entry_free(tables, place)
 
 

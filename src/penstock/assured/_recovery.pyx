@@ -145,7 +145,7 @@ cdef int recover_message(Tables tables, const uint8_t *record, uint64_t sequence
     if place: # what it says now is all that counts
         message_at(tables, place).flags &= ~<uint8_t>MESSAGE_STORED
         while message_at(tables, place).entries:
-            entry_free(tables, message_at(tables, place).entries)
+            remove(tables, message_at(tables, place).entries)
     for index in range(head.destination_count):
         memcpy(&destination, record + MESSAGE_HEAD_SIZE + index * DESTINATION_SIZE, DESTINATION_SIZE)
         endpoint = tables.endpoint_of(destination.endpoint)
@@ -156,6 +156,7 @@ cdef int recover_message(Tables tables, const uint8_t *record, uint64_t sequence
         if place == 0:
             place = recovered_place(tables, &head)
         entry = entry_new(tables, place, endpoint)
+        endpoint.brought += 1
         entry_at(tables, entry).deliveries = destination.deliveries
         entry_at(tables, entry).flags = <uint8_t>destination.flags | ENTRY_REDELIVERED
         if destination.flags & ENTRY_REPLAYED:
@@ -196,7 +197,7 @@ cdef int recover_settled(Tables tables, const uint8_t *record) except -1:
             place = message_by_id(tables, id)
             place = entry_of(tables, place, head.endpoint) if place else 0
             if place:
-                entry_free(tables, place)
+                remove(tables, place)
             id += 1
     return 0
 
@@ -215,9 +216,16 @@ cdef int recover_dead(Tables tables, const uint8_t *record) except -1:
         target = tables.expected_endpoint(dead.target)
     if target is not NULL and entry_of(tables, message, dead.target) == 0:
         moved = entry_new(tables, message, target)
+        target.brought += 1
         entry_at(tables, moved).flags = ENTRY_DEAD | ENTRY_REDELIVERED
-    entry_free(tables, source)
+    remove(tables, source)
     return 0
+
+
+cdef void remove(Tables tables, uint32_t place) noexcept:
+    """The log says that the endpoint has it no more."""
+    tables.endpoints[entry_at(tables, place).endpoint].removed += 1
+    entry_free(tables, place)
 
 
 cdef int recover_transaction(Tables tables, const uint8_t *record, uint64_t sequence) except -1:
@@ -278,6 +286,10 @@ def finish_recovery(Tables tables not None) -> None:
                 append_by_id(tables, found[index].place)
     finally:
         free(found)
+    for place in range(1, tables.endpoint_end):
+        if tables.endpoint_of(place) is not NULL: # its account begins here
+            tables.endpoints[place].begun = tables.endpoints[place].count
+            tables.endpoints[place].brought = tables.endpoints[place].removed = 0
 
 
 # Cleaning

@@ -217,7 +217,7 @@ def settle(
             hint = give_back(tables, place, hint)
         else:
             flow_remove(tables, place)
-            give_up(tables, place)
+            give_up(tables, place, False)
     settlement.log(tables, endpoint)
     tables.note_ready(owner) # there is room in its flows
 
@@ -245,7 +245,7 @@ cdef uint32_t give_back(Tables tables, uint32_t place, uint32_t hint) except? 0:
     flow_remove(tables, place)
     tables.returned_total += 1
     if endpoint.deliveries_max and entry.deliveries >= endpoint.deliveries_max:
-        give_up(tables, place)
+        give_up(tables, place, False)
         return hint
     return queue_return(tables, place, hint)
 
@@ -262,7 +262,7 @@ cdef bint is_expired(Tables tables, uint32_t place) noexcept:
     return endpoint.age_ns_max and tables.wall_ns - message.published_ns >= endpoint.age_ns_max
 
 
-cdef int give_up(Tables tables, uint32_t place) except -1:
+cdef int give_up(Tables tables, uint32_t place, bint has_expired) except -1:
     cdef Entry *entry = entry_at(tables, place)
     cdef Endpoint *endpoint = tables.endpoints[entry.endpoint]
     cdef Endpoint *target = tables.endpoint_of(endpoint.dead_to)
@@ -278,6 +278,7 @@ cdef int give_up(Tables tables, uint32_t place) except -1:
         return 0
     log_dead(tables, endpoint.number, endpoint.dead_to, message.id)
     endpoint.given_up += 1
+    endpoint.expired += has_expired
     tables.given_up_total += 1
     if target is NULL:
         tables.discarded_total += 1
@@ -343,7 +344,7 @@ def sweep(Tables tables not None, uint32_t budget) -> None:
         if entry_at(tables, place).state == STATE_QUEUED and is_expired(tables, place):
             tables.expired_total += 1
             queue_remove(tables, place)
-            give_up(tables, place)
+            give_up(tables, place, True)
 
 
 cdef int retry_stuck(Tables tables) except -1:
@@ -357,7 +358,7 @@ cdef int retry_stuck(Tables tables) except -1:
         while last:
             place = endpoint.lists[STUCK_LIST].first
             queue_remove(tables, place)
-            give_up(tables, place)
+            give_up(tables, place, is_expired(tables, place))
             if place == last or endpoint.lists[STUCK_LIST].last == place: # there is still no room
                 break
     return 0

@@ -28,6 +28,7 @@ cdef enum:
     STATE_HELD = 4                  # in flight, and settled by a transaction that has not ended
     STATE_STUCK = 5
 
+    OUTCOME_COUNT = 64
     GIVEN_UP = 1 << 31              # of a destination: another endpoint was full
 
     MESSAGE_STORED = 1
@@ -96,6 +97,12 @@ cdef struct Endpoint:
     uint64_t delivered
     uint64_t settled
     uint64_t given_up
+    uint64_t expired                # of these: too old
+    uint64_t overflowed             # what went elsewhere because it was full
+    uint64_t redelivered            # of those delivered
+    uint64_t begun                  # what it had when the router was started
+    uint64_t brought                # by the active router, while this one stood by
+    uint64_t removed                # by an operator, or because the active router has it no more
     List lists[LIST_COUNT]
     uint32_t *flows
     uint32_t flow_count
@@ -235,6 +242,7 @@ cdef class Tables:
     cdef readonly uint64_t given_up_total
     cdef readonly uint64_t discarded_total
     cdef readonly uint64_t moved_total
+    cdef uint64_t outcomes[OUTCOME_COUNT]       # what publishers were told of their messages
 
     cdef int note_ready(self, Endpoint *endpoint) except -1
     cdef Endpoint *endpoint_of(self, uint32_t number) noexcept

@@ -141,6 +141,8 @@ cdef class Tables:
             "messages": endpoint.count, "bytes": endpoint.bytes, "queued": endpoint.queued,
             "flows": endpoint.flow_count, "accepted": endpoint.accepted, "delivered": endpoint.delivered,
             "settled": endpoint.settled, "given_up": endpoint.given_up, "replayed": endpoint.replayed,
+            "expired": endpoint.expired, "overflowed": endpoint.overflowed, "redelivered": endpoint.redelivered,
+            "begun": endpoint.begun, "brought": endpoint.brought, "removed": endpoint.removed,
             "stuck": endpoint.lists[STUCK_LIST].first != 0,
         }
 
@@ -262,6 +264,7 @@ cdef class Tables:
         cdef Publisher *publisher = self.publishers[handle]
         cdef AckRun *run
         cdef uint32_t capacity
+        self.outcomes[outcome % OUTCOME_COUNT] += 1
         if publisher.link == 0:
             return 0
         if publisher.run_count:
@@ -282,6 +285,10 @@ cdef class Tables:
             publisher.is_dirty = True
             push(&self.dirty_publishers, handle)
         return 0
+
+    def outcome_counts(self):
+        """{outcome: messages} of what publishers were told."""
+        return {outcome: self.outcomes[outcome] for outcome in range(OUTCOME_COUNT) if self.outcomes[outcome]}
 
     def take_acknowledgements(self):
         """[(link, frames)] of what publishers are to be told."""

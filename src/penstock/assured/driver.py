@@ -48,6 +48,7 @@ from penstock.assured.desk import Desk, Rights, refusal_of
 from penstock.assured.doors import RouterLinks
 from penstock.assured.node import RouterNodeConfig
 from penstock.assured.observing import endpoints_of, role_of
+from penstock.assured.recorder import RouterRecorder
 from penstock.assured.status import Happening, RouterStatus, gauges_of, rows_of
 from penstock.assured.storing import Storing
 from penstock.base.clock import SystemRandomness
@@ -94,6 +95,7 @@ class LiveRouter:
             is_crowded=self._is_crowded,
         )
         self._storing: Storing | None = None
+        self._recorder: RouterRecorder | None = None
         self._is_settled = asyncio.Event()  # the role is known, and on the disk
         self._happenings: deque[Happening] = deque(maxlen=HAPPENINGS_MAX)
         self._tasks: list[asyncio.Task[None]] = []
@@ -111,6 +113,7 @@ class LiveRouter:
                 self._tokens.start()
                 await asyncio.to_thread(self._tokens.wait, TOKEN_SECONDS)
             await self._recover()
+            self._recorder = self._make_recorder()
             await self._links.start()
             self._endpoint.start()
         except BaseException:
@@ -153,6 +156,8 @@ class LiveRouter:
         self._runner.stop()
         if self._storing is not None:
             await self._storing.close()
+        if self._recorder is not None:
+            await self._recorder.close()
         if self._tokens is not None:
             await asyncio.to_thread(self._tokens.stop)
         await asyncio.to_thread(self._endpoint.stop)
@@ -319,6 +324,17 @@ class LiveRouter:
         if not status.is_storing:
             detail += "; the disk takes nothing"
         return Health(not self._life.has_failed and status.is_storing, detail)
+
+    def _make_recorder(self) -> RouterRecorder | None:
+        if not self.config.accounts.path:
+            return None
+        counters = self._counted("assured.accounts")
+        recorder = RouterRecorder(
+            self.config.accounts, self.config.name, self._core, lambda: self._links.count, counters
+        )
+        recorder.start()
+        self._tasks.append(asyncio.ensure_future(recorder.keep()))
+        return recorder
 
     def _counted(self, component: str) -> Counters:
         counters = Counters(component, node=self.config.name)

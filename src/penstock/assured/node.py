@@ -6,6 +6,7 @@ import msgspec
 
 from penstock.assured.config import MIB, RouterConfig
 from penstock.base.errors import ConfigurationError
+from penstock.capture.accounts import AccountsConfig
 from penstock.journal import JournalConfig
 from penstock.net.control import Name
 from penstock.net.place import parse_place
@@ -44,6 +45,9 @@ class RouterNodeConfig(RouterConfig, frozen=True, kw_only=True):
 
     journal: JournalConfig = JournalConfig(segment_bytes=64 * MIB, linger_us=0, preallocate_bytes=16 * MIB)
     """How it is written; what it keeps is the core's to say."""
+
+    accounts: AccountsConfig = AccountsConfig()
+    """Where it writes down what became of messages, for the pipeline's audit."""
 
     backlog_bytes_max: Annotated[int, msgspec.Meta(ge=MIB, le=2**32)] = 64 * MIB
     """Bytes that wait for the disk, above which nothing is taken from clients."""

@@ -216,12 +216,14 @@ def _tree(options: DemoOptions) -> str:
 
 def _router(port: int, options: DemoOptions) -> str:
     """A message router with one endpoint."""
-    return _ROUTER.format(name=ROUTER, port=port, endpoint=ENDPOINT, topics=[f"{PREFIX}.>"], accounts="")
+    return _ROUTER.format(
+        name=ROUTER, port=port, endpoint=ENDPOINT, topics=[f"{PREFIX}.>"], accounts=_accounts(ROUTER, options)
+    )
 
 
 def _accountants(options: DemoOptions) -> list[str]:
     """Nodes that give account of what they did."""
-    return [FILTER, *((ROOT, *AGENTS) if options.tree else ())]
+    return [FILTER, *((ROOT, *AGENTS) if options.tree else ()), *([ROUTER] if options.router else [])]
 
 
 def _journal(name: str, options: DemoOptions) -> str:

@@ -24,6 +24,7 @@ BARS_SHOWN = 5
 ACCOUNT_TABLES = (
     *("filter_intake", "filter_account", "engine_intake", "engine_account"),
     *("agent_run", "agent_intake", "agent_account"),
+    *("router_run", "router_account"),
 )
 """What nodes tell of themselves, which is not market data."""
 

@@ -111,7 +111,7 @@ class AssuredPlant:
         work(self.world, duration_ns, LOOK_NS, self._look)
 
     def _look(self) -> None:
-        """Bounds are kept at any time."""
+        """Bounds are kept, and accounts add up, at any time."""
         router = self.node.router()
         if router is None:
             return
@@ -119,6 +119,10 @@ class AssuredPlant:
             numbers = router.tables.endpoint_numbers(endpoint.number)
             if numbers["messages"] > endpoint.config.messages_max:
                 raise SimulationError(f"{endpoint.name} has {numbers['messages']} messages")
+            came = sum(numbers[name] for name in ("begun", "accepted", "brought"))
+            went = sum(numbers[name] for name in ("settled", "given_up", "removed", "messages"))
+            if came != went:
+                raise SimulationError(f"{endpoint.name} does not account for {came - went} messages: {numbers}")
 
     def finish(self) -> None:
         """End the faults, let everything be settled, and judge."""

@@ -19,6 +19,7 @@ from penstock.spark.pipeline.audit.entitlement import EntitlementSection
 from penstock.spark.pipeline.audit.filters import FilterSection
 from penstock.spark.pipeline.audit.latency import LatencySection
 from penstock.spark.pipeline.audit.records import BalanceSection
+from penstock.spark.pipeline.audit.routers import RouterSection
 from penstock.spark.pipeline.audit.section import AuditSection, AuditTables, SectionResult, Verdict
 from penstock.spark.pipeline.audit.trees import TreeSection
 from penstock.spark.pipeline.commits import FileEntry, sync_file
@@ -35,6 +36,7 @@ SECTIONS: list[AuditSection] = [
     FilterSection(),
     EngineSection(),
     TreeSection(),
+    RouterSection(),
     BalanceSection(),
     EntitlementSection(),
 ]
