@@ -90,9 +90,10 @@ class MemoryJournal:
 class Router:
     def __init__(self, *endpoints: EndpointConfig, journal: MemoryJournal | None = None, **settings: object) -> None:
         settings.setdefault("name", "r")
+        models = settings.pop("models", None)
         self.config = RouterConfig(endpoints=endpoints, **settings)  # type: ignore[arg-type]
         self.journal = journal or MemoryJournal()
-        self.core = MessageRouter(self.config, Seeded())
+        self.core = MessageRouter(self.config, Seeded(), models)  # type: ignore[arg-type]
         self.now_ns = 0
         self.is_storing = True
         self.is_reading = True

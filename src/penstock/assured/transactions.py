@@ -40,6 +40,9 @@ from penstock.assured.links import Link, RefusedRequest
 from penstock.assured.publishing import Publishing
 from penstock.base.clock import NS_PER_MS
 
+ASKERS_MAX = 16
+"""Who asks how a transaction ended, before it is known."""
+
 SETTLED_SPACE = 40
 """Bytes that a settled message takes at most in a record."""
 
@@ -120,7 +123,7 @@ class Transactions:
 
     def publish(self, link: Link, batch: PublishBatch) -> None:
         transaction = self._open.get((link.number, batch.transaction))
-        if transaction is None or transaction.handle != batch.publisher:
+        if transaction is None or transaction.handle != batch.publisher or transaction.why:
             settle_numbers(self._tables, batch.publisher, batch.first_number, len(batch), OUTCOME_TRANSACTION)
             return
         transaction.runs.append((batch.first_number, len(batch)))
@@ -131,7 +134,7 @@ class Transactions:
             or transaction.count > self._config.transaction_messages_max
         ):
             self._give_up(transaction, "it is too large")
-        if not transaction.why:
+        else:
             transaction.batches.append(batch)
 
     def settle(self, settling: Settling, link: Link) -> None:
@@ -166,6 +169,8 @@ class Transactions:
         publisher, _, last = self._state(link, handle)
         for each in (*self._storing, *self._replicating):
             if (each.publisher, each.number) == (publisher, number):
+                if len(each.askers) >= ASKERS_MAX:
+                    raise RefusedRequest("limit", f"transaction {number} was asked for often enough")
                 each.askers.append((link.number, request))
                 return []
         is_committed = number <= last
@@ -202,14 +207,15 @@ class Transactions:
 
     def _roll_back(self, transaction: Transaction) -> None:
         self._give_up(transaction, transaction.why or "it was rolled back")
-        if transaction.handle in transaction.link.publishers:
-            for first, count in transaction.runs:
-                settle_numbers(self._tables, transaction.handle, first, count, OUTCOME_TRANSACTION)
 
     def _give_up(self, transaction: Transaction, why: str) -> None:
         """It cannot be committed any more: what it consumed is undelivered again, what it published has vanished."""
         transaction.why = why
         transaction.batches.clear()
+        if transaction.handle in transaction.link.publishers:
+            for first, count in transaction.runs:
+                settle_numbers(self._tables, transaction.handle, first, count, OUTCOME_TRANSACTION)
+        transaction.runs.clear()
         for _, endpoint, ids, _ in transaction.held:
             self._return(endpoint, ids)
         transaction.held.clear()
