@@ -165,6 +165,9 @@ class Endpoints:
         self._by_name: dict[str, Endpoint] = {}
         self._by_number: dict[int, Endpoint] = {}
         self._number_highest = 0
+        self._log_size = 0
+        self._aged: set[int] = set()
+        """Those whose messages may become too old."""
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(self._by_name.values())
@@ -181,7 +184,7 @@ class Endpoints:
     @property
     def log_size(self) -> int:
         """Bytes of records that define them all."""
-        return sum(endpoint.record_size for endpoint in self)
+        return self._log_size
 
     @property
     def number_highest(self) -> int:
@@ -190,7 +193,7 @@ class Endpoints:
 
     @property
     def has_ages(self) -> bool:
-        return any(endpoint.config.age_ms_max for endpoint in self)
+        return bool(self._aged)
 
     def put(self, definition: Definition, number: int = 0) -> Endpoint:
         """Make an endpoint, or change the one of this name. The caller logs it."""
@@ -232,6 +235,7 @@ class Endpoints:
     def apply(self, endpoint: Endpoint) -> None:
         """The tables know the endpoint as it is defined."""
         config, replay = endpoint.config, endpoint.definition.replay
+        (self._aged.add if config.age_ms_max else self._aged.discard)(endpoint.number)
         target = self._by_name.get(config.dead_to)
         self._tables.set_endpoint(
             endpoint.number,
@@ -252,6 +256,8 @@ class Endpoints:
             self.matcher.remove(subscriber)
         delete_endpoint(self._tables, endpoint.number)
         del self._by_name[endpoint.name], self._by_number[endpoint.number]
+        self._aged.discard(endpoint.number)
+        self._log_size -= endpoint.record_size
 
     def takes_dead_of(self, endpoint: Endpoint) -> list[str]:
         """Whose dead-message queue it is."""
@@ -268,7 +274,11 @@ class Endpoints:
         record[8:12] = endpoint.number.to_bytes(4, "little")
         record[12:16] = len(text).to_bytes(4, "little")
         record[ENDPOINT_HEAD_SIZE : ENDPOINT_HEAD_SIZE + len(text)] = text
-        endpoint.sequence, endpoint.record_size = self._tables.append_record(bytes(record)), size
+        self._recorded(endpoint, self._tables.append_record(bytes(record)), size)
+
+    def _recorded(self, endpoint: Endpoint, sequence: int, size: int) -> None:
+        self._log_size += size - endpoint.record_size
+        endpoint.sequence, endpoint.record_size = sequence, size
 
     def log_older(self, before: int) -> None:
         """Those whose newest record is older than that one."""
@@ -288,4 +298,4 @@ class Endpoints:
             self._number_highest = max(self._number_highest, number)
             return
         endpoint = self.put(definition, number)
-        endpoint.sequence, endpoint.record_size = sequence, len(record)
+        self._recorded(endpoint, sequence, len(record))
