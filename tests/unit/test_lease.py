@@ -80,13 +80,13 @@ def test_a_note_that_comes_late_changes_nothing() -> None:
 
 
 def holder(now_ns: int = 0) -> LeaseKeeper:
-    """Router a with epoch 6, which it asked for at `now_ns`."""
-    keeper = LeaseKeeper(CONFIG, "a", Memory(5, "a"), Even(), now_ns)
+    """Router a with epoch 5, which it asked for at `now_ns`."""
+    keeper = LeaseKeeper(CONFIG, "a", Memory(4, "a"), Even(), now_ns)
     told = keeper.handle(Fit(True), now_ns)
-    assert told == [Tell("b", Ask(6, 1)), Tell("w", Ask(6, 1))]
-    assert keeper.handle(Heard("w", Granted(6, 1, 0, False)), now_ns + 20) == [Keep(Memory(6, "a"))]
+    assert told == [Tell("b", Ask(5, 1)), Tell("w", Ask(5, 1))]
+    assert keeper.handle(Heard("w", Granted(5, 1, 0, False)), now_ns + 20) == [Keep(Memory(5, "a"))]
     told = keeper.handle(Kept(), now_ns + 30)
-    assert told[:2] == [Held(6), AloneNoted(6, False)]
+    assert told[:2] == [Held(5), AloneNoted(5, False)]
     return keeper
 
 
@@ -95,14 +95,14 @@ def test_a_holder_counts_from_when_it_asked_and_a_little_less_than_the_promise()
     assert keeper.until_ns == CONFIG.holding_ns < LEASE_NS
     assert keeper.holds(CONFIG.holding_ns - 1)
     assert not keeper.holds(CONFIG.holding_ns), "also when nobody has told it the time"
-    assert Lost(6) in keeper.handle(Tick(), CONFIG.holding_ns)
+    assert Lost(5) in keeper.handle(Tick(), CONFIG.holding_ns)
 
 
 def test_a_router_that_lost_the_lease_comes_back_under_another_epoch() -> None:
     keeper = holder()
     keeper.handle(Tick(), CONFIG.holding_ns)
-    late = keeper.handle(Heard("w", Granted(6, 2, 0, False)), CONFIG.holding_ns + 1)
-    assert Held(6) not in late
+    late = keeper.handle(Heard("w", Granted(5, 2, 0, False)), CONFIG.holding_ns + 1)
+    assert Held(5) not in late
     deadline_ns = keeper.next_deadline_ns()
     assert deadline_ns is not None
     asked = keeper.handle(Tick(), deadline_ns)
@@ -112,16 +112,16 @@ def test_a_router_that_lost_the_lease_comes_back_under_another_epoch() -> None:
 def test_alone_is_noted_when_two_voters_have_it_on_their_disks() -> None:
     keeper = holder()
     told = keeper.handle(Alone(True), NS_PER_MS)
-    assert Keep(Memory(6, "a", "a", 1)) in told
+    assert Keep(Memory(5, "a", "a", 1)) in told
     assert keeper.handle(Kept(), 2 * NS_PER_MS) == []
-    assert keeper.handle(Heard("w", Granted(6, 2, 0, False)), 3 * NS_PER_MS) == [], "an older round"
-    assert keeper.handle(Heard("b", Granted(6, 3, 1, True)), 3 * NS_PER_MS) == [AloneNoted(6, True)]
+    assert keeper.handle(Heard("w", Granted(5, 2, 0, False)), 3 * NS_PER_MS) == [], "an older round"
+    assert keeper.handle(Heard("b", Granted(5, 3, 1, True)), 3 * NS_PER_MS) == [AloneNoted(5, True)]
 
 
 def test_a_released_lease_is_free_at_once_and_not_asked_for_again_for_two_leases() -> None:
     keeper = holder()
     told = keeper.handle(Release(), 50)
-    assert told == [Lost(6), Tell("b", Released(6)), Tell("w", Released(6))]
+    assert told == [Lost(5), Tell("b", Released(5)), Tell("w", Released(5))]
     assert keeper.next_deadline_ns() == 50 + 2 * LEASE_NS
     answer = keeper.handle(Heard("b", Ask(7, 1)), 60)
     assert answer == [Keep(Memory(7, "b"))]

@@ -10,6 +10,7 @@ from penstock.assured._frames cimport check_frame
 from penstock.assured._layout cimport (
     FRAME_GOOD,
     LENGTH_SIZE,
+    MESSAGE_RESENT,
     MESSAGE_WANTS_ASYNC,
     MESSAGE_WANTS_SYNC,
     OUTCOME_ASYNC,
@@ -44,6 +45,7 @@ from penstock.assured._messages cimport (
 from penstock.assured._records cimport (
     DESTINATION_SIZE,
     ENTRY_DEAD,
+    ENTRY_REDELIVERED,
     LOG_RECORD_SIZE_MAX,
     MESSAGE_HEAD_SIZE,
     RECORD_MESSAGE,
@@ -281,6 +283,7 @@ cdef int take(
     memset(&head, 0, sizeof(MessageHead))
     head.kind = RECORD_MESSAGE
     head.priority = published.priority
+    head.flags = published.flags & MESSAGE_RESENT # another router may have delivered it, before it could tell
     head.treatment = treatment_of(tables, published.flags, by_topic)
     head.payload_size = published.payload_size
     head.topic_size = published.topic_size
@@ -342,6 +345,8 @@ cdef uint32_t keep_message(
         destination.endpoint = number & ~<uint32_t>GIVEN_UP
         destination.deliveries = 0
         destination.flags = ENTRY_DEAD if number & <uint32_t>GIVEN_UP else 0
+        if head.flags & MESSAGE_RESENT:
+            destination.flags |= ENTRY_REDELIVERED
         memcpy(at, &destination, DESTINATION_SIZE)
         at += DESTINATION_SIZE
         entry = entry_new(tables, place, tables.endpoints[destination.endpoint])

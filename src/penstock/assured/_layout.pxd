@@ -32,6 +32,7 @@ cpdef enum:
 
     MESSAGE_WANTS_SYNC = 1          # flags of a published message
     MESSAGE_WANTS_ASYNC = 2
+    MESSAGE_RESENT = 4              # it was sent before: what came of it, nobody has told
 
     DELIVERY_REDELIVERED = 1        # flags of a delivered message: it may have been delivered before
     DELIVERY_REPLAYED = 2           # out of what the log still holds, from before the endpoint was made

@@ -5,14 +5,15 @@ them flagged as perhaps delivered before.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 import numpy
 
 from penstock.assured._layout cimport KIND_RECORDS
-from penstock.assured._messages cimport cache_put, entry_free, entry_of, message_by_id
+from penstock.assured._messages cimport cache_put, entry_free, entry_of, message_by_id, message_free
 from penstock.assured._records cimport (
     DESTINATION_SIZE,
+    ENTRY_REDELIVERED,
     MESSAGE_HEAD_SIZE,
     RECORD_DEAD,
     RECORD_MESSAGE,
@@ -20,6 +21,7 @@ from penstock.assured._records cimport (
     RECORD_TRANSACTION,
     TRANSACTION_HEAD_SIZE,
     TREATMENT_NONE,
+    TREATMENT_SYNC,
     DeadRecord,
     Destination,
     MessageHead,
@@ -32,6 +34,8 @@ from penstock.assured._stream cimport RECORDS_HEAD_SIZE, RecordsHead
 from penstock.assured._tables cimport (
     LIST_COUNT,
     MESSAGE_REPLICATED,
+    MESSAGE_SENT,
+    MESSAGE_STORED,
     STATE_FREE,
     STATE_QUEUED,
     STATE_STUCK,
@@ -161,6 +165,14 @@ def held_ids(Tables tables not None) -> dict:
     return {number: numpy.sort(numpy.array(ids, numpy.uint64)) for number, ids in found.items()}
 
 
+def are_synchronous(Tables tables not None, const uint64_t[::1] ids not None) -> numpy.ndarray:
+    """Of messages that are there: whether each is to be replicated before it is acknowledged."""
+    found = numpy.zeros(ids.shape[0], numpy.bool_)
+    for index in range(ids.shape[0]):
+        found[index] = message_at(tables, message_by_id(tables, ids[index])).treatment == TREATMENT_SYNC
+    return found
+
+
 def drop(Tables tables not None, uint32_t endpoint, const uint64_t[::1] ids not None) -> None:
     """The active router's endpoint has these no more."""
     cdef uint64_t id
@@ -194,12 +206,22 @@ def leave_queues(Tables tables not None) -> None:
     # nobody waits for acknowledgements any more: publishers go to the other router
     tables.waiting.first = tables.waiting.end
     tables.unreplicated.first = tables.unreplicated.end
+    for place in range(1, tables.publisher_end):
+        if tables.publishers[place] is not NULL:
+            memset(tables.publishers[place].pending, 0, sizeof(tables.publishers[place].pending))
+    for place in range(1, tables.message_end):
+        if message_at(tables, place).id:
+            message_at(tables, place).flags |= MESSAGE_STORED # or will be, with nobody waiting for it
+            if message_at(tables, place).entries == 0:
+                message_free(tables, place)
 
 
 def enter_queues(Tables tables not None) -> None:
     """This router is active from now on."""
     cdef uint32_t place
+    for place in range(1, tables.entry_end):
+        entry_at(tables, place).flags |= ENTRY_REDELIVERED # the other router may have delivered it
     for place in range(1, tables.message_end):
-        message_at(tables, place).flags &= ~<uint8_t>MESSAGE_REPLICATED
+        message_at(tables, place).flags &= ~<uint8_t>(MESSAGE_REPLICATED | MESSAGE_SENT)
     tables.replicated_first = tables.replicated_last = 0
     finish_recovery(tables)

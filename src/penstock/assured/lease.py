@@ -34,6 +34,7 @@ from penstock.assured.voting import (
     Released,
     Tell,
     VoterEvent,
+    next_epoch,
 )
 from penstock.assured.witness import Voter
 from penstock.base.clock import Randomness
@@ -147,7 +148,10 @@ class LeaseKeeper:
     def _ask(self, now_ns: int) -> list[LeaseInstruction]:
         claim = self._claim
         if claim is None or (not claim.is_held and claim.epoch <= self._epoch_seen):
-            claim = self._claim = _Claim(min(self._epoch_seen + 1, EPOCH_MAX), self._forced_until_ns > 0)
+            is_first = self._name == self._config.routers[0]
+            claim = self._claim = _Claim(
+                min(next_epoch(self._epoch_seen, is_first), EPOCH_MAX), self._forced_until_ns > 0
+            )
             self._note, self._is_said = 0, False
         self._round += 1
         claim.rounds[self._round] = now_ns

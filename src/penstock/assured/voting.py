@@ -34,6 +34,12 @@ Holder = Annotated[str, msgspec.Meta(max_length=64)]
 Reason: TypeAlias = Literal["epoch", "held", "alone", "first", "busy"]
 
 
+def next_epoch(known: int, is_first: bool) -> int:
+    """The first router of a pair has odd epochs, the other one even ones: so an epoch says whose it is, and no two
+    messages ever have one id, also if both routers are active for a while because an operator forced one of them."""
+    return known + 1 + ((known + 1) % 2 != is_first)
+
+
 class LeaseConfig(Config, frozen=True):
     """Automatic switching (REPL-14): who votes, and for how long a promise holds."""
 

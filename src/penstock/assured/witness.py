@@ -103,7 +103,8 @@ class Voter:
             return None
         if self.is_barred(candidate):
             return "alone"
-        return "first" if ask.epoch == 1 and candidate != self._config.routers[0] else None
+        is_new_pair = ask.epoch <= len(self._config.routers)
+        return "first" if is_new_pair and candidate != self._config.routers[0] else None
 
     def _after(self, candidate: str, ask: Ask) -> Memory:
         """A claim strikes no note off, whosever it is: it may fail. A holder says so itself when it knows better."""

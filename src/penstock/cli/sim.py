@@ -17,6 +17,7 @@ from penstock.sim import (
     FilterSummary,
     JournalSummary,
     LeaseSummary,
+    ReplicatedSummary,
     Summary,
     TreeEstimate,
     TreeSummary,
@@ -27,13 +28,23 @@ from penstock.sim import (
     run_filter_seed,
     run_journal_seed,
     run_lease_seed,
+    run_replicated_seed,
     run_seed,
     run_tree_seed,
 )
 
-Scenario: TypeAlias = Literal["middleware", "journal", "feed", "filter", "engine", "tree", "lease", "assured"]
+Scenario: TypeAlias = Literal[
+    "middleware", "journal", "feed", "filter", "engine", "tree", "lease", "assured", "replicated"
+]
 CountedSummary: TypeAlias = (
-    JournalSummary | FeedSummary | FilterSummary | EngineSummary | TreeSummary | LeaseSummary | AssuredSummary
+    JournalSummary
+    | FeedSummary
+    | FilterSummary
+    | EngineSummary
+    | TreeSummary
+    | LeaseSummary
+    | AssuredSummary
+    | ReplicatedSummary
 )
 AnySummary: TypeAlias = Summary | CountedSummary
 
@@ -44,6 +55,7 @@ ENGINE_KEPT = "every consumer got what its class promises, or was told what it m
 TREE_KEPT = "every subscriber got what it wanted once and in order, or was told; the tree is whole again"
 LEASE_KEPT = "never did two routers hold the lease, and none without a majority"
 ASSURED_KEPT = "everything acknowledged was delivered, in order, and once or flagged; transactions counted as a whole"
+REPLICATED_KEPT = "what was acknowledged as synchronous was delivered over every switch, in order; repeats were flagged"
 KEPT = "every message was delivered once and in order, or reported lost"
 
 COLUMNS = ("seed", "secs", "published", "delivered", "lost", "repairs", "reported", "crashes", "digest")
@@ -65,6 +77,7 @@ RUNS: dict[Scenario, Callable[..., AnySummary]] = {
     "assured": run_assured_seed,
     "tree": run_tree_seed,
     "lease": run_lease_seed,
+    "replicated": run_replicated_seed,
 }
 
 
@@ -79,8 +92,8 @@ def sim(
         typer.Option(
             help="Publishers and receivers on a faulty network, a journal on a faulty disk, a feed and its adapters, "
             "filter modules between publishers and applications, a ticker plant with multiplexers and consumers, a "
-            "distribution tree with its agents, subscribers and publishers, a message router with its clients, or the "
-            "lease of a pair of message routers."
+            "distribution tree with its agents, subscribers and publishers, a message router with its clients, the "
+            "lease of a pair of message routers, or such a pair."
         ),
     ] = "middleware",
     subscribers: Annotated[
@@ -171,6 +184,7 @@ def _counted(summary: CountedSummary) -> str:
         AssuredSummary: ASSURED_KEPT,
         TreeSummary: TREE_KEPT,
         LeaseSummary: LEASE_KEPT,
+        ReplicatedSummary: REPLICATED_KEPT,
     }[type(summary)]
     return "\n".join([f"seed {summary.seed}: {kept}", *lines])
 

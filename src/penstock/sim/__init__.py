@@ -20,6 +20,7 @@ from penstock.sim.network import LinkFaults, Network
 from penstock.sim.node import Node
 from penstock.sim.plant import MiddlewarePlant, PlantOptions, Summary, run_seed
 from penstock.sim.randomness import SeededRandomness
+from penstock.sim.replicated import ReplicatedPlant, ReplicatedSummary, run_replicated_seed
 from penstock.sim.tree import TreePlant, TreePlantOptions, TreeSummary, run_tree_seed
 from penstock.sim.treeestimate import TreeEstimate, estimate_tree
 from penstock.sim.world import World
@@ -48,6 +49,8 @@ __all__ = [
     "Network",
     "Node",
     "PlantOptions",
+    "ReplicatedPlant",
+    "ReplicatedSummary",
     "SeededRandomness",
     "Summary",
     "TreeEstimate",
@@ -62,6 +65,7 @@ __all__ = [
     "run_filter_seed",
     "run_journal_seed",
     "run_lease_seed",
+    "run_replicated_seed",
     "run_seed",
     "run_tree_seed",
 ]

@@ -26,6 +26,7 @@ from penstock.assured._layout cimport (
     WINDOW_MAX,
     AcknowledgeHead,
     PublishedHead,
+    MESSAGE_RESENT,
     PublishHead,
     Run,
     published_size,
@@ -206,6 +207,7 @@ cdef class Outbox:
         for number in range(first, after):
             slot = self.slot(number)
             memcpy(out, slot.data, slot.size)
+            (<PublishedHead *>slot.data).flags |= MESSAGE_RESENT # should it be sent again
             out += slot.size
         return out
 

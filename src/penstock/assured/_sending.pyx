@@ -1,0 +1,303 @@
+"""What the active router sends to the other one: messages with their destinations, and what became of those sent.
+
+    tables.stream    Item after Item, in the order in which things happened: a message was kept, an endpoint has one no
+                     more or has given it up to another, a transaction begins or ends. 24 bytes each, whatever the
+                     message's size; the content is taken from the cache or the journal when its turn has come.
+
+A message that every endpoint has settled before its turn is not sent (REPL-9): only its number, so that the other router
+knows it when its publisher sends it again. One that some endpoints have settled is sent without these.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memmove, memset
+
+import numpy
+
+from penstock.assured._containers cimport Bytes, bytes_reserve
+from penstock.assured._layout cimport KIND_RECORDS, LENGTH_SIZE
+from penstock.assured._messages cimport cached, message_by_id
+from penstock.assured._records cimport (
+    DEAD_SIZE,
+    DESTINATION_SIZE,
+    ID_RUN_SIZE,
+    MESSAGE_HEAD_SIZE,
+    RECORD_DEAD,
+    RECORD_MESSAGE,
+    RECORD_SETTLED,
+    RECORD_TRANSACTION,
+    SETTLED_HEAD_SIZE,
+    TRANSACTION_HEAD_SIZE,
+    DeadRecord,
+    Destination,
+    IdRun,
+    MessageHead,
+    SettledHead,
+    TransactionHead,
+    content_at,
+    message_record_size,
+)
+from penstock.assured._stream cimport (
+    ITEM_BEGIN,
+    ITEM_END,
+    ITEM_MESSAGE,
+    ITEM_REMOVED,
+    RECORDS_HEAD_SIZE,
+    Item,
+    RecordsHead,
+    is_mirrored,
+)
+from penstock.assured._tables cimport MESSAGE_SENT, Message, Tables, entry_at, message_at
+from penstock.wire._codec cimport store_u32
+
+
+def begin_stream(Tables tables not None) -> dict:
+    """From now on all that happens is streamed. Returns what there is: by number of the endpoint, the ids of its messages
+    that are replicated, ascending, as an array."""
+    cdef uint32_t place = tables.replicated_first, each
+    cdef Message *message
+    found = {}
+    tables.stream.size = 0
+    tables.stream_first = 0
+    tables.is_stream_broken = False
+    tables.is_streaming = True
+    while place:
+        message = message_at(tables, place)
+        message.flags |= MESSAGE_SENT # what becomes of it is to be told, until the other router says that it has not got it
+        each = message.entries
+        while each:
+            if is_mirrored(tables, entry_at(tables, each).endpoint):
+                found.setdefault(entry_at(tables, each).endpoint, []).append(message.id)
+            each = entry_at(tables, each).sibling
+        place = message.next_by_id
+    return {number: numpy.array(ids, numpy.uint64) for number, ids in found.items()}
+
+
+def end_stream(Tables tables not None) -> None:
+    tables.is_streaming = False
+    tables.stream.size = tables.stream_first = 0
+
+
+def send_missing(Tables tables not None, const uint64_t[::1] ids not None) -> None:
+    """The other router has not got these: they come before everything that has happened since."""
+    cdef uint64_t rest = tables.stream.size - tables.stream_first
+    cdef uint64_t size = ids.shape[0] * sizeof(Item)
+    cdef Py_ssize_t index
+    cdef uint32_t place
+    cdef Item *items
+    bytes_reserve(&tables.stream, size)
+    memmove(tables.stream.data + tables.stream_first + size, tables.stream.data + tables.stream_first, rest)
+    items = <Item *>(tables.stream.data + tables.stream_first)
+    for index in range(ids.shape[0]):
+        items[index] = Item(ids[index], 0, 0, ITEM_MESSAGE)
+        place = message_by_id(tables, ids[index])
+        if place:
+            message_at(tables, place).flags &= ~<uint8_t>MESSAGE_SENT
+    tables.stream.size += size
+
+
+def stream_count(Tables tables not None) -> int:
+    """Items that wait for their turn."""
+    return (tables.stream.size - tables.stream_first) // sizeof(Item)
+
+
+cdef class Frame:
+    """A RECORDS frame that is being written."""
+
+    cdef Bytes out
+    cdef uint32_t count
+    cdef uint64_t settled_at        # of a SETTLED record at the end that may still grow; 0: none
+
+    def __dealloc__(self):
+        free(self.out.data)
+
+    cdef uint8_t *room(self, uint64_t size) except NULL:
+        bytes_reserve(&self.out, size)
+        self.out.size += size
+        return self.out.data + self.out.size - size
+
+    cdef int put_message(self, Tables tables, Message *message, const uint8_t *record) except -1:
+        cdef MessageHead head
+        cdef Destination destination
+        cdef uint32_t each = message.entries
+        cdef uint64_t count = 0, content
+        cdef uint8_t *out
+        memcpy(&head, record, MESSAGE_HEAD_SIZE)
+        content = content_at(&head)
+        while each:
+            count += is_mirrored(tables, entry_at(tables, each).endpoint)
+            each = entry_at(tables, each).sibling
+        head.kind = RECORD_MESSAGE
+        head.destination_count = <uint16_t>count
+        head.size = <uint32_t>message_record_size(count, head.topic_size, head.payload_size)
+        out = self.room(head.size)
+        memset(out + head.size - 8, 0, 8)
+        memcpy(out, &head, MESSAGE_HEAD_SIZE)
+        out += MESSAGE_HEAD_SIZE
+        each = message.entries
+        while each:
+            if is_mirrored(tables, entry_at(tables, each).endpoint):
+                destination = Destination(entry_at(tables, each).endpoint, entry_at(tables, each).deliveries,
+                                          entry_at(tables, each).flags)
+                memcpy(out, &destination, DESTINATION_SIZE)
+                out += DESTINATION_SIZE
+            each = entry_at(tables, each).sibling
+        memcpy(out, record + content, head.topic_size + head.payload_size)
+        message.flags |= MESSAGE_SENT
+        self.settled_at = 0
+        self.count += 1
+        return 0
+
+    cdef int put_number(self, Tables tables, const Item *item) except -1:
+        """All that is left of a message that nobody wants any more."""
+        cdef MessageHead head
+        if item.number == 0 or tables.publishers[item.party] is NULL:
+            return 0
+        memset(&head, 0, sizeof(MessageHead))
+        head.kind = RECORD_MESSAGE
+        head.size = MESSAGE_HEAD_SIZE
+        head.id = item.id
+        head.publisher = tables.publishers[item.party].id
+        head.number = item.number
+        memcpy(self.room(MESSAGE_HEAD_SIZE), &head, MESSAGE_HEAD_SIZE)
+        self.settled_at = 0
+        self.count += 1
+        return 0
+
+    cdef int put_removed(self, const Item *item) except -1:
+        cdef SettledHead head
+        cdef IdRun run
+        cdef IdRun *last
+        cdef DeadRecord dead
+        if item.number: # it went to another endpoint
+            memset(&dead, 0, sizeof(DeadRecord))
+            dead.kind, dead.size, dead.source = RECORD_DEAD, DEAD_SIZE, item.party
+            dead.target, dead.id = <uint32_t>item.number, item.id
+            memcpy(self.room(DEAD_SIZE), &dead, DEAD_SIZE)
+            self.settled_at = 0
+            self.count += 1
+            return 0
+        if self.settled_at:
+            memcpy(&head, self.out.data + self.settled_at, SETTLED_HEAD_SIZE)
+            last = <IdRun *>(self.out.data + self.out.size - ID_RUN_SIZE)
+            if head.endpoint == item.party and last.last + 1 == item.id:
+                last.last = item.id
+                return 0
+        if self.settled_at == 0 or head.endpoint != item.party:
+            memset(&head, 0, sizeof(SettledHead))
+            head.kind, head.size, head.endpoint = RECORD_SETTLED, SETTLED_HEAD_SIZE, item.party
+            self.room(SETTLED_HEAD_SIZE)
+            self.settled_at = self.out.size - SETTLED_HEAD_SIZE
+            self.count += 1
+        run.first = run.last = item.id
+        memcpy(self.room(ID_RUN_SIZE), &run, ID_RUN_SIZE)
+        head.size += ID_RUN_SIZE
+        head.count += 1
+        memcpy(self.out.data + self.settled_at, &head, SETTLED_HEAD_SIZE)
+        return 0
+
+    cdef bytes taken(self, uint64_t position):
+        cdef RecordsHead head = RecordsHead(KIND_RECORDS, 0, 0, self.count, position)
+        memcpy(self.out.data + LENGTH_SIZE, &head, RECORDS_HEAD_SIZE)
+        store_u32(self.out.data, <uint32_t>(self.out.size - LENGTH_SIZE))
+        return PyBytes_FromStringAndSize(<const char *>self.out.data, self.out.size)
+
+
+def next_frame(Tables tables not None, uint64_t position, uint64_t size_max, uint32_t fetch_max) -> tuple:
+    """(frame or None, its position, the last message's id or 0, ids, sequences): what is to be sent next, about so many
+    bytes of it; and what has to be read from the journal first. `position` counts records since the stream began."""
+    cdef Frame frame = Frame()
+    cdef const Item *item
+    cdef uint64_t last_id = 0, first = tables.stream_first
+    frame.room(LENGTH_SIZE + RECORDS_HEAD_SIZE)
+    while first < tables.stream.size and frame.out.size < size_max:
+        item = <const Item *>(tables.stream.data + first)
+        if item.what == ITEM_BEGIN:
+            if not put_group(tables, frame, &first, &last_id):
+                break
+            continue
+        if item.what == ITEM_MESSAGE:
+            if not put_item(tables, frame, item):
+                break
+            last_id = item.id
+        elif item.what == ITEM_REMOVED:
+            frame.put_removed(item)
+        first += sizeof(Item)
+    ids, sequences = [], []
+    if first < tables.stream.size and frame.out.size < size_max:
+        ids, sequences = wanted(tables, first, fetch_max)
+    tables.stream_first = first
+    if first == tables.stream.size:
+        tables.stream.size = tables.stream_first = 0
+    position += frame.count
+    fetch = numpy.array(ids, numpy.uint64), numpy.unique(numpy.array(sequences, numpy.uint64))
+    return (frame.taken(position) if frame.count else None), position, last_id, *fetch
+
+
+cdef bint put_item(Tables tables, Frame frame, const Item *item) except -1:
+    """False: it has to be read first."""
+    cdef uint32_t place = message_by_id(tables, item.id)
+    cdef const uint8_t *record
+    if place == 0 or message_at(tables, place).entries == 0:
+        frame.put_number(tables, item)
+        return True
+    record = cached(tables, message_at(tables, place))
+    if record is NULL:
+        return False
+    frame.put_message(tables, message_at(tables, place), record)
+    return True
+
+
+cdef bint put_group(Tables tables, Frame frame, uint64_t *first, uint64_t *last_id) except -1:
+    """A transaction, whole or not at all. False: something of it has to be read first, or it has not ended."""
+    cdef uint64_t at = first[0], begin = frame.out.size
+    cdef uint32_t count = frame.count
+    cdef const Item *item = <const Item *>(tables.stream.data + at)
+    cdef TransactionHead head
+    cdef uint64_t highest = last_id[0]
+    cdef bint is_whole = False
+    memset(&head, 0, sizeof(TransactionHead))
+    head.kind, head.publisher, head.transaction = RECORD_TRANSACTION, item.id, <uint32_t>item.number
+    frame.room(TRANSACTION_HEAD_SIZE)
+    frame.settled_at = 0
+    at += sizeof(Item)
+    while at < tables.stream.size:
+        item = <const Item *>(tables.stream.data + at)
+        at += sizeof(Item)
+        if item.what == ITEM_END:
+            is_whole = True
+            break
+        if item.what == ITEM_REMOVED:
+            frame.put_removed(item)
+        elif put_item(tables, frame, item):
+            highest = item.id
+        else:
+            break
+    frame.settled_at = 0
+    frame.count = count
+    if not is_whole:
+        frame.out.size = begin
+        return False
+    head.size = <uint32_t>(frame.out.size - begin)
+    memcpy(frame.out.data + begin, &head, TRANSACTION_HEAD_SIZE)
+    frame.count += 1
+    first[0], last_id[0] = at, highest
+    return True
+
+
+cdef tuple wanted(Tables tables, uint64_t at, uint32_t count_max):
+    """The next messages whose content is in the journal only."""
+    cdef const Item *item
+    cdef uint32_t place
+    cdef uint64_t size = 0
+    ids, sequences = [], []
+    while at < tables.stream.size and len(ids) < count_max and size < tables.cache_size // 4:
+        item = <const Item *>(tables.stream.data + at)
+        at += sizeof(Item)
+        place = message_by_id(tables, item.id) if item.what == ITEM_MESSAGE else 0
+        if place and message_at(tables, place).entries and cached(tables, message_at(tables, place)) is NULL:
+            ids.append(item.id)
+            sequences.append(message_at(tables, place).sequence)
+            size += message_at(tables, place).record_size
+    return ids, sequences

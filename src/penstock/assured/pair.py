@@ -1,0 +1,399 @@
+"""A message router that has another beside it: the core of both (REPL-2 to REPL-10, REPL-14).
+
+One of the two is active, by the lease or by an operator's order; the other stands by and gets a copy of what is to be
+replicated. Which is which is told by epochs: whoever becomes active does so in a new one, and whoever hears of a newer
+one than its own is active no more.
+"""
+
+from penstock.assured import pairing, voting
+from penstock.assured._layout import KIND_LIVE, KIND_MISSING, KIND_RECORDS, OUTCOME_DEGRADED, OUTCOME_SYNC
+from penstock.assured.config import Role
+from penstock.assured.core import EVERY_ID, MessageRouter
+from penstock.assured.degrading import Degrading, Mode
+from penstock.assured.events import (
+    AlterEndpoint,
+    Became,
+    Become,
+    CreateEndpoint,
+    DeleteEndpoint,
+    Event,
+    Noted,
+    RecordsRead,
+    Release,
+    Replay,
+    Start,
+    Stored,
+)
+from penstock.assured.lease import LeaseKeeper
+from penstock.assured.pairing import Standing
+from penstock.assured.receiving import Receiving
+from penstock.assured.sending import Sending, encode, read_ids
+from penstock.assured.voting import Memory
+from penstock.base.clock import Randomness
+from penstock.base.core import Tick
+from penstock.base.errors import RemoteProtocolError
+
+
+class Pair:
+    """`memory` is what this router's voter has on its disk, where there is a lease."""
+
+    def __init__(
+        self,
+        router: MessageRouter,
+        config: pairing.PairConfig,
+        randomness: Randomness,
+        memory: Memory | None = None,
+    ) -> None:
+        self.router = router
+        self.degrading = Degrading(config)
+        self.sending: Sending | None = None
+        self.receiving: Receiving | None = None
+        self.keeper: LeaseKeeper | None = None
+        self._config = config
+        self._name = router.config.name
+        self._is_first = self._name == config.routers[0]
+        self._randomness = randomness
+        self._memory = memory or Memory()
+        self._link: int | None = None
+        self._peer: Standing | None = None
+        self.epoch = 0
+        """The newest in which this router was active, or had everything."""
+        self._is_willing = False
+        self._since = (0, 0, True)
+        self._whole_through = 0
+        """While it stood by: it had everything up to this message."""
+        self._stream = 0
+        self._is_forced = True
+        self._is_yielding = False
+        self._is_switch_wanted = False
+        self._is_started = False
+        self._out: list[pairing.PairInstruction] = []
+        router.waits_for_secondary = True
+
+    @property
+    def is_active(self) -> bool:
+        return self.router.is_active
+
+    def handle(self, event: pairing.PairEvent, now_ns: int) -> list[pairing.PairInstruction]:
+        self._out = []
+        if self.keeper is not None:
+            self._lease(Tick(), now_ns)
+        match event:
+            case Start():
+                self._start(event, now_ns)
+            case pairing.PeerOpened(link):
+                self._forget_link(now_ns)
+                self._link = link
+                self._tell_standing()
+            case pairing.PeerClosed(link):
+                if link == self._link:
+                    self._forget_link(now_ns)
+            case pairing.PeerFrame(link, data):
+                if link == self._link:
+                    self._frame(data, now_ns)
+            case pairing.SwitchHere(is_forced):
+                self._switch_here(is_forced, now_ns)
+            case voting.Heard() | voting.Kept():
+                if self.keeper is not None:
+                    self._lease(event, now_ns)
+            case _:
+                self._route(event, now_ns)
+        if self._is_started:
+            self._finish(now_ns)
+        out, self._out = self._out, []
+        return out
+
+    def next_deadline_ns(self) -> int | None:
+        deadlines = [self.router.next_deadline_ns()]
+        if self.router.is_active:
+            deadlines.append(self.degrading.next_deadline_ns())
+        if self.keeper is not None:
+            deadlines.append(self.keeper.next_deadline_ns())
+        return min((each for each in deadlines if each is not None), default=None)
+
+    # The router
+
+    def _start(self, event: Start, now_ns: int) -> None:
+        """It stands by until it is known who is active."""
+        self.epoch = self.router.log.epoch
+        is_new = self.epoch == 0
+        self._is_willing = self._is_first if is_new else self.router.log.role == "active"
+        self._is_started = True
+        self._route(Start(event.next_sequence, event.wall_ns, "standby", 0), now_ns)
+        if self._config.lease is not None:
+            self.keeper = LeaseKeeper(
+                self._config.lease, self._name, self._memory, self._randomness, now_ns, self.epoch
+            )
+            self._is_forced = False
+            self._lease(voting.Fit(self._is_fit()), now_ns)
+
+    def _is_fit(self) -> bool:
+        assert self.keeper is not None
+        return self.epoch > 0 or (self._is_first and self.keeper.epoch == 0)
+
+    def _route(self, event: Event, now_ns: int) -> None:
+        told = self.router.handle(event, now_ns)
+        self._out += told
+        match event:
+            case Stored():
+                if self.receiving is not None:
+                    self.receiving.stored(self.router.log.stored_through)
+            case RecordsRead():
+                if self.sending is not None:
+                    self.sending.fetched()
+            case CreateEndpoint() | AlterEndpoint() | DeleteEndpoint():
+                if self.sending is not None:
+                    self.sending.mirror()
+            case Replay():
+                return
+        for each in told:
+            if isinstance(each, Became):
+                self._became(each, now_ns)
+
+    def _became(self, became: Became, now_ns: int) -> None:
+        if became.role == "active" and self.router.is_active:
+            self._tell_standing()
+            self._begin_sending()
+
+    def _activate(self, epoch: int, now_ns: int) -> None:
+        if not self.router.is_active or self.epoch != epoch:
+            self._since = (epoch, self._whole_through, self._is_forced)
+            self.receiving = None
+            self.epoch, self._is_willing = epoch, True
+            self.degrading.activate(now_ns)
+            self._is_yielding = self._is_switch_wanted = False
+            self._note("active", epoch=epoch)
+            self._route(Become("active", epoch), now_ns)
+
+    def _stand_by(self, now_ns: int, why: str) -> None:
+        """Effective at once: nothing is delivered or acknowledged from now on."""
+        self._note("stands_by", why=why, epoch=self.epoch)
+        self._route(Become("standby", self.epoch), now_ns)
+        if not self._is_yielding:
+            self._end_sending()
+            self._tell_standing()
+
+    # The lease
+
+    def _lease(self, event: voting.LeaseEvent, now_ns: int) -> None:
+        assert self.keeper is not None
+        for each in self.keeper.handle(event, now_ns):
+            match each:
+                case voting.Held(epoch):
+                    self._activate(epoch, now_ns)
+                case voting.Lost(epoch):
+                    if not self._is_yielding and epoch == self.epoch:
+                        self._stand_by(now_ns, "the lease is gone")
+                case voting.AloneNoted(_, is_alone):
+                    before = self.degrading.mode
+                    self.degrading.noted(is_alone)
+                    self._mode_changed(before)
+                case _:
+                    self._out.append(each)
+        if self.epoch == 0 and not isinstance(event, voting.Fit) and not self._is_fit():
+            self._lease(voting.Fit(False), now_ns)
+
+    # The link
+
+    def _forget_link(self, now_ns: int) -> None:
+        self._end_sending()
+        self.receiving = None
+        self._link = self._peer = None
+        self.degrading.lost(now_ns)
+        if self._is_yielding:
+            self._is_yielding = False
+            if self.keeper is not None:
+                self._lease(voting.Release(), now_ns)
+
+    def _end_sending(self) -> None:
+        if self.sending is not None:
+            self.sending.end()
+            self.sending = None
+
+    def _say(self, message: pairing.Message) -> None:
+        if self._link is not None:
+            self._out.append(pairing.PeerSend(self._link, encode(message)))
+
+    def _tell_standing(self) -> None:
+        role: Role = "active" if self.router.is_active else "standby"
+        self._say(Standing(self._name, role, self.epoch, self._is_willing))
+
+    def _end_link(self, why: str, now_ns: int) -> None:
+        if self._link is not None:
+            self._out.append(pairing.PeerEnd(self._link, why))
+            self._note("link_ended", why=why, is_trouble=True)
+        self._forget_link(now_ns)
+
+    def _frame(self, data: bytes, now_ns: int) -> None:
+        try:
+            match data[0]:
+                case kind if kind == KIND_LIVE and self.receiving is not None:
+                    number, _, ids = read_ids(data)
+                    self.receiving.live(number, ids)
+                case kind if kind == KIND_RECORDS and self.receiving is not None:
+                    self.receiving.records(data)
+                    if self._whole_through and self.epoch == self.receiving.epoch:
+                        self._whole_through = max(self._whole_through, self.receiving.id_highest)
+                case kind if kind == KIND_MISSING and self.sending is not None:
+                    stream, is_last, ids = read_ids(data)
+                    if stream == self.sending.stream:
+                        self.sending.missing(ids, is_last)
+                case kind if kind >= 0x80:
+                    message = pairing.PAIR.decode(data)
+                    if isinstance(message, pairing.Message):
+                        self._said(message, now_ns)
+                case _:
+                    pass  # it was on its way when the roles changed
+        except (RemoteProtocolError, IndexError) as error:
+            self._end_link(str(error), now_ns)
+
+    def _said(self, message: pairing.Message, now_ns: int) -> None:
+        match message:
+            case Standing():
+                self._heard_standing(message, now_ns)
+            case pairing.Resync(_, epoch):
+                if self.router.is_active or epoch < self.epoch:
+                    self._tell_standing()
+                else:
+                    self.receiving = Receiving(self.router, self._config, message, self._is_first)
+            case pairing.Defined() if self.receiving is not None:
+                self.receiving.define(message)
+            case pairing.Listed() if self.receiving is not None:
+                self.receiving.compare()
+                if self.receiving.stranded:
+                    self._note("stranded", messages=self.receiving.stranded, is_trouble=True)
+            case pairing.Whole(epoch) if self.receiving is not None:
+                self._become_whole(epoch, now_ns)
+            case pairing.StoredTo(stream, position) if self.sending is not None:
+                if stream == self.sending.stream:
+                    self.sending.stored_to(position)
+            case pairing.Switch() if self.router.is_active:
+                self._is_switch_wanted = True
+            case pairing.Yielded(epoch):
+                if not self.router.is_active and epoch == self.epoch:
+                    self._take_over(now_ns)
+            case _:
+                pass  # it was on its way when the roles changed
+
+    def _heard_standing(self, peer: Standing, now_ns: int) -> None:
+        if peer.name not in self._config.routers or peer.name == self._name:
+            raise RemoteProtocolError(f"{peer.name} is not the other router")
+        self._peer = peer
+        if peer.epoch > self.epoch and self.router.is_active:
+            self._stand_by(now_ns, f"{peer.name} is active in epoch {peer.epoch}")
+            self._is_willing = False
+        elif self.router.is_active:
+            if peer.role == "standby":
+                self._begin_sending()
+            else:
+                self._tell_standing()
+        elif peer.role == "standby" and self._config.lease is None and self._is_willing:
+            mine, theirs = (self.epoch, self._is_first), (peer.epoch, not self._is_first)
+            if not peer.is_willing or mine > theirs:
+                self._activate(voting.next_epoch(max(self.epoch, peer.epoch), self._is_first), now_ns)
+
+    def _begin_sending(self) -> None:
+        if self._link is not None and self._peer is not None and self._peer.role == "standby" and self.router.is_active:
+            self._end_sending()
+            self._stream += 1
+            self.sending = Sending(self.router, self._config, self._stream, self._since)
+
+    def _become_whole(self, epoch: int, now_ns: int) -> None:
+        """From now on this router could take over; its log knows that."""
+        assert self.receiving is not None
+        self.epoch, self._is_willing = epoch, False
+        self._whole_through = max(self.router.tables.next_id - 1, self.receiving.id_highest)
+        self._is_forced = self.keeper is None
+        self._note("whole", epoch=epoch, dropped=self.receiving.dropped)
+        self._route(Become("standby", epoch), now_ns)
+        if self.keeper is not None:
+            self._lease(voting.Fit(True), now_ns)
+
+    # Switching
+
+    def _switch_here(self, is_forced: bool, now_ns: int) -> None:
+        if self.router.is_active:
+            return
+        if not is_forced:
+            self._say(pairing.Switch())
+        elif self.keeper is not None:
+            self._is_forced = True
+            self._lease(voting.Force(), now_ns)
+        else:
+            self._is_forced = True
+            known = max(self.epoch, self._peer.epoch if self._peer is not None else 0)
+            self._activate(voting.next_epoch(known, self._is_first), now_ns)
+
+    def _take_over(self, now_ns: int) -> None:
+        """The other router has stopped; with a lease it is given up, and this one asks for it."""
+        self._is_willing, self._is_forced = True, False
+        if self.keeper is None:
+            self._activate(voting.next_epoch(self.epoch, self._is_first), now_ns)
+
+    def _yield(self, now_ns: int) -> None:
+        """The other router has everything so far: stop, and let it have what was left."""
+        self._is_yielding = True
+        self._is_switch_wanted = False
+        self._stand_by(now_ns, "an operator wants the other router active")
+
+    def _yielded(self, now_ns: int) -> None:
+        self._say(pairing.Yielded(self.epoch))
+        self._is_yielding = self._is_willing = False
+        self._end_sending()
+        if self.keeper is not None:
+            self._lease(voting.Release(), now_ns)
+        self._tell_standing()
+
+    # What follows from an event
+
+    def _finish(self, now_ns: int) -> None:
+        self._pump(now_ns)
+        self._look_how_it_keeps_up(now_ns)
+        if self.router.is_active:
+            is_degraded = self.degrading.mode == "degraded"
+            sent_id = self.sending.through_id if self.sending is not None else 0
+            through, outcome = (EVERY_ID, OUTCOME_DEGRADED) if is_degraded else (sent_id, OUTCOME_SYNC)
+            if self.router.tables.unreplicated_count or self.router.transactions.is_waiting:
+                self._route(Release(through, outcome), now_ns)
+                self._pump(now_ns)
+        elif self.receiving is not None:
+            if self.router.tables.log_bytes:
+                self._route(Tick(), now_ns)
+            self.receiving.stored(self.router.log.stored_through)
+            self._send(self.receiving.out)
+
+    def _pump(self, now_ns: int) -> None:
+        sending = self.sending
+        if sending is None:
+            return
+        if self.router.tables.is_stream_broken:
+            self._end_link("the other router is too far behind", now_ns)
+            return
+        self._out += sending.pump(now_ns)
+        self._send(sending.out)
+        if sending.is_whole and self._is_switch_wanted and self.router.is_active:
+            self._yield(now_ns)
+        if self._is_yielding and sending.is_drained:
+            self._yielded(now_ns)
+
+    def _send(self, frames: list[bytes]) -> None:
+        if frames and self._link is not None:
+            self._out.append(pairing.PeerSend(self._link, b"".join(frames)))
+        frames.clear()
+
+    def _look_how_it_keeps_up(self, now_ns: int) -> None:
+        if self.router.is_active:
+            before = self.degrading.mode
+            is_alone = self.degrading.look(self.sending, now_ns)
+            self._mode_changed(before)
+            if is_alone is not None and self.keeper is not None:
+                self._lease(voting.Alone(is_alone), now_ns)
+
+    def _mode_changed(self, before: Mode) -> None:
+        """The moments of change are logged."""
+        mode = self.degrading.mode
+        if mode != before:
+            self._note("replication", mode=mode, is_trouble=mode != "synchronous")
+
+    def _note(self, what: str, *, is_trouble: bool = False, **values: str | int) -> None:
+        self._out.append(Noted(what, values, is_trouble))

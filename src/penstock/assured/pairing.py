@@ -1,0 +1,162 @@
+"""What the two routers of a pair say to each other, and the grammar of a pair's core (docs/protocol/assured.md).
+
+active router                     the other one, which stands by
+  │ Standing ◄──────────────────► Standing    who I am, in which epoch: at the beginning, and whenever it changes
+  │ Resync ──────────────────────► │          what follows is all that I have
+  │ Defined …, LIVE frames … ────► │          the endpoints, and the ids of their messages that are replicated
+  │ Listed ──────────────────────► │
+  │ ◄────────────── MISSING frames │          those that I have not got; what is not listed I have dropped
+  │ RECORDS frames ──────────────► │          these first, then whatever happens
+  │ ◄───────────────────── StoredTo│          it is on my disk, up to there
+  │ Whole ───────────────────────► │          you have all there is
+  │ ◄─────────────────────── Switch│          let me be the active one
+  │ Yielded ─────────────────────► │          you have all there is, and I am active no more
+
+PeerOpened, PeerClosed, PeerFrame    the link to the other router: frames without their length
+SwitchHere                           an operator's order: this router is to be the active one
+    ->  PeerSend, PeerEnd            frames with their length
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from penstock.assured.config import Milliseconds, Role
+from penstock.assured.events import Event, Instruction
+from penstock.assured.voting import Epoch, Heard, Kept, LeaseConfig, LeaseInstruction
+from penstock.base.config import Config
+from penstock.base.errors import ConfigurationError
+from penstock.net.control import U32, U64, ControlProtocol, Name, Version
+
+MESSAGE_SIZE_MAX = 1024 * 1024
+MIB = 1024 * 1024
+
+
+class PairConfig(Config, frozen=True):
+    """Of a router that has another beside it."""
+
+    routers: tuple[Name, Name]
+    """The pair; the first of them begins, when both are new."""
+
+    lease: LeaseConfig | None = None
+    """Who is active is decided by a majority with a witness; without it, by operators."""
+
+    degrade: Literal["after", "never"] = "after"
+    """What becomes of synchronous traffic when the other router does not answer: it is acknowledged as degraded after a
+    while, or it waits."""
+
+    degrade_after_ms: Milliseconds = 1_000
+    mirror: Literal["all", "none"] = "all"
+    """Which endpoints are defined here as the active router has them; those of none are defined by hand."""
+
+    window_bytes: Annotated[int, msgspec.Meta(ge=65_536, le=2**30)] = 8 * MIB
+    """Sent to the other router and not stored there yet; one frame in any case."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.routers[0] == self.routers[1]:
+            raise ConfigurationError("a pair has two routers", where="pair", hint="each has a name of its own")
+        if self.lease is not None and self.lease.routers != self.routers:
+            raise ConfigurationError("the lease is another pair's", where="pair")
+
+
+class Standing(msgspec.Struct, tag="standing", frozen=True):
+    name: Name
+    role: Role
+    epoch: Epoch
+    """The newest in which this router was active, or had all that the active one had."""
+
+    is_willing: bool = False
+    """Whether it was the active one when it stopped, or is the first of a new pair."""
+
+
+class Resync(msgspec.Struct, tag="resync", frozen=True):
+    stream: U32
+    """What is answered names it: answers to an earlier one may still be on their way."""
+
+    epoch: Epoch
+    since_epoch: Epoch
+    since_id: U64
+    """It became active in `since_epoch`, and of the epochs before had everything up to this id: later messages of those
+    epochs were never sent to it."""
+
+    is_forced: bool = True
+    """Whether the other router may have acknowledged such messages as degraded: not if all went in order."""
+
+
+class Defined(msgspec.Struct, tag="defined", frozen=True):
+    number: U32
+    """That the sender has for it."""
+
+    definition: Annotated[bytes, msgspec.Meta(max_length=MESSAGE_SIZE_MAX)]
+    """In JSON, as in its log."""
+
+    is_deleted: bool = False
+
+
+class Listed(msgspec.Struct, tag="listed", frozen=True):
+    pass
+
+
+class Whole(msgspec.Struct, tag="whole", frozen=True):
+    epoch: Epoch
+
+
+class StoredTo(msgspec.Struct, tag="stored_to", frozen=True):
+    stream: U32
+    position: U64
+
+
+class Switch(msgspec.Struct, tag="switch", frozen=True):
+    pass
+
+
+class Yielded(msgspec.Struct, tag="yielded", frozen=True):
+    epoch: Epoch
+
+
+Message: TypeAlias = Standing | Resync | Defined | Listed | Whole | StoredTo | Switch | Yielded
+
+PAIR: ControlProtocol[Message] = ControlProtocol("pair", Version(1, 0), Message)
+
+
+# Events
+
+
+class PeerOpened(msgspec.Struct, frozen=True):
+    """A link to the other router is there; one that was there before is not used any more."""
+
+    link: int
+
+
+class PeerClosed(msgspec.Struct, frozen=True):
+    link: int
+
+
+class PeerFrame(msgspec.Struct, frozen=True):
+    link: int
+    data: bytes
+
+
+class SwitchHere(msgspec.Struct, frozen=True):
+    is_forced: bool = False
+    """Also if the other router does not answer, or has what this one has not."""
+
+
+# Instructions
+
+
+class PeerSend(msgspec.Struct, frozen=True):
+    link: int
+    data: bytes
+
+
+class PeerEnd(msgspec.Struct, frozen=True):
+    link: int
+    why: str
+
+
+PeerEvent: TypeAlias = PeerOpened | PeerClosed | PeerFrame | SwitchHere
+PeerInstruction: TypeAlias = PeerSend | PeerEnd
+PairEvent: TypeAlias = Event | PeerEvent | Heard | Kept
+PairInstruction: TypeAlias = Instruction | PeerInstruction | LeaseInstruction

@@ -1,0 +1,126 @@
+"""The side of a link on which a router stands by: it stores what the active one sends, and says so."""
+
+from collections import deque
+
+import msgspec
+import numpy
+from numpy.typing import NDArray
+
+from penstock.assured._layout import KIND_MISSING
+from penstock.assured._receiving import apply_records, are_synchronous, drop, held_ids
+from penstock.assured.core import EPOCH_BITS, MessageRouter
+from penstock.assured.endpoints import Definition
+from penstock.assured.pairing import Defined, PairConfig, Resync, StoredTo
+from penstock.assured.sending import IDS_PER_FRAME, encode, ids_frame
+from penstock.base.errors import PenstockError, RemoteProtocolError
+
+ENDPOINTS_MAX = 65_536
+IDS_MAX = 2**27
+NONE = numpy.zeros(0, numpy.uint64)
+
+
+class Receiving:
+    """`out` is what is to be sent."""
+
+    def __init__(self, router: MessageRouter, config: PairConfig, resync: Resync, is_first: bool) -> None:
+        self.out: list[bytes] = []
+        self.epoch = resync.epoch
+        self.id_highest = 0
+        """Of what was sent here."""
+        self.stranded = 0
+        self.dropped = 0
+        self._router = router
+        self._config = config
+        self._stream = resync.stream
+        self._since = (resync.since_id, resync.since_epoch << EPOCH_BITS)
+        self._parity = int(is_first)
+        self._is_forced = resync.is_forced
+        self._numbers = numpy.zeros(64, numpy.uint32)
+        """By number there: the number here, or 0."""
+        self._listed: dict[int, list[NDArray[numpy.uint64]]] = {}
+        self._listed_count = 0
+        self._is_listed = True
+        self._answers: deque[tuple[int, list[bytes]]] = deque()
+        """What is to be said when the record of this number is on the disk."""
+
+    def define(self, message: Defined) -> None:
+        """An endpoint of the active router: made here too, or found by its name."""
+        if message.number >= ENDPOINTS_MAX:
+            raise RemoteProtocolError(f"an endpoint has number {message.number}")
+        while message.number >= len(self._numbers):
+            self._numbers = numpy.concatenate([self._numbers, numpy.zeros_like(self._numbers)])
+        endpoints = self._router.endpoints
+        if message.is_deleted:
+            known = endpoints.by_number(int(self._numbers[message.number]))
+            self._numbers[message.number] = 0
+            if known is not None and self._config.mirror == "all":
+                endpoints.log(known, is_deleted=True)
+                endpoints.remove(known)
+            return
+        try:
+            definition = msgspec.json.decode(message.definition, type=Definition)
+        except (msgspec.MsgspecError, PenstockError) as error:
+            raise RemoteProtocolError(f"an endpoint is defined as nothing that there is: {error}") from None
+        known = endpoints.get(definition.config.name)
+        if self._config.mirror == "all" and (known is None or known.definition != definition):
+            known = endpoints.put(definition, known.number if known is not None else endpoints.number_highest + 1)
+            endpoints.log(known)
+        self._numbers[message.number] = known.number if known is not None else 0
+
+    def live(self, number: int, ids: NDArray[numpy.uint64]) -> None:
+        self._listed_count += len(ids)
+        if not self._is_listed or self._listed_count > IDS_MAX:
+            raise RemoteProtocolError(f"it lists {self._listed_count} messages")
+        if number < len(self._numbers) and self._numbers[number]:
+            self._listed.setdefault(int(self._numbers[number]), []).append(ids)
+
+    def compare(self) -> None:
+        """All is listed: drop what the active router has no more, and ask for what is missing here."""
+        if not self._is_listed:
+            raise RemoteProtocolError("it has listed everything already")
+        self._is_listed = False
+        tables = self._router.tables
+        held = held_ids(tables)
+        missing = [NONE]
+        for number in self._numbers[self._numbers > 0].tolist():
+            has = held.get(number, NONE)
+            listed = numpy.unique(numpy.concatenate(self._listed.get(number, [NONE])))
+            gone = numpy.setdiff1d(has, listed, assume_unique=True)
+            gone = gone[~self._stranded(gone)]
+            if len(gone):
+                self.dropped += len(gone)
+                drop(tables, number, gone)
+            missing.append(numpy.setdiff1d(listed, has, assume_unique=True))
+        self._listed.clear()
+        wanted = numpy.unique(numpy.concatenate(missing))
+        starts = range(0, max(1, len(wanted)), IDS_PER_FRAME)
+        frames = [
+            ids_frame(KIND_MISSING, self._stream, wanted[start : start + IDS_PER_FRAME], is_last=start == starts[-1])
+            for start in starts
+        ]
+        self._answers.append((tables.next_sequence - 1, frames))
+
+    def _stranded(self, ids: NDArray[numpy.uint64]) -> NDArray[numpy.bool_]:
+        """Which of these stay, though the other router has not got them: it never had, and they were acknowledged."""
+        is_own: NDArray[numpy.bool_] = ids >> numpy.uint64(EPOCH_BITS) & numpy.uint64(1) == self._parity
+        is_stranded: NDArray[numpy.bool_] = is_own & (ids > self._since[0]) & (ids < self._since[1])
+        if not self._is_forced:
+            is_stranded &= ~are_synchronous(self._router.tables, ids)
+        self.stranded += int(is_stranded.sum())
+        return is_stranded
+
+    def records(self, data: bytes) -> None:
+        if self._is_listed:
+            raise RemoteProtocolError("it sends records before it has listed what it has")
+        position, id_highest = apply_records(self._router.tables, data, self._numbers)
+        self.id_highest = max(self.id_highest, id_highest)
+        self._answers.append((self._router.tables.next_sequence - 1, [encode(StoredTo(self._stream, position))]))
+
+    def stored(self, through: int) -> None:
+        newest: list[bytes] = []
+        while self._answers and self._answers[0][0] <= through:
+            _, frames = self._answers.popleft()
+            if len(newest) == 1 and newest[0][4] >= 0x80:
+                newest.clear()  # the next one says it, too
+            newest += frames
+        self.out += newest

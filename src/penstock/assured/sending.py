@@ -1,0 +1,155 @@
+"""The active router's side of a link to the other one."""
+
+from collections import deque
+
+import msgspec
+import numpy
+from numpy.typing import NDArray
+
+from penstock.assured._layout import KIND_LIVE
+from penstock.assured._sending import begin_stream, end_stream, next_frame, send_missing, stream_count
+from penstock.assured.core import MessageRouter
+from penstock.assured.events import Instruction
+from penstock.assured.pairing import MESSAGE_SIZE_MAX, PAIR, Defined, Listed, Message, PairConfig, Resync, Whole
+from penstock.base.errors import RemoteProtocolError
+from penstock.net.framing import encode_frame
+
+FRAME_SIZE_GOOD = 131_072
+IDS_PER_FRAME = 65_536
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    position: int
+    size: int
+    last_id: int
+    sent_ns: int
+
+
+def encode(message: Message) -> bytes:
+    return encode_frame(PAIR.encode(message, MESSAGE_SIZE_MAX))
+
+
+class Sending:
+    """`out` is what is to be sent; `through_id` says up to which message the other router has everything."""
+
+    def __init__(self, router: MessageRouter, config: PairConfig, stream: int, since: tuple[int, int, bool]) -> None:
+        self.stream = stream
+        self.out: list[bytes] = []
+        self.through_id = 0
+        self.is_whole = False
+        """It has been, since this link is there."""
+        self._router = router
+        self._config = config
+        self._defined: dict[int, bytes] = {}
+        self._missing: list[NDArray[numpy.uint64]] = []
+        self._is_listed = True
+        """The other router still compares."""
+        self._position = self._stored = 0
+        self._sent: deque[_Sent] = deque()
+        self._unstored_size = 0
+        self._is_fetching = False
+        self._caught_up: int | None = None
+        """The position after which it has caught up."""
+        live = begin_stream(router.tables)
+        self.out.append(encode(Resync(stream, router.epoch, *since)))
+        self.mirror()
+        for number, ids in live.items():
+            for start in range(0, len(ids), IDS_PER_FRAME):
+                self.out.append(ids_frame(KIND_LIVE, number, ids[start : start + IDS_PER_FRAME]))
+        self.out.append(encode(Listed()))
+
+    def end(self) -> None:
+        end_stream(self._router.tables)
+
+    @property
+    def is_drained(self) -> bool:
+        return not self._is_listed and not self._sent and not stream_count(self._router.tables)
+
+    @property
+    def oldest_ns(self) -> int | None:
+        """When that was sent which the other router has had longest without storing it."""
+        return self._sent[0].sent_ns if self._sent else None
+
+    @property
+    def backlog(self) -> int:
+        """What waits for its turn, in messages and whatever else happened."""
+        return stream_count(self._router.tables)
+
+    def mirror(self) -> None:
+        """Tell how endpoints are defined, as far as that is not known."""
+        current = {each.number: msgspec.json.encode(each.definition) for each in self._router.endpoints}
+        for number, definition in current.items():
+            if self._defined.get(number) != definition:
+                self.out.append(encode(Defined(number, definition)))
+        for number in self._defined.keys() - current.keys():
+            self.out.append(encode(Defined(number, b"", is_deleted=True)))
+        self._defined = current
+
+    def missing(self, ids: NDArray[numpy.uint64], is_last: bool) -> None:
+        if not self._is_listed:
+            raise RemoteProtocolError("it has said already what it misses")
+        self._missing.append(ids)
+        if is_last:
+            self._is_listed = False
+            wanted = numpy.unique(numpy.concatenate(self._missing))
+            self._missing.clear()
+            send_missing(self._router.tables, wanted)
+            self.through_id = int(wanted[0]) - 1 if len(wanted) else 0
+
+    def stored_to(self, position: int) -> None:
+        if not self._stored <= position <= self._position:
+            raise RemoteProtocolError(f"it has stored {position} records, of {self._position}")
+        self._stored = position
+        while self._sent and self._sent[0].position <= position:
+            sent = self._sent.popleft()
+            self._unstored_size -= sent.size
+            self.through_id = max(self.through_id, sent.last_id)
+
+    def pump(self, now_ns: int) -> list[Instruction]:
+        """Send what the window has room for; what has to be read first."""
+        tables = self._router.tables
+        told: list[Instruction] = []
+        while not self._is_listed and not self._is_fetching and self._unstored_size < self._config.window_bytes:
+            data, self._position, last_id, ids, sequences = next_frame(
+                tables, self._position, FRAME_SIZE_GOOD, self._router.config.fetch_messages_max
+            )
+            if data is not None:
+                self._sent.append(_Sent(self._position, len(data), last_id, now_ns))
+                self._unstored_size += len(data)
+                self.out.append(data)
+            if len(ids):
+                self._is_fetching = True
+                told.append(self._router.log.fetch(0, ids, sequences))
+            if data is None:
+                break
+        if self.is_drained:
+            self.through_id = tables.next_id - 1
+        if not self.is_whole and not self._is_listed:
+            self._look_whether_whole()
+        return told
+
+    def _look_whether_whole(self) -> None:
+        """It has caught up when it has stored all that there was at some moment; others come all the time."""
+        if self._caught_up is None and not self.backlog:
+            self._caught_up = self._position
+        if self._caught_up is not None and self._stored >= self._caught_up:
+            self.is_whole = True
+            self.out.append(encode(Whole(self._router.epoch)))
+
+    def fetched(self) -> None:
+        self._is_fetching = False
+
+
+def ids_frame(kind: int, number: int, ids: NDArray[numpy.uint64], *, is_last: bool = False) -> bytes:
+    head = bytes([kind, is_last, 0, 0]) + number.to_bytes(4, "little")
+    return encode_frame(head + ids.astype("<u8").tobytes())
+
+
+def read_ids(data: bytes) -> tuple[int, bool, NDArray[numpy.uint64]]:
+    """(endpoint, whether it is the last frame, ids), which rise."""
+    if len(data) < 8 or len(data) % 8:
+        raise RemoteProtocolError("a frame of ids is not whole")
+    ids = numpy.frombuffer(data, "<u8", offset=8).astype(numpy.uint64)
+    if len(ids) > 1 and not (ids[1:] > ids[:-1]).all():
+        raise RemoteProtocolError("the ids of a frame do not rise")
+    return int.from_bytes(data[4:8], "little"), bool(data[1] & 1), ids

@@ -1,0 +1,349 @@
+"""A pair of message routers with publishers and consumers, and what happens to them (REPL-2 to REPL-10, REPL-14).
+
+What is promised, over any crash, partition and switch, by an operator or by the lease:
+
+- what was acknowledged as synchronous is delivered, everywhere where it is wanted, in its publisher's order;
+- what is delivered a second time is flagged; transactions are whole;
+- under a lease two routers are never active at a time; a router that is not active delivers and acknowledges nothing;
+- when all is well again, one router is active, the other has everything, and everything published is acknowledged.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, TextIO
+
+import msgspec
+
+from penstock.assured.config import EndpointConfig, RouterConfig, Want
+from penstock.assured.events import Noted
+from penstock.assured.pairing import PairConfig, SwitchHere
+from penstock.assured.voting import LeaseConfig
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
+from penstock.base.errors import SimulationError
+from penstock.sim.judge import run_and_judge, work
+from penstock.sim.network import LinkFaults, Network
+from penstock.sim.randomness import SeededRandomness
+from penstock.sim.replicatedcheckers import ReplicatedChecker
+from penstock.sim.replicatedclients import SimConsumer, SimPublisher
+from penstock.sim.replicatednodes import PairNode, WitnessNode
+from penstock.sim.routerlinks import End, RouterLink
+from penstock.sim.world import World
+
+STEP_NS = 10 * NS_PER_MS
+RESTART_NS_MAX = NS_PER_SECOND
+PEER_NS = 40 * NS_PER_MS
+"""Between two attempts to connect the routers."""
+
+SETTLING_NS = 5 * NS_PER_SECOND
+TOPICS = (b"a.one", b"a.two", b"b.one")
+WANTS = {"all": (">",), "some": ("a.>",), "queue": ("b.one",)}
+ROUTES = {b"a.one": ["all", "some"], b"a.two": ["all", "some"], b"b.one": ["all", "queue"]}
+ReplicateBy = Literal["endpoint", "publisher", "topic"]
+
+
+class ReplicatedOptions(msgspec.Struct, kw_only=True):
+    """Everything that distinguishes one plant from another."""
+
+    has_lease: bool = True
+    lease_ms: int = 300
+    drift_ppm: int = 10_000
+    replicate_by: ReplicateBy = "endpoint"
+    degrade: Literal["after", "never"] = "after"
+    degrade_after_ms: int = 100
+    window_bytes: int = 65_536
+    cache_bytes: int = 65_536
+    section_bytes: int = 65_536
+    settle_ms: int = 50
+    delay_ms: int = 2
+    fault_interval_ms: int = 200
+
+    @property
+    def lease(self) -> LeaseConfig:
+        return LeaseConfig(routers=("a", "b"), witness="w", lease_ms=self.lease_ms, drift_ppm=self.drift_ppm)
+
+    @property
+    def pair(self) -> PairConfig:
+        return PairConfig(
+            routers=("a", "b"),
+            lease=self.lease if self.has_lease else None,
+            degrade=self.degrade,
+            degrade_after_ms=self.degrade_after_ms,
+            window_bytes=self.window_bytes,
+        )
+
+    def router(self, name: str) -> RouterConfig:
+        treatment: Any = "synchronous" if self.replicate_by == "endpoint" else "none"
+        endpoints = tuple(
+            EndpointConfig(name=each, wants=(Want(topics=topics),), replication=treatment)
+            for each, topics in WANTS.items()
+        )
+        return RouterConfig(
+            name=name,
+            endpoints=endpoints,
+            replicate_by=self.replicate_by,
+            synchronous_topics=(">",) if self.replicate_by == "topic" else (),
+            message_bytes_max=4_096,
+            transaction_bytes_max=65_536,
+            cache_bytes=self.cache_bytes,
+            section_bytes=self.section_bytes,
+            fetch_bytes_max=65_536,
+        )
+
+    @staticmethod
+    def draw(pick: SeededRandomness) -> "ReplicatedOptions":
+        return ReplicatedOptions(
+            has_lease=pick.chance(0.7),
+            lease_ms=pick.choose([200, 500]),
+            drift_ppm=pick.choose([0, 10_000, 100_000]),
+            replicate_by=pick.choose(["endpoint", "publisher", "topic"]),
+            degrade=pick.choose(["after", "after", "never"]),
+            degrade_after_ms=pick.choose([50, 300]),
+            window_bytes=pick.choose([65_536, 1_048_576]),
+            cache_bytes=pick.choose([65_536, 1_048_576]),
+            section_bytes=pick.choose([8_192, 65_536]),
+            settle_ms=pick.choose([5, 100, 400]),
+            delay_ms=pick.choose([1, 10, 40]),
+            fault_interval_ms=pick.choose([100, 300, 1_000]),
+        )
+
+
+class ReplicatedSummary(msgspec.Struct, kw_only=True):
+    """What a run did, for people."""
+
+    seed: int
+    virtual_seconds: float
+    events: int
+    digest: str
+    deliveries: int
+    redeliveries: int
+    acknowledged_synchronous: int
+    acknowledged_degraded: int
+    acknowledged_known: int
+    epochs: int
+    planned: int
+    forced: int
+    crashes: int
+    partitions: int
+    records_torn: int
+    times_whole: int
+    times_degraded: int
+    times_stranded: int
+
+
+class ReplicatedPlant:
+    def __init__(self, world: World, options: ReplicatedOptions) -> None:
+        self.world = world
+        self.options = options
+        self.topics = TOPICS
+        self._randomness = world.randomness.fork("faults")
+        self._slow = self._randomness.choose(["", "a", "b", "w"])
+        self.network = Network(world, LinkFaults(delay_max_ns=options.delay_ms * NS_PER_MS))
+        self.checker = ReplicatedChecker(ROUTES)
+        self.routers = [PairNode(self, name) for name in ("a", "b")]
+        self.witness = WitnessNode(self, "w") if options.has_lease else None  # type: ignore[arg-type]
+        self.publishers = [SimPublisher(self, number) for number in range(2)]
+        self.consumers = [SimConsumer(self, endpoint, 0) for endpoint in WANTS]
+        self.counts: dict[str, int] = {}
+        self._cut: set[frozenset[str]] = set()
+        self._is_faulty = True
+
+    def rate_ppm(self, name: str) -> int:
+        drift_ppm = self.options.drift_ppm
+        if not self._slow:
+            return self._randomness.between(-drift_ppm, drift_ppm)
+        return -drift_ppm if name == self._slow else drift_ppm
+
+    # What nodes report
+
+    def sends(self, node: PairNode) -> None:
+        """A router delivers or acknowledges."""
+        if not node.is_active():
+            raise SimulationError(f"ReplicatedChecker: {node.name} is not active, and speaks to clients")
+        self.look()
+
+    def noted(self, node: PairNode, note: Noted) -> None:
+        what = note.values["mode"] if note.what == "replication" else note.what
+        self.counts[str(what)] = self.counts.get(str(what), 0) + 1
+
+    def look(self) -> None:
+        active = [node.name for node in self.routers if node.is_active()]
+        if self.options.has_lease and len(active) > 1:
+            raise SimulationError("ReplicatedChecker: both routers are active")
+
+    # Links
+
+    def connect(
+        self, name: str, node: PairNode, receive: Callable[[Any], None], ended: Callable[[], None]
+    ) -> tuple[End, End] | None:
+        if not node.is_up or node.core is None or self._is_cut(name, node.name):
+            return None
+        link = RouterLink(self.world, self._randomness.fork(name), self._is_cut, self.options.delay_ms * NS_PER_MS)
+        link.ends = [End(link, name, receive, ended), End(link, node.name, lambda _: None, lambda: None)]
+        link.watch()
+        return link.ends[0], link.ends[1]
+
+    def _connect_routers(self) -> None:
+        self.world.after(PEER_NS, self._connect_routers)
+        one, other = self.routers
+        is_up = one.is_up and other.is_up and one.core is not None and other.core is not None
+        if not is_up or one.has_peer() or other.has_peer() or self._is_cut("a", "b"):
+            return
+        link = RouterLink(self.world, self._randomness.fork("peers"), self._is_cut, self.options.delay_ms * NS_PER_MS)
+        for node in self.routers:
+            end = End(link, node.name, lambda _: None, lambda: None)
+            end._receive, end.ended = partial(node.peer_said, end), partial(node.peer_gone, end)
+            link.ends.append(end)
+        link.watch()
+        for node, end in zip(self.routers, link.ends, strict=True):
+            node.peer_opened(end)
+
+    def _is_cut(self, one: str, other: str) -> bool:
+        return frozenset((one, other)) in self._cut
+
+    # The run
+
+    def start(self) -> None:
+        self.world.log.write(self.world.now_ns(), "plant", f"seed {self.world.seed} {self.options}")
+        for node in [*self.routers, *([self.witness] if self.witness else [])]:
+            node.start()
+        for client in [*self.publishers, *self.consumers]:
+            client.start()
+        self._connect_routers()
+        self._wait()
+
+    def run(self, duration_ns: int) -> None:
+        work(self.world, duration_ns, STEP_NS, self.look)
+
+    def finish(self) -> None:
+        """End the faults, let the routers find together, and judge."""
+        self._is_faulty = False
+        self._mend()
+        for node in [*self.routers, *([self.witness] if self.witness else [])]:
+            if not node.is_up:
+                node.start()
+        self._operate()
+        for consumer in self.consumers:
+            consumer.is_eager = True
+        self.run(SETTLING_NS // 2)
+        for publisher in self.publishers:
+            publisher.is_resting = True
+        self.run(SETTLING_NS // 2)
+        active = [node for node in self.routers if node.is_active()]
+        if len(active) != 1:
+            raise SimulationError(f"ReplicatedChecker: {len(active)} routers are active, though all is well")
+        pair = active[0].pair()
+        if pair is None or pair.sending is None or not pair.sending.is_whole or pair.degrading.mode != "synchronous":
+            raise SimulationError("ReplicatedChecker: the other router has not got everything, though all is well")
+        waiting = {each.name: len(each.waiting) for each in self.publishers if each.waiting}
+        if waiting:
+            raise SimulationError(f"ReplicatedChecker: not everything is acknowledged: {waiting}")
+        self.checker.finish()
+
+    def _operate(self) -> None:
+        """Without a lease, an operator sees to it that one router is active."""
+        self.run(NS_PER_SECOND)
+        if not self.options.has_lease and not any(node.is_active() for node in self.routers):
+            max(self.routers, key=PairNode.epoch).handle(SwitchHere(is_forced=True))
+
+    def summary(self) -> ReplicatedSummary:
+        outcomes, counts = self.checker.outcomes, self.counts
+        return ReplicatedSummary(
+            seed=self.world.seed,
+            virtual_seconds=self.world.now_ns() / NS_PER_SECOND,
+            events=self.world.log.count,
+            digest=self.world.log.digest(),
+            deliveries=self.checker.deliveries,
+            redeliveries=self.checker.redeliveries,
+            acknowledged_synchronous=outcomes.get(3, 0),
+            acknowledged_degraded=outcomes.get(4, 0),
+            acknowledged_known=outcomes.get(5, 0),
+            epochs=max(node.epoch() for node in self.routers),
+            planned=counts.get("planned", 0),
+            forced=counts.get("forced", 0),
+            crashes=counts.get("crashes", 0),
+            partitions=counts.get("partitions", 0),
+            records_torn=sum(node.journal.torn for node in self.routers),
+            times_whole=counts.get("whole", 0),
+            times_degraded=counts.get("degraded", 0),
+            times_stranded=counts.get("stranded", 0),
+        )
+
+    # What happens meanwhile
+
+    def _wait(self) -> None:
+        mean_ns = self.options.fault_interval_ms * NS_PER_MS
+        self.world.after(self._randomness.below(2 * mean_ns), self._strike)
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def _strike(self) -> None:
+        if not self._is_faulty:
+            return
+        nodes: list[Any] = [*self.routers, *([self.witness] if self.witness else [])]
+        node = self._randomness.choose(nodes)
+        router = self._randomness.choose(self.routers)
+        match self._randomness.below(10):
+            case 0 | 1:
+                self._crash(node)
+            case 2 | 3:
+                self._partition(node.name)
+            case 4 | 5 | 6:
+                self._mend()
+            case 7:
+                node.stall(self._randomness.below(400 * NS_PER_MS))
+            case 8:
+                self._count("planned")
+                router.handle(SwitchHere())
+            case _:
+                self._force(router)
+        self._wait()
+
+    def _force(self, router: PairNode) -> None:
+        """Without a lease nobody forces a router while the other one may be active: that is for operators to know. One
+        that has not everything would give up what was acknowledged."""
+        other = self.routers[router is self.routers[0]]
+        if self.options.has_lease or other.is_up or not router.is_up or router.epoch() < max(1, other.last_epoch):
+            return
+        self._count("forced")
+        router.handle(SwitchHere(is_forced=True))
+
+    def _crash(self, node: Any) -> None:
+        if node.is_up:
+            self._count("crashes")
+            if isinstance(node, PairNode):
+                node.last_epoch = node.epoch()
+            node.crash()
+            self.world.after(self._randomness.below(RESTART_NS_MAX), lambda: None if node.is_up else node.start())
+
+    def _partition(self, name: str) -> None:
+        self._count("partitions")
+        names = ["a", "b", "w", *(each.name for each in [*self.publishers, *self.consumers])]
+        names.remove(name)
+        for other in names:
+            if self._randomness.chance(0.6):
+                self._cut.add(frozenset((name, other)))
+                self.network.cut(name, other)
+                self.network.cut(other, name)
+
+    def _mend(self) -> None:
+        for pair in self._cut:
+            one, other = pair
+            self.network.mend(one, other)
+            self.network.mend(other, one)
+        self._cut.clear()
+
+
+def run_replicated_seed(
+    seed: int,
+    *,
+    seconds: float = 6.0,
+    trace: TextIO | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> ReplicatedSummary:
+    """Run the pair of one seed for `seconds` of virtual time and judge it."""
+    world = World(seed, trace)
+    plant = ReplicatedPlant(world, ReplicatedOptions.draw(world.randomness.fork("options")))
+    replay = f"penstock sim --scenario replicated --seed {seed} --minutes {seconds / 60!r}"
+    run_and_judge(world, plant, seconds, progress, replay=replay)
+    return plant.summary()

@@ -1,0 +1,139 @@
+"""A pair of routers by hand: copies, acknowledgements, settlements and a switch (REPL-3, REPL-5, REPL-7)."""
+
+from typing import Any
+
+from penstock.assured._layout import DELIVERY_REDELIVERED, MESSAGE_RESENT, OUTCOME_KNOWN, OUTCOME_SYNC
+from penstock.assured.config import EndpointConfig, RouterConfig, Want
+from penstock.assured.core import MessageRouter
+from penstock.assured.events import Append, Data, LinkOpened, OpenFlow, OpenPublisher, SendData, Start, Stored
+from penstock.assured.frames import (
+    Acknowledge,
+    Deliver,
+    Published,
+    decode_frames,
+    encode_publish,
+    encode_settle,
+)
+from penstock.assured.pair import Pair
+from penstock.assured.pairing import PairConfig, PeerFrame, PeerOpened, PeerSend, SwitchHere
+from penstock.net.framing import FrameDecoder
+from penstock.sim import SeededRandomness
+
+QUEUE = EndpointConfig(name="q", wants=(Want(topics=("a.>",)),), replication="synchronous")
+PUBLISHER = 777
+
+
+class Router:
+    """With a journal that is always at once on the disk."""
+
+    def __init__(self, name: str, *endpoints: EndpointConfig) -> None:
+        randomness = SeededRandomness(1, name)
+        self.router = MessageRouter(RouterConfig(name=name, endpoints=endpoints), randomness)
+        self.pair = Pair(self.router, PairConfig(routers=("a", "b")), randomness)
+        self.frames: list[bytes] = []
+        self.sent: list[Any] = []
+        self._decoder = FrameDecoder(2**24)
+        self.tell(Start(1, 0))
+
+    def tell(self, event: Any) -> None:
+        for each in self.pair.handle(event, 0):
+            match each:
+                case Append():
+                    self.tell(Stored(each.through))
+                case PeerSend(_, data):
+                    self.frames += self._decoder.feed(data)
+                case SendData(_, data):
+                    self.sent += decode_frames(data)
+
+    def clients(self, link: int) -> None:
+        self.tell(LinkOpened(link, "client"))
+        self.tell(OpenPublisher(link, 1, PUBLISHER))
+        self.tell(OpenFlow(link, 2, "q", 100))
+
+
+def exchange(one: Router, other: Router) -> None:
+    """Until neither has anything more to say."""
+    while one.frames or other.frames:
+        for here, there in ((one, other), (other, one)):
+            frames, here.frames = here.frames, []
+            for frame in frames:
+                there.tell(PeerFrame(1, frame))
+
+
+def pair_of_routers() -> tuple[Router, Router]:
+    """The first is active; the second gets its endpoints from it (REPL-6)."""
+    one, other = Router("a", QUEUE), Router("b")
+    one.tell(PeerOpened(1))
+    other.tell(PeerOpened(1))
+    exchange(one, other)
+    assert one.pair.is_active
+    assert not other.pair.is_active
+    assert [each.name for each in other.router.endpoints] == ["dead", "q"]
+    one.clients(10)
+    return one, other
+
+
+def runs(router: Router) -> list[tuple[int, int, int]]:
+    return [tuple(run) for each in router.sent if isinstance(each, Acknowledge) for run in each.runs]
+
+
+def delivered(router: Router) -> list[tuple[int, bool]]:
+    frames = [each for each in router.sent if isinstance(each, Deliver)]
+    return [(m.number, bool(m.flags & DELIVERY_REDELIVERED)) for frame in frames for m in frame.messages]
+
+
+def messages(count: int, flags: int = 0) -> list[Published]:
+    return [Published(b"a.x", b"payload", flags=flags) for _ in range(count)]
+
+
+def test_a_synchronous_message_is_acknowledged_when_the_other_router_has_it() -> None:
+    one, other = pair_of_routers()
+    one.tell(Data(10, encode_publish(1, 1, messages(3))))
+    assert delivered(one) == [(1, False), (2, False), (3, False)], "delivery goes on in parallel"
+    assert runs(one) == []
+    exchange(one, other)
+    assert runs(one) == [(1, 3, OUTCOME_SYNC)]
+    assert other.router.tables.message_count == 3
+    assert other.sent == [], "a router that stands by delivers nothing"
+
+
+def test_a_settlement_is_forwarded_and_what_was_settled_before_is_not_sent() -> None:
+    one, other = pair_of_routers()
+    first = one.router.tables.next_id
+    one.tell(Data(10, encode_publish(1, 1, messages(3))))
+    exchange(one, other)
+    one.tell(Data(10, encode_settle(1, [(first, first + 1, 1)])))
+    exchange(one, other)
+    assert other.router.tables.message_count == 1
+
+
+def test_after_a_planned_switch_the_other_router_goes_on_with_what_is_left() -> None:
+    one, other = pair_of_routers()
+    first = one.router.tables.next_id
+    one.tell(Data(10, encode_publish(1, 1, messages(3))))
+    exchange(one, other)
+    one.tell(Data(10, encode_settle(1, [(first, first, 1)])))
+    other.tell(SwitchHere())
+    exchange(one, other)
+    assert (one.pair.is_active, other.pair.is_active) == (False, True)
+    assert other.pair.epoch > one.router.epoch or one.pair.epoch == other.pair.epoch
+    one.sent.clear()
+    other.clients(11)
+    assert delivered(other) == [(2, True), (3, True)], "flagged, in order"
+    other.tell(Data(11, encode_publish(1, 3, messages(2, MESSAGE_RESENT))))
+    exchange(one, other)
+    assert runs(other) == [(3, 3, OUTCOME_KNOWN), (4, 4, OUTCOME_SYNC)], "3 is not stored twice"
+    assert delivered(other)[-1] == (4, True), "sent again: another router may have delivered it"
+    assert one.sent == []
+    assert one.router.tables.message_count == other.router.tables.message_count == 3
+
+
+def test_a_frame_that_is_not_as_it_should_be_ends_the_link() -> None:
+    one, other = pair_of_routers()
+    for data in (b"", b"\x08", b"\x08" + bytes(15) + b"x" * 64, b"\x06abc", b"\x81\xa1"):
+        other.tell(PeerFrame(1, data))
+        assert other.router.tables.message_count == 0
+        other.tell(PeerOpened(1))
+        one.tell(PeerOpened(1))
+        exchange(one, other)
+    assert one.pair.is_active
