@@ -12,7 +12,10 @@ from typing import Any
 
 import numpy
 import pytest
+from tests.assured_kit import Router, queue
 
+from penstock.assured._layout import OUTCOME_STORED
+from penstock.assured.frames import Published
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.core import Tick
 from penstock.base.ids import parse_group
@@ -123,7 +126,7 @@ def test_every_function_of_the_walk_exists() -> None:
     steps = documented_steps()
     assert list(steps) == [
         "Take", "Convert", "Publish", "Pack", "Send", "Filter", "Receive", "Order", "Repair", "Merge", "Match", "Read",
-        "Distribute", "Consume", "Descend",
+        "Distribute", "Consume", "Descend", "Assure",
     ]  # fmt: skip
     for names in steps.values():
         assert names
@@ -338,6 +341,21 @@ def test_the_walk_down_a_tree() -> None:
         plant.finish()
     assert_called_in_order(visible(documented_steps(), "Descend", sockets=False), noted)
     assert plant.summary().messages_delivered > 0
+
+
+def test_the_walk_through_a_message_router() -> None:
+    order = bytes(QUOTE.new(symbol="AAPL", bid_price=187.25))
+    with calls_noted() as noted:
+        router = Router(queue("orders", "orders.>"))
+        router.link(1)
+        router.publish(1, router.publisher(1), 1, Published(b"orders.new", order))
+        assert router.outcomes(1) == {1: OUTCOME_STORED}
+        flow = router.flow(1, "orders")
+        (delivered,) = router.delivered(1)
+        router.settle(1, flow, delivered.id)
+    assert_called_in_order(visible(documented_steps(), "Assure", sockets=False), noted)
+    assert delivered.payload == order
+    assert router.core.tables.message_count == 0
 
 
 def test_the_walk_on_real_sockets(expected_prices: list[float]) -> None:

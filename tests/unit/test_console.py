@@ -6,6 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.assured.config import EndpointConfig
+from penstock.assured.control import EndpointInfo
+from penstock.assured.status import RouterStatus
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError, RateLimitedError, TokenError
 from penstock.node.console_config import ConsoleConfig, ConsoleLimits
@@ -193,6 +196,23 @@ def test_who_gives_to_whom_and_whether_it_comes(plant: Plant) -> None:
     )
     assert {each.state for each in well.links} == {"up"}
     assert well.is_well
+
+
+def test_a_message_router_shows_its_role_and_its_endpoints(tmp_path: Path) -> None:
+    path = tmp_path / "plant.toml"
+    path.write_text('name = "trial"\n[[router]]\nname = "orders"\nmetrics_port = 7999\n')
+    info = EndpointInfo(EndpointConfig(name="new"), messages=3, bytes=30, unsettled=1, flows=1)
+    said = RouterStatus(
+        name="orders", kind="router", role="standby", epoch=4, control_port=7460, pair="", clients=0, is_storing=True,
+        is_in_touch=True, endpoints=[info], happenings=[],
+    )  # fmt: skip
+    document = pictured(Plant.load(path), {"orders": said})
+    (node,) = [each for each in document.nodes if each.role == "router"]
+    assert (node.state, node.place) == (State.UP, "standby, epoch 4")
+    assert [(row.node, row.endpoint, row.messages, row.flows) for row in document.endpoints] == [
+        ("orders", "new", 3, 1)
+    ]
+    assert document.counts["endpoints"] == 1
 
 
 def test_the_document_is_what_pages_expect(plant: Plant) -> None:

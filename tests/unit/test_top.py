@@ -8,6 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.assured.config import EndpointConfig
+from penstock.assured.control import EndpointInfo
+from penstock.assured.status import RouterStatus
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import CATALOGUE, Counters
 from penstock.base.errors import ConfigurationError, RemoteProtocolError
@@ -19,7 +22,7 @@ from penstock.top.picture import ConsumerRow, NodeRow, Picture, State
 from penstock.top.places import Place, place_given
 from penstock.top.reading import CounterKey, Pages, Reading, Status, parse_answer, read_metrics, understand
 from penstock.top.rows import TROUBLES
-from penstock.top.shown import CONSUMERS, LOSSES, NODES, STREAMS, VIEWS, duration, word
+from penstock.top.shown import CONSUMERS, ENDPOINTS, LOSSES, NODES, STREAMS, VIEWS, duration, word
 from penstock.top.watch import Watch
 
 PLANT = Place("records", "127.0.0.1", 7001, "plant")
@@ -164,7 +167,7 @@ def test_a_consumer_distribution_record_is_shown_with_class_shares_of_late() -> 
     assert (row.conflated, row.conflated_per_s, row.congested, row.congested_per_s) == (63, 30, 5, 2)
     assert (row.classes["adaptive"].congested_per_s, row.classes["critical"].congested_per_s) == (2, 0)
     assert (row.overruns, row.receipts, row.waiting, row.pending, row.is_behind) == (2, 3, 8, 6, True)
-    ((cells,), _) = CONSUMERS.table(Picture(nodes=[], streams=[], losses=[], consumers=[row]))
+    ((cells,), _) = CONSUMERS.table(Picture(nodes=[], streams=[], losses=[], consumers=[row], endpoints=[]))
     texts = [cell.plain for cell in cells]
     assert texts[:7] == ["records", "screen", "desk", "ring, regions", "25%", "75%", "-"]
     assert "behind" in texts
@@ -215,6 +218,44 @@ def test_a_filter_modules_messages_and_applications_have_rates() -> None:
 
 
 # Nodes that are not well
+
+
+def router_status(accepted: int, delivered: int, settled: int, **values: Any) -> RouterStatus:
+    info = EndpointInfo(
+        EndpointConfig(name="orders"),
+        messages=accepted - settled,
+        bytes=100 * (accepted - settled),
+        unsettled=delivered - settled,
+        flows=2,
+        accepted=accepted,
+        delivered=delivered,
+        settled=settled,
+    )
+    standard: dict[str, Any] = {
+        "name": "router", "kind": "router", "role": "active", "epoch": 3, "control_port": 7460, "pair": "",
+        "clients": 4,
+        "is_storing": True, "is_in_touch": True, "endpoints": [info], "happenings": [],
+    }  # fmt: skip
+    return RouterStatus(**{**standard, **values})
+
+
+def test_a_message_routers_endpoints_have_their_queues_and_rates() -> None:
+    place = Place("router", "127.0.0.1", 9, "router")
+    watch = Watch()
+    first = look(watch, reading(1, router_status(10, 5, 5), place))
+    assert [(row.messages, row.accepted_per_s) for row in first.endpoints] == [(5, None)]
+    picture = look(watch, reading(3, router_status(110, 65, 55), place))
+    (row,) = picture.endpoints
+    assert (row.endpoint, row.messages, row.bytes, row.unsettled, row.flows) == ("orders", 55, 5_500, 10, 2)
+    assert (row.accepted_per_s, row.delivered_per_s, row.settled_per_s) == (50, 30, 25)
+    node = only_node(picture)
+    assert (node.role, node.state, node.in_per_s, node.out_per_s, node.consumers) == ("router", State.UP, 50, 30, 4)
+    ((cells,), _) = ENDPOINTS.table(picture)
+    assert [cell.plain for cell in cells][:8] == ["router", "orders", "shared", "55", "5,500", "10", "2", "50"]
+    full = look(watch, reading(5, router_status(110, 65, 55, is_storing=False), place))
+    assert (only_node(full).state, "disk" in only_node(full).detail) == (State.DEGRADED, True)
+    gone = look(watch, Reading(place, 9 * NS_PER_SECOND, "unreachable", "refused"))
+    assert [(row.messages, row.accepted_per_s, row.age_s) for row in gone.endpoints] == [(55, None, 4)]
 
 
 def test_what_does_not_answer_is_shown_with_its_age_and_without_rates() -> None:
@@ -372,7 +413,7 @@ def test_rows_are_ordered_by_any_column_with_nothing_last_and_found_by_any_word(
         NodeRow(node=name, role="plant", state=State.UP, detail="", in_per_s=rate)
         for name, rate in (("a", 5.0), ("b", None), ("c", 50.0))
     ]
-    picture = Picture(nodes=nodes, streams=[], losses=[], consumers=[])
+    picture = Picture(nodes=nodes, streams=[], losses=[], consumers=[], endpoints=[])
     at = [column.title for column in NODES.columns].index("in/s")
 
     def names(**how: Any) -> tuple[list[str], int]:

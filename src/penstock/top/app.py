@@ -58,7 +58,7 @@ class TopApp(App[None]):
         """By view: the column, and whether small comes first."""
         self._wanted = ""
         self._count = 0
-        self.picture = Picture(nodes=[], streams=[], losses=[], consumers=[])
+        self.picture = Picture(nodes=[], streams=[], losses=[], consumers=[], endpoints=[])
         """What is shown."""
 
     def compose(self) -> ComposeResult:

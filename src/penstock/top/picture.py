@@ -144,11 +144,40 @@ class ConsumerRow(msgspec.Struct, frozen=True, kw_only=True):
     age_s: float | None = None
 
 
+class EndpointRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue of a message router."""
+
+    node: str
+    endpoint: str
+    consumers: str
+    """shared or exclusive."""
+
+    messages: int
+    bytes: int
+    unsettled: int
+    """Of the messages: delivered, and not settled."""
+
+    flows: int
+    """Consumers that are here."""
+
+    accepted: int
+    delivered: int
+    settled: int
+    given_up: int
+    """To the dead-message queue, or discarded; all four since the router was started."""
+
+    accepted_per_s: float | None = None
+    delivered_per_s: float | None = None
+    settled_per_s: float | None = None
+    age_s: float | None = None
+
+
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[NodeRow]
     streams: list[StreamRow]
     losses: list[LossRow]
     consumers: list[ConsumerRow]
+    endpoints: list[EndpointRow]
 
     @property
     def is_well(self) -> bool:

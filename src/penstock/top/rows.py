@@ -5,13 +5,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock.assured.control import EndpointInfo
 from penstock.assured.status import RouterStatus
 from penstock.base.clock import NS_PER_SECOND
 from penstock.engine.records import ClassRecord, ConsumerDistributionRecord
 from penstock.feed.adapter_status import AdapterStatus
 from penstock.filter.status import FilterStatus
 from penstock.plant.status import NodeStatus
-from penstock.top.picture import ClassRow, ConsumerRow, LossRow, StreamRow
+from penstock.top.picture import ClassRow, ConsumerRow, EndpointRow, LossRow, StreamRow
 from penstock.top.reading import Reading, Status
 from penstock.tree.status import AgentStatus
 
@@ -51,6 +52,7 @@ class Rows(NamedTuple):
     streams: list[StreamRow]
     losses: list[LossRow]
     consumers: list[ConsumerRow]
+    endpoints: list[EndpointRow]
 
 
 class NodeView:
@@ -64,7 +66,7 @@ class NodeView:
         self._seconds = 0.0 if before is None else (now.at_ns - before.at_ns) / NS_PER_SECOND
 
     def rows(self) -> Rows:
-        node, streams, consumers = NodeFacts([]), list[StreamRow](), list[ConsumerRow]()
+        node, streams, consumers, endpoints = NodeFacts([]), list[StreamRow](), list[ConsumerRow](), list[EndpointRow]()
         match self._now.status:
             case AdapterStatus() as status:
                 node, streams, consumers = self._adapter(status, self._earlier(AdapterStatus))
@@ -75,8 +77,8 @@ class NodeView:
             case AgentStatus() as status:
                 node, streams, consumers = self._agent(status, self._earlier(AgentStatus))
             case RouterStatus() as status:
-                node, streams = self._router(status, self._earlier(RouterStatus))
-        return Rows(node, streams, self._losses(), consumers)
+                node, endpoints = self._router(status, self._earlier(RouterStatus))
+        return Rows(node, streams, self._losses(), consumers, endpoints)
 
     def _earlier(self, kind: type[Status]) -> Any:
         """What it said before; None if nothing of the kind."""
@@ -230,19 +232,36 @@ class NodeView:
         taken = _sum(row.per_s for row in streams)
         return NodeFacts(troubles, taken, given, {}, now.child_count), streams, consumers
 
-    def _router(self, now: RouterStatus, before: RouterStatus | None) -> tuple[NodeFacts, list[StreamRow]]:
-        """A message router; its streams are the queues."""
+    def _router(self, now: RouterStatus, before: RouterStatus | None) -> tuple[NodeFacts, list[EndpointRow]]:
+        """A message router; its rows are its endpoints."""
         was = {} if before is None else {each.endpoint.name: each for each in before.endpoints}
-        streams, given = [], list[float | None]()
-        for each in now.endpoints:
-            earlier = was.get(each.endpoint.name)
-            state = f"{each.messages:,} queued, {each.flows} consumers"
-            accepted, delivered = (None, None) if earlier is None else (earlier.accepted, earlier.delivered)
-            streams.append(self._stream(each.endpoint.name, state, each.accepted, accepted))
-            given.append(self.rate(each.delivered, delivered))
+        endpoints = [self._endpoint(each, was.get(each.endpoint.name)) for each in now.endpoints]
         wrongs = ((now.is_in_touch, IN_TOUCH), (now.is_storing, DISK))
         troubles = [what for is_well, what in wrongs if not is_well]
-        return NodeFacts(troubles, _sum(row.per_s for row in streams), _sum(given), {}, now.clients), streams
+        taken = _sum(row.accepted_per_s for row in endpoints)
+        given = _sum(row.delivered_per_s for row in endpoints)
+        return NodeFacts(troubles, taken, given, {}, now.clients), endpoints
+
+    def _endpoint(self, now: EndpointInfo, before: EndpointInfo | None) -> EndpointRow:
+        rates = {
+            f"{name}_per_s": self.rate(getattr(now, name), getattr(before, name, None))
+            for name in ("accepted", "delivered", "settled")
+        }
+        return EndpointRow(
+            node=self._name,
+            endpoint=now.endpoint.name,
+            consumers=now.endpoint.consumers,
+            messages=now.messages,
+            bytes=now.bytes,
+            unsettled=now.unsettled,
+            flows=now.flows,
+            accepted=now.accepted,
+            delivered=now.delivered,
+            settled=now.settled,
+            given_up=now.given_up,
+            age_s=self._age_s,
+            **rates,
+        )
 
     def _consumer(self, now: ConsumerDistributionRecord, before: ConsumerDistributionRecord | None) -> ConsumerRow:
         shares = _shares(now, before)

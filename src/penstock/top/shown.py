@@ -5,12 +5,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 from rich.text import Text
 
-from penstock.top.picture import ConsumerRow, LossRow, NodeRow, Picture, State, StreamRow
+from penstock.top.picture import ConsumerRow, EndpointRow, LossRow, NodeRow, Picture, State, StreamRow
 
 TEXT_SIZE_MAX = 100
 NOTHING = "-"
 
-AnyRow: TypeAlias = NodeRow | StreamRow | LossRow | ConsumerRow
+AnyRow: TypeAlias = NodeRow | StreamRow | LossRow | ConsumerRow | EndpointRow
 Value: TypeAlias = str | float | None
 
 _STYLES = {
@@ -200,4 +200,26 @@ CONSUMERS = View(
     lambda picture: picture.consumers,
 )
 
-VIEWS = (NODES, STREAMS, LOSSES, CONSUMERS)
+ENDPOINTS = View(
+    "endpoints",
+    (
+        _NODE,
+        Column("endpoint", lambda row: row.endpoint),
+        Column("for", lambda row: row.consumers),
+        Column("messages", lambda row: row.messages, _count),
+        Column("bytes", lambda row: row.bytes, _count),
+        Column("unsettled", lambda row: row.unsettled, _count),
+        Column("flows", lambda row: row.flows, _count),
+        Column("in/s", lambda row: row.accepted_per_s, _rate),
+        Column("out/s", lambda row: row.delivered_per_s, _rate),
+        Column("settled/s", lambda row: row.settled_per_s, _rate),
+        Column("accepted", lambda row: row.accepted, _count),
+        Column("delivered", lambda row: row.delivered, _count),
+        Column("settled", lambda row: row.settled, _count),
+        Column("given up", lambda row: row.given_up, _count, _bad(lambda row: row.given_up)),
+        _AGE,
+    ),
+    lambda picture: picture.endpoints,
+)
+
+VIEWS = (NODES, STREAMS, LOSSES, CONSUMERS, ENDPOINTS)

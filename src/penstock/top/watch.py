@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from penstock.base.clock import NS_PER_SECOND
-from penstock.top.picture import ConsumerRow, LossRow, NodeRow, Picture, State, StreamRow
+from penstock.top.picture import ConsumerRow, EndpointRow, LossRow, NodeRow, Picture, State, StreamRow
 from penstock.top.reading import Reading
 from penstock.top.rows import NodeView, Rows
 
@@ -35,6 +35,7 @@ class Watch:
         streams: list[StreamRow] = []
         losses: list[LossRow] = []
         consumers: list[ConsumerRow] = []
+        endpoints: list[EndpointRow] = []
         for reading in readings:
             node, rows = self._take_one(reading, now_ns)
             nodes.append(node)
@@ -42,7 +43,8 @@ class Watch:
                 streams += rows.streams
                 losses += rows.losses
                 consumers += rows.consumers
-        return Picture(nodes=nodes, streams=streams, losses=losses, consumers=consumers)
+                endpoints += rows.endpoints
+        return Picture(nodes=nodes, streams=streams, losses=losses, consumers=consumers, endpoints=endpoints)
 
     def _take_one(self, reading: Reading, now_ns: int) -> tuple[NodeRow, Rows | None]:
         known = self._known.setdefault(reading.place.name, _Known())

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 
 from penstock.admin.config import AdminConfig
+from penstock.assured.status import RouterStatus
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
 from penstock.feed.play.config import PlayerConfig
@@ -14,14 +15,14 @@ from penstock.node.plant import NodeConfig, Plant
 from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.edge_config import EdgeConfig
 from penstock.plant.status import NodeStatus
-from penstock.top.picture import WELL, ConsumerRow, LossRow, NodeRow, Picture, State, StreamRow
+from penstock.top.picture import WELL, ConsumerRow, EndpointRow, LossRow, NodeRow, Picture, State, StreamRow
 from penstock.top.reading import Reading
 from penstock.tree.config import AgentConfig
 from penstock.tree.status import AgentStatus
 from penstock.web.trees import place_in_tree
 
 ROWS_MAX = 500
-"""Of streams, losses and consumers that are sent; `counts` says how many there are."""
+"""Of streams, losses, consumers and endpoints that are sent; `counts` says how many there are."""
 
 LinkKind: TypeAlias = Literal["feed", "records", "tree", "peer", "standby"]
 LinkState: TypeAlias = Literal["up", "down", "unknown"]
@@ -63,6 +64,7 @@ class PictureDocument(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind
     streams: list[StreamRow]
     losses: list[LossRow]
     consumers: list[ConsumerRow]
+    endpoints: list[EndpointRow]
     counts: dict[str, int]
 
 
@@ -84,6 +86,7 @@ class Topology:
             "streams": len(picture.streams),
             "losses": len(picture.losses),
             "consumers": len(picture.consumers),
+            "endpoints": len(picture.endpoints),
         }
         return PictureDocument(
             number=number,
@@ -97,6 +100,7 @@ class Topology:
             streams=picture.streams[:ROWS_MAX],
             losses=picture.losses[:ROWS_MAX],
             consumers=picture.consumers[:ROWS_MAX],
+            endpoints=picture.endpoints[:ROWS_MAX],
             counts=counts,
         )
 
@@ -110,6 +114,8 @@ class Topology:
         match None if reading is None else reading.status:
             case AdapterStatus() as status:
                 place = status.role
+            case RouterStatus() as status:
+                place = f"{status.role}, epoch {status.epoch}"
             case AgentStatus() as status:
                 place, parent = place_in_tree(status), status.parent
             case _ if isinstance(config, AdminConfig) and reading is not None:

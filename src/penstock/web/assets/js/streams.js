@@ -1,4 +1,4 @@
-// Streams, and everything that was lost, dropped or refused, as the nodes count it.
+// Streams, endpoints of message routers, and everything that was lost, dropped or refused, as the nodes count it.
 
 import { byId, setText } from "./dom.js";
 import { count, duration, isNumber, NOTHING, rate, shown } from "./format.js";
@@ -12,6 +12,20 @@ const STREAMS = [
   { title: "State", cell: (row, before) => stateBadge(row, isNumber(row.age_s), before) },
   { title: "Position", number: true, cell: (row) => count(Number(row.position)) },
   { title: "Per second", number: true, cell: (row) => rate(row.per_s) },
+  AGE,
+];
+
+const ENDPOINTS = [
+  { title: "Endpoint", cell: (row) => shown(row.endpoint) },
+  { title: "Node", cell: (row) => shown(row.node) },
+  { title: "Messages", number: true, cell: (row) => count(Number(row.messages)) },
+  { title: "Bytes", number: true, cell: (row) => count(Number(row.bytes)) },
+  { title: "Unsettled", number: true, cell: (row) => count(Number(row.unsettled)) },
+  { title: "Consumers", number: true, cell: (row) => count(Number(row.flows)) },
+  { title: "Accepted/s", number: true, cell: (row) => rate(row.accepted_per_s) },
+  { title: "Delivered/s", number: true, cell: (row) => rate(row.delivered_per_s) },
+  { title: "Settled/s", number: true, cell: (row) => rate(row.settled_per_s) },
+  { title: "Given up", number: true, cell: (row) => count(Number(row.given_up)) },
   AGE,
 ];
 
@@ -36,6 +50,13 @@ export class Streams {
     ({ node, stream }) => JSON.stringify([node, stream]),
     aged,
   );
+  #endpoints = new Table(
+    byId("endpoint-table"),
+    byId("endpoint-empty"),
+    ENDPOINTS,
+    ({ node, endpoint }) => JSON.stringify([node, endpoint]),
+    aged,
+  );
   #losses = new Table(
     byId("loss-table"),
     byId("loss-empty"),
@@ -51,11 +72,14 @@ export class Streams {
 
   draw() {
     if (byId("streams").hidden) return;
-    const { streams, losses, counts } = this.#watch.seen;
+    const { streams, endpoints, losses, counts } = this.#watch.seen;
     this.#streams.show(streams);
+    this.#endpoints.show(endpoints);
     this.#losses.show(losses);
     const parts = [];
     if (counts.streams > streams.length) parts.push(`${count(streams.length)} of ${count(counts.streams)} streams`);
+    if (counts.endpoints > endpoints.length)
+      parts.push(`${count(endpoints.length)} of ${count(counts.endpoints)} endpoints`);
     if (counts.losses > losses.length) parts.push(`${count(losses.length)} of ${count(counts.losses)} losses`);
     if (this.#watch.picture && this.#watch.isStale) parts.unshift(`STALE: seen ${duration(this.#watch.ageS)} ago`);
     setText(byId("streams-state"), parts.join(" · "));

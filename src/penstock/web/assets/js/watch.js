@@ -6,7 +6,11 @@ import { Socket } from "./socket.js";
 const INFOS_MAX = 1000;
 const SILENCE_MS = 20_000;
 const INTERVALS_MAX = 3;
-const UNKNOWN_RATES = { in_per_s: null, out_per_s: null, per_s: null, sent_per_s: null, latency_us: {} };
+const UNKNOWN_RATES = {
+  ...Object.fromEntries(["in", "out", "sent", "accepted", "delivered", "settled"].map((name) => [`${name}_per_s`, null])),
+  per_s: null,
+  latency_us: {},
+};
 
 // Events: "picture", "info", "audit", "state".
 export class Watch extends Emitter {
@@ -47,7 +51,7 @@ export class Watch extends Emitter {
   get seen() {
     if (!this.picture) return cleaned({});
     if (!this.isStale) return this.picture;
-    const { nodes, streams, losses, consumers } = this.picture;
+    const { nodes, streams, losses, consumers, endpoints } = this.picture;
     const old = (row) => ({ ...row, ...UNKNOWN_RATES, age_s: (row.age_s ?? 0) + this.ageS, is_old: true });
     return {
       ...this.picture,
@@ -55,6 +59,7 @@ export class Watch extends Emitter {
       streams: streams.map(old),
       losses: losses.map(old),
       consumers: consumers.map(old),
+      endpoints: endpoints.map(old),
     };
   }
 
@@ -83,7 +88,7 @@ export class Watch extends Emitter {
 }
 
 function cleaned(said) {
-  const lists = ["nodes", "links", "streams", "losses", "consumers"].map((name) => [
+  const lists = ["nodes", "links", "streams", "losses", "consumers", "endpoints"].map((name) => [
     name,
     Array.isArray(said[name]) ? said[name].filter((row) => row !== null && typeof row === "object") : [],
   ]);
