@@ -8,6 +8,7 @@ import numpy
 from penstock.assured.events import Append, DiskRecovered, DiskTroubled, ReadRecords, RecordsRead, Stored
 from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import JournalError, JournalFullError, LimitError
+from penstock.journal._log import RECORD_DTYPE
 from penstock.journal.config import FollowConfig
 from penstock.journal.events import Commit, JournalInstruction, Recovered, RemoveBefore
 from penstock.journal.reader import JournalReader, RecordBatch
@@ -28,6 +29,9 @@ class AssuredDisk(JournalNode):
         self._delays = user.world.randomness.fork(f"{name}/reads")
         self._waiting: deque[Append] = deque()
         self._is_troubled = False
+        self._following: JournalReader | None = None
+        self._records: dict[int, tuple[int, bytes]] = {}
+        """What was read since the process began, by number: reading everything again takes long."""
 
     def work(self, incarnation: int) -> None:
         """Others append."""
@@ -35,6 +39,8 @@ class AssuredDisk(JournalNode):
     def on_crash(self) -> None:
         self._waiting.clear()
         self._is_troubled = False
+        self._following = None
+        self._records = {}
 
     def carry_out(self, instruction: JournalInstruction) -> None:
         super().carry_out(instruction)
@@ -90,18 +96,36 @@ class AssuredDisk(JournalNode):
 
     def _answer_read(self, request: ReadRecords) -> None:
         if self._delays.chance(0.05):
-            self._user.journal_said(RecordsRead(request.request, b"", self.everything().rows[:0], 0, is_failed=True))
+            nothing = numpy.empty(0, RECORD_DTYPE)
+            self._user.journal_said(RecordsRead(request.request, b"", nothing, 0, is_failed=True))
             return
-        batch = self.everything()
-        rows = batch.rows
+        first = self._follow()
         if len(request.sequences):
-            rows = rows[numpy.isin(rows["sequence"], request.sequences)]
-            rows = rows[: self._delays.between(1, max(1, len(rows)))]
+            numbers = [number for number in request.sequences.tolist() if number in self._records]
+            numbers = numbers[: self._delays.between(1, max(1, len(numbers)))]
         else:
-            rows = rows[(rows["sequence"] > request.after) & (rows["timestamp_ns"] >= request.time_ns)]
-            rows = rows[: self._delays.between(1, 50)]
-        first = int(batch.rows[0]["sequence"]) if len(batch.rows) else 1
-        self._user.journal_said(RecordsRead(request.request, batch.data, rows.copy(), first))
+            numbers = [each for each in self._records if each > request.after]
+            numbers = [each for each in numbers if self._records[each][0] >= request.time_ns]
+            numbers = numbers[: self._delays.between(1, 50)]
+        rows = numpy.zeros(len(numbers), RECORD_DTYPE)
+        data = bytearray()
+        for row, number in enumerate(numbers):
+            stamp, payload = self._records[number]
+            rows[row] = (number, stamp, 0, len(data), len(payload))
+            data += payload
+        self._user.journal_said(RecordsRead(request.request, bytes(data), rows, first))
+
+    def _follow(self) -> int:
+        """Read what has come to the disk; the number of the oldest record that is there."""
+        if self._following is None:
+            self._following = self._reader()
+        while len(batch := self._following.read_batch()):
+            for sequence, timestamp_ns, payload in batch:
+                self._records[sequence] = (timestamp_ns, payload)
+        first = self._following.first_sequence
+        for number in [number for number in self._records if number < first]:
+            del self._records[number]
+        return first
 
     def _reader(self) -> JournalReader:
         return JournalReader(self.source, self.boot_id(), FollowConfig(chunk_bytes=65_536), "simulated")
