@@ -10,7 +10,7 @@ from rich.console import Console
 
 from penstock.base.errors import ConfigurationError
 from penstock.cli.interrupt import interruptible
-from penstock.demo.layout import EDGE, MUX, write_layout
+from penstock.demo.layout import BOOKING, CLEARING, EDGE, ENDPOINT, MUX, PREFIX, write_layout
 from penstock.demo.reports import DemoOptions
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
@@ -123,6 +123,9 @@ def init(
     way = f"--connect {layout.url} --credentials {credentials} --node"
     typer.echo(f"  penstock sub {way} {layout.nodes[MUX]} --records 'md.us.eq.AAPL.quote'")
     typer.echo(f"  penstock sub {way} {layout.nodes[EDGE]} --metered 4 'md.us.eq.AAPL.quote'")
+    party = f"--connect {layout.url} --credentials {directory}"
+    typer.echo(f"  penstock queue publish {layout.router} {PREFIX}.trial 'a trade' {party}/{BOOKING}.toml")
+    typer.echo(f"  penstock queue drain {layout.router} {ENDPOINT} {party}/{CLEARING}.toml")
     typer.echo(f"  penstock admin status --connect {layout.url} --credentials {directory / 'operations.toml'}")
     typer.echo(
         f"\n`penstock up` shows where the console is: log in as operations, with the secret in "

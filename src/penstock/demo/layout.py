@@ -217,7 +217,12 @@ def _tree(options: DemoOptions) -> str:
 def _router(port: int, options: DemoOptions) -> str:
     """A message router with one endpoint."""
     return _ROUTER.format(
-        name=ROUTER, port=port, endpoint=ENDPOINT, topics=[f"{PREFIX}.>"], accounts=_accounts(ROUTER, options)
+        name=ROUTER,
+        port=port,
+        endpoint=ENDPOINT,
+        topics=[f"{PREFIX}.>"],
+        operators=OPERATIONS,
+        accounts=_accounts(ROUTER, options),
     )
 
 
@@ -326,6 +331,7 @@ _ROUTER = """
 name = "{name}"
 control.port = {port}
 endpoints = [{{ name = "{endpoint}", wants = [{{ topics = {topics} }}] }}]
+operators = ["{operators}"]
 admin = {{ credentials = "{name}.toml" }}
 {accounts}"""
 
