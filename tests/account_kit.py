@@ -57,7 +57,7 @@ def router_accounts(
     `run` change the first run's, `after` the second's."""
     given = {"router": "router", "event_time": 3, "started": 1, "state": "open" if is_killed else "closed"}
     first = {
-        **given, "role": "active", "epoch": 1, "clients": 2, "accepted": 100, "stored": 60, "asynchronous": 20,
+        **given, "role": "active", "router_epoch": 1, "clients": 2, "accepted": 100, "stored": 60, "asynchronous": 20,
         "synchronous": 15, "degraded": 5, "waiting": 0, "known": 2, "unmatched": 1, "refused": 3, **(run or {}),
     }  # fmt: skip
     second = {**first, "started": 2, "event_time": 5, "state": "open", "accepted": 0, "refused": 0, "waiting": 0}

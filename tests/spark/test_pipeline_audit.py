@@ -68,7 +68,7 @@ AGENT_ACCOUNT = (
 
 ROUTER = "router STRING, event_time BIGINT, started BIGINT, state STRING, "
 ROUTER_RUN = (
-    f"{ROUTER} role STRING, epoch BIGINT, clients BIGINT, accepted BIGINT, stored BIGINT, asynchronous BIGINT, "
+    f"{ROUTER} role STRING, router_epoch BIGINT, clients BIGINT, accepted BIGINT, stored BIGINT, asynchronous BIGINT, "
     "synchronous BIGINT, degraded BIGINT, waiting BIGINT, known BIGINT, unmatched BIGINT, refused BIGINT"
 )
 ROUTER_ACCOUNT = (

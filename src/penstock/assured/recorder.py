@@ -98,7 +98,7 @@ class RouterRecorder:
         told = tables.outcome_counts()
         return {
             "role": role_of(self._core),
-            "epoch": self._core.epoch,
+            "router_epoch": self._core.epoch,
             "clients": self._clients(),
             "accepted": tables.accepted_total,
             "waiting": tables.accepted_total - tables.acknowledged_total,

@@ -127,7 +127,7 @@ def _table_of_routers(runs: list[Row], wrong: list[Row], killed: list[Row]) -> T
         ("router", "role", "epoch", *counted, "state"),
         [
             (
-                *(row["router"], row["role"], str(row["epoch"])),
+                *(row["router"], row["role"], str(row["router_epoch"])),
                 *(f"{row[name]:,}" for name in counted),
                 "killed" if row in killed else row["state"],
             )
