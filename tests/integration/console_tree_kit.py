@@ -27,9 +27,8 @@ def tree_document(*, has_standby: bool = False) -> str:
     parts = []
     for name in names:
         lines = [f'[[agent]]\nname = "{name}"\ntree = "trial"\ncontrol.port = {ports[name]}']
-        lines.append(
-            f'admin = {{ credentials = "nodes.toml" }}\nagents = {["nodes", *names[1:]]}\noperators = ["boss"]'
-        )
+        agents = ", ".join(f'{each} = "nodes"' for each in names)
+        lines.append(f'admin = {{ credentials = "nodes.toml" }}\nagents = {{ {agents} }}\noperators = ["boss"]')
         lines.append(QUICK)
         if name == "root":
             lines.append('role = "root"\nstreams = [{ name = "notes", topics = ["app.notes.>"] }]')
