@@ -96,19 +96,6 @@ def be_content_with_one_vote(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LeaseKeeper, "_extend", broken)
 
 
-def hold_without_a_vote_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then its own disk does not know the epoch, and it uses it again after a crash."""
-    original = LeaseKeeper._granted
-
-    def broken(self: LeaseKeeper, voter: str, granted: Granted, now_ns: int) -> Any:
-        claim = self._claim
-        if claim is not None and len(claim.granted_ns) > 0 and granted.round in claim.rounds:
-            claim.granted_ns.setdefault(self._name, claim.rounds[granted.round])
-        return original(self, voter, granted, now_ns)
-
-    monkeypatch.setattr(LeaseKeeper, "_granted", broken)
-
-
 def disregard_who_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Voter, "is_barred", lambda self, candidate: False)
 
@@ -134,7 +121,6 @@ SABOTAGE = [
     hold_as_long_as_promised,
     vote_for_whoever_asks,
     be_content_with_one_vote,
-    hold_without_a_vote_of_its_own,
     disregard_who_is_alone,
     note_alone_at_this_router_only,
     use_an_epoch_twice,

@@ -259,12 +259,15 @@ class LeasePlant:
             node.start()
 
     def _partition(self, node: VoterNode) -> None:
-        """One voter from both others or from one, both ways or one way."""
+        """One voter from both others or from one, both ways or one way; or whoever holds the lease from everybody."""
         self.partitions += 1
+        holders = [router for router in self.routers if router.holds()]
+        is_whole = bool(holders) and self._randomness.chance(0.5)
+        node = holders[0] if is_whole else node
         others = [each.name for each in self.nodes if each is not node]
-        for other in others if self._randomness.chance(0.5) else [self._randomness.choose(others)]:
+        for other in others if is_whole or self._randomness.chance(0.5) else [self._randomness.choose(others)]:
             ways = [(node.name, other), (other, node.name)]
-            for way in ways if self._randomness.chance(0.7) else [self._randomness.choose(ways)]:
+            for way in ways if is_whole or self._randomness.chance(0.7) else [self._randomness.choose(ways)]:
                 self._cut.add(way)
                 self.network.cut(*way)
 
