@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from command_here import run_here
+from integration.console_kit import SECRETS
+from integration.console_tree_kit import running_tree
 from integration.tree_kit import AgentHere, Reader, agent_config, agent_here, publish, publisher, root_config
 from penstock.net.secret import read_secret, write_private
 from penstock.net.udp import free_ports
@@ -106,3 +108,19 @@ def test_a_standby_is_promoted(tmp_path: Path) -> None:
         publish(source, range(101, 201))
         with Reader(standby.place, since="oldest") as reader:
             assert reader.wait_for(200) == list(range(1, 201))
+
+
+@pytest.mark.spec("TREE-7")
+def test_an_operator_shows_who_it_is_by_a_token(tmp_path: Path) -> None:
+    with running_tree(tmp_path) as tree:
+        for name in ("boss", "bob"):
+            text = f'client = "{name}"\nsecret = "{SECRETS[name]}"\n'
+            write_private(tmp_path / f"{name}.toml", text.encode())
+        parent = tree.agents[str(tree.agents["leaf-1"].agent.status(0).parent)]
+        other = tree.agents["mid-2" if parent.agent.config.name == "mid-1" else "mid-1"]
+        move = ["move", parent.place, "leaf-1", "--to", other.place, "--connect", tree.console.admin.url]
+        assert "bob" in refused(*move, "--credentials", tmp_path / "bob.toml")
+        ordered(*move, "--credentials", tmp_path / "boss.toml")
+        wait_until(lambda: "leaf-1" in other.children(), "the move")
+        held = tree.boss.get("/api/entitlements").document["subscriptions"]
+        assert not [each for each in held if each["client"] in ("boss", "bob")], "tokens were given back"

@@ -1,6 +1,7 @@
 """`penstock agent`: run an agent of a distribution tree; give one orders; show the tree."""
 
 import asyncio
+import contextlib
 import signal
 import sys
 from pathlib import Path
@@ -198,16 +199,16 @@ def _order(
     topics: tuple[str, ...] = (),
     reason: str = "",
 ) -> None:
-    token = ""
     if (url is None) != (credentials is None):
         raise ConfigurationError("--connect and --credentials belong together")
-    if url is not None and credentials is not None:
-        with AdminClient.connect(url, credentials) as admin:
-            token = admin.subscribe(()).token
     guard = Guard(None if secret is None else read_secret(secret))
-    try:
-        give_order(agent, action, token=token, guard=guard, party=party, place=place, topics=topics, reason=reason)
-    except PenstockError as error:
-        error.where = error.where or agent
-        raise
+    with contextlib.ExitStack() as stack:
+        token = ""
+        if url is not None and credentials is not None:
+            token = stack.enter_context(stack.enter_context(AdminClient.connect(url, credentials)).identified())
+        try:
+            give_order(agent, action, token=token, guard=guard, party=party, place=place, topics=topics, reason=reason)
+        except PenstockError as error:
+            error.where = error.where or agent
+            raise
     typer.echo(f"{agent}: {action} is under way")

@@ -10,9 +10,10 @@ It logs in when it has to, and goes to the next address when one does not answer
 in any thread. A refusal is raised as the error of its code (base.errors).
 """
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -112,6 +113,15 @@ class AdminClient:
 
     def cancel(self, subscription_id: str) -> None:
         self._call("DELETE", f"/v1/subscriptions/{subscription_id}", None, None)
+
+    @contextlib.contextmanager
+    def identified(self) -> Iterator[str]:
+        """A token that says who this is, for somebody who takes orders of named clients; given back at the end."""
+        brokered = self.subscribe((">",))
+        try:
+            yield brokered.token
+        finally:
+            self.cancel(brokered.subscription_id)
 
     def events(self, after: int, *, wait_s: float = EVENTS_WAIT_S) -> b.Events:
         """What happened since event `after`; waits for the first of it, at most `wait_s`."""
