@@ -4,10 +4,15 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from logs import logs_kept
 from penstock.base.counters import Cause
+from penstock.base.errors import ConfigurationError
+from penstock.cli.main import app
 from penstock.model.message import RESERVED_NAMES
 from penstock.net.udp import free_ports
+from penstock.node.plant import Plant
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -27,6 +32,21 @@ def test_python_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.Mon
     for block in re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.DOTALL):
         block = re.sub(r"(?<=port=)\d+", lambda found: ports[found[0]], block)
         exec(compile(block, path.name, "exec"), namespace)
+
+
+def test_the_tree_with_an_administration_server_can_be_run_as_it_is_written(tmp_path: Path) -> None:
+    for name, block in re.findall(
+        r"```toml\n# (\S+\.toml)\n(.*?)```", (ROOT / "docs/agents.md").read_text(), re.DOTALL
+    ):
+        (tmp_path / name).write_text(block)
+        (tmp_path / name).chmod(0o600)
+    with logs_kept():
+        checked = CliRunner().invoke(app, ["up", "--check", str(tmp_path / "plant.toml")])
+    assert (checked.exit_code, checked.output.count(": agent\n")) == (0, 4), checked.output
+    policy = tmp_path / "policy.toml"
+    policy.write_text(policy.read_text().replace('roles = ["filter"]\n', ""))
+    with pytest.raises(ConfigurationError, match="the client tree lacks the role filter"):
+        Plant.load(tmp_path / "plant.toml").check_files()
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

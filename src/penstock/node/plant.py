@@ -217,7 +217,12 @@ class Plant:
                 _check_server(config, beside, places)
             elif isinstance(config, ConsoleConfig):
                 _take_place(places, f"tcp {config.host}:{config.port}", name)
-        check_trees([config for config in self.nodes.values() if isinstance(config, AgentConfig)], str(self.path))
+        agents = [config for config in self.nodes.values() if isinstance(config, AgentConfig)]
+        check_trees(agents, str(self.path))
+        for server in self.servers:
+            policy = Policy.parse(_text(beside / server.policy), where=server.policy)
+            for agent in agents:
+                _check_role(agent, beside, policy, server.policy)
 
     def page(self, name: str) -> str | None:
         """The address at which a node shows itself; empty while it is not known, None for one that never does."""
@@ -273,6 +278,19 @@ def _check_server(
     _take_place(places, f"tcp {config.control.host}:{config.control.port}", config.name)
     if isinstance(config, EdgeConfig):
         _take_place(places, f"tcp {config.websocket.host}:{config.websocket.port}", config.name)
+
+
+def _check_role(agent: AgentConfig, beside: Path, policy: Policy, where: str) -> None:
+    """An agent that may not check tokens lets nobody in."""
+    if not agent.admin.credentials:
+        return
+    client = policy.clients.get(Credentials.load(beside / agent.admin.credentials).client)
+    if client is not None and "filter" not in client.roles:
+        raise ConfigurationError(
+            f"the client {client.name} lacks the role filter, with which the agent {agent.name} checks tokens",
+            where=f"{where}: clients.{client.name}",
+            hint='add "filter" to its roles',
+        )
 
 
 def _take_place(places: dict[str, str], place: str, name: str) -> None:

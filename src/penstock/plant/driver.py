@@ -42,7 +42,7 @@ from penstock.plant.status import NodeKind, NodeStatus, gauges_of, rows_of
 from penstock.plant.views import Content, Views
 from penstock.security.brokering import Revoked
 from penstock.security.client import AdminClient
-from penstock.security.token_watch import TokenWatch
+from penstock.security.token_watch import UNREACHABLE, TokenWatch
 
 STATUS_WAIT_SECONDS = 2.0
 STATUS_CONSUMERS_MAX = 10_000
@@ -298,8 +298,8 @@ class LiveNode:
     def _liveness(self) -> Health:
         status = self.status(0)
         detail = f"{status.consumer_count} consumers, {status.items} items, {status.updates} updates"
-        if not status.is_in_touch:
-            detail += "; the administration server does not answer"
+        if self._tokens is not None and not status.is_in_touch:
+            detail += f"; {self._tokens.trouble or UNREACHABLE}"
         if not status.is_fed:
             detail += "; nothing comes from above"
         return Health(status.is_fed and not self._life.has_failed, detail)

@@ -35,6 +35,8 @@ class TokenGate:
         self._lock = threading.Lock()
         self._state: TokenState | None = None
         self._verifier: TokenVerifier | None = None
+        self.why_not = ""
+        """Why there is nothing to check tokens by, if it is known."""
         if path is not None and path.exists():
             data = read_private(path, STATE_SIZE_MAX)
             try:
@@ -49,7 +51,8 @@ class TokenGate:
 
     def verify(self, text: str, now_ns: int) -> Token:
         if self._verifier is None:
-            raise TokenError("the administration server has not been heard of here yet", hint="try again soon")
+            why = f": {self.why_not}" if self.why_not else ""
+            raise TokenError(f"tokens cannot be checked here yet{why}", hint="try again soon")
         return self._verifier.verify(text, now_ns)
 
     def renew(self, told: Registered | Verification) -> None:

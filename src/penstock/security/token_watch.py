@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.base.errors import PenstockError
+from penstock.base.errors import ForbiddenError, PenstockError
 from penstock.base.log import logger
 from penstock.security.brokering import Revoked
 from penstock.security.client import AdminClient
@@ -17,6 +17,9 @@ from penstock.security.gate import TokenGate
 
 RETRY_SECONDS = 0.5
 EVENTS_WAIT_SECONDS = 10.0
+UNREACHABLE = "the administration server does not answer"
+ROLE_MISSING = "the administration server does not let this node check tokens: its client needs the role filter"
+ROLE_HINT = 'give it in the policy: roles = ["filter"]'
 
 log = logger("security.tokens")
 
@@ -27,7 +30,10 @@ class TokenWatch:
     def __init__(self, client: AdminClient, path: Path | None, on_revoked: Callable[[Revoked], None]) -> None:
         self.gate = TokenGate(path)
         self.is_in_touch = False
-        """Whether a server answered when it was last asked."""
+        """Whether a server told what was asked for when it was last asked."""
+
+        self.trouble = ""
+        """Why not, for people."""
 
         self._client = client
         self._on_revoked = on_revoked
@@ -54,10 +60,19 @@ class TokenWatch:
             try:
                 after = self._begin() if after is None else self._follow(after)
                 self.is_in_touch = True
+                self.trouble = self.gate.why_not = ""
+            except ForbiddenError as error:
+                if self.trouble != ROLE_MISSING:  # once: it is asked again and again
+                    log.error("verification_refused", error=str(error), hint=ROLE_HINT)
+                self._note_trouble(ROLE_MISSING)
             except PenstockError as error:
-                self.is_in_touch = False
                 log.debug("server_unreachable", code=error.code, error=str(error))
-                self._is_stopped.wait(RETRY_SECONDS)
+                self._note_trouble(UNREACHABLE)
+
+    def _note_trouble(self, trouble: str) -> None:
+        self.trouble = self.gate.why_not = trouble
+        self.is_in_touch = False
+        self._is_stopped.wait(RETRY_SECONDS)
 
     def _begin(self) -> int:
         told = self._client.verification()

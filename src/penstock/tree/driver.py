@@ -30,7 +30,7 @@ from penstock.net.tls import client_context, server_context
 from penstock.security.brokering import Revoked
 from penstock.security.client import AdminClient
 from penstock.security.own_token import OwnToken
-from penstock.security.token_watch import TokenWatch
+from penstock.security.token_watch import UNREACHABLE, TokenWatch
 from penstock.tree.config import AgentConfig
 from penstock.tree.control import Order, Ordered, Refused
 from penstock.tree.core import DistributionAgent
@@ -382,8 +382,8 @@ class LiveAgent:
         if not status.is_rooted:
             detail += "; no way to the root"
             detail += f" ({status.why_alone})" if status.why_alone else ""
-        if not status.is_in_touch:
-            detail += "; the administration server does not answer"
+        if self._tokens is not None and not status.is_in_touch:
+            detail += f"; {self._tokens.trouble or UNREACHABLE}"
         if not status.is_storing:
             detail += "; the disk takes nothing"
         return Health(not self._life.has_failed and status.is_storing, detail)
