@@ -353,6 +353,8 @@ def test_the_class_decides_what_becomes_of_a_slow_child() -> None:
     assert stage.got(newest)[-1] == 900
     assert len(stage.got(newest)) < 900
     assert stage.stories.stories["newest", STREAM].conflated == 900 - len(stage.got(newest))
+    assert leaf.counters["messages_conflated"] == 900 - len(stage.got(newest))
+    assert leaf.counters["messages_lost"] == 0  # it is what the class asks for
     assert stage.got(cut) == list(range(1, 901))
     stage.judge()
 

@@ -87,6 +87,7 @@ CATALOGUE = {
     "messages_judged": "Messages that a filter module looked at",
     "messages_unwanted": "Messages of those that none of its applications wants",
     "messages_lost": "Messages known to be lost, by cause",
+    "messages_conflated": "Messages that an agent left out for newer ones on their topics, as a slow child wants it",
     "source_messages": "Messages of a source stream, each counted once: by lines, and by converters with their type",
     "source_messages_malformed": "Source messages that could not be converted, by cause",
     "source_messages_unmatched": "Source messages about what the converter does not know, by cause",

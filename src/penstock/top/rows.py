@@ -176,7 +176,14 @@ class NodeView:
         return NodeFacts(troubles, received.per_s, passed.per_s, {}, len(now.applications)), streams, consumers
 
     def _served(
-        self, *, name: str, number: int, destination: str, sent: tuple[int, int | None], size: tuple[int, int | None]
+        self,
+        *,
+        name: str,
+        number: int,
+        destination: str,
+        sent: tuple[int, int | None],
+        size: tuple[int, int | None],
+        conflated: tuple[int, int | None] = (0, None),
     ) -> ConsumerRow:
         """Somebody without a consumer distribution record."""
         return ConsumerRow(
@@ -187,6 +194,8 @@ class NodeView:
             sent=sent[0],
             sent_per_s=self.rate(*sent),
             bytes_per_s=self.rate(*size),
+            conflated=conflated[0],
+            conflated_per_s=self.rate(*conflated),
             age_s=self._age_s,
         )
 
@@ -222,6 +231,7 @@ class NodeView:
                 destination=f"{each.role} {each.place}".rstrip(),
                 sent=(each.packets_out, _of(earlier, each.link, "packets_out")),
                 size=(each.bytes_out, _of(earlier, each.link, "bytes_out")),
+                conflated=(each.conflated, _of(earlier, each.link, "conflated")),
             )
             for each in now.links
             if each.role != "parent"

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from penstock.base.counters import Cause
 from penstock.base.errors import PenstockError
 from penstock.net.control import Ping, encode_session
 from penstock.net.framing import encode_frame
@@ -286,7 +285,7 @@ class Children:
     def _tell_conflated(self, child: Child) -> None:
         total = self._board.fanout.link(child.link).conflated
         if total > child.conflated:
-            self._board.counters.add("messages_lost", total - child.conflated, cause=Cause.SLOW)
+            self._board.counters.add("messages_conflated", total - child.conflated)
             self._board.inform(Conflated(0, total - child.conflated, 0), [child.link])
             child.conflated = total
 
