@@ -5,10 +5,10 @@ import pytest
 from penstock.base.clock import NS_PER_MS
 from penstock.engine import EventKind, MeteringLimits, TransmissionClass, make_event, read_events
 from penstock.engine._event import ReceiptCause
-from penstock.engine.events import Image, Lost, Subscribe, Tick
+from penstock.engine.events import Detach, Image, Lost, Overrun, Subscribe, Tick
 from penstock.plant.datapath import Updated
 from penstock.plant.upstream import Incoming
-from unit.engine_kit import NOW, QUOTE, buffer_consumer, drain, engine, record
+from unit.engine_kit import NOW, QUOTE, buffer_consumer, drain, engine, record, ring_consumer, told
 from unit.test_engine_classes import records_consumer
 
 RECEIPT, REFRESH, UPDATE = EventKind.RECEIPT, EventKind.REFRESH, EventKind.UPDATE
@@ -60,6 +60,39 @@ def test_a_record_of_a_plant_that_was_started_anew_is_written_into_regions() -> 
         core.handle(Lost(), NOW)
         core.handle(image(2, version=1, is_repair=True), NOW)
         assert consumer.value(0) == 2
+
+
+@pytest.mark.spec("MUX-1", "CRIT-4")
+def test_an_overrun_ring_gets_nothing_again_of_a_plant_that_was_started_anew() -> None:
+    """What the one before said last has the same version as the record of the new one."""
+    core = engine(keeps="wanted", has_upstream=True)
+    with ring_consumer(core, 0, "md.a") as reader:
+        core.publish(b"md.a", QUOTE, record(1), NOW, version=1)
+        core.handle(Lost(), NOW)
+        core.handle(image(2, version=1, is_repair=True), NOW)
+        core.handle(Overrun(0, 0), NOW)
+        assert reader.restart()
+        events = drain(reader)
+    assert [each for each in told(events) if each[0] in (REFRESH, UPDATE)] == [(REFRESH, 2)]
+    assert [event.kind for event in events].index(RECEIPT) < [event.kind for event in events].index(REFRESH)
+
+
+@pytest.mark.spec("MUX-1", "CRIT-4")
+def test_who_comes_back_gets_the_record_of_an_image_that_came_meanwhile() -> None:
+    """It is not among the updates that can be replayed."""
+    core = engine(keeps="wanted", has_upstream=True)
+    buffer_consumer(core, 1, "md.a")
+    first, _ = buffer_consumer(core, 0, "md.a")
+    core.publish(b"md.a", QUOTE, record(1), NOW, version=1)
+    last = read_events(first.take())[-1].number
+    core.handle(Detach(0), NOW)
+    core.handle(Lost(), NOW)
+    core.handle(image(5, version=5, is_repair=True), NOW)
+    back, _ = buffer_consumer(core, 0)
+    core.handle(Subscribe(0, 1, ["md.a"], after=last), NOW)
+    events = [each for each in told(read_events(back.take())) if each[0] in (RECEIPT, REFRESH, UPDATE)]
+    assert [kind for kind, _ in events] == [RECEIPT, REFRESH]
+    assert events[-1] == (REFRESH, 5)
 
 
 @pytest.mark.spec("MUX-1", "CRIT-4")

@@ -97,14 +97,19 @@ cdef class Distributor(Critical):
         self.number += 1
         item.number, item.version = self.number, version
         item.started_ns, item.model_version = started_ns, model_version
+        if not is_there:
+            item.unlogged = self.number
         with nogil:
             for at in range(item.pair_count):
                 pair, standing = &self.pairs.pairs[item.pairs[at]], &self.pairs.standings[item.pairs[at]]
                 consumer = pair.consumer
                 if is_there and (pair.cls != CRITICAL and pair.program is NULL or standing.version != version):
                     continue # it has it, or what waits for it has it, with all that is before
-                if not is_there:
-                    standing.written = 0 # even if it has the same version: another plant may have counted it
+                if not is_there: # even if it has the same version: another plant may have counted it
+                    standing.written = 0
+                    standing.since = item.number # no update before it leads to it
+                    if standing.version == 0:
+                        standing.begun = item.number
                 self.let_go(pair)
                 self.refresh_later(item.pairs[at], PAIR_REPAIR if is_repair else 0)
                 renew_allowance(&self.consumers[consumer], now_ns)
@@ -160,12 +165,8 @@ cdef class Distributor(Critical):
 
     @property
     def has_backlog(self) -> bool:
-        """Whether a class waits for serve(), and could be written."""
-        cdef int cls
-        for cls in range(1, CLASS_COUNT + 1):
-            if self.is_backlogged(cls):
-                return True
-        return False
+        """Whether what has no rate waits for serve(), and could be written; the metering knows when the rest may be."""
+        return self.is_backlogged(CRITICAL) or self.is_backlogged(ADAPTIVE)
 
     cdef uint32_t number_of(self, bytes topic, uint16_t model_id, uint16_t model_version, Py_ssize_t size) except? 0xFFFFFFFF:
         """Of an item that may be new, or NONE: it is not admitted."""
