@@ -388,6 +388,19 @@ def test_no_more_than_the_rate_and_the_last_value_always() -> None:
     assert core.record(0).classes["metered"].conflated == 2_000 - len(updates)
 
 
+@pytest.mark.spec("METR-1", "MDE-3")
+def test_a_limited_output_waits_for_the_nodes_rate() -> None:
+    core = engine(classes=ALL, limits=MeteringLimits(node_per_second=1), budget_bytes=3_000)
+    buffer, _ = buffer_consumer(core, 0)
+    core.handle(Subscribe(0, 1, ["md.a", "md.b"], "metered", per_second=100), NOW)
+    for topic in (b"md.a", b"md.b"):
+        core.publish(topic, QUOTE, record(1), NOW)
+    assert core.next_deadline_ns() == NOW + NS_PER_SECOND
+    core.handle(Tick(), NOW + NS_PER_SECOND)
+    assert [kind for kind, _ in told(read_events(buffer.take()))].count(UPDATE) == 2
+    assert core.next_deadline_ns() is None
+
+
 @pytest.mark.spec("METR-3")
 def test_the_strictest_rate_holds_and_can_be_changed() -> None:
     core = metered(per_second_max=10, models={"quote": 2})  # type: ignore[arg-type]
