@@ -42,8 +42,8 @@ class DatagramsConfig(Config, frozen=True):
     """The address they are sent from; empty: there are none."""
 
     missed: Literal["resend", "resend_all", "wait"] = "resend"
-    """What becomes of adaptive and metered updates that are lost on the way: they are sent again to whoever missed
-    them, or to the whole group, or the next update is waited for. Critical ones are always sent again."""
+    """What becomes of adaptive updates that are lost on the way: they are sent again to whoever missed them, or to the
+    whole group, or the next update is waited for. Critical and metered ones are always sent again."""
 
     group: str = ""
     """A multicast channel, as group:port, by which nodes that may have the same get adaptive updates, all of them by

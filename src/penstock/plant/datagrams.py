@@ -1,8 +1,8 @@
 """Events between nodes by UDP (docs/protocol/distribution-datagrams.md).
 
 The node above sends messages of events in a stream of the middleware's packets to the node below: what is lost is asked
-for and sent again. Adaptive and metered updates can have a stream of their own, of which nothing is kept: there the
-next update makes up for a lost one. Adaptive updates can also come by a group, which several nodes hear.
+for and sent again. Adaptive updates can have a stream of their own, of which nothing is kept: there the next update
+makes up for a lost one. They can also come by a group, which several nodes hear.
 """
 
 import os
@@ -137,10 +137,11 @@ class DatagramSender:
 
 
 def split_events(data: bytes) -> tuple[bytes, bytes]:
-    """Events that must come, and updates that a later one makes up for."""
+    """Events that must come, and updates that a later one makes up for. Of the metered class the last of a burst is to
+    come, and may be the only one for long."""
     parts: tuple[list[Cut], list[Cut]] = ([], [])
     for event in cut_events(data):
-        parts[event.kind == EventKind.UPDATE and event.cls != TransmissionClass.CRITICAL].append(event)
+        parts[event.kind == EventKind.UPDATE and event.cls == TransmissionClass.ADAPTIVE].append(event)
     return joined(parts[0]), joined(parts[1])
 
 
