@@ -154,16 +154,16 @@ class StoryChecker(EngineChecker):
         following = self.market.after(defined.topic, known)
         is_critical = event.cls == TransmissionClass.CRITICAL
         is_mixed = connection.cls == "auto" and event.merged > 1  # what waited in another class goes with it
-        may_merge = defined.model is not NEVER and (not is_critical or self._is_conflated_above or is_mixed)
+        is_conflated_above = self._is_conflated_above and connection.is_below
+        may_merge = defined.model is not NEVER and (not is_critical or is_conflated_above or is_mixed)
         was_lost = story.is_lost
         is_kept = defined.model is KEPT and not (self._is_lossy_above and connection.is_below)
         first_number = message.first_number if is_kept or not may_merge else following[0].number
         if following[0].number != first_number:
             self.require(story.is_lost, f"{where}: {first_number} to {message.number} leave something out: {story}")
-            story.is_lost = event.number <= story.lost_last
         if may_merge:
             count = sum(each.number <= message.number for each in following)
-            is_exact = event.merged == count or self._is_conflated_above or not story.position or was_lost
+            is_exact = event.merged == count or is_conflated_above or not story.position or was_lost
             self.require(is_exact, f"{where}: {event.merged} are said to be merged, not {count}: {story}")
             self.merged += event.merged - 1
         else:
@@ -172,6 +172,7 @@ class StoryChecker(EngineChecker):
             before = self._numbers.get(connection, 0)
             self.require(event.number > before, f"{where}: event {event.number} comes after {before}")
             self._numbers[connection] = event.number
+        story.is_lost &= event.number <= story.lost_last  # what is after a receipt is not excused by it
         story.position, story.is_defined = message.number, False
 
 

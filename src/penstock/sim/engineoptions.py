@@ -47,8 +47,8 @@ class EnginePlantOptions(msgspec.Struct, kw_only=True):
 
     @property
     def is_lossy_above(self) -> bool:
-        """Whether adaptive updates can be lost on their way to a mux without a word: the next one makes up for them, but
-        for what they had of fields that are kept over a span (protocol/distribution-datagrams.md)."""
+        """Whether adaptive updates can be lost on their way to a mux without a word: the next one makes up for them,
+        but for what they had of fields that are kept over a span (protocol/distribution-datagrams.md)."""
         return self.chain == "datagram" and self.chain_class == "adaptive" and (self.has_group or self.missed == "wait")
 
     @staticmethod

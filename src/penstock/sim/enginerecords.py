@@ -98,7 +98,8 @@ class RecordChecker(EngineChecker):
         is_known = bool(reading.number) and not reading.is_beginning and not is_lost
         self._check_content(where, topic, message, is_whole=is_whole)
         if is_new and is_known and not is_shared and connection.cls == "adaptive":
-            self._check_span(where, topic, state, reading)
+            is_conflated_above = self._is_conflated_above and connection.is_below
+            self._check_span(where, topic, state, reading, is_conflated_above=is_conflated_above)
         if is_new:
             reading.is_beginning = False
         reading.lost_after = {each for each in reading.lost_after if each >= message.number}
@@ -108,7 +109,9 @@ class RecordChecker(EngineChecker):
         fault = self.market.fault(topic, message, is_whole=is_whole)
         self.require(not fault, f"{where}: {fault}, {message.high}, {message.low}, {message.total}")
 
-    def _check_span(self, where: str, topic: str, state: RecordState, reading: _Reading) -> None:
+    def _check_span(
+        self, where: str, topic: str, state: RecordState, reading: _Reading, *, is_conflated_above: bool
+    ) -> None:
         """Its mark says what it has read: a record stands for all after that."""
         following = [each for each in self.market.after(topic, reading.number) if each.number <= state.message.number]
         if state.model is KEPT:
@@ -116,7 +119,7 @@ class RecordChecker(EngineChecker):
             # With a budget, a write may still wait when the record before it is read: then it stands for that, too.
             is_whole = first == following[0].number or (self._has_budget and first < following[0].number)
             self.require(is_whole, f"{where}: {following[0].number} comes first: {reading}")
-        is_exact = state.merged == len(following) or self._is_conflated_above or self._has_budget
+        is_exact = state.merged == len(following) or is_conflated_above or self._has_budget
         self.require(is_exact, f"{where}: {state.merged} are said to be merged, not {len(following)}: {reading}")
 
     def read_amid(self, connection: Connection, topic: str, record: bytes | None) -> None:

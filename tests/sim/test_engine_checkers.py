@@ -1,0 +1,63 @@
+"""Checkers of the simulated distribution plant, by hand: what they let pass and what they do not."""
+
+import pytest
+
+from penstock.base.errors import SimulationError
+from penstock.engine import EventKind, TransmissionClass, make_event, read_events
+from penstock.engine._event import ALL_ITEMS, ReceiptCause
+from penstock.sim import EnginePlantOptions
+from penstock.sim.enginecheckers import StoryChecker
+from penstock.sim.engineconsumers import Connection, Defined
+from penstock.sim.enginemarket import NEWEST, Market
+
+TOPIC = "md.newest.1"
+AT_PLANT = Connection("plant/0", 1, "critical", is_below=False)
+BELOW = Connection("mux-0/0", 1, "critical", is_below=True)
+
+
+class Told:
+    """A story of one topic, and who tells it."""
+
+    def __init__(self, connection: Connection, options: EnginePlantOptions | None = None) -> None:
+        self.market = Market(3)
+        self.market.start()
+        self.stories = StoryChecker(self.market, options or EnginePlantOptions())
+        self.stories.subscribed(connection, TOPIC)
+        self._connection = connection
+
+    def update(self, number: int, merged: int = 1) -> None:
+        """The publication of this number, as the event of the same one."""
+        record = self.market.published[TOPIC][number - 1].record(NEWEST)
+        cls = TransmissionClass.CRITICAL
+        (event,) = read_events(make_event(EventKind.UPDATE, item=1, cls=cls, number=number, merged=merged, body=record))
+        self.stories.told(self._connection, event, Defined(TOPIC, NEWEST), NEWEST.view(event.body))
+
+    def receipt(self, first: int, last: int) -> None:
+        body = first.to_bytes(8, "little") + last.to_bytes(8, "little") + bytes([ReceiptCause.UPSTREAM]) + bytes(7)
+        (event,) = read_events(make_event(EventKind.RECEIPT, item=ALL_ITEMS, number=last, body=body))
+        self.stories.told(self._connection, event, None, None)
+
+
+@pytest.mark.spec("CRIT-4")
+def test_a_receipt_excuses_nothing_that_is_lost_after_it() -> None:
+    told = Told(AT_PLANT)
+    for value in range(5):
+        told.market.publish(TOPIC, value, 0)
+    told.update(1)
+    told.receipt(1, 2)  # perhaps of other items
+    told.update(2)
+    told.update(3)
+    with pytest.raises(SimulationError, match="leave something out"):
+        told.update(5)
+
+
+@pytest.mark.spec("CRIT-1")
+def test_nothing_is_conflated_above_whoever_is_at_the_plant() -> None:
+    options = EnginePlantOptions(chain_class="adaptive")
+    below, at_plant = Told(BELOW, options), Told(AT_PLANT, options)
+    for told in (below, at_plant):
+        for value in range(2):
+            told.market.publish(TOPIC, value, 0)
+    below.update(2, merged=2)
+    with pytest.raises(SimulationError, match="something out"):
+        at_plant.update(2, merged=2)
