@@ -350,8 +350,16 @@ class TreePlant:
         self.is_publishing = False
         levels = min(self.options.agents // self.options.fan_out, LEVELS_MAX)
         self.run(SETTLE_NS + levels * SETTLE_NS_PER_LEVEL)
+        self._let_catch_up()
         for checker in self.checkers:
             checker.finish()
+
+    def _let_catch_up(self) -> None:
+        """After a long run there is more to be had than lines carry in that time: those who get on are waited for."""
+        before = -1
+        while (progress := sum(each.progress for each in self.subscribers)) > before:
+            before = progress
+            self.run(SETTLE_NS_PER_LEVEL)
 
     def summary(self) -> TreeSummary:
         return TreeSummary(

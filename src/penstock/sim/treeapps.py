@@ -233,6 +233,11 @@ class Subscriber(Application):
     def is_live(self) -> bool:
         return self.session is not None and self._all_live(self.session)
 
+    @property
+    def progress(self) -> int:
+        """Grows with everything that it gets."""
+        return sum(each.position or 0 for each in self.subscriptions)
+
     def _all_live(self, session: Session) -> bool:
         wanted = [each for each in self.subscriptions if not each.is_refused]
         return session.is_welcome and len(session.live) >= len(wanted)
