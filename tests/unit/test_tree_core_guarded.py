@@ -16,6 +16,7 @@ from penstock.tree.control import (
     Fetch,
     Held,
     Position,
+    Published,
     Refused,
     StreamInfo,
     Subscribe,
@@ -24,13 +25,14 @@ from penstock.tree.control import (
     Welcome,
 )
 from penstock.tree.conversation import Conversation
-from penstock.tree.events import Append, Connected, LinkClosed, Noticed
+from penstock.tree.events import Append, Appended, Connected, LinkClosed, Noticed
 from penstock.tree.joined import Joined
 from penstock.tree.legs import aggregated
 from penstock.tree.persistence import StreamStore
 from penstock.tree.published import FORGOTTEN_AFTER_NS, PublisherMarks
 from penstock.tree.storing import parts_of
 from penstock.wire import decode
+from tree_kit import packet
 from unit.tree_core_kit import RootCore
 from unit.tree_stage import Stage
 
@@ -267,6 +269,48 @@ def test_an_id_of_a_publisher_stays_with_the_client_that_has_published_with_it(t
     again.close()
     marks.trim(0)
     assert marks.bearers == {}
+
+
+@pytest.mark.spec("TREE-5")
+def test_a_publisher_that_comes_again_is_not_told_that_what_waits_for_the_disk_is_kept() -> None:
+    root = RootCore()
+    root.arrive(1, "p", "publisher", publisher_id=5)
+    root.publish(1, 5, 1)
+    root.is_disk_quick = False
+    root.publish(1, 5, 2, 3)
+    root.handle(LinkClosed(1))
+    root.arrive(2, "p", "publisher", publisher_id=5)
+    (welcome,) = [each for each in root.said(2) if isinstance(each, Welcome)]
+    assert welcome.published_through == 1
+    root.publish(2, 5, 2, 3)
+    assert not [each for each in root.said(2) if isinstance(each, Published)]
+    root.handle(Appended(1, 3))
+    assert [each.through for each in root.said(2) if isinstance(each, Published)] == [3], "where it is now"
+    assert root.core.fanout.stream(1).last == 3, "and once"
+
+
+@pytest.mark.spec("TREE-11")
+def test_what_was_cut_off_does_not_come_back_from_the_tail(tmp_path: Path) -> None:
+    def opened() -> StreamStore:
+        streams = [StreamConfig(name="s", topics=("s.>",))]
+        return StreamStore.open(tmp_path, "tree", streams, JournalConfig(), Counters("tree"), tail_half_size=131_072)
+
+    def append(store: StreamStore, sequence: int, term: int) -> None:
+        data = packet(sequence, term=term)
+        sizes, offsets = numpy.array([len(data)], numpy.uint32), numpy.array([0], numpy.uint32)
+        store.append(1, data, offsets, sizes, 1, first=sequence)
+
+    store = opened()
+    store.define(StreamInfo(1, "s", ("s.>",), ((1, 0),)))
+    for sequence in range(1, 6):
+        append(store, sequence, 1)
+    store.cut(1, 1)
+    store.define(StreamInfo(1, "s", ("s.>",), ((1, 0), (2, 1))))
+    append(store, 2, 2)
+    store.close()
+    again = opened()
+    assert again.recovered()[0].last == 2
+    again.close()
 
 
 @pytest.mark.parametrize(("size_max", "counts"), [(10_000, [6]), (100, [6]), (45, [2, 2, 2]), (1, [1] * 6)])

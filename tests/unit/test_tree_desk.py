@@ -94,3 +94,20 @@ def test_bearers_and_those_whose_time_is_over_are_known_until_they_leave() -> No
     rights = at.renew(3, token("alice"), 0)
     assert (rights.grants, rights.subscription_id) == (GRANTS, "of alice")
     assert at.bearers("of alice") == [(2, "two"), (3, "three")]
+
+
+def test_only_a_publisher_has_an_id_of_one() -> None:
+    def party(role: Role) -> Party:
+        login = Login("screen", role, token=token("alice"), publisher_id=7)
+        return desk().admit(1, login, Peer("screen", Version(1, 0), True), 0)
+
+    assert (party("publisher").publisher_id, party("subscriber").publisher_id) == (7, 0)
+
+
+def test_other_names_hold_for_whoever_comes_then() -> None:
+    at = desk(agents={"leaf": "alice"})
+    admit(at, "leaf", "agent", token("alice"))
+    at.set_names({"leaf": "bob"}, ())
+    with pytest.raises(NotEntitledError, match="alice"):
+        admit(at, "leaf", "agent", token("alice"), link=2)
+    assert admit(at, "leaf", "agent", token("bob"), link=3).name == "leaf"

@@ -81,3 +81,20 @@ def test_too_much_at_once_and_a_file_that_cannot_be_made_are_refused(tmp_path: P
     opened.tail.close()
     with pytest.raises(JournalError, match="cannot be made"):
         Tail(tmp_path / "nowhere" / "tail", HALF, lambda: None)
+
+
+@pytest.mark.parametrize("half_size", [HALF // 2, 2 * HALF])
+def test_other_halves_than_before_lose_nothing(tmp_path: Path, half_size: int) -> None:
+    opened = Opened(tmp_path / "tail")
+    for number in range(1, 6):
+        opened.put(packet(number, payload=bytes(900)))
+    opened.tail.close()
+    for _ in range(2):  # also if it is killed before everything was taken
+        other = Tail(tmp_path / "tail", half_size, lambda: None)
+        assert sorted(each.sequence for each in other.packets()) == [1, 2, 3, 4, 5]
+        other.close()
+    last = Tail(tmp_path / "tail", half_size, lambda: None)
+    last.forget_others()
+    assert list(last.packets()) == []
+    last.close()
+    assert [each.name for each in tmp_path.iterdir()] == ["tail"]

@@ -22,6 +22,7 @@ import msgspec
 from penstock.base.clock import NS_PER_SECOND, random_bytes
 from penstock.base.errors import (
     ConnectionLostError,
+    PenstockError,
     RemoteProtocolError,
     StandbyError,
     TokenError,
@@ -121,7 +122,10 @@ class AdminClient:
         try:
             yield brokered.token
         finally:
-            self.cancel(brokered.subscription_id)
+            try:
+                self.cancel(brokered.subscription_id)
+            except PenstockError as error:
+                log.info("not_cancelled", error=str(error))  # it ends there when its time is over
 
     def events(self, after: int, *, wait_s: float = EVENTS_WAIT_S) -> b.Events:
         """What happened since event `after`; waits for the first of it, at most `wait_s`."""

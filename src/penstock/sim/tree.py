@@ -296,7 +296,7 @@ class TreePlant:
         for packet in disk.packets[stream]:
             whole = decode(packet)
             if whole.sequence <= through:
-                self._forgotten[name][whole.sequence] = _as_delivered(packet)
+                self._forgotten[name][whole.sequence] = Delivered.of(packet)
         return through
 
     def truth(self, stream: str) -> dict[int, Delivered]:
@@ -306,7 +306,7 @@ class TreePlant:
         packets = disk.packets[number] if number is not None else []
         found = dict(self._forgotten[stream])
         for packet in packets:
-            message = _as_delivered(packet)
+            message = Delivered.of(packet)
             found[message.sequence] = message
         return found
 
@@ -382,12 +382,6 @@ class TreePlant:
             takeovers=self.faults.takeovers,
             torn=sum(node.disk.torn for node in self.agents),
         )
-
-
-def _as_delivered(packet: bytes) -> Delivered:
-    whole = decode(packet)
-    message = whole[0]
-    return Delivered(whole.sequence, whole.epoch, message.topic, bytes(message.payload))
 
 
 def run_tree_seed(

@@ -43,6 +43,12 @@ class Delivered(msgspec.Struct, frozen=True):
     topic: str
     payload: bytes
 
+    @staticmethod
+    def of(packet: bytes) -> "Delivered":
+        whole = decode(packet)
+        message = whole[0]
+        return Delivered(whole.sequence, whole.epoch, message.topic, bytes(message.payload))
+
 
 class Story(msgspec.Struct, eq=False):
     """What one subscriber got of one stream."""

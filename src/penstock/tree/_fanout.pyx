@@ -456,6 +456,8 @@ cdef class Fanout(Flow):
             self.intake.state = INTAKE_OPEN
             with nogil:
                 self.go_on_waiting()
+            if self.intake.due_ns:
+                self.intake.is_told = True # nothing else may come that would have what it took noted
 
     def hold_intake(self) -> None:
         """It gives no places, but will soon: what publishers send from now on waits for it."""

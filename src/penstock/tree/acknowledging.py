@@ -4,6 +4,8 @@ Who is told on every message spends more on that than on messages, and so does t
 something only just now is told with what follows, or a little later.
 """
 
+import msgspec
+
 from penstock.base.clock import NS_PER_MS
 from penstock.tree.board import Board
 from penstock.tree.control import Published
@@ -13,9 +15,24 @@ WAIT_NS = 2 * NS_PER_MS
 """How long it waits for what follows, if nothing does."""
 
 
+class Pending(msgspec.Struct):
+    """Packets of one block that are not distributed yet."""
+
+    publisher_id: int
+    before: int
+    through: int
+    """The publisher's own numbers: of the one before them, and of the last."""
+    needs: dict[int, int]
+    """By stream: the sequence that must be kept."""
+    packets: bytes
+    """b"": they are, and are only to be acknowledged."""
+
+
 class Acknowledging:
     def __init__(self, board: Board) -> None:
         self._board = board
+        self._links: dict[int, int] = {}
+        """By publisher id: where it is told."""
         self._told_ns: dict[int, int] = {}
         """By link: when it was last told."""
         self._owed: dict[int, int] = {}
@@ -23,9 +40,14 @@ class Acknowledging:
         self._owed_ns = 0
         """When the oldest of them is due."""
 
-    def kept(self, link: int, through: int) -> None:
-        """The publisher's messages are kept, up to this number of its own."""
-        now_ns = self._board.now_ns
+    def came(self, publisher_id: int, link: int) -> None:
+        self._links[publisher_id] = link
+
+    def kept(self, publisher_id: int, through: int) -> None:
+        """The publisher's messages are kept, up to this number of its own; it is told where it is now."""
+        link, now_ns = self._links.get(publisher_id), self._board.now_ns
+        if link is None:
+            return
         told_ns = self._told_ns.get(link)
         if told_ns is None or now_ns - told_ns >= INTERVAL_NS:
             self._owed.pop(link, None)
@@ -37,6 +59,7 @@ class Acknowledging:
     def gone(self, link: int) -> None:
         self._told_ns.pop(link, None)
         self._owed.pop(link, None)
+        self._links = {publisher_id: each for publisher_id, each in self._links.items() if each != link}
 
     def deadline_ns(self) -> int | None:
         return self._owed_ns if self._owed else None

@@ -212,7 +212,7 @@ class DistributionAgent:
             self.rooting.fenced(party.term, self.board.standby_place)
         marks = self.rooting.replica.publishers
         is_publisher = party.role == "publisher"
-        through = marks.get(party.publisher_id) if is_publisher else 0
+        through = self.rooting.confirmed(party.publisher_id) if is_publisher else 0
         is_anothers = is_publisher and marks.is_of_another(party.publisher_id, party.subject)
         child = self.children.arrived(event.link, party, published_through=through, is_anothers=is_anothers)
         if child is None:

@@ -42,11 +42,15 @@ class Desk:
     def __init__(
         self, agents: Mapping[str, str], operators: Collection[str], verify: Verify | None, *, own_token: str
     ) -> None:
-        self._agents = dict(agents)
-        self._operators = frozenset(operators)
+        self.set_names(agents, operators)
         self._verify = verify
         self._own_token = own_token
         self._parties: dict[int, tuple[Login, Rights]] = {}
+
+    def set_names(self, agents: Mapping[str, str], operators: Collection[str]) -> None:
+        """For whoever comes from now on."""
+        self._agents = dict(agents)
+        self._operators = frozenset(operators)
 
     def admit(self, link: int, login: Login, peer: Peer, now_ns: int) -> Party:
         """Whoever logs in on a link is this party; an error says why it is not let in."""
@@ -60,7 +64,7 @@ class Desk:
             login.tree,
             login.place,
             login.home,
-            login.publisher_id,
+            login.publisher_id if login.role == "publisher" else 0,
             login.cls,
             login.term,
             rights.grants,

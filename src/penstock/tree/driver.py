@@ -101,8 +101,7 @@ class LiveAgent:
         self._tokens = self._make_tokens()
         self._own_token = random_bytes(16).hex()
         names = [shipped(name) for name in shipped_names()] + [MessageModel.load(Path(name)) for name in config.models]
-        counters = self._counted("tree")
-        self._core = DistributionAgent(config, SystemRandomness(), counters, models=names)
+        self._core = DistributionAgent(config, SystemRandomness(), self._counted("tree"), models=names)
         self._runner: CoreRunner[Event, Instruction] = CoreRunner(
             self._core, self._carry_out, after=lambda: self._links.pump_soon()
         )
@@ -213,6 +212,7 @@ class LiveAgent:
     def reload(self, config: AgentConfig) -> None:
         """Take over what may change while the agent runs: its table, and the streams at the root."""
         self._core.board.config = config
+        self._desk.set_names(config.bearers, config.operators)
         for stream in config.streams:
             self._runner.handle(Define(stream.name, stream.topics))
 

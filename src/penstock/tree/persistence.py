@@ -40,6 +40,7 @@ from penstock.tree.events import Recovered
 from penstock.tree.published import PublisherMarks
 from penstock.tree.register import Publishers, Register, read_document
 from penstock.tree.tail import Tail
+from penstock.wire import Packet
 
 TAIL_HALF_SIZE = 16 * 1024 * 1024
 CHUNK_SIZE = 256 * 1024
@@ -281,7 +282,8 @@ class StreamStore:
     def _take_tail(self) -> None:
         assert self._tail is not None
         left = sorted(
-            ((each.group, each.sequence, bytes(each.data)) for each in self._tail.packets()), key=lambda each: each[:2]
+            ((each.group, each.sequence, bytes(each.data)) for each in self._tail.packets() if self._is_of_now(each)),
+            key=lambda each: each[:2],
         )
         taken = 0
         for number, sequence, data in left:
@@ -292,6 +294,13 @@ class StreamStore:
         if taken:
             log.warning("tail_taken", packets=taken)
             self.commit()
+        self._tail.forget_others()
+
+    def _is_of_now(self, packet: Packet) -> bool:
+        """Not of a term that ended before it: such were cut off, and others have their places."""
+        info = self._streams.get(packet.group)
+        begun = [] if info is None else [term for term, after in info.begins if after < packet.sequence]
+        return not begun or packet.epoch == begun[-1]
 
     # Files
 

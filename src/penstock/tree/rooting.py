@@ -20,7 +20,7 @@ from penstock.base.errors import LimitError, PenstockError, TopicError
 from penstock.topics import InterestTable
 from penstock.tree._frame import split_packets
 from penstock.tree._number import Numbered, Numbering
-from penstock.tree.acknowledging import Acknowledging
+from penstock.tree.acknowledging import Acknowledging, Pending
 from penstock.tree.board import Board, Child, Stream
 from penstock.tree.children import Children
 from penstock.tree.control import TERMS_MAX, Published, Refused, Stored, StreamInfo
@@ -44,19 +44,6 @@ def next_takeover(term: int) -> int:
     return ((term >> LINEAGE_SHIFT) + 1) << LINEAGE_SHIFT
 
 
-class _Pending(msgspec.Struct):
-    """Packets of one block that are not distributed yet."""
-
-    link: int
-    publisher_id: int
-    through: int
-    """The publisher's own number of the last."""
-    needs: dict[int, int]
-    """By stream: the sequence that must be kept."""
-    packets: bytes
-    """b"": they are, and are only to be acknowledged."""
-
-
 class Rooting:
     def __init__(self, board: Board, children: Children) -> None:
         self._board = board
@@ -69,7 +56,7 @@ class Rooting:
         self._numbering: Numbering | None = None
         self._topics = InterestTable(seed=SEED)
         self._allowed: dict[int, InterestTable | None] = {}
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[Pending] = deque()
         self._appended: dict[int, int] = {}
         self._standbys = Standbys(board, children)
         self._acknowledging = Acknowledging(board)
@@ -169,6 +156,7 @@ class Rooting:
     def arrived(self, child: Child, revoked: tuple[str, ...]) -> None:
         """Of a publisher: what it may publish."""
         self._dismiss(child.link)
+        self._acknowledging.came(child.party.publisher_id, child.link)
         grants = child.party.grants
         if grants is None and not revoked:
             self._allowed[child.link] = None
@@ -181,6 +169,11 @@ class Rooting:
     def through(self, publisher_id: int) -> int:
         """The publisher's last number that is kept, or will be."""
         return self.replica.publishers.get(publisher_id)
+
+    def confirmed(self, publisher_id: int) -> int:
+        """The publisher's last number that is kept: what only waits to be may be lost yet."""
+        waiting = (each.before for each in self._pending if each.publisher_id == publisher_id)
+        return next(waiting, self.through(publisher_id))
 
     def note_bearer(self, party: Party) -> None:
         """Whoever has published with an id is the one who may later on."""
@@ -220,13 +213,16 @@ class Rooting:
             self._numbering.set_last(stream, needs[stream])
             board.out.append(Append(stream, taken.packets, offsets, sizes, needs[stream], is_in_tail=True))
         for source in taken.sources:
+            before = self.through(source.publisher_id)
             self.replica.publishers.set(source.publisher_id, source.through, board.now_ns)
             board.counters.add("messages_published", source.messages)
             board.ledger.took(source.link, source.messages)
-            self._pending.append(_Pending(source.link, source.publisher_id, source.through, needs, b""))
+            self._pending.append(Pending(source.publisher_id, before, source.through, needs, b""))
 
     def settle(self) -> bool:
         """After an event: whether publishers go on who waited for what it brought."""
+        if self._standbys.come_first:  # perhaps only since the configuration was read again
+            self._hold_up()
         return self.intaking.settle(is_distributed=not self._pending, is_wanted=not self._standbys.come_first)
 
     def published(self, child: Child, packets: bytes) -> None:
@@ -291,6 +287,7 @@ class Rooting:
             if not any(each.publisher_id == publisher_id for each in self._pending):
                 board.say(child.link, Published(self.through(publisher_id)))
             return
+        before = self.through(publisher_id)
         self.replica.publishers.set(publisher_id, numbered.through, board.now_ns)
         needs: dict[int, int] = {}
         count = 0
@@ -303,7 +300,7 @@ class Rooting:
         board.ledger.took(child.link, count)
         if self.replica.publishers.is_whole(publisher_id):
             board.fanout.admit(child.link, publisher_id, numbered.through, self._allowed.get(child.link))
-        self._pending.append(_Pending(child.link, publisher_id, numbered.through, needs, numbered.packets))
+        self._pending.append(Pending(publisher_id, before, numbered.through, needs, numbered.packets))
 
     # Distribution
 
@@ -323,13 +320,13 @@ class Rooting:
             if each.packets:
                 board.fanout.absorb(each.packets)
                 board.refilled = True
-            acknowledged[each.link] = each.through
-        for link, through in acknowledged.items():
-            self._acknowledging.kept(link, through)
+            acknowledged[each.publisher_id] = each.through
+        for publisher_id, through in acknowledged.items():
+            self._acknowledging.kept(publisher_id, through)
         if acknowledged or not self._pending:
             self._standbys.went_on()
 
-    def _is_kept(self, pending: _Pending) -> bool:
+    def _is_kept(self, pending: Pending) -> bool:
         if any(self._appended.get(stream, 0) < last for stream, last in pending.needs.items()):
             return False
         return self._board.config.replicate != "synchronous" or self._standbys.have(pending.needs)

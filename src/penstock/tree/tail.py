@@ -9,8 +9,9 @@ distributed before that.)
     │ half: packet, packet, …, zeros│ half: packet, packet, …, zeros│     written in turns
     └───────────────────────────────┴───────────────────────────────┘
 
-A half is written again when all that it has is in synced journals. Packets say their stream, sequence and checksum
-themselves: whatever is left of older ones, or torn, does no harm.
+A half is written again when all that it has is in synced journals. Packets say their stream, sequence, term and
+checksum themselves: whatever is left of older ones, or torn, does no harm. A file of another size, from a run with
+other halves, is put aside (tail.SIZE) until what it has was taken.
 """
 
 import mmap
@@ -32,11 +33,13 @@ class Tail:
         self._half_size = half_size
         self._settle = settle
         try:
+            if path.exists() and path.stat().st_size not in (0, 2 * half_size):
+                path.rename(f"{path}.{path.stat().st_size}")
+            self._others = sorted(path.parent.glob(f"{path.name}.*"))
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                size = max(2 * half_size, os.fstat(descriptor).st_size)
-                os.posix_fallocate(descriptor, 0, size)
-                self._map = mmap.mmap(descriptor, size)
+                os.posix_fallocate(descriptor, 0, 2 * half_size)
+                self._map = mmap.mmap(descriptor, 2 * half_size)
                 self.memory = TailMemory(self._map, half_size)
             finally:
                 os.close(descriptor)
@@ -50,8 +53,15 @@ class Tail:
 
     def packets(self) -> Iterator[Packet]:
         """What is there of the last run, in no order; before anything is written."""
-        for start in (0, self._half_size):
-            yield from _sound(self._map[start : start + self._half_size])
+        for data in (*(path.read_bytes() for path in self._others), self._map[:]):
+            half_size = len(data) // 2
+            for half in (data[:half_size], data[half_size:]):
+                yield from _sound(half)
+
+    def forget_others(self) -> None:
+        """Everything that files of other sizes have was taken."""
+        while self._others:
+            self._others.pop().unlink()
 
     def make_room(self, size: int) -> None:
         """Have a place for so many bytes: write() then finds it. Raises what `settle` raises."""
