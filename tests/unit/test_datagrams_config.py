@@ -75,3 +75,18 @@ def test_an_image_that_was_overtaken_is_left_out_and_a_plant_that_counts_anew_is
     assert [type(each) for each in incoming.read(receipt + made(EventKind.REFRESH, 50, 10))] == [Lost]
     assert len(list(incoming.read_fresh(made(EventKind.UPDATE, 1, 30)))) == 1
     assert not list(incoming.read_fresh(made(EventKind.UPDATE, 61, 21)))
+
+
+@pytest.mark.spec("MUX-3")
+def test_after_a_loss_no_definition_is_trusted() -> None:
+    """That of another item with the same number may be among what was lost."""
+    incoming = Incoming(lambda number: ())
+    incoming.begin(is_again=False)
+    update = make_event(EventKind.UPDATE, item=1, cls=TransmissionClass.CRITICAL, version=1, number=1)
+    list(incoming.read(make_event(EventKind.DEFINE, item=1, body=b"a")))
+    assert len(list(incoming.read(update))) == 1
+    incoming.repair()
+    assert not list(incoming.read(update))
+    list(incoming.read(make_event(EventKind.DEFINE, item=1, body=b"b")))
+    (taken,) = incoming.read(update)
+    assert getattr(taken, "topic", b"") == b"b"

@@ -39,6 +39,8 @@ ITEMS_MAX = 16_000_000
 EARLY_MAX = 4_096
 """Updates that are kept because their items may be defined in a moment."""
 
+_OF_ITEMS = (EventKind.UPDATE, EventKind.REFRESH)
+
 log = logger("plant.upstream")
 
 
@@ -65,7 +67,7 @@ class Incoming:
         self._is_split = False
         self._numbers: dict[int, int] = {}  # of items whose updates may go several ways: the newest's at the node above
         self._early: dict[int, Event] = {}  # updates that came by the group before their items were defined
-        self._is_again = self._is_repairing = False
+        self._is_again = self._is_repairing = self._is_patchy = False
         self._shown: set[int] = set()  # items that this connection has brought something of
         self._met: set[tuple[bytes, int]] = set()  # topics and models that it has defined
         self._resumed: set[int] = set()  # items that it has defined again: there was something between
@@ -82,6 +84,7 @@ class Incoming:
         self._resumed.clear()
         self.last_number = 0
         self._is_again = self._is_repairing = is_again
+        self._is_patchy = False
 
     def read_fresh(self, data: bytes, *, is_group: bool = False) -> Iterator[FromAbove]:
         """Updates that go a way of their own: they may come before their item is defined, or be overtaken. By the group
@@ -110,6 +113,8 @@ class Incoming:
 
     def read(self, data: bytes) -> Iterator[FromAbove]:
         for event in read_events(data):
+            if self._is_patchy and event.kind in _OF_ITEMS and event.item not in self._items:
+                continue  # its definition was lost: another one follows, with an image
             match event.kind:
                 case EventKind.DEFINE:
                     yield from self._define(event)
@@ -166,8 +171,12 @@ class Incoming:
         return Updated(*item, event.body, event.started_ns, event.version, event.merged)
 
     def repair(self) -> None:
-        """Something did not come: images that follow make up for it."""
-        self._is_repairing = True
+        """Something did not come: images that follow make up for it. Definitions may be among it, so that those that
+        are known may be of items whose numbers others have by now: each is to come anew."""
+        self._is_repairing = self._is_patchy = True
+        self._items.clear()
+        self._shown.clear()
+        self._resumed.clear()
 
     def _item(self, number: int) -> Defined:
         try:
