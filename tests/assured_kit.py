@@ -155,8 +155,8 @@ class Router:
 
     # Clients
 
-    def link(self, number: int, **rights: object) -> int:
-        self.tell(LinkOpened(number, f"client{number}", **rights))  # type: ignore[arg-type]
+    def link(self, number: int, name: str = "client", **rights: object) -> int:
+        self.tell(LinkOpened(number, name, **rights))  # type: ignore[arg-type]
         return number
 
     def ask(self, event_type: type, link: int, *arguments: object) -> object:

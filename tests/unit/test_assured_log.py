@@ -1,10 +1,12 @@
 """The log of a message router: cleaned, read when the cache has forgotten, replayed into new endpoints (REPL-13)."""
 
 import random
+import struct
 
 import pytest
 
 from assured_kit import MemoryJournal, Router, message, queue, texts
+from penstock.assured._records import is_record
 from penstock.assured.config import EndpointConfig
 from penstock.assured.events import Append, Beginning, DeleteEndpoint, Done, RecordsRead, RemoveBefore
 from penstock.base.errors import JournalCorruptError
@@ -203,3 +205,45 @@ def test_records_are_appended_in_order_and_once() -> None:
     router = replayable()
     appends = [each for each in router.said if isinstance(each, Append)]
     assert [each.first for each in appends[1:]] == [each.through + 1 for each in appends[:-1]]
+
+
+def test_messages_larger_than_the_cache_of_a_later_start_are_delivered() -> None:
+    router = small(queue("a", "orders.>"), message_bytes_max=400 * KIB, cache_bytes=1024 * KIB)
+    sent = [str(each) * 300 * KIB for each in range(3)]
+    for number, text in enumerate(sent, start=1):
+        router.publish(1, 1, number, message(text))
+    after = router.restart(message_bytes_max=1_000, cache_bytes=64 * KIB)
+    after.link(1)
+    after.flow(1, "a")
+    after.publish(1, after.publisher(1), 4, message("small"))
+    assert texts(after.delivered(1)) == [*sent, "small"]
+    after.drop(1)
+    after.link(2)
+    after.flow(2, "a")
+    assert texts(after.delivered(2)) == [*sent, "small"]
+
+
+def record(kind: int, rest: bytes) -> bytes:
+    return struct.pack("<BBHI", kind, 0, 0, 8 + len(rest)) + rest
+
+
+def test_records_that_are_none_are_refused_however_deep_or_far() -> None:
+    depth = 500_000
+    heads = [struct.pack("<BBHIQII", 5, 0, 0, 24 * (depth - each), 77, 1, 0) for each in range(depth)]
+    assert not is_record(b"".join(heads))  # transactions in transactions
+    assert is_record(heads[-1])
+    assert is_record(record(7, struct.pack("<II", 7, 0)))
+    assert not is_record(record(7, struct.pack("<II", 1 << 25, 0)))
+    assert is_record(record(4, struct.pack("<IIQ", 1, 2, 3)))
+    assert not is_record(record(4, struct.pack("<IIQ", 1, 1 << 25, 3)))
+
+
+def test_a_run_of_settled_ids_is_as_long_as_it_says_and_costs_what_there_is() -> None:
+    router = small(queue("a", "orders.>"))
+    router.publish(1, 1, 1, message("1"), message("2"))
+    number = router.core.endpoints.get("a").number  # type: ignore[union-attr]
+    settled = record(3, struct.pack("<IIQQ", number, 1, 0, 2**64 - 1))
+    router.journal.records[router.journal.next_sequence] = (0, settled)
+    router.journal.next_sequence += 1
+    router.journal.durable += 1
+    assert router.restart().queued("a") == 0

@@ -8,7 +8,7 @@ from penstock.assured._layout import (
     OUTCOME_TOO_LARGE,
     OUTCOME_UNMATCHED,
 )
-from penstock.assured.events import Became, Data
+from penstock.assured.events import Became, Data, OpenPublisher, Refused
 
 
 def test_a_message_goes_from_a_publisher_to_a_consumer_and_is_deleted() -> None:
@@ -122,3 +122,21 @@ def test_an_epoch_is_begun_once_and_ids_go_on() -> None:
     after.flow(1, "a")
     after.publish(1, after.publisher(1), 2, message())
     assert [each.id for each in after.delivered(1)] == [1 << 40 | 2]
+
+
+def test_a_publisher_is_its_clients_own() -> None:
+    """Another client's messages would use up its numbers."""
+    router = Router(queue("a", "orders.>"))
+    router.link(1, "alice")
+    handle = router.publisher(1)
+    router.publish(1, handle, 1, message("1"))
+    router.link(2, "mallory")
+    answer = router.ask(OpenPublisher, 2, 77)
+    assert isinstance(answer, Refused)
+    assert answer.code == "not_entitled"
+    router.publish(1, handle, 2, message("2"))  # it is open where it was
+    assert router.outcomes(1) == {1: OUTCOME_STORED, 2: OUTCOME_STORED}
+    router.drop(1)
+    assert isinstance(router.ask(OpenPublisher, 2, 77), Refused)
+    router.link(3, "alice")
+    assert router.publisher(3) == handle

@@ -33,6 +33,7 @@ from penstock.assured.application.parts import FlowPart, PublisherPart
 from penstock.assured.application.places import SessionConfig
 from penstock.assured.application.session import Session
 from penstock.assured.control import Begin as BeginSaid
+from penstock.assured.control import Commit as CommitSaid
 from penstock.assured.control import (
     Commit,
     Done,
@@ -375,6 +376,12 @@ def test_repl_10_a_commit_that_was_not_answered_is_known_after_the_reconnect(com
     stage.tell(LinkClosed(1))
     stage.connect()
     stage.tell(Received(2, PublisherOpened(stage.said(OpenPublisher).number, 5, committed, committed)))
+    if committed:  # that it is on the disk, too, the router has not said
+        again = stage.said(CommitSaid).number
+        assert stage.published() == []
+        assert not [each for each in stage.out if isinstance(each, Answered)]
+        stage.tell(DataReceived(2, encode_acknowledge(5, [(1, 1, OUTCOME_STORED)])))
+        stage.tell(Received(2, Ended(again, "committed", OUTCOME_STORED)))
     answer = stage.one(Answered).answer
     assert isinstance(answer, Ended)
     assert answer.outcome == ("committed" if committed else "rolled_back")

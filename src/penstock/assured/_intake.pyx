@@ -470,7 +470,10 @@ def stored(Tables tables not None, uint64_t through) -> None:
         if waiting.treatment == TREATMENT_SYNC:
             queue_push(&tables.unreplicated, waiting)
         elif waiting.publisher:
-            tell(tables, waiting, OUTCOME_ASYNC if waiting.treatment == TREATMENT_ASYNC else OUTCOME_STORED)
+            tell(
+                tables, waiting,
+                OUTCOME_ASYNC if tables.has_secondary and waiting.treatment == TREATMENT_ASYNC else OUTCOME_STORED
+            )
         tables.waiting.first += 1
 
 

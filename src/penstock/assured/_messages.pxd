@@ -7,7 +7,7 @@ from penstock.assured._tables cimport Endpoint, Entry, List, Message, Publisher,
 # Messages and entries
 cdef uint32_t message_new(Tables tables, uint64_t id) except 0
 cdef uint32_t message_by_id(Tables tables, uint64_t id) noexcept
-cdef void message_place(Tables tables, uint32_t place, uint64_t sequence, uint32_t record_at, uint32_t record_size) noexcept
+cdef int message_place(Tables tables, uint32_t place, uint64_t sequence, uint32_t record_at, uint32_t record_size) except -1
 cdef void message_free(Tables tables, uint32_t place) noexcept
 cdef uint32_t entry_new(Tables tables, uint32_t message, Endpoint *endpoint) except 0
 cdef uint32_t entry_of(Tables tables, uint32_t message, uint32_t endpoint) noexcept

@@ -83,12 +83,15 @@ cdef uint32_t message_by_id(Tables tables, uint64_t id) noexcept:
     return map_get(&tables.ids, id)
 
 
-cdef void message_place(
+cdef int message_place(
     Tables tables, uint32_t place, uint64_t sequence, uint32_t record_at, uint32_t record_size
-) noexcept:
-    """Its record is in the newest section from now on."""
+) except -1:
+    """Its record is in the newest section from now on. The cache has room for it, whatever it was configured to have
+    when the record was made: what cannot be cached could never be delivered."""
     cdef Message *message = message_at(tables, place)
     cdef Section *section
+    if 2 * <uint64_t>record_size > tables.cache_size:
+        cache_grow(tables, 2 * <uint64_t>record_size)
     leave_section(tables, place)
     message.sequence = sequence
     message.record_at = record_at
@@ -103,6 +106,7 @@ cdef void message_place(
     section.live_count += 1
     section.live_size += record_size
     tables.live_size += record_size
+    return 0
 
 
 cdef void leave_section(Tables tables, uint32_t place) noexcept:
@@ -339,9 +343,23 @@ cdef const uint8_t *cached(Tables tables, const Message *message) noexcept:
     return tables.cache + message.cached_at % tables.cache_size
 
 
+cdef int cache_grow(Tables tables, uint64_t size) except -1:
+    """What was in it is forgotten; `size` is a multiple of eight."""
+    cdef uint8_t *larger = <uint8_t *>malloc(size)
+    if larger is NULL:
+        raise MemoryError
+    free(tables.cache)
+    tables.cache = larger
+    tables.cache_size = size
+    tables.cache_end = (tables.cache_end // size + 2) * size
+    return 0
+
+
 cdef void cache_put(Tables tables, Message *message, const uint8_t *record, uint32_t size) noexcept:
-    """The oldest make room. A record is a multiple of eight, and shorter than the cache."""
+    """The oldest make room. A record is a multiple of eight; one that is longer than the cache stays in the journal."""
     cdef uint64_t at = tables.cache_end % tables.cache_size
+    if size > tables.cache_size:
+        return
     if tables.cache_size - at < size:
         tables.cache_end += tables.cache_size - at
         at = 0

@@ -40,6 +40,8 @@ cpdef enum:
     ENDPOINT_HEAD_SIZE = 16
     EPOCH_SIZE = 24
 
+    ENDPOINT_NUMBER_MAX = 16_777_216 # a table has a place for each number below the highest
+
     LOG_RECORD_SIZE_MAX = 16_777_216 - 65_536 # what the journal takes, with some room
 
 

@@ -10,12 +10,20 @@ cdef uint32_t TOPIC_SIZE_MAX = limits.TOPIC_SIZE_MAX
 
 cdef bint is_message(const uint8_t *record, uint32_t size) noexcept nogil:
     cdef MessageHead head
+    cdef Destination destination
+    cdef uint32_t index
     if size < MESSAGE_HEAD_SIZE:
         return False
     memcpy(&head, record, MESSAGE_HEAD_SIZE)
     if head.topic_size > TOPIC_SIZE_MAX or head.priority > 9 or head.treatment > TREATMENT_SYNC or head.id == 0:
         return False
-    return size == message_record_size(head.destination_count, head.topic_size, head.payload_size)
+    if size != message_record_size(head.destination_count, head.topic_size, head.payload_size):
+        return False
+    for index in range(head.destination_count):
+        memcpy(&destination, record + MESSAGE_HEAD_SIZE + index * DESTINATION_SIZE, DESTINATION_SIZE)
+        if destination.endpoint > ENDPOINT_NUMBER_MAX:
+            return False
+    return True
 
 
 cdef bint is_settled(const uint8_t *record, uint32_t size) noexcept nogil:
@@ -26,14 +34,24 @@ cdef bint is_settled(const uint8_t *record, uint32_t size) noexcept nogil:
     return size == SETTLED_HEAD_SIZE + <uint64_t>head.count * ID_RUN_SIZE
 
 
+cdef bint is_dead(const uint8_t *record, uint32_t size) noexcept nogil:
+    cdef DeadRecord dead
+    if size != DEAD_SIZE:
+        return False
+    memcpy(&dead, record, DEAD_SIZE)
+    return dead.target <= ENDPOINT_NUMBER_MAX
+
+
 cdef bint is_transaction(const uint8_t *record, uint32_t size) noexcept nogil:
     cdef uint32_t at = TRANSACTION_HEAD_SIZE
     cdef uint32_t inner
     if size < TRANSACTION_HEAD_SIZE:
         return False
     while at < size:
+        if record[at] not in (RECORD_MESSAGE, RECORD_SETTLED, RECORD_DEAD):
+            return False # no transaction is in another: how deep this goes is not the record's to say
         inner = check_record(record + at, size - at)
-        if inner == 0 or record[at] not in (RECORD_MESSAGE, RECORD_SETTLED, RECORD_DEAD):
+        if inner == 0:
             return False
         at += inner
     return True
@@ -54,7 +72,9 @@ cdef bint is_endpoint(const uint8_t *record, uint32_t size) noexcept nogil:
     if size < ENDPOINT_HEAD_SIZE:
         return False
     memcpy(&head, record, ENDPOINT_HEAD_SIZE)
-    return head.endpoint != 0 and size == (ENDPOINT_HEAD_SIZE + <uint64_t>head.text_size + 7) & ~<uint64_t>7
+    if head.endpoint == 0 or head.endpoint > ENDPOINT_NUMBER_MAX:
+        return False
+    return size == (ENDPOINT_HEAD_SIZE + <uint64_t>head.text_size + 7) & ~<uint64_t>7
 
 
 cdef uint32_t check_record(const uint8_t *record, uint64_t size) noexcept nogil:
@@ -70,7 +90,7 @@ cdef uint32_t check_record(const uint8_t *record, uint64_t size) noexcept nogil:
     elif head.kind == RECORD_SETTLED:
         is_good = is_settled(record, head.size)
     elif head.kind == RECORD_DEAD:
-        is_good = head.size == DEAD_SIZE
+        is_good = is_dead(record, head.size)
     elif head.kind == RECORD_TRANSACTION:
         is_good = is_transaction(record, head.size)
     elif head.kind == RECORD_PUBLISHER:

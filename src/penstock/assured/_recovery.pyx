@@ -192,14 +192,22 @@ cdef int recover_settled(Tables tables, const uint8_t *record) except -1:
     memcpy(&head, record, SETTLED_HEAD_SIZE)
     for index in range(head.count):
         memcpy(&run, record + SETTLED_HEAD_SIZE + index * ID_RUN_SIZE, ID_RUN_SIZE)
-        id = run.first
-        while id <= run.last:
-            place = message_by_id(tables, id)
-            place = entry_of(tables, place, head.endpoint) if place else 0
-            if place:
-                remove(tables, place)
-            id += 1
+        if run.first > run.last:
+            continue
+        if run.last - run.first >= tables.message_count: # however long it is: no more than there are messages
+            for place in range(1, tables.message_end):
+                if run.first <= message_at(tables, place).id <= run.last:
+                    settle_entry(tables, place, head.endpoint)
+            continue
+        for id in range(run.first, run.last + 1):
+            settle_entry(tables, message_by_id(tables, id), head.endpoint)
     return 0
+
+
+cdef void settle_entry(Tables tables, uint32_t message, uint32_t endpoint) noexcept:
+    cdef uint32_t entry = entry_of(tables, message, endpoint) if message else 0
+    if entry:
+        remove(tables, entry)
 
 
 cdef int recover_dead(Tables tables, const uint8_t *record) except -1:

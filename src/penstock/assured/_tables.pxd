@@ -219,6 +219,7 @@ cdef class Tables:
     cdef readonly uint32_t endpoint_highest     # the highest number of an endpoint that the log has
     cdef public bint is_refusing                # the disk takes nothing
     cdef public bint keeps_unmatched
+    cdef public bint has_secondary              # messages go to another router, too
     cdef public bint refuses_unmatched
     cdef public int replicate_by                # 0 endpoints, 1 publishers, 2 topics
     cdef Bytes stream                           # of Item: what happens, for the other router

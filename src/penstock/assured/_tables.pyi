@@ -17,6 +17,7 @@ class Tables:
     is_stream_broken: bool
     endpoint_highest: int
     keeps_unmatched: bool
+    has_secondary: bool
     refuses_unmatched: bool
     replicate_by: int
     def __init__(self, seed: int, cache_size: int) -> None: ...

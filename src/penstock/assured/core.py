@@ -348,6 +348,7 @@ class MessageRouter:
     def _carry_out(self, link: Link, event: Request, now_ns: int) -> None:
         match event:
             case OpenPublisher(_, _, publisher):
+                self.links.check_owner(link, publisher)
                 before = self.tables.publisher_link(publisher)
                 if before[1] and (other := self.links.get(before[1])) is not None:
                     self.transactions.publisher_closed(other, before[0])

@@ -22,6 +22,8 @@ def refusal_of(error: PenstockError) -> Refused:
 class Rights(msgspec.Struct, frozen=True):
     """What a client's token says; without one everything is allowed, for ever."""
 
+    subject: str
+    """Who it is; without a token, who it says it is."""
     grants: tuple[Grant, ...] | None = None
     subscription_id: str = ""
     expires_ns: int = 0
@@ -65,7 +67,7 @@ class Desk:
         return [link for link, (_, rights) in self._clients.items() if 0 < rights.expires_ns <= now_ns]
 
     def rights_of(self, link: int) -> Rights:
-        return self._clients[link][1] if link in self._clients else Rights()
+        return self._clients[link][1] if link in self._clients else Rights("")
 
     def name_of(self, link: int) -> str:
         return self._clients[link][0].name if link in self._clients else ""
@@ -75,14 +77,14 @@ class Desk:
         if self._verify is None:
             if wants_orders and self._operators and login.name not in self._operators:
                 raise self._not_listed(login.name)
-            return Rights(is_operator=wants_orders)
+            return Rights(login.name, is_operator=wants_orders)
         if not login.token:
             raise TokenError("a token of the administration server is needed here")
         token = self._verify(login.token, now_ns)
         if wants_orders and token.subject not in self._operators:
             raise self._not_listed(token.subject)
         grants = None if wants_orders else token.grants
-        return Rights(grants, token.subscription_id, token.expires_ns, wants_orders)
+        return Rights(token.subject, grants, token.subscription_id, token.expires_ns, wants_orders)
 
     @staticmethod
     def _not_listed(name: str) -> NotEntitledError:

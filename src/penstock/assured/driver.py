@@ -190,7 +190,7 @@ class LiveRouter:
         self._links.say(
             link, Welcome(self.config.name, role_of(core), core.epoch, places, self.config.message_bytes_max)
         )
-        self._tell(events.LinkOpened(link, login.name, rights.grants, rights.is_operator))
+        self._tell(events.LinkOpened(link, rights.subject, rights.grants, rights.is_operator))
 
     def brought(self, link: int, data: bytes) -> None:
         self._tell(events.Data(link, data))
@@ -285,7 +285,7 @@ class LiveRouter:
         before = self._desk.rights_of(link)
         try:
             rights = self._desk.renew(link, token, time.time_ns())
-            if rights.grants != before.grants:
+            if (rights.subject, rights.grants) != (before.subject, before.grants):
                 raise TokenError("the newer token grants something else", hint="log in with it")
         except PenstockError as error:
             self._links.refuse(link, refusal_of(error))

@@ -83,6 +83,7 @@ class Start(msgspec.Struct, frozen=True):
 class LinkOpened(msgspec.Struct, frozen=True):
     link: int
     name: str
+    """Whose publishers its publishers are: its token's subject, or without tokens the name that it logged in with."""
     grants: tuple[Grant, ...] | None = None
     """Of its token; None: it may publish and consume everything."""
     is_operator: bool = False

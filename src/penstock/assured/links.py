@@ -67,6 +67,8 @@ class Links:
         self._endpoints = endpoints
         self._seed = seed
         self._links: dict[int, Link] = {}
+        self._owners: dict[int, str] = {}
+        """By a publisher's id: the name of the client that opened it first."""
 
     def __len__(self) -> int:
         return len(self._links)
@@ -97,7 +99,15 @@ class Links:
             self._tables.close_publisher(handle)
         handle = self._tables.open_publisher(publisher, link.number)
         link.publishers.add(handle)
+        self._owners[publisher] = link.name
+        if len(self._owners) > 2 * self._config.publishers_max:
+            self._owners = {each: name for each, name in self._owners.items() if self._tables.publisher_link(each)[0]}
         return handle
+
+    def check_owner(self, link: Link, publisher: int) -> None:
+        """Who could open another's publisher could use up its numbers: what it sends then would be taken for known."""
+        if self._owners.get(publisher, link.name) != link.name:
+            raise RefusedRequest("not_entitled", f"publisher {publisher} is another client's")
 
     def close_publisher(self, link: Link, handle: int) -> None:
         if handle not in link.publishers:

@@ -67,5 +67,8 @@ class RouterNodeConfig(RouterConfig, frozen=True, kw_only=True):
         self.admin.check(where)
         if not self.state_directory:
             raise ConfigurationError("a router keeps messages", where=where, hint="say state_directory")
+        if self.journal.retention_bytes or self.journal.retention_seconds:
+            hint = "retain_s says how long settled messages are kept"
+            raise ConfigurationError("its journal would delete messages that live", where=where, hint=hint)
         if self.pair:
             parse_place(self.pair)

@@ -68,7 +68,7 @@ class Pair:
         self._is_switch_wanted = False
         self._is_started = False
         self._out: list[pairing.PairInstruction] = []
-        router.waits_for_secondary = True
+        router.waits_for_secondary = router.tables.has_secondary = True
 
     @property
     def is_active(self) -> bool:

@@ -31,7 +31,7 @@ from penstock.assured._layout import (
     OUTCOME_TRANSACTION,
     SETTLE_RETURNED,
 )
-from penstock.assured._records import LOG_RECORD_SIZE_MAX, TREATMENT_SYNC
+from penstock.assured._records import LOG_RECORD_SIZE_MAX, TREATMENT_ASYNC, TREATMENT_SYNC
 from penstock.assured._settling import Settling, hold, settle
 from penstock.assured._tables import Tables
 from penstock.assured.config import RouterConfig
@@ -259,8 +259,9 @@ class Transactions:
             if committed.treatment == TREATMENT_SYNC:
                 self._replicating.append(committed)
                 continue
-            outcome = {-1: 0, 0: OUTCOME_STORED}.get(committed.treatment, OUTCOME_ASYNC)
-            found += _told(committed, outcome)
+            is_copied = self._tables.has_secondary and committed.treatment == TREATMENT_ASYNC
+            outcome = OUTCOME_ASYNC if is_copied else OUTCOME_STORED
+            found += _told(committed, 0 if committed.treatment < 0 else outcome)
         return found
 
     def replicated(self, through_id: int, outcome: int) -> list[Instruction]:

@@ -17,6 +17,7 @@ cdef class Outbox:
     cdef readonly uint64_t waiting_bytes    # of messages without an outcome
     cdef readonly uint64_t refused          # messages that were, in all
     cdef uint64_t unsent                    # the lowest number that was not sent on this link
+    cdef uint32_t committing                # the transaction whose messages are not sent again; 0: none
     cdef Slot *slots
     cdef uint8_t *outcomes                  # of the last numbers
 

@@ -36,6 +36,8 @@ class Outbox:
         """The message's number; 0 if there is no room."""
     def rewind(self) -> None:
         """On another link everything without an outcome is sent again."""
+    def pass_over(self, transaction: int) -> None:
+        """The router on this link has its messages, and its commit: they are not sent again."""
     def take(self, handle: int) -> bytes:
         """Frames with everything that was not sent on this link."""
     def acknowledge(self, frame: Buffer) -> list[tuple[int, int, int]]:

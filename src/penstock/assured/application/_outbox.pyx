@@ -140,6 +140,11 @@ cdef class Outbox:
     def rewind(self) -> None:
         """On another link everything without an outcome is sent again."""
         self.unsent = self.unresolved
+        self.committing = 0
+
+    def pass_over(self, uint32_t transaction) -> None:
+        """The router on this link has its messages, and its commit: they are not sent again."""
+        self.committing = transaction
 
     def take(self, uint32_t handle) -> bytes:
         """Frames with everything that was not sent on this link."""
@@ -158,7 +163,7 @@ cdef class Outbox:
                 out = self._write_frame(out, handle, first, number, size)
                 first = number
             else:
-                first += 1  # it has an outcome
+                first += 1  # it has an outcome, or waits for one
         self.unsent = self.next_number
         assert out - start == PyBytes_GET_SIZE(frames)
         return frames
@@ -172,6 +177,8 @@ cdef class Outbox:
         while number < self.next_number and number - first < FRAME_MESSAGES_MAX:
             slot = self.slot(number)
             if slot.outcome or slot.transaction != transaction or (size[0] and size[0] + slot.size > FRAME_SIZE):
+                break
+            if transaction and transaction == self.committing:
                 break
             size[0] += slot.size
             number += 1

@@ -291,7 +291,7 @@ class Session:
                 self._part_failed(part, error_of(message))
         elif isinstance(part, PublisherPart) and isinstance(message, PublisherOpened):
             part.open(message.handle, message.highest, message.transaction)
-            self._transactions.reopened(part, message.transaction)
+            self._transactions.reopened(part, message.transaction, self._link)
             self._publishers[message.handle] = part
             self._out.append(Opened(part))
             self._send(part.frames())

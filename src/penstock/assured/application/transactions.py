@@ -1,7 +1,8 @@
 """The transactions of a session's publishers (REPL-10). No I/O.
 
 A router rolls back what is open on a link that is lost. Whether a commit that was not answered came before that, the
-router says when the publisher is opened again: it remembers the last one that it committed.
+router says when the publisher is opened again: it remembers the last one that it committed. That one may not be on its
+disk yet: so its commit is asked for again, and answered when it is.
 """
 
 from collections.abc import Callable
@@ -55,11 +56,14 @@ class Transactions:
         if part.transaction and part not in self._ending:
             self._failed[part] = LOST
 
-    def reopened(self, part: PublisherPart, committed: int) -> None:
-        """The router says which transaction of the publisher was the last that it committed."""
-        if part in self._ending:
-            is_committed = committed == part.transaction
-            self._ended(part, OUTCOME_STORED if is_committed else 0, "" if is_committed else LOST)
+    def reopened(self, part: PublisherPart, committed: int, link: int) -> None:
+        """The router says which transaction of the publisher was the last that it took the commit of."""
+        event = self._ending.get(part)
+        if event is not None and event.is_commit and committed == part.transaction:
+            part.outbox.pass_over(part.transaction)
+            self.end(event, link)
+        elif event is not None:
+            self._ended(part, 0, LOST)
         elif part.transaction:  # its messages are not sent again
             part.outbox.end_transaction(part.transaction, OUTCOME_TRANSACTION)
 
