@@ -85,6 +85,7 @@ def test_a_client_publishes_and_consumes_what_it_is_granted(scene: Scene) -> Non
             assert message.payload == b"1"
         with pytest.raises(NotEntitledError):
             alice.endpoint("dead")
+        assert [each.endpoint.name for each in alice.endpoints()] == ["notes"]
         with pytest.raises(NotEntitledError):
             alice.create_endpoint(EndpointConfig(name="own"))
     with (

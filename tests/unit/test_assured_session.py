@@ -33,7 +33,6 @@ from penstock.assured.application.parts import FlowPart, PublisherPart
 from penstock.assured.application.places import SessionConfig
 from penstock.assured.application.session import Session
 from penstock.assured.control import Begin as BeginSaid
-from penstock.assured.control import Commit as CommitSaid
 from penstock.assured.control import (
     Commit,
     Done,
@@ -50,6 +49,7 @@ from penstock.assured.control import (
     SteppedDown,
     Welcome,
 )
+from penstock.assured.control import Commit as CommitSaid
 from penstock.assured.frames import Delivered, Publish, decode_frames, encode_acknowledge, encode_deliver, encode_settle
 from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick

@@ -2,7 +2,8 @@
 
 from assured_kit import Router, message, queue, texts
 from penstock.assured._layout import OUTCOME_STORED, OUTCOME_TRANSACTION
-from penstock.assured.events import CloseFlow, Ended, Refused, Rollback
+from penstock.assured.events import CloseFlow, Data, Done, Ended, Refused, Rollback
+from penstock.assured.frames import encode_publish
 
 
 def prepared(count: int = 3, **settings: object) -> tuple[Router, int, int]:
@@ -139,3 +140,36 @@ def test_a_transaction_that_takes_too_long_is_rolled_back() -> None:
     router.advance(100)
     assert texts(router.delivered(1)) == ["0"]
     assert "long" in getattr(router.commit(1, handle, 1), "why", "")
+
+
+def test_a_commit_with_another_publishers_handle_ends_nothing() -> None:
+    router, handle, _ = prepared()
+    other = router.publisher(1, 78)
+    router.begin(1, handle, 1)
+    router.publish(1, handle, 4, message("t", "trades.x"), transaction=1)
+    assert router.commit(1, other, 1) == Ended("rolled_back")
+    assert router.commit(1, handle, 1) == Ended("committed", OUTCOME_STORED)
+
+
+def test_a_transaction_that_took_too_long_makes_room_for_others() -> None:
+    router, handle, _ = prepared(transactions_max=1, transaction_ms_max=100)
+    other = router.publisher(1, 78)
+    router.begin(1, handle, 1)
+    assert isinstance(router.begin(1, other, 2), Refused)
+    router.advance(100)
+    assert isinstance(router.begin(1, other, 2), Done)
+
+
+def test_a_transaction_keeps_no_more_than_what_is_its_own() -> None:
+    router, handle, flow = prepared()
+    router.delivered(1)
+    router.begin(1, handle, 1)
+    large = encode_publish(handle, 4, [message("x" * 100_000)])
+    small = encode_publish(handle, 5, [message("t", "trades.x")], transaction=1)
+    router.tell(Data(1, large + small))
+    router.settle(1, flow, 2**40 - 1, transaction=1)  # it is none of the flow's
+    (transaction,) = router.core.transactions._open.values()
+    assert len(transaction.batches[0].data) < 1_000
+    assert not transaction.held
+    assert router.commit(1, handle, 1) == Ended("committed", OUTCOME_STORED)
+    assert router.queued("b") == 1

@@ -3,7 +3,7 @@
 import pytest
 
 from assured_kit import Router, message, queue, texts
-from penstock.assured._layout import OUTCOME_ASYNC, OUTCOME_DEGRADED, OUTCOME_STORED, OUTCOME_SYNC
+from penstock.assured._layout import OUTCOME_DEGRADED, OUTCOME_STORED, OUTCOME_SYNC
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
 from penstock.assured.events import Ended
 from penstock.assured.frames import Published

@@ -296,9 +296,9 @@ class MessageRouter:
         if link is None:
             return
         try:
-            for kind, at, _ in frames_of(data):
+            for kind, at, size in frames_of(data):
                 if kind == KIND_PUBLISH:
-                    self._publish(link, PublishBatch(data, at))
+                    self._publish(link, data, at, size)
                 elif kind == KIND_SETTLE:
                     self._settle(link, Settling(self.tables, number, data, at))
                 elif kind == KIND_CREDIT:
@@ -309,11 +309,13 @@ class MessageRouter:
             self._close_link(link)
             self._out.append(EndLink(number, "malformed", str(error)))
 
-    def _publish(self, link: Link, batch: PublishBatch) -> None:
+    def _publish(self, link: Link, data: bytes, at: int, size: int) -> None:
+        batch = PublishBatch(data, at)
         if batch.publisher not in link.publishers:
             raise RemoteProtocolError(f"there is no publisher {batch.publisher} on this link")
         if batch.transaction:
-            self.transactions.publish(link, batch)
+            # It is kept until the commit: its own bytes, not all that came with it.
+            self.transactions.publish(link, PublishBatch(data[at : at + size], 0))
         else:
             self.publishing.accept(link, batch)
 

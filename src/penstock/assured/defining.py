@@ -2,12 +2,13 @@
 
 from typing import TypeAlias
 
+import msgspec
 import numpy
 
 from penstock.assured._messages import empty_endpoint, endpoint_ids
 from penstock.assured._settling import log_settled
 from penstock.assured._tables import Tables
-from penstock.assured.config import DEAD, EndpointConfig
+from penstock.assured.config import DEAD, MIB, EndpointConfig
 from penstock.assured.endpoints import Definition, Endpoint, Endpoints, ReplayState
 from penstock.assured.events import (
     AlterEndpoint,
@@ -21,8 +22,15 @@ from penstock.assured.events import (
 )
 from penstock.assured.links import Link, Links, RefusedRequest
 from penstock.assured.transactions import Transactions
+from penstock.base.errors import LimitError
+from penstock.topics.expression import check_expression
 
 Change: TypeAlias = CreateEndpoint | AlterEndpoint | DeleteEndpoint | EmptyEndpoint
+
+DEFINITION_SIZE_MAX = MIB
+"""Of its JSON: it is one record of the log."""
+
+CONDITION_SIZE_MAX = 4_096
 
 
 class Defining:
@@ -81,6 +89,7 @@ class Defining:
         return []
 
     def _define(self, config: EndpointConfig, replay: ReplayState | None = None) -> list[Instruction]:
+        _check(config)
         known = self._endpoints.get(config.name)
         endpoint = self._endpoints.put(Definition(config, known.definition.replay if known else replay))
         self._endpoints.log(endpoint)
@@ -108,3 +117,15 @@ class Defining:
         self._endpoints.log(endpoint, is_deleted=True)
         self._endpoints.remove(endpoint)
         return [*found, Noted("deleted", {"endpoint": name})]
+
+
+def _check(config: EndpointConfig) -> None:
+    """Before anything changes."""
+    size = len(msgspec.json.encode(config))
+    if size > DEFINITION_SIZE_MAX:
+        raise LimitError(f"a definition of {size} bytes", hint=f"at most {DEFINITION_SIZE_MAX}")
+    for want in config.wants:
+        if len(want.where) > CONDITION_SIZE_MAX:
+            raise LimitError(f"a condition of {len(want.where)} characters", hint=f"at most {CONDITION_SIZE_MAX}")
+        if want.where:
+            check_expression(want.where)

@@ -28,6 +28,7 @@ class Rights(msgspec.Struct, frozen=True):
     subscription_id: str = ""
     expires_ns: int = 0
     is_operator: bool = False
+    may_define: bool = False
 
 
 class Desk:
@@ -77,14 +78,14 @@ class Desk:
         if self._verify is None:
             if wants_orders and self._operators and login.name not in self._operators:
                 raise self._not_listed(login.name)
-            return Rights(login.name, is_operator=wants_orders)
+            return Rights(login.name, is_operator=wants_orders, may_define=wants_orders or not self._operators)
         if not login.token:
             raise TokenError("a token of the administration server is needed here")
         token = self._verify(login.token, now_ns)
         if wants_orders and token.subject not in self._operators:
             raise self._not_listed(token.subject)
         grants = None if wants_orders else token.grants
-        return Rights(token.subject, grants, token.subscription_id, token.expires_ns, wants_orders)
+        return Rights(token.subject, grants, token.subscription_id, token.expires_ns, wants_orders, wants_orders)
 
     @staticmethod
     def _not_listed(name: str) -> NotEntitledError:

@@ -127,16 +127,18 @@ class RouterLinks:
 
     def say(self, number: int, message: Message) -> None:
         if (link := self._links.get(number)) is not None:
-            link.write(encode_frame(ASSURED.encode(message, MESSAGE_SIZE_MAX)))
+            self._write(link, encode_frame(ASSURED.encode(message, MESSAGE_SIZE_MAX)))
 
     def send(self, number: int, data: bytes) -> None:
-        link = self._links.get(number)
-        if link is None:
-            return
+        if (link := self._links.get(number)) is not None:
+            self._write(link, data)
+
+    def _write(self, link: Link, data: bytes) -> None:
+        """Whoever asks and does not read what is answered is not waited for, either."""
         link.write(data)
         if not link.is_writable and link.transport.get_write_buffer_size() > self._config.sends_bytes_max:
             self.counters.add("connections_closed", cause=Cause.SLOW)
-            log.warning("client_is_slow", client=self._desk.name_of(number), address=link.address)
+            log.warning("client_is_slow", client=self._desk.name_of(link.number), address=link.address)
             link.abort()
 
     def refuse(self, number: int, refusal: Refused) -> None:
@@ -200,7 +202,7 @@ class RouterLinks:
                 self._log_in(link, client, message)
             case Ping(t1):
                 now_ns = time.time_ns()
-                link.write(encode_frame(encode_session(Pong(t1, now_ns, now_ns))))
+                self._write(link, encode_frame(encode_session(Pong(t1, now_ns, now_ns))))
             case Pong():
                 pass
             case ErrorMessage() | Goodbye():

@@ -26,6 +26,7 @@ from penstock.assured.control import (
     Done,
     EmptyEndpoint,
     Ended,
+    EndpointInfo,
     Endpoints,
     FlowActive,
     FlowEnded,
@@ -190,7 +191,7 @@ class LiveRouter:
         self._links.say(
             link, Welcome(self.config.name, role_of(core), core.epoch, places, self.config.message_bytes_max)
         )
-        self._tell(events.LinkOpened(link, rights.subject, rights.grants, rights.is_operator))
+        self._tell(events.LinkOpened(link, rights.subject, rights.grants, rights.is_operator, rights.may_define))
 
     def brought(self, link: int, data: bytes) -> None:
         self._tell(events.Data(link, data))
@@ -203,12 +204,18 @@ class LiveRouter:
             case RenewToken(token):
                 self._renew(link, token)
             case ListEndpoints(number, name):
-                found = tuple(endpoints_of(self._core, name))
-                self._links.say(link, Endpoints(number, found))
+                self._links.say(link, Endpoints(number, self._endpoints_for(link, name)))
             case Switch(number):
                 self._links.say(link, Refused("not_active", "this router has no pair", number))
             case _:
                 self._tell(_event_of(link, message))
+
+    def _endpoints_for(self, link: int, name: str) -> tuple[EndpointInfo, ...]:
+        """Those that it may consume from."""
+        client = self._core.links.get(link)
+        if client is None:
+            return ()
+        return tuple(each for each in endpoints_of(self._core, name) if client.may_consume(each.endpoint.name))
 
     def _tell(self, event: events.Event) -> None:
         try:

@@ -87,6 +87,8 @@ class LinkOpened(msgspec.Struct, frozen=True):
     grants: tuple[Grant, ...] | None = None
     """Of its token; None: it may publish and consume everything."""
     is_operator: bool = False
+    may_define: bool = True
+    """Endpoints, though it is no operator, if it may consume everything."""
 
 
 class LinkClosed(msgspec.Struct, frozen=True):

@@ -27,6 +27,7 @@ class Link:
         self.number = event.link
         self.name = event.name
         self.is_operator = event.is_operator
+        self._may_define = event.may_define
         self.publishers: set[int] = set()
         self.flows: dict[int, int] = {}
         """By handle: the number of the endpoint."""
@@ -47,7 +48,7 @@ class Link:
     @property
     def may_define(self) -> bool:
         """Whether it may make, change and delete endpoints."""
-        return self.is_operator or self._receives is None
+        return self.is_operator or (self._may_define and self._receives is None)
 
 
 def _table(grants: tuple[Grant, ...] | None, action: str, seed: bytes) -> InterestTable | None:

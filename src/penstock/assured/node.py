@@ -31,13 +31,14 @@ class RouterNodeConfig(RouterConfig, frozen=True, kw_only=True):
 
     control: RouterAccess = RouterAccess()
     pair: str = ""
-    """host:port of the other router, which clients are told of."""
+    """host:port of another router, which clients are told of: an address, no more. Live routers run alone for now, and
+    nothing is copied from one to the other."""
 
     models: tuple[str, ...] = ()
     """Documents of message models that conditions may speak of, besides those shipped."""
 
     operators: tuple[Name, ...] = ()
-    """Who may give orders (`penstock router switch`) and define endpoints: clients of the administration server;
+    """Who may define endpoints and give orders: clients of the administration server;
     without one, names; empty: whoever can connect and nobody asks for tokens."""
 
     admin: AdminAccess = AdminAccess()

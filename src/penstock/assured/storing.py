@@ -24,7 +24,7 @@ from penstock.assured.events import (
     Stored,
 )
 from penstock.base.counters import Counters
-from penstock.base.errors import JournalError, JournalFullError, JournalGoneError, PenstockError
+from penstock.base.errors import JournalError, JournalFullError, PenstockError
 from penstock.base.log import logger
 from penstock.journal import JournalConfig, JournalReader, JournalWriter
 from penstock.journal.reader import NOTHING, RecordBatch
@@ -197,10 +197,7 @@ class Storing:
         if self._reader is None:
             self._reader = JournalReader.open(self._path)
         reader = self._reader
-        try:
-            found = _these(reader, request) if len(request.sequences) else _portion(reader, request)
-        except JournalGoneError:
-            found = []
+        found = _these(reader, request) if len(request.sequences) else _portion(reader, request)
         return joined(found), reader.first_sequence
 
 

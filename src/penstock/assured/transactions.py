@@ -107,8 +107,9 @@ class Transactions:
             raise RefusedRequest("transaction_open", f"transaction {number}, or another of this publisher, is open")
         if not last < number < 2**32:
             raise RefusedRequest("malformed", f"transaction {number} is not above {last}")
-        if len(self._open) >= self._config.transactions_max:
-            raise RefusedRequest("limit", f"{len(self._open)} transactions are open already")
+        count = sum(not each.why for each in self._open.values())
+        if count >= self._config.transactions_max:
+            raise RefusedRequest("limit", f"{count} transactions are open already")
         deadline_ns = now_ns + self._config.transaction_ms_max * NS_PER_MS
         self._open[link.number, number] = Transaction(link, handle, publisher, number, deadline_ns)
 
@@ -142,6 +143,8 @@ class Transactions:
             return  # the flow was closed: what it had is in the queue again
         transaction = self._open.get((link.number, settling.transaction))
         ids, whats = settling.entries(self._tables)
+        if not len(ids):
+            return
         if transaction is None or transaction.why:
             self._return(settling.endpoint, ids)  # it is rolled back, with this as well
             return
@@ -151,12 +154,14 @@ class Transactions:
             self._return(settling.endpoint, ids)
             return
         hold(self._tables, settling.endpoint, ids)
-        transaction.held.append((settling.flow, settling.endpoint, ids, whats))
+        # Copies: these are views of arrays that have room for all that is in flight.
+        transaction.held.append((settling.flow, settling.endpoint, ids.copy(), whats.copy()))
 
     def commit(self, link: Link, handle: int, number: int, request: int) -> list[Instruction]:
-        transaction = self._open.pop((link.number, number), None)
+        transaction = self._open.get((link.number, number))
         if transaction is None or transaction.handle != handle:
             return self._asked_again(link, handle, number, request)
+        del self._open[link.number, number]
         why = transaction.why or self._log(transaction)
         if why:
             self._roll_back(transaction)

@@ -1,4 +1,4 @@
-"""`penstock router`: run a message router, show how one is, switch a pair."""
+"""`penstock router`: run a message router, show how one is."""
 
 import asyncio
 import sys
@@ -93,7 +93,7 @@ def _print(router: RouterStatus) -> None:
         typer.echo(printable(f"  {each.endpoint.name}: {queued}"))
 
 
-@app.command("switch")
+@app.command("switch", hidden=True)  # until live routers form pairs
 def switch(
     router: RouterArgument,
     force: Annotated[bool, typer.Option("--force", help="Also if the active one cannot be asked to stop.")] = False,

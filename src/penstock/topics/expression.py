@@ -66,6 +66,11 @@ def parse_expression(text: str, model: MessageModel) -> Condition:
     return _Reader(model).condition(_parsed(text), depth=0)
 
 
+def check_expression(text: str) -> None:
+    """Refuse what is no condition on any model."""
+    _parsed(text)
+
+
 @lru_cache(maxsize=PARSED_MAX)
 def _parsed(text: str) -> exp.Expression:
     """For the models are many that a text is read for. Nobody changes what is found."""
