@@ -14,9 +14,10 @@ from rich.live import Live
 from rich.table import Table
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, NS_PER_US
+from penstock.cli.demo_account import PERCENTILES, account, filtered, has_all, overload
 from penstock.cli.interrupt import Interrupt, interruptible
-from penstock.demo.layout import ROUTER, TOPICS
-from penstock.demo.plant import DemoPlant, Subscriber
+from penstock.demo.layout import ROUTER
+from penstock.demo.plant import DemoPlant
 from penstock.demo.reports import ArchiveResult, DemoOptions
 
 Kill: TypeAlias = Callable[[], str]
@@ -24,16 +25,12 @@ Kill: TypeAlias = Callable[[], str]
 
 FRAME_SECONDS = 0.25
 LINE_SECONDS = 1.0
-PERCENTILES = (50, 99, 99.9)
 KILL_AFTER = 0.5
 """Share of the run after which the active adapter is killed; of an endless run, after this many seconds."""
 
 KILL_SECONDS = 5.0
 RECOVERY_SECONDS = 15.0
 """How much longer the demo runs at most, so that a filter module that was killed is seen to serve again."""
-
-RATE_KEPT = 0.9
-"""Share of the wanted messages below which the summary says that the exchange was too slow."""
 
 
 def demo(
@@ -108,6 +105,7 @@ def demo(
     )
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
+    console.print("starting …")
     with interruptible() as interrupt, DemoPlant(options, keep) as plant:
         with console.status(
             "starting the plant, and Spark behind it …" if options.pipeline else "starting the plant …"
@@ -118,6 +116,8 @@ def demo(
             _show_console(console, plant, opens=opens)
             kills = _kills(plant, seconds, active=kill_active, filter_module=kill_filter, router=kill_router)
             ran_seconds = _run(console, plant, seconds, kills, interrupt)
+            if interrupt.is_wanted:
+                console.print("ending: what is on its way still comes; Ctrl-C again ends it at once")
             with console.status("the subscribers get the rest, the archive is completed and audited …"):
                 plant.finish()
             _conclude(console, plant, ran_seconds)
@@ -258,11 +258,10 @@ def _conclude(console: Console, plant: DemoPlant, ran_seconds: float) -> None:
             f"the adapters made {plant.made:,} application messages of them."
         )
     ]
-    if sent < RATE_KEPT * plant.options.rate * ran_seconds:
-        lines.append(f"[red]The exchange could not keep its rate of {plant.options.rate:,.0f} messages/s.[/red]")
+    lines += overload(plant, ran_seconds)
     for each in plant.subscribers:
-        lines += _account(plant, each)
-    lines += _filtered(plant)
+        lines += account(plant, each)
+    lines += filtered(plant)
     lines.append("Through the ticker plant, each at its own pace:")
     lines += [f"  {each.line(plant.published, ran_seconds)}" for each in plant.consumers]
     lines += _tree_lines(plant)
@@ -294,32 +293,6 @@ def _tree_lines(plant: DemoPlant) -> list[str]:
     ]
 
 
-def _filtered(plant: DemoPlant) -> list[str]:
-    """What the filter module did, and whether those behind it saw what one without it saw."""
-    module = plant.filtered
-    lines = [
-        f"The filter module received {module.messages:,} messages from both adapters together:",
-        f"  {module.passed:,} copies of them were passed on, {module.unwanted:,} are wanted by nobody behind it",
-    ]
-    behind = [each for each in plant.subscribers if each.is_filtered and not each.fault]
-    if (reference := plant.reference) is not None:
-        lines += [f"  {each.name} {_compared(plant, each, reference)}" for each in behind]
-    return lines
-
-
-def _compared(plant: DemoPlant, subscriber: Subscriber, reference: Subscriber) -> str:
-    if plant.agrees(subscriber):
-        return f"with it and {reference.name} without it saw the same messages on the same topics"
-    missing, lost = (plant.expected(subscriber) or 0) - subscriber.messages, _lost(subscriber)
-    if 0 < missing <= lost:
-        return f"did not see {missing:,} messages that {reference.name} saw, and was told that {lost:,} may be lost"
-    return f"[red]with it and {reference.name} without it saw other messages on the same topics[/red]"
-
-
-def _lost(subscriber: Subscriber) -> int:
-    return subscriber.report.lost if subscriber.report else 0
-
-
 def _aftermath(plant: DemoPlant, name: str) -> str:
     if name in (plant.filter.name, ROUTER):
         return f"{name} was killed with -9 and started again: {plant.running.nodes[name].starts} starts."
@@ -331,19 +304,11 @@ def _is_complete(plant: DemoPlant) -> bool:
     """Every subscriber has everything, and so has the archive."""
     archived = plant.archiving.result if plant.archiving is not None else None
     return (
-        all(_has_all(plant, each) for each in plant.subscribers)
+        all(has_all(plant, each) for each in plant.subscribers)
         and all(each.has_all(plant.published) for each in plant.consumers)
         and (plant.bookings is None or plant.bookings.has_all)
         and (plant.archiving is None or (archived is not None and archived.messages == plant.made))
     )
-
-
-def _has_all(plant: DemoPlant, subscriber: Subscriber) -> bool:
-    expected, lost = plant.expected(subscriber), _lost(subscriber)
-    killed = {kill.node for kill in plant.kills} | plant.running.ordered
-    if subscriber.is_filtered and plant.filter.name in killed:
-        return expected is None or 0 <= expected - subscriber.messages <= lost  # nothing is lost in silence
-    return lost == 0 and expected in (None, subscriber.messages)
 
 
 def _show_archive(console: Console, result: ArchiveResult, keep: Path | None) -> None:
@@ -377,22 +342,3 @@ def _bars(result: ArchiveResult) -> Table:
 
 def _has_spark() -> bool:
     return importlib.util.find_spec("pyspark") is not None
-
-
-def _account(plant: DemoPlant, subscriber: Subscriber) -> list[str]:
-    """What became of everything, for one subscriber."""
-    report, latency = subscriber.report, subscriber.latency
-    expected = plant.expected(subscriber)
-    missing = 0 if expected is None else expected - subscriber.messages
-    verdict = "every message, once" if subscriber.topics == TOPICS else "every message it wants, once"
-    if missing:
-        verdict = f"[red]{missing:,} missing[/red]"
-    if subscriber.fault:
-        verdict = f"[red]until {subscriber.fault}[/red]"
-    parts = [f"{subscriber.name}: {subscriber.messages:,} delivered ({verdict})"]
-    if report is not None:
-        parts.append(f"{report.duplicates:,} copies from the other adapter suppressed")
-        parts.append(f"{report.repairs:,} packets repaired")
-        parts.append(f"[red]{report.lost:,} lost[/red]" if report.lost else "0 lost")
-    measured = "  ".join(f"p{q:g} {latency.percentile(q) / NS_PER_US:,.1f}" for q in PERCENTILES)
-    return ["; ".join(parts), f"  latency {measured}  max {latency.maximum / NS_PER_US:,.1f}"]

@@ -19,6 +19,9 @@ class Published(msgspec.Struct, frozen=True):
     newest: dict[str, int]
     """The source numbers of the last records of all items together."""
 
+    is_whole: bool
+    """Whether whoever counted it got everything."""
+
 
 class Consumer:
     """One consuming process, as the plant sees it."""
@@ -74,33 +77,47 @@ class Consumer:
         if report is None:
             return f"{self.name} ({self.cls}): [red]nothing[/red]"
         lost = f"[red]{report.lost} losses told[/red]" if report.lost else "0 lost"
-        verdict = "" if self.has_all(published) else ", [red]but not the newest[/red]"
+        is_known = published.is_whole or self.cls == "adaptive"
         match self.cls:
             case "critical":
-                missing = count - report.messages
-                what = "every one, once" if not missing else f"[red]{missing:,} missing[/red]"
+                what = "every one, once"
+                if not is_known:
+                    what = "nobody got everything to compare with"
+                elif report.messages != count:
+                    what = f"[red]{difference(count, report.messages)}[/red]"
                 return f"{self.name} (critical, by {self.node}): {report.messages:,} {self.model}s, {what}; {lost}"
             case "metered":
+                last = (
+                    "the last of each came" if self.has_all(published) else "[red]the last of some did not come[/red]"
+                )
+                if not is_known:
+                    last = "nobody got everything to compare the last ones with"
                 rate = report.messages / max(report.items, 1) / max(seconds, 1e-9)
                 return (
                     f"{self.name} (metered at {self.per_second:g}/s, by {self.node}): {report.messages:,} of "
                     f"{count:,} {self.model}s of {report.items:,} items, {rate:.1f}/s each; the others went into "
-                    f"later ones, and the last of each came{verdict}; {lost}"
+                    f"later ones, and {last}; {lost}"
                 )
             case _:
+                newest = "always the newest" if self.has_all(published) else "[red]but not the last ones[/red]"
                 return (
                     f"{self.name} (adaptive, by {self.node}): {report.messages:,} reads at its own pace for "
-                    f"{count:,} {self.model}s of {report.items:,} items, always the newest{verdict}"
+                    f"{count:,} {self.model}s of {report.items:,} items, {newest}"
                 )
 
 
-def published_of(tallies: Mapping[str, Tally], consumers: Sequence[Consumer]) -> Published:
+def difference(wanted: int, got: int) -> str:
+    """What is wrong with a count."""
+    return f"{wanted - got:,} missing" if got < wanted else f"{got - wanted:,} more than there were"
+
+
+def published_of(tallies: Mapping[str, Tally], consumers: Sequence[Consumer], *, is_whole: bool) -> Published:
     """As a subscriber saw it who gets everything; the newest records are those of whoever is ahead."""
     newest: dict[str, int] = {}
     for each in consumers:
         if each.report is not None:
             newest[each.model] = max(newest.get(each.model, 0), each.report.newest)
-    return Published({model: tally.count for model, tally in tallies.items()}, newest)
+    return Published({model: tally.count for model, tally in tallies.items()}, newest, is_whole)
 
 
 def make_consumers(layout: Layout) -> Sequence[Consumer]:

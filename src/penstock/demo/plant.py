@@ -148,7 +148,7 @@ class DemoPlant:
         self.kills: list[Kill] = []
         self._filtered_before: list[FilterStatus] = []  # of filters that were killed, their last word
         self.made = 0
-        """Application messages that an adapter made of everything the exchange sent; known at the end."""
+        """Application messages that an adapter made of what the exchange sent; known at the end."""
         self._faults: list[str] = []
 
     def _make_subscribers(self) -> list[Subscriber]:
@@ -247,15 +247,20 @@ class DemoPlant:
     @property
     def published(self) -> Published:
         """As somebody saw it who gets everything, or the one subscriber there is."""
-        return published_of((self.reference or self.subscribers[0]).tallies, self.consumers)
+        witness = self.reference or self.subscribers[0]
+        return published_of(witness.tallies, self.consumers, is_whole=self._is_whole(witness))
 
     def expected(self, subscriber: Subscriber) -> int | None:
         """How many messages it must have got by now; None if nobody knows."""
         if subscriber.topics == TOPICS:
             return self.made
-        if self.reference is None:
+        if self.reference is None or not self._is_whole(self.reference):
             return None
         return sum(tally.count for tally in _wanted(self.reference).values())
+
+    def _is_whole(self, witness: Subscriber) -> bool:
+        """Whether others can be compared with it: it has everything that was made."""
+        return witness.topics == TOPICS and 0 < self.made <= witness.messages
 
     def agrees(self, subscriber: Subscriber) -> bool:
         """Whether it got, by way of the filter module, what the one without it got on the same topics."""
@@ -282,6 +287,7 @@ class DemoPlant:
         while time.monotonic() < deadline and not self._is_drained(sent):
             self.poll(0.05)
         self.running.supervisor.wait(lambda: False, SETTLE_SECONDS)  # for everybody's last report
+        self._count_made(sent)
         everybody: list[Subscriber | Consumer] = [*self.subscribers, *self.consumers]
         members = [each.member for each in everybody if each.member and not each.fault]
         if self.bookings is not None:
@@ -359,20 +365,20 @@ class DemoPlant:
 
     def _is_drained(self, sent: int) -> bool:
         """Whether some adapter has converted everything, and every subscriber has got that."""
-        done = [
-            stream.next_message_sequence - 1
-            for node in self.running.adapters()
-            if node.member and node.status
-            for stream in node.status.streams
-            if stream.next_source_sequence == sent + 1
-        ]
-        self.made = max(done, default=0)
         return (
-            bool(done)
+            self._count_made(sent)
             and all(each.fault or self._has_all(each) for each in self.subscribers)
             and all(each.fault or each.has_all(self.published) for each in self.consumers)
             and (self.bookings is None or bool(self.bookings.faults) or self.bookings.has_all)
         )
+
+    def _count_made(self, sent: int) -> bool:
+        """Whether some adapter has converted everything; otherwise the one counts that is ahead."""
+        nodes = [node for node in self.running.adapters() if node.member and node.status]
+        streams = [stream for node in nodes if node.status for stream in node.status.streams]
+        done = [stream for stream in streams if stream.next_source_sequence == sent + 1]
+        self.made = max((stream.next_message_sequence - 1 for stream in done or streams), default=0)
+        return bool(done)
 
     def _has_all(self, subscriber: Subscriber) -> bool:
         expected = self.expected(subscriber)
