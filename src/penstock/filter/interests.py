@@ -24,6 +24,7 @@ from penstock.filter.events import Interests, Want
 from penstock.filter.numbers import Numbers
 from penstock.model import MessageModel
 from penstock.topics import GroupMap, Interest, InterestKind, InterestTable, Predicate
+from penstock.topics.refusal import Refusal, most_helpful
 
 if TYPE_CHECKING:
     from penstock.filter.consumers import Application
@@ -289,14 +290,15 @@ class InterestBook:
 def _predicates(where: str, models: Iterable[MessageModel]) -> Predicates:
     """The condition for every model that has its fields, in all versions."""
     predicates: Predicates = {}
-    refusal: FilterExpressionError | None = None
+    refusals: list[Refusal] = []
     for model in models:
         try:
             for version in sorted({1, *(field.since for field in model.fields)}):  # from which on it has other fields
                 predicates[model.id, version] = Predicate.compile(where, model, version)
         except FilterExpressionError as error:
-            refusal = refusal or error
+            refusals.append((model, error))
     if not predicates:
+        refusal = most_helpful(where, refusals)
         what = "fits no message model that is known" + (f": {refusal}" if refusal else "")
         raise FilterExpressionError(what, where=f"condition {where[:80]!r}")
     return predicates

@@ -10,6 +10,15 @@ from penstock.model.model import MessageModel
 DIRECTORY = Path(__file__).parent / "library"
 
 
+OWN = ("agent_", "engine_", "filter_", "router_", "tree_")
+"""What the names of models begin with that Penstock's nodes speak of themselves in."""
+
+
+def is_own(model: MessageModel) -> bool:
+    """Whether it is one of Penstock's own, which applications do not publish."""
+    return model.name.startswith(OWN) and model.name in shipped_names()
+
+
 def shipped_names() -> list[str]:
     return sorted(path.stem for path in DIRECTORY.glob("*.toml"))
 
