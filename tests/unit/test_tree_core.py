@@ -293,6 +293,20 @@ def test_a_busy_agent_sends_children_away_and_takes_them_back() -> None:
     assert stage.got(reader) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.spec("TREE-7")
+def test_siblings_hear_of_a_load_that_has_changed_by_much() -> None:
+    stage = Stage()
+    one, two = stage.agent("one"), stage.agent("two")
+    stage.up()
+
+    def told(percent: int) -> int:
+        one.handle(Busy(percent))
+        stage.wait(1_000)
+        return next(each.percent for each in two.agent.children.siblings if each.name == "one")
+
+    assert [told(percent) for percent in (5, 0, 9, 10, 5, 15, 1, 0)] == [0, 0, 0, 10, 10, 10, 10, 0]
+
+
 @pytest.mark.spec("TREE-8")
 def test_peers_bring_what_the_parent_does_not_and_nothing_goes_round() -> None:
     stage = Stage(reactions=("wait",))

@@ -52,6 +52,8 @@ class Child(msgspec.Struct):
     conflated: int = 0
     """What it was told of."""
     percent: int = 0
+    percent_told: int = 0
+    """What its siblings were last told."""
     bytes_in: int = 0
     heard_ns: int = 0
     is_dialled: bool = False

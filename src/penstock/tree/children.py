@@ -24,6 +24,9 @@ from penstock.tree.infostream import (
 )
 from penstock.tree.rights import Rights
 
+PERCENT_TOLD = 10
+"""Points by which the load of an agent changes before its siblings hear of it."""
+
 CLASSES = {
     "lossless": LinkClass.LOSSLESS,
     "conflating": LinkClass.CONFLATING,
@@ -237,12 +240,14 @@ class Children:
         """What an agent below says of itself."""
         if isinstance(info, Load):
             child.percent = min(info.percent, 100)
-            self._is_family_new = True
+            self._is_family_new |= abs(child.percent - child.percent_told) >= PERCENT_TOLD
 
     def _tell_siblings(self) -> None:
         self._is_family_new = False
         agents = [each for each in self._board.children.values() if each.party.role == "agent" and each.party.place]
         family = tuple(Neighbour(each.party.name, each.party.place, each.percent) for each in agents)
+        for each in agents:
+            each.percent_told = each.percent
         if family:
             self._board.inform(Siblings(_fitting(family)), [each.link for each in agents])
 
