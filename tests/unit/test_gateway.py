@@ -9,10 +9,12 @@ import pytest
 from penstock.base.errors import LimitError, ModelError, RequestError
 from penstock.capture.reading import UnreadMessage
 from penstock.model import Message, shipped
+from penstock.tree.infostream import Neighbour, Path, Siblings
 from penstock.web.gateway import fields
 from penstock.web.gateway.outbox import BATCH_MAX, REPLIES_MAX, Outbox
 from penstock.web.gateway.replies import Pong, Receipt
 from penstock.web.gateway.requests import Budget, Malformed, Subscribe, parse
+from penstock.web.gateway.tree import info_document
 
 QUOTE = shipped("quote")
 SECOND = 1_000_000_000
@@ -173,3 +175,10 @@ def test_binary_frames_as_they_are_written_down() -> None:
     at += 12 + len(bytes(message))
     assert head.unpack_from(frame, at) == (8, 1, 6, 700, 3, 0, 1, 3)
     assert frame[at + head.size :] == b"xabc"
+
+
+def test_what_agents_say_is_shown_as_text() -> None:
+    siblings = Siblings((Neighbour("mid-1", "127.0.0.1:7422", 5), Neighbour("mid-2", "127.0.0.1:7423", 0)))
+    assert info_document("root", siblings, 1).detail == "agents mid-1 127.0.0.1:7422 5, mid-2 127.0.0.1:7423 0"
+    path = Path("mid-1", ("root", "mid-1"), True, 1)
+    assert "rooted yes" in info_document("mid-1", path, 1).detail

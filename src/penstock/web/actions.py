@@ -56,7 +56,13 @@ class Promote(NodeAction, frozen=True, kw_only=True, tag="promote"):
 
 
 class Return(NodeAction, frozen=True, kw_only=True, tag="return"):
+    """`node` is the agent that is told; it is about the child."""
+
     child: Name
+
+    @property
+    def subject(self) -> str:
+        return self.child
 
 
 class Move(Return, frozen=True, kw_only=True, tag="move"):

@@ -24,6 +24,7 @@ from penstock.capture.reading import Models
 from penstock.model import Message, MessageModel
 from penstock.security.client import AdminClient
 from penstock.topics import Predicate
+from penstock.topics.refusal import Refusal, most_helpful
 from penstock.tree.application.events import Deliver, Heard, Over, Paused, Receipt, Resumed
 from penstock.tree.application.running import Running
 from penstock.tree.application.subscriber import Subscriber
@@ -108,15 +109,17 @@ class TreeSource:
 
     def _check_condition(self, where: str | None) -> None:
         """Refuse one that no message can meet, with what is wrong with it; the agent would do so later."""
-        failure: FilterExpressionError | None = None
-        for model in self._known if where else ():
+        if not where:
+            return
+        refusals: list[Refusal] = []
+        for model in self._known:
             try:
-                Predicate.compile(where or "", model)
+                Predicate.compile(where, model)
                 return
             except FilterExpressionError as error:
-                failure = error
-        if failure is not None:
-            raise failure
+                refusals.append((model, error))
+        if (refusal := most_helpful(where, refusals)) is not None:
+            raise refusal
 
     async def _wait_open(self, feed: "_Feed") -> None:
         """Until an agent has welcomed it, or refused."""
@@ -292,7 +295,11 @@ class _Feed:
 
 def info_document(agent: str, info: Info, time_ns: int, number: int = 0) -> replies.Info:
     fields = msgspec.to_builtins(info)
-    shown = [f"{name} {_shown(value)}" for name, value in fields.items() if value not in ("", [], None)]
+    shown = [
+        f"{name.removeprefix('is_').replace('_', ' ')} {_shown(value)}"
+        for name, value in fields.items()
+        if value not in ("", (), [], None)
+    ]
     return replies.Info(
         number=number,
         agent=agent,
@@ -305,7 +312,16 @@ def info_document(agent: str, info: Info, time_ns: int, number: int = 0) -> repl
 
 
 def _shown(value: object) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case dict():
+            return " ".join(_shown(each) for each in value.values() if each != "")
+        case list() | tuple() if any(isinstance(each, dict) for each in value):
+            return ", ".join(map(_shown, value))
+        case list() | tuple():
+            return " ".join(map(_shown, value))
+    return str(value)
 
 
 def _shuffled(places: tuple[str, ...]) -> tuple[str, ...]:

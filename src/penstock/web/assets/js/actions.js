@@ -40,7 +40,7 @@ const KINDS = {
     verb: "Revoke",
     isDanger: true,
     fields: { client },
-    topics: ">",
+    topics: "", // everything is ">", which must be typed
   }),
   restore: ({ client }) => ({
     title: `Restore the rights of ${shown(client)}?`,
@@ -86,7 +86,14 @@ export function openAction(action, subject) {
           "label",
           {},
           "Topics",
-          h("input", { name: "topics", value: topics, required: true, spellcheck: "false", autocapitalize: "none" }),
+          h("input", {
+            name: "topics",
+            value: topics,
+            placeholder: "md.us.eq.> or, for everything, >",
+            required: true,
+            spellcheck: "false",
+            autocapitalize: "none",
+          }),
         ),
     h(
       "label",

@@ -22,7 +22,6 @@ const COLUMNS = [
   { title: "Time", cell: (row) => clock(row.time_ms) },
   { title: "Agent", cell: (row) => shown(row.agent) },
   { title: "Kind", cell: (row, before) => badge(shown(row.info, 40), TONES[row.info] ?? "off", before) },
-  { title: "Number", number: true, cell: (row) => shown(row.sequence, 24) },
   { title: "What", whole: true, cell: (row) => shown(row.detail, 300) || fields(row.fields) },
 ];
 

@@ -8,6 +8,10 @@ const PUBLISHED_MAX = 50;
 const INTEGER = /^[+-]?\d+$/;
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 
+// Models in which nodes of Penstock speak of themselves: nobody else publishes them.
+const OWN = /^(agent|engine|filter|router|tree)_/;
+const FIRST = "quote";
+
 export class Publish {
   #stream;
   #onWatch;
@@ -59,10 +63,12 @@ export class Publish {
   #take(models) {
     const before = byId("publish-form").elements.model.value;
     this.#models = new Map(
-      models.filter((model) => typeof model?.name === "string").map((model) => [model.name, model]),
+      models
+        .filter((model) => typeof model?.name === "string" && !OWN.test(model.name))
+        .map((model) => [model.name, model]),
     );
     const options = [...this.#models.keys()]
-      .sort()
+      .sort((one, other) => (other === FIRST) - (one === FIRST) || (one < other ? -1 : 1))
       .map((name) => h("option", { value: name, selected: name === before }, shown(name)));
     byId("publish-form").elements.model.replaceChildren(...options);
     if (!this.#models.has(before)) this.#drawFields();
