@@ -14,6 +14,17 @@ from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.node.plant import Plant
 
+AGENTS = """
+name = "trial"
+
+[[agent]]
+name = "root"
+role = "root"
+
+[[agent]]
+name = "leaf"
+"""
+
 PLANT = """
 name = "trial"
 
@@ -167,3 +178,11 @@ def test_the_documented_plant_is_one(tmp_path: Path, project: Path) -> None:
     module = nodes["host-1"]
     assert isinstance(module, FilterModuleConfig)
     assert (module.admin.url, module.state_directory) == ("penstock://127.0.0.1:7400", "state/host-1")
+
+
+def test_what_is_wrong_with_an_agent_is_told_with_its_place_in_the_document(tmp_path: Path) -> None:
+    path = tmp_path / "plant.toml"
+    path.write_text(AGENTS)
+    with pytest.raises(ConfigurationError) as caught:
+        Plant.load(path)
+    assert str(caught.value) == f'{path}: agent[1]: agent leaf: the agent needs a parent (parent = "host:port")'

@@ -8,6 +8,7 @@ from penstock.assured.control import Login, Refused
 from penstock.base.errors import NotEntitledError, PenstockError, RemoteProtocolError, TokenError
 from penstock.net.session import Peer
 from penstock.security import Grant, Token
+from penstock.security.gate import token_needed
 
 Verify = Callable[[str, int], Token]
 """Checks a token's text at a time of the wall clock; a PenstockError says why it is not good."""
@@ -80,7 +81,7 @@ class Desk:
                 raise self._not_listed(login.name)
             return Rights(login.name, is_operator=wants_orders, may_define=wants_orders or not self._operators)
         if not login.token:
-            raise TokenError("a token of the administration server is needed here")
+            raise token_needed()
         token = self._verify(login.token, now_ns)
         if wants_orders and token.subject not in self._operators:
             raise self._not_listed(token.subject)

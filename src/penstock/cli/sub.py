@@ -110,7 +110,9 @@ def sub(
     ] = None,
     since: Annotated[
         str,
-        typer.Option(metavar="WHEN", help="Of --agent: live, oldest, a sequence, how long ago (6h), 2026-01-31T09:30."),
+        typer.Option(
+            metavar="WHEN", help="Of --agent: live, oldest, after a sequence, how long ago (6h), 2026-01-31T09:30."
+        ),
     ] = "live",
     cls: Annotated[
         str,

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import typer
 
-from penstock.base.errors import ConfigurationError
+from penstock.base.errors import ConfigurationError, UnreachableError
 from penstock.cli.readable import harmless_json, printable
 from penstock.node.plant import Plant
 from penstock.top.fetching import fetch
@@ -28,6 +28,11 @@ def print_tree(plant: Path | None, nodes: list[str], *, is_json: bool) -> None:
         typer.echo(printable(line))
     for name, why in silent:
         typer.echo(printable(f"{name}: {why}"))
+    if nodes and not agents:
+        raise UnreachableError(
+            "no agent shows itself there",
+            hint="name the pages of agents, which `penstock up` and their logs show, not their control ports",
+        )
 
 
 async def _statuses(places: list[Place]) -> tuple[list[AgentStatus], list[tuple[str, str]]]:

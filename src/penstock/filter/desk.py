@@ -32,6 +32,7 @@ from penstock.model import MessageModel
 from penstock.net.stream import is_loopback
 from penstock.net.udp import Channel
 from penstock.security import Token
+from penstock.security.gate import token_needed
 from penstock.security.narrowing import entitlement_text
 
 REASON_SIZE_MAX = 256
@@ -273,7 +274,7 @@ class Desk:
         if self._verify is None:
             return None
         if not text:
-            raise TokenError("a token of the administration server is needed here")
+            raise token_needed()
         return self._verify(text, now_ns)
 
 

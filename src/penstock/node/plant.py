@@ -347,7 +347,13 @@ def _served(document: PlantDocument, table: Table, servers: list[AdminConfig], k
     if servers and isinstance(admin, dict):
         filled["admin"] = {"url": _url(servers), **admin}
         filled.setdefault("state_directory", f"{document.directory}/{filled.get('name', 'node')}")
-    return convert(filled, kind, where=where)
+    try:
+        return convert(filled, kind, where=where)
+    except ConfigurationError as error:
+        if error.where.startswith(where):
+            raise
+        place = f"{where}: {error.where}" if error.where else where
+        raise ConfigurationError(error.what, where=place, hint=error.hint) from None
 
 
 def _console(directory: str, table: Table, servers: list[AdminConfig], where: str) -> ConsoleConfig:

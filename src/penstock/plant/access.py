@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from penstock.base.errors import RefusedError, TokenError
+from penstock.base.errors import RefusedError
 from penstock.engine.control import RefusalCode, Vouched
 from penstock.plant.desk import RefusalError
 from penstock.plant.rights import EVERYTHING, Rights
 from penstock.security import Token
+from penstock.security.gate import token_needed
 
 Verify = Callable[[str, int], Token]
 """Checks a token's text at a time of the wall clock; a PenstockError says why it is not good."""
@@ -45,7 +46,7 @@ class LocalAccess:
 
     async def admit(self, name: str, token: str, now_ns: int) -> Rights:
         if not token:
-            raise TokenError("a token of the administration server is needed here")
+            raise token_needed()
         return Rights.of_token(self._verify(token, now_ns))
 
     async def judge(self, name: str, token: str, rights: Rights, topics: Sequence[str]) -> Rights:

@@ -17,6 +17,13 @@ STATE_SIZE_MAX = 64 * 1024 * 1024
 log = logger("security.gate")
 
 
+def token_needed() -> TokenError:
+    """For whoever comes without one where they are asked for."""
+    return TokenError(
+        "a token of the administration server is needed here", hint="commands get one with --connect and --credentials"
+    )
+
+
 class TokenState(msgspec.Struct, frozen=True):
     """What tokens are checked with, as it is kept on the disk (JSON)."""
 

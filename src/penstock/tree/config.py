@@ -186,7 +186,7 @@ class TreeConfig(Config, frozen=True):
         super().__post_init__()
         where = f"agent {self.name}"
         if (self.role == "root") == bool(self.parent):
-            what = "a root has no parent" if self.parent else f"a {self.role} has a parent"
+            what = "a root has no parent" if self.parent else f"the {self.role} needs a parent"
             raise ConfigurationError(what, where=where, hint='parent = "host:port"')
         for place in filter(None, (self.parent, self.standby, *self.alternates, *self.peers)):
             parse_place(place)

@@ -13,6 +13,7 @@ from penstock.base.errors import (
 )
 from penstock.net.session import Peer
 from penstock.security import Grant, Token
+from penstock.security.gate import token_needed
 from penstock.tree.control import AGENT_ROLES, Login, Refused, Role
 from penstock.tree.events import Party
 
@@ -113,7 +114,7 @@ class Desk:
             self._check_name(login.role, login.name)
             return Rights()
         if not login.token:
-            raise TokenError("a token of the administration server is needed here")
+            raise token_needed()
         token = self._verify(login.token, now_ns)
         if login.role in AGENT_ROLES or login.role == "operator":
             self._check_subject(login.role, login.name, token.subject)
