@@ -8,7 +8,9 @@ from penstock.engine._event import ALL_ITEMS, ReceiptCause
 from penstock.sim import EnginePlantOptions
 from penstock.sim.enginecheckers import StoryChecker
 from penstock.sim.engineconsumers import Connection, Defined
-from penstock.sim.enginemarket import NEWEST, Market
+from penstock.sim.enginemarket import KEPT, NEWEST, Market, Publication
+from penstock.sim.enginerecords import RecordChecker
+from penstock.sim.engineregions import ReadAmid
 
 TOPIC = "md.newest.1"
 AT_PLANT = Connection("plant/0", 1, "critical", is_below=False)
@@ -61,3 +63,16 @@ def test_nothing_is_conflated_above_whoever_is_at_the_plant() -> None:
     below.update(2, merged=2)
     with pytest.raises(SimulationError, match="something out"):
         at_plant.update(2, merged=2)
+
+
+@pytest.mark.spec("ADPT-4")
+def test_a_record_read_amid_a_write_has_no_part_of_another() -> None:
+    assert [part.name for part in KEPT.parts] == ["bid", "common", "ask"]
+    records = RecordChecker(Market(3), EnginePlantOptions())
+    topic = "md.kept.0"
+    before, after = (Publication(number, topic, value, 0).record(KEPT) for number, value in ((1, 5), (2, 6)))
+    for whole in (None, before, after):
+        records.read_amid(AT_PLANT, topic, ReadAmid(whole, before, after))
+    mixed = before[: KEPT.parts[1].offset] + after[KEPT.parts[1].offset :]
+    with pytest.raises(SimulationError, match="neither the one before nor the one after"):
+        records.read_amid(AT_PLANT, topic, ReadAmid(mixed, before, after))

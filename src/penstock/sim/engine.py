@@ -31,6 +31,7 @@ from penstock.sim.enginenodes import DistributionNode, Party, PlantNode
 from penstock.sim.engineoptions import EnginePlantOptions, EngineSummary
 from penstock.sim.enginereceipts import ReceiptChecker, SignalChecker
 from penstock.sim.enginerecords import AgeChecker, RecordChecker
+from penstock.sim.engineregions import ReadAmid
 from penstock.sim.judge import run_and_judge, work
 from penstock.sim.network import LinkFaults, Network
 from penstock.sim.randomness import SeededRandomness
@@ -222,9 +223,9 @@ class EnginePlant:
         self.world.log.write(self.world.now_ns(), connection.consumer, what)
         self.records.read(connection, topic, state, is_shared=is_shared, is_updated=is_updated)
 
-    def read_amid(self, connection: Connection, topic: str, record: bytes | None) -> None:
+    def read_amid(self, connection: Connection, topic: str, read: ReadAmid) -> None:
         """Somebody reads a record while it is written."""
-        self.records.read_amid(connection, topic, record)
+        self.records.read_amid(connection, topic, read)
 
     def wrote(self, consumer: ConsumerNode, event: Event, defined: Defined | None) -> None:
         """A node wrote an event into a consumer's ring."""

@@ -1,7 +1,8 @@
 """What a simulated ticker plant publishes, and what is known of it from outside.
 
 Every publication has a number of its own in all of a run. Records of all models have the same fields; those with a
-contract keep, over the updates that one stands for, the first number, the highest and the lowest value, and the total.
+contract keep, over the updates that one stands for, the first number, the highest and the lowest value, and the total;
+their records have three parts.
 """
 
 import bisect
@@ -19,36 +20,48 @@ _FIELDS = """
 [[field]]
 name = "number"
 type = "u64"
+{common}
 [[field]]
 name = "check"
 type = "u64"
+{common}
 [[field]]
 name = "first_number"
 type = "u64"
+{common}
 {first}
 [[field]]
 name = "high"
 type = "i64"
+{bid}
 {high}
 [[field]]
 name = "low"
 type = "i64"
+{ask}
 {low}
 [[field]]
 name = "total"
 type = "i64"
+{ask}
 {total}
 [[field]]
 name = "filling"
 type = "text"
 size = 1000
+{ask}
 """
+
+PARTS = ("bid", "common", "ask")
 
 
 def _model(number: int, name: str, conflate: str, **rules: str) -> MessageModel:
     lines = {each: f'conflate = "{rules[each]}"' if each in rules else "" for each in ("first", "high", "low", "total")}
     head = f'id = {number}\nname = "{name}"\nversion = 1\nconflate = {conflate}\n'
-    return MessageModel.parse(head + _FIELDS.format(**lines), name)
+    if rules:
+        head += "parts = [" + ", ".join(f'{{ name = "{each}" }}' for each in PARTS) + "]\n"
+    parts = {each: f'part = "{each}"' if rules else "" for each in PARTS}
+    return MessageModel.parse(head + _FIELDS.format(**lines, **parts), name)
 
 
 KEPT = _model(60_001, "sim_kept", "true", first="first", high="max", low="min", total="sum")

@@ -19,6 +19,7 @@ from penstock.model import Message
 from penstock.sim.enginecheckers import EngineChecker
 from penstock.sim.engineconsumers import Connection
 from penstock.sim.enginemarket import KEPT, NEVER, Market
+from penstock.sim.engineregions import ReadAmid
 
 if TYPE_CHECKING:
     from penstock.sim.engine import EnginePlant
@@ -122,12 +123,11 @@ class RecordChecker(EngineChecker):
         is_exact = state.merged == len(following) or is_conflated_above or self._has_budget
         self.require(is_exact, f"{where}: {state.merged} are said to be merged, not {len(following)}: {reading}")
 
-    def read_amid(self, connection: Connection, topic: str, record: bytes | None) -> None:
-        """A record as it was read while it was being written; None: it was not to be had."""
+    def read_amid(self, connection: Connection, topic: str, read: ReadAmid) -> None:
         self.reads_amid += 1
-        if record is not None:
-            where = f"{connection}, {topic}, read while it is written"
-            self._check_content(where, topic, self.market.models[topic].view(record), is_whole=False)
+        where = f"{connection}, {topic}, read while it is written"
+        is_one = read.record is None or read.record in (read.before, read.after)
+        self.require(is_one, f"{where}: it is neither the one before nor the one after")
 
     def finish(self, plant: "EnginePlant") -> None:
         for consumer in plant.consumers:

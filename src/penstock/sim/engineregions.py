@@ -57,6 +57,14 @@ class OpenedRegion:
             each.close()
 
 
+class ReadAmid(NamedTuple):
+    """What was read of a record while it was being written; None: it was not to be had."""
+
+    record: bytes | None
+    before: bytes | None
+    after: bytes | None
+
+
 class HalfWritten:
     """A record as a reader may find it while it is being written: some of its words are still those before."""
 
@@ -69,16 +77,19 @@ class HalfWritten:
         self._segment = Segment("region", (self._fd,))
         self._reader = RegionReader(self._segment, model)
 
-    def read(self, before: bytes, after: bytes, randomness: SeededRandomness) -> bytes | None:
-        """What is read of it, None if that is not to be had. Its generation, which is written first and last, is the
-        one before or says that it is being written."""
+    def read(self, before: bytes, after: bytes, randomness: SeededRandomness) -> ReadAmid:
+        """What is read of it. Its generation, which is written first and last, is the one before or says that it is
+        being written."""
         mixed = bytearray(before)
         for at in range(WORD, len(before), WORD):
             if before[at : at + WORD] != after[at : at + WORD] and randomness.chance(0.5):
                 mixed[at : at + WORD] = after[at : at + WORD]
         if randomness.chance(0.5):
             mixed[0] |= 1
-        os.pwrite(self._fd, mixed, REGION_HEADER_SIZE)
+        return ReadAmid(self._read(bytes(mixed)), self._read(before), self._read(after))
+
+    def _read(self, image: bytes) -> bytes | None:
+        os.pwrite(self._fd, image, REGION_HEADER_SIZE)
         try:
             record = self._reader.read(0)
         except RecordUnavailableError:
@@ -149,7 +160,7 @@ class RecordsIntake:
                         overwritten.append((self._tapped[event.item], before, image))
         return overwritten
 
-    def half_written(self, place: Place, before: bytes, after: bytes, randomness: SeededRandomness) -> bytes | None:
+    def half_written(self, place: Place, before: bytes, after: bytes, randomness: SeededRandomness) -> ReadAmid:
         """What a reader gets that comes in the midst of that."""
         if place.model_id not in self._half_written:
             self._half_written[place.model_id] = HalfWritten(self._models[place.model_id])
