@@ -401,6 +401,23 @@ def test_a_limited_output_waits_for_the_nodes_rate() -> None:
     assert core.next_deadline_ns() is None
 
 
+@pytest.mark.spec("METR-1")
+def test_a_consumer_whose_rate_allows_one_amid_a_slot_of_the_wheel_has_one_turn() -> None:
+    core = engine(classes=ALL, limits=MeteringLimits(consumer_per_second=700))
+    buffer, _ = buffer_consumer(core, 0)
+    core.handle(Subscribe(0, 1, ["md.*"], "metered", per_second=100), NOW)
+    events = []
+    for step in range(200):
+        now = NOW + step * 130_000
+        core.publish(b"md.%d" % step, QUOTE, record(step), now)
+        core.handle(Tick(), now)
+        events += read_events(buffer.take())
+    while (deadline := core.next_deadline_ns()) is not None:
+        core.handle(Tick(), deadline)
+        events += read_events(buffer.take())
+    assert sorted(value for kind, value in told(events) if kind == UPDATE) == list(range(200))
+
+
 @pytest.mark.spec("METR-3")
 def test_the_strictest_rate_holds_and_can_be_changed() -> None:
     core = metered(per_second_max=10, models={"quote": 2})  # type: ignore[arg-type]

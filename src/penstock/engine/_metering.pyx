@@ -227,6 +227,7 @@ cdef inline void _call(Metering metering, uint32_t consumer, int64_t now_ns) noe
     if _is_early(&turn.bucket, now_ns):
         metering.spent.put(consumer, turn.bucket.due_ns, now_ns)
     else:
+        metering.spent.drop(consumer) # where its slot has not ended yet
         _join_round(metering, consumer)
 
 
