@@ -99,6 +99,12 @@ cdef class SessionBuffer:
         queue_consume(&self.queue, size)
         return taken
 
+    def peek(self, uint64_t skipped = 0) -> bytes:
+        """What waits, but for the first bytes, and goes on waiting: for observers."""
+        cdef uint64_t waiting = self.queue.end - self.queue.begin
+        skipped = min(skipped, waiting)
+        return PyBytes_FromStringAndSize(<const char *>self.queue.data + self.queue.begin + skipped, waiting - skipped)
+
     def clear(self) -> None:
         """The session is gone, or begins anew."""
         queue_consume(&self.queue, self.queue.end - self.queue.begin)

@@ -85,7 +85,7 @@ class EnginePlant:
         self._ports = 0
         self.storm = 1
         self.is_resting = self.is_settling = self.is_over = False
-        self.overruns = self.connections = self.rule_changes = self.datagram_losses = 0
+        self.overruns = self.connections = self.rule_changes = self.datagram_losses = self.updates_metered = 0
         self.plant = PlantNode(self, "plant")
         self.muxes: list[MuxNode] = []
         for number in range(options.muxes):
@@ -133,7 +133,11 @@ class EnginePlant:
             history_bytes=self.options.history_bytes,
             budget_bytes=self.options.budget_bytes,
         )
-        limits = MeteringLimits(per_second_max=PER_SECOND_MAX)
+        limits = MeteringLimits(
+            per_second_max=PER_SECOND_MAX,
+            node_per_second=self.options.node_per_second,
+            consumer_per_second=self.options.consumer_per_second,
+        )
         signals = SIGNALS if self.options.has_signals else None
         return DistributionEngine(
             config, randomness, node.counters, models=MODELS, rules=RULES, limits=limits, signals=signals
@@ -237,9 +241,18 @@ class EnginePlant:
             self.losses.wrote_receipt(consumer.connection, ReceiptCause(cause), self.world.now_ns())
         if event.kind == EventKind.UPDATE and defined is not None:
             self.signals.wrote(consumer, event, defined)
-        if event.kind == EventKind.UPDATE and event.cls == TransmissionClass.METERED and defined is not None:
-            per_second = min(consumer.taste.per_second, PER_SECOND_MAX)
-            self.rates.wrote(consumer.connection, defined.topic, per_second, self.world.now_ns())
+        self.metered(consumer, event, defined)
+
+    def metered(self, consumer: ConsumerNode, event: Event, defined: Defined | None) -> None:
+        """A node wrote an event for a consumer; only metered updates are looked at."""
+        if event.kind != EventKind.UPDATE or event.cls != TransmissionClass.METERED or defined is None:
+            return
+        node, now_ns = consumer.node, self.world.now_ns()
+        per_second = min(consumer.taste.per_second, PER_SECOND_MAX)
+        self.rates.wrote(f"{consumer.connection}, {defined.topic}", per_second, now_ns)
+        self.rates.wrote(f"{consumer.connection}, in all", self.options.consumer_per_second, now_ns)
+        self.rates.wrote(f"{node.name} since its start {node.incarnation}", self.options.node_per_second, now_ns)
+        self.updates_metered += 1
 
     def broke(self, what: str) -> None:
         raise SimulationError(what)
@@ -293,7 +306,7 @@ class EnginePlant:
             updates_published=self.market.count,
             updates_delivered=self.stories.updates,
             updates_merged=self.stories.merged,
-            updates_metered=self.rates.written,
+            updates_metered=self.updates_metered,
             updates_replayed=self.stories.replays,
             refreshes=self.stories.refreshes,
             receipts=self.stories.receipts,

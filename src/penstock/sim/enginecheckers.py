@@ -3,7 +3,7 @@
 StoryChecker      of each item a consumer gets the current record and then every update, once, in order: one by one
                   where it is critical or never conflated, else in spans that follow one another; or it is told
 ContentChecker    no record is torn, each stands for what was published, and keeps the contract over it
-RateChecker       metered updates are written no faster than agreed
+RateChecker       metered updates are written no faster than agreed: of each item, to each consumer, of each node
 NewestChecker     when faults and load are over, every consumer has the newest record of every item it wants
 FreshnessChecker  all the time, nothing of the adaptive class waits for a consumer that has room
 BoundsChecker     buffers stay within their limits
@@ -197,25 +197,24 @@ class ContentChecker(EngineChecker):
 
 
 class RateChecker(EngineChecker):
-    """Watches rings as they are written."""
+    """Watches rings and sessions' buffers as they are written."""
 
     INTERVALS = (1, 2, 5, 20)
 
     def __init__(self, market: Market) -> None:
         super().__init__(market)
-        self.written = 0
-        self._times: dict[tuple[Connection, str], list[int]] = defaultdict(list)
+        self._times: dict[str, list[int]] = defaultdict(list)
 
-    def wrote(self, connection: Connection, topic: str, per_second: float, now_ns: int) -> None:
-        times = self._times[connection, topic]
+    def wrote(self, what: str, per_second: float, now_ns: int) -> None:
+        """One more of what has this rate; 0 for none."""
+        if not per_second:
+            return
+        times = self._times[what]
         times.append(now_ns)
-        self.written += 1
         interval_ns = round(1e9 / per_second)
         for count in self.INTERVALS:
             found = len(times) - bisect_right(times, now_ns - count * interval_ns)
-            self.require(
-                found <= count + 1, f"{connection}, {topic}: {found} updates in {count} intervals of {interval_ns} ns"
-            )
+            self.require(found <= count + 1, f"{what}: {found} updates in {count} intervals of {interval_ns} ns")
 
 
 class NewestChecker(EngineChecker):

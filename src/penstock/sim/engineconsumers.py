@@ -200,8 +200,15 @@ class ConsumerNode(Node):
             buffer = SessionBuffer(2 * EVENT_SIZE_MAX)
             speed = SLOW_BYTES_PER_S if self.taste.is_slow and not self.plant.is_settling else FAST_BYTES_PER_S
             self.link = SessionLink(
-                self.world, self.randomness, buffer, speed, lambda: self._arrive(connection), self.node.drained
+                self.world,
+                self.randomness,
+                buffer,
+                speed,
+                lambda: self._arrive(connection),
+                self.node.drained,
+                self._observe_session,
             )
+            self._tapped.clear()
             sinks = Sinks(buffer=buffer)
         self.node.ask(lambda: self._attach(connection, sinks))
 
@@ -260,7 +267,9 @@ class ConsumerNode(Node):
             self.link.wake()
 
     def observe(self) -> None:
-        """What was written into its ring just now."""
+        """What was written into its ring or its session's buffer just now."""
+        if self.link is not None:
+            self.link.observe()
         if self._tap is None:
             return
         self._tap.restart()
@@ -274,6 +283,12 @@ class ConsumerNode(Node):
                 self._observe_records(self.records)
         except OverrunError:
             self.plant.broke(f"{self.name}: so much was written at once that its ring was overrun")
+
+    def _observe_session(self, written: bytes) -> None:
+        for event in read_events(written):
+            if event.kind == EventKind.DEFINE:
+                self._tapped[event.item] = Defined(event.topic.decode(), MODELS_BY_ID[event.model_id])
+            self.plant.metered(self, event, self._tapped.get(event.item))
 
     def _observe_records(self, records: RecordsIntake) -> None:
         overwritten = records.observe()

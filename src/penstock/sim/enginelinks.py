@@ -14,7 +14,8 @@ TAKE_SIZE_MAX = 16_384
 class SessionLink:
     """Takes events out of a session's buffer as fast as the line is, and hands them over after a delay, in order.
 
-    `arrive` is called when there is something in `arrived`, `drained` when the buffer has room again.
+    `arrive` is called when there is something in `arrived`, `drained` when the buffer has room again,
+    `observe` with what was written into it.
     """
 
     def __init__(
@@ -25,6 +26,7 @@ class SessionLink:
         bytes_per_s: int,
         arrive: Callable[[], None],
         drained: Callable[[], None],
+        observe: Callable[[bytes], None] | None = None,
     ) -> None:
         self.world = world
         self.buffer = buffer
@@ -37,11 +39,20 @@ class SessionLink:
         self._randomness = randomness
         self._arrive = arrive
         self._drained = drained
+        self._observe = observe
+        self._observed_size = 0  # of what is in the buffer
         self._is_busy = False
         self._last_ns = 0
 
     def is_congested(self) -> bool:
         return 2 * len(self.buffer) > self.buffer.capacity
+
+    def observe(self) -> None:
+        """What was written into the buffer since it was last observed, before it is taken out."""
+        if self._observe is not None and len(self.buffer) > self._observed_size:
+            written = self.buffer.peek(self._observed_size)
+            self._observed_size += len(written)
+            self._observe(written)
 
     def wake(self) -> None:
         """There is something to send."""
@@ -59,7 +70,9 @@ class SessionLink:
         self._flying.clear()
 
     def _send(self) -> None:
+        self.observe()
         data = self.buffer.take(TAKE_SIZE_MAX)
+        self._observed_size = max(0, self._observed_size - len(data))
         self._flying.append(data)
         self._is_busy = True
         sent_ns = self.world.now_ns() + len(data) * NS_PER_SECOND // self.bytes_per_s

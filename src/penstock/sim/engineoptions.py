@@ -37,6 +37,9 @@ class EnginePlantOptions(msgspec.Struct, kw_only=True):
     budget_bytes: int = -1
     """What an update may write at once; -1: all."""
     has_signals: bool = False
+    node_per_second: float = 0.0
+    """Metered updates of a node in all, and below to each consumer in all; 0: no limit."""
+    consumer_per_second: float = 0.0
     regions: Literal["own", "common", "shared"] = "own"
     """Where records are: each consumer has its offsets, or all the same ones, or all one region."""
 
@@ -94,6 +97,8 @@ class EnginePlantOptions(msgspec.Struct, kw_only=True):
             loss=pick.choose([0.0, 0.02, 0.1]),
             budget_bytes=pick.choose([-1, -1, 3_000]),
             has_signals=pick.chance(0.5),
+            node_per_second=pick.choose([0.0, 0.0, 0.0, 300.0]),
+            consumer_per_second=pick.choose([0.0, 0.0, 0.0, 100.0]),
         )
 
 
