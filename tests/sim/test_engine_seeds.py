@@ -283,3 +283,16 @@ def test_the_checkers_notice(sabotage: Any, first: int, checker: str, monkeypatc
         run_seeds(range(first, 100))
     assert checker in caught.value.what.splitlines()[0]
     assert "penstock sim --scenario engine --seed" in caught.value.hint
+
+
+@pytest.mark.spec("ADPT-1")
+def test_adaptive_records_are_to_be_new_soon_after_congestion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judged a millisecond after it, some are still on their way: the check sees them."""
+    monkeypatch.setattr("penstock.sim.engine.CALM_NS", 1_000_000)
+
+    def run_all() -> None:
+        for seed in range(60):
+            run_engine_seed(seed, seconds=0.3)
+
+    with pytest.raises(SimulationError, match="NewestChecker"):
+        run_all()

@@ -39,6 +39,8 @@ from penstock.sim.world import World
 
 STEP_NS = 50 * NS_PER_MS
 SETTLE_NS = 3 * NS_PER_SECOND
+CALM_NS = 400 * NS_PER_MS
+"""How old an adaptive record may be once congestion has ended, with a chain of nodes above it that begin anew."""
 PER_SECOND_MAX = 100.0
 RULES = ClassMap.parse(
     """
@@ -284,7 +286,10 @@ class EnginePlant:
                 link.bytes_per_s = FAST_BYTES_PER_S
             self.run(100 * NS_PER_MS)
             self.is_resting = True
-            self.run(SETTLE_NS)
+            self.run(CALM_NS)
+            for checker in self.checkers:
+                checker.calmed(self)
+            self.run(SETTLE_NS - CALM_NS)
             for checker in self.checkers:
                 checker.finish(self)
         finally:

@@ -4,7 +4,8 @@ StoryChecker      of each item a consumer gets the current record and then every
                   where it is critical or never conflated, else in spans that follow one another; or it is told
 ContentChecker    no record is torn, each stands for what was published, and keeps the contract over it
 RateChecker       metered updates are written no faster than agreed: of each item, to each consumer, of each node
-NewestChecker     when faults and load are over, every consumer has the newest record of every item it wants
+NewestChecker     when faults and load are over, every consumer has the newest record of every item it wants; one of the
+                  adaptive class has it soon, however it is connected: nothing old is before it
 FreshnessChecker  all the time, nothing of the adaptive class waits for a consumer that has room
 BoundsChecker     buffers stay within their limits
 """
@@ -20,7 +21,7 @@ from penstock.base.errors import SimulationError
 from penstock.engine import Event
 from penstock.engine._event import EventFlag, EventKind, TransmissionClass
 from penstock.model import Message
-from penstock.sim.engineconsumers import Connection, Defined
+from penstock.sim.engineconsumers import Connection, ConsumerNode, Defined
 from penstock.sim.enginemarket import KEPT, NEVER, Market
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ class EngineChecker:
 
     def step(self, plant: "EnginePlant") -> None:
         """Called from time to time."""
+
+    def calmed(self, plant: "EnginePlant") -> None:
+        """Faults, congestion and storms have been over for a while, and the market rests."""
 
     def finish(self, plant: "EnginePlant") -> None:
         """The run is over."""
@@ -229,18 +233,26 @@ class NewestChecker(EngineChecker):
         if event.kind == EventKind.LIVE:
             self._lives[connection].add(event.subscription)
 
+    def calmed(self, plant: "EnginePlant") -> None:
+        for consumer in plant.consumers:
+            if consumer.taste.cls == "adaptive":
+                self._require_newest(plant, consumer)
+
     def finish(self, plant: "EnginePlant") -> None:
         for consumer in plant.consumers:
-            connection = consumer.connection
-            self.require(consumer.is_connected, f"{consumer.name} is not connected")
-            for topic, subscription in consumer.topics.items():
-                where = f"{connection}, {topic}"
-                story = self._stories.stories[connection, topic]
-                newest = plant.newest_at_plant(topic)
-                record = self._newest_record(connection, topic)
-                has_newest = max(story.position, record) >= newest
-                self.require(has_newest, f"{where}: {newest} is the newest, it has {story} and record {record}")
-                self.require(subscription in self._lives[connection], f"{where}: it was never told to be live")
+            self._require_newest(plant, consumer)
+
+    def _require_newest(self, plant: "EnginePlant", consumer: ConsumerNode) -> None:
+        connection = consumer.connection
+        self.require(consumer.is_connected, f"{consumer.name} is not connected")
+        for topic, subscription in consumer.topics.items():
+            where = f"{connection}, {topic}"
+            story = self._stories.stories[connection, topic]
+            newest = plant.newest_at_plant(topic)
+            record = self._newest_record(connection, topic)
+            has_newest = max(story.position, record) >= newest
+            self.require(has_newest, f"{where}: {newest} is the newest, it has {story} and record {record}")
+            self.require(subscription in self._lives[connection], f"{where}: it was never told to be live")
 
 
 class FreshnessChecker(EngineChecker):
