@@ -89,10 +89,8 @@ class ConsumerNode(Node):
         """Of one that takes records in regions."""
         self._left: list[RingWriter] = []
         """Rings that it has left, until the node notices."""
-        self._is_restarting = False
-        self._is_lost_among_notices = False
-        self._connections = 0
-        self._subscriptions = 0
+        self._is_restarting = self._is_lost_among_notices = False
+        self._connections = self._subscriptions = 0
         self._items: dict[int, Defined] = {}
         self._last_number = 0
 
