@@ -9,10 +9,10 @@ from command_here import run_here
 from integration.console_kit import SECRETS
 from integration.console_tree_kit import running_tree
 from integration.tree_kit import AgentHere, Reader, agent_config, agent_here, publish, publisher, root_config
+from penstock.net.guard import Guard
 from penstock.net.secret import read_secret, write_private
 from penstock.net.udp import free_ports
 from penstock.tree.config import AgentAccess
-from penstock.tree.guard import Guard
 from waiting import wait_until
 
 

@@ -10,12 +10,12 @@ from certificates import make_certificate
 from integration.tree_kit import Reader, agent_config, agent_here, publish, publisher, root_config
 from penstock.base.errors import ConfigurationError
 from penstock.net.config import TlsConfig
+from penstock.net.guard import Guard
 from penstock.net.secret import read_secret, write_private
 from penstock.net.tls import client_context
 from penstock.node.agents import own_door
 from penstock.tree.application.operating import give_order
 from penstock.tree.config import AgentAccess
-from penstock.tree.guard import Guard
 from waiting import wait_until
 
 

@@ -59,7 +59,7 @@ ENGINE_DRIVERS = {"link.py"}
 """And of penstock.engine, besides application/: what runs in a consumer's process."""
 
 TREE_DRIVERS = {
-    "carrying.py", "guard.py", "links.py", "loading.py", "persistence.py", "recorder.py", "storing.py", "tail.py",
+    "carrying.py", "links.py", "loading.py", "persistence.py", "recorder.py", "storing.py", "tail.py",
 }  # fmt: skip
 """And of penstock.tree, besides application/."""
 

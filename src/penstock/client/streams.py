@@ -9,11 +9,11 @@ from penstock.capture.reading import Models
 from penstock.client.config import ClientConfig
 from penstock.client.holding import Holding, Manager
 from penstock.client.service import Protection
+from penstock.net.guard import Guard
 from penstock.security.brokering import Brokered
 from penstock.security.client import AdminClient
 from penstock.tree.application.publication import StreamPublisher, publisher_config
 from penstock.tree.application.subscription import Since, StreamSubscription, subscriber_config
-from penstock.tree.guard import Guard
 
 Places: TypeAlias = str | Sequence[str]
 """An agent's host:port, or several in their order: the first that answers is used."""

@@ -11,6 +11,7 @@ from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.log import logger
 from penstock.client.feeding import Content, SubscribedFeed
+from penstock.net.guard import Guard
 from penstock.net.place import parse_place
 from penstock.net.secret import read_secret
 from penstock.net.stream import is_loopback
@@ -18,7 +19,6 @@ from penstock.node.plant import Plant
 from penstock.tree.application import StreamPublisher, open_publisher
 from penstock.tree.config import AgentConfig
 from penstock.tree.driver import LiveAgent
-from penstock.tree.guard import Guard
 from penstock.wire import encode_extensions
 
 log = logger("node.agents")

@@ -25,6 +25,7 @@ from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.agent import CoreRunner, NodeLife
 from penstock.net.config import TlsConfig
+from penstock.net.guard import Guard
 from penstock.net.secret import read_secret
 from penstock.net.tls import client_context, server_context
 from penstock.security.brokering import Revoked
@@ -58,7 +59,6 @@ from penstock.tree.events import (
     Start,
     Stop,
 )
-from penstock.tree.guard import Guard
 from penstock.tree.links import AgentLinks
 from penstock.tree.loading import watch_load
 from penstock.tree.observing import observed

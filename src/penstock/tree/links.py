@@ -16,6 +16,7 @@ from penstock.base.errors import FrameError, PenstockError, RemoteProtocolError
 from penstock.base.log import logger
 from penstock.net.config import ControlConfig
 from penstock.net.framing import LENGTH_SIZE, FrameDecoder, encode_frame
+from penstock.net.guard import Guard
 from penstock.net.link import Link, LinkServer, connect_link, end_links
 from penstock.net.place import parse_place
 from penstock.net.secret import Secret
@@ -26,7 +27,6 @@ from penstock.tree.config import AgentConfig
 from penstock.tree.control import MESSAGE_SIZE_MAX, TREE, Login, Order, Ordered, Refused
 from penstock.tree.desk import Desk, refusal_of
 from penstock.tree.events import Arrived, Connected, ConnectFailed, LinkClosed, Noticed
-from penstock.tree.guard import Guard
 
 LOGIN_SIZE_MAX = 131_072
 LOGIN_SECONDS = 5.0

@@ -12,13 +12,13 @@ import msgspec
 
 from penstock.base.errors import ConfigurationError, ForbiddenError, NotFoundError, PenstockError
 from penstock.base.log import logger
+from penstock.net.guard import Guard
 from penstock.node.orders import Order, give_order
 from penstock.node.plant import Plant
 from penstock.security.brokering import Name, Topics
 from penstock.tree.application.operating import order_agent
 from penstock.tree.config import AgentConfig
 from penstock.tree.control import Order as TreeOrder
-from penstock.tree.guard import Guard
 from penstock.web.news import News
 from penstock.web.sessions import Session
 from penstock.web.trees import place_of

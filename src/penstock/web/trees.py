@@ -4,12 +4,12 @@ import ssl
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from penstock.net.guard import Guard
 from penstock.net.secret import read_secret
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.top.reading import Reading
 from penstock.tree.config import AgentConfig
-from penstock.tree.guard import Guard
 from penstock.tree.status import AgentStatus, Happening
 from penstock.web.gateway.publishing import TreePlaces
 from penstock.web.gateway.replies import Info

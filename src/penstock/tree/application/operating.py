@@ -10,13 +10,13 @@ from penstock.base.clock import random_bytes
 from penstock.base.counters import Counters
 from penstock.base.errors import ConnectionLostError, PenstockError, RemoteProtocolError
 from penstock.net.framing import FrameDecoder, encode_frame
+from penstock.net.guard import Guard
 from penstock.net.link import Link, connect_link
 from penstock.net.place import parse_place
 from penstock.net.session import Peer
 from penstock.tree.application.party import error_of
 from penstock.tree.application.running import LINK
 from penstock.tree.control import MESSAGE_SIZE_MAX, TREE, Action, Login, Order, Ordered, Refused
-from penstock.tree.guard import Guard
 
 ANSWER_SECONDS = 5.0
 

@@ -20,13 +20,13 @@ from penstock.base.clock import SystemRandomness, random_bytes
 from penstock.base.counters import Counters
 from penstock.base.errors import LocalProtocolError, PenstockError, UnreachableError
 from penstock.model import Message
+from penstock.net.guard import Guard
 from penstock.net.loop_thread import LoopThread
 from penstock.topics import InterestTable, check_topic
 from penstock.tree._number import encode_published
 from penstock.tree.application.events import Accepted, Heard, Over, Receipt
 from penstock.tree.application.publisher import Publisher, PublisherConfig
 from penstock.tree.application.running import Running
-from penstock.tree.guard import Guard
 from penstock.tree.infostream import Info, id_of
 
 UNCONFIRMED_MAX = 65_536

@@ -1,6 +1,5 @@
 """Runs the core of a subscriber or publisher on real links, in an asyncio loop."""
 
-import asyncio
 import contextlib
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -11,9 +10,10 @@ from penstock.base.log import logger
 from penstock.net.agent import CoreRunner
 from penstock.net.config import ControlConfig
 from penstock.net.control import ErrorMessage, Goodbye, Hello, Ping, Pong, Proof, encode_session
+from penstock.net.dialling import Dialling
 from penstock.net.framing import LENGTH_SIZE, FrameDecoder, encode_frame
-from penstock.net.link import Link, connect_link, end_links
-from penstock.net.place import parse_place
+from penstock.net.guard import Guard
+from penstock.net.link import Link
 from penstock.net.session import Peer
 from penstock.tree._frame import (
     BLOCK_HEADER_SIZE,
@@ -33,7 +33,6 @@ from penstock.tree.application.events import (
 )
 from penstock.tree.control import MESSAGE_SIZE_MAX, TREE, Message, Welcome
 from penstock.tree.events import Close, Connect, Connected, ConnectFailed, LinkClosed
-from penstock.tree.guard import Guard
 
 LINK = ControlConfig(message_size_max=MESSAGE_SIZE_MAX)
 LEG_AT = BLOCK_LEG_AT - LENGTH_SIZE
@@ -55,16 +54,10 @@ class Running:
         self, core: Core, node: str, guard: Guard, counters: Counters, carry_out: Callable[[Any], None]
     ) -> None:
         self.runner: CoreRunner[Any, Any] = CoreRunner(core, self._carry_out)
-        self._node = node
-        self._guard = guard
+        self._dialling = Dialling(TREE, self, node=node, guard=guard, config=LINK, counters=counters)
         self._counters = counters
         self._carry_out_rest = carry_out
-        self._made: set[Link] = set()
-        self._links: dict[int, Link] = {}
         self._decoders: dict[int, FrameDecoder] = {}
-        self._attempts: dict[int, int] = {}  # by link
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._last_link = 0
         self._is_paused = False
 
     def start(self) -> None:
@@ -72,20 +65,17 @@ class Running:
 
     async def close(self) -> None:
         self.runner.stop()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await end_links(set(self._made), LINK.linger_ms)
+        await self._dialling.close()
 
     def pause(self) -> None:
         """Read nothing for a while: what comes waits at the agent. Who is new says its Welcome before."""
         self._is_paused = True
-        for link in self._links.values():
+        for link in self._dialling.links.values():
             link.pause()
 
     def resume(self) -> None:
         self._is_paused = False
-        for link in self._links.values():
+        for link in self._dialling.links.values():
             link.resume()
 
     # What the core wants
@@ -97,56 +87,26 @@ class Running:
     def _carry_out(self, instruction: Any) -> None:
         match instruction:
             case Connect(attempt, place):
-                task = asyncio.get_running_loop().create_task(self._connect(attempt, place))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._dialling.dial(attempt, place)
             case Say(link, message):
-                if (found := self._links.get(link)) is not None:
-                    found.write(encode_frame(_encoded(message)))
+                self._dialling.write(link, encode_frame(_encoded(message)))
             case SayBlock(link, packets):
-                if (found := self._links.get(link)) is not None:
-                    found.write(encode_block(packets, kind=KIND_PUBLISHED))
+                self._dialling.write(link, encode_block(packets, kind=KIND_PUBLISHED))
             case Close(link):
-                if (found := self._links.get(link)) is not None:
-                    found.close()
+                self._dialling.end(link)
             case _:
                 self._carry_out_rest(instruction)
 
-    async def _connect(self, attempt: int, place: str) -> None:
-        self._last_link += 1
-        number = self._last_link
-        self._attempts[number] = attempt
-        try:
-            host, port = parse_place(place)
-            link = await connect_link(
-                TREE,
-                host,
-                port,
-                self,
-                node=self._node,
-                secret=self._guard.secret,
-                tls=self._guard.tls_for(host),
-                config=LINK,
-                counters=self._counters,
-                number=number,
-            )
-        except PenstockError as error:
-            self._attempts.pop(number, None)
-            log.info("agent_unreachable", place=place, error=str(error))
-            self.runner.handle(ConnectFailed(attempt, str(error)))
-        else:
-            if not link.is_over:
-                self._made.add(link)
-
     # What links tell
 
-    def opened(self, link: Link, peer: Peer) -> None:
-        attempt = self._attempts.pop(link.number)
-        self._links[link.number] = link
+    def link_opened(self, attempt: int, link: Link, peer: Peer) -> None:
         self._decoders[link.number] = FrameDecoder(FRAME_SIZE_MAX)
         self.runner.handle(Connected(attempt, link.number, peer.node))
 
-    def received(self, link: Link, data: bytes) -> None:
+    def link_failed(self, attempt: int, why: str) -> None:
+        self._tell(ConnectFailed(attempt, why))
+
+    def link_received(self, link: Link, data: bytes) -> None:
         try:
             try:
                 frames = self._decoders[link.number].feed(data)
@@ -171,32 +131,20 @@ class Running:
             if isinstance(message, Hello | Proof):
                 raise RemoteProtocolError(f"a {type(message).__name__} out of turn")
             self.runner.handle(Received(number, message))
-            if self._is_paused and isinstance(message, Welcome) and number in self._links:
-                self._links[number].pause()
+            if self._is_paused and isinstance(message, Welcome) and number in self._dialling.links:
+                self._dialling.links[number].pause()
             return
         if frame[0] != KIND_PACKETS or len(frame) < PACKETS_AT:
             raise RemoteProtocolError(f"a frame of kind {frame[0]}, which no agent sends")
         leg = int.from_bytes(frame[LEG_AT : LEG_AT + 4], "little")
         self.runner.handle(BlockReceived(number, leg, frame[PACKETS_AT:]))
 
-    def writable(self, link: Link) -> None:
-        """What is written is bounded: by legs, and by what a publisher may have unconfirmed."""
+    def link_closed(self, number: int, why: str) -> None:
+        self._decoders.pop(number, None)
+        self._tell(LinkClosed(number, why))
 
-    def lost(self, link: Link, error: PenstockError) -> None:
-        self._made.discard(link)
-        attempt = self._attempts.pop(link.number, None)
-        self._links.pop(link.number, None)
-        self._decoders.pop(link.number, None)
-        if attempt is not None:
-            log.info("agent_refuses", address=link.address, code=error.code, error=str(error))
-            event: Any = ConnectFailed(attempt, str(error))
-        else:
-            if link.is_closing:
-                log.debug("agent_left", address=link.address)
-            else:
-                log.info("agent_lost", address=link.address, error=str(error))
-            event = LinkClosed(link.number, str(error))
-        with contextlib.suppress(PenstockError):
+    def _tell(self, event: Any) -> None:
+        with contextlib.suppress(PenstockError):  # a core that has failed says so by `runner.failed`
             self.runner.handle(event)
 
 

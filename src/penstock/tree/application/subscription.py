@@ -25,13 +25,13 @@ from penstock.base.errors import ConfigurationError, LimitError, LocalProtocolEr
 from penstock.base.log import logger
 from penstock.capture.reading import Models, Readable
 from penstock.model import MessageModel
+from penstock.net.guard import Guard
 from penstock.net.loop_thread import LoopThread
 from penstock.topics import Interest
 from penstock.tree.application.events import Deliver, Heard, Over, Paused, Receipt, Resumed
 from penstock.tree.application.running import Running
 from penstock.tree.application.subscriber import Subscriber, SubscriberConfig
 from penstock.tree.control import LIVE, OLDEST, WHERE_SIZE_MAX, Position
-from penstock.tree.guard import Guard
 from penstock.tree.infostream import Info
 from penstock.wire import PacketMessage
 

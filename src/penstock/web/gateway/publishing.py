@@ -9,11 +9,11 @@ from penstock.base.clock import NS_PER_SECOND, random_bytes
 from penstock.base.errors import NotFoundError, PenstockError, UnreachableError
 from penstock.base.log import logger
 from penstock.model import Message
+from penstock.net.guard import Guard
 from penstock.security.brokering import Brokered
 from penstock.security.client import AdminClient
 from penstock.security.entitlement import Entitlement
 from penstock.tree.application.publication import StreamPublisher, publisher_config
-from penstock.tree.guard import Guard
 
 CONFIRM_S = 5.0
 RENEW_AFTER = 0.5
