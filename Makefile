@@ -41,12 +41,12 @@ demo: $(STAMPS)/build ## ticks from a publisher to its subscribers on this machi
 	@test ! -t 0 || set -m; $(BIN)/penstock demo $(ARGS) # job control: Ctrl-C reaches the demo, which ends well, not make
 
 test: lint browser ## lint, then the whole suite
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --maxfail 10 $(ARGS)
 
 test-debug: $(STAMPS)/build-debug browser ## the suite on extensions with bounds checks and sanitizers
 	PYTHONPATH=build/debug PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:halt_on_error=1 UBSAN_OPTIONS=halt_on_error=1 \
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so.6)" \
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --timeout 0 $(ARGS)
 
 lint: $(STAMPS)/build ## ruff, mypy, import-linter
 	$(BIN)/ruff check
@@ -66,7 +66,7 @@ bench: $(STAMPS)/peers ## every benchmark, beside the peers it installs; ARGS="m
 	@$(BIN)/penstock bench $(ARGS)
 
 soak: $(STAMPS)/build browser ## the long and wide variants of the suite
-	PENSTOCK_SOAK=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	PENSTOCK_SOAK=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal --timeout 0 $(ARGS)
 
 clean: ## remove everything that was built or installed here
 	rm -rf $(VENV) build .hypothesis .mypy_cache .ruff_cache .import_linter_cache src/*.egg-info
