@@ -203,7 +203,7 @@ def test_a_message_router_shows_its_role_and_its_endpoints(tmp_path: Path) -> No
     path.write_text('name = "trial"\n[[router]]\nname = "orders"\nmetrics_port = 7999\n')
     info = EndpointInfo(EndpointConfig(name="new"), messages=3, bytes=30, unsettled=1, flows=1)
     said = RouterStatus(
-        name="orders", kind="router", role="standby", epoch=4, control_port=7460, pair="", clients=0, is_storing=True,
+        name="orders", kind="router", role="standby", epoch=4, control_port=7460, clients=0, is_storing=True,
         is_in_touch=True, endpoints=[info], happenings=[],
     )  # fmt: skip
     document = pictured(Plant.load(path), {"orders": said})

@@ -63,7 +63,7 @@ TREE_DRIVERS = {
 }  # fmt: skip
 """And of penstock.tree, besides application/."""
 
-ASSURED_DRIVERS = {"doors.py", "recorder.py", "storing.py"}
+ASSURED_DRIVERS = {"doors.py", "livepair.py", "peering.py", "recorder.py", "storing.py"}
 """And of penstock.assured, besides application/."""
 
 DRIVERS_BESIDES = {

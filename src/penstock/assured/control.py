@@ -28,8 +28,8 @@ PlaceText = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[^\s,]*$")]
 """host:port."""
 
 Places = Annotated[tuple[PlaceText, ...], msgspec.Meta(max_length=PLACES_MAX)]
-ClientRole: TypeAlias = Literal["client", "operator", "router"]
-"""As what somebody comes: to publish and consume, to give orders besides, or to replicate."""
+ClientRole: TypeAlias = Literal["client", "operator"]
+"""As what somebody comes: to publish and consume, or to give orders besides."""
 
 
 # What a client says
@@ -146,6 +146,14 @@ class Switch(msgspec.Struct, tag="switch", frozen=True):
     """Also if the active one cannot be asked to step down."""
 
 
+class Degrade(msgspec.Struct, tag="degrade", frozen=True):
+    """Of an operator, to the active router: synchronous messages do not wait for the other router any more, or do
+    again as soon as that has everything. Answered with Done."""
+
+    number: Number
+    is_ordered: bool = True
+
+
 # What the router says
 
 
@@ -255,6 +263,7 @@ Request: TypeAlias = (
     | EmptyEndpoint
     | ListEndpoints
     | Switch
+    | Degrade
 )
 Answer: TypeAlias = PublisherOpened | FlowOpened | Ended | Done | Endpoints | Refused
 ClientMessage: TypeAlias = Login | RenewToken | Request

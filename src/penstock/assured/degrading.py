@@ -4,7 +4,8 @@ synchronous ──(the link is down or slow for degrade_after_ms)──► degra
      ▲                                                                                                        │
      └──────────────────────────────(the other router has everything)◄────────────────────────────────────────┘
 
-Without a lease nothing has to be noted.
+Without a lease nothing has to be noted. An operator can order it as well: then it is degraded until the order is taken
+back.
 """
 
 from typing import Literal, TypeAlias
@@ -21,12 +22,14 @@ class Degrading:
 
     def __init__(self, config: PairConfig) -> None:
         self.mode: Mode = "synchronous"
+        self.is_ordered = False
+        """An operator wants it degraded."""
         self._config = config
         self._behind_ns: int | None = None
         """Since when the other router is not known to keep up."""
 
     def activate(self, now_ns: int) -> None:
-        self.mode, self._behind_ns = "synchronous", now_ns
+        self.mode, self._behind_ns, self.is_ordered = "synchronous", now_ns, False
 
     def lost(self, now_ns: int) -> None:
         """The link is gone."""
@@ -42,11 +45,13 @@ class Degrading:
         """Whether the voters have to be told that this router is alone, or no longer; None: neither."""
         if sending is not None and sending.is_whole:
             self._behind_ns = sending.oldest_ns
-            if self.mode != "synchronous" and not sending.backlog and not self._is_slow(now_ns):
+            keeps_up = not sending.backlog and not self._is_slow(now_ns)
+            if self.mode != "synchronous" and keeps_up and not self.is_ordered:
                 self.mode = "synchronous"
                 return False
         deadline_ns = self.next_deadline_ns()
-        if deadline_ns is None or now_ns < deadline_ns:
+        is_late = deadline_ns is not None and now_ns >= deadline_ns
+        if not is_late and not (self.is_ordered and self.mode == "synchronous"):
             return None
         self.mode = "degraded" if self._config.lease is None else "degrading"
         return True

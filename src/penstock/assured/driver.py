@@ -13,33 +13,20 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from penstock.assured import events
 from penstock.assured.control import (
-    AlterEndpoint,
-    Begin,
-    CloseFlow,
-    ClosePublisher,
-    Commit,
-    CreateEndpoint,
-    DeleteEndpoint,
-    Done,
-    EmptyEndpoint,
-    Ended,
+    Degrade,
     EndpointInfo,
     Endpoints,
     FlowActive,
     FlowEnded,
-    FlowOpened,
     ListEndpoints,
     Login,
     Message,
-    OpenFlow,
-    OpenPublisher,
-    PublisherOpened,
     Refused,
     RenewToken,
-    Rollback,
     SteppedDown,
     Switch,
     Welcome,
@@ -47,15 +34,18 @@ from penstock.assured.control import (
 from penstock.assured.core import MessageRouter
 from penstock.assured.desk import Desk, Rights, refusal_of
 from penstock.assured.doors import RouterLinks
+from penstock.assured.livepair import LivePair
 from penstock.assured.node import RouterNodeConfig
 from penstock.assured.observing import endpoints_of, role_of
+from penstock.assured.pairing import PairInstruction, PeerEnd, PeerSend
 from penstock.assured.recorder import RouterRecorder
 from penstock.assured.status import Happening, RouterStatus, gauges_of, rows_of
 from penstock.assured.storing import Storing
+from penstock.assured.translating import event_of, message_of
 from penstock.base.clock import SystemRandomness
 from penstock.base.counters import Counters
 from penstock.base.endpoint import Endpoint, Health
-from penstock.base.errors import PenstockError, RemoteProtocolError, TokenError, TokenExpiredError
+from penstock.base.errors import PenstockError, TokenError, TokenExpiredError
 from penstock.base.log import logger
 from penstock.base.metrics import Metrics
 from penstock.model import MessageModel
@@ -83,7 +73,9 @@ class LiveRouter:
         self._metrics = Metrics()
         self._tokens = self._make_tokens()
         self._core = MessageRouter(config, SystemRandomness(), _models(config))
-        self._runner: CoreRunner[events.Event, events.Instruction] = CoreRunner(self._core, self._carry_out)
+        self._pair = self._make_pair()
+        driven = self._core if self._pair is None else self._pair.core
+        self._runner: CoreRunner[Any, Any] = CoreRunner(driven, self._carry_out, after=self._look)
         self._runner.failed.add_done_callback(self._core_failed)
         self._desk = Desk(config.operators, None if self._tokens is None else self._tokens.gate.verify)
         self._links = RouterLinks(
@@ -116,6 +108,8 @@ class LiveRouter:
             await self._recover()
             self._recorder = self._make_recorder()
             await self._links.start()
+            if self._pair is not None:
+                await self._pair.start()
             self._endpoint.start()
         except BaseException:
             await self.close()
@@ -154,6 +148,8 @@ class LiveRouter:
         if not self._runner.failed.done() and self._storing is not None:
             self._runner.handle(events.Stop("the router ends"))
         await self._links.close()
+        if self._pair is not None:
+            await self._pair.close()
         self._runner.stop()
         if self._storing is not None:
             await self._storing.close()
@@ -180,18 +176,26 @@ class LiveRouter:
 
     def arrived(self, link: int, login: Login, rights: Rights) -> None:
         core = self._core
+        if login.role == "client" and not core.is_active:
+            self._step_down(link)
+            return
         if login.role == "client" and login.epoch > core.epoch:  # it knows of a router that has taken over since
             self._links.refuse(link, Refused("stale", f"{self.config.name} is of epoch {core.epoch}"))
             return
-        if login.role == "client" and not core.is_active:
-            self._links.say(link, SteppedDown(core.epoch, self.config.pair))
-            self._links.end(link)
-            return
-        places = tuple(each for each in (self.place, self.config.pair) if each)
+        places = tuple(each for each in (self.place, self._other_place) if each)
         self._links.say(
             link, Welcome(self.config.name, role_of(core), core.epoch, places, self.config.message_bytes_max)
         )
         self._tell(events.LinkOpened(link, rights.subject, rights.grants, rights.is_operator, rights.may_define))
+
+    def _step_down(self, link: int) -> None:
+        """Clients are the active router's."""
+        self._links.say(link, SteppedDown(self._core.epoch, self._other_place))
+        self._links.end(link)
+
+    @property
+    def _other_place(self) -> str:
+        return self.config.pair.clients if self.config.pair is not None else ""
 
     def brought(self, link: int, data: bytes) -> None:
         self._tell(events.Data(link, data))
@@ -205,10 +209,15 @@ class LiveRouter:
                 self._renew(link, token)
             case ListEndpoints(number, name):
                 self._links.say(link, Endpoints(number, self._endpoints_for(link, name)))
-            case Switch(number):
-                self._links.say(link, Refused("not_active", "this router has no pair", number))
+            case Switch(number) | Degrade(number):
+                if not self._desk.rights_of(link).is_operator:
+                    self._links.say(link, Refused("not_entitled", "this is an operator's to order", number))
+                elif self._pair is None:
+                    self._links.say(link, Refused("not_active", "this router runs alone", number))
+                else:
+                    self._pair.order(link, message)
             case _:
-                self._tell(_event_of(link, message))
+                self._tell(event_of(link, message))
 
     def _endpoints_for(self, link: int, name: str) -> tuple[EndpointInfo, ...]:
         """Those that it may consume from."""
@@ -230,14 +239,14 @@ class LiveRouter:
 
     # What the core wants
 
-    def _carry_out(self, instruction: events.Instruction) -> None:
+    def _carry_out(self, instruction: PairInstruction) -> None:
         match instruction:
             case events.SendData(link, data):
                 self._links.send(link, data)
             case events.Append():
                 self._stored.append(instruction)
             case events.Answer(link, request, answer):
-                self._links.say(link, _message_of(request, answer))
+                self._links.say(link, message_of(request, answer))
             case events.ReadRecords():
                 self._stored.read(instruction)
             case events.RemoveBefore(sequence):
@@ -246,6 +255,11 @@ class LiveRouter:
                 self._links.say(link, FlowEnded(handle, code, what[:256]))
             case events.FlowActive(link, handle):
                 self._links.say(link, FlowActive(handle))
+            case PeerSend() | PeerEnd():
+                assert self._pair is not None
+                self._pair.carry_out(instruction)
+            case events.EndLink(link, "not_active") if self._pair is not None:
+                self._step_down(link)
             case events.EndLink(link, code, what):
                 self._links.refuse(link, Refused(code, what[:256]))
             case events.Became(role, epoch):
@@ -255,6 +269,10 @@ class LiveRouter:
                 self._note(instruction)
         if not self._is_crowded():
             self._links.release()
+
+    def _look(self) -> None:
+        if self._pair is not None:
+            self._pair.look()
 
     @property
     def _stored(self) -> Storing:
@@ -314,12 +332,12 @@ class LiveRouter:
             role=role_of(self._core),
             epoch=self._core.epoch,
             control_port=self._links.port,
-            pair=self.config.pair,
             clients=self._links.count,
             is_storing=self._storing is None or self._storing.is_storing,
             is_in_touch=self._tokens is None or self._tokens.is_in_touch,
             endpoints=endpoints_of(self._core),
             happenings=list(self._happenings),
+            replication=None if self._pair is None else self._pair.status(),
         )
 
     def _health(self) -> Health:
@@ -331,6 +349,18 @@ class LiveRouter:
         if not status.is_storing:
             detail += "; the disk takes nothing"
         return Health(not self._life.has_failed and status.is_storing, detail)
+
+    def _make_pair(self) -> LivePair | None:
+        if self.config.pair is None:
+            return None
+        counters = self._counted("assured.pair")
+        return LivePair(
+            self.config.pair,
+            self._core,
+            lambda event: self._runner.handle(event),
+            lambda link, message: self._links.say(link, message),
+            counters,
+        )
 
     def _make_recorder(self) -> RouterRecorder | None:
         if not self.config.accounts.path:
@@ -354,45 +384,3 @@ def _models(config: RouterNodeConfig) -> Callable[[int, int], MessageModel | Non
     models = [shipped(name) for name in shipped_names()] + [MessageModel.load(Path(name)) for name in config.models]
     known = {model.id: model for model in models}
     return lambda model_id, _: known.get(model_id)
-
-
-def _event_of(link: int, message: Message) -> events.Event:
-    match message:
-        case OpenPublisher(number, publisher):
-            return events.OpenPublisher(link, number, publisher)
-        case ClosePublisher(number, handle):
-            return events.ClosePublisher(link, number, handle)
-        case OpenFlow(number, endpoint, credit):
-            return events.OpenFlow(link, number, endpoint, credit)
-        case CloseFlow(number, handle):
-            return events.CloseFlow(link, number, handle)
-        case Begin(number, handle, transaction):
-            return events.Begin(link, number, handle, transaction)
-        case Commit(number, handle, transaction):
-            return events.Commit(link, number, handle, transaction)
-        case Rollback(number, handle, transaction):
-            return events.Rollback(link, number, handle, transaction)
-        case CreateEndpoint(number, endpoint, from_id, from_time_ns):
-            beginning = events.Beginning(from_id, from_time_ns) if from_id or from_time_ns else None
-            return events.CreateEndpoint(link, number, endpoint, beginning)
-        case AlterEndpoint(number, endpoint):
-            return events.AlterEndpoint(link, number, endpoint)
-        case DeleteEndpoint(number, name, is_forced):
-            return events.DeleteEndpoint(link, number, name, is_forced)
-        case EmptyEndpoint(number, name):
-            return events.EmptyEndpoint(link, number, name)
-    raise RemoteProtocolError(f"a {type(message).__name__}, which no client says")
-
-
-def _message_of(number: int, answer: object) -> Message:
-    match answer:
-        case events.PublisherOpened(handle, highest, transaction):
-            return PublisherOpened(number, handle, highest, transaction)
-        case events.FlowOpened(handle, is_active):
-            return FlowOpened(number, handle, is_active)
-        case events.Ended(outcome, treatment, why):
-            return Ended(number, outcome, treatment, why[:256])
-        case events.Refused(code, what, hint):
-            return Refused(code, what[:256], number, hint[:256])
-        case _:
-            return Done(number)

@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 
 from penstock.assured.config import MIB, RouterConfig
+from penstock.assured.pairing import PairConfig
 from penstock.base.errors import ConfigurationError
 from penstock.capture.accounts import AccountsConfig
 from penstock.journal import JournalConfig
@@ -13,6 +14,7 @@ from penstock.net.place import parse_place
 from penstock.security.access import AdminAccess, AnyPort, ControlAccess
 
 PORT_DEFAULT = 7460
+PAIR_PORT_DEFAULT = 7465
 
 
 class RouterAccess(ControlAccess, frozen=True):
@@ -23,6 +25,29 @@ class RouterAccess(ControlAccess, frozen=True):
     """host:port that others are told to connect to; empty: host and port."""
 
 
+class PairAccess(ControlAccess, frozen=True):
+    """Where the second router of a pair listens for the first one, which dials it. The secret is the pair's own:
+    whoever has it can be either router."""
+
+    port: AnyPort = PAIR_PORT_DEFAULT
+
+
+class LivePairConfig(PairConfig, frozen=True, kw_only=True):
+    """The other router of a pair: these keys, and those of the pair's core (PairConfig)."""
+
+    link: PairAccess = PairAccess()
+    clients: str = ""
+    """host:port where the other router's clients connect: this one's are told of it."""
+
+    silence_ms: Annotated[int, msgspec.Meta(ge=200, le=3_600_000)] = 5_000
+    """Silence after which the other router is taken for dead, and dialled again."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.clients:
+            parse_place(self.clients)
+
+
 class RouterNodeConfig(RouterConfig, frozen=True, kw_only=True):
     """One router: these keys, and those of its core (RouterConfig)."""
 
@@ -30,9 +55,8 @@ class RouterNodeConfig(RouterConfig, frozen=True, kw_only=True):
     """Where its journal is, and what tokens are checked with."""
 
     control: RouterAccess = RouterAccess()
-    pair: str = ""
-    """host:port of another router, which clients are told of: an address, no more. Live routers run alone for now, and
-    nothing is copied from one to the other."""
+    pair: LivePairConfig | None = None
+    """The other router that has copies, and takes over; without, this one runs alone."""
 
     models: tuple[str, ...] = ()
     """Documents of message models that conditions may speak of, besides those shipped."""
@@ -71,5 +95,7 @@ class RouterNodeConfig(RouterConfig, frozen=True, kw_only=True):
         if self.journal.retention_bytes or self.journal.retention_seconds:
             hint = "retain_s says how long settled messages are kept"
             raise ConfigurationError("its journal would delete messages that live", where=where, hint=hint)
-        if self.pair:
-            parse_place(self.pair)
+        if self.pair is not None and self.name not in self.pair.routers:
+            raise ConfigurationError(
+                f"{self.name} is no router of its own pair", where=where, hint=" and ".join(self.pair.routers)
+            )

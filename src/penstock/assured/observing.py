@@ -4,11 +4,33 @@ from penstock.assured.config import Role
 from penstock.assured.control import EndpointInfo
 from penstock.assured.core import MessageRouter
 from penstock.assured.endpoints import Endpoint
+from penstock.assured.pair import Pair
+from penstock.assured.status import Copying
 from penstock.base.errors import PenstockError
 
 
 def role_of(core: MessageRouter) -> Role:
     return "active" if core.is_active else "standby"
+
+
+def copying_of(pair: Pair) -> Copying:
+    if pair.is_active and pair.degrading.mode != "synchronous":
+        return "degraded"
+    if pair.peer is None or not (pair.is_active or pair.peer.role == "active"):
+        return "apart"
+    side = pair.sending if pair.is_active else pair.receiving
+    return "in step" if side is not None and side.is_whole else "catching up"
+
+
+def objection(pair: Pair, is_forced: bool) -> str:
+    """Why a router cannot become the active one of its pair now; empty: it can, or is."""
+    if pair.is_active or is_forced:
+        return ""
+    if pair.peer is None:
+        return "the other router does not answer"
+    if pair.peer.role != "active":
+        return "the other router is not active, either"
+    return "" if pair.receiving is not None and pair.receiving.is_whole else "this router is still catching up"
 
 
 def endpoints_of(core: MessageRouter, name: str = "") -> list[EndpointInfo]:

@@ -31,18 +31,14 @@ from penstock.assured.sending import Sending, encode, read_ids
 from penstock.assured.voting import Memory
 from penstock.base.clock import Randomness
 from penstock.base.core import Tick
-from penstock.base.errors import RemoteProtocolError
+from penstock.base.errors import PenstockError, RemoteProtocolError
 
 
 class Pair:
     """`memory` is what this router's voter has on its disk, where there is a lease."""
 
     def __init__(
-        self,
-        router: MessageRouter,
-        config: pairing.PairConfig,
-        randomness: Randomness,
-        memory: Memory | None = None,
+        self, router: MessageRouter, config: pairing.PairConfig, randomness: Randomness, memory: Memory | None = None
     ) -> None:
         self.router = router
         self.degrading = Degrading(config)
@@ -55,7 +51,8 @@ class Pair:
         self._randomness = randomness
         self._memory = memory or Memory()
         self._link: int | None = None
-        self._peer: Standing | None = None
+        self.peer: Standing | None = None
+        """What the other router has said of itself, while there is a link."""
         self.epoch = 0
         """The newest in which this router was active, or had everything."""
         self._is_willing = False
@@ -93,6 +90,8 @@ class Pair:
                     self._frame(data, now_ns)
             case pairing.SwitchHere(is_forced):
                 self._switch_here(is_forced, now_ns)
+            case pairing.Degrade(is_ordered):
+                self.degrading.is_ordered = is_ordered and self.router.is_active
             case voting.Heard() | voting.Kept():
                 if self.keeper is not None:
                     self._lease(event, now_ns)
@@ -116,8 +115,7 @@ class Pair:
     def _start(self, event: Start, now_ns: int) -> None:
         """It stands by until it is known who is active."""
         self.epoch = self.router.log.epoch
-        is_new = self.epoch == 0
-        self._is_willing = self._is_first if is_new else self.router.log.role == "active"
+        self._is_willing = self._is_first if self.epoch == 0 else self.router.log.role == "active"
         self._is_started = True
         self._route(Start(event.next_sequence, event.wall_ns, "standby", 0), now_ns)
         if self._config.lease is not None:
@@ -198,7 +196,8 @@ class Pair:
     def _forget_link(self, now_ns: int) -> None:
         self._end_sending()
         self.receiving = None
-        self._link = self._peer = None
+        self._link = self.peer = None
+        self._is_switch_wanted = False
         self.degrading.lost(now_ns)
         if self._is_yielding:
             self._is_yielding = False
@@ -244,7 +243,7 @@ class Pair:
                         self._said(message, now_ns)
                 case _:
                     pass  # it was on its way when the roles changed
-        except (RemoteProtocolError, IndexError) as error:
+        except (PenstockError, IndexError) as error:
             self._end_link(str(error), now_ns)
 
     def _said(self, message: pairing.Message, now_ns: int) -> None:
@@ -278,7 +277,7 @@ class Pair:
     def _heard_standing(self, peer: Standing, now_ns: int) -> None:
         if peer.name not in self._config.routers or peer.name == self._name:
             raise RemoteProtocolError(f"{peer.name} is not the other router")
-        self._peer = peer
+        self.peer = peer
         if peer.epoch > self.epoch and self.router.is_active:
             self._stand_by(now_ns, f"{peer.name} is active in epoch {peer.epoch}")
             self._is_willing = False
@@ -293,7 +292,7 @@ class Pair:
                 self._activate(voting.next_epoch(max(self.epoch, peer.epoch), self._is_first), now_ns)
 
     def _begin_sending(self) -> None:
-        if self._link is not None and self._peer is not None and self._peer.role == "standby" and self.router.is_active:
+        if self._link is not None and self.peer is not None and self.peer.role == "standby" and self.router.is_active:
             self._end_sending()
             self._stream += 1
             self.sending = Sending(self.router, self._config, self._stream, self._since)
@@ -301,7 +300,7 @@ class Pair:
     def _become_whole(self, epoch: int, now_ns: int) -> None:
         """From now on this router could take over; its log knows that."""
         assert self.receiving is not None
-        self.epoch, self._is_willing = epoch, False
+        self.epoch, self._is_willing, self.receiving.is_whole = epoch, False, True
         self._whole_through = max(self.router.tables.next_id - 1, self.receiving.id_highest)
         self._is_forced = self.keeper is None
         self._note("whole", epoch=epoch, dropped=self.receiving.dropped)
@@ -321,8 +320,8 @@ class Pair:
             self._lease(voting.Force(), now_ns)
         else:
             self._is_forced = True
-            known = max(self.epoch, self._peer.epoch if self._peer is not None else 0)
-            self._activate(voting.next_epoch(known, self._is_first), now_ns)
+            theirs = self.peer.epoch if self.peer is not None else 0
+            self._activate(voting.next_epoch(max(self.epoch, theirs), self._is_first), now_ns)
 
     def _take_over(self, now_ns: int) -> None:
         """The other router has stopped; with a lease it is given up, and this one asks for it."""

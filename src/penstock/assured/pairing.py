@@ -14,6 +14,7 @@ active router                     the other one, which stands by
 
 PeerOpened, PeerClosed, PeerFrame    the link to the other router: frames without their length
 SwitchHere                           an operator's order: this router is to be the active one
+Degrade                              another: synchronous messages do not wait for the other router, or do again
     ->  PeerSend, PeerEnd            frames with their length
 """
 
@@ -143,6 +144,12 @@ class SwitchHere(msgspec.Struct, frozen=True):
     """Also if the other router does not answer, or has what this one has not."""
 
 
+class Degrade(msgspec.Struct, frozen=True):
+    """Of the active router, until it is told otherwise or stands by."""
+
+    is_ordered: bool
+
+
 # Instructions
 
 
@@ -156,7 +163,7 @@ class PeerEnd(msgspec.Struct, frozen=True):
     why: str
 
 
-PeerEvent: TypeAlias = PeerOpened | PeerClosed | PeerFrame | SwitchHere
+PeerEvent: TypeAlias = PeerOpened | PeerClosed | PeerFrame | SwitchHere | Degrade
 PeerInstruction: TypeAlias = PeerSend | PeerEnd
 PairEvent: TypeAlias = Event | PeerEvent | Heard | Kept
 PairInstruction: TypeAlias = Instruction | PeerInstruction | LeaseInstruction

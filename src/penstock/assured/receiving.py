@@ -27,6 +27,8 @@ class Receiving:
         self.epoch = resync.epoch
         self.id_highest = 0
         """Of what was sent here."""
+        self.is_whole = False
+        """All that the active router has is here, and what comes is stored as it comes."""
         self.stranded = 0
         self.dropped = 0
         self._router = router

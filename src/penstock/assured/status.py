@@ -1,7 +1,7 @@
 """How a message router is, as its operator sees it."""
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -18,13 +18,33 @@ class Happening(msgspec.Struct, frozen=True):
     values: Mapping[str, str | int]
 
 
+Copying: TypeAlias = Literal["in step", "catching up", "degraded", "apart"]
+"""In step: the router that stands by has everything. Catching up: it is getting it. Degraded: the active router
+acknowledges synchronous messages without it. Apart: there is no link, or nobody is active."""
+
+
+class Replication(msgspec.Struct, frozen=True):
+    """How a router and the other one of its pair are."""
+
+    other: str
+    state: Copying
+    since_ns: int
+    """By the wall clock: when it became so."""
+
+    is_linked: bool
+    is_ordered: bool
+    """Degraded by an operator's order."""
+
+    backlog: int
+    """Of the active router: messages, and whatever else happened, that the other one has not got yet."""
+
+
 class RouterStatus(msgspec.Struct, frozen=True):
     name: str
     kind: Literal["router"]
     role: Role
     epoch: int
     control_port: int
-    pair: str
     clients: int
     is_storing: bool
     """Whether the disk takes what comes."""
@@ -34,9 +54,12 @@ class RouterStatus(msgspec.Struct, frozen=True):
     happenings: list[Happening]
     """The newest, oldest first."""
 
+    replication: Replication | None = None
+    """Of a router that has another beside it."""
+
 
 def gauges_of(status: RouterStatus) -> dict[str, float]:
-    return {
+    gauges: dict[str, float] = {
         "router_active": status.role == "active",
         "router_epoch": status.epoch,
         "router_clients": status.clients,
@@ -44,6 +67,12 @@ def gauges_of(status: RouterStatus) -> dict[str, float]:
         "router_endpoints": len(status.endpoints),
         "router_messages": sum(each.messages for each in status.endpoints),
     }
+    if (replication := status.replication) is not None:
+        gauges["router_replication_linked"] = replication.is_linked
+        gauges["router_replication_in_step"] = replication.state == "in step"
+        gauges["router_replication_degraded"] = replication.state == "degraded"
+        gauges["router_replication_backlog"] = replication.backlog
+    return gauges
 
 
 def rows_of(status: RouterStatus) -> Iterator[Row]:

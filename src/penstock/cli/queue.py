@@ -70,9 +70,7 @@ def create(
     age_ms_max: Annotated[int, typer.Option(help="How old messages may become; 0: any age.")] = 0,
     deliveries_max: Annotated[int, typer.Option(help="Deliveries before one is given up; 0: any number.")] = 0,
     dead_to: Annotated[str, typer.Option(help="The queue for what is given up; empty: discarded.")] = "dead",
-    replication: Annotated[
-        Treatment, typer.Option(help="For a pair of routers; live ones run alone for now.")
-    ] = "none",
+    replication: Annotated[Treatment, typer.Option(help="What its messages get in a pair of routers.")] = "none",
     from_id: Annotated[int, typer.Option(help="Begin with this message, if the log still has it.")] = 0,
     alter: Annotated[bool, typer.Option("--alter", help="Change one that is there.")] = False,
     connect: ConnectOption = None,

@@ -17,6 +17,7 @@ from penstock.security.client import AdminClient
 RouterArgument = Annotated[
     str, typer.Argument(metavar="HOST:PORT", help="The router; of a pair both, with a comma between.")
 ]
+OneRouterArgument = Annotated[str, typer.Argument(metavar="HOST:PORT", help="The router.")]
 ConnectOption = Annotated[str | None, typer.Option(metavar="URL", help="The administration server, for a token.")]
 CredentialsOption = Annotated[Path | None, typer.Option(help="Of --connect: the file that says who you are.")]
 SecretOption = Annotated[Path | None, typer.Option(help="The file with the secret that the router shares.")]

@@ -1,7 +1,8 @@
-"""`penstock router`: run a message router, show how one is."""
+"""`penstock router`: run a message router, show how one is, give a pair orders."""
 
 import asyncio
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -11,17 +12,20 @@ import typer
 from penstock.assured.driver import LiveRouter
 from penstock.assured.node import PORT_DEFAULT, RouterAccess, RouterNodeConfig
 from penstock.assured.status import RouterStatus
+from penstock.base.clock import NS_PER_SECOND
 from penstock.base.config import load_toml
 from penstock.base.errors import ConfigurationError
 from penstock.cli.nodes import SWITCH_SECONDS, announce, node_of_plant
 from penstock.cli.readable import harmless_json, printable
-from penstock.cli.routed import ConnectOption, CredentialsOption, RouterArgument, SecretOption, opened
+from penstock.cli.routed import ConnectOption, CredentialsOption, OneRouterArgument, SecretOption, opened
 from penstock.net.agent import run_agent
 from penstock.node.plant import Plant
 from penstock.top.fetching import fetch
 from penstock.top.places import place_given, places_of_plant
 
-app = typer.Typer(help="Run a message router (assured messages), or see how one is.", no_args_is_help=True)
+app = typer.Typer(
+    help="Run a message router (assured messages), see how one is, or give a pair orders.", no_args_is_help=True
+)
 
 
 @app.command("run")
@@ -88,20 +92,43 @@ def _print(router: RouterStatus) -> None:
     touch = "" if router.is_in_touch else ", the administration server does not answer"
     state = f"{router.role}, epoch {router.epoch}, {router.clients} clients{disk}{touch}"
     typer.echo(printable(f"{router.name}: {state}"))
+    if (replication := router.replication) is not None:
+        since = datetime.fromtimestamp(replication.since_ns / NS_PER_SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        order = ", by an operator's order" if replication.is_ordered else ""
+        link = "" if replication.is_linked else ", no link"
+        backlog = f", {replication.backlog:,} to be copied" if router.role == "active" else ""
+        typer.echo(printable(f"  with {replication.other}: {replication.state} since {since}{order}{link}{backlog}"))
     for each in router.endpoints:
         queued = f"{each.messages:,} messages ({each.unsettled:,} unsettled), {each.flows} consumers"
         typer.echo(printable(f"  {each.endpoint.name}: {queued}"))
 
 
-@app.command("switch", hidden=True)  # until live routers form pairs
+@app.command("switch")
 def switch(
-    router: RouterArgument,
-    force: Annotated[bool, typer.Option("--force", help="Also if the active one cannot be asked to stop.")] = False,
+    router: OneRouterArgument,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if the active one cannot be asked to stop, or has more than this one.")
+    ] = False,
     connect: ConnectOption = None,
     credentials: CredentialsOption = None,
     secret: SecretOption = None,
 ) -> None:
-    """Make the router that stands by the active one of its pair."""
+    """Make a router that stands by the active one of its pair. The other one stops first, when this one has everything;
+    with --force nobody is asked."""
     with opened(router, connect, credentials, secret, role="operator") as assured:
         assured.switch(force=force)
         typer.echo(f"{router}: is active")
+
+
+@app.command("degrade")
+def degrade(
+    router: OneRouterArgument,
+    end: Annotated[bool, typer.Option("--end", help="Take the order back.")] = False,
+    connect: ConnectOption = None,
+    credentials: CredentialsOption = None,
+    secret: SecretOption = None,
+) -> None:
+    """Have the active router of a pair acknowledge synchronous messages without waiting for the other one."""
+    with opened(router, connect, credentials, secret, role="operator") as assured:
+        assured.degrade(end=end)
+        typer.echo(f"{router}: {'synchronous when the other router has everything' if end else 'degraded'}")

@@ -44,6 +44,7 @@ from penstock.assured.control import (
     AlterEndpoint,
     Answer,
     CreateEndpoint,
+    Degrade,
     DeleteEndpoint,
     EmptyEndpoint,
     EndpointInfo,
@@ -156,6 +157,10 @@ class Assured:
     def switch(self, *, force: bool = False) -> None:
         """Of an operator, at the router that stands by: become the active one."""
         self.ask(Switch(0, force))
+
+    def degrade(self, *, end: bool = False) -> None:
+        """Of an operator, at the active router: do not wait for the other one; `end`: do so again."""
+        self.ask(Degrade(0, not end))
 
     @property
     def router(self) -> str:

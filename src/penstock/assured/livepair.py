@@ -1,0 +1,116 @@
+"""One router's half of a live pair: its core, its link to the other router (peering.py), and operators' orders.
+
+The core decides what becomes of orders; here it is known who waits for an answer.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from penstock.assured.control import Degrade, Done, Message, Refused, Switch
+from penstock.assured.core import MessageRouter
+from penstock.assured.node import LivePairConfig
+from penstock.assured.observing import copying_of, objection
+from penstock.assured.pair import Pair
+from penstock.assured.pairing import Degrade as DegradeHere
+from penstock.assured.pairing import PairEvent, PeerEnd, PeerSend, SwitchHere
+from penstock.assured.peering import Peering
+from penstock.assured.status import Replication
+from penstock.base.clock import SystemRandomness
+from penstock.base.counters import Counters
+from penstock.base.errors import ConfigurationError
+from penstock.base.log import logger
+
+SWITCH_SECONDS = 8.0
+"""How long an operator waits; less than a client does for any answer."""
+
+log = logger("assured.pair")
+
+
+class LivePair:
+    """`tell` gives an event to the core, `say` a message to a client."""
+
+    def __init__(
+        self,
+        config: LivePairConfig,
+        router: MessageRouter,
+        tell: Callable[[PairEvent], None],
+        say: Callable[[int, Message], None],
+        counters: Counters,
+    ) -> None:
+        if config.lease is not None:
+            raise ConfigurationError("live routers switch by operators' orders alone", where="pair", hint="no lease")
+        self.config = config
+        self.core = Pair(router, config, SystemRandomness())
+        self.peering = Peering(config, router.config.name, tell, counters)
+        self._tell = tell
+        self._say = say
+        self._state = copying_of(self.core)
+        self._since_ns = time.time_ns()
+        self._orders: dict[tuple[int, int], asyncio.TimerHandle] = {}
+        """By link and number: operators who wait until this router is active."""
+
+    async def start(self) -> None:
+        await self.peering.start()
+
+    async def close(self) -> None:
+        for timer in self._orders.values():
+            timer.cancel()
+        await self.peering.close()
+
+    def carry_out(self, instruction: PeerSend | PeerEnd) -> None:
+        match instruction:
+            case PeerSend(link, data):
+                self.peering.send(link, data)
+            case PeerEnd(link):
+                self.peering.end(link)
+
+    # Operators
+
+    def order(self, link: int, order: Switch | Degrade) -> None:
+        """Answered with Done, or why not."""
+        match order:
+            case Switch(number, is_forced):
+                if why := objection(self.core, is_forced):
+                    self._say(link, Refused("not_active", why, number, "--force does not ask the other router"))
+                    return
+                loop = asyncio.get_running_loop()
+                self._orders[link, number] = loop.call_later(SWITCH_SECONDS, self._lose_patience, link, number)
+                self._tell(SwitchHere(is_forced))
+            case Degrade(number, is_ordered):
+                if not self.core.is_active:
+                    self._say(link, Refused("not_active", "this router stands by", number))
+                    return
+                self._tell(DegradeHere(is_ordered))
+                self._say(link, Done(number))
+
+    def _lose_patience(self, link: int, number: int) -> None:
+        del self._orders[link, number]
+        self._say(link, Refused("not_active", "the other router has not let this one be active", number))
+
+    # What has come of an event
+
+    def look(self) -> None:
+        """After each event."""
+        state = copying_of(self.core)
+        if state != self._state:
+            log.info("replication_state", state=state, before=self._state, other=self.peering.other)
+            self._state, self._since_ns = state, time.time_ns()
+        if self._orders and self.core.is_active:
+            orders, self._orders = self._orders, {}
+            for (link, number), timer in orders.items():
+                timer.cancel()
+                self._say(link, Done(number))
+
+    def status(self) -> Replication:
+        """In any thread."""
+        core = self.core
+        sending = core.sending
+        return Replication(
+            other=self.peering.other,
+            state=self._state,
+            since_ns=self._since_ns,
+            is_linked=core.peer is not None,
+            is_ordered=core.degrading.is_ordered,
+            backlog=sending.backlog if sending is not None else 0,
+        )
