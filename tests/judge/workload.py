@@ -1,0 +1,267 @@
+"""Clients of message routers that do as they like, by a seed, and write down all of it. Each is a thread with a session
+of its own, which ends now and then without a word, as a client that is killed does.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import random
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from integration.assured_kit import client_of
+from judge.history import Acknowledged, Delivered, Ended, Ending, History, Published, Settled, Wanted, What
+from penstock.assured.application import Assured, AssuredEndpoint, AssuredPublisher, Delivery
+from penstock.assured.application.transacting import Transaction
+from penstock.base.errors import RefusedError, UnreachableError
+from waiting import PATIENCE_SECONDS
+
+ANSWER_SECONDS = 3.0
+PACE_SECONDS = 0.01
+WORK, FILLS, DEAD = "work", "fills", "dead"
+REFUSED_SECONDS = 0.1
+
+
+def content_of(key: str) -> bytes:
+    """The payload of the message with this key: a consumer can tell whether it is that."""
+    digest = hashlib.sha256(key.encode()).digest()
+    return b"%s|%s" % (key.encode(), digest * (1 + digest[0] % 16))
+
+
+def key_of(payload: bytes) -> str:
+    key = payload.partition(b"|")[0].decode(errors="replace")
+    return key if payload == content_of(key) else f"damaged {payload[:40]!r}"
+
+
+class Worker(threading.Thread):
+    """Works until it is told to `finish`; `failure` is what it did not expect."""
+
+    def __init__(self, name: str, places: tuple[str, ...], seed: int, history: History) -> None:
+        super().__init__(name=name, daemon=True)
+        self.chance = random.Random(f"{seed} {name}")
+        self.history = history
+        self.finishing = threading.Event()
+        self.failure: BaseException | None = None
+        self._places = places
+        self._lives = 0
+
+    def run(self) -> None:
+        try:
+            while not self.finishing.is_set():
+                self._lives += 1
+                with contextlib.suppress(UnreachableError), self._session() as client:
+                    self.live(client, f"{self.name}-{self._lives}")
+        except BaseException as error:
+            self.failure = error
+
+    def finish(self) -> None:
+        self.finishing.set()
+        self.join(PATIENCE_SECONDS)
+        if self.failure is not None:
+            raise AssertionError(f"{self.name} failed") from self.failure
+        assert not self.is_alive(), f"{self.name} does not end"
+
+    @abstractmethod
+    def live(self, client: Assured, name: str) -> None:
+        """Until it dies, or is told to finish."""
+
+    @contextmanager
+    def _session(self) -> Iterator[Assured]:
+        options = {"silence_ms": 1_000, "welcome_ms": 1_000, "answer_seconds": ANSWER_SECONDS}
+        with client_of(*self._places, **options) as client:
+            yield client
+
+
+class Publisher(Worker):
+    """`wanted`: what its messages want, each one of these."""
+
+    def __init__(
+        self, name: str, places: tuple[str, ...], seed: int, history: History, *wanted: Wanted, deaths: float = 0.01
+    ) -> None:
+        super().__init__(name, places, seed, history)
+        self._wanted = wanted
+        self._deaths = deaths
+
+    def live(self, client: Assured, name: str) -> None:
+        publisher = client.publisher()
+        number = 0
+        while not self.finishing.is_set():
+            count = self.chance.choice((1, 1, 8, 64))
+            messages = [self._message(name, number + each) for each in range(count)]
+            number += count
+            self.chance.choice((self._one_by_one, self._at_once, self._and_flush))(publisher, messages)
+            if self.chance.random() < self._deaths:
+                return
+            self.finishing.wait(PACE_SECONDS)
+        with contextlib.suppress(RefusedError):  # written down when it came
+            assert publisher.flush(PATIENCE_SECONDS), "what was published is not acknowledged"
+
+    def _message(self, name: str, number: int) -> Published:
+        topic = self.chance.choice(("orders.new", "orders.more", f"{WORK}.new"))
+        wanted = self.chance.choice(self._wanted)
+        return Published(key=f"{name}.{number}", publisher=name, number=number, topic=topic, wanted=wanted)
+
+    def _one_by_one(self, publisher: AssuredPublisher, messages: list[Published]) -> None:
+        for each in messages[:8]:
+            self.history.write(each)
+            try:
+                outcome = publisher.publish(
+                    each.topic, content_of(each.key), replication=each.wanted, timeout=ANSWER_SECONDS
+                )
+            except RefusedError:
+                outcome = "refused"
+                self.finishing.wait(REFUSED_SECONDS)
+            self.history.write(Acknowledged(key=each.key, outcome=outcome))
+
+    def _at_once(self, publisher: AssuredPublisher, messages: list[Published]) -> None:
+        async def publish(each: Published) -> None:
+            self.history.write(each)
+            try:
+                outcome = await publisher.publish_async(each.topic, content_of(each.key), replication=each.wanted)
+            except RefusedError:
+                outcome = "refused"
+            self.history.write(Acknowledged(key=each.key, outcome=outcome))
+
+        async def publish_all() -> None:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await asyncio.gather(*(publish(each) for each in messages))
+
+        asyncio.run(publish_all())
+
+    def _and_flush(self, publisher: AssuredPublisher, messages: list[Published]) -> None:
+        numbers = {}
+        for each in messages:
+            self.history.write(each)
+            numbers[publisher.send(each.topic, content_of(each.key), replication=each.wanted)] = each.key
+        try:
+            if not publisher.flush(ANSWER_SECONDS):
+                return
+        except RefusedError:
+            pass
+        refused = {number for first, last, _ in publisher.refused for number in range(first, last + 1)}
+        for number, key in numbers.items():
+            self.history.write(Acknowledged(key=key, outcome="refused" if number in refused else "acknowledged"))
+
+
+class Reader(Worker):
+    """Somebody with a flow from an endpoint. When `is_draining` everything is acknowledged, and nobody dies."""
+
+    def __init__(
+        self, name: str, places: tuple[str, ...], seed: int, history: History, endpoint: str, *, deaths: float = 0.01
+    ) -> None:
+        super().__init__(name, places, seed, history)
+        self.endpoint = endpoint
+        self.is_draining = False
+        self._deaths = deaths
+        self._deliveries = 0
+
+    def live(self, client: Assured, name: str) -> None:
+        queue = client.endpoint(self.endpoint, prefetch=self.chance.choice((1, 16, 256)))
+        while not self.finishing.is_set():
+            messages = queue.take(self.chance.randint(1, 64), 0.05)
+            if messages and not self.work(client, queue, name, messages):
+                return
+
+    @abstractmethod
+    def work(self, client: Assured, queue: AssuredEndpoint, name: str, messages: list[Delivery]) -> bool:
+        """Whether it lives on."""
+
+    def dies(self) -> bool:
+        return not self.is_draining and self.chance.random() < self._deaths
+
+    def came(self, name: str, message: Delivery) -> str:
+        self._deliveries += 1
+        delivery = f"{self.name}.{self._deliveries}"
+        self.history.write(
+            Delivered(
+                delivery=delivery,
+                endpoint=self.endpoint,
+                flow=f"{name}.{message.opened}",
+                key=key_of(message.payload),
+                is_redelivered=message.is_redelivered,
+            )
+        )
+        return delivery
+
+    def settle(self, delivery: str, what: What, call: Callable[[], int], transaction: str = "") -> None:
+        self.history.write(Settled(delivery=delivery, what=what, transaction=transaction))
+        if not call():
+            self.history.write(Settled(delivery=delivery, what=what, transaction=transaction, is_late=True))
+
+
+class Consumer(Reader):
+    """Acknowledges most of what comes, returns or rejects some, and leaves some when it dies."""
+
+    def work(self, client: Assured, queue: AssuredEndpoint, name: str, messages: list[Delivery]) -> bool:
+        for message in messages:
+            delivery = self.came(name, message)
+            if self.dies():
+                return False
+            chance = 0.0 if self.is_draining else self.chance.random()
+            if chance < 0.94:
+                self.settle(delivery, "ack", lambda message=message: queue.ack(message))
+            elif chance < 0.98 or self.endpoint == DEAD:  # what is rejected there is gone
+                self.settle(delivery, "nack", lambda message=message: queue.nack(message))
+            else:
+                self.settle(delivery, "reject", lambda message=message: queue.reject(message))
+        return True
+
+
+class Transactor(Reader):
+    """Consumes and publishes as one: for some orders some fills."""
+
+    def __init__(
+        self, name: str, places: tuple[str, ...], seed: int, history: History, wanted: Wanted, *, deaths: float = 0.01
+    ) -> None:
+        super().__init__(name, places, seed, history, WORK, deaths=deaths)
+        self._wanted = wanted
+        self._transactions = 0
+
+    def work(self, client: Assured, queue: AssuredEndpoint, name: str, messages: list[Delivery]) -> bool:
+        came = [(self.came(name, message), message) for message in messages]
+        while came:
+            count = self.chance.randint(1, 4)
+            portion, came = came[:count], came[count:]
+            self._transactions += 1
+            if not self._transact(client, f"{self.name}-t{self._transactions}", portion):
+                return False
+        return True
+
+    def _transact(self, client: Assured, name: str, portion: list[tuple[str, Delivery]]) -> bool:
+        transaction = client.transaction()
+        transaction.__enter__()
+        try:
+            for number in range(self.chance.randint(1, 3)):
+                topic = self.chance.choice((f"{FILLS}.new", "orders.filled"))
+                key = f"{name}.{number}"
+                self.history.write(
+                    Published(
+                        key=key, publisher=name, number=number, topic=topic, wanted=self._wanted, transaction=name
+                    )
+                )
+                transaction.publish(topic, content_of(key), replication=self._wanted)
+            for delivery, message in portion:
+                self.settle(delivery, "ack", lambda message=message: self._acked(transaction, message), name)
+            if self.dies():
+                return False
+            is_commit = self.is_draining or self.chance.random() < 0.8
+            self.history.write(Ending(transaction=name, is_commit=is_commit))
+            if is_commit:
+                treatment = transaction.commit()
+                self.history.write(Ended(transaction=name, outcome="committed", treatment=treatment))
+            else:
+                transaction.rollback()
+                self.history.write(Ended(transaction=name, outcome="rolled back"))
+        except RefusedError as error:
+            self.finishing.wait(REFUSED_SECONDS)
+            if error.peer_code != "rolled-back":  # a message came on a link that is lost: nothing of it is asked for
+                transaction.rollback()
+            self.history.write(Ended(transaction=name, outcome="rolled back"))
+        return True
+
+    @staticmethod
+    def _acked(transaction: Transaction, message: Delivery) -> int:
+        transaction.ack(message)
+        return 1
