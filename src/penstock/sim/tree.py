@@ -355,9 +355,9 @@ class TreePlant:
             checker.finish()
 
     def _let_catch_up(self) -> None:
-        """After a long run there is more to be had than lines carry in that time: those who get on are waited for."""
-        before = -1
-        while (progress := sum(each.progress for each in self.subscribers)) > before:
+        """Those who get on are waited for, but no longer than it took to bring about what they get."""
+        before, until_ns = -1, 2 * self.world.now_ns()
+        while (progress := sum(each.progress for each in self.subscribers)) > before and self.world.now_ns() < until_ns:
             before = progress
             self.run(SETTLE_NS_PER_LEVEL)
 
