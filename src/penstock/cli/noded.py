@@ -1,8 +1,6 @@
 """`penstock sub --node`: what a distribution node gives."""
 
 import sys
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeAlias
@@ -10,9 +8,9 @@ from typing import TypeAlias
 import msgspec
 
 from penstock.base.errors import ConfigurationError
-from penstock.cli.interrupt import Interrupt, interruptible
-from penstock.cli.readable import harmless_json, printable
-from penstock.cli.subscribed import EVERYTHING, LOOK_SECONDS, AnyReadable, ignore, write_json, write_line
+from penstock.cli.interrupt import interruptible
+from penstock.cli.readable import printable
+from penstock.cli.showing import EVERYTHING, Shown, write_told
 from penstock.client import connect
 from penstock.engine.application import Missed, NodeMessages, Records, open_messages, open_records
 
@@ -40,25 +38,22 @@ def show_node(
     url: str | None,
     credentials: Path | None,
     *,
-    is_json: bool,
-    is_quiet: bool,
-    count: int | None,
-    seconds: float,
+    shown: Shown,
 ) -> None:
-    """Until interrupted, or as much and as long as told; then a summary on standard error."""
     if wish.records and wish.where is not None:
         raise ConfigurationError("--where is for messages, not for --records")
-    started = time.monotonic()
     with ExitStack() as stack:
         interrupt = stack.enter_context(interruptible())
         consumer = _opened(stack, wish, url, credentials)
         stack.callback(consumer.cancel)
-        write = ignore if is_quiet else write_json if is_json else write_line
-        try:
-            _show(consumer, wish, write, is_json, interrupt, count, started + seconds)
-        finally:
-            sys.stdout.flush()
-            sys.stderr.write(_summary(consumer, time.monotonic() - started) + "\n")
+        source = consumer.changes(per_second=wish.per_second or 0.0) if isinstance(consumer, Records) else consumer
+        shown.follow(
+            source.next,
+            interrupt,
+            losing=consumer if isinstance(consumer, NodeMessages) else None,
+            tell=_write_missed,
+            summary=lambda seconds: _summary(consumer, seconds),
+        )
 
 
 def _opened(stack: ExitStack, wish: NodeWish, url: str | None, credentials: Path | None) -> Consumer:
@@ -87,35 +82,9 @@ def _opened(stack: ExitStack, wish: NodeWish, url: str | None, credentials: Path
     return client.subscribe(*topics, where=wish.where, node=wish.node, offload=wish.offload)
 
 
-def _show(
-    consumer: Consumer,
-    wish: NodeWish,
-    write: Callable[[AnyReadable], None],
-    is_json: bool,
-    interrupt: Interrupt,
-    count: int | None,
-    deadline: float,
-) -> None:
-    shown = told = 0
-    source = consumer.changes(per_second=wish.per_second or 0.0) if isinstance(consumer, Records) else consumer
-    while not interrupt.is_wanted and shown != count and (left := deadline - time.monotonic()) > 0:
-        message = source.next(min(left, LOOK_SECONDS))
-        if isinstance(consumer, NodeMessages) and consumer.loss_count != told:
-            for missed in consumer.losses[told - consumer.loss_count :]:
-                _write_missed(missed, is_json)
-            told = consumer.loss_count
-        if message is None:
-            sys.stdout.flush()
-        else:
-            write(message)
-            shown += 1
-
-
 def _write_missed(missed: Missed, is_json: bool) -> None:
-    sys.stdout.flush()
     if is_json:
-        told = {"missed": msgspec.to_builtins(missed)}
-        sys.stdout.write(harmless_json(msgspec.json.encode(told).decode()) + "\n")
+        write_told({"missed": msgspec.to_builtins(missed)})
         return
     what = f"updates {missed.first} to {missed.last}" if missed.last else "nobody knows how many updates"
     of = f" of {printable(missed.topic)}" if missed.topic else ""

@@ -19,6 +19,7 @@ from penstock.cli.model import find_model
 from penstock.cli.noded import NodeWish, show_node
 from penstock.cli.selection import EVERYTHING, Selection
 from penstock.cli.show import JsonView, PrettyView, QuietView, View
+from penstock.cli.showing import Shown
 from penstock.cli.subscribed import show_subscription
 from penstock.cli.treed import TreeWish, show_stream
 from penstock.client import ClientConfig
@@ -134,16 +135,17 @@ def sub(
     if json and quiet:
         raise ConfigurationError("--json and --quiet do not go together")
     words = list(arguments or [])
+    shown = Shown(json, quiet, count, seconds)
     if delivery not in get_args(Wish):
         raise ConfigurationError(f"{delivery!r} is no delivery", hint="use unicast, ring or shared")
     if agent:
         if cls not in get_args(Class):
             raise ConfigurationError(f"{cls!r} is no class", hint="use lossless, conflating or disconnect")
         tree_wish = TreeWish(tuple(agent), tuple(words), where, since, cast(Class, cls), tree, infostream)
-        return show_stream(tree_wish, connect, credentials, is_json=json, is_quiet=quiet, count=count, seconds=seconds)
+        return show_stream(tree_wish, connect, credentials, shown=shown)
     if node is not None or records or metered is not None:
         wish = NodeWish(node or AUTO, tuple(words), where, records, metered, offload)
-        return show_node(wish, connect, credentials, is_json=json, is_quiet=quiet, count=count, seconds=seconds)
+        return show_node(wish, connect, credentials, shown=shown)
     if connect is not None:
         if credentials is None:
             raise ConfigurationError("--connect needs --credentials", hint="a file made by `penstock admin client`")
@@ -162,10 +164,7 @@ def sub(
             transport=cast(Transport, transport),
             interface=None if interface == INTERFACE else interface,
             config=ClientConfig(filter=filter_place or AUTO, filter_delivery=cast(Wish, delivery)),
-            is_json=json,
-            is_quiet=quiet,
-            count=count,
-            seconds=seconds,
+            shown=shown,
         )
     module = find_filter(filter_place or NONE)
     channels = _channels(words, group_map, interface, is_filtered=module is not None)

@@ -2,8 +2,6 @@
 
 import re
 import sys
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,9 +10,9 @@ from typing import Any
 import msgspec
 
 from penstock.base.errors import ConfigurationError
-from penstock.cli.interrupt import Interrupt, interruptible
-from penstock.cli.readable import harmless_json, printable
-from penstock.cli.subscribed import EVERYTHING, LOOK_SECONDS, AnyReadable, ignore, write_json, write_line
+from penstock.cli.interrupt import interruptible
+from penstock.cli.readable import printable
+from penstock.cli.showing import EVERYTHING, Shown, write_told
 from penstock.client import connect
 from penstock.middleware import OutgoingBatch
 from penstock.model import Message
@@ -61,22 +59,18 @@ def show_stream(
     url: str | None,
     credentials: Path | None,
     *,
-    is_json: bool,
-    is_quiet: bool,
-    count: int | None,
-    seconds: float,
+    shown: Shown,
 ) -> None:
-    """Until interrupted, or as much and as long as told; then a summary on standard error."""
-    started = time.monotonic()
     with ExitStack() as stack:
         interrupt = stack.enter_context(interruptible())
         subscription = stack.enter_context(_opened(stack, wish, url, credentials))
-        write = ignore if is_quiet else write_json if is_json else write_line
-        try:
-            _show(subscription, write, is_json, interrupt, count, started + seconds)
-        finally:
-            sys.stdout.flush()
-            sys.stderr.write(_summary(subscription, time.monotonic() - started) + "\n")
+        shown.follow(
+            subscription.next,
+            interrupt,
+            losing=subscription,
+            tell=_write_receipt,
+            summary=lambda seconds: _summary(subscription, seconds),
+        )
 
 
 def _opened(stack: ExitStack, wish: TreeWish, url: str | None, credentials: Path | None) -> StreamSubscription:
@@ -93,33 +87,9 @@ def _opened(stack: ExitStack, wish: TreeWish, url: str | None, credentials: Path
     return client.subscribe(*topics, agent=wish.agents, where=wish.where, since=since, **options)
 
 
-def _show(
-    subscription: StreamSubscription,
-    write: Callable[[AnyReadable], None],
-    is_json: bool,
-    interrupt: Interrupt,
-    count: int | None,
-    deadline: float,
-) -> None:
-    shown = told = 0
-    while not interrupt.is_wanted and shown != count and (left := deadline - time.monotonic()) > 0:
-        message = subscription.next(min(left, LOOK_SECONDS))
-        if subscription.loss_count != told:
-            for receipt in subscription.losses[told - subscription.loss_count :]:
-                _write_receipt(receipt, is_json)
-            told = subscription.loss_count
-        if message is None:
-            sys.stdout.flush()
-        else:
-            write(message)
-            shown += 1
-
-
 def _write_receipt(receipt: Receipt, is_json: bool) -> None:
-    sys.stdout.flush()
     if is_json:
-        told = {"missed": msgspec.to_builtins(receipt)}
-        sys.stdout.write(harmless_json(msgspec.json.encode(told).decode()) + "\n")
+        write_told({"missed": msgspec.to_builtins(receipt)})
         return
     what = f"messages {receipt.first:,} to {receipt.last:,} of {printable(receipt.stream)}"
     sys.stderr.write(f"-- missed {what}: {receipt.cause}\n")
