@@ -1,6 +1,8 @@
 """The handover of segments, over real sockets: who gets in, who does not, and what either side learns."""
 
+import asyncio
 import errno
+import gc
 import json
 import os
 import socket
@@ -17,7 +19,7 @@ from descriptors import copies_of
 from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError, HandoverError, LocalProtocolError, ProducerGoneError
 from penstock.base.segment import Segment
-from penstock.net.handover import Handover, HandoverConfig, receive_segment
+from penstock.net.handover import Handover, HandoverConfig, await_segment, receive_segment
 from penstock.net.secret import Secret
 from penstock.shm import RegionReader, RegionWriter, RingReader, RingWriter
 from waiting import wait_until
@@ -430,3 +432,21 @@ def test_a_segment_that_cannot_be_copied_leaves_no_descriptors_behind(path: str,
             handover.offer("ring", broken)
         assert copies_of(file) == before
         broken._fds = ()
+
+
+def test_a_segment_that_nobody_waits_for_any_more_is_closed(ring: RingWriter, path: str) -> None:
+    async def leave(yields: int) -> None:
+        task = asyncio.ensure_future(await_segment(path, "quotes", secret=None))
+        for _ in range(yields):
+            await asyncio.sleep(0)
+        task.cancel()
+        for segment in await asyncio.gather(task, return_exceptions=True):
+            if isinstance(segment, Segment):  # it was quicker
+                segment.close()
+
+    with Handover(path) as handover:
+        handover.offer("quotes", ring.segment)
+        for yields in range(1, 30):
+            asyncio.run(leave(yields))
+        wait_until(lambda: not handover.consumers())
+    gc.collect()  # one that was forgotten says so now, and fails this test

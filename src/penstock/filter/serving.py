@@ -18,7 +18,7 @@ from penstock.filter.desk import Desk, RefusalError, Registrant, check_number, r
 from penstock.filter.events import Collision, Detach, LearnModel, StreamOver, StreamPosition, Tell, Want
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.net.control_driver import ControlConnection, ControlServer
-from penstock.net.handover import receive_segment
+from penstock.net.handover import await_segment
 from penstock.net.letters import Letters as AnyLetters
 from penstock.net.letters import converse
 from penstock.net.secret import Secret
@@ -271,7 +271,7 @@ class ApplicationServer(ControlServer):
             self._desk.check_publisher(connection.address.rpartition(":")[0], offer)
             if len(self._publishers) > self._module.publishers_max:
                 raise LimitError(f"{self._module.publishers_max} publishers' rings are read already")
-            segment = await asyncio.to_thread(receive_segment, offer.path, offer.segment, secret=self._secret)
+            segment = await await_segment(offer.path, offer.segment, secret=self._secret)
             try:
                 await self._ask(lambda: self._data.read_publisher(number, segment, source))
             except BaseException:

@@ -13,6 +13,7 @@ sent. The connection stays open as a lifeline: when one process ends, the other 
 Paths are those of net.unix: a file, or @ and a name.
 """
 
+import asyncio
 import os
 import selectors
 import socket
@@ -106,6 +107,30 @@ def receive_segment(
         raise HandoverError(
             f"no answer: {error.strerror or error}", where=where, hint="is the producer running, and are you its user?"
         ) from None
+
+
+async def await_segment(path: str, name: str, *, secret: Secret | None) -> Segment:
+    """receive_segment() for a loop, in a thread: what comes after the task was cancelled is closed there."""
+    received: list[Segment] = []
+    guard, is_over = threading.Lock(), threading.Event()
+
+    def receive() -> None:
+        segment = receive_segment(path, name, secret=secret)
+        with guard:
+            if is_over.is_set():
+                segment.close()
+            else:
+                received.append(segment)
+
+    try:
+        await asyncio.to_thread(receive)
+    except BaseException:
+        with guard:
+            is_over.set()
+            for segment in received:
+                segment.close()
+        raise
+    return received[0]
 
 
 def _ask(connection: Connection, name: str, secret: Secret | None, deadline_ns: int) -> Segment:

@@ -12,7 +12,7 @@ from penstock.base.errors import LimitError, PenstockError, RemoteProtocolError
 from penstock.base.segment import Segment
 from penstock.engine.control import Events, OpenRegion, Welcome
 from penstock.engine.link import Told as Said
-from penstock.net.handover import receive_segment
+from penstock.net.handover import await_segment
 from penstock.net.secret import Secret
 
 INBOX_MAX = 65_536
@@ -134,7 +134,7 @@ class Inbox:
     async def _segment(self, name: str) -> Segment | None:
         if not self._path or not name:
             return None
-        return await asyncio.to_thread(receive_segment, self._path, name, secret=self._secret)
+        return await await_segment(self._path, name, secret=self._secret)
 
     def _put(self, told: Told) -> None:
         if len(self._told) >= INBOX_MAX and not isinstance(told, Detached):

@@ -39,7 +39,7 @@ from penstock.filter.control import (
     Want,
 )
 from penstock.net.control_driver import ControlConnection, connect_control
-from penstock.net.handover import receive_segment
+from penstock.net.handover import await_segment
 from penstock.net.secret import Secret
 from penstock.net.stream import is_loopback
 from penstock.net.udp import Address, Channel, group_socket, host_socket
@@ -214,9 +214,7 @@ class FilterLink:
     async def _opened(self, registered: Registered) -> Attachment:
         """What packets come by, which must be there before they do."""
         if registered.delivery == "ring":
-            segment = await asyncio.to_thread(
-                receive_segment, registered.path, registered.segment, secret=self._identity.secret
-            )
+            segment = await await_segment(registered.path, registered.segment, secret=self._identity.secret)
             attachment = Attachment(registered, segment=segment)
         elif registered.group:
             channel = Channel(
