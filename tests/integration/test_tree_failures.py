@@ -17,6 +17,7 @@ from integration.tree_kit import (
 )
 from penstock.base.errors import ConfigurationError
 from penstock.net.udp import free_ports
+from penstock.node.checking import check_files
 from penstock.node.plant import Plant
 from penstock.tree.application.operating import give_order
 from penstock.tree.config import AgentAccess, ReactionConfig
@@ -156,7 +157,7 @@ def test_a_cycle_in_a_document_is_refused(tmp_path: Path) -> None:
         '[[agent]]\nname = "two"\nparent = "127.0.0.1:7430"\ncontrol.port = 7431\n'
     )
     with pytest.raises(ConfigurationError, match="above each other: one - two - one"):
-        Plant.load(path).check_files()
+        check_files(Plant.load(path))
 
 
 def test_agents_that_are_above_each_other_never_serve(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from penstock.base.errors import ConfigurationError
 from penstock.cli.main import app
 from penstock.model.message import RESERVED_NAMES
 from penstock.net.udp import free_ports
+from penstock.node.checking import check_files
 from penstock.node.plant import Plant
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +47,7 @@ def test_the_tree_with_an_administration_server_can_be_run_as_it_is_written(tmp_
     policy = tmp_path / "policy.toml"
     policy.write_text(policy.read_text().replace('roles = ["filter"]\n', ""))
     with pytest.raises(ConfigurationError, match="the client tree lacks the role filter"):
-        Plant.load(tmp_path / "plant.toml").check_files()
+        check_files(Plant.load(tmp_path / "plant.toml"))
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

@@ -22,6 +22,7 @@ CODES = {
     "journal-gone": "JournalGoneError",
     "journal-locked": "JournalLockedError",
     "handover": "HandoverError",
+    "lease-memory": "LeaseMemoryError",
     "limit": "LimitError",
     "local-protocol": "LocalProtocolError",
     "model": "ModelError",

@@ -67,6 +67,29 @@ def test_only_the_first_router_begins_a_new_pair() -> None:
     assert voter.handle(Heard("x", Ask(1, 1)), 0) == []
 
 
+def test_the_second_router_takes_over_from_the_very_first_epoch() -> None:
+    """What it claims when it has heard of the first one is above what it would claim of a new pair."""
+    voter = Voter(CONFIG, Memory(1, "a"), 0)
+    keeper = LeaseKeeper(CONFIG, "b", Memory(), Even(), 0)
+    keeper.handle(Fit(True), 0)
+    now_ns, held = 0, list[Held]()
+    while not held and now_ns < 10 * LEASE_NS:
+        now_ns = keeper.next_deadline_ns() or now_ns
+        events = [Tick()]
+        while events:
+            for told in keeper.handle(events.pop(0), now_ns):
+                match told:
+                    case Tell("w", message):
+                        answers = voter.handle(Heard("b", message), now_ns)
+                        answers = voter.handle(Kept(), now_ns) if isinstance(answers[0], Keep) else answers
+                        events += [Heard("w", each.message) for each in answers if isinstance(each, Tell)]
+                    case Keep():
+                        events.append(Kept())
+                    case Held():
+                        held.append(told)
+    assert held == [Held(4)]
+
+
 def test_a_note_that_comes_late_changes_nothing() -> None:
     voter = Voter(CONFIG, Memory(2, "a"), 0)
     assert granted(voter, "a", Ask(2, 3, note=3, is_alone=True), 1)

@@ -12,6 +12,7 @@ from penstock.demo.reports import DemoOptions
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
+from penstock.node.checking import check_files
 from penstock.node.plant import Plant
 
 AGENTS = """
@@ -160,14 +161,14 @@ def test_an_empty_plant_and_an_unknown_node_are_refused(tmp_path: Path) -> None:
 )
 def test_what_the_document_names_is_read_too(tmp_path: Path, old: str, new: str, said: str) -> None:
     layout = write_layout(tmp_path, DemoOptions(subscribers=1))
-    Plant.load(layout.plant).check_files()
+    check_files(Plant.load(layout.plant))
     text = layout.plant.read_text()
     a, b = re.findall(r"peers.port = (\d+)", text)
     old, new = old.format(b=b), new.format(a=a)
     assert old in text
     layout.plant.write_text(text.replace(old, new))
     with pytest.raises(PenstockError) as caught:
-        Plant.load(layout.plant).check_files()
+        check_files(Plant.load(layout.plant))
     assert said in str(caught.value)
 
 

@@ -63,7 +63,10 @@ TREE_DRIVERS = {
 }  # fmt: skip
 """And of penstock.tree, besides application/."""
 
-ASSURED_DRIVERS = {"doors.py", "livepair.py", "peering.py", "recorder.py", "storing.py"}
+ASSURED_DRIVERS = {
+    "doors.py", "leasing.py", "livepair.py", "peering.py", "recorder.py", "remembering.py", "storing.py",
+    "witnessing.py",
+}  # fmt: skip
 """And of penstock.assured, besides application/."""
 
 DRIVERS_BESIDES = {

@@ -14,6 +14,7 @@ import msgspec
 
 from penstock.assured.voting import (
     EPOCH_MAX,
+    EPOCHS_OF_NEW_PAIR,
     Alone,
     AloneNoted,
     Ask,
@@ -147,11 +148,8 @@ class LeaseKeeper:
 
     def _ask(self, now_ns: int) -> list[LeaseInstruction]:
         claim = self._claim
-        if claim is None or (not claim.is_held and claim.epoch <= self._epoch_seen):
-            is_first = self._name == self._config.routers[0]
-            claim = self._claim = _Claim(
-                min(next_epoch(self._epoch_seen, is_first), EPOCH_MAX), self._forced_until_ns > 0
-            )
+        if claim is None or (not claim.is_held and claim.epoch != self._next_epoch()):
+            claim = self._claim = _Claim(self._next_epoch(), self._forced_until_ns > 0)
             self._note, self._is_said = 0, False
         self._round += 1
         claim.rounds[self._round] = now_ns
@@ -166,6 +164,12 @@ class LeaseKeeper:
             self._next_ns = now_ns + pause_ns + self._randomness.below(pause_ns)
             self._voter.reserve(self._name, self._next_ns)
         return told
+
+    def _next_epoch(self) -> int:
+        """The first one of each router is for those who know of none: so voters see who claims a new pair."""
+        is_first = self._name == self._config.routers[0]
+        known = max(self._epoch_seen, EPOCHS_OF_NEW_PAIR) if self._epoch_seen else 0
+        return min(next_epoch(known, is_first), EPOCH_MAX)
 
     def _question(self, claim: _Claim, number: int) -> Ask:
         return Ask(claim.epoch, number, self._note, self._is_alone, claim.is_forced)

@@ -1,6 +1,7 @@
 """What the three voters of a pair of routers say to each other, and the grammar of their cores (protocol/lease.md).
 
 candidate or holder            voter (either router, or the witness)
+  │ Terms ◄──────────────────► Terms│    what we were told, first of all
   │ Ask ────────────────────────► │    give me the lease of this epoch, or let me keep it
   │ ◄───────────────────── Granted│    it is yours for one lease from now on
   │ ◄─────────────────────── Denied│    it is not, and why
@@ -28,6 +29,9 @@ from penstock.net.control import U32, ControlProtocol, Name, Version
 VOTERS = 3
 EPOCH_MAX = 2**24 - 1
 """The epoch is the upper part of every message's id."""
+
+EPOCHS_OF_NEW_PAIR = 2
+"""Up to here a router asks that has heard of no epoch; one that has asks for a higher one."""
 
 Epoch = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_MAX)]
 Holder = Annotated[str, msgspec.Meta(max_length=64)]
@@ -63,6 +67,10 @@ class LeaseConfig(Config, frozen=True):
     @property
     def voters(self) -> tuple[str, str, str]:
         return (*self.routers, self.witness)
+
+    @property
+    def terms(self) -> "Terms":
+        return Terms(self.routers, self.witness, self.lease_ms, self.drift_ppm)
 
     @property
     def promise_ns(self) -> int:
@@ -125,9 +133,20 @@ class Released(msgspec.Struct, tag="released", frozen=True):
     epoch: Epoch
 
 
-Message: TypeAlias = Ask | Granted | Denied | Released
+class Terms(msgspec.Struct, tag="terms", frozen=True):
+    """The first word of both sides on a connection: voters that were told different things do not vote together. A
+    promise of three seconds is worth nothing to somebody who counts on five."""
 
-LEASE: ControlProtocol[Message] = ControlProtocol("lease", Version(1, 0), Message)
+    routers: tuple[Holder, Holder]
+    witness: Holder
+    lease_ms: U32
+    drift_ppm: U32
+
+
+Message: TypeAlias = Ask | Granted | Denied | Released
+"""What voters are told; the terms are for those who carry it."""
+
+LEASE: ControlProtocol[Message | Terms] = ControlProtocol("lease", Version(1, 0), Message | Terms)
 
 # Events
 

@@ -3,6 +3,7 @@
 import msgspec
 
 from penstock.assured.voting import (
+    EPOCHS_OF_NEW_PAIR,
     Ask,
     Denied,
     Granted,
@@ -60,6 +61,10 @@ class Voter:
         """Until when it is bound to somebody other than `candidate`; in the past if it is not."""
         return 0 if self._bound_to == candidate else self._bound_until_ns
 
+    def bound_to(self, now_ns: int) -> str:
+        """Who has its vote now; empty for nobody."""
+        return self._bound_to if now_ns < self._bound_until_ns else ""
+
     def is_barred(self, candidate: str) -> bool:
         """Whether another router is alone: nobody asks whose own vote would be against it."""
         return self.memory.alone not in ("", candidate)
@@ -103,7 +108,7 @@ class Voter:
             return None
         if self.is_barred(candidate):
             return "alone"
-        is_new_pair = ask.epoch <= len(self._config.routers)
+        is_new_pair = ask.epoch <= EPOCHS_OF_NEW_PAIR
         return "first" if is_new_pair and candidate != self._config.routers[0] else None
 
     def _after(self, candidate: str, ask: Ask) -> Memory:

@@ -115,7 +115,7 @@ CATALOGUE = {
     "streams_ended": "Streams that ended, by cause",
     "records_written": "Journal records that are on the disk",
     "syncs": "Batches of journal records brought to the disk",
-    "disk_failures": "Writes and syncs of a journal that failed, by the system's error",
+    "disk_failures": "Writes and syncs that failed, by the system's error",
     "segments_created": "Journal segments begun",
     "segments_removed": "Journal segments removed, because they were too old or too many",
     "records_served": "Journal records sent to followers",

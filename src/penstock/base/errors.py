@@ -128,6 +128,12 @@ class JournalGoneError(JournalError):
         self.first_sequence = first_sequence
 
 
+class LeaseMemoryError(PenstockError):
+    """What a voter for a lease has promised cannot be read: without it, it must not vote."""
+
+    code = "lease-memory"
+
+
 class ArchiveError(PenstockError):
     """An archive of tables cannot be opened, written or read."""
 

@@ -29,6 +29,7 @@ Start here:
   penstock plant 239.255.74.1:7401      current records for many; penstock mux: to a host's consumers
   penstock agent --root DIR             the root of a distribution tree; --parent HOST:PORT: one below it
   penstock router run DIR               assured messages: stored, acknowledged, queued; penstock queue list
+  penstock witness run --config FILE    the third voter of a pair of routers: it switches by itself
   penstock model show quote             what a message looks like, byte by byte
   penstock sim --seed 7 --minutes 1     torture the protocols; the seed replays exactly
   penstock bench --list                 what can be measured here
@@ -58,6 +59,7 @@ COMMANDS = {
     "agent": "agent:app",
     "router": "router:app",
     "queue": "queue:app",
+    "witness": "witness:app",
     "sim": "sim:sim",
     "bench": "bench:bench",
     "admin": "admin:app",

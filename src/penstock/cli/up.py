@@ -12,6 +12,7 @@ from penstock.base.errors import ConfigurationError
 from penstock.cli.interrupt import interruptible
 from penstock.demo.layout import BOOKING, CLEARING, EDGE, ENDPOINT, MUX, PREFIX, write_layout
 from penstock.demo.reports import DemoOptions
+from penstock.node.checking import check_files
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.node.roles import Ready, Told, noting, run
@@ -29,7 +30,7 @@ def up(
     """
     described = Plant.load(plant)
     if check:
-        described.check_files()
+        check_files(described)
         for name, config in described.nodes.items():
             typer.echo(f"{name}: {re.sub('(Module|Node)?Config$', '', type(config).__name__).lower()}")
         return
@@ -71,6 +72,8 @@ def _state(node: NodeProcess) -> str:
         return f"{state}, {node.agent.child_count} below it"
     if node.router is not None:
         return f"{node.router.role}, epoch {node.router.epoch}, {node.router.clients} clients"
+    if node.witness is not None:
+        return f"epoch {node.witness.epoch}, held by {node.witness.holder or 'nobody'}"
     if node.status is None:
         return "running"
     what = node.status.role

@@ -56,6 +56,10 @@
     name = "orders"
     endpoints = [{ name = "new-orders", wants = [{ topics = ["orders.new.>"] }] }]
 
+    [[witness]]                              # votes on which router of a pair is the active one
+    name = "witness"
+    routers = ["orders", "orders-2"]
+
     [[console]]                              # all of it in the browser
     name = "console"
 
@@ -65,9 +69,9 @@
 Paths in it begin at the document's directory. An adapter's keys are those of feed.adapter_config.AdapterConfig, an
 administration server's those of admin.config.AdminConfig, a filter's those of
 filter.module_config.FilterModuleConfig, a plant's and a mux's those of plant.config, an edge's those of
-plant.edge_config, an agent's those of tree.config, a router's those of assured.node, a console's those of
-node.console_config; which adapters belong together, where each keeps its state and where the administration servers are
-is filled in.
+plant.edge_config, an agent's those of tree.config, a router's those of assured.node, a witness's those of
+assured.witnessing, a console's those of node.console_config; which adapters belong together, where each keeps its state
+and where the administration servers are is filled in.
 """
 
 from collections.abc import Mapping
@@ -76,23 +80,17 @@ from typing import Any, TypeAlias, TypeVar
 
 from penstock.admin.config import AdminConfig
 from penstock.assured.node import RouterNodeConfig
+from penstock.assured.witnessing import WitnessConfig
 from penstock.base.config import Config, convert, load_toml
 from penstock.base.errors import ConfigurationError
-from penstock.convert import ConverterTable
-from penstock.engine import ClassMap
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
-from penstock.model import MessageModel
 from penstock.net.control import Name
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.pages import Pages
-from penstock.node.trees import check_trees
 from penstock.plant.config import MuxConfig, PlantConfig
-from penstock.plant.config import NodeConfig as DistributionNodeConfig
 from penstock.plant.edge_config import EdgeConfig
-from penstock.security import Credentials, Policy
-from penstock.topics import GroupMap
 from penstock.tree.config import AgentConfig
 
 NodeConfig: TypeAlias = (
@@ -104,6 +102,7 @@ NodeConfig: TypeAlias = (
     | EdgeConfig
     | AgentConfig
     | RouterNodeConfig
+    | WitnessConfig
     | ConsoleConfig
     | PlayerConfig
 )
@@ -125,6 +124,7 @@ class PlantDocument(Config, frozen=True):
     edge: tuple[Table, ...] = ()
     agent: tuple[Table, ...] = ()
     router: tuple[Table, ...] = ()
+    witness: tuple[Table, ...] = ()
     console: tuple[Table, ...] = ()
     player: tuple[Table, ...] = ()
 
@@ -175,6 +175,10 @@ class Plant:
             filled = {"state_directory": f"{document.directory}/{table.get('name', number)}", **table}
             router = _served(document, filled, servers, RouterNodeConfig, f"{where}: router[{number}]")
             nodes.add(router.name, router)
+        for number, table in enumerate(document.witness):
+            filled = {"state_directory": f"{document.directory}/{table.get('name', number)}", **table}
+            witness = convert(filled, WitnessConfig, where=f"{where}: witness[{number}]")
+            nodes.add(witness.name, witness)
         for number, table in enumerate(document.console):
             console = _console(document.directory, table, servers, f"{where}: console[{number}]")
             nodes.add(console.name, console)
@@ -188,41 +192,6 @@ class Plant:
                 hint="add [[feed]], [[filter]], [[plant]], [[agent]], [[router]] or [[administration]]",
             )
         return Plant(path, document.name, document.directory, nodes.by_name)
-
-    def check_files(self) -> None:
-        """Read what the document names: converter tables, policies, credentials; and find two nodes in one place."""
-        beside = self.path.parent
-        places: dict[str, str] = {}
-        for name, config in self.nodes.items():
-            if isinstance(config, AdminConfig):
-                Policy.parse(_text(beside / config.policy), where=config.policy)
-                _take_place(places, f"tcp {config.host}:{config.port}", name)
-            elif isinstance(config, AdapterConfig):
-                table = config.table
-                made = ConverterTable.read(beside / table) if table.endswith(".toml") else ConverterTable.load(table)
-                made.compile()
-                if config.admin.credentials:
-                    Credentials.load(beside / config.admin.credentials)
-                _take_place(places, f"tcp {config.peers.host}:{config.peers.port}", name)
-                _take_place(places, f"channel {config.publish.channel}", name)
-            elif isinstance(config, FilterModuleConfig):
-                if config.map:
-                    GroupMap.load(beside / config.map)
-                _check_server(config, beside, places)
-            elif isinstance(config, DistributionNodeConfig):
-                if config.classes:
-                    ClassMap.load(beside / config.classes)
-                _check_server(config, beside, places)
-            elif isinstance(config, AgentConfig | RouterNodeConfig):
-                _check_server(config, beside, places)
-            elif isinstance(config, ConsoleConfig):
-                _take_place(places, f"tcp {config.host}:{config.port}", name)
-        agents = [config for config in self.nodes.values() if isinstance(config, AgentConfig)]
-        check_trees(agents, str(self.path))
-        for server in self.servers:
-            policy = Policy.parse(_text(beside / server.policy), where=server.policy)
-            for agent in agents:
-                _check_role(agent, beside, policy, server.policy)
 
     def page(self, name: str) -> str | None:
         """The address at which a node shows itself; empty while it is not known, None for one that never does."""
@@ -257,47 +226,6 @@ class Plant:
 
 def _page_at(scheme: str, host: str, port: int) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(path)) from None
-
-
-def _check_server(
-    config: FilterModuleConfig | DistributionNodeConfig | AgentConfig | RouterNodeConfig,
-    beside: Path,
-    places: dict[str, str],
-) -> None:
-    for model in config.models:
-        MessageModel.load(beside / model)
-    if config.admin.credentials:
-        Credentials.load(beside / config.admin.credentials)
-    _take_place(places, f"tcp {config.control.host}:{config.control.port}", config.name)
-    if isinstance(config, EdgeConfig):
-        _take_place(places, f"tcp {config.websocket.host}:{config.websocket.port}", config.name)
-
-
-def _check_role(agent: AgentConfig, beside: Path, policy: Policy, where: str) -> None:
-    """An agent that may not check tokens lets nobody in."""
-    if not agent.admin.credentials:
-        return
-    client = policy.clients.get(Credentials.load(beside / agent.admin.credentials).client)
-    if client is not None and "filter" not in client.roles:
-        raise ConfigurationError(
-            f"the client {client.name} lacks the role filter, with which the agent {agent.name} checks tokens",
-            where=f"{where}: clients.{client.name}",
-            hint='add "filter" to its roles',
-        )
-
-
-def _take_place(places: dict[str, str], place: str, name: str) -> None:
-    if place.endswith(":0"):
-        return  # a free one is taken
-    if (other := places.setdefault(place, name)) != name:
-        raise ConfigurationError(f"{other} and {name} are both at {place}", hint="give each its own")
 
 
 class _Nodes:

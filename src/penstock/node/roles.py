@@ -1,5 +1,5 @@
 """What a process of a plant does: it is an administration server, an adapter, a filter module, a node that distributes,
-an agent of a tree, a message router, or a player."""
+an agent of a tree, a message router, a witness, or a player."""
 
 import asyncio
 import contextlib
@@ -18,6 +18,7 @@ from penstock.admin.driver import AdminServer
 from penstock.assured.driver import LiveRouter
 from penstock.assured.node import RouterNodeConfig
 from penstock.assured.status import RouterStatus
+from penstock.assured.witnessing import LiveWitness, WitnessConfig, WitnessStatus
 from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.base.log import configure, logger
 from penstock.feed.adapter_config import AdapterConfig
@@ -78,12 +79,25 @@ class RouterReport(msgspec.Struct, frozen=True, tag=True):
     status: RouterStatus
 
 
+class WitnessReport(msgspec.Struct, frozen=True, tag=True):
+    status: WitnessStatus
+
+
 class PlayerReport(msgspec.Struct, frozen=True, tag=True):
     sent: int
     """Messages, each counted once."""
 
 
-Told: TypeAlias = Ready | AdapterReport | FilterReport | DistributionReport | AgentReport | RouterReport | PlayerReport
+Told: TypeAlias = (
+    Ready
+    | AdapterReport
+    | FilterReport
+    | DistributionReport
+    | AgentReport
+    | RouterReport
+    | WitnessReport
+    | PlayerReport
+)
 Tell: TypeAlias = Callable[[Told], object]
 
 
@@ -103,6 +117,8 @@ def run(config: NodeConfig, tell: Tell, supervised: Supervised | None = None, *,
             return run_agent(lambda stop: _agent(config, path, tell, heeding(stop, supervised)), name=config.name)
         case RouterNodeConfig():
             return run_agent(lambda stop: _route(config, tell, heeding(stop, supervised)), name=config.name)
+        case WitnessConfig():
+            return run_agent(lambda stop: _witness(config, tell, heeding(stop, supervised)), name=config.name)
         case PlayerConfig():
             return run_agent(lambda stop: _play(config, tell, heeding(stop, supervised)), name=config.name)
         case ConsoleConfig():
@@ -214,6 +230,14 @@ async def _route(config: RouterNodeConfig, tell: Tell, stop: asyncio.Event) -> N
     tell(Ready(router.place, router.endpoint_url))
     with _reporting(lambda: tell(RouterReport(router.status()))):
         await router.run(stop)
+
+
+async def _witness(config: WitnessConfig, tell: Tell, stop: asyncio.Event) -> None:
+    witness = LiveWitness(config)
+    await witness.start()
+    tell(Ready(witness.place, witness.endpoint_url))
+    with _reporting(lambda: tell(WitnessReport(witness.status()))):
+        await witness.run(stop)
 
 
 @contextlib.contextmanager

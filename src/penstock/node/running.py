@@ -16,6 +16,7 @@ import msgspec
 from penstock.admin.config import AdminConfig
 from penstock.assured.node import RouterNodeConfig
 from penstock.assured.status import RouterStatus
+from penstock.assured.witnessing import WitnessConfig, WitnessStatus
 from penstock.base.errors import HandoverError, NotFoundError, RequestError
 from penstock.base.log import logger
 from penstock.feed.adapter_config import AdapterConfig
@@ -36,6 +37,7 @@ from penstock.node.roles import (
     Ready,
     RouterReport,
     Told,
+    WitnessReport,
 )
 from penstock.node.supervisor import Supervisor
 from penstock.plant.config import MuxConfig, PlantConfig
@@ -52,6 +54,8 @@ RESTART_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 STEADY_SECONDS = 60.0
 """A node that ran for so long has no past."""
+
+ROUTING: tuple[type[NodeConfig], ...] = (RouterNodeConfig, WitnessConfig)
 
 MAIN = "penstock.node.roles:main"
 MAINS: dict[type[NodeConfig], str] = {ConsoleConfig: "penstock.web.process:main"}
@@ -71,6 +75,7 @@ class NodeProcess:
         self.distributing: NodeStatus | None = None
         self.agent: AgentStatus | None = None
         self.router: RouterStatus | None = None
+        self.witness: WitnessStatus | None = None
         self.sent = 0
         self.is_ready = False
         self.is_wanted = True
@@ -96,6 +101,8 @@ class NodeProcess:
                 self.agent = status
             case RouterReport(status):
                 self.router = status
+            case WitnessReport(status):
+                self.witness = status
             case PlayerReport(sent):
                 self.sent = sent
 
@@ -117,7 +124,7 @@ class RunningPlant:
         steps: list[tuple[type[NodeConfig], ...]] = [
             (AdminConfig,),
             (AdapterConfig,),
-            (FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig, AgentConfig, RouterNodeConfig, ConsoleConfig),
+            (FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig, AgentConfig, *ROUTING, ConsoleConfig),
             *([(PlayerConfig,)] if players else []),
         ]
         return all(self.start_nodes(self._named(*kinds), is_over) for kinds in steps)
@@ -230,7 +237,7 @@ class RunningPlant:
     def _start(self, node: NodeProcess) -> None:
         node.restart_at = None
         node.is_ready = False
-        node.status = node.filtering = node.distributing = node.agent = node.router = None
+        node.status = node.filtering = node.distributing = node.agent = node.router = node.witness = None
         node.starts += 1
         node.started_at = time.monotonic()
         arguments = [str(self.plant.path.absolute()), node.name, self._log_level]

@@ -7,6 +7,7 @@ import msgspec
 
 from penstock.admin.config import AdminConfig
 from penstock.assured.node import RouterNodeConfig
+from penstock.assured.witnessing import WitnessConfig
 from penstock.base.errors import ConfigurationError
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.play.config import PlayerConfig
@@ -26,6 +27,7 @@ ROLES: dict[type[NodeConfig], str] = {
     EdgeConfig: "edge",
     AgentConfig: "agent",
     RouterNodeConfig: "router",
+    WitnessConfig: "witness",
     ConsoleConfig: "console",
     PlayerConfig: "player",
 }

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from penstock.assured.status import RouterStatus
+from penstock.assured.witnessing import WitnessStatus
 from penstock.base.errors import RemoteProtocolError
 from penstock.feed.adapter_status import AdapterStatus
 from penstock.filter.status import FilterStatus
@@ -20,7 +21,7 @@ NUMBER_MAX = 2.0**64
 PREFIX, UPTIME = "penstock_", "penstock_uptime_seconds"
 
 Outcome: TypeAlias = Literal["answered", "unreachable", "garbled", "unknown"]
-Status: TypeAlias = AdapterStatus | FilterStatus | NodeStatus | AgentStatus | RouterStatus
+Status: TypeAlias = AdapterStatus | FilterStatus | NodeStatus | AgentStatus | RouterStatus | WitnessStatus
 
 _STATUSES: dict[str, type[Status]] = {
     "adapter": AdapterStatus,
@@ -30,6 +31,7 @@ _STATUSES: dict[str, type[Status]] = {
     "edge": NodeStatus,
     "agent": AgentStatus,
     "router": RouterStatus,
+    "witness": WitnessStatus,
 }
 _COUNTER = re.compile(r"penstock_(\w{1,80})_total\{(.{0,4000})\} (\S{1,40})", re.ASCII)
 _LABEL = re.compile(r'(\w{1,40})="((?:[^"\\]|\\.){0,1000})"(?:,|$)', re.ASCII)
@@ -175,7 +177,7 @@ def _role_of(status: Status | None) -> str:
             return "adapter"
         case FilterStatus():
             return "filter"
-        case NodeStatus() | AgentStatus():
+        case NodeStatus() | AgentStatus() | RouterStatus() | WitnessStatus():
             return status.kind
     return ""
 

@@ -7,6 +7,7 @@ import msgspec
 
 from penstock.assured.control import EndpointInfo
 from penstock.assured.status import RouterStatus
+from penstock.assured.witnessing import WitnessStatus
 from penstock.base.clock import NS_PER_SECOND
 from penstock.engine.records import ClassRecord, ConsumerDistributionRecord
 from penstock.feed.adapter_status import AdapterStatus
@@ -34,6 +35,7 @@ IN_TOUCH = "the administration server does not answer"
 FED = "nothing comes from above"
 UNROOTED = "no way to the root of the tree"
 DISK = "the disk takes nothing"
+ASKED = "not both routers are in touch"
 BUSY = "too busy to tell of its consumers"
 
 
@@ -78,6 +80,8 @@ class NodeView:
                 node, streams, consumers = self._agent(status, self._earlier(AgentStatus))
             case RouterStatus() as status:
                 node, endpoints = self._router(status, self._earlier(RouterStatus))
+            case WitnessStatus() as status:
+                node = _witness(status)
         return Rows(node, streams, self._losses(), consumers, endpoints)
 
     def _earlier(self, kind: type[Status]) -> Any:
@@ -326,6 +330,12 @@ def _of(earlier: Mapping[Any, Any], key: Hashable, field: str) -> int | None:
     """What this one had counted before."""
     value: int | None = getattr(earlier.get(key), field, None)
     return value
+
+
+def _witness(now: WitnessStatus) -> NodeFacts:
+    """The third voter of a pair of routers; those that it serves are the routers."""
+    wrongs = ((len(now.in_touch) == len(now.routers), ASKED), (now.is_storing, DISK))
+    return NodeFacts([what for is_well, what in wrongs if not is_well], consumers=len(now.in_touch))
 
 
 def _sum(rates: Iterable[float | None]) -> float | None:

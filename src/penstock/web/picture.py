@@ -7,6 +7,7 @@ import msgspec
 
 from penstock.admin.config import AdminConfig
 from penstock.assured.status import RouterStatus
+from penstock.assured.witnessing import WitnessStatus
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
 from penstock.feed.play.config import PlayerConfig
@@ -116,6 +117,8 @@ class Topology:
                 place = status.role
             case RouterStatus() as status:
                 place = f"{status.role}, epoch {status.epoch}"
+            case WitnessStatus() as status:
+                place = f"epoch {status.epoch}, held by {status.holder or 'nobody'}"
             case AgentStatus() as status:
                 place, parent = place_in_tree(status), status.parent
             case _ if isinstance(config, AdminConfig) and reading is not None:

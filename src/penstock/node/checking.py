@@ -1,0 +1,105 @@
+"""What a plant's document names, read and compared: before anything runs, and without starting it."""
+
+from pathlib import Path
+
+from penstock.admin.config import AdminConfig
+from penstock.assured.node import RouterNodeConfig
+from penstock.assured.witnessing import WitnessConfig
+from penstock.base.errors import ConfigurationError
+from penstock.convert import ConverterTable
+from penstock.engine import ClassMap
+from penstock.feed.adapter_config import AdapterConfig
+from penstock.filter.module_config import FilterModuleConfig
+from penstock.model import MessageModel
+from penstock.node.console_config import ConsoleConfig
+from penstock.node.plant import NodeConfig, Plant
+from penstock.node.trees import check_trees
+from penstock.plant.config import NodeConfig as DistributionNodeConfig
+from penstock.plant.edge_config import EdgeConfig
+from penstock.security import Credentials, Policy
+from penstock.topics import GroupMap
+from penstock.tree.config import AgentConfig
+
+
+def check_files(plant: Plant) -> None:
+    """Read what the document names: converter tables, policies, credentials; and find two nodes in one place."""
+    beside = plant.path.parent
+    places: dict[str, str] = {}
+    for config in plant.nodes.values():
+        _check_node(config, beside, places)
+    agents = [config for config in plant.nodes.values() if isinstance(config, AgentConfig)]
+    check_trees(agents, str(plant.path))
+    for server in plant.servers:
+        policy = Policy.parse(_text(beside / server.policy), where=server.policy)
+        for agent in agents:
+            _check_role(agent, beside, policy, server.policy)
+
+
+def _check_node(config: NodeConfig, beside: Path, places: dict[str, str]) -> None:
+    match config:
+        case AdminConfig():
+            Policy.parse(_text(beside / config.policy), where=config.policy)
+            _take_place(places, f"tcp {config.host}:{config.port}", config.node)
+        case AdapterConfig():
+            table = config.table
+            made = ConverterTable.read(beside / table) if table.endswith(".toml") else ConverterTable.load(table)
+            made.compile()
+            if config.admin.credentials:
+                Credentials.load(beside / config.admin.credentials)
+            _take_place(places, f"tcp {config.peers.host}:{config.peers.port}", config.name)
+            _take_place(places, f"channel {config.publish.channel}", config.name)
+        case FilterModuleConfig():
+            if config.map:
+                GroupMap.load(beside / config.map)
+            _check_server(config, beside, places)
+        case DistributionNodeConfig():
+            if config.classes:
+                ClassMap.load(beside / config.classes)
+            _check_server(config, beside, places)
+        case AgentConfig() | RouterNodeConfig():
+            _check_server(config, beside, places)
+        case WitnessConfig():
+            _take_place(places, f"tcp {config.control.host}:{config.control.port}", config.name)
+        case ConsoleConfig():
+            _take_place(places, f"tcp {config.host}:{config.port}", config.name)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(path)) from None
+
+
+def _check_server(
+    config: FilterModuleConfig | DistributionNodeConfig | AgentConfig | RouterNodeConfig,
+    beside: Path,
+    places: dict[str, str],
+) -> None:
+    for model in config.models:
+        MessageModel.load(beside / model)
+    if config.admin.credentials:
+        Credentials.load(beside / config.admin.credentials)
+    _take_place(places, f"tcp {config.control.host}:{config.control.port}", config.name)
+    if isinstance(config, EdgeConfig):
+        _take_place(places, f"tcp {config.websocket.host}:{config.websocket.port}", config.name)
+
+
+def _check_role(agent: AgentConfig, beside: Path, policy: Policy, where: str) -> None:
+    """An agent that may not check tokens lets nobody in."""
+    if not agent.admin.credentials:
+        return
+    client = policy.clients.get(Credentials.load(beside / agent.admin.credentials).client)
+    if client is not None and "filter" not in client.roles:
+        raise ConfigurationError(
+            f"the client {client.name} lacks the role filter, with which the agent {agent.name} checks tokens",
+            where=f"{where}: clients.{client.name}",
+            hint='add "filter" to its roles',
+        )
+
+
+def _take_place(places: dict[str, str], place: str, name: str) -> None:
+    if place.endswith(":0"):
+        return  # a free one is taken
+    if (other := places.setdefault(place, name)) != name:
+        raise ConfigurationError(f"{other} and {name} are both at {place}", hint="give each its own")

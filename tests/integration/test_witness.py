@@ -1,0 +1,88 @@
+"""A witness as a process of its own, and in a plant (REPL-14)."""
+
+import json
+import signal
+import urllib.request
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from command_here import run_here
+from integration.command_kit import running
+from integration.tree_kit import write_toml
+from penstock.assured.leasing import LeaseAccess
+from penstock.assured.remembering import MEMORY_NAME
+from penstock.assured.witnessing import WitnessConfig, WitnessStatus
+from penstock.base.errors import ConfigurationError
+from penstock.node.checking import check_files
+from penstock.node.plant import Plant
+
+pytestmark = pytest.mark.spec("REPL-14")
+
+
+def witness_config(directory: Path) -> WitnessConfig:
+    return WitnessConfig(
+        name="tower", routers=("east", "west"), state_directory=str(directory / "tower"), control=LeaseAccess(port=0)
+    )
+
+
+def test_a_witness_says_where_it_is_and_how(tmp_path: Path) -> None:
+    path = tmp_path / "tower.toml"
+    write_toml(path, witness_config(tmp_path))
+    with running("witness", "run", "--config", str(path)) as process:
+        process.wait_for_output("control_port")
+        facts = json.loads(process.out.splitlines()[0])
+        with urllib.request.urlopen(f"{facts['url']}/status") as answer:
+            status = msgspec.json.decode(answer.read(), type=WitnessStatus)
+        assert (status.epoch, status.holder, status.in_touch, status.is_storing) == (0, "", [], True)
+        with urllib.request.urlopen(f"{facts['url']}/metrics") as answer:
+            assert "penstock_witness_routers" in answer.read().decode()
+        told = run_here("witness", "status", "--node", facts["url"].removeprefix("http://"))
+        assert told.stdout == "tower: epoch 0, granted to nobody yet; in touch with no router\n"
+        process.process.send_signal(signal.SIGTERM)
+        assert process.end() == 0
+
+
+def test_a_witness_does_not_start_with_a_damaged_memory(tmp_path: Path) -> None:
+    path = tmp_path / "tower.toml"
+    write_toml(path, witness_config(tmp_path))
+    (tmp_path / "tower").mkdir()
+    (tmp_path / "tower" / MEMORY_NAME).write_text('{"checksum": 1, "kept": {}}')
+    with running("witness", "run", "--config", str(path)) as process:
+        assert process.end() == 1
+        assert "lease-memory" in process.out + process.err
+        assert "would vote twice" in process.out + process.err
+
+
+PLANT = """
+name = "pair"
+
+[[witness]]
+name = "tower"
+routers = ["east", "west"]
+control.port = 7461
+
+[[witness]]
+name = "mast"
+routers = ["north", "south"]
+control.port = {port}
+"""
+
+
+def test_a_plant_has_witnesses_each_in_its_own_place(tmp_path: Path) -> None:
+    path = tmp_path / "plant.toml"
+    path.write_text(PLANT.format(port=7462))
+    plant = Plant.load(path)
+    check_files(plant)
+    tower = plant.node("tower")
+    assert isinstance(tower, WitnessConfig)
+    assert tower.state_directory == "state/tower"
+    path.write_text(PLANT.format(port=7461))
+    with pytest.raises(ConfigurationError, match="tower and mast are both at"):
+        check_files(Plant.load(path))
+
+
+def test_a_witness_has_a_name_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="three voters"):
+        WitnessConfig(name="east", routers=("east", "west"), state_directory=str(tmp_path))

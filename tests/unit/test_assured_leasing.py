@@ -1,0 +1,191 @@
+"""The lease on real sockets: three voters, one holder, and strangers who get nothing (REPL-14)."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.assured.leasing import LeaseAccess, LeaseLinks
+from penstock.assured.remembering import LeaseMemory
+from penstock.assured.voting import LEASE as PROTOCOL
+from penstock.assured.voting import Ask, Granted, Memory, Message, Terms
+from penstock.base.counters import Cause, Counters
+from penstock.base.errors import AuthenticationError, ConfigurationError, RefusedError
+from penstock.net.control_driver import ControlConnection, connect_control
+from penstock.net.framing import encode_frame
+from penstock.net.secret import read_secret
+from penstock.net.udp import free_ports
+from unit.lease_kit import EAST, LEASE, TOWER, WEST, Keeper, start_three, start_witness
+from unit.net_kit import run, until
+
+pytestmark = pytest.mark.spec("REPL-14")
+
+
+async def ask_as(name: str, port: int) -> ControlConnection[Message | Terms]:
+    """Somebody who says that it is this router."""
+    connection = await connect_control(PROTOCOL, "127.0.0.1", port, node=name)
+    await connection.send(LEASE.terms)
+    return connection
+
+
+def promise(directory: Path, memory: Memory) -> None:
+    """As if the voter had run before."""
+    disk = LeaseMemory(directory, directory.name, LEASE, Counters("test"))
+    disk.open()
+    disk._write(memory)
+    disk._unlock()
+
+
+def test_the_first_router_holds_the_lease_and_the_other_one_when_it_is_gone(tmp_path: Path) -> None:
+    async def story() -> None:
+        east, west, witness = await start_three(tmp_path)
+        await until(lambda: east.holds)
+        assert east.held == [1]
+        await until(lambda: witness.status().in_touch == [EAST, WEST])
+        assert (witness.status().holder, witness.status().bound_to, witness.status().epoch) == (EAST, EAST, 1)
+        assert not west.held
+        await east.close()
+        await until(lambda: west.holds)
+        assert west.held[0] % 2 == 0
+        assert witness.status().holder == WEST
+        await asyncio.gather(west.close(), witness.close())
+
+    run(story())
+
+
+def test_without_a_majority_nobody_holds_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        ports = dict(zip(LEASE.voters, free_ports(3), strict=True))
+        witness = await start_witness(tmp_path, ports[TOWER])
+        east = await Keeper(EAST, tmp_path, ports).start()
+        await until(lambda: east.holds)
+        await witness.close()
+        await until(lambda: east.lost)
+        assert not east.holds
+        await until(lambda: Cause.GONE in east.counters.by_cause("messages_dropped"))
+        assert not east.holds
+        witness = await start_witness(tmp_path, ports[TOWER])
+        await until(lambda: east.holds)
+        assert east.held[-1] > east.held[0]
+        await asyncio.gather(east.close(), witness.close())
+
+    run(story())
+
+
+def test_a_witness_that_was_started_again_is_bound_by_what_it_promised(tmp_path: Path) -> None:
+    async def story() -> None:
+        lease = msgspec.structs.replace(LEASE, lease_ms=60_000)
+        port = free_ports(1)[0]
+        promise(tmp_path / TOWER, Memory(1, EAST))
+        witness = await start_witness(tmp_path, port, lease)
+
+        async def ask(name: str, epoch: int) -> str:
+            connection = await connect_control(PROTOCOL, "127.0.0.1", port, node=name)
+            async with connection:
+                await connection.send(lease.terms)
+                await connection.send(Ask(epoch, 1))
+                assert isinstance(await connection.receive(), Terms)
+                answer = await connection.receive()
+            return "granted" if isinstance(answer, Granted) else getattr(answer, "reason", "")
+
+        assert await ask(WEST, 4) == "held"
+        assert await ask(EAST, 3) == "granted"
+        await witness.close()
+        witness = await start_witness(tmp_path, port, lease)
+        assert await ask(WEST, 4) == "held"
+        assert await ask(WEST, 2) == "epoch"
+        assert await ask(EAST, 3) == "granted"
+        await witness.close()
+
+    run(story())
+
+
+def test_only_the_routers_of_the_pair_are_let_in(tmp_path: Path) -> None:
+    async def story() -> None:
+        witness = await start_witness(tmp_path, 0)
+        stranger = await ask_as("mallory", witness.control_port)
+        assert await stranger.receive() is None
+        await stranger.close()
+        assert witness.status().in_touch == []
+        await witness.close()
+
+    run(story())
+
+
+def test_voters_that_were_told_different_things_do_not_vote_together(tmp_path: Path) -> None:
+    """A promise of a second is worth nothing to somebody who counts on a minute."""
+
+    async def story() -> None:
+        ports = dict(zip(LEASE.voters, free_ports(3), strict=True))
+        witness = await start_witness(tmp_path, ports[TOWER])
+        longer = msgspec.structs.replace(LEASE, lease_ms=60_000)
+        east = await Keeper(EAST, tmp_path, ports, longer).start()
+        await until(lambda: Cause.REFUSED in east.counters.by_cause("requests_refused"))
+        assert witness.status().in_touch == []
+        assert witness.status().epoch == 0
+        assert not east.holds
+        await asyncio.gather(east.close(), witness.close())
+
+    run(story())
+
+
+def test_whoever_has_another_secret_or_none_is_refused(tmp_path: Path) -> None:
+    for name in ("right", "wrong"):
+        (tmp_path / name).write_text(name * 8)
+        (tmp_path / name).chmod(0o600)
+
+    async def story() -> None:
+        witness = await start_witness(tmp_path, 0, secret_file=str(tmp_path / "right"))
+        port = witness.control_port
+        for secret in (None, read_secret(tmp_path / "wrong")):
+            with pytest.raises((AuthenticationError, RefusedError)):
+                await connect_control(PROTOCOL, "127.0.0.1", port, node=EAST, secret=secret)
+        connection = await connect_control(
+            PROTOCOL, "127.0.0.1", port, node=EAST, secret=read_secret(tmp_path / "right")
+        )
+        await connection.send(LEASE.terms)
+        assert await connection.receive() == LEASE.terms
+        await connection.close()
+        await witness.close()
+
+    run(story())
+
+
+def test_rubbish_ends_its_connection_and_nothing_else(tmp_path: Path) -> None:
+    async def story() -> None:
+        witness = await start_witness(tmp_path, 0)
+        port = witness.control_port
+        for rubbish in (b"\x00" * 100, b"\xff" * 100, encode_frame(b"\x81\xa4type\xa3ask"), encode_frame(b"\xc1")):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(rubbish)
+            writer.write_eof()
+            await reader.read()
+            writer.close()
+            await writer.wait_closed()
+        out_of_turn = await connect_control(PROTOCOL, "127.0.0.1", port, node=EAST)
+        await out_of_turn.send(Ask(1, 1))  # before the terms
+        assert await out_of_turn.receive() == LEASE.terms
+        assert await out_of_turn.receive() is None
+        answers_nobody = await ask_as(EAST, port)
+        await answers_nobody.send(Granted(1, 1, 0, False))
+        assert await answers_nobody.receive() == LEASE.terms
+        assert await answers_nobody.receive() is None
+        asks = await ask_as(EAST, port)
+        await asks.send(Ask(1, 1))
+        assert await asks.receive() == LEASE.terms
+        await asks.receive()
+        assert witness.status().in_touch == [EAST]
+        await asyncio.gather(*(each.close() for each in (out_of_turn, answers_nobody, asks)))
+        await witness.close()
+
+    run(story())
+
+
+def test_a_router_names_the_places_of_both_others_and_a_witness_none() -> None:
+    async def story() -> None:
+        for name, places in ((EAST, {TOWER: "127.0.0.1:1"}), (TOWER, {EAST: "127.0.0.1:1"})):
+            with pytest.raises(ConfigurationError, match="places of"):
+                LeaseLinks(LEASE, name, LeaseAccess(port=0), lambda *_: None, Counters("test"), places)
+
+    run(story())

@@ -1,0 +1,130 @@
+"""What a voter for the lease of a pair has promised is on its disk, or it does not vote (REPL-14)."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.assured import remembering
+from penstock.assured.remembering import LOCK_NAME, MEMORY_NAME, LeaseMemory
+from penstock.assured.voting import LeaseConfig, Memory
+from penstock.base.counters import Counters
+from penstock.base.errors import ConfigurationError, LeaseMemoryError
+from unit.net_kit import run
+
+LEASE = LeaseConfig(routers=("east", "west"), witness="tower")
+PROMISED = Memory(3, "east", "east", 2)
+
+pytestmark = pytest.mark.spec("REPL-14")
+
+
+def memory_of(directory: Path, voter: str = "tower", lease: LeaseConfig = LEASE) -> LeaseMemory:
+    return LeaseMemory(directory, voter, lease, Counters("test"))
+
+
+async def keep(directory: Path, memory: Memory) -> None:
+    disk = memory_of(directory)
+    disk.open()
+    is_kept = asyncio.Event()
+    disk.keep(memory, is_kept.set)
+    await is_kept.wait()
+    await disk.close()
+
+
+async def reopened(directory: Path) -> Memory:
+    disk = memory_of(directory)
+    memory = disk.open()
+    await disk.close()
+    return memory
+
+
+def test_a_new_voter_has_promised_nothing_and_another_one_what_it_kept_last(tmp_path: Path) -> None:
+    assert run(reopened(tmp_path / "new")) == Memory()
+    run(keep(tmp_path, Memory(1, "east")))
+    run(keep(tmp_path, PROMISED))
+    assert run(reopened(tmp_path)) == PROMISED
+    assert {path.name for path in tmp_path.iterdir()} == {"new", MEMORY_NAME, LOCK_NAME}
+
+
+def test_a_damaged_memory_is_refused_wherever_it_is_damaged(tmp_path: Path) -> None:
+    """A voter that took it for empty would vote twice."""
+    run(keep(tmp_path, PROMISED))
+    path = tmp_path / MEMORY_NAME
+    whole = path.read_bytes()
+    pieces = [whole[:size] for size in range(len(whole))]
+    flipped = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(len(whole))]
+    for damaged in [*pieces, *flipped, whole + b"x", b"\xff" * 10, whole * 100]:
+        path.write_bytes(damaged)
+        with pytest.raises(LeaseMemoryError):
+            memory_of(tmp_path).open()
+    path.write_bytes(whole)
+    assert run(reopened(tmp_path)) == PROMISED
+
+
+def test_a_memory_that_is_gone_is_not_that_of_a_new_voter(tmp_path: Path) -> None:
+    run(keep(tmp_path, PROMISED))
+    (tmp_path / MEMORY_NAME).unlink()
+    with pytest.raises(LeaseMemoryError, match="is gone"):
+        memory_of(tmp_path).open()
+
+
+def test_another_voters_memory_or_another_pairs_is_refused(tmp_path: Path) -> None:
+    run(keep(tmp_path, PROMISED))
+    with pytest.raises(LeaseMemoryError, match="tower's"):
+        memory_of(tmp_path, "east").open()
+    with pytest.raises(LeaseMemoryError, match="east and west"):
+        memory_of(tmp_path, lease=LeaseConfig(routers=("west", "east"), witness="tower")).open()
+
+
+def test_two_processes_do_not_vote_with_one_memory(tmp_path: Path) -> None:
+    async def both() -> None:
+        first = memory_of(tmp_path)
+        first.open()
+        with pytest.raises(LeaseMemoryError, match="another process"):
+            memory_of(tmp_path).open()
+        await first.close()
+        assert await reopened(tmp_path) == Memory()
+
+    run(both())
+
+
+def test_a_disk_that_fails_is_tried_again_and_nothing_is_said_to_be_kept_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remembering, "RETRY_SECONDS", 0.001)
+    failures: list[Exception] = [ConfigurationError("cannot be written: no space"), OSError(5, "input/output error")]
+    replace = remembering.replace_private
+
+    def failing(path: Path, data: bytes) -> None:
+        if failures:
+            raise failures.pop()
+        replace(path, data)
+
+    async def keep_on_it() -> None:
+        disk = memory_of(tmp_path)
+        disk.open()
+        monkeypatch.setattr(remembering, "replace_private", failing)
+        is_kept = asyncio.Event()
+        disk.keep(PROMISED, is_kept.set)
+        while disk.is_storing:
+            assert not is_kept.is_set()
+            await asyncio.sleep(0)
+        await is_kept.wait()
+        assert disk.is_storing
+        assert not failures
+        await disk.close()
+        assert await reopened(tmp_path) == PROMISED
+
+    run(keep_on_it())
+
+
+def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LeaseMemoryError):
+        memory_of(tmp_path / "file" / "below").open()
+
+
+def test_the_memory_is_its_owners_alone(tmp_path: Path) -> None:
+    run(keep(tmp_path, PROMISED))
+    assert os.stat(tmp_path / MEMORY_NAME).st_mode & 0o077 == 0
