@@ -11,7 +11,7 @@ import pytest
 from command_here import run_here
 from integration.command_kit import running
 from integration.tree_kit import write_toml
-from penstock.assured.leasing import LeaseAccess
+from penstock.assured.node import LeaseAccess
 from penstock.assured.remembering import MEMORY_NAME
 from penstock.assured.witnessing import WitnessConfig, WitnessStatus
 from penstock.base.errors import ConfigurationError
@@ -86,3 +86,44 @@ def test_a_plant_has_witnesses_each_in_its_own_place(tmp_path: Path) -> None:
 def test_a_witness_has_a_name_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="three voters"):
         WitnessConfig(name="east", routers=("east", "west"), state_directory=str(tmp_path))
+
+
+VOTERS = """
+name = "pair"
+
+[[router]]
+name = "east"
+control.port = 7460
+
+[router.pair]
+routers = ["east", "west"]
+voting = {{ witness = "tower", listen.port = {port}, voters = {{ west = "127.0.0.1:7472", tower = "127.0.0.1:7470" }} }}
+
+[[witness]]
+name = "tower"
+routers = ["east", "west"]
+lease_ms = {lease_ms}
+control.port = 7470
+"""
+
+
+def test_a_plants_document_is_refused_whose_voters_would_not_vote_together(tmp_path: Path) -> None:
+    path = tmp_path / "plant.toml"
+    for port, lease_ms, why in (
+        (7471, 3_000, ""),
+        (7471, 1_000, "do not vote together"),
+        (7470, 3_000, "east and tower are both at"),
+    ):
+        path.write_text(VOTERS.format(port=port, lease_ms=lease_ms))
+        if not why:
+            check_files(Plant.load(path))
+            continue
+        with pytest.raises(ConfigurationError, match=why):
+            check_files(Plant.load(path))
+
+
+def test_a_router_says_where_both_other_voters_are(tmp_path: Path) -> None:
+    path = tmp_path / "plant.toml"
+    path.write_text(VOTERS.format(port=7471, lease_ms=3_000).replace('west = "127.0.0.1:7472", ', ""))
+    with pytest.raises(ConfigurationError, match="voters has places of tower"):
+        Plant.load(path)

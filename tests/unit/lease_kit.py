@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.assured.lease import LeaseKeeper
-from penstock.assured.leasing import LeaseAccess, LeaseLinks
+from penstock.assured.leasing import LeaseLinks
+from penstock.assured.node import LeaseAccess
 from penstock.assured.remembering import LeaseMemory
 from penstock.assured.voting import (
     Fit,

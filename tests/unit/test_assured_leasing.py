@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.assured.leasing import LeaseAccess, LeaseLinks
+from penstock.assured.leasing import LeaseLinks
+from penstock.assured.node import LeaseAccess
 from penstock.assured.remembering import LeaseMemory
 from penstock.assured.voting import LEASE as PROTOCOL
 from penstock.assured.voting import Ask, Granted, Memory, Message, Terms

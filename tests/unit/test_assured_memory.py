@@ -119,6 +119,19 @@ def test_a_disk_that_fails_is_tried_again_and_nothing_is_said_to_be_kept_before(
     run(keep_on_it())
 
 
+def test_what_is_kept_next_may_follow_at_once(tmp_path: Path) -> None:
+    async def keep_two() -> None:
+        disk = memory_of(tmp_path)
+        disk.open()
+        is_kept = asyncio.Event()
+        disk.keep(Memory(1, "east"), lambda: disk.keep(PROMISED, is_kept.set))
+        await is_kept.wait()
+        await disk.close()
+        assert await reopened(tmp_path) == PROMISED
+
+    run(keep_two())
+
+
 def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LeaseMemoryError):

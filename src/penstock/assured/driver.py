@@ -42,6 +42,7 @@ from penstock.assured.recorder import RouterRecorder
 from penstock.assured.status import Happening, RouterStatus, gauges_of, rows_of
 from penstock.assured.storing import Storing
 from penstock.assured.translating import event_of, message_of
+from penstock.assured.voting import Keep, Tell
 from penstock.base.clock import SystemRandomness
 from penstock.base.counters import Counters
 from penstock.base.endpoint import Endpoint, Health
@@ -255,7 +256,7 @@ class LiveRouter:
                 self._links.say(link, FlowEnded(handle, code, what[:256]))
             case events.FlowActive(link, handle):
                 self._links.say(link, FlowActive(handle))
-            case PeerSend() | PeerEnd():
+            case PeerSend() | PeerEnd() | Tell() | Keep():
                 assert self._pair is not None
                 self._pair.carry_out(instruction)
             case events.EndLink(link, "not_active") if self._pair is not None:
@@ -357,6 +358,7 @@ class LiveRouter:
         return LivePair(
             self.config.pair,
             self._core,
+            Path(self.config.state_directory),
             lambda event: self._runner.handle(event),
             lambda link, message: self._links.say(link, message),
             counters,

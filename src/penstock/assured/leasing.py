@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
+from penstock.assured.node import LeaseAccess
 from penstock.assured.voting import LEASE, Ask, Denied, Granted, LeaseConfig, Message, Released, Terms
 from penstock.base.clock import SystemRandomness
 from penstock.base.counters import Cause, Counters
@@ -21,9 +22,7 @@ from penstock.net.guard import Guard
 from penstock.net.place import parse_place
 from penstock.net.secret import read_secret
 from penstock.net.tls import client_context, server_context
-from penstock.security.access import AnyPort, ControlAccess
 
-PORT_DEFAULT = 7461
 CONNECTIONS_MAX = 64
 MESSAGE_SIZE_MAX = 1_024
 WAITING_MAX = 8
@@ -37,12 +36,6 @@ log = logger("assured.lease")
 
 Connection: TypeAlias = ControlConnection[Message | Terms]
 HeardBy: TypeAlias = Callable[[str, Message], None]
-
-
-class LeaseAccess(ControlAccess, frozen=True):
-    """Where the routers of the pair connect, to ask for this voter's vote. The secret is that of all three voters."""
-
-    port: AnyPort = PORT_DEFAULT
 
 
 class _Line:

@@ -6,6 +6,9 @@ The core decides what becomes of orders; here it is known who waits for an answe
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
 
 from penstock.assured.control import Degrade, Done, Message, Refused, Switch
 from penstock.assured.core import MessageRouter
@@ -15,10 +18,11 @@ from penstock.assured.pair import Pair
 from penstock.assured.pairing import Degrade as DegradeHere
 from penstock.assured.pairing import PairEvent, PeerEnd, PeerSend, SwitchHere
 from penstock.assured.peering import Peering
+from penstock.assured.routerlease import RouterLease
 from penstock.assured.status import Replication
+from penstock.assured.voting import Keep, Tell
 from penstock.base.clock import SystemRandomness
 from penstock.base.counters import Counters
-from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
 
 SWITCH_SECONDS = 8.0
@@ -28,20 +32,25 @@ log = logger("assured.pair")
 
 
 class LivePair:
-    """`tell` gives an event to the core, `say` a message to a client."""
+    """`directory` is where the router keeps what it promised as a voter. `tell` gives an event to the core, `say` a
+    message to a client."""
 
     def __init__(
         self,
         config: LivePairConfig,
         router: MessageRouter,
+        directory: Path,
         tell: Callable[[PairEvent], None],
         say: Callable[[int, Message], None],
         counters: Counters,
     ) -> None:
-        if config.lease is not None:
-            raise ConfigurationError("live routers switch by operators' orders alone", where="pair", hint="no lease")
         self.config = config
-        self.core = Pair(router, config, SystemRandomness())
+        self.lease: RouterLease | None = None
+        memory = None
+        if config.voting is not None:
+            self.lease = RouterLease(config.voting, config.routers, router.config.name, directory, tell, counters)
+            config, memory = msgspec.structs.replace(config, lease=self.lease.config), self.lease.open()
+        self.core = Pair(router, config, SystemRandomness(), memory)
         self.peering = Peering(config, router.config.name, tell, counters)
         self._tell = tell
         self._say = say
@@ -52,14 +61,21 @@ class LivePair:
 
     async def start(self) -> None:
         await self.peering.start()
+        if self.lease is not None:
+            await self.lease.start()
 
     async def close(self) -> None:
         for timer in self._orders.values():
             timer.cancel()
         await self.peering.close()
+        if self.lease is not None:
+            await self.lease.close()
 
-    def carry_out(self, instruction: PeerSend | PeerEnd) -> None:
+    def carry_out(self, instruction: PeerSend | PeerEnd | Tell | Keep) -> None:
         match instruction:
+            case Tell() | Keep():
+                assert self.lease is not None
+                self.lease.carry_out(instruction)
             case PeerSend(link, data):
                 self.peering.send(link, data)
             case PeerEnd(link):
@@ -113,4 +129,5 @@ class LivePair:
             is_linked=core.peer is not None,
             is_ordered=core.degrading.is_ordered,
             backlog=sending.backlog if sending is not None else 0,
+            voting=None if self.lease is None else self.lease.status(),
         )

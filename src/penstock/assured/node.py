@@ -6,6 +6,8 @@ import msgspec
 
 from penstock.assured.config import MIB, RouterConfig
 from penstock.assured.pairing import PairConfig
+from penstock.assured.voting import LeaseConfig
+from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
 from penstock.capture.accounts import AccountsConfig
 from penstock.journal import JournalConfig
@@ -15,6 +17,7 @@ from penstock.security.access import AdminAccess, AnyPort, ControlAccess
 
 PORT_DEFAULT = 7460
 PAIR_PORT_DEFAULT = 7465
+LEASE_PORT_DEFAULT = 7470
 
 
 class RouterAccess(ControlAccess, frozen=True):
@@ -32,6 +35,30 @@ class PairAccess(ControlAccess, frozen=True):
     port: AnyPort = PAIR_PORT_DEFAULT
 
 
+class LeaseAccess(ControlAccess, frozen=True):
+    """Where the routers of a pair connect, to ask for this voter's vote. The secret is that of all three voters."""
+
+    port: AnyPort = LEASE_PORT_DEFAULT
+
+
+class VotingConfig(Config, frozen=True):
+    """Automatic switching (REPL-14): who is active is decided by a majority of the two routers and a witness."""
+
+    witness: Name
+    voters: dict[Name, str]
+    """host:port of the other two, by name: where the other router and the witness listen for those who ask."""
+
+    listen: LeaseAccess = LeaseAccess()
+    """Where this router listens for the other one."""
+
+    lease_ms: Annotated[int, msgspec.Meta(ge=50, le=600_000)] = 3_000
+    drift_ppm: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 10_000
+    """Both as LeaseConfig has them, and the same at all three voters."""
+
+    def lease(self, routers: tuple[str, str]) -> LeaseConfig:
+        return LeaseConfig(routers=routers, witness=self.witness, lease_ms=self.lease_ms, drift_ppm=self.drift_ppm)
+
+
 class LivePairConfig(PairConfig, frozen=True, kw_only=True):
     """The other router of a pair: these keys, and those of the pair's core (PairConfig)."""
 
@@ -42,10 +69,30 @@ class LivePairConfig(PairConfig, frozen=True, kw_only=True):
     silence_ms: Annotated[int, msgspec.Meta(ge=200, le=3_600_000)] = 5_000
     """Silence after which the other router is taken for dead, and dialled again."""
 
+    voting: VotingConfig | None = None
+    """Without, operators decide who is active."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.clients:
             parse_place(self.clients)
+
+    def check(self, name: str) -> None:
+        """Whether a router of this name can be one of the pair."""
+        where = f"router {name}: pair"
+        if name not in self.routers:
+            hint = " and ".join(self.routers)
+            raise ConfigurationError(f"{name} is no router of its own pair", where=where, hint=hint)
+        if self.lease is not None:
+            raise ConfigurationError("the voters of a lease must be found", where=where, hint="say `voting`")
+        if self.voting is not None:
+            lease = self.voting.lease(self.routers)
+            others = set(lease.voters) - {name}
+            if set(self.voting.voters) != others:
+                what = f"voting.voters has places of {', '.join(sorted(self.voting.voters)) or 'nobody'}"
+                raise ConfigurationError(what, where=where, hint=f"of {' and '.join(sorted(others))}")
+            for place in self.voting.voters.values():
+                parse_place(place)
 
 
 class RouterNodeConfig(RouterConfig, frozen=True, kw_only=True):
@@ -95,7 +142,5 @@ class RouterNodeConfig(RouterConfig, frozen=True, kw_only=True):
         if self.journal.retention_bytes or self.journal.retention_seconds:
             hint = "retain_s says how long settled messages are kept"
             raise ConfigurationError("its journal would delete messages that live", where=where, hint=hint)
-        if self.pair is not None and self.name not in self.pair.routers:
-            raise ConfigurationError(
-                f"{self.name} is no router of its own pair", where=where, hint=" and ".join(self.pair.routers)
-            )
+        if self.pair is not None:
+            self.pair.check(self.name)

@@ -87,7 +87,7 @@ class LeaseMemory:
     def keep(self, memory: Memory, done: Callable[[], None]) -> None:
         """`done` is called in the loop when it is on the disk. One is kept at a time; a disk that fails is tried again
         until it takes it."""
-        assert self._writing is None or self._writing.done()
+        assert self._writing is None
         self._writing = asyncio.get_running_loop().create_task(self._keep(memory, done))
 
     async def close(self) -> None:
@@ -109,9 +109,9 @@ class LeaseMemory:
                 log.error("lease_memory_not_kept", path=str(self._path), error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                self.is_storing = True
+                self.is_storing, self._writing = True, None
                 if not self._is_closing:
-                    done()
+                    done()  # which may have more to keep
                 return
 
     def _write(self, memory: Memory) -> None:

@@ -23,6 +23,17 @@ Copying: TypeAlias = Literal["in step", "catching up", "degraded", "apart"]
 acknowledges synchronous messages without it. Apart: there is no link, or nobody is active."""
 
 
+class Voting(msgspec.Struct, frozen=True):
+    """Of a router whose pair switches by itself."""
+
+    witness: str
+    in_touch: list[str]
+    """The other voters that are connected."""
+
+    is_storing: bool
+    """Whether the disk takes what this router promises as a voter."""
+
+
 class Replication(msgspec.Struct, frozen=True):
     """How a router and the other one of its pair are."""
 
@@ -37,6 +48,9 @@ class Replication(msgspec.Struct, frozen=True):
 
     backlog: int
     """Of the active router: messages, and whatever else happened, that the other one has not got yet."""
+
+    voting: Voting | None = None
+    """Without, operators decide which router is active."""
 
 
 class RouterStatus(msgspec.Struct, frozen=True):
@@ -72,6 +86,8 @@ def gauges_of(status: RouterStatus) -> dict[str, float]:
         gauges["router_replication_in_step"] = replication.state == "in step"
         gauges["router_replication_degraded"] = replication.state == "degraded"
         gauges["router_replication_backlog"] = replication.backlog
+        if replication.voting is not None:
+            gauges["router_voters"] = len(replication.voting.in_touch)
     return gauges
 
 

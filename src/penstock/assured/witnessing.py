@@ -13,7 +13,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from penstock.assured.leasing import LeaseAccess, LeaseLinks
+from penstock.assured.leasing import LeaseLinks
+from penstock.assured.node import LeaseAccess
 from penstock.assured.remembering import LeaseMemory
 from penstock.assured.voting import Heard, Keep, Kept, LeaseConfig, Message, Tell, VoterEvent, VoterInstruction
 from penstock.assured.witness import Voter

@@ -27,6 +27,7 @@ def check_files(plant: Plant) -> None:
     places: dict[str, str] = {}
     for config in plant.nodes.values():
         _check_node(config, beside, places)
+    _check_voters(plant)
     agents = [config for config in plant.nodes.values() if isinstance(config, AgentConfig)]
     check_trees(agents, str(plant.path))
     for server in plant.servers:
@@ -56,12 +57,31 @@ def _check_node(config: NodeConfig, beside: Path, places: dict[str, str]) -> Non
             if config.classes:
                 ClassMap.load(beside / config.classes)
             _check_server(config, beside, places)
-        case AgentConfig() | RouterNodeConfig():
+        case AgentConfig():
             _check_server(config, beside, places)
+        case RouterNodeConfig():
+            _check_server(config, beside, places)
+            if config.pair is not None and config.pair.voting is not None:
+                listen = config.pair.voting.listen
+                _take_place(places, f"tcp {listen.host}:{listen.port}", config.name)
         case WitnessConfig():
             _take_place(places, f"tcp {config.control.host}:{config.control.port}", config.name)
         case ConsoleConfig():
             _take_place(places, f"tcp {config.host}:{config.port}", config.name)
+
+
+def _check_voters(plant: Plant) -> None:
+    """Voters that were told different things would not vote together."""
+    for router in plant.nodes.values():
+        if isinstance(router, RouterNodeConfig) and router.pair is not None and router.pair.voting is not None:
+            lease = router.pair.voting.lease(router.pair.routers)
+            witness = plant.nodes.get(lease.witness)
+            if isinstance(witness, WitnessConfig) and witness.lease != lease:
+                raise ConfigurationError(
+                    f"{router.name} and {witness.name} do not vote together",
+                    where=str(plant.path),
+                    hint="routers, in their order, lease_ms and drift_ppm are to be the same",
+                )
 
 
 def _text(path: Path) -> str:

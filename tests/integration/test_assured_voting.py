@@ -1,0 +1,149 @@
+"""A live pair of message routers that switches by itself, by a lease that two of three voters give (REPL-14)."""
+
+from pathlib import Path
+
+import pytest
+
+from integration.assured_kit import client_of
+from integration.pair_kit import switch_to
+from integration.test_assured_router import number_of, taken
+from integration.voting_kit import NAMES, VotingPair, stopped, wait_active
+from penstock.base.errors import RefusedError
+from waiting import wait_until
+
+EPOCH_SHIFT = 40
+"""Below it is a message's number in its epoch."""
+
+pytestmark = pytest.mark.spec("REPL-14")
+
+
+@pytest.mark.spec("REPL-7")
+def test_when_the_active_router_is_killed_the_other_takes_over_and_nothing_synchronous_is_lost(tmp_path: Path) -> None:
+    with VotingPair(tmp_path) as pair, client_of(*pair.places) as client:
+        assert pair.one.status().role == "active"
+        with client.publisher(window=64) as publisher:
+            for number in range(500):
+                publisher.send("orders.new", b"%d" % number)
+            assert publisher.publish("orders.new", b"500") == "synchronous"
+            pair.one.kill()
+            for number in range(501, 600):
+                publisher.send("orders.new", b"%d" % number)
+            assert publisher.flush()
+        assert pair.two.status().role == "active"
+        assert pair.witness.status().holder == NAMES[1]
+        with client.endpoint("orders", prefetch=1_000) as queue:
+            messages = taken(queue, 600)
+        assert [number_of(each) for each in messages] == list(range(600))
+        assert all(each.is_redelivered for each in messages[:501])
+
+        pair.one.start()  # it comes back as the one that stands by, and nobody disturbs the active one
+        pair.wait_in_step()
+        assert [each.status().role for each in pair.routers] == ["standby", "active"]
+        assert pair.one.status().epoch == pair.two.status().epoch
+
+
+@pytest.mark.spec("REPL-7")
+def test_a_router_that_stood_still_beyond_its_lease_neither_acknowledges_nor_delivers(tmp_path: Path) -> None:
+    """Its clients' messages, which lay in its sockets, are acknowledged by the router that has the lease, and come from
+    that one: their ids are of its epoch."""
+    with (
+        VotingPair(tmp_path) as pair,
+        client_of(pair.one.place) as at_one,
+        client_of(pair.two.place) as at_two,
+        at_one.publisher() as late,
+        at_one.endpoint("orders") as queue,
+    ):
+        assert late.publish("orders.new", b"0") == "synchronous"
+        (first,) = taken(queue, 1)
+        with stopped(pair.one):
+            late.send("orders.new", b"2")  # lies in its socket
+            wait_active(pair.two)
+            with at_two.publisher() as publisher:
+                publisher.publish("orders.new", b"1")
+        assert late.flush()
+        epoch = pair.two.status().epoch
+        assert (at_one.router, at_one.epoch) == (NAMES[1], epoch)
+        again, *others = taken(queue, 3)
+        assert (again.id, again.is_redelivered) == (first.id, True)
+        assert [number_of(each) for each in others] == [1, 2]
+        assert [each.id >> EPOCH_SHIFT for each in others] == [epoch, epoch]
+        pair.wait_in_step()
+        assert [each.status().role for each in pair.routers] == ["standby", "active"]
+
+
+def test_without_a_majority_nobody_is_active(tmp_path: Path) -> None:
+    with VotingPair(tmp_path) as pair, client_of(*pair.places) as client, client.publisher() as publisher:
+        assert publisher.publish("orders.new", b"0") == "synchronous"
+        pair.two.kill()
+        pair.witness.kill()
+        wait_until(lambda: pair.one.status().role == "standby", "the lease to end")
+        publisher.send("orders.new", b"1")
+        assert publisher.unacknowledged == 1
+        epoch = pair.one.status().epoch
+        pair.witness.start()
+        assert publisher.flush()
+        assert pair.one.status().epoch > epoch
+        assert pair.one.status().role == "active"
+
+
+@pytest.mark.spec("REPL-8")
+def test_there_is_no_automatic_switch_while_degraded(tmp_path: Path) -> None:
+    """What only the active router has is not lost by a switch that nobody ordered."""
+    with VotingPair(tmp_path, degrade_after_ms=200) as pair, client_of(*pair.places) as client:
+        with client.publisher() as publisher:
+            assert publisher.publish("orders.new", b"0") == "synchronous"
+            pair.relay.is_cut = True
+            assert publisher.publish("orders.new", b"1") == "degraded"
+        assert pair.witness.status().alone == NAMES[0]
+        pair.one.kill()
+        wait_until(lambda: not pair.witness.status().bound_to, "the promise to end")
+        with pytest.raises(RefusedError):
+            switch_to(pair.two)
+        assert pair.two.status().role == "standby"
+        pair.relay.is_cut = False
+        pair.one.start()
+        wait_active(pair.one)
+        pair.wait_in_step()
+        assert pair.two.status().role == "standby"
+        wait_until(lambda: not pair.witness.status().alone, "the note to be struck off")
+        with client.endpoint("orders") as queue:
+            assert [number_of(each) for each in taken(queue, 2)] == [0, 1]
+
+
+def test_a_witness_that_is_killed_and_started_again_remembers_and_the_pair_goes_on_meanwhile(tmp_path: Path) -> None:
+    with VotingPair(tmp_path) as pair, client_of(*pair.places) as client, client.publisher() as publisher:
+        before = pair.witness.status()
+        assert before.holder == NAMES[0]
+        pair.witness.kill()
+        for number in range(100):
+            assert publisher.publish("orders.new", b"%d" % number) in ("synchronous", "degraded")
+        pair.witness.start()
+        wait_until(lambda: pair.witness.status().in_touch == list(NAMES), "both routers to come back")
+        after = pair.witness.status()
+        assert (after.epoch, after.holder, after.bound_to) == (before.epoch, NAMES[0], NAMES[0])
+        assert pair.one.status().epoch == before.epoch
+
+
+def test_not_even_an_operator_makes_two_routers_active(tmp_path: Path) -> None:
+    with VotingPair(tmp_path, degrade_after_ms=200) as pair:
+        epoch = pair.one.status().epoch
+        pair.relay.is_cut = True
+        pair.relay.end()
+        wait_until(lambda: pair.witness.status().alone == NAMES[0], "the active one to be alone")
+        with pytest.raises(RefusedError):
+            switch_to(pair.two, force=True)
+        assert [each.status().role for each in pair.routers] == ["active", "standby"]
+        assert pair.one.status().epoch == epoch
+        pair.one.kill()
+        wait_until(lambda: not pair.witness.status().bound_to, "the promise to end")
+        switch_to(pair.two, force=True)  # now it is the operator's to give up what only the other one has
+        assert pair.two.status().role == "active"
+
+
+def test_a_planned_switch_hands_the_lease_over(tmp_path: Path) -> None:
+    with VotingPair(tmp_path) as pair, client_of(*pair.places) as client, client.publisher() as publisher:
+        assert publisher.publish("orders.new", b"0") == "synchronous"
+        switch_to(pair.two)
+        pair.wait_in_step()
+        assert publisher.publish("orders.new", b"1") == "synchronous"
+        assert [each.status().role for each in pair.routers] == ["standby", "active"]
