@@ -8,7 +8,8 @@ import pytest
 
 from penstock.assured.config import EndpointConfig
 from penstock.assured.control import EndpointInfo
-from penstock.assured.status import RouterStatus
+from penstock.assured.status import Replication, RouterStatus
+from penstock.assured.witnessing import WitnessStatus
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError, RateLimitedError, TokenError
 from penstock.node.console_config import ConsoleConfig, ConsoleLimits
@@ -213,6 +214,28 @@ def test_a_message_router_shows_its_role_and_its_endpoints(tmp_path: Path) -> No
         ("orders", "new", 3, 1)
     ]
     assert document.counts["endpoints"] == 1
+
+
+def test_a_pair_of_routers_shows_its_replication_and_its_witness(tmp_path: Path) -> None:
+    path = tmp_path / "plant.toml"
+    path.write_text(
+        'name = "trial"\n[[router]]\nname = "orders"\nmetrics_port = 7999\n'
+        '[[witness]]\nname = "tower"\nrouters = ["orders", "other"]\nmetrics_port = 7998\n'
+    )
+    router = RouterStatus(
+        name="orders", kind="router", role="active", epoch=4, control_port=7460, clients=0, is_storing=True,
+        is_in_touch=True, endpoints=[], happenings=[],
+        replication=Replication("other", "in step", 0, is_linked=True, is_ordered=False, backlog=0),
+    )  # fmt: skip
+    witness = WitnessStatus(
+        name="tower", kind="witness", epoch=4, holder="orders", bound_to="orders", alone="",
+        routers=("orders", "other"), in_touch=["orders", "other"], control_port=7470, is_storing=True,
+    )  # fmt: skip
+    document = pictured(Plant.load(path), {"orders": router, "tower": witness})
+    assert [(node.role, node.place) for node in document.nodes] == [
+        ("router", "active, epoch 4, in step"),
+        ("witness", "epoch 4, held by orders"),
+    ]
 
 
 def test_the_document_is_what_pages_expect(plant: Plant) -> None:

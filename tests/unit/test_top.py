@@ -10,7 +10,8 @@ import pytest
 
 from penstock.assured.config import EndpointConfig
 from penstock.assured.control import EndpointInfo
-from penstock.assured.status import RouterStatus
+from penstock.assured.status import Replication, RouterStatus, Voting
+from penstock.assured.witnessing import WitnessStatus
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import CATALOGUE, Counters
 from penstock.base.errors import ConfigurationError, RemoteProtocolError
@@ -232,7 +233,7 @@ def router_status(accepted: int, delivered: int, settled: int, **values: Any) ->
         settled=settled,
     )
     standard: dict[str, Any] = {
-        "name": "router", "kind": "router", "role": "active", "epoch": 3, "control_port": 7460, "pair": "",
+        "name": "router", "kind": "router", "role": "active", "epoch": 3, "control_port": 7460,
         "clients": 4,
         "is_storing": True, "is_in_touch": True, "endpoints": [info], "happenings": [],
     }  # fmt: skip
@@ -256,6 +257,38 @@ def test_a_message_routers_endpoints_have_their_queues_and_rates() -> None:
     assert (only_node(full).state, "disk" in only_node(full).detail) == (State.DEGRADED, True)
     gone = look(watch, Reading(place, 9 * NS_PER_SECOND, "unreachable", "refused"))
     assert [(row.messages, row.accepted_per_s, row.age_s) for row in gone.endpoints] == [(55, None, 4)]
+
+
+def test_a_router_shows_what_it_lacks_of_its_pair() -> None:
+    place = Place("router", "127.0.0.1", 9, "router")
+
+    def shown(state: Any, in_touch: list[str]) -> tuple[State, str]:
+        voting = Voting("witness", in_touch, True)
+        pair = Replication("other", state, 0, is_linked=True, is_ordered=False, backlog=0, voting=voting)
+        node = only_node(look(Watch(), reading(1, router_status(1, 1, 1, replication=pair), place)))
+        return node.state, node.detail
+
+    assert shown("in step", ["other", "witness"])[0] == State.UP
+    for state, in_touch, what in (("degraded", ["a", "b"], "degraded"), ("in step", ["other"], "voters")):
+        found, detail = shown(state, in_touch)
+        assert found == State.DEGRADED
+        assert what in detail
+
+
+def test_a_witness_shows_whether_both_routers_ask_it() -> None:
+    place = Place("tower", "127.0.0.1", 9, "witness")
+
+    def shown(**values: Any) -> tuple[str, State, int | None]:
+        standard: dict[str, Any] = {
+            "name": "tower", "kind": "witness", "epoch": 3, "holder": "east", "bound_to": "east", "alone": "",
+            "routers": ("east", "west"), "in_touch": ["east", "west"], "control_port": 7470, "is_storing": True,
+        }  # fmt: skip
+        node = only_node(look(Watch(), reading(1, WitnessStatus(**{**standard, **values}), place)))
+        return node.role, node.state, node.consumers
+
+    assert shown() == ("witness", State.UP, 2)
+    assert shown(in_touch=["east"]) == ("witness", State.DEGRADED, 1)
+    assert shown(is_storing=False)[1] == State.DEGRADED
 
 
 def test_what_does_not_answer_is_shown_with_its_age_and_without_rates() -> None:

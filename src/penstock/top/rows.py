@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.assured.control import EndpointInfo
-from penstock.assured.status import RouterStatus
+from penstock.assured.status import Replication, RouterStatus
+from penstock.assured.voting import VOTERS
 from penstock.assured.witnessing import WitnessStatus
 from penstock.base.clock import NS_PER_SECOND
 from penstock.engine.records import ClassRecord, ConsumerDistributionRecord
@@ -36,6 +37,7 @@ FED = "nothing comes from above"
 UNROOTED = "no way to the root of the tree"
 DISK = "the disk takes nothing"
 ASKED = "not both routers are in touch"
+VOTES = "not both other voters are in touch"
 BUSY = "too busy to tell of its consumers"
 
 
@@ -251,7 +253,7 @@ class NodeView:
         was = {} if before is None else {each.endpoint.name: each for each in before.endpoints}
         endpoints = [self._endpoint(each, was.get(each.endpoint.name)) for each in now.endpoints]
         wrongs = ((now.is_in_touch, IN_TOUCH), (now.is_storing, DISK))
-        troubles = [what for is_well, what in wrongs if not is_well]
+        troubles = [what for is_well, what in wrongs if not is_well] + _pair_troubles(now.replication)
         taken = _sum(row.accepted_per_s for row in endpoints)
         given = _sum(row.delivered_per_s for row in endpoints)
         return NodeFacts(troubles, taken, given, {}, now.clients), endpoints
@@ -330,6 +332,16 @@ def _of(earlier: Mapping[Any, Any], key: Hashable, field: str) -> int | None:
     """What this one had counted before."""
     value: int | None = getattr(earlier.get(key), field, None)
     return value
+
+
+def _pair_troubles(now: Replication | None) -> list[str]:
+    """What a router lacks of the other one, and of the voters."""
+    if now is None:
+        return []
+    troubles = [] if now.state == "in step" else [f"{now.state}: the pair has no two copies"]
+    if now.voting is not None and len(now.voting.in_touch) < VOTERS - 1:
+        troubles.append(VOTES)
+    return troubles
 
 
 def _witness(now: WitnessStatus) -> NodeFacts:

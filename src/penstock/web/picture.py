@@ -116,7 +116,8 @@ class Topology:
             case AdapterStatus() as status:
                 place = status.role
             case RouterStatus() as status:
-                place = f"{status.role}, epoch {status.epoch}"
+                pair = "" if status.replication is None else f", {status.replication.state}"
+                place = f"{status.role}, epoch {status.epoch}{pair}"
             case WitnessStatus() as status:
                 place = f"epoch {status.epoch}, held by {status.holder or 'nobody'}"
             case AgentStatus() as status:
