@@ -136,9 +136,9 @@ class Pair:
             case Stored():
                 if self.receiving is not None:
                     self.receiving.stored(self.router.log.stored_through)
-            case RecordsRead():
+            case RecordsRead(request):
                 if self.sending is not None:
-                    self.sending.fetched()
+                    self.sending.fetched(request)
             case CreateEndpoint() | AlterEndpoint() | DeleteEndpoint():
                 if self.sending is not None:
                     self.sending.mirror()

@@ -47,7 +47,8 @@ class Sending:
         self._position = self._stored = 0
         self._sent: deque[_Sent] = deque()
         self._unstored_size = 0
-        self._is_fetching = False
+        self._fetching = 0
+        """The request for what has to be read before more can be sent; 0: none."""
         self._caught_up: int | None = None
         """The position after which it has caught up."""
         live = begin_stream(router.tables)
@@ -109,7 +110,7 @@ class Sending:
         """Send what the window has room for; what has to be read first."""
         tables = self._router.tables
         told: list[Instruction] = []
-        while not self._is_listed and not self._is_fetching and self._unstored_size < self._config.window_bytes:
+        while not self._is_listed and not self._fetching and self._unstored_size < self._config.window_bytes:
             data, self._position, last_id, ids, sequences = next_frame(
                 tables, self._position, FRAME_SIZE_GOOD, self._router.config.fetch_messages_max
             )
@@ -118,8 +119,9 @@ class Sending:
                 self._unstored_size += len(data)
                 self.out.append(data)
             if len(ids):
-                self._is_fetching = True
-                told.append(self._router.log.fetch(0, ids, sequences))
+                reading = self._router.log.fetch(0, ids, sequences)
+                self._fetching = reading.request
+                told.append(reading)
             if data is None:
                 break
         if self.is_drained:
@@ -136,8 +138,10 @@ class Sending:
             self.is_whole = True
             self.out.append(encode(Whole(self._router.epoch)))
 
-    def fetched(self) -> None:
-        self._is_fetching = False
+    def fetched(self, request: int) -> None:
+        """Something was read from the journal, for whomever."""
+        if request == self._fetching:
+            self._fetching = 0
 
 
 def ids_frame(kind: int, number: int, ids: NDArray[numpy.uint64], *, is_last: bool = False) -> bytes:

@@ -140,11 +140,11 @@ class Log:
 
     # Reading
 
-    def fetch(self, endpoint: int, ids: NDArray[numpy.uint64], sequences: NDArray[numpy.uint64]) -> Instruction:
+    def fetch(self, endpoint: int, ids: NDArray[numpy.uint64], sequences: NDArray[numpy.uint64]) -> ReadRecords:
         """Read an endpoint's next messages."""
         return self._read(_Reading(_Purpose.DELIVER, endpoint, ids), sequences)
 
-    def _read(self, reading: _Reading, sequences: NDArray[numpy.uint64]) -> Instruction:
+    def _read(self, reading: _Reading, sequences: NDArray[numpy.uint64]) -> ReadRecords:
         request = self.new_request()
         self._readings[request] = reading
         return ReadRecords(request, sequences)

@@ -202,11 +202,12 @@ class Storing:
 
 
 def _these(reader: JournalReader, request: ReadRecords) -> list[RecordBatch]:
-    """The records with these numbers, or the first of them."""
+    """The records with these numbers, as far as they are there. All of them: whoever asks needs them in another order,
+    and would ask for the first ones again and again."""
     found: list[RecordBatch] = []
     wanted = request.sequences
-    at = size = 0
-    while at < len(wanted) and (not found or size < request.bytes_max):
+    at = 0
+    while at < len(wanted):
         first = int(wanted[at])
         if not 0 <= first - reader.next_sequence <= FAR:
             reader.seek(max(first, reader.first_sequence))
@@ -216,7 +217,6 @@ def _these(reader: JournalReader, request: ReadRecords) -> list[RecordBatch]:
         rows = batch.rows[numpy.isin(batch.rows["sequence"], wanted[at:])]
         if len(rows):
             found.append(RecordBatch(batch.data, rows))
-            size += int(rows["size"].sum())
         at = int(numpy.searchsorted(wanted, batch.rows["sequence"][-1], side="right"))
     return found
 
