@@ -391,6 +391,19 @@ def test_repl_10_a_commit_that_was_not_answered_is_known_after_the_reconnect(com
     assert stage.said(BeginSaid).transaction == 2
 
 
+def test_repl_10_a_commit_that_another_router_knows_nothing_of_may_have_happened() -> None:
+    stage, part = in_transaction()
+    stage.tell(LinkClosed(1))
+    stage.connect(epoch=9)
+    stage.tell(Received(2, PublisherOpened(stage.said(OpenPublisher).number, 5, 0, 0)))
+    answer = stage.one(Answered).answer
+    assert isinstance(answer, Refused)
+    assert answer.code == "unknown"
+    assert stage.published() == [], "nothing of it is sent again"
+    stage.tell(BeginTransaction(part))
+    assert stage.said(BeginSaid).transaction == 2
+
+
 def test_repl_10_one_whose_link_is_lost_before_its_commit_is_rolled_back() -> None:
     stage = begun()
     part = stage.publisher()

@@ -127,7 +127,7 @@ class Session:
                 self._transactions.begin(event, self._link)
             case EndTransaction():
                 self._flush()  # what it ends is sent before
-                self._transactions.end(event, self._link)
+                self._transactions.end(event, self._link, self.epoch)
             case OpenPart(part):
                 self._parts[part] = None
                 if self._is_welcome:
@@ -291,7 +291,7 @@ class Session:
                 self._part_failed(part, error_of(message))
         elif isinstance(part, PublisherPart) and isinstance(message, PublisherOpened):
             part.open(message.handle, message.highest, message.transaction)
-            self._transactions.reopened(part, message.transaction, self._link)
+            self._transactions.reopened(part, message.transaction, self._link, self.epoch)
             self._publishers[message.handle] = part
             self._out.append(Opened(part))
             self._send(part.frames())

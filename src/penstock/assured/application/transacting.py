@@ -17,7 +17,7 @@ from penstock.assured.application._inbox import Delivery
 from penstock.assured.application.events import BeginTransaction, EndTransaction
 from penstock.assured.application.publishing import OUTCOMES, AssuredPublisher
 from penstock.assured.control import Ended
-from penstock.base.errors import LocalProtocolError, RefusedError
+from penstock.base.errors import LocalProtocolError, RefusedError, UnreachableError
 from penstock.model import Message
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ class Transaction:
         self._settled(message.source.reject(message, transaction=self._open()))
 
     def commit(self) -> str:
-        """What its messages got, as of publish(). RefusedError if it was rolled back instead: nothing of it holds."""
+        """What its messages got, as of publish(). RefusedError if it was rolled back instead: nothing of it holds.
+        UnreachableError if that is not known: nobody answers, or another router took over before the answer came."""
         answer = self._end(is_commit=True)
         if answer.outcome != "committed":
             why = answer.why or "the router did not take it"
@@ -95,6 +96,10 @@ class Transaction:
         token = self._assured.next_token()
         self._assured.tell(EndTransaction(token, self._publisher.part, is_commit))
         answer = self._assured.await_answer(token)
-        assert isinstance(answer, Ended)
         self._done(self._publisher)
+        if not isinstance(answer, Ended):
+            raise UnreachableError(
+                "it is not known whether the transaction was committed",
+                hint="another router took over before the answer came: see whether what it published is there",
+            )
         return answer

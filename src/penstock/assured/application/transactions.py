@@ -2,7 +2,8 @@
 
 A router rolls back what is open on a link that is lost. Whether a commit that was not answered came before that, the
 router says when the publisher is opened again: it remembers the last one that it committed. That one may not be on its
-disk yet: so its commit is asked for again, and answered when it is.
+disk yet: so its commit is asked for again, and answered when it is. Another router, which took over meanwhile, only
+knows what it was told: what it does not know may have been committed by the one before.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from penstock.assured.control import Begin, Commit, Ended, Message, Refused, Rol
 from penstock.base.errors import LocalProtocolError
 
 LOST = "the link to the router was lost before it was committed"
+UNKNOWN = "another router took over before it answered"
 
 
 class Transactions:
@@ -24,6 +26,7 @@ class Transactions:
         self._failed: dict[PublisherPart, str] = {}  # rolled back already, and why
         self._ending: dict[PublisherPart, EndTransaction] = {}
         self._ends: dict[int, EndTransaction] = {}  # by number of the request
+        self._epochs: dict[PublisherPart, int] = {}  # in which the end was asked for first
 
     def begin(self, event: BeginTransaction, link: int) -> None:
         part = event.part
@@ -38,7 +41,7 @@ class Transactions:
         self._beginning[number] = part
         self._out(Say(link, Begin(number, part.handle, part.transaction)))
 
-    def end(self, event: EndTransaction, link: int) -> None:
+    def end(self, event: EndTransaction, link: int, epoch: int) -> None:
         part = event.part
         self._ending[part] = event
         if part in self._failed:
@@ -46,6 +49,7 @@ class Transactions:
         elif part.handle:
             number = self._next_number()
             self._ends[number] = event
+            self._epochs.setdefault(part, epoch)
             request = Commit if event.is_commit else Rollback
             self._out(Say(link, request(number, part.handle, part.transaction)))
 
@@ -56,12 +60,14 @@ class Transactions:
         if part.transaction and part not in self._ending:
             self._failed[part] = LOST
 
-    def reopened(self, part: PublisherPart, committed: int, link: int) -> None:
+    def reopened(self, part: PublisherPart, committed: int, link: int, epoch: int) -> None:
         """The router says which transaction of the publisher was the last that it took the commit of."""
         event = self._ending.get(part)
         if event is not None and event.is_commit and committed == part.transaction:
             part.outbox.pass_over(part.transaction)
-            self.end(event, link)
+            self.end(event, link, epoch)
+        elif event is not None and event.is_commit and self._epochs.get(part, epoch) != epoch:
+            self._end(part, 0, Refused("unknown", UNKNOWN))
         elif event is not None:
             self._ended(part, 0, LOST)
         elif part.transaction:  # its messages are not sent again
@@ -84,7 +90,11 @@ class Transactions:
         return True
 
     def _ended(self, part: PublisherPart, treatment: int, why: str) -> None:
+        self._end(part, treatment, Ended(0, "committed" if treatment else "rolled_back", treatment, why))
+
+    def _end(self, part: PublisherPart, treatment: int, answer: Ended | Refused) -> None:
         event = self._ending.pop(part)
         self._failed.pop(part, None)
+        self._epochs.pop(part, None)
         part.end_transaction(treatment)
-        self._out(Answered(event.token, Ended(0, "committed" if treatment else "rolled_back", treatment, why)))
+        self._out(Answered(event.token, answer))
