@@ -30,8 +30,15 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Endpoints with one consumer at a time."""
 
     kept: frozenset[str] = ACKNOWLEDGED
-    """Outcomes after which a message must be delivered, in order, and a commit must hold. Where routers are replaced by
-    force, that is what was on both disks."""
+    """Outcomes after which a message must be delivered."""
+
+    firm: frozenset[str] = ACKNOWLEDGED
+    """Outcomes after which it must be delivered in order, and a commit must hold. Where routers are replaced by force,
+    that is what was on both disks."""
+
+    in_order: frozenset[str] = frozenset({"none", "asynchronous", "synchronous"})
+    """What messages wanted that are delivered in order. Where routers take turns, what only one of them has comes when
+    its turn has come again."""
 
 
 class _Transaction:
@@ -122,7 +129,7 @@ class _Judge:
         in_order = sorted((each for found in self.deliveries.values() for each in found), key=lambda each: each.at)
         for each in in_order:
             message = self.published.get(each.key)
-            if message is None or each.endpoint == DEAD or not self._is_kept(each.key):
+            if message is None or each.endpoint == DEAD or not self._is_firm(message):
                 continue
             if each.endpoint in self.rules.exclusive:
                 counts, where = (each.endpoint, each.key) not in seen, each.endpoint
@@ -156,13 +163,14 @@ class _Judge:
     def _is_judged(self, transaction: _Transaction) -> bool:
         """Where routers are replaced by force, what only one of them had may be half delivered when it goes."""
         wanted = {self.published[key].wanted for key in transaction.published}
-        return self.rules.kept >= ACKNOWLEDGED or wanted == {"synchronous"}
+        return self.rules.firm >= ACKNOWLEDGED or wanted == {"synchronous"}
 
     def _consumed_twice(self) -> Iterator[str]:
         for name, transaction in self.transactions.items():
-            if not self._has_committed(transaction) or transaction.treatment not in self.rules.kept:
+            if not self._has_committed(transaction) or transaction.treatment not in self.rules.firm:
                 continue
-            for consumed in self.consumed[name]:
+            firm = [each for each in self.consumed[name] if self._is_firm(self.published[each.key])]
+            for consumed in firm:
                 for each in self.deliveries[consumed.endpoint, consumed.key]:
                     if each.at > transaction.ended_at and each.delivery in self.settled:
                         yield f"{each.endpoint} delivered {each.key} again after transaction {name} had consumed it"
@@ -178,7 +186,7 @@ class _Judge:
 
     def _lost(self) -> Iterator[str]:
         for key, message in self.published.items():
-            if not self._is_kept(key):
+            if self._outcome_of(message) not in self.rules.kept:
                 continue
             for endpoint in sorted(self._wanting(key)):
                 deliveries = self.deliveries.get((endpoint, key), [])
@@ -213,8 +221,8 @@ class _Judge:
             return transaction.treatment if self._has_committed(transaction) else ""
         return next(iter(self.outcomes[message.key]), "")
 
-    def _is_kept(self, key: str) -> bool:
-        return self._outcome_of(self.published[key]) in self.rules.kept
+    def _is_firm(self, message: Published) -> bool:
+        return self._outcome_of(message) in self.rules.firm and message.wanted in self.rules.in_order
 
     def _wanting(self, key: str) -> set[str]:
         level = self.published[key].topic.partition(".")[0]

@@ -9,7 +9,7 @@ from integration.assured_kit import client_of
 from judge.checker import ACKNOWLEDGED, Rules, violations
 from judge.faults import Fault
 from judge.history import Fault as FaultLine
-from judge.history import History, read_history
+from judge.history import History, Wanted, read_history
 from judge.workload import DEAD, FILLS, WORK, Consumer, Publisher, Reader, Transactor, Worker
 from penstock.assured import EndpointConfig, Want
 from penstock.assured.application import Assured
@@ -35,15 +35,15 @@ RULES = Rules(
 JOURNAL = JournalConfig(preallocate_bytes=0, segment_bytes=262_144, gather_bytes_max=65_536, linger_us=0, retry_ms=20)
 """Small segments: the log is cleaned many times, and a limit on the size of files is met soon."""
 
-SETTINGS = {"journal": JOURNAL, "section_bytes": 65_536, "cache_bytes": 131_072, "message_bytes_max": 16_384}
+SETTINGS = {"journal": JOURNAL, "section_bytes": 65_536, "cache_bytes": 1_048_576, "message_bytes_max": 16_384}
 LINES_BETWEEN = 300
 HELD_SECONDS = 1.5
 
 
 class Scene:
-    """Clients of the routers at these places."""
+    """Clients of the routers at these places; `transacting`: what those want who consume and publish as one."""
 
-    def __init__(self, directory: Path, places: tuple[str, ...], seed: int) -> None:
+    def __init__(self, directory: Path, places: tuple[str, ...], seed: int, transacting: tuple[Wanted, Wanted]) -> None:
         self.places = places
         self.seed = seed
         self.chance = random.Random(seed)
@@ -62,8 +62,8 @@ class Scene:
             Consumer("audit-b", *common, "audit"),
             Consumer("fills", *common, FILLS),
             Consumer("dead", *common, DEAD),
-            Transactor("transactor-a", *common, "synchronous"),
-            Transactor("transactor-b", *common, "none"),
+            Transactor("transactor-a", *common, transacting[0]),
+            Transactor("transactor-b", *common, transacting[1]),
         ]
         for worker in (*self.publishers, *self.readers):
             worker.start()
@@ -79,22 +79,28 @@ class Scene:
             self.inflict(fault)
 
     def inflict(self, fault: Fault) -> None:
-        self.history.write(FaultLine(what=fault.name, where=fault.router.config.name))
         fault.begin()
+        self._tell(fault, fault.name)
         try:
             threading.Event().wait(self.chance.random() ** 2 * HELD_SECONDS)  # how long it lasts is part of the fault
         finally:
             fault.end()
-            self.history.write(FaultLine(what=f"no longer {fault.name}", where=fault.router.config.name))
+            self._tell(fault, f"no longer {fault.name}")
 
-    def drain(self) -> None:
-        """Publishers end; then everything is consumed."""
+    def _tell(self, fault: Fault, what: str) -> None:
+        self.history.write(FaultLine(what=what, where=fault.router.config.name))
+
+    def end_publishing(self) -> None:
         for worker in self.publishers:
             worker.finish()
         for reader in self.readers:
             reader.is_draining = True
+
+    def consume_all(self) -> None:
         with client_of(*self.places) as client:
             wait_until(lambda: self._has_failed() or self._is_empty(client), "the queues to be empty")
+
+    def end(self) -> None:
         for reader in self.readers:
             reader.finish()
 

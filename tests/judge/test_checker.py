@@ -22,7 +22,9 @@ from judge.history import (
 RULES = Rules(
     wants={"orders": frozenset({"orders"}), "audit": frozenset({"orders", "fills"})}, exclusive=frozenset({"orders"})
 )
-REPLACED = Rules(wants=RULES.wants, exclusive=RULES.exclusive, kept=frozenset({"synchronous"}))
+BOTH = frozenset({"synchronous"})
+REPLACED = Rules(wants=RULES.wants, exclusive=RULES.exclusive, kept=BOTH, firm=BOTH)
+TURNS = Rules(wants={"orders": frozenset({"orders"})}, exclusive=frozenset({"orders"}), in_order=BOTH)
 ONE = Rules(wants={"orders": frozenset({"orders"})}, exclusive=frozenset({"orders"}))
 SHARED = Rules(wants={"orders": frozenset({"orders"})})
 
@@ -231,6 +233,17 @@ def test_where_routers_are_replaced_by_force_what_was_on_both_disks_is_kept(made
     assert made.judged(REPLACED) == []
     made.published(4, wanted="synchronous", outcome="synchronous")
     assert [each.partition(",")[0] for each in made.judged(REPLACED)] == ["p.4 was acknowledged (synchronous)"] * 2
+
+
+def test_where_routers_take_turns_what_one_of_them_has_comes_later(made: Made) -> None:
+    one, two = made.published(1), made.published(2)
+    made.done(two)
+    made.done(one)
+    assert made.judged(TURNS) == []
+    three, four = (made.published(number, wanted="synchronous", outcome="degraded") for number in (3, 4))
+    made.done(four)
+    made.done(three)
+    assert made.judged(TURNS) == ["orders delivered p.3 after p.4"]
 
 
 def test_a_history_is_read_as_it_was_written_though_its_writer_was_killed(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from penstock.base.errors import RefusedError, UnreachableError
 from waiting import PATIENCE_SECONDS
 
 ANSWER_SECONDS = 3.0
-PACE_SECONDS = 0.01
+PACE_SECONDS = 0.03
 WORK, FILLS, DEAD = "work", "fills", "dead"
 REFUSED_SECONDS = 0.1
 
