@@ -1,12 +1,13 @@
 """Data frames of assured messaging do not change; they are read here from docs/protocol/assured.md alone."""
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
-from interop import assured_decoder, control_decoder
+from interop import assured_decoder
 from interop.assured_decoder import Decoded
+from interop.golden_messages import check_golden
 from penstock.assured import EndpointConfig, Want, _layout
 from penstock.assured.control import (
     ASSURED,
@@ -17,6 +18,7 @@ from penstock.assured.control import (
     ClosePublisher,
     Commit,
     CreateEndpoint,
+    Degrade,
     DeleteEndpoint,
     Done,
     EmptyEndpoint,
@@ -56,7 +58,6 @@ from penstock.assured.frames import (
     encode_publish,
     encode_settle,
 )
-from penstock.net.framing import FrameDecoder, encode_frame
 
 GOLDEN = Path(__file__).parent / "golden" / "assured"
 TIME_NS = 1_700_000_000_000_000_000
@@ -178,6 +179,7 @@ MESSAGES: dict[str, tuple[Message, dict[str, Any]]] = {
     "empty_endpoint": (EmptyEndpoint(11, "orders"), {"number": 11, "name": "orders"}),
     "list_endpoints": (ListEndpoints(12, "orders"), {"number": 12, "name": "orders"}),
     "switch": (Switch(13, True), {"number": 13, "is_forced": True}),
+    "degrade": (Degrade(14, False), {"number": 14, "is_ordered": False}),
     "welcome": (
         Welcome("r1", "active", 3, ("10.0.0.1:7460", "10.0.0.2:7460"), 1_048_576),
         {"router": "r1", "role": "active", "epoch": 3, "places": ["10.0.0.1:7460", "10.0.0.2:7460"],
@@ -209,30 +211,5 @@ MESSAGES: dict[str, tuple[Message, dict[str, Any]]] = {
 """By type: the message, and what an independent reader finds in it."""
 
 
-def golden_messages() -> dict[str, bytes]:
-    lines = (GOLDEN / "control.txt").read_text().splitlines()
-    return {name: bytes.fromhex(data) for name, data in (line.split() for line in lines)}
-
-
-def test_every_control_message_is_golden() -> None:
-    assert len(MESSAGES) == len(get_args(Message)) == len({type(message) for message, _ in MESSAGES.values()})
-    assert list(golden_messages()) == list(MESSAGES)
-
-
-@pytest.mark.parametrize("name", MESSAGES)
-def test_a_control_message_s_bytes_are_the_golden_ones(name: str) -> None:
-    frame = encode_frame(ASSURED.encode(MESSAGES[name][0], MESSAGE_SIZE_MAX))
-    assert frame.hex() == golden_messages()[name].hex()
-
-
-@pytest.mark.parametrize("name", MESSAGES)
-def test_a_golden_control_message_is_what_the_document_says(name: str) -> None:
-    (payload,) = control_decoder.frames(golden_messages()[name])
-    assert payload[0] >= 0x80, "the first byte tells it from a data frame"
-    assert control_decoder.message(payload) == {"type": name, **MESSAGES[name][1]}
-
-
-@pytest.mark.parametrize("name", MESSAGES)
-def test_a_golden_control_message_is_understood(name: str) -> None:
-    (payload,) = FrameDecoder(MESSAGE_SIZE_MAX).feed(golden_messages()[name])
-    assert ASSURED.decode(payload) == MESSAGES[name][0]
+def test_control_messages_are_the_golden_ones() -> None:
+    check_golden(ASSURED, Message, MESSAGES, GOLDEN / "control.txt", MESSAGE_SIZE_MAX)

@@ -3,12 +3,12 @@ docs/protocol/tree.md alone."""
 
 import struct
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import pytest
 
-from interop import control_decoder, packet_decoder
-from penstock.net.framing import FrameDecoder, encode_frame
+from interop import packet_decoder
+from interop.golden_messages import check_golden
 from penstock.topics import InterestTable
 from penstock.tree._fanout import Brings, Fanout
 from penstock.tree._frame import encode_block
@@ -165,30 +165,5 @@ MESSAGES: dict[str, tuple[Message, dict[str, Any]]] = {
 """By type: the message, and what an independent reader finds in it."""
 
 
-def golden_messages() -> dict[str, bytes]:
-    lines = (GOLDEN / "control.txt").read_text().splitlines()
-    return {name: bytes.fromhex(data) for name, data in (line.split() for line in lines)}
-
-
-def test_every_control_message_is_golden() -> None:
-    assert len(MESSAGES) == len(get_args(Message)) == len({type(message) for message, _ in MESSAGES.values()})
-    assert list(golden_messages()) == list(MESSAGES)
-
-
-@pytest.mark.parametrize("name", MESSAGES)
-def test_a_control_message_s_bytes_are_the_golden_ones(name: str) -> None:
-    frame = encode_frame(TREE.encode(MESSAGES[name][0], MESSAGE_SIZE_MAX))
-    assert frame.hex() == golden_messages()[name].hex()
-
-
-@pytest.mark.parametrize("name", MESSAGES)
-def test_a_golden_control_message_is_what_the_document_says(name: str) -> None:
-    (payload,) = control_decoder.frames(golden_messages()[name])
-    assert payload[0] >= 0x80, "the first byte tells it from a block"
-    assert control_decoder.message(payload) == {"type": name, **MESSAGES[name][1]}
-
-
-@pytest.mark.parametrize("name", MESSAGES)
-def test_a_golden_control_message_is_understood(name: str) -> None:
-    (payload,) = FrameDecoder(MESSAGE_SIZE_MAX).feed(golden_messages()[name])
-    assert TREE.decode(payload) == MESSAGES[name][0]
+def test_control_messages_are_the_golden_ones() -> None:
+    check_golden(TREE, Message, MESSAGES, GOLDEN / "control.txt", MESSAGE_SIZE_MAX)
