@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -105,11 +107,19 @@ class RouterProcess:
         self._process.process.kill()
         self._process.process.wait(PATIENCE_SECONDS)
 
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
     def status(self) -> RouterStatus:
         with urllib.request.urlopen(f"{self.facts['url']}/status", timeout=PATIENCE_SECONDS) as answer:
             return msgspec.json.decode(answer.read(), type=RouterStatus)
 
     def close(self) -> None:
+        if self._process is not None and self._process.process.poll() is None:
+            self.resume()
         self._stack.close()
 
 

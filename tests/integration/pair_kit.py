@@ -1,18 +1,22 @@
 """Pairs of message routers in processes of their own, with a link between them that can be cut."""
 
 import contextlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from integration.assured_kit import RouterProcess, client_of, router_config
 from integration.relay import Relay
 from penstock.assured import EndpointConfig, Want
+from penstock.assured.application import Assured
 from penstock.assured.node import LivePairConfig, PairAccess, RouterAccess
 from penstock.net.udp import free_ports
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 NAMES = ("one", "two")
+LOOK_SECONDS = 0.05
 ORDERS = EndpointConfig(name="orders", wants=(Want(topics=("orders.>",)),), replication="synchronous")
 
 
@@ -24,6 +28,7 @@ class PairOfRouters:
     ) -> None:
         self._stack = contextlib.ExitStack()
         *controls, link = free_ports(3)
+        self.link_port = link
         self.relay = self._stack.enter_context(Relay(link))
         self.routers: list[RouterProcess] = []
         for number, name in enumerate(NAMES):
@@ -85,3 +90,79 @@ def pair_of_routers(directory: Path, *endpoints: EndpointConfig, **values: Any) 
         yield made
     finally:
         made.close()
+
+
+class Traffic:
+    """Publishers, each with its own thread and numbers, and one consumer that acknowledges everything, until it is
+    over; then `check` says whether anything was lost, is out of order, or came twice without saying so."""
+
+    def __init__(self, client: Assured, *, publishers: int = 4, endpoint: str = "orders") -> None:
+        self.outcomes: list[list[str]] = [[] for _ in range(publishers)]
+        self.came: list[tuple[int, int, bool]] = []
+        self._client = client
+        self._endpoint = endpoint
+        self._is_over = self._is_drained = False
+        self._failed: list[BaseException] = []
+        self._publishing = [self._thread(self._publish, which) for which in range(publishers)]
+        self._consuming = self._thread(self._consume)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._is_over = self._is_drained = True  # threads that still wait end with the client
+
+    @property
+    def count(self) -> int:
+        """Messages that were acknowledged."""
+        return sum(map(len, self.outcomes))
+
+    def wait_for(self, more: int) -> None:
+        """Until so many more have been acknowledged and have come."""
+        published, came = self.count + more, len(self.came) + more
+        wait_until(lambda: self._failed or (self.count >= published and len(self.came) >= came), "traffic")
+        assert not self._failed
+
+    def check(self) -> None:
+        self._is_over = True
+        for thread in self._publishing:
+            thread.join(PATIENCE_SECONDS)
+        wait_until(lambda: self._failed or len({each[:2] for each in self.came}) >= self.count, "what was published")
+        self._is_drained = True
+        self._consuming.join(PATIENCE_SECONDS)
+        assert not self._failed
+        for which, outcomes in enumerate(self.outcomes):
+            seen: set[int] = set()
+            firsts = []
+            for _, number, is_redelivered in (each for each in self.came if each[0] == which):
+                assert number not in seen or is_redelivered, f"message {number} of {which} came twice"
+                if number not in seen:
+                    seen.add(number)
+                    firsts.append(number)
+            assert firsts == list(range(len(outcomes))), f"messages of {which} are lost, or out of order"
+
+    def _thread(self, target: Callable[..., None], *arguments: object) -> threading.Thread:
+        def run() -> None:
+            try:
+                target(*arguments)
+            except BaseException as error:
+                self._failed.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        return thread
+
+    def _publish(self, which: int) -> None:
+        with self._client.publisher() as publisher:
+            while not self._is_over:
+                number = len(self.outcomes[which])
+                self.outcomes[which].append(publisher.publish("orders.new", b"%d %d" % (which, number)))
+
+    def _consume(self) -> None:
+        with self._client.endpoint(self._endpoint) as queue:
+            while not self._is_drained:
+                messages = queue.take(64, LOOK_SECONDS)
+                for each in messages:
+                    which, number = map(int, each.payload.split())
+                    self.came.append((which, number, each.is_redelivered))
+                queue.ack(messages)

@@ -12,10 +12,11 @@ LOOK_SECONDS = 0.02
 
 
 class Relay:
-    """In a thread of its own. `is_cut`: nothing goes through, in either direction, and nothing is told of it."""
+    """In a thread of its own."""
 
     def __init__(self, target: int) -> None:
-        self.is_cut = False
+        self._is_cut = False
+        self._turn = threading.Event()
         self._target = ("127.0.0.1", target)
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
@@ -34,6 +35,15 @@ class Relay:
         self._server.close()
         self.end()
 
+    def cut(self) -> None:
+        """From now on nothing goes through, in either direction, and nobody is told of it."""
+        self._is_cut = True
+        self._turn.clear()
+        self._turn.wait()
+
+    def heal(self) -> None:
+        self._is_cut = False
+
     def end(self) -> None:
         """End what goes through, on both sides."""
         with self._lock:
@@ -43,9 +53,11 @@ class Relay:
 
     def _run(self) -> None:
         while not self._is_over.is_set():
+            is_cut = self._is_cut
+            self._turn.set()
             with selectors.DefaultSelector() as selector:
                 selector.register(self._server, selectors.EVENT_READ)
-                if not self.is_cut:
+                if not is_cut:
                     for each in self._others:
                         selector.register(each, selectors.EVENT_READ)
                 for key, _ in selector.select(LOOK_SECONDS):
@@ -66,7 +78,7 @@ class Relay:
 
     def _accept(self) -> None:
         caller, _ = self._server.accept()
-        if self.is_cut:
+        if self._is_cut:
             caller.close()
             return
         try:

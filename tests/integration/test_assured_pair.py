@@ -5,8 +5,21 @@ from pathlib import Path
 import pytest
 
 from integration.assured_kit import client_of
-from integration.pair_kit import pair_of_routers, switch_to
+from integration.pair_kit import ORDERS, PairOfRouters, Traffic, pair_of_routers, state_of, switch_to
 from integration.test_assured_router import number_of, taken
+from penstock.assured import EndpointConfig, Want
+from penstock.base.errors import NotEntitledError, RefusedError, UnreachableError
+from waiting import wait_until
+
+SYNC, ASYNC, NONE = "synchronous", "asynchronous", "stored"
+
+
+def queue_of(name: str, replication: str = "none", **values: object) -> EndpointConfig:
+    return EndpointConfig(name=name, wants=(Want(topics=(f"{name}.>",)),), replication=replication, **values)  # type: ignore[arg-type]
+
+
+def counts(pair: PairOfRouters, which: int) -> dict[str, int]:
+    return {each.endpoint.name: each.messages for each in pair.routers[which].status().endpoints if each.messages}
 
 
 @pytest.mark.spec("REPL-3", "REPL-7")
@@ -16,11 +29,149 @@ def test_nothing_synchronous_is_lost_when_the_active_router_is_killed_and_the_ot
             for number in range(500):
                 publisher.send("orders.new", b"%d" % number)
             publisher.flush()
-            assert publisher.publish("orders.new", b"500") == "synchronous"
+            assert publisher.publish("orders.new", b"500") == SYNC
             pair.one.kill()
+            with pytest.raises(RefusedError, match="does not answer"):
+                switch_to(pair.two)
             switch_to(pair.two, force=True)
             assert publisher.publish("orders.new", b"501") == "degraded"
         with client.endpoint("orders", prefetch=1_000) as queue:
             messages = taken(queue, 502)
     assert [number_of(each) for each in messages] == list(range(502))
     assert all(each.is_redelivered for each in messages[:501])
+
+
+@pytest.mark.spec("REPL-2", "REPL-3", "REPL-8")
+def test_all_treatments_go_side_by_side_and_where_nothing_degrades_only_synchronous_ones_wait(tmp_path: Path) -> None:
+    """The attribute of the endpoints decides; any that is synchronous makes a message so."""
+    everything = EndpointConfig(name="everything", wants=(Want(topics=(">",)),))
+    queues = [queue_of("a", "synchronous"), queue_of("b", "asynchronous"), queue_of("c"), everything]
+    with pair_of_routers(tmp_path, *queues, degrade="never") as pair, client_of(*pair.places) as client:
+        with client.publisher() as publisher:
+            for topic, outcome in (("a.x", SYNC), ("b.x", ASYNC), ("c.x", NONE), ("d.x", NONE)):
+                assert publisher.publish(topic, b"1") == outcome
+            wait_until(lambda: counts(pair, 1) == {"a": 1, "b": 1}, "copies, where endpoints are replicated")
+            pair.relay.cut()
+            with pytest.raises(UnreachableError, match="not acknowledged in time"):
+                publisher.publish("a.x", b"2", timeout=0.5)
+            assert publisher.publish("b.x", b"2") == ASYNC
+            assert publisher.publish("c.x", b"2") == NONE
+            assert publisher.unacknowledged, "the synchronous one still waits"
+            pair.relay.heal()
+            publisher.flush()
+            assert publisher.publish("a.x", b"3") == SYNC
+        wait_until(lambda: counts(pair, 1) == {"a": 3, "b": 2}, "the rest of the copies")
+        pair.one.kill()
+        switch_to(pair.two, force=True)
+        with client.endpoint("a") as queue:
+            assert [number_of(each) for each in taken(queue, 3)] == [1, 2, 3]
+
+
+@pytest.mark.spec("REPL-2")
+@pytest.mark.parametrize("by", ["publisher", "topic"])
+def test_publishers_flags_or_topics_decide_if_configured(tmp_path: Path, by: str) -> None:
+    topics = {"synchronous_topics": ("a.>",), "asynchronous_topics": ("b.>",)} if by == "topic" else {}
+    wishes = {} if by == "topic" else {"a.x": SYNC, "b.x": ASYNC}
+    everything = EndpointConfig(name="everything", wants=(Want(topics=(">",)),))
+    settings = {"replicate_by": by, **topics}
+    with pair_of_routers(tmp_path, everything, router=settings) as pair, client_of(*pair.places) as client:
+        with client.publisher() as publisher:
+            for topic, outcome in (("a.x", SYNC), ("b.x", ASYNC), ("c.x", NONE)):
+                assert publisher.publish(topic, b"", replication=wishes.get(topic, "none")) == outcome
+        wait_until(lambda: counts(pair, 1) == {"everything": 2}, "copies of two")
+
+
+@pytest.mark.spec("REPL-7")
+def test_a_planned_switch_under_load_loses_nothing_and_clients_go_on(tmp_path: Path) -> None:
+    with pair_of_routers(tmp_path) as pair, client_of(*pair.places) as client, Traffic(client) as traffic:
+        for router, name in ((pair.two, "two"), (pair.one, "one"), (pair.two, "two")):
+            traffic.wait_for(200)
+            switch_to(router)
+            traffic.wait_for(100)
+            assert client.router == name
+            pair.wait_in_step()
+        traffic.check()
+        assert {each for outcomes in traffic.outcomes for each in outcomes} <= {SYNC, "known"}, "none was degraded"
+        wait_until(lambda: not counts(pair, 0) and not counts(pair, 1), "both to have forgotten what was settled")
+        happened = [each.what for each in pair.two.status().happenings]
+        assert "active" in happened
+        assert "stands_by" in happened
+
+
+@pytest.mark.spec("REPL-7")
+def test_a_killed_router_returns_cannot_deliver_catches_up_and_becomes_active_again(tmp_path: Path) -> None:
+    settings = {"degrade_after_ms": 200}
+    with pair_of_routers(tmp_path, **settings) as pair, client_of(*pair.places) as client, Traffic(client) as traffic:
+        traffic.wait_for(200)
+        pair.one.kill()
+        switch_to(pair.two, force=True)
+        traffic.wait_for(200)
+        pair.one.start()
+        with client_of(pair.one.place) as other, other.publisher():
+            assert other.router == "two", "the old one sends clients away"
+        pair.wait_in_step()
+        assert (pair.one.status().role, pair.one.status().epoch) == ("standby", pair.two.status().epoch)
+        switch_to(pair.one)
+        traffic.wait_for(200)
+        assert (client.router, pair.one.status().role, pair.two.status().role) == ("one", "active", "standby")
+        traffic.check()
+
+
+@pytest.mark.spec("REPL-8")
+def test_without_a_link_synchronous_traffic_degrades_and_recovers_and_the_moments_are_seen(tmp_path: Path) -> None:
+    with pair_of_routers(tmp_path, degrade_after_ms=200) as pair, client_of(*pair.places) as client:
+        with client.publisher() as publisher:
+            assert publisher.publish("orders.new", b"0") == SYNC
+            pair.relay.cut()
+            for number in range(1, 50):
+                assert publisher.publish("orders.new", b"%d" % number) == "degraded"
+            assert state_of(pair.one) == "degraded"
+            pair.relay.heal()
+            pair.wait_in_step()
+            assert publisher.publish("orders.new", b"50") == SYNC
+        told = pair.one.status()
+        modes = [(each.values["mode"], each.time_ns) for each in told.happenings if each.what == "replication"]
+        assert [mode for mode, _ in modes] == ["degraded", "synchronous"]
+        assert told.replication is not None
+        assert modes[0][1] < modes[1][1] <= told.replication.since_ns + 10**9
+        pair.one.kill()
+        switch_to(pair.two, force=True)
+        with client.endpoint("orders") as queue:
+            assert [number_of(each) for each in taken(queue, 51)] == list(range(51))
+
+
+@pytest.mark.spec("REPL-8")
+def test_a_router_that_stands_still_degrades_the_other_and_is_brought_up_to_date(tmp_path: Path) -> None:
+    with pair_of_routers(tmp_path, degrade_after_ms=200, silence_ms=400) as pair, client_of(*pair.places) as client:
+        with client.publisher(window=512) as publisher:
+            pair.two.pause()
+            for number in range(3_000):
+                publisher.send("orders.new", b"%d" % number)
+            publisher.flush()
+            wait_until(lambda: not pair.one.status().replication.is_linked, "the silent one to be given up")  # type: ignore[union-attr]
+            pair.two.resume()
+            pair.wait_in_step()
+            assert publisher.publish("orders.new", b"3000") == SYNC
+        wait_until(lambda: counts(pair, 1) == {"orders": 3_001}, "every copy")
+
+
+@pytest.mark.spec("REPL-8")
+def test_an_operator_orders_degradation_and_takes_it_back(tmp_path: Path) -> None:
+    with (
+        pair_of_routers(tmp_path, ORDERS, degrade="never") as pair,
+        client_of(*pair.places) as client,
+        client.publisher() as publisher,
+        client_of(pair.one.place, role="operator") as operator,
+    ):
+        operator.degrade()
+        assert publisher.publish("orders.new", b"1") == "degraded"
+        told = pair.one.status().replication
+        assert told is not None
+        assert (told.state, told.is_ordered, told.is_linked) == ("degraded", True, True)
+        operator.degrade(end=True)
+        pair.wait_in_step()
+        assert publisher.publish("orders.new", b"2") == SYNC
+        with client_of(pair.two.place, role="operator") as other, pytest.raises(RefusedError, match="stands by"):
+            other.degrade()
+        with pytest.raises(NotEntitledError, match="operator"):
+            client.degrade()

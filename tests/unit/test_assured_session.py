@@ -187,6 +187,22 @@ def test_repl_7_a_router_of_an_older_epoch_is_refused() -> None:
     assert stage.session.epoch == 7
 
 
+def test_repl_7_routers_that_name_each_other_are_asked_with_pauses() -> None:
+    """While the active one changes neither is; a client does not run to and fro between them."""
+    stage = begun()
+    stage.tell(Received(1, SteppedDown(2, B)))
+    attempts = 0
+    for number in range(2, 20):
+        if not [each for each in stage.out if isinstance(each, Connect)]:
+            break
+        attempts += 1
+        other = {A: B, B: A}[stage.one(Connect).place]
+        stage.tell(Connected(stage.one(Connect).attempt, number))
+        stage.tell(Received(number, SteppedDown(2, other)))
+    assert attempts == 4, "two words that are followed, and a round over both"
+    assert (stage.session.next_deadline_ns() or 0) > stage.now_ns
+
+
 def test_a_router_tells_where_its_pair_is() -> None:
     stage = begun()
     stage.tell(LinkClosed(1))

@@ -2,10 +2,20 @@
 
 from typing import Any
 
-from penstock.assured._layout import DELIVERY_REDELIVERED, MESSAGE_RESENT, OUTCOME_KNOWN, OUTCOME_SYNC
+from penstock.assured._layout import DELIVERY_REDELIVERED, MESSAGE_RESENT, OUTCOME_DEGRADED, OUTCOME_KNOWN, OUTCOME_SYNC
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
 from penstock.assured.core import MessageRouter
-from penstock.assured.events import Append, Data, LinkOpened, OpenFlow, OpenPublisher, SendData, Start, Stored
+from penstock.assured.events import (
+    Append,
+    Data,
+    DeleteEndpoint,
+    LinkOpened,
+    OpenFlow,
+    OpenPublisher,
+    SendData,
+    Start,
+    Stored,
+)
 from penstock.assured.frames import (
     Acknowledge,
     Deliver,
@@ -15,7 +25,18 @@ from penstock.assured.frames import (
     encode_settle,
 )
 from penstock.assured.pair import Pair
-from penstock.assured.pairing import PairConfig, PeerFrame, PeerOpened, PeerSend, SwitchHere
+from penstock.assured.pairing import (
+    PAIR,
+    Degrade,
+    PairConfig,
+    PeerClosed,
+    PeerFrame,
+    PeerOpened,
+    PeerSend,
+    Standing,
+    Switch,
+    SwitchHere,
+)
 from penstock.net.framing import FrameDecoder
 from penstock.sim import SeededRandomness
 
@@ -51,13 +72,13 @@ class Router:
         self.tell(OpenFlow(link, 2, "q", 100))
 
 
-def exchange(one: Router, other: Router) -> None:
-    """Until neither has anything more to say."""
+def exchange(one: Router, other: Router, links: tuple[int, int] = (1, 1)) -> None:
+    """Until neither has anything more to say; `links` are the numbers that they have for it."""
     while one.frames or other.frames:
-        for here, there in ((one, other), (other, one)):
+        for here, there, link in ((one, other, links[1]), (other, one, links[0])):
             frames, here.frames = here.frames, []
             for frame in frames:
-                there.tell(PeerFrame(1, frame))
+                there.tell(PeerFrame(link, frame))
 
 
 def pair_of_routers() -> tuple[Router, Router]:
@@ -137,3 +158,51 @@ def test_a_frame_that_is_not_as_it_should_be_ends_the_link() -> None:
         one.tell(PeerOpened(1))
         exchange(one, other)
     assert one.pair.is_active
+
+
+def test_repl_8_an_operator_orders_degradation_and_takes_it_back() -> None:
+    one, other = pair_of_routers()
+    other.tell(Degrade(is_ordered=True))
+    assert not other.pair.degrading.is_ordered, "it is the active router's to obey"
+    one.tell(Degrade(is_ordered=True))
+    one.tell(Data(10, encode_publish(1, 1, messages(1))))
+    assert runs(one) == [(1, 1, OUTCOME_DEGRADED)], "nobody waits for the other router"
+    exchange(one, other)
+    assert other.router.tables.message_count == 1, "which gets it all the same"
+    one.tell(Degrade(is_ordered=False))
+    one.tell(Data(10, encode_publish(1, 2, messages(1))))
+    exchange(one, other)
+    assert runs(one)[1:] == [(2, 2, OUTCOME_SYNC)]
+
+
+def test_repl_6_what_was_deleted_while_the_other_router_was_away_is_deleted_there() -> None:
+    one, other = pair_of_routers()
+    one.tell(LinkOpened(20, "operator", is_operator=True))
+    one.tell(Data(10, encode_publish(1, 1, messages(2))))
+    exchange(one, other)
+    assert other.router.tables.message_count == 2
+    one.tell(PeerClosed(1))
+    other.tell(PeerClosed(1))
+    one.tell(DeleteEndpoint(20, 1, "q", is_forced=True))
+    one.tell(PeerOpened(2))
+    other.tell(PeerOpened(1))
+    exchange(one, other, links=(2, 1))
+    assert [each.name for each in other.router.endpoints] == ["dead"]
+    assert other.router.tables.message_count == 0
+    assert other.pair.receiving is not None
+    assert other.pair.receiving.is_whole
+
+
+def test_repl_7_an_order_that_could_not_be_carried_out_is_forgotten_with_the_link() -> None:
+    one, other = pair_of_routers()
+    one.tell(PeerOpened(2))
+    one.tell(PeerFrame(2, PAIR.encode(Standing("b", "standby", 1), 2**20)))
+    one.tell(PeerFrame(2, PAIR.encode(Switch(), 2**20)))
+    assert one.pair.is_active, "the other router still compares"
+    one.frames.clear()
+    one.tell(PeerOpened(3))
+    other.tell(PeerOpened(1))
+    exchange(one, other, links=(3, 1))
+    assert one.pair.is_active
+    assert other.pair.receiving is not None
+    assert other.pair.receiving.is_whole

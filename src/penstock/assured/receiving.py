@@ -87,13 +87,11 @@ class Receiving:
         for number in self._numbers[self._numbers > 0].tolist():
             has = held.get(number, NONE)
             listed = numpy.unique(numpy.concatenate(self._listed.get(number, [NONE])))
-            gone = numpy.setdiff1d(has, listed, assume_unique=True)
-            gone = gone[~self._stranded(gone)]
-            if len(gone):
-                self.dropped += len(gone)
-                drop(tables, number, gone)
+            self._drop(number, numpy.setdiff1d(has, listed, assume_unique=True))
             missing.append(numpy.setdiff1d(listed, has, assume_unique=True))
         self._listed.clear()
+        if self._config.mirror == "all":
+            self._remove_unlisted(held)
         wanted = numpy.unique(numpy.concatenate(missing))
         starts = range(0, max(1, len(wanted)), IDS_PER_FRAME)
         frames = [
@@ -101,6 +99,23 @@ class Receiving:
             for start in starts
         ]
         self._answers.append((tables.next_sequence - 1, frames))
+
+    def _drop(self, number: int, gone: NDArray[numpy.uint64]) -> None:
+        gone = gone[~self._stranded(gone)]
+        if len(gone):
+            self.dropped += len(gone)
+            drop(self._router.tables, number, gone)
+
+    def _remove_unlisted(self, held: dict[int, NDArray[numpy.uint64]]) -> None:
+        """Endpoints that were deleted while this router was away; not those that have what nobody else has."""
+        known = set(self._numbers.tolist())
+        own = {each.name for each in self._router.config.endpoints}
+        endpoints = self._router.endpoints
+        for each in [each for each in endpoints if each.number not in known and each.name not in own]:
+            self._drop(each.number, held.get(each.number, NONE))
+            if not self._router.tables.endpoint_numbers(each.number)["messages"] and not endpoints.takes_dead_of(each):
+                endpoints.log(each, is_deleted=True)
+                endpoints.remove(each)
 
     def _stranded(self, ids: NDArray[numpy.uint64]) -> NDArray[numpy.bool_]:
         """Which of these stay, though the other router has not got them: it never had, and they were acknowledged."""

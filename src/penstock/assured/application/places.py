@@ -15,6 +15,8 @@ Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=3_600_000)]
 
 CHANCE = 2**32
 PLACES_MAX = 32
+HINTS_MAX = 2
+"""Times in a row that a router's word is followed at once: while the active one changes, each may name the other."""
 
 
 class SessionConfig(Config, frozen=True):
@@ -47,6 +49,7 @@ class Places:
         self._known = list(dict.fromkeys(config.routers))
         self._todo: list[str] = []
         self._rounds = 0
+        self._hints = 0
 
     def learn(self, places: tuple[str, ...]) -> None:
         new = [each for each in places if each and each not in self._known]
@@ -54,11 +57,12 @@ class Places:
 
     def succeed(self) -> None:
         """It is welcome: pauses begin anew with the next loss."""
-        self._rounds, self._todo = 0, []
+        self._rounds, self._hints, self._todo = 0, 0, []
 
     def next(self, hint: str = "") -> tuple[str, int]:
         """The place to try next, the one that a router named first; and how many nanoseconds to wait before."""
-        if hint and self._rounds <= 1:
+        if hint and self._hints < HINTS_MAX:
+            self._hints += 1
             return hint, 0
         wait_ns = 0
         if not self._todo:
