@@ -84,6 +84,71 @@ def test_a_plant_with_a_router(tmp_path: Path) -> None:
     assert (tmp_path / "state" / "orders" / "journal").is_dir()
 
 
+@pytest.mark.spec("REPL-7", "REPL-8")
+def test_a_plant_with_a_pair_and_an_operator(tmp_path: Path) -> None:
+    first, second, link = free_ports(3)
+    plant = tmp_path / "plant.toml"
+    pair = f'pair = {{ routers = ["one", "two"], link = {{ port = {link} }} }}'
+    plant.write_text(
+        f"""
+        name = "desk"
+        [[router]]
+        name = "one"
+        control = {{ port = {first} }}
+        endpoints = [{{ name = "new", wants = [{{ topics = ["orders.new.>"] }}], replication = "synchronous" }}]
+        {pair}
+        [[router]]
+        name = "two"
+        control = {{ port = {second} }}
+        {pair}
+        """
+    )
+    assert done("up", plant, "--check").stdout == "one: router\ntwo: router\n"
+    places = [f"127.0.0.1:{port}" for port in (first, second)]
+    with running("up", str(plant)) as up, client_of(places[0]) as client:
+        wait_until(lambda: "one: active, epoch 1, in step" in up.out and "two: standby, epoch 1, in step" in up.out)
+        with client.publisher() as publisher:
+            assert publisher.publish("orders.new.AAPL", b"buy") == "synchronous"
+            assert "degraded" in done("router", "degrade", places[0]).stdout
+            assert publisher.publish("orders.new.AAPL", b"sell") == "degraded"
+            shown = done("router", "status", plant).stdout
+            assert "one: active" in shown
+            assert "with two: degraded since " in shown
+            assert "by an operator's order" in shown
+            done("router", "degrade", places[0], "--end")
+            wait_until(lambda: "with two: in step" in done("router", "status", plant).stdout, "the end of it")
+            assert "stands by" in refused("router", "degrade", places[1])
+            assert "is active" in done("router", "switch", places[1]).stdout
+            assert publisher.publish("orders.new.AAPL", b"again") == "synchronous"
+            assert client.router == "two", "it was told where the other is"
+        up.interrupt()
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ("", "two is not"),
+        ('pair = { routers = ["two", "one"] }', "two is not"),
+        ('pair = { routers = ["one", "two"], link = { port = 7466 } }', "two ports for one link"),
+    ],
+)
+def test_routers_of_a_document_that_are_no_pair_are_refused(tmp_path: Path, other: str, why: str) -> None:
+    plant = tmp_path / "plant.toml"
+    plant.write_text(
+        f"""
+        name = "desk"
+        [[router]]
+        name = "one"
+        pair = {{ routers = ["one", "two"] }}
+        [[router]]
+        name = "two"
+        control = {{ port = 7461 }}
+        {other}
+        """
+    )
+    assert why in refused("up", plant, "--check")
+
+
 def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLES / "assured.py"), run_name="__main__")
     out = capsys.readouterr().out

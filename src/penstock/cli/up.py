@@ -71,7 +71,8 @@ def _state(node: NodeProcess) -> str:
         state = node.agent.state if node.agent.is_rooted else f"{node.agent.state}, no way to the root"
         return f"{state}, {node.agent.child_count} below it"
     if node.router is not None:
-        return f"{node.router.role}, epoch {node.router.epoch}, {node.router.clients} clients"
+        copies = f", {node.router.replication.state}" if node.router.replication is not None else ""
+        return f"{node.router.role}, epoch {node.router.epoch}{copies}, {node.router.clients} clients"
     if node.witness is not None:
         return f"epoch {node.witness.epoch}, held by {node.witness.holder or 'nobody'}"
     if node.status is None:

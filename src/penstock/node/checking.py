@@ -61,6 +61,10 @@ def _check_node(config: NodeConfig, beside: Path, places: dict[str, str]) -> Non
             _check_server(config, beside, places)
         case RouterNodeConfig():
             _check_server(config, beside, places)
+            if config.pair is not None and config.name == config.pair.routers[1]:
+                _take_place(
+                    places, f"tcp {config.pair.link.host}:{config.pair.link.port}", f"the link to {config.name}"
+                )
             if config.pair is not None and config.pair.voting is not None:
                 listen = config.pair.voting.listen
                 _take_place(places, f"tcp {listen.host}:{listen.port}", config.name)

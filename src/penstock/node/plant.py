@@ -89,6 +89,7 @@ from penstock.filter.module_config import FilterModuleConfig
 from penstock.net.control import Name
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.pages import Pages
+from penstock.node.pairs import paired
 from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.edge_config import EdgeConfig
 from penstock.tree.config import AgentConfig
@@ -171,10 +172,13 @@ class Plant:
             filled = {"state_directory": f"{document.directory}/{table.get('name', number)}", **table}
             agent = _served(document, filled, servers, AgentConfig, f"{where}: agent[{number}]")
             nodes.add(agent.name, agent)
+        routers = {}
         for number, table in enumerate(document.router):
             filled = {"state_directory": f"{document.directory}/{table.get('name', number)}", **table}
             router = _served(document, filled, servers, RouterNodeConfig, f"{where}: router[{number}]")
             nodes.add(router.name, router)
+            routers[router.name] = router
+        nodes.by_name |= {name: paired(each, routers, where) for name, each in routers.items()}
         for number, table in enumerate(document.witness):
             filled = {"state_directory": f"{document.directory}/{table.get('name', number)}", **table}
             witness = convert(filled, WitnessConfig, where=f"{where}: witness[{number}]")

@@ -1,0 +1,33 @@
+"""The message routers of a document that form pairs: each says the same of it, and knows where the other one is."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from penstock.assured.node import RouterNodeConfig
+from penstock.base.errors import ConfigurationError
+
+
+def paired(router: RouterNodeConfig, routers: Mapping[str, RouterNodeConfig], where: str) -> RouterNodeConfig:
+    """A router of this document, with what the other one of its pair says. Another that it does not have is somewhere
+    else, and runs by a document of its own."""
+    if router.pair is None:
+        return router
+    (name,) = set(router.pair.routers) - {router.name}
+    other = routers.get(name)
+    if other is None:
+        return router
+    if other.pair is None or other.pair.routers != router.pair.routers:
+        raise ConfigurationError(
+            f"{router.name} is of the pair {' and '.join(router.pair.routers)}, {name} is not", where=where
+        )
+    if other.pair.link.port != router.pair.link.port:
+        raise ConfigurationError(
+            f"{router.name} and {name} have two ports for one link",
+            where=where,
+            hint=f"link = {{ port = {router.pair.link.port} }} for both",
+        )
+    if router.pair.clients or not other.control.port:
+        return router
+    clients = other.control.advertised or f"{other.control.host}:{other.control.port}"
+    return msgspec.structs.replace(router, pair=msgspec.structs.replace(router.pair, clients=clients))
