@@ -11,7 +11,7 @@ from penstock.assured._receiving import apply_records, are_synchronous, drop, he
 from penstock.assured.core import EPOCH_BITS, MessageRouter
 from penstock.assured.endpoints import Definition
 from penstock.assured.pairing import Defined, PairConfig, Resync, StoredTo
-from penstock.assured.sending import IDS_PER_FRAME, encode, ids_frame
+from penstock.assured.sending import IDS_PER_FRAME, distinct, encode, ids_frame
 from penstock.base.errors import PenstockError, RemoteProtocolError
 
 ENDPOINTS_MAX = 65_536
@@ -86,13 +86,13 @@ class Receiving:
         missing = [NONE]
         for number in self._numbers[self._numbers > 0].tolist():
             has = held.get(number, NONE)
-            listed = numpy.unique(numpy.concatenate(self._listed.get(number, [NONE])))
+            listed = distinct(self._listed.get(number, [NONE]))
             self._drop(number, numpy.setdiff1d(has, listed, assume_unique=True))
             missing.append(numpy.setdiff1d(listed, has, assume_unique=True))
         self._listed.clear()
         if self._config.mirror == "all":
             self._remove_unlisted(held)
-        wanted = numpy.unique(numpy.concatenate(missing))
+        wanted = distinct(missing)
         starts = range(0, max(1, len(wanted)), IDS_PER_FRAME)
         frames = [
             ids_frame(KIND_MISSING, self._stream, wanted[start : start + IDS_PER_FRAME], is_last=start == starts[-1])
