@@ -86,6 +86,8 @@ class Relay:
         except OSError:
             caller.close()
             return
+        for each in (caller, target):
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
             self._others[caller], self._others[target] = target, caller
 

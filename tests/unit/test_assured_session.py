@@ -203,6 +203,16 @@ def test_repl_7_routers_that_name_each_other_are_asked_with_pauses() -> None:
     assert (stage.session.next_deadline_ns() or 0) > stage.now_ns
 
 
+def test_an_operator_goes_nowhere_else() -> None:
+    stage = Stage(role="operator")
+    stage.tell(Begin())
+    stage.connect(places=("127.0.0.1:9999",))
+    stage.tell(Received(1, SteppedDown(2, "127.0.0.1:9998")))
+    assert stage.one(Connect).place == A
+    stage.tell(ConnectFailed(stage.one(Connect).attempt))
+    assert stage.one(Connect).place == B
+
+
 def test_a_router_tells_where_its_pair_is() -> None:
     stage = begun()
     stage.tell(LinkClosed(1))

@@ -206,3 +206,23 @@ def test_repl_7_an_order_that_could_not_be_carried_out_is_forgotten_with_the_lin
     assert one.pair.is_active
     assert other.pair.receiving is not None
     assert other.pair.receiving.is_whole
+
+
+def test_repl_7_one_order_is_one_epoch_and_a_yield_that_is_lost_leaves_nobody_waiting() -> None:
+    one, other = pair_of_routers()
+    other.tell(SwitchHere())
+    exchange(one, other)
+    assert (one.pair.is_active, other.pair.is_active, other.pair.epoch) == (False, True, 2)
+    one.tell(SwitchHere())
+    for frame in one.frames:
+        other.tell(PeerFrame(1, frame))
+    assert not other.pair.is_active, "it yields"
+    one.frames.clear()
+    other.frames.clear()  # and nobody hears it
+    for link, each in ((2, one), (2, other)):
+        each.tell(PeerClosed(1))
+        each.tell(PeerOpened(link))
+    exchange(one, other, links=(2, 2))
+    assert (one.pair.is_active, one.pair.epoch) == (True, 3)
+    assert other.pair.receiving is not None
+    assert other.pair.receiving.is_whole

@@ -129,6 +129,11 @@ class MessageRouter:
     def epoch(self) -> int:
         return self.log.epoch
 
+    @property
+    def is_becoming_active(self) -> bool:
+        """It is to be, and the disk does not know it yet."""
+        return self._becoming is not None and self._becoming[1].role == "active"
+
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
         self._out = []
         self.tables.wall_ns = now_ns + self._wall_offset_ns

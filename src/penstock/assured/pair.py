@@ -7,7 +7,6 @@ one than its own is active no more.
 
 from penstock.assured import pairing, voting
 from penstock.assured._layout import KIND_LIVE, KIND_MISSING, KIND_RECORDS, OUTCOME_DEGRADED, OUTCOME_SYNC
-from penstock.assured.config import Role
 from penstock.assured.core import EVERY_ID, MessageRouter
 from penstock.assured.degrading import Degrading, Mode
 from penstock.assured.events import (
@@ -213,9 +212,11 @@ class Pair:
         if self._link is not None:
             self._out.append(pairing.PeerSend(self._link, encode(message)))
 
+    def _standing(self) -> Standing:
+        return Standing(self._name, "active" if self.is_active else "standby", self.epoch, self._is_willing)
+
     def _tell_standing(self) -> None:
-        role: Role = "active" if self.router.is_active else "standby"
-        self._say(Standing(self._name, role, self.epoch, self._is_willing))
+        self._say(self._standing())
 
     def _end_link(self, why: str, now_ns: int) -> None:
         if self._link is not None:
@@ -286,10 +287,10 @@ class Pair:
                 self._begin_sending()
             else:
                 self._tell_standing()
-        elif peer.role == "standby" and self._config.lease is None and self._is_willing:
-            mine, theirs = (self.epoch, self._is_first), (peer.epoch, not self._is_first)
-            if not peer.is_willing or mine > theirs:
-                self._activate(voting.next_epoch(max(self.epoch, peer.epoch), self._is_first), now_ns)
+        elif self._config.lease is not None or self.router.is_becoming_active:
+            return
+        elif pairing.is_to_begin(self._standing(), peer, self._is_first):
+            self._activate(voting.next_epoch(max(self.epoch, peer.epoch), self._is_first), now_ns)
 
     def _begin_sending(self) -> None:
         if self._link is not None and self.peer is not None and self.peer.role == "standby" and self.router.is_active:

@@ -71,6 +71,18 @@ class Standing(msgspec.Struct, tag="standing", frozen=True):
     """Whether it was the active one when it stopped, or is the first of a new pair."""
 
 
+def is_to_begin(mine: Standing, theirs: Standing, is_first: bool) -> bool:
+    """Of two routers that stand by, whether this one becomes active. If neither is willing in one epoch, one has
+    yielded and the other never heard it: both have everything."""
+    if theirs.role == "active":
+        return False
+    if mine.is_willing and theirs.is_willing:
+        return (mine.epoch, is_first) > (theirs.epoch, not is_first)
+    if not theirs.is_willing:
+        return mine.is_willing or (is_first and mine.epoch == theirs.epoch > 0)
+    return False
+
+
 class Resync(msgspec.Struct, tag="resync", frozen=True):
     stream: U32
     """What is answered names it: answers to an earlier one may still be on their way."""

@@ -43,6 +43,8 @@ class SessionConfig(Config, frozen=True):
 
 
 class Places:
+    """Operators give orders to the routers that they name, and go nowhere else."""
+
     def __init__(self, config: SessionConfig, randomness: Randomness) -> None:
         self._config = config
         self._randomness = randomness
@@ -50,9 +52,10 @@ class Places:
         self._todo: list[str] = []
         self._rounds = 0
         self._hints = 0
+        self._is_led = config.role != "operator"
 
     def learn(self, places: tuple[str, ...]) -> None:
-        new = [each for each in places if each and each not in self._known]
+        new = [each for each in places if self._is_led and each and each not in self._known]
         self._known += new[: PLACES_MAX - len(self._known)]
 
     def succeed(self) -> None:
@@ -61,7 +64,7 @@ class Places:
 
     def next(self, hint: str = "") -> tuple[str, int]:
         """The place to try next, the one that a router named first; and how many nanoseconds to wait before."""
-        if hint and self._hints < HINTS_MAX:
+        if hint and self._is_led and self._hints < HINTS_MAX:
             self._hints += 1
             return hint, 0
         wait_ns = 0
