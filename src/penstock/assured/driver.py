@@ -344,7 +344,8 @@ class LiveRouter:
     def _health(self) -> Health:
         status = self.status()
         queued = sum(each.messages for each in status.endpoints)
-        detail = f"{status.role}, epoch {status.epoch}, {status.clients} clients, {queued} messages queued"
+        copies = "" if status.replication is None else f", {status.replication.state}"
+        detail = f"{status.role}, epoch {status.epoch}{copies}, {status.clients} clients, {queued} messages queued"
         if not status.is_in_touch:
             detail += "; the administration server does not answer"
         if not status.is_storing:
