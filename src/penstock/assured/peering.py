@@ -28,7 +28,7 @@ LOOKS_PER_SILENCE = 5
 PAUSE_SECONDS = 0.05
 PAUSE_SECONDS_MAX = 1.0
 LASTING_SECONDS = 2.0
-LIMITS = ControlConfig(connections_max=8)
+LIMITS = ControlConfig(connections_max=64)
 
 log = logger("assured.peering")
 
