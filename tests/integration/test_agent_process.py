@@ -1,6 +1,5 @@
 """Agents as processes: signals, exit statuses, and nothing left behind."""
 
-import os
 import signal
 import socket
 import subprocess
@@ -9,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+
+from children import child_environment
 
 AGENT = """
 import asyncio, sys
@@ -34,7 +35,7 @@ sys.exit(run_agent(main, name="test", stop_seconds=STOP_SECONDS))
 @contextmanager
 def agent(end: str = "pass", stop_seconds: float = 30) -> Iterator[tuple["subprocess.Popen[str]", int]]:
     script = AGENT.replace("END", end).replace("STOP_SECONDS", str(stop_seconds))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environment = child_environment()
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-X", "dev", "-c", script],
         stdout=subprocess.PIPE,

@@ -1,7 +1,6 @@
 """An archive's writer is killed with -9 at every step of its protocol; whoever comes next finds each row once."""
 
 import multiprocessing
-import os
 import shutil
 import signal
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from children import child_environment
 from integration.archive_writer import main
 from penstock.spark.pipeline.archive import Archive
 from unit.archive_kit import check_whole, numbers_of, step
@@ -98,7 +98,7 @@ assert check_whole(path) == 10 * done + 10
     if allowed.returncode:
         pytest.skip(f"no mount namespace here: {allowed.stderr.decode().strip()}")
     command = ["unshare", "-rm", "sh", "-c", f'{mount} && exec "$0" -c "$1"', sys.executable, script]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = child_environment()
     done = subprocess.run(
         command, cwd=project, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS
     )
@@ -146,7 +146,7 @@ with Archive.writing(folder / "archive") as archive:
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     assert write_slice(staging, piece).account.is_balanced
 """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = child_environment()
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=project,

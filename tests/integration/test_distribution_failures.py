@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 import pytest
 
+from children import child_environment
 from integration.command_kit import Running
 from integration.distribution_kit import Consumer, mux_config, node_here, node_process, publisher, quote
 from penstock.engine import EventKind
@@ -163,7 +164,7 @@ def test_a_consumer_that_is_killed_is_cleaned_up(chain: Chain) -> None:
         Consumer(mux.port, "other") as other,
     ):
         other.wait_live(other.attached().subscribe("md.>"))
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment = child_environment()
         with subprocess.Popen(
             [sys.executable, "-c", CHILD, str(mux.port)], stdout=subprocess.PIPE, env=environment
         ) as child:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from admin_kit import config, credentials, credentials_file, policy_text
+from children import child_environment
 from integration import region_watcher
 from integration.distribution_kit import NodeHere, mux_config, node_here, packed, plant_config, quote
 from penstock.admin.driver import AdminServer
@@ -50,7 +51,9 @@ class Watcher:
 
     def __init__(self, port: int, name: str, token: str, *topics: str) -> None:
         command = [sys.executable, region_watcher.__file__, str(port), name, token, *topics]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=child_environment()
+        )
         assert self._line() == "mapped"
 
     def _line(self) -> str:

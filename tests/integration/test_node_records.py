@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from children import child_environment
 from integration.node_kit import both, records_of, request_for, take
 from node_stand_in import QUOTE, StandInNode, quote
 from penstock.base.errors import ConfigurationError, LocalProtocolError, NotFoundError, ProcessError
@@ -304,7 +305,7 @@ def test_no_offload_process_outlives_its_application() -> None:
         application = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("offload_application.py"), str(node.port)],
             stdout=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            env=child_environment(),
         )
         with application:
             assert application.stdout is not None

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from children import child_environment
 from command_here import run_here
 from penstock.cli import pipeline_run
 from penstock.spark.feedslices import Conversion
@@ -28,7 +29,7 @@ DERIVED = {"top_of_book", "depth", "bar_time", "bar_tick", "trade_quote", "bbo",
 
 
 def start(*arguments: str, step: str = "", count: int = 1, within: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = child_environment()
     command = [*within, sys.executable, str(DRIVER), step, str(count), "pipeline", *arguments]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

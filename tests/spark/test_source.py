@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
+from children import child_environment
 from penstock.base.errors import UnknownKeyError
 from penstock.spark import messages
 from penstock.wire import Packer, encode_gone
@@ -153,7 +154,7 @@ def test_a_killed_query_goes_on_without_loss_or_repetition(spark: Any, tmp_path:
     append(journal, mixed)
     script = tmp_path / "query.py"
     script.write_text(STREAMING)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = child_environment()
     command = [sys.executable, str(script), str(journal), str(out), str(checkpoint)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdout is not None
