@@ -90,6 +90,24 @@ def test_the_second_router_takes_over_from_the_very_first_epoch() -> None:
     assert held == [Held(4)]
 
 
+def test_a_voter_that_is_still_bound_to_a_holder_that_is_gone_is_asked_again_soon() -> None:
+    """Voters are free within moments of each other; each time in vain it is asked less often."""
+    keeper = LeaseKeeper(CONFIG, "b", Memory(4, "a"), Even(), 0)
+    keeper.handle(Fit(True), 0)
+    assert keeper.next_deadline_ns() == LEASE_NS, "its own voter is bound until then"
+    now_ns, waits = LEASE_NS, []
+    for number in range(1, 7):
+        assert Tell("w", Ask(6, number)) in keeper.handle(Tick(), now_ns)
+        assert keeper.handle(Heard("w", Denied(4, number, "held")), now_ns) == []
+        later_ns = keeper.next_deadline_ns()
+        assert later_ns is not None
+        waits.append(later_ns - now_ns)
+        now_ns = later_ns
+    assert waits[0] < LEASE_NS / 16
+    assert waits[:4] == [waits[0] << number for number in range(4)]
+    assert waits[4] == waits[5] == LEASE_NS // 3 + LEASE_NS // 3 // 2, "as often as without an answer"
+
+
 def test_a_note_that_comes_late_changes_nothing() -> None:
     voter = Voter(CONFIG, Memory(2, "a"), 0)
     assert granted(voter, "a", Ask(2, 3, note=3, is_alone=True), 1)

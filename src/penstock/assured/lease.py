@@ -48,6 +48,10 @@ ROUNDS_KEPT = 8
 RENEWALS = 3
 """In a lease."""
 
+SOON = 32
+"""The first time that a voter is still bound to another router it is asked again after this part of a lease, then after
+twice that, and so on: when a holder is gone, voters are free within moments of each other."""
+
 
 class _Claim(msgspec.Struct):
     """An epoch that this router asks for, or holds."""
@@ -92,6 +96,7 @@ class LeaseKeeper:
         self._is_said = False
         self._round = 0
         self._next_ns = now_ns
+        self._soon_ns = config.promise_ns // SOON
 
     def holds(self, now_ns: int) -> bool:
         return self._claim is not None and self._claim.is_held and now_ns < self.until_ns
@@ -165,6 +170,13 @@ class LeaseKeeper:
             self._voter.reserve(self._name, self._next_ns)
         return told
 
+    def _ask_soon(self, now_ns: int) -> None:
+        """A voter is bound to another router still, though this router's own is not."""
+        if self._claim is None or self._claim.is_held:
+            return
+        self._next_ns = min(self._next_ns, now_ns + self._soon_ns + self._randomness.below(self._soon_ns))
+        self._soon_ns *= 2
+
     def _next_epoch(self) -> int:
         """The first one of each router is for those who know of none: so voters see who claims a new pair."""
         is_first = self._name == self._config.routers[0]
@@ -192,11 +204,16 @@ class LeaseKeeper:
         match message:
             case Granted():
                 return self._granted(sender, message, now_ns)
-            case Denied(epoch):
+            case Denied(epoch, number, reason):
                 self._epoch_seen = max(self._epoch_seen, epoch)
+                if reason == "held" and number == self._round:
+                    self._ask_soon(now_ns)
                 return []
             case _:
-                return self._vote(Heard(sender, message), now_ns)
+                told = self._vote(Heard(sender, message), now_ns)
+                if self._voter.bound_to(now_ns) == sender:
+                    self._soon_ns = self._config.promise_ns // SOON
+                return told
 
     def _vote(self, event: VoterEvent, now_ns: int) -> list[LeaseInstruction]:
         """What this router's own voter says: to others it is sent, to itself it is heard."""
