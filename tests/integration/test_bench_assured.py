@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench import assured_rate, assured_recovery
+from penstock.bench import assured_pair, assured_rate, assured_recovery
 from penstock.bench.assured_peers import PEERS, StoringPeer
 
 PAYLOAD = bytes(100)
@@ -51,6 +51,19 @@ def test_a_router_recovers_all_that_it_had_and_is_measured(monkeypatch: pytest.M
     results = {each.metric: each.value for each in assured_recovery.run()}
     assert list(results) == ["recovery_s_1m", "bytes_per_queued_message"]
     assert results["recovery_s_1m"] > 0
+
+
+@pytest.mark.spec("REPL-11")
+def test_copies_and_switches_are_measured_with_real_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = {
+        "ROUNDS": 1, "ROUND_SECONDS": 0.05, "OFFERED_ROUNDS": 1, "OFFERED_SECONDS": 0.5, "SWITCHES": 2,
+        "REPLACEMENTS": 1,
+    }  # fmt: skip
+    for name, value in short.items():
+        monkeypatch.setattr(assured_pair, name, value)
+    results = {each.metric: each.value for each in assured_pair.run()}
+    names = ["sync_ratio", "async_ratio", "isolation_ratio", "switch_ms_p50", "automatic_switch_ms_p50"]
+    assert list(results) == names
 
 
 @pytest.mark.parametrize("peer", [peer_param(peer) for peer in PEERS])
