@@ -172,7 +172,8 @@ class _Judge:
             firm = [each for each in self.consumed[name] if self._is_firm(self.published[each.key])]
             for consumed in firm:
                 for each in self.deliveries[consumed.endpoint, consumed.key]:
-                    if each.at > transaction.ended_at and each.delivery in self.settled:
+                    is_same = each.id == consumed.id and each.delivery in self.settled
+                    if is_same and each.at > transaction.ended_at:
                         yield f"{each.endpoint} delivered {each.key} again after transaction {name} had consumed it"
 
     def _has_committed(self, transaction: _Transaction) -> bool:

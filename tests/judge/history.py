@@ -46,6 +46,9 @@ class Delivered(Line, frozen=True):
     """One opening of a flow: what comes on another one comes over another link."""
 
     key: str
+    id: int = 0
+    """The router's: of one that was sent again to another router there may be two copies."""
+
     is_redelivered: bool = False
 
 

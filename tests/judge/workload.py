@@ -180,6 +180,7 @@ class Reader(Worker):
                 endpoint=self.endpoint,
                 flow=f"{name}.{message.opened}",
                 key=key_of(message.payload),
+                id=message.id,
                 is_redelivered=message.is_redelivered,
             )
         )
