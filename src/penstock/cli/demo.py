@@ -16,9 +16,9 @@ from rich.table import Table
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, NS_PER_US
 from penstock.cli.demo_account import PERCENTILES, account, filtered, has_all, overload
 from penstock.cli.interrupt import Interrupt, interruptible
-from penstock.demo.layout import ROUTER
 from penstock.demo.plant import DemoPlant
 from penstock.demo.reports import ArchiveResult, DemoOptions
+from penstock.demo.routing import ROUTERS
 
 Kill: TypeAlias = Callable[[], str]
 """Kills a node; its name, or nothing when there is none just now."""
@@ -53,13 +53,13 @@ def demo(
         bool, typer.Option("--kill-filter", help="Kill the filter module in mid-run; it is started again.")
     ] = False,
     kill_router: Annotated[
-        bool, typer.Option("--kill-router", help="Kill the message router in mid-run; it is started again.")
+        bool, typer.Option("--kill-router", help="Kill the active message router in mid-run; the other takes over.")
     ] = False,
     tree: Annotated[
         bool, typer.Option("--tree/--no-tree", help="Run a distribution tree, and a console for the browser.")
     ] = True,
     router: Annotated[
-        bool, typer.Option("--router/--no-router", help="Run a message router, with trades going through it.")
+        bool, typer.Option("--router/--no-router", help="Run a pair of message routers, with trades going through it.")
     ] = True,
     opens: Annotated[bool, typer.Option("--open", help="Open the console in this machine's browser.")] = False,
     spin: Annotated[bool, typer.Option(help="Adapters look again and again: quicker, a whole core each.")] = False,
@@ -86,8 +86,8 @@ def demo(
     A tree of agents takes quotes and trades to the console, a page for the browser whose address is shown: there one
     sees all of it, and can kill a part.
 
-    Trades of a few symbols go through a message router as assured messages, from a process that books them to one that
-    clears them: what was acknowledged is not lost.
+    Trades of a few symbols go through a pair of message routers as assured messages, from a process that books them to
+    one that clears them: what was acknowledged is not lost.
 
     Behind it, Spark archives what the adapters publish: tables of quotes, trades and bars, and an audit of it all.
     """
@@ -151,7 +151,7 @@ def _kills(
     if filter_module:
         kills["the filter module"] = at * (1 + KILL_AFTER * active), plant.kill_filter
     if router:
-        kills["the message router"] = at, plant.kill_router
+        kills["the active message router"] = at, plant.kill_router
     return kills
 
 
@@ -294,7 +294,12 @@ def _tree_lines(plant: DemoPlant) -> list[str]:
 
 
 def _aftermath(plant: DemoPlant, name: str) -> str:
-    if name in (plant.filter.name, ROUTER):
+    if name in ROUTERS:
+        active = plant.bookings.active if plant.bookings is not None else None
+        epoch = f"; {active.name} is active, in epoch {active.router.epoch}" if active and active.router else ""
+        starts = plant.running.nodes[name].starts
+        return f"{name} was the active message router, was killed with -9 and started again: {starts} starts{epoch}."
+    if name == plant.filter.name:
         return f"{name} was killed with -9 and started again: {plant.running.nodes[name].starts} starts."
     new = next((node.name for node in plant.running.adapters() if node.name != name), "nobody")
     return f"{name} was the active adapter and was killed with -9; {new} took over."

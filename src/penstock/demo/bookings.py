@@ -1,5 +1,5 @@
-"""The demo's assured messages: trades of a few symbols go through a message router, from booking to clearing, and none
-that was acknowledged is lost, whatever becomes of the router."""
+"""The demo's assured messages: trades of a few symbols go through a pair of message routers, from booking to clearing,
+and none that was acknowledged is lost, whatever becomes of the active one."""
 
 import time
 
@@ -13,16 +13,17 @@ from penstock.node.supervisor import Supervisor
 
 
 class Bookings:
-    """The two processes and the router between them, as the plant sees them."""
+    """The two processes and the routers between them, as the plant sees them."""
 
-    def __init__(self, layout: Layout, router: NodeProcess) -> None:
-        self.router = router
+    def __init__(self, layout: Layout, routers: list[NodeProcess]) -> None:
+        self._routers = routers
         self.booked = BookingReport()
         self.cleared = ClearingReport()
         self.members: list[Member] = []
         self._layout = layout
         self._ready = 0
-        self._killed_ns: list[int] = []
+        self._killed: list[tuple[NodeProcess, int]] = []
+        """Which router, and when."""
 
     def start(self, supervisor: Supervisor) -> None:
         layout = self._layout
@@ -54,8 +55,14 @@ class Bookings:
         else:
             self.cleared = told
 
-    def note_kill(self) -> None:
-        self._killed_ns.append(time.monotonic_ns())
+    def note_kill(self, router: NodeProcess) -> None:
+        self._killed.append((router, time.monotonic_ns()))
+
+    @property
+    def active(self) -> NodeProcess | None:
+        """The router that was the active one, the newest by what they last said; it may be down meanwhile."""
+        said = [(each.router.epoch, each) for each in self._routers if each.router and each.router.role == "active"]
+        return max(said, key=lambda pair: pair[0])[1] if said else None
 
     @property
     def is_ready(self) -> bool:
@@ -63,9 +70,10 @@ class Bookings:
 
     @property
     def is_recovering(self) -> bool:
-        """Whether the router was killed and has delivered nothing since."""
-        return bool(self._killed_ns) and not (
-            self.router.starts > len(self._killed_ns) and self.cleared.latest_ns > self._killed_ns[-1]
+        """Whether a router was killed, and is not back yet or nothing has been delivered since."""
+        return any(
+            router.starts < 2 or router.router is None or self.cleared.latest_ns < killed_ns
+            for router, killed_ns in self._killed
         )
 
     @property
@@ -85,23 +93,23 @@ class Bookings:
 
     def row(self) -> list[str]:
         """How it goes, for the table: what is delivered in all, and what is missing."""
-        if self.router.member is None:
-            return [f"[red]{self.router.name}[/red]", "[red]down[/red]"]
+        if (active := self.active) is None or active.member is None:
+            return ["[red]message routers[/red]", "[red]none is active[/red]"]
         acknowledged = f"acknowledged {self.booked.acknowledged:,}"
-        return [self.router.name, acknowledged, "", f"{self.cleared.delivered:,}"]
+        return [active.name, acknowledged, "", f"{self.cleared.delivered:,}"]
 
     def lines(self) -> list[str]:
         """What became of them, for the summary."""
         booked, cleared = self.booked, self.cleared
         refused = f"[red]{booked.refused:,} refused[/red]" if booked.refused else "0 refused"
         lost = f"[red]{self.lost:,} lost[/red]" if self.lost else "0 lost"
-        if self._killed_ns and not self.lost:
-            lost += ", though the router was killed"
+        if self._killed and not self.lost:
+            lost += ", though the active router was killed"
         return [
-            f"Through the message router, each trade of {len(self._layout.booked)} symbols as an assured message:",
+            f"Through a pair of message routers, trades of {len(self._layout.booked)} symbols as assured messages:",
             (
                 f"  {BOOKING}: {booked.published:,} published, {booked.acknowledged:,} acknowledged when they were "
-                f"on the router's disk; {refused}"
+                f"on both routers' disks, or on that of the one that was left; {refused}"
             ),
             (
                 f"  {CLEARING}: {cleared.distinct:,} trades came and were acknowledged, in {cleared.delivered:,} "

@@ -7,6 +7,7 @@ import msgspec
 from penstock.admin.store import FILE_NAME
 from penstock.base.clock import random_bytes
 from penstock.demo.reports import DemoOptions
+from penstock.demo.routing import ROUTERS, Routing, routing
 from penstock.engine.control import ClassName
 from penstock.feed.play.generator import WELL_KNOWN
 from penstock.net.secret import write_private
@@ -55,6 +56,8 @@ DESK_TOPICS = ["app.desk.>"]
 """What people publish in browsers."""
 
 ROUTER = "router"
+"""As whom both message routers ask the administration server."""
+
 BOOKING = "booking"
 CLEARING = "clearing"
 ENDPOINT = "trades"
@@ -87,7 +90,7 @@ class Layout(msgspec.Struct, frozen=True):
     """Of each adapter, if they keep any."""
 
     accounts: list[Path]
-    """Of the filter module, the tree's agents and the message router, if they give any."""
+    """Of the filter module, the tree's agents and the message routers, if they give any."""
 
     filter: str
     """Where applications tell the filter module what they want."""
@@ -102,10 +105,10 @@ class Layout(msgspec.Struct, frozen=True):
     """The credentials of an administrator, for the console."""
 
     router: str
-    """Where clients connect to the message router, as host:port; empty without one."""
+    """Where clients connect to the message routers, host:port of both; empty without any."""
 
     booked: list[str]
-    """Symbols whose trades go through it."""
+    """Symbols whose trades go through them."""
 
     per_second: float = SCREEN_PER_SECOND
     """Of the metered consumer."""
@@ -123,15 +126,14 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
     entries = [_make_client(directory, name, role) for name, role in roles.items()]
     policy = directory / "policy.toml"
     policy.write_text(_policy(entries, [*receivers, *NODES], options))
-    admin_port, request_port, filter_port, websocket_port, router_port, *ports = free_ports(
-        5 + len(NODES) + len(ADAPTERS)
-    )
+    admin_port, request_port, filter_port, websocket_port, *ports = free_ports(4 + len(NODES) + len(ADAPTERS))
     node_ports, peer_ports = ports[: len(NODES)], ports[len(NODES) :]
     lines = [free_channel(), free_channel()]
     adapters = "".join(
         _ADAPTER.format(name=name, channel=_inline(free_channel()), port=port, journal=_journal(name, options))
         for name, port in zip(ADAPTERS, peer_ports, strict=True)
     )
+    routed = _routing(options) if options.router else Routing("", "")
     plant = directory / "plant.toml"
     plant.write_text(
         _PLANT.format(
@@ -147,7 +149,7 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
             accounts=_accounts(FILTER, options),
             nodes=_NODES.format(topics=TOPICS, ports=node_ports, websocket_port=websocket_port, names=NODES),
             tree=_tree(options) if options.tree else "",
-            router=_router(router_port, options) if options.router else "",
+            router=routed.document,
             spin=str(options.spin).lower(),
             player=PLAYER,
             rate=options.rate,
@@ -167,7 +169,7 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
         {name: f"127.0.0.1:{port}" for name, port in zip(NODES, node_ports, strict=True)},
         directory / "state" / ADMIN / FILE_NAME,
         directory / f"{OPERATIONS}.toml",
-        f"127.0.0.1:{router_port}" if options.router else "",
+        routed.places,
         list(WELL_KNOWN[: min(options.symbols, BOOKED_MAX)]) if options.router else [],
     )
 
@@ -214,21 +216,19 @@ def _tree(options: DemoOptions) -> str:
     return "".join([root, *below, _CONSOLE.format(name=CONSOLE, port=console_port)])
 
 
-def _router(port: int, options: DemoOptions) -> str:
-    """A message router with one endpoint."""
-    return _ROUTER.format(
-        name=ROUTER,
-        port=port,
+def _routing(options: DemoOptions) -> Routing:
+    return routing(
+        credentials=ROUTER,
+        operator=OPERATIONS,
         endpoint=ENDPOINT,
         topics=[f"{PREFIX}.>"],
-        operators=OPERATIONS,
-        accounts=_accounts(ROUTER, options),
+        accounts=lambda name: _accounts(name, options),
     )
 
 
 def _accountants(options: DemoOptions) -> list[str]:
     """Nodes that give account of what they did."""
-    return [FILTER, *((ROOT, *AGENTS) if options.tree else ()), *([ROUTER] if options.router else [])]
+    return [FILTER, *((ROOT, *AGENTS) if options.tree else ()), *(ROUTERS if options.router else ())]
 
 
 def _journal(name: str, options: DemoOptions) -> str:
@@ -325,15 +325,6 @@ name = "{name}"
 control.port = {port}
 parent = "{parent}"
 {alternates}{common}"""
-
-_ROUTER = """
-[[router]]
-name = "{name}"
-control.port = {port}
-endpoints = [{{ name = "{endpoint}", wants = [{{ topics = {topics} }}] }}]
-operators = ["{operators}"]
-admin = {{ credentials = "{name}.toml" }}
-{accounts}"""
 
 _CONSOLE = """
 [[console]]

@@ -34,13 +34,13 @@ from penstock.demo.layout import (
     FILTER,
     FILTERED_TOPICS,
     PLAYER,
-    ROUTER,
     TOPICS,
     UNWANTED_MODEL,
     Layout,
     write_layout,
 )
 from penstock.demo.reports import DemoOptions, Subscribed, SubscriberReport, SubscriberTask, Tally
+from penstock.demo.routing import ROUTERS
 from penstock.filter.application.finding import NONE
 from penstock.filter.status import FilterStatus
 from penstock.node.member import Member
@@ -143,7 +143,9 @@ class DemoPlant:
         self.running = self._open.enter_context(RunningPlant(Plant.load(self._layout.plant), log_level="ERROR"))
         self.subscribers = self._make_subscribers()
         self.consumers = make_consumers(self._layout)
-        self.bookings = Bookings(self._layout, self.running.nodes[ROUTER]) if options.router else None
+        self.bookings = (
+            Bookings(self._layout, [self.running.nodes[name] for name in ROUTERS]) if options.router else None
+        )
         self.exchange_rate = Rate()
         self.kills: list[Kill] = []
         self._filtered_before: list[FilterStatus] = []  # of filters that were killed, their last word
@@ -213,10 +215,10 @@ class DemoPlant:
         return name
 
     def kill_router(self) -> str:
-        """The same with the message router."""
-        if self.bookings is None or not (name := self._kill(self.bookings.router)):
+        """The same with the active message router: the other one takes over."""
+        if self.bookings is None or (router := self.bookings.active) is None or not (name := self._kill(router)):
             return ""
-        self.bookings.note_kill()
+        self.bookings.note_kill(router)
         return name
 
     def _kill(self, node: NodeProcess | None) -> str:
@@ -273,7 +275,7 @@ class DemoPlant:
 
     @property
     def is_recovering(self) -> bool:
-        """Whether the filter module or the message router was killed and has passed nothing on since."""
+        """Whether the filter module or a message router was killed and has passed nothing on since."""
         status = self.filter.filtering
         is_back = self.filter.starts > len(self._filtered_before) and status is not None and status.passed > 0
         is_filtering = is_back or not self._filtered_before

@@ -1,0 +1,71 @@
+"""The demo's pair of message routers and its witness, as a plant's document has them."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.net.udp import free_ports
+
+ROUTERS = ("router-a", "router-b")
+WITNESS = "witness"
+LEASE_MS = 1_500
+"""Short, for those who watch: a router that dies is replaced in about that time."""
+
+
+class Routing(NamedTuple):
+    document: str
+    places: str
+    """Where clients connect, with a comma between."""
+
+
+def routing(
+    *, credentials: str, operator: str, endpoint: str, topics: list[str], accounts: Callable[[str], str]
+) -> Routing:
+    """Two routers with one endpoint, of which the second has copies, and a third voter."""
+    *controls, link, witness = free_ports(2 + 2 * len(ROUTERS))
+    places = [f"127.0.0.1:{port}" for port in controls[:2]]
+    ports = {**dict(zip(ROUTERS, controls[2:], strict=True)), WITNESS: witness}
+    routers = [
+        _ROUTER.format(
+            name=name,
+            port=controls[number],
+            endpoint=endpoint,
+            topics=topics,
+            operator=operator,
+            credentials=credentials,
+            accounts=accounts(name),
+            routers=list(ROUTERS),
+            link=link,
+            other=places[1 - number],
+            witness=WITNESS,
+            listen=ports[name],
+            voters=", ".join(f'{voter} = "127.0.0.1:{port}"' for voter, port in ports.items() if voter != name),
+            lease_ms=LEASE_MS,
+        )
+        for number, name in enumerate(ROUTERS)
+    ]
+    third = _WITNESS.format(name=WITNESS, routers=list(ROUTERS), port=witness, lease_ms=LEASE_MS)
+    return Routing("".join([*routers, third]), ",".join(places))
+
+
+_ROUTER = """
+[[router]]
+name = "{name}"
+control.port = {port}
+endpoints = [{{ name = "{endpoint}", wants = [{{ topics = {topics} }}], replication = "synchronous" }}]
+operators = ["{operator}"]
+admin = {{ credentials = "{credentials}.toml" }}
+{accounts}
+[router.pair]
+routers = {routers}
+link.port = {link}
+clients = "{other}"
+voting = {{ witness = "{witness}", listen.port = {listen}, voters = {{ {voters} }}, lease_ms = {lease_ms} }}
+"""
+
+_WITNESS = """
+[[witness]]
+name = "{name}"
+routers = {routers}
+control.port = {port}
+lease_ms = {lease_ms}
+"""
