@@ -77,9 +77,7 @@ def test_the_active_message_router_is_killed_and_nothing_acknowledged_is_lost() 
     with running("demo", "--seconds", "2", "--kill-router", *WITH_ROUTER) as demo:
         assert demo.end() == 0, demo.out + demo.err
         assert re.search(r"kill -9 of the active message router, router-[ab]", demo.out)
-        after = (
-            r"router-[ab] was the active message router, was killed with -9 and started again: 2 starts; router-[ab]"
-        )
+        after = r"was the active message router and was killed with -9: 2 starts; router-[ab] is active, in epoch [2-9]"
         assert re.search(after, demo.out), demo.out
         found = re.search(r"booking: ([\d,]+) published, ([\d,]+) acknowledged .*; 0 refused", demo.out)
         assert found, demo.out

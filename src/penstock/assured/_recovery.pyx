@@ -294,6 +294,9 @@ def finish_recovery(Tables tables not None) -> None:
                 append_by_id(tables, found[index].place)
     finally:
         free(found)
+    if not tables.is_recovering: # it stood by, and its accounts go on
+        return
+    tables.is_recovering = False
     for place in range(1, tables.endpoint_end):
         if tables.endpoint_of(place) is not NULL: # its account begins here
             tables.endpoints[place].begun = tables.endpoints[place].count

@@ -105,7 +105,6 @@ class Log:
         self.stored_through = next_sequence - 1
         for number in self._tables.undefined_endpoints():
             delete_endpoint(self._tables, number)
-        self._tables.is_recovering = False
         finish_recovery(self._tables)
 
     # Appending

@@ -295,10 +295,9 @@ def _tree_lines(plant: DemoPlant) -> list[str]:
 
 def _aftermath(plant: DemoPlant, name: str) -> str:
     if name in ROUTERS:
-        active = plant.bookings.active if plant.bookings is not None else None
-        epoch = f"; {active.name} is active, in epoch {active.router.epoch}" if active and active.router else ""
-        starts = plant.running.nodes[name].starts
-        return f"{name} was the active message router, was killed with -9 and started again: {starts} starts{epoch}."
+        bookings, starts = plant.bookings, plant.running.nodes[name].starts
+        active = f"{bookings.active.name} is active, in epoch {bookings.epoch}" if bookings and bookings.active else ""
+        return f"{name} was the active message router and was killed with -9: {starts} starts; {active}."
     if name == plant.filter.name:
         return f"{name} was killed with -9 and started again: {plant.running.nodes[name].starts} starts."
     new = next((node.name for node in plant.running.adapters() if node.name != name), "nobody")

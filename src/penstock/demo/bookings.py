@@ -20,6 +20,9 @@ class Bookings:
         self.booked = BookingReport()
         self.cleared = ClearingReport()
         self.members: list[Member] = []
+        self.active: NodeProcess | None = None
+        """The router that last became the active one, in this epoch; it may be down."""
+        self.epoch = 0
         self._layout = layout
         self._ready = 0
         self._killed: list[tuple[NodeProcess, int]] = []
@@ -58,11 +61,11 @@ class Bookings:
     def note_kill(self, router: NodeProcess) -> None:
         self._killed.append((router, time.monotonic_ns()))
 
-    @property
-    def active(self) -> NodeProcess | None:
-        """The router that was the active one, the newest by what they last said; it may be down meanwhile."""
-        said = [(each.router.epoch, each) for each in self._routers if each.router and each.router.role == "active"]
-        return max(said, key=lambda pair: pair[0])[1] if said else None
+    def look(self) -> None:
+        """Which router is the active one now, by what they said last; the newest if both say so."""
+        for each in self._routers:
+            if each.router is not None and each.router.role == "active" and each.router.epoch > self.epoch:
+                self.active, self.epoch = each, each.router.epoch
 
     @property
     def is_ready(self) -> bool:

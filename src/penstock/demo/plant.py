@@ -198,6 +198,8 @@ class DemoPlant:
     def poll(self, timeout: float) -> None:
         self.running.poll(timeout)
         self.exchange_rate.note(time.monotonic_ns(), self.exchange.sent)
+        if self.bookings is not None:
+            self.bookings.look()
         for each in self.subscribers:
             if each.member is not None and each.member.fault and not each.fault:
                 each.fault = each.member.fault

@@ -1,0 +1,43 @@
+"""The accounts of both routers of a pair add up at any time, over switches and restarts (REPL-7)."""
+
+from typing import Any
+
+import pytest
+
+from penstock.assured.recorder import RouterRecorder
+from penstock.base.counters import Counters
+from penstock.capture.accounts import AccountsConfig
+from penstock.sim.replicated import run_replicated_seed
+from penstock.sim.replicatednodes import PairNode
+from penstock.spark.pipeline.audit.routers import RouterSection
+
+EVENTS = 500
+"""After so many the accounts are looked at."""
+
+GIVEN = {"event_time": 1, "started": 1, "state": "open"}
+
+
+@pytest.mark.spec("REPL-7")
+def test_what_a_router_got_while_it_stood_by_is_in_its_account_when_it_is_active(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handle, looked, brought = PairNode.handle, list[str](), 0
+
+    def handle_and_look(self: PairNode, event: Any) -> None:
+        nonlocal brought
+        handle(self, event)
+        pair = self.pair()
+        looked.append(self.name)
+        if len(looked) % EVENTS or pair is None or pair.router.tables.is_recovering:
+            return
+        recorder = RouterRecorder(AccountsConfig(path="unused"), self.name, pair.router, lambda: 0, Counters("test"))
+        run, *endpoints = [{**GIVEN, "router": self.name, **each.fields} for each in recorder.given()]
+        found = RouterSection().judged([run], endpoints)
+        assert found.verdict == "good", (run, endpoints)
+        if pair.is_active:
+            brought += sum(each["brought"] for each in endpoints)
+
+    monkeypatch.setattr(PairNode, "handle", handle_and_look)
+    for seed in (1, 2):
+        run_replicated_seed(seed, seconds=20)
+    assert brought
