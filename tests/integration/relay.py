@@ -33,7 +33,8 @@ class Relay:
         self._is_over.set()
         self._thread.join()
         self._server.close()
-        self.end()
+        for each in self._others:
+            each.close()
 
     def cut(self) -> None:
         """From now on nothing goes through, in either direction, and nobody is told of it."""

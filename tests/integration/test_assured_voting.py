@@ -92,7 +92,7 @@ def test_there_is_no_automatic_switch_while_degraded(tmp_path: Path) -> None:
     with VotingPair(tmp_path, degrade_after_ms=200) as pair, client_of(*pair.places) as client:
         with client.publisher() as publisher:
             assert publisher.publish("orders.new", b"0") == "synchronous"
-            pair.relay.is_cut = True
+            pair.relay.cut()
             assert publisher.publish("orders.new", b"1") == "degraded"
         assert pair.witness.status().alone == NAMES[0]
         pair.one.kill()
@@ -100,7 +100,7 @@ def test_there_is_no_automatic_switch_while_degraded(tmp_path: Path) -> None:
         with pytest.raises(RefusedError):
             switch_to(pair.two)
         assert pair.two.status().role == "standby"
-        pair.relay.is_cut = False
+        pair.relay.heal()
         pair.one.start()
         wait_active(pair.one)
         pair.wait_in_step()
@@ -127,7 +127,7 @@ def test_a_witness_that_is_killed_and_started_again_remembers_and_the_pair_goes_
 def test_not_even_an_operator_makes_two_routers_active(tmp_path: Path) -> None:
     with VotingPair(tmp_path, degrade_after_ms=200) as pair:
         epoch = pair.one.status().epoch
-        pair.relay.is_cut = True
+        pair.relay.cut()
         pair.relay.end()
         wait_until(lambda: pair.witness.status().alone == NAMES[0], "the active one to be alone")
         with pytest.raises(RefusedError):

@@ -98,6 +98,8 @@ def _print(router: RouterStatus) -> None:
         link = "" if replication.is_linked else ", no link"
         backlog = f", {replication.backlog:,} to be copied" if router.role == "active" else ""
         typer.echo(printable(f"  with {replication.other}: {replication.state} since {since}{order}{link}{backlog}"))
+        if replication.voting is not None:
+            typer.echo(printable(f"  voters in touch: {', '.join(replication.voting.in_touch) or 'none'}"))
     for each in router.endpoints:
         queued = f"{each.messages:,} messages ({each.unsettled:,} unsettled), {each.flows} consumers"
         typer.echo(printable(f"  {each.endpoint.name}: {queued}"))
