@@ -8,7 +8,7 @@ import pytest
 from assured_kit import MemoryJournal, Router, message, queue, texts
 from penstock.assured._records import is_record
 from penstock.assured.config import EndpointConfig
-from penstock.assured.events import Append, Beginning, DeleteEndpoint, Done, RecordsRead, RemoveBefore
+from penstock.assured.events import Append, Beginning, DeleteEndpoint, Done, EmptyEndpoint, RecordsRead, RemoveBefore
 from penstock.base.errors import JournalCorruptError
 
 KIB = 1024
@@ -247,3 +247,19 @@ def test_a_run_of_settled_ids_is_as_long_as_it_says_and_costs_what_there_is() ->
     router.journal.next_sequence += 1
     router.journal.durable += 1
     assert router.restart().queued("a") == 0
+
+
+def test_what_an_endpoint_has_no_more_is_logged_in_records_of_a_megabyte() -> None:
+    """However many ids there are, and however scattered: a journal takes no record above sixteen."""
+    router = Router(queue("a", "orders.a"), queue("b", "orders.b"))
+    handle = router.publisher(router.link(1))
+    some = [message("", topic) for topic in ("orders.a", "orders.b")] * 2_000
+    for portion in range(40):
+        router.publish(1, handle, 1 + portion * len(some), *some)
+    assert router.queued("a") == router.queued("b") == 80_000
+    before = router.journal.next_sequence
+    assert router.ask(EmptyEndpoint, 1, "a") == Done()
+    records = [record for number, (_, record) in router.journal.records.items() if number >= before]
+    assert [len(record) <= 1_048_592 for record in records] == [True, True]
+    after = router.restart()
+    assert (after.queued("a"), after.queued("b")) == (0, 80_000)

@@ -60,8 +60,12 @@ from penstock.assured._tables cimport (
 from penstock.base.errors import RemoteProtocolError
 
 
+cdef enum:
+    RUNS_MAX = 65_536 # of one record: a megabyte, of which a journal takes sixteen
+
+
 cdef class Settlement:
-    """Ids that an endpoint has no more, gathered for one record."""
+    """Ids that an endpoint has no more, gathered for one record, or several if there are very many."""
 
     cdef Bytes runs
     cdef uint32_t count
@@ -86,16 +90,17 @@ cdef class Settlement:
     cdef int log(self, Tables tables, uint32_t endpoint) except -1:
         cdef SettledHead head
         cdef uint8_t *record
-        if self.count == 0:
-            return 0
-        memset(&head, 0, sizeof(SettledHead))
-        head.kind = RECORD_SETTLED
-        head.size = SETTLED_HEAD_SIZE + self.count * ID_RUN_SIZE
-        head.endpoint = endpoint
-        head.count = self.count
-        record = tables.log_room(head.size)
-        memcpy(record, &head, SETTLED_HEAD_SIZE)
-        memcpy(record + SETTLED_HEAD_SIZE, self.runs.data, self.runs.size)
+        cdef uint32_t done = 0
+        while done < self.count:
+            memset(&head, 0, sizeof(SettledHead))
+            head.kind = RECORD_SETTLED
+            head.count = min(self.count - done, <uint32_t>RUNS_MAX)
+            head.size = SETTLED_HEAD_SIZE + head.count * ID_RUN_SIZE
+            head.endpoint = endpoint
+            record = tables.log_room(head.size)
+            memcpy(record, &head, SETTLED_HEAD_SIZE)
+            memcpy(record + SETTLED_HEAD_SIZE, self.runs.data + <uint64_t>done * ID_RUN_SIZE, head.count * ID_RUN_SIZE)
+            done += head.count
         return 0
 
 

@@ -119,7 +119,7 @@ class Storing:
                 self._trouble(error)
                 self._retry = self._loop.call_later(RETRY_SECONDS, self._append_all)
                 return
-            except JournalError as error:
+            except PenstockError as error:  # whatever it is: what is not on the disk is not acknowledged
                 self._fail(error)
                 return
             self._waiting.popleft()
@@ -133,7 +133,7 @@ class Storing:
             log.error("disk_troubled", code=error.code, error=str(error))
             self._tell(DiskTroubled(str(error)))
 
-    def _fail(self, error: JournalError) -> None:
+    def _fail(self, error: PenstockError) -> None:
         if not self._is_failed:
             self._is_failed = True
             log.error("disk_failed", code=error.code, error=str(error))
