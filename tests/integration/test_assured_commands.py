@@ -156,13 +156,13 @@ def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert "filled: buy 1 AAPL\nfilled: buy 2 AAPL" in out
 
 
-def test_a_first_plant_has_a_router(tmp_path: Path) -> None:
+def test_a_first_plant_has_a_pair_of_routers(tmp_path: Path) -> None:
     """What `penstock init` says to type is right: who books publishes, who clears consumes."""
     directory = tmp_path / "plant.d"
     told = done("init", directory).stdout
     publish, drain = map(shlex.split, re.findall(r"^  penstock (queue .*)$", told, flags=re.MULTILINE))
     plant = str(directory / "plant.toml")
-    with running("node", plant, "admin"), running("node", plant, "router"):
-        wait_until(lambda: run_here(*publish).returncode == 0, "the router takes a message")
+    with running("node", plant, "admin"), running("node", plant, "witness"), running("node", plant, "router-a"):
+        wait_until(lambda: run_here(*publish).returncode == 0, "a router takes a message")
         assert "a trade" in done(*drain).stdout
         assert "may not consume" in refused(*drain[:-1], directory / "booking.toml")

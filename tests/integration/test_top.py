@@ -58,7 +58,7 @@ def read(place: Place, timeout_s: float = PATIENCE_SECONDS) -> Reading:
 @contextlib.contextmanager
 def small_plant(directory: Path) -> Iterator[RunningPlant]:
     """Administration, two adapters, a filter, and below them a ticker plant, a multiplexer and an edge cache."""
-    layout = write_layout(directory, DemoOptions(rate=1_000, subscribers=1, symbols=20, tree=False))
+    layout = write_layout(directory, DemoOptions(rate=1_000, subscribers=1, symbols=20, tree=False, router=False))
     adapter: Any = Plant.load(layout.plant).node("adapter-a")
     channel = adapter.publish.channel
     plant_port, mux_port, edge_port, web_port, page_port = free_ports(5)
