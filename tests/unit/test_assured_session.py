@@ -366,6 +366,16 @@ def test_what_no_router_sends_is_its_mistake(junk: bytes) -> None:
         begun().tell(DataReceived(1, junk))
 
 
+def test_a_publisher_that_is_closed_takes_no_flow_of_the_same_handle_with_it() -> None:
+    stage = begun()
+    publisher, flow = stage.publisher(), FlowPart("orders", prefetch=10)
+    stage.tell(OpenPart(flow))
+    stage.tell(Received(1, FlowOpened(stage.said(OpenFlow).number, publisher.handle, is_active=True)))
+    stage.tell(ClosePart(publisher))
+    stage.tell(DataReceived(1, encode_deliver(flow.handle, [Delivered(7, b"orders.new", b"x")])))
+    assert flow.inbox.waiting == 1
+
+
 def test_a_part_that_is_closed_is_not_opened_again() -> None:
     stage = begun()
     part = stage.publisher()

@@ -5,6 +5,8 @@ what was asked and not answered is asked again. A router of a lower epoch than o
 replaced, and does not know it yet (REPL-7).
 """
 
+from typing import Any
+
 import msgspec
 
 from penstock.assured._frames import frames_in
@@ -342,8 +344,8 @@ class Session:
             self._send(part.frames())
             close = ClosePublisher if isinstance(part, PublisherPart) else CloseFlow
             self._out.append(Say(self._link, close(self._next_number(), part.handle)))
-        self._publishers.pop(part.handle, None)
-        self._flows.pop(part.handle, None)
+        open_ones: dict[int, Any] = self._publishers if isinstance(part, PublisherPart) else self._flows
+        open_ones.pop(part.handle, None)  # publishers and flows have handles of their own
         part.lose()
 
     def _ask(self, ask: Ask) -> None:
