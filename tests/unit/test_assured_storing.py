@@ -10,7 +10,7 @@ from penstock.assured.events import Append, DiskFailed, Event, ReadRecords, Reco
 from penstock.assured.storing import Storing
 from penstock.base.counters import Counters
 from penstock.journal import JournalConfig, JournalWriter
-from waiting import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS, wait_until
 
 CONFIG = JournalConfig(preallocate_bytes=0, segment_bytes=65_536)
 
@@ -33,24 +33,48 @@ def test_what_a_journal_does_not_take_is_a_failed_disk() -> None:
 
 
 def test_all_records_that_are_asked_for_are_read_however_far_apart_they_are(tmp_path: Path) -> None:
-    with JournalWriter.open(tmp_path, CONFIG) as journal:
-        for number in range(1, 5_001):
-            journal.append(b"%d" % number)
-    wanted = numpy.array([1, 2, 400, 401, 2_000, 4_999, 5_000], numpy.uint64)
-
-    async def read() -> RecordsRead:
-        told: asyncio.Queue[Event] = asyncio.Queue()
-        storing = Storing(tmp_path, CONFIG, Counters("test"), told.put_nowait)
-        try:
-            storing.read(ReadRecords(7, wanted))
-            found = await asyncio.wait_for(told.get(), PATIENCE_SECONDS)
-        finally:
-            await storing.close()
-        assert isinstance(found, RecordsRead)
-        return found
-
-    found = asyncio.run(read())
-    assert found.request == 7
-    assert found.rows["sequence"].tolist() == wanted.tolist()
+    fill(tmp_path, 5_000, 100)
+    wanted = [1, 2, 400, 401, 2_000, 4_999, 5_000]
+    (found,) = asyncio.run(read(tmp_path, wanted))
+    assert found.rows["sequence"].tolist() == wanted
     payloads = [bytes(found.data[row["offset"] : row["offset"] + row["size"]]) for row in found.rows]
-    assert payloads == [b"%d" % number for number in wanted]
+    assert payloads == [b"%100d" % number for number in wanted]
+
+
+def test_reading_goes_on_when_the_place_where_it_stopped_is_gone(tmp_path: Path) -> None:
+    """The log is cleaned meanwhile: what is asked for next is near, and what lies between is no longer there."""
+    fill(tmp_path, 300, 2_000)
+    first, second = asyncio.run(read(tmp_path, [1, 2], [200, 201], removed_before=150))
+    assert first.rows["sequence"].tolist() == [1, 2]
+    assert (second.is_failed, second.rows["sequence"].tolist()) == (False, [200, 201])
+
+
+def fill(path: Path, count: int, size: int) -> None:
+    with JournalWriter.open(path, CONFIG) as journal:
+        for number in range(1, count + 1):
+            journal.append(b"%*d" % (size, number))
+            if number % 20 == 0:
+                journal.commit()
+
+
+def oldest(path: Path) -> int:
+    return min(int(each.stem) for each in path.glob("*.journal"))
+
+
+async def read(path: Path, *portions: list[int], removed_before: int = 1) -> list[RecordsRead]:
+    """One after the other; after the first some records go."""
+    told: asyncio.Queue[Event] = asyncio.Queue()
+    storing = Storing(path, CONFIG, Counters("test"), told.put_nowait)
+    found = []
+    try:
+        for number, portion in enumerate(portions):
+            storing.read(ReadRecords(number, numpy.array(portion, numpy.uint64)))
+            answer = await asyncio.wait_for(told.get(), PATIENCE_SECONDS)
+            assert isinstance(answer, RecordsRead)
+            assert answer.request == number
+            found.append(answer)
+            storing.remove_before(removed_before)
+            wait_until(lambda: oldest(path) + 40 > removed_before, "older segments to go")
+    finally:
+        await storing.close()
+    return found

@@ -197,8 +197,13 @@ class Storing:
         if self._reader is None:
             self._reader = JournalReader.open(self._path)
         reader = self._reader
-        found = _these(reader, request) if len(request.sequences) else _portion(reader, request)
-        return joined(found), reader.first_sequence
+        try:
+            found = _these(reader, request) if len(request.sequences) else _portion(reader, request)
+            return joined(found), reader.first_sequence
+        except PenstockError:
+            self._reader = None  # the next one does not go on where this one stands
+            reader.close()
+            raise
 
 
 def _these(reader: JournalReader, request: ReadRecords) -> list[RecordBatch]:
@@ -206,11 +211,12 @@ def _these(reader: JournalReader, request: ReadRecords) -> list[RecordBatch]:
     and would ask for the first ones again and again."""
     found: list[RecordBatch] = []
     wanted = request.sequences
+    oldest = reader.first_sequence
     at = 0
     while at < len(wanted):
         first = int(wanted[at])
-        if not 0 <= first - reader.next_sequence <= FAR:
-            reader.seek(max(first, reader.first_sequence))
+        if reader.next_sequence < oldest or not 0 <= first - reader.next_sequence <= FAR:
+            reader.seek(max(first, oldest))
         batch = reader.read_batch(max(1, min(FAR, int(wanted[-1]) - first + 1)))
         if not len(batch):
             break
