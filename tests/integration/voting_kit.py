@@ -17,6 +17,7 @@ from integration.command_kit import Running, running
 from integration.pair_kit import NAMES, ORDERS, state_of
 from integration.relay import Relay
 from integration.tree_kit import write_toml
+from penstock.assured import EndpointConfig
 from penstock.assured.node import LeaseAccess, LivePairConfig, PairAccess, RouterAccess, VotingConfig
 from penstock.assured.witnessing import WitnessConfig, WitnessStatus
 from penstock.net.udp import free_ports
@@ -57,7 +58,9 @@ class WitnessProcess:
 class VotingPair:
     """`one` begins; the relay is between the routers, not between voters."""
 
-    def __init__(self, directory: Path, **values: Any) -> None:
+    def __init__(
+        self, directory: Path, *endpoints: EndpointConfig, router: dict[str, Any] | None = None, **values: Any
+    ) -> None:
         self._stack = contextlib.ExitStack()
         *controls, link, one, two, witness = free_ports(6)
         ports = dict(zip((*NAMES, WITNESS), (one, two, witness), strict=True))
@@ -89,8 +92,14 @@ class VotingPair:
                     voting=voting,
                     **values,
                 )
-                access = RouterAccess(port=controls[number])
-                config = router_config(directory / name, ORDERS, name=name, control=access, pair=pair)
+                config = router_config(
+                    directory / name,
+                    *(endpoints or (ORDERS,)),
+                    name=name,
+                    control=RouterAccess(port=controls[number]),
+                    pair=pair,
+                    **(router or {}),
+                )
                 made = RouterProcess(config, directory)
                 self._stack.callback(made.close)
                 self.routers.append(made)

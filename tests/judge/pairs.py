@@ -4,15 +4,20 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable
+from typing import TypeAlias
 
 from integration.assured_kit import RouterProcess
 from integration.pair_kit import PairOfRouters, switch_to
+from integration.voting_kit import LEASE_MS, VotingPair
 from judge.faults import Fault
 from penstock.base.errors import PenstockError
 from waiting import wait_until
 
+AnyPair: TypeAlias = PairOfRouters | VotingPair
+TAKING_OVER_SECONDS = 4 * LEASE_MS / 1_000
 
-def active_of(pair: PairOfRouters) -> RouterProcess:
+
+def active_of(pair: AnyPair) -> RouterProcess:
     """The one of the newest epoch, when there is one."""
     found: list[tuple[int, RouterProcess]] = []
 
@@ -25,16 +30,14 @@ def active_of(pair: PairOfRouters) -> RouterProcess:
     return max(found, key=lambda each: each[0])[1]
 
 
-def other_of(pair: PairOfRouters, router: RouterProcess) -> RouterProcess:
+def other_of(pair: AnyPair, router: RouterProcess) -> RouterProcess:
     return next(each for each in pair.routers if each is not router)
 
 
 class OfActive(Fault):
     """A fault of whichever router is active when it begins, or of the other one."""
 
-    def __init__(
-        self, pair: PairOfRouters, make: Callable[[RouterProcess], Fault], *, is_standby: bool = False
-    ) -> None:
+    def __init__(self, pair: AnyPair, make: Callable[[RouterProcess], Fault], *, is_standby: bool = False) -> None:
         super().__init__(pair.one)
         self._pair = pair
         self._make = make
@@ -59,7 +62,7 @@ class LinkCut(Fault):
 
     name = "apart"
 
-    def __init__(self, pair: PairOfRouters) -> None:
+    def __init__(self, pair: AnyPair) -> None:
         super().__init__(pair.one)
         self._relay = pair.relay
 
@@ -73,7 +76,7 @@ class LinkCut(Fault):
 class Replaced(Fault):
     """The active router is killed, paused or cut off from the other one, and an operator makes that one active."""
 
-    def __init__(self, pair: PairOfRouters, how: str) -> None:
+    def __init__(self, pair: AnyPair, how: str) -> None:
         super().__init__(pair.one)
         self._pair = pair
         self._how = how
@@ -109,7 +112,7 @@ class Switched(Fault):
 
     name = "switched"
 
-    def __init__(self, pair: PairOfRouters) -> None:
+    def __init__(self, pair: AnyPair) -> None:
         super().__init__(pair.one)
         self._pair = pair
 
@@ -120,3 +123,43 @@ class Switched(Fault):
 
     def end(self) -> None:
         active_of(self._pair)
+
+
+class Outlived(Fault):
+    """The active router is killed or paused until the other one has taken over by itself; or for as long as that would
+    take: it does not while it is known to lack something (REPL-8)."""
+
+    def __init__(self, pair: VotingPair, make: Callable[[RouterProcess], Fault]) -> None:
+        super().__init__(pair.one)
+        self._pair = pair
+        self._make = make
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return f"{self._make(self.router).name} until the other is active"
+
+    def begin(self) -> None:
+        self.router = active_of(self._pair)
+        self._fault = self._make(self.router)
+        self._fault.begin()
+        other = other_of(self._pair, self.router)
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: other.status().role == "active", "the other router", TAKING_OVER_SECONDS)
+
+    def end(self) -> None:
+        self._fault.end()
+        active_of(self._pair)
+
+
+class WitnessKilled(Fault):
+    name = "without a witness"
+
+    def __init__(self, pair: VotingPair) -> None:
+        super().__init__(pair.one)
+        self._witness = pair.witness
+
+    def begin(self) -> None:
+        self._witness.kill()
+
+    def end(self) -> None:
+        self._witness.start()

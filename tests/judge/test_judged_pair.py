@@ -9,9 +9,12 @@ import msgspec
 import pytest
 
 from integration.pair_kit import PairOfRouters, pair_of_routers, switch_to
+from integration.voting_kit import VotingPair
 from judge.faults import Fault, Full, Killed, Paused
-from judge.pairs import LinkCut, OfActive, Replaced, Switched, active_of, other_of
+from judge.pairs import AnyPair, LinkCut, OfActive, Outlived, Replaced, Switched, WitnessKilled, active_of, other_of
 from judge.scene import ENDPOINTS, RULES, SETTINGS, Scene
+
+ROUTER = {"replicate_by": "publisher", **SETTINGS}
 
 TURNS = msgspec.structs.replace(RULES, in_order=frozenset({"asynchronous", "synchronous"}))
 """What wants no copy comes when the router that has it is active."""
@@ -23,16 +26,28 @@ told yet may come twice."""
 
 @contextmanager
 def judged(directory: Path, seed: int) -> Iterator[tuple[Scene, PairOfRouters]]:
-    settings = {"replicate_by": "publisher", **SETTINGS}
-    with pair_of_routers(directory, *ENDPOINTS, router=settings, silence_ms=1_000) as pair:
-        scene = Scene(directory, tuple(pair.places), seed, ("synchronous", "asynchronous"))
-        try:
-            yield scene, pair
-        finally:
-            scene.close()
+    routers = pair_of_routers(directory, *ENDPOINTS, router=ROUTER, silence_ms=1_000)
+    with routers as pair, clients(directory, pair, seed) as scene:
+        yield scene, pair
 
 
-def gentle(pair: PairOfRouters) -> list[Fault]:
+@contextmanager
+def judged_with_witness(directory: Path, seed: int) -> Iterator[tuple[Scene, VotingPair]]:
+    routers = VotingPair(directory, *ENDPOINTS, router=ROUTER, silence_ms=1_000)
+    with routers as pair, clients(directory, pair, seed) as scene:
+        yield scene, pair
+
+
+@contextmanager
+def clients(directory: Path, pair: AnyPair, seed: int) -> Iterator[Scene]:
+    scene = Scene(directory, tuple(pair.places), seed, ("synchronous", "asynchronous"))
+    try:
+        yield scene
+    finally:
+        scene.close()
+
+
+def gentle(pair: AnyPair) -> list[Fault]:
     """After these the same router is active, or the other one took over in order: nothing is lost."""
     kinds = [(make, is_standby) for make in (Killed, Paused, Full) for is_standby in (False, True)]
     of_one = [OfActive(pair, make, is_standby=is_standby) for make, is_standby in kinds]
@@ -43,7 +58,7 @@ def forceful(pair: PairOfRouters) -> list[Fault]:
     return [Replaced(pair, how) for how in ("killed", "paused", "apart")]
 
 
-def end(scene: Scene, pair: PairOfRouters) -> None:
+def end(scene: Scene, pair: AnyPair) -> None:
     """Everything is consumed, of one router and then of the other."""
     scene.end_publishing()
     for _ in pair.routers:
@@ -60,6 +75,25 @@ def test_a_pair_keeps_its_promises_when_the_active_router_is_replaced(tmp_path: 
     with judged(tmp_path, 1) as (scene, pair):
         for fault in (Switched(pair), Replaced(pair, "killed")):
             scene.torment([fault], 1)
+        end(scene, pair)
+        scene.judge(REPLACED)
+
+
+@pytest.mark.spec("REPL-7", "REPL-10", "REPL-14")
+def test_a_pair_that_switches_by_itself_keeps_its_promises(tmp_path: Path) -> None:
+    """REPL-7, REPL-10, REPL-14: the active router is killed, and comes back."""
+    with judged_with_witness(tmp_path, 1) as (scene, pair):
+        scene.torment([Outlived(pair, Killed)], 1)
+        end(scene, pair)
+        scene.judge(REPLACED)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(20, 28))
+def test_a_pair_that_switches_by_itself_keeps_its_promises_for_long(tmp_path: Path, seed: int) -> None:
+    with judged_with_witness(tmp_path, seed) as (scene, pair):
+        by_itself = [Outlived(pair, Killed), Outlived(pair, Paused)]
+        scene.torment([*gentle(pair), *3 * by_itself, WitnessKilled(pair)], 25)
         end(scene, pair)
         scene.judge(REPLACED)
 
