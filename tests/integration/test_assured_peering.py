@@ -12,8 +12,9 @@ from certificates import make_certificate
 from integration.relay import Relay
 from penstock.assured.node import LivePairConfig, PairAccess
 from penstock.assured.pairing import PeerClosed, PeerFrame, PeerOpened
-from penstock.assured.peering import FRAME_SIZE_MAX, Peering
+from penstock.assured.peering import FRAME_SIZE_MAX, LIMITS, Peering
 from penstock.base.counters import Counters
+from penstock.base.errors import ConfigurationError
 from penstock.net.config import TlsConfig
 from penstock.net.framing import encode_frame
 from penstock.net.secret import write_private
@@ -136,5 +137,32 @@ def test_whoever_is_called_otherwise_is_not_the_other_router(name: str) -> None:
             refusing = one if name == "one" else two
             await refusing.refused()
             assert not refusing.told
+
+    asyncio.run(run())
+
+
+def test_those_who_connect_and_say_nothing_do_not_keep_the_other_router_out() -> None:
+    async def run() -> None:
+        (port,) = free_ports(1)
+        one, two = End("one", PairAccess(port=port)), End("two", PairAccess(port=port))
+        await two.peering.start()
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(LIMITS.connections_max + 5)]
+        async with ends(one):
+            await one.wait(lambda: one.link)
+            assert two.counters["connections_refused"] >= 1
+        for _, writer in silent:
+            writer.close()
+        await two.peering.close()
+
+    asyncio.run(run())
+
+
+def test_a_certificate_authority_that_is_not_there_is_told_at_the_start(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path / "tls", "127.0.0.1")
+    tls = TlsConfig(certificate=str(certificate), private_key=str(key), ca_file=str(tmp_path / "none.pem"))
+
+    async def run() -> None:
+        with pytest.raises(ConfigurationError, match="none"):
+            End("one", PairAccess(tls=tls))
 
     asyncio.run(run())

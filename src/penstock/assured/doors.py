@@ -146,8 +146,14 @@ class RouterLinks:
         if (link := self._links.get(number)) is not None:
             self._refuse(link, refusal)
 
-    def end(self, number: int) -> None:
-        if (link := self._links.get(number)) is not None:
+    def dismiss(self, number: int, farewell: Message) -> None:
+        """End a link, with what has not left yet: then without a word."""
+        if (link := self._links.get(number)) is None:
+            return
+        if link.transport.get_write_buffer_size():
+            link.abort()
+        else:
+            self.say(number, farewell)
             link.close()
 
     def numbers(self) -> list[int]:

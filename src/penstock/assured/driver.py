@@ -111,6 +111,8 @@ class LiveRouter:
             await self._links.start()
             if self._pair is not None:
                 await self._pair.start()
+                if self._pair.peering.task is not None:
+                    self._life.watch(self._pair.peering.task)
             self._endpoint.start()
         except BaseException:
             await self.close()
@@ -190,9 +192,8 @@ class LiveRouter:
         self._tell(events.LinkOpened(link, rights.subject, rights.grants, rights.is_operator, rights.may_define))
 
     def _step_down(self, link: int) -> None:
-        """Clients are the active router's."""
-        self._links.say(link, SteppedDown(self._core.epoch, self._other_place))
-        self._links.end(link)
+        """Clients are the active router's. What is still on its way to them here is not delivered any more."""
+        self._links.dismiss(link, SteppedDown(self._core.epoch, self._other_place))
 
     @property
     def _other_place(self) -> str:

@@ -45,6 +45,7 @@ class Peering:
         self._tell = tell
         self._counters = counters
         self._secret = read_secret(Path(config.link.secret_file)) if config.link.secret_file else None
+        self._tls = client_context(config.link.tls) if name == config.routers[0] else None
         self._link: Link | None = None
         self._decoder = FrameDecoder(FRAME_SIZE_MAX)
         self._last = 0
@@ -83,6 +84,11 @@ class Peering:
         if self._server is not None:
             await self._server.close()
 
+    @property
+    def task(self) -> "asyncio.Task[None] | None":
+        """Without which there is no link."""
+        return self._dialling
+
     # For the router
 
     def send(self, number: int, data: bytes) -> None:
@@ -98,8 +104,8 @@ class Peering:
     async def _keep_dialling(self) -> None:
         """One link after another, with pauses that grow until one lasts."""
         access = self._config.link
-        tls = client_context(access.tls)
         pause = PAUSE_SECONDS
+        told = ""
         while True:
             began = time.monotonic()
             try:
@@ -110,7 +116,7 @@ class Peering:
                     self,
                     node=self._name,
                     secret=self._secret,
-                    tls=tls,
+                    tls=self._tls,
                     config=LIMITS,
                     counters=self._counters,
                 )
@@ -118,8 +124,11 @@ class Peering:
                     await asyncio.shield(link.over)
                 finally:
                     link.abort()
+                told = ""
             except PenstockError as error:
-                log.debug("other_router_unreachable", other=self.other, error=str(error))
+                say = log.debug if error.code == told else log.warning
+                say("other_router_unreachable", other=self.other, code=error.code, error=str(error))
+                told = error.code
             has_lasted = time.monotonic() - began > LASTING_SECONDS
             pause = PAUSE_SECONDS if has_lasted else min(2 * pause, PAUSE_SECONDS_MAX)
             await asyncio.sleep(pause)

@@ -83,6 +83,9 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._error: PenstockError | None = None
         self._patience: asyncio.TimerHandle | None = None
+        self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the handshake is, or the connection is gone."""
+
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when lost() was called."""
 
@@ -193,8 +196,9 @@ class Link(asyncio.Protocol):
         try:
             self._user.lost(self, why)
         finally:
-            if not self.over.done():
-                self.over.set_result(None)
+            for each in (self.greeted, self.over):
+                if not each.done():
+                    each.set_result(None)
 
     # The handshake
 
@@ -208,6 +212,7 @@ class Link(asyncio.Protocol):
                     if self._patience is not None:
                         self._patience.cancel()
                     self._counters.add("connections_opened")
+                    self.greeted.set_result(None)
                     self._user.opened(self, peer)
                 case Disconnect(cause, error):
                     self._refuse(cause, error or ConnectionLostError("the peer said goodbye"))
@@ -265,6 +270,8 @@ class LinkServer(Listener):
             return
         self._links.add(link)
         try:
+            await asyncio.shield(link.greeted)
+            self.greeted()
             await asyncio.shield(link.over)
         finally:
             self._links.discard(link)

@@ -1,6 +1,7 @@
 """Accepts TCP connections, with TLS or without, and serves each as a StreamConnection; their number is bounded."""
 
 import asyncio
+import functools
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -22,7 +23,11 @@ log = logger("net.stream")
 
 
 class Listener:
-    """Accepts connections at a place; what is done with each is a subclass's. Port 0 takes a free one."""
+    """Accepts connections at a place; what is done with each is a subclass's. Port 0 takes a free one.
+
+    When there are as many as may be, the one that is longest in its handshake makes room: whoever only connects and
+    says nothing keeps nobody out. Those whose handshake is done stay.
+    """
 
     def __init__(self, host: str, port: int, config: StreamConfig, counters: Counters) -> None:
         self._host = host
@@ -33,6 +38,7 @@ class Listener:
         self._listeners: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._greeting: dict[asyncio.Task[None], None] = {}  # in their handshake, the oldest first
 
     @property
     def port(self) -> int:
@@ -78,8 +84,14 @@ class Listener:
         await self.close()
 
     async def converse(self, sock: socket.socket) -> None:
-        """Serve one connection until it is over."""
+        """Serve one connection until it is over; call greeted() when its handshake is done."""
         raise NotImplementedError
+
+    def greeted(self) -> None:
+        """Of the connection whose task this is."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._greeting.pop(task, None)
 
     async def _end_all(self) -> None:
         raise NotImplementedError
@@ -100,11 +112,25 @@ class Listener:
                 continue
             if len(self._tasks) >= self._config.connections_max:
                 self._counters.add("connections_refused", cause=Cause.CONNECTION_LIMIT)
-                sock.close()
-                continue
+                if not self._greeting:
+                    sock.close()
+                    continue
+                self._end(next(iter(self._greeting)))
             task = loop.create_task(self.converse(sock))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._greeting[task] = None
+            task.add_done_callback(functools.partial(self._ended, sock))
+
+    def _end(self, task: "asyncio.Task[None]") -> None:
+        task.cancel()
+        self._tasks.discard(task)
+        self._greeting.pop(task, None)
+
+    def _ended(self, sock: socket.socket, task: "asyncio.Task[None]") -> None:
+        if task.cancelled():
+            sock.close()  # it may have ended before it began
+        self._tasks.discard(task)
+        self._greeting.pop(task, None)
 
 
 class StreamServer(Listener):
@@ -145,6 +171,7 @@ class StreamServer(Listener):
         self._connections.add(connection)
         try:
             await connection.opened()
+            self.greeted()
             await self._serve(connection)
         except PenstockError as error:
             if not connection.is_over:
