@@ -4,11 +4,13 @@ import pytest
 
 from penstock.assured.lease import LeaseKeeper
 from penstock.assured.voting import (
+    Able,
     Alone,
     AloneNoted,
     Ask,
     Denied,
     Fit,
+    Force,
     Granted,
     Heard,
     Held,
@@ -19,6 +21,7 @@ from penstock.assured.voting import (
     Memory,
     Release,
     Released,
+    Serving,
     Tell,
 )
 from penstock.assured.witness import Voter
@@ -166,6 +169,44 @@ def test_a_released_lease_is_free_at_once_and_not_asked_for_again_for_two_leases
     assert keeper.next_deadline_ns() == 50 + 2 * LEASE_NS
     answer = keeper.handle(Heard("b", Ask(7, 1)), 60)
     assert answer == [Keep(Memory(7, "b"))]
+
+
+def test_a_router_whose_disk_fails_gives_the_lease_up_and_asks_for_nothing_until_it_recovers() -> None:
+    keeper = holder()
+    assert keeper.handle(Able(False), 50) == [Lost(5), Tell("b", Released(5)), Tell("w", Released(5))]
+    for each in (Tick(), Force()):
+        assert keeper.handle(each, 3 * LEASE_NS) == []
+        assert keeper.next_deadline_ns() is None
+    asked = keeper.handle(Able(True), 6 * LEASE_NS)
+    assert [(each.to, each.message.epoch) for each in asked if isinstance(each, Tell)] == [("b", 7), ("w", 7)]
+
+
+def test_a_router_that_is_alone_keeps_the_lease_though_its_disk_fails() -> None:
+    keeper = holder()
+    keeper.handle(Alone(True), NS_PER_MS)
+    assert keeper.handle(Able(False), 2 * NS_PER_MS) == []
+    assert keeper.holds(2 * NS_PER_MS)
+
+
+def test_a_holder_that_is_not_active_for_a_whole_lease_gives_it_up() -> None:
+    """As one whose disk does not take the new epoch, and does not fail."""
+
+    def renewed(keeper: LeaseKeeper, now_ns: int) -> None:
+        asked = [each.message for each in keeper.handle(Tick(), now_ns) if isinstance(each, Tell)]
+        assert isinstance(asked[0], Ask)
+        keeper.handle(Heard("w", Granted(5, asked[0].round, 0, False)), now_ns)
+
+    keeper = holder()
+    assert keeper.handle(Serving(False), 100) == []
+    renewed(keeper, LEASE_NS // 2)
+    assert Lost(5) not in keeper.handle(Serving(False), LEASE_NS + 99)
+    assert keeper.next_deadline_ns() == 100 + LEASE_NS
+    assert Lost(5) in keeper.handle(Serving(False), LEASE_NS + 100)
+    keeper = holder()
+    keeper.handle(Serving(False), 100)
+    renewed(keeper, LEASE_NS // 2)
+    keeper.handle(Serving(True), LEASE_NS + 99)
+    assert Lost(5) not in keeper.handle(Serving(False), LEASE_NS + 100)
 
 
 def test_a_lease_has_three_voters() -> None:

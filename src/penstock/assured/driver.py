@@ -43,7 +43,7 @@ from penstock.assured.status import Happening, RouterStatus, gauges_of, rows_of
 from penstock.assured.storing import Storing
 from penstock.assured.translating import event_of, message_of
 from penstock.assured.voting import Keep, Tell
-from penstock.base.clock import SystemRandomness
+from penstock.base.clock import BootClock, SystemRandomness
 from penstock.base.counters import Counters
 from penstock.base.endpoint import Endpoint, Health
 from penstock.base.errors import PenstockError, TokenError, TokenExpiredError
@@ -76,7 +76,7 @@ class LiveRouter:
         self._core = MessageRouter(config, SystemRandomness(), _models(config))
         self._pair = self._make_pair()
         driven = self._core if self._pair is None else self._pair.core
-        self._runner: CoreRunner[Any, Any] = CoreRunner(driven, self._carry_out, after=self._look)
+        self._runner: CoreRunner[Any, Any] = CoreRunner(driven, self._carry_out, clock=BootClock(), after=self._look)
         self._runner.failed.add_done_callback(self._core_failed)
         self._desk = Desk(config.operators, None if self._tokens is None else self._tokens.gate.verify)
         self._links = RouterLinks(

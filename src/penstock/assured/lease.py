@@ -12,9 +12,11 @@ Rules that make it safe:
 
 import msgspec
 
+from penstock.assured.events import DiskFailed, DiskRecovered, DiskTroubled
 from penstock.assured.voting import (
     EPOCH_MAX,
     EPOCHS_OF_NEW_PAIR,
+    Able,
     Alone,
     AloneNoted,
     Ask,
@@ -33,6 +35,7 @@ from penstock.assured.voting import (
     Message,
     Release,
     Released,
+    Serving,
     Tell,
     VoterEvent,
     next_epoch,
@@ -70,6 +73,20 @@ class _Claim(msgspec.Struct):
     is_held: bool = False
 
 
+def lease_event(event: object, is_active: bool) -> LeaseEvent:
+    """What the keeper is told of whatever happens to a router, before the router is. A full disk is no reason for an
+    active router to go: what it has is delivered, and there may be room soon."""
+    match event:
+        case DiskFailed():
+            return Able(False)
+        case DiskTroubled() if not is_active:
+            return Able(False)
+        case DiskRecovered():
+            return Able(True)
+        case _:
+            return Serving(is_active)
+
+
 class LeaseKeeper:
     """`until_ns` is until when this router may act; whoever acts asks `holds(now_ns)` first, however late it is."""
 
@@ -90,6 +107,9 @@ class LeaseKeeper:
         self._epoch_seen = max(epoch, memory.epoch)
         self._claim: _Claim | None = None
         self._is_fit = False
+        self._is_able = True
+        self._idle_ns: int | None = None
+        """Since when it holds the lease and is not active."""
         self._forced_until_ns = 0
         self._is_alone = memory.alone == name
         self._note = 0
@@ -115,6 +135,12 @@ class LeaseKeeper:
                 told += self._vote(event, now_ns)
             case Fit(is_fit):
                 self._is_fit = is_fit
+            case Able(is_able):
+                self._is_able = is_able
+                if not is_able and not self._is_alone:
+                    told += self._release(now_ns)
+            case Serving(is_serving):
+                told += self._served(is_serving, now_ns)
             case Alone(is_alone):
                 if self.holds(now_ns) and is_alone != self._is_alone:
                     self._wish(is_alone)
@@ -133,8 +159,9 @@ class LeaseKeeper:
 
     def next_deadline_ns(self) -> int | None:
         if self._claim is not None and self._claim.is_held:
-            return min(self.until_ns, self._next_ns)
-        if not self._forced_until_ns and not self._is_candidate():
+            deadline_ns = min(self.until_ns, self._next_ns)
+            return deadline_ns if self._idle_ns is None else min(deadline_ns, self._idle_ns + self._config.promise_ns)
+        if not self._is_able or (not self._forced_until_ns and not self._is_candidate()):
             return None
         return max(self._next_ns, self._voter.bound_until_ns(self._name))
 
@@ -146,7 +173,7 @@ class LeaseKeeper:
         if self._forced_until_ns and now_ns >= self._forced_until_ns:
             self._forced_until_ns, self._claim = 0, None
         is_wanted = self._is_candidate() or self._forced_until_ns > 0
-        return is_wanted and now_ns >= self._voter.bound_until_ns(self._name)
+        return is_wanted and self._is_able and now_ns >= self._voter.bound_until_ns(self._name)
 
     def _is_candidate(self) -> bool:
         return self._is_fit and not self._voter.is_barred(self._name)
@@ -281,6 +308,15 @@ class LeaseKeeper:
         self._claim = None
         self._next_ns = now_ns + self._randomness.below(self._config.promise_ns // RENEWALS)
         return [Lost(claim.epoch)]
+
+    def _served(self, is_serving: bool, now_ns: int) -> list[LeaseInstruction]:
+        if is_serving or not self.holds(now_ns):
+            self._idle_ns = None
+        elif self._idle_ns is None:
+            self._idle_ns = now_ns
+        elif now_ns - self._idle_ns >= self._config.promise_ns:
+            return self._release(now_ns)
+        return []
 
     def _release(self, now_ns: int) -> list[LeaseInstruction]:
         """Two leases are time enough for the other router to take it."""

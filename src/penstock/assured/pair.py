@@ -23,7 +23,7 @@ from penstock.assured.events import (
     Start,
     Stored,
 )
-from penstock.assured.lease import LeaseKeeper
+from penstock.assured.lease import LeaseKeeper, lease_event
 from penstock.assured.pairing import Standing
 from penstock.assured.receiving import Receiving
 from penstock.assured.sending import Sending, encode, read_ids
@@ -73,7 +73,7 @@ class Pair:
     def handle(self, event: pairing.PairEvent, now_ns: int) -> list[pairing.PairInstruction]:
         self._out = []
         if self.keeper is not None:
-            self._lease(Tick(), now_ns)
+            self._lease(lease_event(event, self.router.is_active), now_ns)
         match event:
             case Start():
                 self._start(event, now_ns)

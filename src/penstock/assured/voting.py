@@ -9,7 +9,7 @@ candidate or holder            voter (either router, or the witness)
 
 Heard, Kept, Tick                        what every voter is told
 Tell, Keep                               what it answers; Keep is answered by Kept
-Fit, Alone, Release, Force               what a router's keeper is told besides
+Fit, Able, Serving, Alone, Release, Force  what a router's keeper is told besides
 Held, Lost, AloneNoted                   what it answers besides
 
 Nobody compares clocks. A voter keeps its promise for `lease_ms` after it gave it, by its own clock; the holder acts for
@@ -166,6 +166,20 @@ class Fit(msgspec.Struct, frozen=True):
     is_fit: bool
 
 
+class Able(msgspec.Struct, frozen=True):
+    """Whether this router's disk takes anything. One whose disk does not asks for nothing, and gives the lease up; but
+    not if it is alone: the other could not take it."""
+
+    is_able: bool
+
+
+class Serving(msgspec.Struct, frozen=True):
+    """Whether this router is active. A holder that is not for a whole lease gives it up: its disk may not take the
+    epoch, and the other router may be luckier."""
+
+    is_serving: bool
+
+
 class Alone(msgspec.Struct, frozen=True):
     """The holder wants to acknowledge what the other router does not have, or does so no more. Of no effect without the
     lease: Held is followed by AloneNoted, which says what is noted."""
@@ -217,5 +231,5 @@ class AloneNoted(msgspec.Struct, frozen=True):
 
 VoterEvent: TypeAlias = Heard | Kept | Tick
 VoterInstruction: TypeAlias = Tell | Keep
-LeaseEvent: TypeAlias = VoterEvent | Fit | Alone | Release | Force
+LeaseEvent: TypeAlias = VoterEvent | Fit | Able | Serving | Alone | Release | Force
 LeaseInstruction: TypeAlias = VoterInstruction | Held | Lost | AloneNoted

@@ -18,7 +18,7 @@ from penstock.assured.node import LeaseAccess
 from penstock.assured.remembering import LeaseMemory
 from penstock.assured.voting import Heard, Keep, Kept, LeaseConfig, Message, Tell, VoterEvent, VoterInstruction
 from penstock.assured.witness import Voter
-from penstock.base.clock import SystemClock
+from penstock.base.clock import BootClock
 from penstock.base.config import Config
 from penstock.base.counters import Counters
 from penstock.base.endpoint import Endpoint, Health
@@ -102,7 +102,7 @@ class LiveWitness:
         self.config = config
         self._life = NodeLife()
         self._metrics = Metrics()
-        self._clock = SystemClock()
+        self._clock = BootClock()
         self._memory = LeaseMemory(
             Path(config.state_directory), config.name, config.lease, self._counted("assured.lease.memory")
         )
