@@ -115,18 +115,18 @@ class Listener:
                 if not self._greeting:
                     sock.close()
                     continue
-                self._end(next(iter(self._greeting)))
+                self._make_room(next(iter(self._greeting)))
             task = loop.create_task(self.converse(sock))
             self._tasks.add(task)
             self._greeting[task] = None
-            task.add_done_callback(functools.partial(self._ended, sock))
+            task.add_done_callback(functools.partial(self._conversed, sock))
 
-    def _end(self, task: "asyncio.Task[None]") -> None:
+    def _make_room(self, task: "asyncio.Task[None]") -> None:
         task.cancel()
         self._tasks.discard(task)
         self._greeting.pop(task, None)
 
-    def _ended(self, sock: socket.socket, task: "asyncio.Task[None]") -> None:
+    def _conversed(self, sock: socket.socket, task: "asyncio.Task[None]") -> None:
         if task.cancelled():
             sock.close()  # it may have ended before it began
         self._tasks.discard(task)
