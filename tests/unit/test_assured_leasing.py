@@ -6,19 +6,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.assured.leasing import LeaseLinks
+from penstock.assured.leasing import LeaseLinks, apart_ms
 from penstock.assured.node import LeaseAccess
 from penstock.assured.remembering import LeaseMemory
 from penstock.assured.voting import LEASE as PROTOCOL
 from penstock.assured.voting import Ask, Granted, Memory, Message, Terms
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import AuthenticationError, ConfigurationError, RefusedError
+from penstock.net.clock import ClockEstimate
 from penstock.net.control_driver import ControlConnection, connect_control
 from penstock.net.framing import encode_frame
 from penstock.net.secret import read_secret
 from penstock.net.udp import free_ports
 from unit.lease_kit import EAST, LEASE, TOWER, WEST, Keeper, start_three, start_witness
-from unit.net_kit import run, until
+from unit.net_kit import MS, run, until
 
 pytestmark = pytest.mark.spec("REPL-14")
 
@@ -181,6 +182,25 @@ def test_rubbish_ends_its_connection_and_nothing_else(tmp_path: Path) -> None:
         await witness.close()
 
     run(story())
+
+
+def test_clocks_that_differ_are_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert [apart_ms(each) for each in (None, estimate(500, 100), estimate(-5_000, 1_000))] == [0, 400, 4_000]
+
+    async def story() -> None:
+        east, west, witness = await start_three(tmp_path)
+        await until(lambda: east.holds)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ControlConnection, "clock_estimate", lambda _: estimate(5_000, 1))
+            await until(lambda: "clocks_differ" in caplog.text)
+            assert east.links.clocks_apart_ms() == 4_999
+        await asyncio.gather(east.close(), west.close(), witness.close())
+
+    run(story())
+
+
+def estimate(offset_ms: int, error_ms: int) -> ClockEstimate:
+    return ClockEstimate(offset_ms * MS, error_ms * MS, 0, 1, 0)
 
 
 def test_a_router_names_the_places_of_both_others_and_a_witness_none() -> None:

@@ -64,8 +64,8 @@ TREE_DRIVERS = {
 """And of penstock.tree, besides application/."""
 
 ASSURED_DRIVERS = {
-    "doors.py", "leasing.py", "livepair.py", "peering.py", "recorder.py", "remembering.py", "storing.py",
-    "witnessing.py",
+    "doors.py", "leasing.py", "livepair.py", "peering.py", "recorder.py", "remembering.py", "routerlease.py",
+    "storing.py", "witnessing.py",
 }  # fmt: skip
 """And of penstock.assured, besides application/."""
 

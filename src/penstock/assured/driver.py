@@ -111,8 +111,8 @@ class LiveRouter:
             await self._links.start()
             if self._pair is not None:
                 await self._pair.start()
-                if self._pair.peering.task is not None:
-                    self._life.watch(self._pair.peering.task)
+                for task in self._pair.tasks:
+                    self._life.watch(task)
             self._endpoint.start()
         except BaseException:
             await self.close()

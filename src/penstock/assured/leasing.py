@@ -12,10 +12,11 @@ from typing import TypeAlias
 
 from penstock.assured.node import LeaseAccess
 from penstock.assured.voting import LEASE, Ask, Denied, Granted, LeaseConfig, Message, Released, Terms
-from penstock.base.clock import SystemRandomness
+from penstock.base.clock import NS_PER_MS, SystemRandomness
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import AuthenticationError, ConfigurationError, PenstockError, RemoteProtocolError
 from penstock.base.log import logger
+from penstock.net.clock import ClockEstimate
 from penstock.net.config import ControlConfig
 from penstock.net.control_driver import ControlConnection, ControlServer, connect_control
 from penstock.net.guard import Guard
@@ -32,10 +33,17 @@ PATIENCE_MS_MIN = 1_000
 PINGS = 3
 """In the time after which a voter that is silent is taken for dead."""
 
+CLOCKS_APART_MS = 1_000
+"""A difference of wall clocks that is worth a word."""
+
 log = logger("assured.lease")
 
 Connection: TypeAlias = ControlConnection[Message | Terms]
 HeardBy: TypeAlias = Callable[[str, Message], None]
+
+
+def apart_ms(estimate: ClockEstimate | None) -> int:
+    return 0 if estimate is None else max(0, abs(estimate.offset_ns) - estimate.error_ns) // NS_PER_MS
 
 
 class _Line:
@@ -87,6 +95,7 @@ class LeaseLinks:
         self._counters = counters
         self._places = {voter: parse_place(place) for voter, place in places.items()}
         self._askers = frozenset(lease.routers) - {name}
+        self._apart: set[str] = set()
         self._asked: dict[str, _Line] = {}
         self._asking: dict[str, _Line] = {}
         patience_ms = max(lease.lease_ms, PATIENCE_MS_MIN)
@@ -131,6 +140,16 @@ class LeaseLinks:
     def in_touch(self) -> list[str]:
         """The voters to whom there is a connection."""
         return sorted({*self._asked, *self._asking})
+
+    @property
+    def tasks(self) -> list["asyncio.Task[None]"]:
+        """Without which nobody is asked."""
+        return self._tasks
+
+    def clocks_apart_ms(self) -> int:
+        """By how much another voter's wall clock differs from this one's at least, as far as is known."""
+        lines = [*self._asked.values(), *self._asking.values()]
+        return max((apart_ms(line.connection.clock_estimate()) for line in lines), default=0)
 
     def tell(self, to: str, message: Message) -> None:
         lines = self._asked if isinstance(message, Ask | Released) else self._asking
@@ -196,6 +215,7 @@ class LeaseLinks:
                     error = RemoteProtocolError(f"a {type(message).__name__} out of turn")
                     raise self._refused(Cause.MESSAGE, error)
                 self._heard(voter, message)
+                self._compare_clocks(voter, connection)
         finally:
             sending.cancel()
             if lines.get(voter) is line:
@@ -212,6 +232,16 @@ class LeaseLinks:
             log.error("terms_differ", voter=voter, here=str(self._lease.terms), there=str(theirs))
             hint = "routers, witness, lease_ms and drift_ppm are to be the same"
             raise self._refused(Cause.REFUSED, ConfigurationError(f"{voter} has other terms", hint=hint))
+
+    def _compare_clocks(self, voter: str, connection: Connection) -> None:
+        """Nothing here depends on the time of day; but a message that may wait for a minute waits by the clock of the
+        router that has it."""
+        apart = apart_ms(connection.clock_estimate())
+        if apart > CLOCKS_APART_MS and voter not in self._apart:
+            log.warning("clocks_differ", voter=voter, ms=apart, hint="messages expire by the active router's clock")
+            self._apart.add(voter)
+        elif apart < CLOCKS_APART_MS // 2:
+            self._apart.discard(voter)
 
     def _refused(self, cause: Cause, error: PenstockError) -> PenstockError:
         self._counters.add("requests_refused", cause=cause)

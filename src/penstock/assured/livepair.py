@@ -64,6 +64,12 @@ class LivePair:
         if self.lease is not None:
             await self.lease.start()
 
+    @property
+    def tasks(self) -> list["asyncio.Task[None]"]:
+        """Without which the pair is none."""
+        dialling = [] if self.peering.task is None else [self.peering.task]
+        return dialling if self.lease is None else [*dialling, *self.lease.tasks]
+
     async def close(self) -> None:
         for timer in self._orders.values():
             timer.cancel()

@@ -1,6 +1,7 @@
 """A live router's side of the lease: what it promised on the disk, the other voters on the network. The core is the
 pair's."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +52,10 @@ class RouterLease:
         await self._links.close()
         await self._memory.close()
 
+    @property
+    def tasks(self) -> list["asyncio.Task[None]"]:
+        return self._links.tasks
+
     def carry_out(self, instruction: Tell | Keep) -> None:
         match instruction:
             case Tell(to, message):
@@ -60,4 +65,6 @@ class RouterLease:
                 self._memory.keep(memory, lambda: self._tell(Kept()))
 
     def status(self) -> Voting:
-        return Voting(self.config.witness, self._links.in_touch(), self._memory.is_storing)
+        return Voting(
+            self.config.witness, self._links.in_touch(), self._memory.is_storing, self._links.clocks_apart_ms()
+        )

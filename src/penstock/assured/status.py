@@ -33,6 +33,9 @@ class Voting(msgspec.Struct, frozen=True):
     is_storing: bool
     """Whether the disk takes what this router promises as a voter."""
 
+    clocks_apart_ms: int = 0
+    """By how much another voter's wall clock differs at least: messages expire by that of the active router."""
+
 
 class Replication(msgspec.Struct, frozen=True):
     """How a router and the other one of its pair are."""
