@@ -4,17 +4,21 @@ from typing import Any
 
 import pytest
 
+from penstock.assured.core import EVERY_ID
+from penstock.assured.degrading import Degrading
 from penstock.assured.pair import Pair
+from penstock.assured.receiving import Receiving
+from penstock.assured.sending import Sending
 from penstock.base.errors import SimulationError
 from penstock.sim.replicated import run_replicated_seed
 
 SEEDS = 16
 SEEDS_PER_TEST = 4
 SOAK_SEEDS = 1_000
-SABOTAGE_SEEDS = 40
+SABOTAGE_SEEDS = 60
 
 
-def run_seeds(seeds: range, seconds: float = 2.0) -> None:
+def run_seeds(seeds: range, seconds: float = 3.0) -> None:
     for seed in seeds:
         run_replicated_seed(seed, seconds=seconds)
 
@@ -41,11 +45,49 @@ def go_on_without_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pair, "_stand_by", lambda self, now_ns, why: None)
 
 
-SABOTAGE = [go_on_without_the_lease]
+def acknowledge_before_the_other_router_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pump = Sending.pump
+
+    def hasty(self: Sending, now_ns: int) -> Any:
+        told = pump(self, now_ns)
+        self.through_id = EVERY_ID
+        return told
+
+    monkeypatch.setattr(Sending, "pump", hasty)
+
+
+def say_stored_on_receipt(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = Receiving.records
+
+    def hasty(self: Receiving, data: bytes) -> None:
+        records(self, data)
+        self.stored(EVERY_ID)
+
+    monkeypatch.setattr(Receiving, "records", hasty)
+
+
+def degrade_without_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    look = Degrading.look
+
+    def hasty(self: Degrading, sending: Sending | None, now_ns: int) -> bool | None:
+        is_alone = look(self, sending, now_ns)
+        if self.mode == "degrading":
+            self.mode = "degraded"
+        return None if is_alone else is_alone
+
+    monkeypatch.setattr(Degrading, "look", hasty)
+
+
+SABOTAGE = [
+    go_on_without_the_lease,
+    acknowledge_before_the_other_router_has_it,
+    say_stored_on_receipt,
+    degrade_without_a_note,
+]
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGE, ids=lambda each: each.__name__)
 def test_a_broken_pair_is_noticed(sabotage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sabotage(monkeypatch)
     with pytest.raises(SimulationError, match="ReplicatedChecker"):
-        run_seeds(range(SABOTAGE_SEEDS))
+        run_seeds(range(SABOTAGE_SEEDS), seconds=3)

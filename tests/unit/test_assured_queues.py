@@ -129,6 +129,19 @@ def test_a_message_is_delivered_so_often_and_then_given_up() -> None:
     assert (router.queued("a"), router.queued("dead")) == (0, 1)
 
 
+def test_deliveries_are_counted_on_after_a_restart() -> None:
+    """REPL-12: a message that its consumers do not survive is given up, also if the router is restarted meanwhile."""
+    router = filled(1, queue("a", "orders.>", deliveries_max=3))
+    for expected in range(3):
+        router.flow(1, "a")
+        (got,) = router.delivered(1)
+        assert got.deliveries == expected
+        router.drop(1)
+        router = router.restart()
+        router.link(1)
+    assert (router.queued("a"), router.queued("dead")) == (0, 1)
+
+
 def test_a_rejected_message_is_dead_at_once() -> None:
     router = filled(1, queue("a", "orders.>"))
     flow = router.flow(1, "a")

@@ -124,6 +124,21 @@ def test_an_epoch_is_begun_once_and_ids_go_on() -> None:
     assert [each.id for each in after.delivered(1)] == [1 << 40 | 2]
 
 
+def test_a_publisher_is_its_clients_own_after_a_restart_and_after_cleaning() -> None:
+    router = Router(queue("a", "orders.>"), section_bytes=4_096)
+    router.link(1, "alice")
+    handle, flow = router.publisher(1), router.flow(1, "a")
+    for number in range(1, 200):
+        router.publish(1, handle, number, message("x" * 200))
+        router.settle(1, flow, *[each.id for each in router.delivered(1)])
+    assert min(router.journal.records) > 1
+    after = router.restart()
+    after.link(1, "mallory")
+    after.link(2, "alice")
+    assert isinstance(after.ask(OpenPublisher, 1, 77), Refused)
+    assert after.publisher(2)
+
+
 def test_a_publisher_is_its_clients_own() -> None:
     """Another client's messages would use up its numbers."""
     router = Router(queue("a", "orders.>"))

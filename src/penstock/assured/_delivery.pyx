@@ -202,14 +202,17 @@ cdef bint deliver(Tables tables, Endpoint *endpoint) except -1:
 
 
 cdef uint32_t next_entry(Tables tables, Endpoint *endpoint) noexcept:
-    """The first of the highest priority; while the endpoint is filled from the log, of what the log had."""
+    """The first of the highest priority that is not held back; while the endpoint is filled from the log, of what the log
+    had."""
     cdef int priority
     cdef uint32_t place
+    cdef uint64_t id
     for priority in range(PRIORITIES - 1, -1, -1):
         place = endpoint.lists[priority].first
-        if place and (
-            endpoint.live_from == 0 or message_at(tables, entry_at(tables, place).message).id < endpoint.live_from
-        ):
+        if place == 0:
+            continue
+        id = message_at(tables, entry_at(tables, place).message).id
+        if (endpoint.live_from == 0 or id < endpoint.live_from) and (endpoint.held_last == 0 or id < endpoint.held_first):
             return place
     return 0
 

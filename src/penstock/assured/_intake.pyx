@@ -27,6 +27,7 @@ from penstock.assured._layout cimport (
     OUTCOME_UNMATCHED,
     PUBLISH_HEAD_SIZE,
     PUBLISHED_HEAD_SIZE,
+    WINDOW_MAX,
     PublishedHead,
     PublishHead,
 )
@@ -48,6 +49,7 @@ from penstock.assured._records cimport (
     ENTRY_REDELIVERED,
     LOG_RECORD_SIZE_MAX,
     MESSAGE_HEAD_SIZE,
+    MESSAGE_TOGETHER,
     RECORD_MESSAGE,
     RECORD_TRANSACTION,
     TRANSACTION_HEAD_SIZE,
@@ -59,9 +61,18 @@ from penstock.assured._records cimport (
     TransactionHead,
     message_record_size,
 )
-from penstock.assured._stream cimport ITEM_BEGIN, ITEM_END, ITEM_MESSAGE, Item, stream_push
+from penstock.assured._stream cimport (
+    ITEM_BEGIN,
+    ITEM_END,
+    ITEM_MESSAGE,
+    Item,
+    hold_back,
+    release_held,
+    stream_push,
+)
 from penstock.assured._tables cimport (
     GIVEN_UP,
+    MESSAGE_GROUPED,
     MESSAGE_STORED,
     Endpoint,
     Message,
@@ -176,7 +187,7 @@ def accept(
     cdef uint64_t number = batch.head.first_number
     cdef PublishedHead head
     cdef const uint8_t *topic
-    cdef uint8_t outcome
+    cdef uint8_t outcome, by_topic
     cdef uint32_t[::1] topic_offsets = batch.topic_offsets
     for index in range(batch.head.count):
         topic = &batch.view[topic_offsets[index]]
@@ -198,10 +209,46 @@ def accept(
             tables.acknowledge(handle, number, outcome)
         else:
             tables.known_total += 1
-            if number + 4096 <= publisher.highest or not bit_of(publisher.pending, number):
-                tables.acknowledge(handle, number, OUTCOME_KNOWN)
+            if is_settled(publisher, number):
+                by_topic = treatments[index] if treatments is not None else 0
+                if tables.has_secondary and treatment_wanted(
+                    tables, head.flags, by_topic, offsets[index], offsets[index + 1], subscribers, endpoints
+                ) == TREATMENT_SYNC:
+                    wait_again(tables, handle, number)
+                else:
+                    tables.acknowledge(handle, number, OUTCOME_KNOWN)
         number += 1
     return 0
+
+
+cdef inline bint is_settled(const Publisher *publisher, uint64_t number) noexcept:
+    """Of a number that is known: whether it was acknowledged, or would be if its publisher had been here."""
+    return number + WINDOW_MAX <= publisher.highest or not bit_of(publisher.pending, number)
+
+
+cdef uint8_t treatment_wanted(
+    Tables tables, uint8_t flags, uint8_t by_topic, uint64_t start, uint64_t end, const uint32_t[::1] subscribers,
+    const uint32_t[::1] endpoints
+) noexcept:
+    """Of a message that comes again: what it would get now."""
+    cdef uint8_t treatment = TREATMENT_NONE
+    cdef uint64_t position
+    cdef const Endpoint *endpoint
+    if tables.replicate_by != 0:
+        return treatment_of(tables, flags, by_topic)
+    for position in range(start, end):
+        endpoint = tables.endpoint_of(endpoints[subscribers[position]])
+        if endpoint is not NULL:
+            treatment = max(treatment, endpoint.treatment)
+    return treatment
+
+
+cdef int wait_again(Tables tables, uint32_t handle, uint64_t number) except -1:
+    """A synchronous message is here, but perhaps not at the secondary: if that has all that there is by now, it is."""
+    cdef Waiting waiting = Waiting(tables.log_sequence(), tables.next_id - 1, number, 0, handle, TREATMENT_SYNC)
+    if number + WINDOW_MAX > tables.publishers[handle].highest:
+        set_bit(tables.publishers[handle].pending, number)
+    return queue_push(&tables.waiting, &waiting)
 
 
 cdef uint8_t judge(
@@ -284,6 +331,8 @@ cdef int take(
     head.kind = RECORD_MESSAGE
     head.priority = published.priority
     head.flags = published.flags & MESSAGE_RESENT # another router may have delivered it, before it could tell
+    if tables.is_grouping:
+        head.flags |= MESSAGE_TOGETHER
     head.treatment = treatment_of(tables, published.flags, by_topic)
     head.payload_size = published.payload_size
     head.topic_size = published.topic_size
@@ -333,6 +382,8 @@ cdef uint32_t keep_message(
         message.content_size = head.topic_size + head.payload_size
         message.priority = head.priority
         message.treatment = head.treatment
+        if head.flags & MESSAGE_TOGETHER:
+            message.flags |= MESSAGE_GROUPED
         if head.expires_ns:
             tables.expiring_count += 1
         message_place(
@@ -384,7 +435,7 @@ def group_size(Tables tables not None) -> int:
 
 
 def group_treatment(Tables tables not None) -> int:
-    """The highest of its messages'; -1: it has none."""
+    """The highest of the messages that it publishes; -1: it has none."""
     cdef uint64_t position
     cdef int treatment = -1
     for position in range(tables.waiting.end - tables.group.count, tables.waiting.end):
@@ -392,27 +443,33 @@ def group_treatment(Tables tables not None) -> int:
     return treatment
 
 
-def end_group(Tables tables not None) -> int:
-    """What is in it counts; its sequence number."""
+def end_group(Tables tables not None, uint8_t treatment) -> int:
+    """What is in it counts, and is treated alike; its sequence number."""
     cdef uint32_t begin = tables.record_begin()
     cdef uint32_t size = <uint32_t>tables.log.size - begin
     cdef TransactionHead head
     cdef Waiting *waiting
+    cdef Publisher *publisher
     cdef uint64_t position
     if size > LOG_RECORD_SIZE_MAX:
         raise LocalProtocolError(f"a transaction of {size} bytes")
     memcpy(&head, tables.log.data + begin, TRANSACTION_HEAD_SIZE)
     head.size = size
+    head.treatment = treatment
     memcpy(tables.log.data + begin, &head, TRANSACTION_HEAD_SIZE)
     tables.log_sizes[tables.log_rows - 1] = size
     tables.is_grouping = False
     if tables.is_streaming:
-        stream_push(tables, head.publisher, head.transaction, 0, ITEM_END)
+        stream_push(tables, tables.log_sequence(), 0, treatment, ITEM_END)
     for position in range(tables.waiting.end - tables.group.count, tables.waiting.end):
         waiting = queue_at(&tables.waiting, position)
+        waiting.treatment = treatment
+        if waiting.message and treatment == TREATMENT_SYNC and tables.has_secondary:
+            hold_back(tables, waiting.message)
         remember(tables.publishers[waiting.publisher], waiting.number)
         set_bit(tables.publishers[waiting.publisher].pending, waiting.number)
-    tables.publishers[map_get(&tables.publisher_ids, head.publisher)].transaction = head.transaction
+    publisher = tables.publishers[map_get(&tables.publisher_ids, head.publisher)]
+    publisher.transaction, publisher.treatment = head.transaction, treatment
     return tables.log_sequence()
 
 
@@ -459,6 +516,7 @@ def stored(Tables tables not None, uint64_t through) -> None:
     """Records up to this number are on the disk: their messages may be delivered, and are acknowledged unless the
     secondary must have them, too."""
     cdef Waiting *waiting
+    tables.stored_through = max(tables.stored_through, through)
     while tables.waiting.first < tables.waiting.end:
         waiting = queue_at(&tables.waiting, tables.waiting.first)
         if waiting.sequence > through:
@@ -480,6 +538,7 @@ def stored(Tables tables not None, uint64_t through) -> None:
 def replicated(Tables tables not None, uint64_t through_id, uint8_t outcome) -> None:
     """Synchronous messages up to this id need not wait any longer for the secondary: acknowledge them so."""
     cdef Waiting *waiting
+    release_held(tables, through_id)
     while tables.unreplicated.first < tables.unreplicated.end:
         waiting = queue_at(&tables.unreplicated, tables.unreplicated.first)
         if waiting.id > through_id:

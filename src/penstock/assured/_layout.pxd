@@ -24,6 +24,7 @@ cpdef enum:
     KIND_LIVE = 6                   # ids that an endpoint of the active router has
     KIND_MISSING = 7                # of these: those that the other one has not got
     KIND_RECORDS = 8                # records of the log, for the other one's log
+    KIND_PUBLISHERS = 9             # what is known of publishers, as records of the log
     KIND_REPLICATION_LAST = 12
     KIND_CONTROL = 0x80             # and above: the first byte of a message in msgpack
 

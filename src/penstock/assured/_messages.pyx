@@ -128,7 +128,7 @@ cdef void leave_section(Tables tables, uint32_t place) noexcept:
 
 
 cdef void append_by_id(Tables tables, uint32_t place) noexcept:
-    """The last of those that are replicated; ids rise."""
+    """The last of those that are replicated."""
     cdef Message *message = message_at(tables, place)
     message.flags |= MESSAGE_REPLICATED
     message.next_by_id = 0

@@ -15,8 +15,11 @@ from penstock.assured._records cimport (
     DESTINATION_SIZE,
     ENTRY_REDELIVERED,
     MESSAGE_HEAD_SIZE,
+    PUBLISHER_HEAD_SIZE,
     RECORD_DEAD,
     RECORD_MESSAGE,
+    RECORD_OWNER,
+    RECORD_PUBLISHER,
     RECORD_SETTLED,
     RECORD_TRANSACTION,
     TRANSACTION_HEAD_SIZE,
@@ -25,14 +28,16 @@ from penstock.assured._records cimport (
     DeadRecord,
     Destination,
     MessageHead,
+    PublisherHead,
     RecordHead,
     SettledHead,
     check_record,
 )
-from penstock.assured._recovery cimport recover_record
-from penstock.assured._stream cimport RECORDS_HEAD_SIZE, RecordsHead
+from penstock.assured._recovery cimport publisher_head, put_publisher, recover_record
+from penstock.assured._stream cimport RECORDS_HEAD_SIZE, RecordsHead, forget_held, hold_back
 from penstock.assured._tables cimport (
     LIST_COUNT,
+    MESSAGE_GROUPED,
     MESSAGE_REPLICATED,
     MESSAGE_SENT,
     MESSAGE_STORED,
@@ -43,6 +48,7 @@ from penstock.assured._tables cimport (
     Endpoint,
     List,
     Message,
+    Publisher,
     Tables,
     entry_at,
     message_at,
@@ -51,6 +57,9 @@ from penstock.assured._tables cimport (
 from penstock.assured._settling import log_settled
 from penstock.assured._recovery import finish_recovery
 from penstock.base.errors import RemoteProtocolError
+
+cdef enum:
+    EPOCH_BITS = 40         # of an id: its epoch is above; odd ones are the first router's
 
 
 def apply_records(
@@ -62,12 +71,14 @@ def apply_records(
     cdef RecordHead record
     cdef uint64_t size = frame.shape[0], at = RECORDS_HEAD_SIZE, id_highest = 0
     cdef uint32_t count = 0, length
+    cdef uint8_t kind
     if size < RECORDS_HEAD_SIZE:
         raise RemoteProtocolError("a frame of records is too short")
     memcpy(&head, &frame[0], RECORDS_HEAD_SIZE)
     while at < size:
         length = check_record(&frame[at], size - at)
-        if length == 0 or frame[at] not in (RECORD_MESSAGE, RECORD_SETTLED, RECORD_DEAD, RECORD_TRANSACTION):
+        kind = frame[at]
+        if length == 0 or kind not in (RECORD_MESSAGE, RECORD_SETTLED, RECORD_DEAD, RECORD_TRANSACTION, RECORD_OWNER):
             raise RemoteProtocolError("a frame of records has something else in it")
         at += length
         count += 1
@@ -79,6 +90,54 @@ def apply_records(
         id_highest = max(id_highest, take_in(tables, &frame[at], record.size, numbers))
         at += record.size
     return head.position, id_highest
+
+
+def take_publishers(Tables tables not None, list frames not None) -> None:
+    """Know of publishers what the active router knows, and nothing else: whoever sends again what only this router had
+    must not be told that it is known. `frames` are all PUBLISHERS frames."""
+    cdef const uint8_t[::1] frame
+    cdef RecordHead record
+    cdef uint64_t at, size, first_sequence = tables.next_sequence
+    cdef uint32_t handle
+    cdef Publisher *publisher
+    cdef PublisherHead head
+    for each in frames:
+        frame = each
+        size = frame.shape[0]
+        at = RECORDS_HEAD_SIZE
+        while at < size:
+            memcpy(&record, &frame[at], sizeof(RecordHead))
+            memcpy(tables.log_room(record.size), &frame[at], record.size)
+            recover_record(tables, &frame[at], tables.log_sequence(), 0)
+            at += record.size
+    for handle in range(1, tables.publisher_end):
+        publisher = tables.publishers[handle]
+        if publisher is NULL or publisher.mark_sequence >= first_sequence:
+            continue
+        if publisher.highest + publisher.transaction + publisher.owner == 0:
+            continue
+        memset(publisher.had, 0xFF, sizeof(publisher.had))
+        publisher.owner = publisher.highest = publisher.transaction = publisher.treatment = 0
+        head = publisher_head(publisher, publisher.had)
+        put_publisher(&head, publisher.had, tables.log_room(head.size))
+        publisher.mark_sequence = tables.log_sequence()
+
+
+def check_publishers(const uint8_t[::1] frame not None) -> None:
+    """RemoteProtocolError if this is no PUBLISHERS frame."""
+    cdef uint64_t size = frame.shape[0], at = RECORDS_HEAD_SIZE
+    cdef uint32_t length
+    cdef PublisherHead head
+    while at < size:
+        length = check_record(&frame[at], size - at)
+        if length == 0 or frame[at] != RECORD_PUBLISHER:
+            raise RemoteProtocolError("a frame of publishers has something else in it")
+        memcpy(&head, &frame[at], PUBLISHER_HEAD_SIZE)
+        if head.publisher == 0:
+            raise RemoteProtocolError("0 is no publisher's id")
+        at += length
+    if at != size:
+        raise RemoteProtocolError("a frame of publishers is too short")
 
 
 cdef uint64_t take_in(
@@ -142,7 +201,7 @@ cdef void translate(uint8_t *record, const uint32_t[::1] numbers) noexcept:
         memcpy(&settled, record, sizeof(SettledHead))
         settled.endpoint = here(numbers, settled.endpoint)
         memcpy(record, &settled, sizeof(SettledHead))
-    else:
+    elif record[0] == RECORD_DEAD:
         memcpy(&dead, record, sizeof(DeadRecord))
         dead.source = here(numbers, dead.source)
         dead.target = here(numbers, dead.target)
@@ -203,6 +262,7 @@ def leave_queues(Tables tables not None) -> None:
                 endpoint.lists[index] = List(0, 0)
             endpoint.queued = 0
     tables.stuck_count = 0
+    forget_held(tables)
     # nobody waits for acknowledgements any more: publishers go to the other router
     tables.waiting.first = tables.waiting.end
     tables.unreplicated.first = tables.unreplicated.end
@@ -219,9 +279,16 @@ def leave_queues(Tables tables not None) -> None:
 def enter_queues(Tables tables not None) -> None:
     """This router is active from now on."""
     cdef uint32_t place
+    cdef const Message *message
     for place in range(1, tables.entry_end):
         entry_at(tables, place).flags |= ENTRY_REDELIVERED # the other router may have delivered it
     for place in range(1, tables.message_end):
         message_at(tables, place).flags &= ~<uint8_t>(MESSAGE_REPLICATED | MESSAGE_SENT)
     tables.replicated_first = tables.replicated_last = 0
     finish_recovery(tables)
+    # what the other router sent is on its disk, too; of transactions that were made here, that is not known yet
+    for place in range(1, tables.message_end if tables.has_secondary else 1):
+        message = message_at(tables, place)
+        if message.id and message.flags & MESSAGE_GROUPED and message.treatment != TREATMENT_NONE:
+            if (message.id ^ tables.next_id) >> EPOCH_BITS & 1 == 0:
+                hold_back(tables, place)

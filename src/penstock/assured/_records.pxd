@@ -16,6 +16,8 @@ cpdef enum:
     RECORD_PUBLISHER = 6    # the numbers that are known of a publisher
     RECORD_ENDPOINT = 7     # an endpoint as it is defined, or that it is no more
     RECORD_EPOCH = 8        # the epoch, and that all ids up to one are taken
+    RECORD_RETURNED = 9     # a message is back in its queue, after so many deliveries
+    RECORD_OWNER = 10       # which client a publisher is
 
     TREATMENT_NONE = 0
     TREATMENT_ASYNC = 1
@@ -26,7 +28,11 @@ cpdef enum:
     ENTRY_DEAD = 4          # another endpoint gave it up: its own time to live no longer counts
 
     ENDPOINT_DELETED = 1    # flag of an ENDPOINT record
-    EPOCH_STANDBY = 1       # flag of an EPOCH record
+    EPOCH_STANDBY = 1       # flags of an EPOCH record
+    EPOCH_DEGRADED = 2      # as the active one it has acknowledged what the other router may not have
+    EPOCH_PARTIAL = 4       # it was catching up with the active router: it has neither what it had, nor what that one has
+
+    MESSAGE_TOGETHER = 128  # flag of a MESSAGE or MOVED record: the message was published in a transaction
 
     HEAD_SIZE = 8
     MESSAGE_HEAD_SIZE = 64
@@ -34,11 +40,13 @@ cpdef enum:
     SETTLED_HEAD_SIZE = 16
     ID_RUN_SIZE = 16
     DEAD_SIZE = 24
+    RETURNED_SIZE = 24
+    OWNER_SIZE = 24
     TRANSACTION_HEAD_SIZE = 24
-    PUBLISHER_HEAD_SIZE = 32
+    PUBLISHER_HEAD_SIZE = 40
     WINDOW_WORDS = 64       # of 64 bits: one for each number of a publisher's window
     ENDPOINT_HEAD_SIZE = 16
-    EPOCH_SIZE = 24
+    EPOCH_SIZE = 40
 
     ENDPOINT_NUMBER_MAX = 16_777_216 # a table has a place for each number below the highest
 
@@ -101,25 +109,45 @@ cdef struct DeadRecord:
     uint64_t id
 
 
-cdef struct TransactionHead: # MESSAGE, SETTLED and DEAD records follow
+cdef struct TransactionHead: # MESSAGE, SETTLED, DEAD and RETURNED records follow
     uint8_t kind
-    uint8_t flags
+    uint8_t treatment       # the highest of what is in it
     uint16_t reserved
     uint32_t size
-    uint64_t publisher
+    uint64_t publisher      # 0: whose it was is not known any more
     uint32_t transaction
     uint32_t reserved_too
 
 
 cdef struct PublisherHead:  # WINDOW_WORDS words follow, or none if all of them are ones
     uint8_t kind
-    uint8_t flags
+    uint8_t treatment       # of its last transaction
     uint16_t reserved
     uint32_t size
     uint64_t publisher
     uint64_t highest
     uint32_t transaction
     uint32_t word_count
+    uint64_t owner          # 0: not known
+
+
+cdef struct ReturnedRecord:
+    uint8_t kind
+    uint8_t flags
+    uint16_t reserved
+    uint32_t size
+    uint32_t endpoint
+    uint32_t deliveries
+    uint64_t id
+
+
+cdef struct OwnerRecord:
+    uint8_t kind
+    uint8_t flags
+    uint16_t reserved
+    uint32_t size
+    uint64_t publisher
+    uint64_t owner          # stands for the client's name
 
 
 cdef struct EndpointHead:   # the definition follows, in JSON, and zeros
@@ -138,6 +166,8 @@ cdef struct EpochRecord:
     uint32_t size
     uint64_t epoch
     uint64_t id_highest
+    uint64_t since_epoch    # it became active in it, after the other router; 0: never
+    uint64_t since_id       # the last message of the other router's that it had then
 
 
 cdef inline uint64_t message_record_size(uint64_t destinations, uint64_t topic_size, uint64_t payload_size) noexcept nogil:

@@ -48,7 +48,7 @@ cdef bint is_transaction(const uint8_t *record, uint32_t size) noexcept nogil:
     if size < TRANSACTION_HEAD_SIZE:
         return False
     while at < size:
-        if record[at] not in (RECORD_MESSAGE, RECORD_SETTLED, RECORD_DEAD):
+        if record[at] not in (RECORD_MESSAGE, RECORD_SETTLED, RECORD_DEAD, RECORD_RETURNED):
             return False # no transaction is in another: how deep this goes is not the record's to say
         inner = check_record(record + at, size - at)
         if inner == 0:
@@ -99,6 +99,10 @@ cdef uint32_t check_record(const uint8_t *record, uint64_t size) noexcept nogil:
         is_good = is_endpoint(record, head.size)
     elif head.kind == RECORD_EPOCH:
         is_good = head.size == EPOCH_SIZE
+    elif head.kind == RECORD_RETURNED:
+        is_good = head.size == RETURNED_SIZE
+    elif head.kind == RECORD_OWNER:
+        is_good = head.size == OWNER_SIZE
     return head.size if is_good else 0
 
 

@@ -29,15 +29,20 @@ from penstock.assured._records cimport (
     ENTRY_REPLAYED,
     ID_RUN_SIZE,
     MESSAGE_HEAD_SIZE,
+    MESSAGE_TOGETHER,
     PUBLISHER_HEAD_SIZE,
     RECORD_DEAD,
     RECORD_ENDPOINT,
     RECORD_EPOCH,
     RECORD_MESSAGE,
+    OWNER_SIZE,
     RECORD_MOVED,
+    RECORD_OWNER,
     RECORD_PUBLISHER,
+    RECORD_RETURNED,
     RECORD_SETTLED,
     RECORD_TRANSACTION,
+    RETURNED_SIZE,
     SETTLED_HEAD_SIZE,
     TRANSACTION_HEAD_SIZE,
     TREATMENT_NONE,
@@ -46,15 +51,20 @@ from penstock.assured._records cimport (
     Destination,
     IdRun,
     MessageHead,
+    OwnerRecord,
     PublisherHead,
     RecordHead,
+    ReturnedRecord,
     SettledHead,
     TransactionHead,
     check_record,
     content_at,
     message_record_size,
 )
+from penstock.assured._stream cimport ITEM_MESSAGE, ITEM_OWNER, is_mirrored, stream_push
 from penstock.assured._tables cimport (
+    MESSAGE_GROUPED,
+    MESSAGE_REPLICATED,
     MESSAGE_STORED,
     Endpoint,
     Entry,
@@ -122,6 +132,10 @@ cdef int recover_record(Tables tables, const uint8_t *record, uint64_t sequence,
         return recover_dead(tables, record + at)
     if kind == RECORD_TRANSACTION:
         return recover_transaction(tables, record, sequence)
+    if kind == RECORD_RETURNED:
+        return recover_returned(tables, record + at)
+    if kind == RECORD_OWNER:
+        return recover_owner(tables, record)
     return recover_publisher(tables, record, sequence)
 
 
@@ -179,6 +193,8 @@ cdef uint32_t recovered_place(Tables tables, const MessageHead *head) except 0:
     message.content_size = head.topic_size + head.payload_size
     message.priority = head.priority
     message.treatment = head.treatment
+    if head.flags & MESSAGE_TOGETHER:
+        message.flags |= MESSAGE_GROUPED
     if head.expires_ns:
         tables.expiring_count += 1
     return place
@@ -230,6 +246,24 @@ cdef int recover_dead(Tables tables, const uint8_t *record) except -1:
     return 0
 
 
+cdef int recover_returned(Tables tables, const uint8_t *record) except -1:
+    cdef ReturnedRecord returned
+    cdef uint32_t place
+    memcpy(&returned, record, RETURNED_SIZE)
+    place = message_by_id(tables, returned.id)
+    place = entry_of(tables, place, returned.endpoint) if place else 0
+    if place:
+        entry_at(tables, place).deliveries = <uint16_t>returned.deliveries
+    return 0
+
+
+cdef int recover_owner(Tables tables, const uint8_t *record) except -1:
+    cdef OwnerRecord owner
+    memcpy(&owner, record, OWNER_SIZE)
+    known_publisher(tables, owner.publisher).owner = owner.owner
+    return 0
+
+
 cdef void remove(Tables tables, uint32_t place) noexcept:
     """The log says that the endpoint has it no more."""
     tables.endpoints[entry_at(tables, place).endpoint].removed += 1
@@ -239,9 +273,12 @@ cdef void remove(Tables tables, uint32_t place) noexcept:
 cdef int recover_transaction(Tables tables, const uint8_t *record, uint64_t sequence) except -1:
     cdef TransactionHead head
     cdef RecordHead inner
+    cdef Publisher *publisher
     cdef uint32_t at = TRANSACTION_HEAD_SIZE
     memcpy(&head, record, TRANSACTION_HEAD_SIZE)
-    known_publisher(tables, head.publisher).transaction = head.transaction
+    if head.publisher:
+        publisher = known_publisher(tables, head.publisher)
+        publisher.transaction, publisher.treatment = head.transaction, head.treatment
     while at < head.size:
         memcpy(&inner, record + at, sizeof(RecordHead))
         recover_record(tables, record, sequence, at)
@@ -256,7 +293,8 @@ cdef int recover_publisher(Tables tables, const uint8_t *record, uint64_t sequen
     memcpy(&head, record, PUBLISHER_HEAD_SIZE)
     publisher = known_publisher(tables, head.publisher)
     publisher.highest = head.highest
-    publisher.transaction = head.transaction
+    publisher.transaction, publisher.treatment = head.transaction, head.treatment
+    publisher.owner = head.owner
     publisher.mark_sequence = sequence
     if head.word_count:
         memcpy(publisher.had, record + PUBLISHER_HEAD_SIZE, WINDOW_WORDS * 8)
@@ -414,28 +452,50 @@ def take_records(
 
 def log_publishers(Tables tables not None, uint64_t before) -> None:
     """Log what is known of publishers where the newest such record is older than that one."""
-    cdef uint32_t handle, word
+    cdef uint32_t handle
     cdef Publisher *publisher
     cdef PublisherHead head
-    cdef uint8_t *record
     for handle in range(1, tables.publisher_end):
         publisher = tables.publishers[handle]
         if publisher is NULL or publisher.mark_sequence >= before or publisher.highest + publisher.transaction == 0:
             continue
-        memset(&head, 0, sizeof(PublisherHead))
-        for word in range(WINDOW_WORDS):
-            if ~publisher.had[word]:
-                head.word_count = WINDOW_WORDS
-        head.kind = RECORD_PUBLISHER
-        head.size = PUBLISHER_HEAD_SIZE + head.word_count * 8
-        head.publisher = publisher.id
-        head.highest = publisher.highest
-        head.transaction = publisher.transaction
-        record = tables.log_room(head.size)
-        memcpy(record, &head, PUBLISHER_HEAD_SIZE)
-        if head.word_count:
-            memcpy(record + PUBLISHER_HEAD_SIZE, publisher.had, WINDOW_WORDS * 8)
+        head = publisher_head(publisher, publisher.had)
+        put_publisher(&head, publisher.had, tables.log_room(head.size))
         publisher.mark_sequence = tables.log_sequence()
+
+
+def own_publisher(Tables tables not None, uint32_t handle, uint64_t owner) -> None:
+    """It is this client's from now on, also after a restart and at the other router."""
+    cdef Publisher *publisher = tables.publishers[handle]
+    cdef OwnerRecord record = OwnerRecord(RECORD_OWNER, 0, 0, OWNER_SIZE, publisher.id, owner)
+    if publisher.owner == owner:
+        return
+    publisher.owner = owner
+    memcpy(tables.log_room(OWNER_SIZE), &record, OWNER_SIZE)
+    if tables.is_streaming:
+        stream_push(tables, publisher.id, owner, 0, ITEM_OWNER)
+
+
+cdef PublisherHead publisher_head(const Publisher *publisher, const uint64_t *had) noexcept:
+    cdef PublisherHead head
+    cdef uint32_t word
+    memset(&head, 0, sizeof(PublisherHead))
+    for word in range(WINDOW_WORDS):
+        if ~had[word]:
+            head.word_count = WINDOW_WORDS
+    head.kind = RECORD_PUBLISHER
+    head.treatment = publisher.treatment
+    head.size = PUBLISHER_HEAD_SIZE + head.word_count * 8
+    head.publisher = publisher.id
+    head.highest = publisher.highest
+    head.transaction = publisher.transaction
+    head.owner = publisher.owner
+    return head
+
+
+cdef void put_publisher(const PublisherHead *head, const uint64_t *had, uint8_t *out) noexcept:
+    memcpy(out, head, PUBLISHER_HEAD_SIZE)
+    memcpy(out + PUBLISHER_HEAD_SIZE, had, head.word_count * 8)
 
 
 # Replay
@@ -495,10 +555,14 @@ def replay_into(
         if place == 0:
             place = recovered_place(tables, &head)
             message_at(tables, place).flags |= MESSAGE_STORED
+            if head.treatment != TREATMENT_NONE:
+                append_by_id(tables, place)
         entry = entry_new(tables, place, endpoint)
         entry_at(tables, entry).flags = ENTRY_REPLAYED
         endpoint.replayed += 1
         endpoint.accepted += 1
+        if tables.is_streaming and message_at(tables, place).flags & MESSAGE_REPLICATED and is_mirrored(tables, number):
+            stream_push(tables, head.id, 0, 0, ITEM_MESSAGE)
         hint = queue_return(tables, entry, hint)
         move(tables, place, &data[offset])
         if head.size < tables.cache_size // 4:

@@ -16,23 +16,29 @@ from libc.string cimport memcpy, memmove, memset
 import numpy
 
 from penstock.assured._containers cimport Bytes, bytes_reserve
-from penstock.assured._layout cimport KIND_RECORDS, LENGTH_SIZE
+from penstock.assured._layout cimport KIND_PUBLISHERS, KIND_RECORDS, LENGTH_SIZE
 from penstock.assured._messages cimport cached, message_by_id
+from penstock.assured._recovery cimport publisher_head, put_publisher
 from penstock.assured._records cimport (
     DEAD_SIZE,
     DESTINATION_SIZE,
     ID_RUN_SIZE,
     MESSAGE_HEAD_SIZE,
+    OWNER_SIZE,
     RECORD_DEAD,
     RECORD_MESSAGE,
+    RECORD_OWNER,
     RECORD_SETTLED,
     RECORD_TRANSACTION,
     SETTLED_HEAD_SIZE,
     TRANSACTION_HEAD_SIZE,
+    WINDOW_WORDS,
     DeadRecord,
     Destination,
     IdRun,
     MessageHead,
+    OwnerRecord,
+    PublisherHead,
     SettledHead,
     TransactionHead,
     content_at,
@@ -41,14 +47,16 @@ from penstock.assured._records cimport (
 from penstock.assured._stream cimport (
     ITEM_BEGIN,
     ITEM_END,
+    FRAME_SIZE_MAX,
     ITEM_MESSAGE,
+    ITEM_OWNER,
     ITEM_REMOVED,
     RECORDS_HEAD_SIZE,
     Item,
     RecordsHead,
     is_mirrored,
 )
-from penstock.assured._tables cimport MESSAGE_SENT, Message, Tables, entry_at, message_at
+from penstock.assured._tables cimport MESSAGE_SENT, Message, Publisher, Tables, entry_at, message_at
 from penstock.wire._codec cimport store_u32
 
 
@@ -71,7 +79,35 @@ def begin_stream(Tables tables not None) -> dict:
                 found.setdefault(entry_at(tables, each).endpoint, []).append(message.id)
             each = entry_at(tables, each).sibling
         place = message.next_by_id
-    return {number: numpy.array(ids, numpy.uint64) for number, ids in found.items()}
+    return {number: numpy.sort(numpy.array(ids, numpy.uint64)) for number, ids in found.items()}
+
+
+def publisher_frames(Tables tables not None, uint64_t size_max) -> list:
+    """PUBLISHERS frames of about so many bytes: what is known of all publishers. Numbers that wait to be acknowledged are
+    not: the other router learns of them with their messages, if they are kept at all."""
+    cdef Frame frame = Frame()
+    cdef PublisherHead head
+    cdef const Publisher *publisher
+    cdef uint64_t had[WINDOW_WORDS]
+    cdef uint32_t handle, word
+    frames = []
+    frame.room(LENGTH_SIZE + RECORDS_HEAD_SIZE)
+    for handle in range(1, tables.publisher_end):
+        publisher = tables.publishers[handle]
+        if publisher is NULL or publisher.highest + publisher.transaction + publisher.owner == 0:
+            continue
+        for word in range(WINDOW_WORDS):
+            had[word] = publisher.had[word] & ~publisher.pending[word]
+        head = publisher_head(publisher, had)
+        put_publisher(&head, had, frame.room(head.size))
+        frame.count += 1
+        if frame.out.size > size_max:
+            frames.append(frame.taken(KIND_PUBLISHERS, 0))
+            frame.out.size = LENGTH_SIZE + RECORDS_HEAD_SIZE
+            frame.count = 0
+    if frame.count:
+        frames.append(frame.taken(KIND_PUBLISHERS, 0))
+    return frames
 
 
 def end_stream(Tables tables not None) -> None:
@@ -197,8 +233,15 @@ cdef class Frame:
         memcpy(self.out.data + self.settled_at, &head, SETTLED_HEAD_SIZE)
         return 0
 
-    cdef bytes taken(self, uint64_t position):
-        cdef RecordsHead head = RecordsHead(KIND_RECORDS, 0, 0, self.count, position)
+    cdef int put_owner(self, const Item *item) except -1:
+        cdef OwnerRecord record = OwnerRecord(RECORD_OWNER, 0, 0, OWNER_SIZE, item.id, item.number)
+        memcpy(self.room(OWNER_SIZE), &record, OWNER_SIZE)
+        self.settled_at = 0
+        self.count += 1
+        return 0
+
+    cdef bytes taken(self, uint8_t kind, uint64_t position):
+        cdef RecordsHead head = RecordsHead(kind, 0, 0, self.count, position)
         memcpy(self.out.data + LENGTH_SIZE, &head, RECORDS_HEAD_SIZE)
         store_u32(self.out.data, <uint32_t>(self.out.size - LENGTH_SIZE))
         return PyBytes_FromStringAndSize(<const char *>self.out.data, self.out.size)
@@ -220,9 +263,11 @@ def next_frame(Tables tables not None, uint64_t position, uint64_t size_max, uin
         if item.what == ITEM_MESSAGE:
             if not put_item(tables, frame, item):
                 break
-            last_id = item.id
+            last_id = max(last_id, item.id)
         elif item.what == ITEM_REMOVED:
             frame.put_removed(item)
+        elif item.what == ITEM_OWNER:
+            frame.put_owner(item)
         first += sizeof(Item)
     ids, sequences = [], []
     if first < tables.stream.size and frame.out.size < size_max:
@@ -232,7 +277,7 @@ def next_frame(Tables tables not None, uint64_t position, uint64_t size_max, uin
         tables.stream.size = tables.stream_first = 0
     position += frame.count
     fetch = numpy.array(ids, numpy.uint64), numpy.unique(numpy.array(sequences, numpy.uint64))
-    return (frame.taken(position) if frame.count else None), position, last_id, *fetch
+    return (frame.taken(KIND_RECORDS, position) if frame.count else None), position, last_id, *fetch
 
 
 cdef bint put_item(Tables tables, Frame frame, const Item *item) except -1:
@@ -250,7 +295,9 @@ cdef bint put_item(Tables tables, Frame frame, const Item *item) except -1:
 
 
 cdef bint put_group(Tables tables, Frame frame, uint64_t *first, uint64_t *last_id) except -1:
-    """A transaction, whole or not at all. False: something of it has to be read first, or it has not ended."""
+    """A transaction, whole or not at all. False: something of it has to be read first, or it has not ended, or is not on
+    this router's disk: then the other one must not have it, which could become active and deliver it while this one forgets
+    it; or the frame has no room for it besides what it has."""
     cdef uint64_t at = first[0], begin = frame.out.size
     cdef uint32_t count = frame.count
     cdef const Item *item = <const Item *>(tables.stream.data + at)
@@ -266,17 +313,18 @@ cdef bint put_group(Tables tables, Frame frame, uint64_t *first, uint64_t *last_
         item = <const Item *>(tables.stream.data + at)
         at += sizeof(Item)
         if item.what == ITEM_END:
-            is_whole = True
+            is_whole = item.id <= tables.stored_through
+            head.treatment = <uint8_t>item.party
             break
         if item.what == ITEM_REMOVED:
             frame.put_removed(item)
         elif put_item(tables, frame, item):
-            highest = item.id
+            highest = max(highest, item.id)
         else:
             break
     frame.settled_at = 0
     frame.count = count
-    if not is_whole:
+    if not is_whole or count and frame.out.size > FRAME_SIZE_MAX:
         frame.out.size = begin
         return False
     head.size = <uint32_t>(frame.out.size - begin)

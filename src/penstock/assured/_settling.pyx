@@ -33,10 +33,13 @@ from penstock.assured._records cimport (
     ENTRY_REPLAYED,
     ID_RUN_SIZE,
     RECORD_DEAD,
+    RECORD_RETURNED,
     RECORD_SETTLED,
+    RETURNED_SIZE,
     SETTLED_HEAD_SIZE,
     DeadRecord,
     IdRun,
+    ReturnedRecord,
     SettledHead,
 )
 from penstock.assured._stream cimport ITEM_MESSAGE, ITEM_REMOVED, is_mirrored, stream_push
@@ -227,6 +230,20 @@ def settle(
     tables.note_ready(owner) # there is room in its flows
 
 
+def treatment_settled(Tables tables not None, uint32_t endpoint, const uint64_t[::1] ids not None) -> int:
+    """The highest of these messages of an endpoint, of whose settlement the other router is told."""
+    cdef uint8_t treatment = 0
+    cdef uint64_t id
+    cdef uint32_t place
+    if tables.endpoint_of(endpoint) is NULL or not is_mirrored(tables, endpoint):
+        return 0
+    for id in ids:
+        place = message_by_id(tables, id)
+        if place:
+            treatment = max(treatment, message_at(tables, place).treatment)
+    return treatment
+
+
 def hold(Tables tables not None, uint32_t endpoint, const uint64_t[::1] ids not None) -> None:
     """Messages in flight that a transaction settles: they stay where they are until it ends."""
     cdef uint64_t id
@@ -252,7 +269,15 @@ cdef uint32_t give_back(Tables tables, uint32_t place, uint32_t hint) except? 0:
     if endpoint.deliveries_max and entry.deliveries >= endpoint.deliveries_max:
         give_up(tables, place, False)
         return hint
+    if endpoint.deliveries_max: # after a crash it is to be counted on
+        log_returned(tables, endpoint.number, entry.deliveries, message_at(tables, entry.message).id)
     return queue_return(tables, place, hint)
+
+
+cdef int log_returned(Tables tables, uint32_t endpoint, uint32_t deliveries, uint64_t id) except -1:
+    cdef ReturnedRecord record = ReturnedRecord(RECORD_RETURNED, 0, 0, RETURNED_SIZE, endpoint, deliveries, id)
+    memcpy(tables.log_room(RETURNED_SIZE), &record, RETURNED_SIZE)
+    return 0
 
 
 # Giving up

@@ -8,9 +8,11 @@ cdef enum:
     ITEM_MESSAGE = 1        # id; number and party are its publisher's (its handle), 0 if they are not known
     ITEM_REMOVED = 2        # id, which the endpoint `party` has no more; `number`: the endpoint that it went to, or 0
     ITEM_BEGIN = 3          # a transaction: id and number are its publisher's id and its own number
-    ITEM_END = 4
+    ITEM_END = 4            # of it; id is that of its record in the journal, party its treatment
+    ITEM_OWNER = 5          # id is a publisher's, number stands for its client
 
     RECORDS_HEAD_SIZE = 16
+    FRAME_SIZE_MAX = 1 << 24    # what a link between routers takes: the largest record of the log, with its head
     ITEMS_MAX = 1 << 22     # beyond that the stream is given up, and begun anew when the other router keeps up again
 
 
@@ -33,3 +35,9 @@ cdef void stream_push(Tables tables, uint64_t id, uint64_t number, uint32_t part
 
 # Whether the other router gets the messages of this endpoint.
 cdef bint is_mirrored(Tables tables, uint32_t endpoint) noexcept
+
+# A message of a transaction is not delivered, nor is what its endpoints got after it, before the other router has it: a
+# switch could undo the transaction. Until release_held() is told of it.
+cdef int hold_back(Tables tables, uint32_t message) except -1
+cdef int release_held(Tables tables, uint64_t through_id) except -1
+cdef void forget_held(Tables tables) noexcept

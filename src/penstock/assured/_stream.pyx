@@ -4,7 +4,8 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memmove
 
-from penstock.assured._tables cimport Tables
+from penstock.assured._containers cimport push
+from penstock.assured._tables cimport Endpoint, Tables, entry_at, message_at
 
 
 cdef void stream_push(Tables tables, uint64_t id, uint64_t number, uint32_t party, uint32_t what) noexcept:
@@ -33,3 +34,49 @@ cdef void stream_push(Tables tables, uint64_t id, uint64_t number, uint32_t part
 cdef bint is_mirrored(Tables tables, uint32_t endpoint) noexcept:
     """Where endpoints decide, those that are not replicated have no copies (REPL-4)."""
     return tables.replicate_by != 0 or tables.endpoints[endpoint].treatment != 0
+
+
+cdef int hold_back(Tables tables, uint32_t message) except -1:
+    cdef uint64_t id = message_at(tables, message).id
+    cdef uint32_t each = message_at(tables, message).entries
+    cdef Endpoint *endpoint
+    while each:
+        endpoint = tables.endpoints[entry_at(tables, each).endpoint]
+        if endpoint.held_last == 0:
+            push(&tables.held, endpoint.number)
+        if endpoint.held_last == 0 or id < endpoint.held_first:
+            endpoint.held_first = id
+        endpoint.held_last = max(endpoint.held_last, id)
+        each = entry_at(tables, each).sibling
+    return 0
+
+
+cdef int release_held(Tables tables, uint64_t through_id) except -1:
+    cdef uint64_t index, count = 0
+    cdef uint32_t number
+    cdef Endpoint *endpoint
+    for index in range(tables.held.count):
+        number = tables.held.items[index]
+        endpoint = tables.endpoint_of(number)
+        if endpoint is NULL or endpoint.held_last == 0: # it was deleted meanwhile
+            continue
+        if endpoint.held_first <= through_id:
+            endpoint.held_first = through_id + 1
+            tables.note_ready(endpoint)
+        if endpoint.held_last <= through_id:
+            endpoint.held_first = endpoint.held_last = 0
+            continue
+        tables.held.items[count] = number
+        count += 1
+    tables.held.count = count
+    return 0
+
+
+cdef void forget_held(Tables tables) noexcept:
+    cdef uint64_t index
+    cdef Endpoint *endpoint
+    for index in range(tables.held.count):
+        endpoint = tables.endpoint_of(tables.held.items[index])
+        if endpoint is not NULL:
+            endpoint.held_first = endpoint.held_last = 0
+    tables.held.count = 0

@@ -34,6 +34,7 @@ cdef enum:
     MESSAGE_STORED = 1
     MESSAGE_REPLICATED = 2          # in the list by id
     MESSAGE_SENT = 4                # the other router has it, or is to have it: it is told what becomes of it
+    MESSAGE_GROUPED = 8             # published in a transaction
 
 
 cdef struct Message:
@@ -49,7 +50,7 @@ cdef struct Message:
     uint32_t section
     uint32_t next_in_section        # of a free place: the next free one
     uint32_t previous_in_section
-    uint32_t next_by_id             # those to be replicated, in the order of their ids
+    uint32_t next_by_id             # those to be replicated; by their ids, but for those out of the log
     uint32_t previous_by_id
     uint8_t priority
     uint8_t treatment
@@ -89,6 +90,8 @@ cdef struct Endpoint:
     uint64_t bytes_max
     int64_t age_ns_max              # 0: any age
     uint64_t live_from              # while it is filled from the log: only ids below are delivered; else 0
+    uint64_t held_first             # transactions that the other router has not got: from this id on nothing is delivered
+    uint64_t held_last              # the last message of these; 0: there are none
     uint64_t count                  # entries, in whatever state
     uint64_t bytes
     uint64_t queued                 # of these: those in its lists
@@ -135,12 +138,14 @@ cdef struct AckRun:
 cdef struct Publisher:
     uint64_t id                     # 0: the place is free
     uint64_t link                   # 0: it is away
+    uint64_t owner                  # stands for the client's name; 0: not known
     uint64_t highest
     uint64_t had[WINDOW_WORDS]      # numbers up to the highest that the log has
     uint64_t pending[WINDOW_WORDS]  # of these: those that are not acknowledged yet
     uint64_t mark_sequence          # of the record that says all this; 0: none
     int64_t away_since_ns
     uint32_t transaction            # the last that was committed
+    uint8_t treatment               # of that one
     bint is_dirty                   # has acknowledgements to send
     AckRun *runs
     uint32_t run_count
@@ -191,6 +196,7 @@ cdef class Tables:
     cdef bint is_grouping               # records go into one, of a transaction
     cdef Numbers group                  # the messages that it has so far
     cdef Numbers ready                  # endpoints
+    cdef Numbers held                   # endpoints that hold messages back
     cdef Numbers dirty_flows
     cdef Numbers dirty_publishers
     cdef Numbers destinations           # of the message that is being accepted; with the bit GIVEN_UP
@@ -208,6 +214,7 @@ cdef class Tables:
     cdef readonly uint64_t stuck_count
     cdef public uint64_t next_sequence
     cdef public uint64_t next_id
+    cdef readonly uint64_t stored_through       # of the log, on the disk
     cdef public int64_t wall_ns                 # the time of day of this event
     cdef public uint64_t section_size_max
     cdef public uint64_t message_count_max

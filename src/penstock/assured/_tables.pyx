@@ -69,7 +69,7 @@ cdef class Tables:
                      <uint64_t>self.log.data, <uint64_t>self.log_offsets, <uint64_t>self.log_sizes,
                      <uint64_t>self.group.items, <uint64_t>self.ready.items, <uint64_t>self.dirty_flows.items,
                      <uint64_t>self.dirty_publishers.items, <uint64_t>self.destinations.items,
-                     <uint64_t>self.stream.data):
+                     <uint64_t>self.stream.data, <uint64_t>self.held.items):
             free(<void *><uint64_t>each)
 
     @property
@@ -90,6 +90,11 @@ cdef class Tables:
     def unreplicated_count(self):
         """Messages whose acknowledgement waits for the secondary."""
         return self.unreplicated.end - self.unreplicated.first
+
+    @property
+    def is_holding(self):
+        """Whether messages of transactions wait for the secondary, before they are delivered."""
+        return self.held.count > 0
 
     # Endpoints
 
@@ -190,9 +195,17 @@ cdef class Tables:
         publisher.run_count = 0
 
     def publisher_state(self, uint32_t handle, uint64_t link):
-        """(id, highest number, last transaction) of the publisher with this handle on this link, or None."""
+        """(id, highest number, last transaction, its treatment) of the publisher with this handle on this link, or
+        None."""
         cdef Publisher *publisher = self.publisher_of(handle, link)
-        return None if publisher is NULL else (publisher.id, publisher.highest, publisher.transaction)
+        if publisher is NULL:
+            return None
+        return publisher.id, publisher.highest, publisher.transaction, publisher.treatment
+
+    def publisher_owner(self, uint64_t publisher):
+        """What stands for the name of the client that has it; 0: not known."""
+        cdef uint32_t handle = map_get(&self.publisher_ids, publisher)
+        return self.publishers[handle].owner if handle else 0
 
     def publisher_link(self, uint64_t publisher):
         """(handle, link) of a publisher that is known; link 0: it is away."""

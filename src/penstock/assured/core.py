@@ -234,7 +234,11 @@ class MessageRouter:
         self._is_started = True
         epoch = max(self.log.epoch, event.epoch)
         self._out += self.defining.define_configured([*self.config.endpoints])
-        self._become(Become(event.role, epoch))
+        if event.role == "standby":  # what it was when it ended is still what the log is to say
+            leave_queues(self.tables)
+            self._out.append(Became("standby", epoch))
+        else:
+            self._become(Become(event.role, epoch))
         self._note("started", messages=self.tables.message_count, endpoints=len(self.endpoints), epoch=epoch)
 
     def _become(self, event: Become) -> None:
@@ -266,6 +270,9 @@ class MessageRouter:
 
     def release(self, through_id: int, outcome: int) -> None:
         """Synchronous messages up to this id need not wait for the secondary any longer."""
+        # What came again waits for nothing new on the disk.
+        stored(self.tables, self.log.stored_through)
+        self._out += self.transactions.stored(self.log.stored_through)
         replicated(self.tables, through_id, outcome)
         self._out += self.transactions.replicated(through_id, outcome)
 
@@ -360,7 +367,7 @@ class MessageRouter:
                 if before[1] and (other := self.links.get(before[1])) is not None:
                     self.transactions.publisher_closed(other, before[0])
                 handle = self.links.open_publisher(link, publisher)
-                _, highest, transaction = self.tables.publisher_state(handle, link.number) or (0, 0, 0)
+                _, highest, transaction, _ = self.tables.publisher_state(handle, link.number) or (0, 0, 0, 0)
                 self._answer(event, PublisherOpened(handle, highest, transaction))
             case ClosePublisher(_, _, handle):
                 self.transactions.publisher_closed(link, handle)

@@ -1,17 +1,20 @@
 """Whether synchronous messages wait for the other router, or are acknowledged as degraded (REPL-8).
 
-synchronous ──(the link is down or slow for degrade_after_ms)──► degrading ──(the voters have noted it)──► degraded
-     ▲                                                                                                        │
-     └──────────────────────────────(the other router has everything)◄────────────────────────────────────────┘
+synchronous ──(the link is down or slow for degrade_after_ms)──► degrading ──(it is noted)──► degraded
+     ▲                                                                                           │
+     └────────────────────────(the other router has everything)◄─────────────────────────────────┘
 
-Without a lease nothing has to be noted. An operator can order it as well: then it is degraded until the order is taken
-back.
+Under a lease the voters note it first: then the other router cannot become active by itself. Then the router's own log
+does: should an operator make the other one active, this one knows what it is to keep of what that one never had. Back
+again, the voters hear of it when the log has it. An operator can order it as well: then it is degraded until the order
+is taken back.
 """
 
 from typing import Literal, TypeAlias
 
 from penstock.assured.pairing import PairConfig
 from penstock.assured.sending import Sending
+from penstock.assured.store import Log
 from penstock.base.clock import NS_PER_MS
 
 Mode: TypeAlias = Literal["synchronous", "degrading", "degraded"]
@@ -20,16 +23,24 @@ Mode: TypeAlias = Literal["synchronous", "degrading", "degraded"]
 class Degrading:
     """Of an active router."""
 
-    def __init__(self, config: PairConfig) -> None:
+    def __init__(self, config: PairConfig, log: Log) -> None:
         self.mode: Mode = "synchronous"
         self.is_ordered = False
         """An operator wants it degraded."""
         self._config = config
+        self._log = log
         self._behind_ns: int | None = None
         """Since when the other router is not known to keep up."""
+        self._is_noted = False
+        """By the voters."""
+        self._logged_as: int | None = None
+        """The record of the log that says that it is degraded."""
+        self._ended_as: int | None = None
+        """The one that says that it is not any more, until the voters are told."""
 
     def activate(self, now_ns: int) -> None:
         self.mode, self._behind_ns, self.is_ordered = "synchronous", now_ns, False
+        self._is_noted, self._logged_as, self._ended_as = False, None, None
 
     def lost(self, now_ns: int) -> None:
         """The link is gone."""
@@ -38,8 +49,9 @@ class Degrading:
 
     def noted(self, is_alone: bool) -> None:
         """The voters know that the other router has not got everything: it cannot become active."""
-        if is_alone:
-            self.mode = "degraded"
+        self._is_noted = is_alone
+        if is_alone and self.mode == "synchronous":
+            self.mode = "degrading"
 
     def look(self, sending: Sending | None, now_ns: int) -> bool | None:
         """Whether the voters have to be told that this router is alone, or no longer; None: neither."""
@@ -47,14 +59,32 @@ class Degrading:
             self._behind_ns = sending.oldest_ns
             keeps_up = not sending.backlog and not self._is_slow(now_ns)
             if self.mode != "synchronous" and keeps_up and not self.is_ordered:
-                self.mode = "synchronous"
-                return False
+                self.mode, self._logged_as, self._ended_as = "synchronous", None, self._log.stored_through
+            if self._log.is_degraded and self.mode == "synchronous":
+                self._ended_as = self._log_as(is_degraded=False)
+        if self.mode == "degrading" and (self._is_noted or self._config.lease is None):
+            self._go_on()
         deadline_ns = self.next_deadline_ns()
         is_late = deadline_ns is not None and now_ns >= deadline_ns
-        if not is_late and not (self.is_ordered and self.mode == "synchronous"):
-            return None
-        self.mode = "degraded" if self._config.lease is None else "degrading"
-        return True
+        if is_late or (self.is_ordered and self.mode == "synchronous"):
+            self.mode, self._ended_as = "degrading", None
+            if self._config.lease is None:
+                self._go_on()
+            return True
+        if self._ended_as is not None and self._log.stored_through >= self._ended_as:
+            self._ended_as = None
+            return False
+        return None
+
+    def _go_on(self) -> None:
+        if self._logged_as is None:
+            self._logged_as = self._log_as(is_degraded=True)
+        elif self._log.stored_through >= self._logged_as:
+            self.mode = "degraded"
+
+    def _log_as(self, *, is_degraded: bool) -> int:
+        self._log.is_degraded = is_degraded
+        return self._log.append_epoch(self._log.role, self._log.epoch)
 
     def next_deadline_ns(self) -> int | None:
         if self.mode != "synchronous" or self._behind_ns is None or self._config.degrade == "never":

@@ -38,6 +38,7 @@ from penstock.assured.voting import (
     Serving,
     Tell,
     VoterEvent,
+    is_first_router,
     next_epoch,
 )
 from penstock.assured.witness import Voter
@@ -101,6 +102,7 @@ class LeaseKeeper:
         self.until_ns = 0
         self._config = config
         self._name = name
+        self._is_first = name == config.routers[0]
         self._others = tuple(voter for voter in config.voters if voter != name)
         self._randomness = randomness
         self._voter = Voter(config, memory, now_ns)
@@ -125,6 +127,12 @@ class LeaseKeeper:
     def epoch(self) -> int:
         """The newest that this router has heard of."""
         return self._epoch_seen
+
+    @property
+    def has_only_own_epochs(self) -> bool:
+        """Whether nobody ever held the lease, or the newest epoch is one that this router knows to have asked for."""
+        is_own = self._voter.memory.holder == self._name and is_first_router(self._epoch_seen) == self._is_first
+        return self._epoch_seen == 0 or is_own
 
     def handle(self, event: LeaseEvent, now_ns: int) -> list[LeaseInstruction]:
         told = self._expire(now_ns)
@@ -206,9 +214,8 @@ class LeaseKeeper:
 
     def _next_epoch(self) -> int:
         """The first one of each router is for those who know of none: so voters see who claims a new pair."""
-        is_first = self._name == self._config.routers[0]
         known = max(self._epoch_seen, EPOCHS_OF_NEW_PAIR) if self._epoch_seen else 0
-        return min(next_epoch(known, is_first), EPOCH_MAX)
+        return min(next_epoch(known, self._is_first), EPOCH_MAX)
 
     def _question(self, claim: _Claim, number: int) -> Ask:
         return Ask(claim.epoch, number, self._note, self._is_alone, claim.is_forced)

@@ -1,10 +1,13 @@
 """The clients of a router: what each has open, and what it may do."""
 
+import hashlib
+
 import numpy
 from numpy.typing import NDArray
 
 from penstock.assured._delivery import active_flow, close_flow, flows_of, open_flow
 from penstock.assured._intake import PublishBatch
+from penstock.assured._recovery import own_publisher
 from penstock.assured._tables import Tables
 from penstock.assured.config import RouterConfig
 from penstock.assured.endpoints import Endpoint, Endpoints
@@ -61,6 +64,11 @@ def _table(grants: tuple[Grant, ...] | None, action: str, seed: bytes) -> Intere
     return table
 
 
+def _owner(link: Link) -> int:
+    """What stands for the client's name in the log; never 0."""
+    return int.from_bytes(hashlib.blake2b(link.name.encode(), digest_size=8).digest(), "little") or 1
+
+
 class Links:
     def __init__(self, config: RouterConfig, tables: Tables, endpoints: Endpoints, seed: bytes) -> None:
         self._config = config
@@ -68,8 +76,6 @@ class Links:
         self._endpoints = endpoints
         self._seed = seed
         self._links: dict[int, Link] = {}
-        self._owners: dict[int, str] = {}
-        """By a publisher's id: the name of the client that opened it first."""
 
     def __len__(self) -> int:
         return len(self._links)
@@ -99,15 +105,13 @@ class Links:
             other.publishers.discard(handle)
             self._tables.close_publisher(handle)
         handle = self._tables.open_publisher(publisher, link.number)
+        own_publisher(self._tables, handle, _owner(link))
         link.publishers.add(handle)
-        self._owners[publisher] = link.name
-        if len(self._owners) > 2 * self._config.publishers_max:
-            self._owners = {each: name for each, name in self._owners.items() if self._tables.publisher_link(each)[0]}
         return handle
 
     def check_owner(self, link: Link, publisher: int) -> None:
         """Who could open another's publisher could use up its numbers: what it sends then would be taken for known."""
-        if self._owners.get(publisher, link.name) != link.name:
+        if self._tables.publisher_owner(publisher) not in (0, _owner(link)):
             raise RefusedRequest("not_entitled", f"publisher {publisher} is another client's")
 
     def close_publisher(self, link: Link, handle: int) -> None:

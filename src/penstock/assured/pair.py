@@ -5,8 +5,7 @@ replicated. Which is which is told by epochs: whoever becomes active does so in 
 one than its own is active no more.
 """
 
-from penstock.assured import pairing, voting
-from penstock.assured._layout import KIND_LIVE, KIND_MISSING, KIND_RECORDS, OUTCOME_DEGRADED, OUTCOME_SYNC
+from penstock.assured import _layout, pairing, voting
 from penstock.assured.core import EVERY_ID, MessageRouter
 from penstock.assured.degrading import Degrading, Mode
 from penstock.assured.events import (
@@ -25,6 +24,7 @@ from penstock.assured.events import (
 )
 from penstock.assured.lease import LeaseKeeper, lease_event
 from penstock.assured.pairing import Standing
+from penstock.assured.past import Past
 from penstock.assured.receiving import Receiving
 from penstock.assured.sending import Sending, encode, read_ids
 from penstock.assured.voting import Memory
@@ -40,7 +40,7 @@ class Pair:
         self, router: MessageRouter, config: pairing.PairConfig, randomness: Randomness, memory: Memory | None = None
     ) -> None:
         self.router = router
-        self.degrading = Degrading(config)
+        self.degrading = Degrading(config, router.log)
         self.sending: Sending | None = None
         self.receiving: Receiving | None = None
         self.keeper: LeaseKeeper | None = None
@@ -52,14 +52,8 @@ class Pair:
         self._link: int | None = None
         self.peer: Standing | None = None
         """What the other router has said of itself, while there is a link."""
-        self.epoch = 0
-        """The newest in which this router was active, or had everything."""
-        self._is_willing = False
-        self._since = (0, 0, True)
-        self._whole_through = 0
-        """While it stood by: it had everything up to this message."""
+        self._past = Past(router.log, is_first=self._is_first)
         self._stream = 0
-        self._is_forced = True
         self._is_yielding = False
         self._is_switch_wanted = False
         self._is_started = False
@@ -69,6 +63,11 @@ class Pair:
     @property
     def is_active(self) -> bool:
         return self.router.is_active
+
+    @property
+    def epoch(self) -> int:
+        """The newest in which this router was active, or had everything."""
+        return self._past.epoch
 
     def handle(self, event: pairing.PairEvent, now_ns: int) -> list[pairing.PairInstruction]:
         self._out = []
@@ -113,20 +112,14 @@ class Pair:
 
     def _start(self, event: Start, now_ns: int) -> None:
         """It stands by until it is known who is active."""
-        self.epoch = self.router.log.epoch
-        self._is_willing = self._is_first if self.epoch == 0 else self.router.log.role == "active"
         self._is_started = True
         self._route(Start(event.next_sequence, event.wall_ns, "standby", 0), now_ns)
+        self._past.start(self.router.tables.next_id - 1)
         if self._config.lease is not None:
             self.keeper = LeaseKeeper(
                 self._config.lease, self._name, self._memory, self._randomness, now_ns, self.epoch
             )
-            self._is_forced = False
-            self._lease(voting.Fit(self._is_fit()), now_ns)
-
-    def _is_fit(self) -> bool:
-        assert self.keeper is not None
-        return self.epoch > 0 or (self._is_first and self.keeper.epoch == 0)
+            self._lease(voting.Fit(self._past.is_fit(self.keeper)), now_ns)
 
     def _route(self, event: Event, now_ns: int) -> None:
         told = self.router.handle(event, now_ns)
@@ -154,9 +147,8 @@ class Pair:
 
     def _activate(self, epoch: int, now_ns: int) -> None:
         if not self.router.is_active or self.epoch != epoch:
-            self._since = (epoch, self._whole_through, self._is_forced)
+            self._past.activate(epoch)
             self.receiving = None
-            self.epoch, self._is_willing = epoch, True
             self.degrading.activate(now_ns)
             self._is_yielding = self._is_switch_wanted = False
             self._note("active", epoch=epoch)
@@ -187,7 +179,7 @@ class Pair:
                     self._mode_changed(before)
                 case _:
                     self._out.append(each)
-        if self.epoch == 0 and not isinstance(event, voting.Fit) and not self._is_fit():
+        if self.epoch == 0 and not isinstance(event, voting.Fit) and not self._past.is_fit(self.keeper):
             self._lease(voting.Fit(False), now_ns)
 
     # The link
@@ -213,7 +205,7 @@ class Pair:
             self._out.append(pairing.PeerSend(self._link, encode(message)))
 
     def _standing(self) -> Standing:
-        return Standing(self._name, "active" if self.is_active else "standby", self.epoch, self._is_willing)
+        return Standing(self._name, "active" if self.is_active else "standby", self.epoch, self._past.is_willing)
 
     def _tell_standing(self) -> None:
         self._say(self._standing())
@@ -227,14 +219,15 @@ class Pair:
     def _frame(self, data: bytes, now_ns: int) -> None:
         try:
             match data[0]:
-                case kind if kind == KIND_LIVE and self.receiving is not None:
+                case kind if kind == _layout.KIND_LIVE and self.receiving is not None:
                     number, _, ids = read_ids(data)
                     self.receiving.live(number, ids)
-                case kind if kind == KIND_RECORDS and self.receiving is not None:
+                case kind if kind == _layout.KIND_PUBLISHERS and self.receiving is not None:
+                    self.receiving.publishers(data)
+                case kind if kind == _layout.KIND_RECORDS and self.receiving is not None:
                     self.receiving.records(data)
-                    if self._whole_through and self.epoch == self.receiving.epoch:
-                        self._whole_through = max(self._whole_through, self.receiving.id_highest)
-                case kind if kind == KIND_MISSING and self.sending is not None:
+                    self._past.received(self.receiving.epoch, self.receiving.id_highest)
+                case kind if kind == _layout.KIND_MISSING and self.sending is not None:
                     stream, is_last, ids = read_ids(data)
                     if stream == self.sending.stream:
                         self.sending.missing(ids, is_last)
@@ -259,9 +252,7 @@ class Pair:
             case pairing.Defined() if self.receiving is not None:
                 self.receiving.define(message)
             case pairing.Listed() if self.receiving is not None:
-                self.receiving.compare()
-                if self.receiving.stranded:
-                    self._note("stranded", messages=self.receiving.stranded, is_trouble=True)
+                self._catch_up(self.receiving, now_ns)
             case pairing.Whole(epoch) if self.receiving is not None:
                 self._become_whole(epoch, now_ns)
             case pairing.StoredTo(stream, position) if self.sending is not None:
@@ -281,7 +272,7 @@ class Pair:
         self.peer = peer
         if peer.epoch > self.epoch and self.router.is_active:
             self._stand_by(now_ns, f"{peer.name} is active in epoch {peer.epoch}")
-            self._is_willing = False
+            self._past.is_willing = False
         elif self.router.is_active:
             if peer.role == "standby":
                 self._begin_sending()
@@ -296,14 +287,21 @@ class Pair:
         if self._link is not None and self.peer is not None and self.peer.role == "standby" and self.router.is_active:
             self._end_sending()
             self._stream += 1
-            self.sending = Sending(self.router, self._config, self._stream, self._since)
+            self.sending = Sending(self.router, self._config, self._stream)
+
+    def _catch_up(self, receiving: Receiving, now_ns: int) -> None:
+        if receiving.compare():
+            self._past.catch_up()
+            if self.keeper is not None:
+                self._lease(voting.Fit(False), now_ns)
+        receiving.answer()
+        if receiving.stranded:
+            self._note("stranded", messages=receiving.stranded, is_trouble=True)
 
     def _become_whole(self, epoch: int, now_ns: int) -> None:
-        """From now on this router could take over; its log knows that."""
         assert self.receiving is not None
-        self.epoch, self._is_willing, self.receiving.is_whole = epoch, False, True
-        self._whole_through = max(self.router.tables.next_id - 1, self.receiving.id_highest)
-        self._is_forced = self.keeper is None
+        self.receiving.is_whole = True
+        self._past.become_whole(epoch, max(self.router.tables.next_id - 1, self.receiving.id_highest))
         self._note("whole", epoch=epoch, dropped=self.receiving.dropped)
         self._route(Become("standby", epoch), now_ns)
         if self.keeper is not None:
@@ -317,16 +315,14 @@ class Pair:
         if not is_forced:
             self._say(pairing.Switch())
         elif self.keeper is not None:
-            self._is_forced = True
             self._lease(voting.Force(), now_ns)
         else:
-            self._is_forced = True
             theirs = self.peer.epoch if self.peer is not None else 0
             self._activate(voting.next_epoch(max(self.epoch, theirs), self._is_first), now_ns)
 
     def _take_over(self, now_ns: int) -> None:
         """The other router has stopped; with a lease it is given up, and this one asks for it."""
-        self._is_willing, self._is_forced = True, False
+        self._past.is_willing = True
         if self.keeper is None:
             self._activate(voting.next_epoch(self.epoch, self._is_first), now_ns)
 
@@ -338,7 +334,7 @@ class Pair:
 
     def _yielded(self, now_ns: int) -> None:
         self._say(pairing.Yielded(self.epoch))
-        self._is_yielding = self._is_willing = False
+        self._is_yielding = self._past.is_willing = False
         self._end_sending()
         if self.keeper is not None:
             self._lease(voting.Release(), now_ns)
@@ -352,8 +348,11 @@ class Pair:
         if self.router.is_active:
             is_degraded = self.degrading.mode == "degraded"
             sent_id = self.sending.through_id if self.sending is not None else 0
-            through, outcome = (EVERY_ID, OUTCOME_DEGRADED) if is_degraded else (sent_id, OUTCOME_SYNC)
-            if self.router.tables.unreplicated_count or self.router.transactions.is_waiting:
+            through, outcome = (EVERY_ID, _layout.OUTCOME_DEGRADED) if is_degraded else (sent_id, _layout.OUTCOME_SYNC)
+            tables = self.router.tables
+            is_stored = self.router.log.stored_through + 1 == tables.next_sequence
+            is_waiting = tables.unreplicated_count or (tables.waiting_count and is_stored) or tables.is_holding
+            if is_waiting or self.router.transactions.is_waiting:
                 self._route(Release(through, outcome), now_ns)
                 self._pump(now_ns)
         elif self.receiving is not None:
@@ -388,6 +387,8 @@ class Pair:
             self._mode_changed(before)
             if is_alone is not None and self.keeper is not None:
                 self._lease(voting.Alone(is_alone), now_ns)
+            if self.router.tables.log_bytes:
+                self._route(Tick(), now_ns)
 
     def _mode_changed(self, before: Mode) -> None:
         """The moments of change are logged."""

@@ -93,9 +93,6 @@ class Resync(msgspec.Struct, tag="resync", frozen=True):
     """It became active in `since_epoch`, and of the epochs before had everything up to this id: later messages of those
     epochs were never sent to it."""
 
-    is_forced: bool = True
-    """Whether the other router may have acknowledged such messages as degraded: not if all went in order."""
-
 
 class Defined(msgspec.Struct, tag="defined", frozen=True):
     number: U32

@@ -7,15 +7,23 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.assured._layout import KIND_MISSING
-from penstock.assured._receiving import apply_records, are_synchronous, drop, held_ids
+from penstock.assured._receiving import (
+    apply_records,
+    are_synchronous,
+    check_publishers,
+    drop,
+    held_ids,
+    take_publishers,
+)
 from penstock.assured.core import EPOCH_BITS, MessageRouter
-from penstock.assured.endpoints import Definition
+from penstock.assured.endpoints import Definition, Endpoint
 from penstock.assured.pairing import Defined, PairConfig, Resync, StoredTo
 from penstock.assured.sending import IDS_PER_FRAME, distinct, encode, ids_frame
 from penstock.base.errors import PenstockError, RemoteProtocolError
 
 ENDPOINTS_MAX = 65_536
 IDS_MAX = 2**27
+PUBLISHERS_SIZE_MAX = 2**26
 NONE = numpy.zeros(0, numpy.uint64)
 
 
@@ -36,11 +44,14 @@ class Receiving:
         self._stream = resync.stream
         self._since = (resync.since_id, resync.since_epoch << EPOCH_BITS)
         self._parity = int(is_first)
-        self._is_forced = resync.is_forced
         self._numbers = numpy.zeros(64, numpy.uint32)
         """By number there: the number here, or 0."""
         self._listed: dict[int, list[NDArray[numpy.uint64]]] = {}
         self._listed_count = 0
+        self._publishers: list[bytes] = []
+        self._publishers_size = 0
+        self._gone: dict[int, NDArray[numpy.uint64]] = {}
+        self._missing = NONE
         self._is_listed = True
         self._answers: deque[tuple[int, list[bytes]]] = deque()
         """What is to be said when the record of this number is on the disk."""
@@ -76,8 +87,15 @@ class Receiving:
         if number < len(self._numbers) and self._numbers[number]:
             self._listed.setdefault(int(self._numbers[number]), []).append(ids)
 
-    def compare(self) -> None:
-        """All is listed: drop what the active router has no more, and ask for what is missing here."""
+    def publishers(self, data: bytes) -> None:
+        self._publishers_size += len(data)
+        if not self._is_listed or self._publishers_size > PUBLISHERS_SIZE_MAX:
+            raise RemoteProtocolError(f"it lists publishers in {self._publishers_size} bytes")
+        check_publishers(data)
+        self._publishers.append(data)
+
+    def compare(self) -> bool:
+        """All is listed: what has the active router no more, and what is missing here? Whether there is any."""
         if not self._is_listed:
             raise RemoteProtocolError("it has listed everything already")
         self._is_listed = False
@@ -87,12 +105,24 @@ class Receiving:
         for number in self._numbers[self._numbers > 0].tolist():
             has = held.get(number, NONE)
             listed = distinct(self._listed.get(number, [NONE]))
-            self._drop(number, numpy.setdiff1d(has, listed, assume_unique=True))
+            self._note_gone(number, numpy.setdiff1d(has, listed, assume_unique=True))
             missing.append(numpy.setdiff1d(listed, has, assume_unique=True))
         self._listed.clear()
         if self._config.mirror == "all":
-            self._remove_unlisted(held)
-        wanted = distinct(missing)
+            for endpoint in self._unlisted():
+                self._note_gone(endpoint.number, held.get(endpoint.number, NONE))
+        self._missing = distinct(missing)
+        return bool(self._gone) or len(self._missing) > 0
+
+    def answer(self) -> None:
+        """Know of publishers what the active router knows, drop what it has no more, and ask for what is missing."""
+        tables, wanted = self._router.tables, self._missing
+        take_publishers(tables, self._publishers)
+        self._publishers.clear()
+        for number, ids in self._gone.items():
+            drop(tables, number, ids)
+        if self._config.mirror == "all":
+            self._remove_unlisted()
         starts = range(0, max(1, len(wanted)), IDS_PER_FRAME)
         frames = [
             ids_frame(KIND_MISSING, self._stream, wanted[start : start + IDS_PER_FRAME], is_last=start == starts[-1])
@@ -100,28 +130,32 @@ class Receiving:
         ]
         self._answers.append((tables.next_sequence - 1, frames))
 
-    def _drop(self, number: int, gone: NDArray[numpy.uint64]) -> None:
+    def _note_gone(self, number: int, gone: NDArray[numpy.uint64]) -> None:
         gone = gone[~self._stranded(gone)]
         if len(gone):
             self.dropped += len(gone)
-            drop(self._router.tables, number, gone)
+            self._gone[number] = gone
 
-    def _remove_unlisted(self, held: dict[int, NDArray[numpy.uint64]]) -> None:
-        """Endpoints that were deleted while this router was away; not those that have what nobody else has."""
+    def _unlisted(self) -> list[Endpoint]:
+        """Endpoints that were deleted while this router was away."""
         known = set(self._numbers.tolist())
         own = {each.name for each in self._router.config.endpoints}
+        return [each for each in self._router.endpoints if each.number not in known and each.name not in own]
+
+    def _remove_unlisted(self) -> None:
+        """But for those that have what nobody else has."""
         endpoints = self._router.endpoints
-        for each in [each for each in endpoints if each.number not in known and each.name not in own]:
-            self._drop(each.number, held.get(each.number, NONE))
+        for each in self._unlisted():
             if not self._router.tables.endpoint_numbers(each.number)["messages"] and not endpoints.takes_dead_of(each):
                 endpoints.log(each, is_deleted=True)
                 endpoints.remove(each)
 
     def _stranded(self, ids: NDArray[numpy.uint64]) -> NDArray[numpy.bool_]:
-        """Which of these stay, though the other router has not got them: it never had, and they were acknowledged."""
+        """Which of these stay, though the other router has not got them: it never had, and they may have been
+        acknowledged; synchronous ones only if this router was degraded then."""
         is_own: NDArray[numpy.bool_] = ids >> numpy.uint64(EPOCH_BITS) & numpy.uint64(1) == self._parity
         is_stranded: NDArray[numpy.bool_] = is_own & (ids > self._since[0]) & (ids < self._since[1])
-        if not self._is_forced:
+        if not self._router.log.is_degraded:
             is_stranded &= ~are_synchronous(self._router.tables, ids)
         self.stranded += int(is_stranded.sum())
         return is_stranded

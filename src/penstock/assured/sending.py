@@ -8,7 +8,14 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.assured._layout import KIND_LIVE
-from penstock.assured._sending import begin_stream, end_stream, next_frame, send_missing, stream_count
+from penstock.assured._sending import (
+    begin_stream,
+    end_stream,
+    next_frame,
+    publisher_frames,
+    send_missing,
+    stream_count,
+)
 from penstock.assured.core import MessageRouter
 from penstock.assured.events import Instruction
 from penstock.assured.pairing import MESSAGE_SIZE_MAX, PAIR, Defined, Listed, Message, PairConfig, Resync, Whole
@@ -33,7 +40,7 @@ def encode(message: Message) -> bytes:
 class Sending:
     """`out` is what is to be sent; `through_id` says up to which message the other router has everything."""
 
-    def __init__(self, router: MessageRouter, config: PairConfig, stream: int, since: tuple[int, int, bool]) -> None:
+    def __init__(self, router: MessageRouter, config: PairConfig, stream: int) -> None:
         self.stream = stream
         self.out: list[bytes] = []
         self.through_id = 0
@@ -53,11 +60,13 @@ class Sending:
         self._caught_up: int | None = None
         """The position after which it has caught up."""
         live = begin_stream(router.tables)
-        self.out.append(encode(Resync(stream, router.epoch, *since)))
+        since = router.log.since
+        self.out.append(encode(Resync(stream, router.epoch, since.epoch, since.id)))
         self.mirror()
         for number, ids in live.items():
             for start in range(0, len(ids), IDS_PER_FRAME):
                 self.out.append(ids_frame(KIND_LIVE, number, ids[start : start + IDS_PER_FRAME]))
+        self.out += publisher_frames(router.tables, FRAME_SIZE_GOOD)
         self.out.append(encode(Listed()))
 
     def end(self) -> None:

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from penstock.assured._delivery import end_fetch
 from penstock.assured._messages import delete_endpoint
 from penstock.assured._records import (
+    EPOCH_DEGRADED,
+    EPOCH_PARTIAL,
     EPOCH_SIZE,
     EPOCH_STANDBY,
     PUBLISHER_HEAD_SIZE,
@@ -55,11 +57,24 @@ class _Reading(msgspec.Struct, frozen=True):
     ids: NDArray[numpy.uint64]
 
 
+class Since(msgspec.Struct, frozen=True):
+    """Since when a router of a pair is the active one: what the other one has beyond that was never sent to it."""
+
+    epoch: int = 0
+    id: int = 0
+    """The last message of the other router's that it had then."""
+
+
 class Log:
     def __init__(self, config: RouterConfig, tables: Tables, endpoints: Endpoints) -> None:
         self.epoch = 0
         self.role: Role = "active"
         """As the log says."""
+        self.since = Since()
+        self.is_partial = False
+        """It was catching up with the active router."""
+        self.is_degraded = False
+        """As the active one it has acknowledged what the other router may not have."""
         self.stored_through = 0
         self.is_troubled = False
         self.is_held = False
@@ -98,6 +113,9 @@ class Log:
         self.epoch = int.from_bytes(record[8:16], "little")
         self.role = "standby" if record[1] & EPOCH_STANDBY else "active"
         self._tables.next_id = max(self._tables.next_id, int.from_bytes(record[16:24], "little") + 1)
+        since_epoch, since_id = int.from_bytes(record[24:32], "little"), int.from_bytes(record[32:40], "little")
+        self.since = Since(since_epoch, since_id)
+        self.is_partial, self.is_degraded = bool(record[1] & EPOCH_PARTIAL), bool(record[1] & EPOCH_DEGRADED)
         self._epoch_sequence = sequence
 
     def start(self, next_sequence: int) -> None:
@@ -113,10 +131,15 @@ class Log:
         """Returns the record's number."""
         self.role, self.epoch = role, epoch
         record = bytearray(EPOCH_SIZE)
-        record[0], record[1] = RECORD_EPOCH, EPOCH_STANDBY if role == "standby" else 0
+        record[0] = RECORD_EPOCH
+        record[1] = (
+            EPOCH_STANDBY * (role == "standby") | EPOCH_DEGRADED * self.is_degraded | EPOCH_PARTIAL * self.is_partial
+        )
         record[4:8] = EPOCH_SIZE.to_bytes(4, "little")
         record[8:16] = epoch.to_bytes(8, "little")
         record[16:24] = (self._tables.next_id - 1).to_bytes(8, "little")
+        record[24:32] = self.since.epoch.to_bytes(8, "little")
+        record[32:40] = self.since.id.to_bytes(8, "little")
         self._epoch_sequence = self._tables.append_record(bytes(record))
         return self._epoch_sequence
 

@@ -32,7 +32,7 @@ from penstock.assured._layout import (
     SETTLE_RETURNED,
 )
 from penstock.assured._records import LOG_RECORD_SIZE_MAX, TREATMENT_ASYNC, TREATMENT_SYNC
-from penstock.assured._settling import Settling, hold, settle
+from penstock.assured._settling import Settling, hold, settle, treatment_settled
 from penstock.assured._tables import Tables
 from penstock.assured.config import RouterConfig
 from penstock.assured.events import Answer, Ended, Instruction
@@ -76,7 +76,7 @@ class Transaction(msgspec.Struct):
     """It cannot be committed."""
 
 
-class _Committed(msgspec.Struct):
+class _Ended(msgspec.Struct):
     """It waits for the disk, then perhaps for the secondary."""
 
     publisher: int
@@ -84,8 +84,10 @@ class _Committed(msgspec.Struct):
     sequence: int
     last_id: int
     treatment: int
+    is_publishing: bool
     askers: list[tuple[int, int]]
     """(link, request)"""
+    is_committed: bool = True
 
 
 class Transactions:
@@ -95,14 +97,14 @@ class Transactions:
         self._publishing = publishing
         self._open: dict[tuple[int, int], Transaction] = {}
         """By link and number."""
-        self._storing: list[_Committed] = []
-        self._replicating: list[_Committed] = []
+        self._storing: list[_Ended] = []
+        self._replicating: list[_Ended] = []
 
     def __len__(self) -> int:
         return len(self._open)
 
     def begin(self, link: Link, handle: int, number: int, now_ns: int) -> None:
-        publisher, _, last = self._state(link, handle)
+        publisher, _, last, _ = self._state(link, handle)
         if any(each.handle == handle or each.number == number for each in self._of(link)):
             raise RefusedRequest("transaction_open", f"transaction {number}, or another of this publisher, is open")
         if not last < number < 2**32:
@@ -113,7 +115,7 @@ class Transactions:
         deadline_ns = now_ns + self._config.transaction_ms_max * NS_PER_MS
         self._open[link.number, number] = Transaction(link, handle, publisher, number, deadline_ns)
 
-    def _state(self, link: Link, handle: int) -> tuple[int, int, int]:
+    def _state(self, link: Link, handle: int) -> tuple[int, int, int, int]:
         state = self._tables.publisher_state(handle, link.number)
         if state is None:
             raise RefusedRequest("unknown_publisher", f"there is no publisher {handle} on this link")
@@ -171,7 +173,7 @@ class Transactions:
 
     def _asked_again(self, link: Link, handle: int, number: int, request: int) -> list[Instruction]:
         """The client does not know how it ended."""
-        publisher, _, last = self._state(link, handle)
+        publisher, _, last, treatment = self._state(link, handle)
         for each in (*self._storing, *self._replicating):
             if (each.publisher, each.number) == (publisher, number):
                 if len(each.askers) >= ASKERS_MAX:
@@ -179,6 +181,14 @@ class Transactions:
                 each.askers.append((link.number, request))
                 return []
         is_committed = number <= last
+        tables = self._tables
+        if tables.has_secondary and (number > last or (number == last and treatment == TREATMENT_SYNC)):
+            # As this router has it, so has the other one as soon as it has all that there is by now; not before.
+            sequence, last_id, askers = tables.next_sequence - 1, tables.next_id - 1, [(link.number, request)]
+            self._storing.append(
+                _Ended(publisher, number, sequence, last_id, TREATMENT_SYNC, True, askers, is_committed)
+            )
+            return []
         return [Answer(link.number, request, Ended("committed" if is_committed else "rolled_back"))]
 
     def _log(self, transaction: Transaction) -> str:
@@ -195,12 +205,18 @@ class Transactions:
         if group_size(tables) + transaction.settled * SETTLED_SPACE > LOG_RECORD_SIZE_MAX:
             undo_group(tables)
             return "it is too large for the log"
-        treatment = group_treatment(tables)
+        published = group_treatment(tables)
+        treatment = max(published, 0)
+        for _, endpoint, ids, _ in transaction.held:
+            treatment = max(treatment, treatment_settled(tables, endpoint, ids))
         for _, endpoint, ids, whats in transaction.held:
             settle(tables, endpoint, ids, whats)
-        sequence = end_group(tables)
+        sequence = end_group(tables, treatment)
+        if published < 0:
+            tables.next_id += 1  # nobody's: the other router has this transaction when it has everything up to here
+        last_id, is_publishing = tables.next_id - 1, published >= 0
         self._storing.append(
-            _Committed(transaction.publisher, transaction.number, sequence, tables.next_id - 1, treatment, [])
+            _Ended(transaction.publisher, transaction.number, sequence, last_id, treatment, is_publishing, [])
         )
         return ""
 
@@ -266,7 +282,7 @@ class Transactions:
                 continue
             is_copied = self._tables.has_secondary and committed.treatment == TREATMENT_ASYNC
             outcome = OUTCOME_ASYNC if is_copied else OUTCOME_STORED
-            found += _told(committed, 0 if committed.treatment < 0 else outcome)
+            found += _told(committed, outcome if committed.is_publishing else 0)
         return found
 
     def replicated(self, through_id: int, outcome: int) -> list[Instruction]:
@@ -277,8 +293,8 @@ class Transactions:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether some wait for the other router."""
-        return bool(self._replicating)
+        """Whether some wait, in the end for the other router."""
+        return bool(self._storing or self._replicating)
 
     def forget(self) -> None:
         """Nobody waits for an answer any more: clients go to the other router, and ask there."""
@@ -286,5 +302,6 @@ class Transactions:
         self._replicating.clear()
 
 
-def _told(committed: _Committed, outcome: int) -> list[Instruction]:
-    return [Answer(link, request, Ended("committed", outcome)) for link, request in committed.askers]
+def _told(ended: _Ended, outcome: int) -> list[Instruction]:
+    answer = Ended("committed", outcome) if ended.is_committed else Ended("rolled_back")
+    return [Answer(link, request, answer) for link, request in ended.askers]

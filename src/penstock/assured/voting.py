@@ -44,6 +44,11 @@ def next_epoch(known: int, is_first: bool) -> int:
     return known + 1 + ((known + 1) % 2 != is_first)
 
 
+def is_first_router(epoch: int) -> bool:
+    """Whether an epoch is the first router's of a pair."""
+    return epoch % 2 == 1
+
+
 class LeaseConfig(Config, frozen=True):
     """Automatic switching (REPL-14): who votes, and for how long a promise holds."""
 

@@ -24,17 +24,20 @@ from penstock.sim.judge import run_and_judge, work
 from penstock.sim.network import LinkFaults, Network
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.replicatedcheckers import ReplicatedChecker
-from penstock.sim.replicatedclients import SimConsumer, SimPublisher
+from penstock.sim.replicatedclients import SimPublisher
+from penstock.sim.replicatedconsumers import SimConsumer
+from penstock.sim.replicatedfaults import ReplicatedFaults
 from penstock.sim.replicatednodes import PairNode, WitnessNode
 from penstock.sim.routerlinks import End, RouterLink
 from penstock.sim.world import World
 
 STEP_NS = 10 * NS_PER_MS
-RESTART_NS_MAX = NS_PER_SECOND
 PEER_NS = 40 * NS_PER_MS
 """Between two attempts to connect the routers."""
 
-SETTLING_NS = 5 * NS_PER_SECOND
+SETTLING_NS_MAX = 10 * NS_PER_SECOND
+"""Until all is well, after the last fault; and until everything is consumed, after the last message."""
+
 TOPICS = (b"a.one", b"a.two", b"b.one")
 WANTS = {"all": (">",), "some": ("a.>",), "queue": ("b.one",)}
 ROUTES = {b"a.one": ["all", "some"], b"a.two": ["all", "some"], b"b.one": ["all", "queue"]}
@@ -55,6 +58,7 @@ class ReplicatedOptions(msgspec.Struct, kw_only=True):
     section_bytes: int = 65_536
     settle_ms: int = 50
     delay_ms: int = 2
+    sync_ms: int = 3
     fault_interval_ms: int = 200
 
     @property
@@ -91,18 +95,20 @@ class ReplicatedOptions(msgspec.Struct, kw_only=True):
 
     @staticmethod
     def draw(pick: SeededRandomness) -> "ReplicatedOptions":
+        delay_ms, sync_ms = pick.choose([1, 10, 40]), pick.choose([1, 5, 20])
         return ReplicatedOptions(
             has_lease=pick.chance(0.7),
             lease_ms=pick.choose([200, 500]),
             drift_ppm=pick.choose([0, 10_000, 100_000]),
             replicate_by=pick.choose(["endpoint", "publisher", "topic"]),
             degrade=pick.choose(["after", "after", "never"]),
-            degrade_after_ms=pick.choose([50, 300]),
+            degrade_after_ms=max(pick.choose([50, 300]), 4 * (delay_ms + sync_ms)),
             window_bytes=pick.choose([65_536, 1_048_576]),
             cache_bytes=pick.choose([65_536, 1_048_576]),
             section_bytes=pick.choose([8_192, 65_536]),
             settle_ms=pick.choose([5, 100, 400]),
-            delay_ms=pick.choose([1, 10, 40]),
+            delay_ms=delay_ms,
+            sync_ms=sync_ms,
             fault_interval_ms=pick.choose([100, 300, 1_000]),
         )
 
@@ -135,17 +141,23 @@ class ReplicatedPlant:
         self.world = world
         self.options = options
         self.topics = TOPICS
-        self._randomness = world.randomness.fork("faults")
+        self._randomness = world.randomness.fork("plant")
         self._slow = self._randomness.choose(["", "a", "b", "w"])
         self.network = Network(world, LinkFaults(delay_max_ns=options.delay_ms * NS_PER_MS))
-        self.checker = ReplicatedChecker(ROUTES)
+        self.checker = ReplicatedChecker(ROUTES, has_lease=options.has_lease)
         self.routers = [PairNode(self, name) for name in ("a", "b")]
         self.witness = WitnessNode(self, "w") if options.has_lease else None  # type: ignore[arg-type]
         self.publishers = [SimPublisher(self, number) for number in range(2)]
-        self.consumers = [SimConsumer(self, endpoint, 0) for endpoint in WANTS]
+        self.consumers = [
+            SimConsumer(self, endpoint, number, is_transacting=endpoint == "some")
+            for number, endpoint in enumerate(WANTS)
+        ]
         self.counts: dict[str, int] = {}
-        self._cut: set[frozenset[str]] = set()
-        self._is_faulty = True
+        self.faults = ReplicatedFaults(self)
+
+    @property
+    def nodes(self) -> list[Any]:
+        return [*self.routers, *([self.witness] if self.witness else [])]
 
     def rate_ppm(self, name: str) -> int:
         drift_ppm = self.options.drift_ppm
@@ -161,9 +173,11 @@ class ReplicatedPlant:
             raise SimulationError(f"ReplicatedChecker: {node.name} is not active, and speaks to clients")
         self.look()
 
-    def noted(self, node: PairNode, note: Noted) -> None:
-        what = note.values["mode"] if note.what == "replication" else note.what
-        self.counts[str(what)] = self.counts.get(str(what), 0) + 1
+    def noted(self, note: Noted) -> None:
+        self.count(str(note.values["mode"] if note.what == "replication" else note.what))
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
 
     def look(self) -> None:
         active = [node.name for node in self.routers if node.is_active()]
@@ -175,9 +189,11 @@ class ReplicatedPlant:
     def connect(
         self, name: str, node: PairNode, receive: Callable[[Any], None], ended: Callable[[], None]
     ) -> tuple[End, End] | None:
-        if not node.is_up or node.core is None or self._is_cut(name, node.name):
+        if not node.is_up or node.core is None or self.faults.is_cut(name, node.name):
             return None
-        link = RouterLink(self.world, self._randomness.fork(name), self._is_cut, self.options.delay_ms * NS_PER_MS)
+        link = RouterLink(
+            self.world, self._randomness.fork(name), self.faults.is_cut, self.options.delay_ms * NS_PER_MS
+        )
         link.ends = [End(link, name, receive, ended), End(link, node.name, lambda _: None, lambda: None)]
         link.watch()
         return link.ends[0], link.ends[1]
@@ -186,9 +202,11 @@ class ReplicatedPlant:
         self.world.after(PEER_NS, self._connect_routers)
         one, other = self.routers
         is_up = one.is_up and other.is_up and one.core is not None and other.core is not None
-        if not is_up or one.has_peer() or other.has_peer() or self._is_cut("a", "b"):
+        if not is_up or one.has_peer() or other.has_peer() or self.faults.is_cut("a", "b"):
             return
-        link = RouterLink(self.world, self._randomness.fork("peers"), self._is_cut, self.options.delay_ms * NS_PER_MS)
+        link = RouterLink(
+            self.world, self._randomness.fork("peers"), self.faults.is_cut, self.options.delay_ms * NS_PER_MS
+        )
         for node in self.routers:
             end = End(link, node.name, lambda _: None, lambda: None)
             end._receive, end.ended = partial(node.peer_said, end), partial(node.peer_gone, end)
@@ -197,47 +215,58 @@ class ReplicatedPlant:
         for node, end in zip(self.routers, link.ends, strict=True):
             node.peer_opened(end)
 
-    def _is_cut(self, one: str, other: str) -> bool:
-        return frozenset((one, other)) in self._cut
-
     # The run
 
     def start(self) -> None:
         self.world.log.write(self.world.now_ns(), "plant", f"seed {self.world.seed} {self.options}")
-        for node in [*self.routers, *([self.witness] if self.witness else [])]:
+        for node in self.nodes:
             node.start()
         for client in [*self.publishers, *self.consumers]:
             client.start()
         self._connect_routers()
-        self._wait()
+        self.faults.wait()
 
     def run(self, duration_ns: int) -> None:
         work(self.world, duration_ns, STEP_NS, self.look)
 
     def finish(self) -> None:
-        """End the faults, let the routers find together, and judge."""
-        self._is_faulty = False
-        self._mend()
-        for node in [*self.routers, *([self.witness] if self.witness else [])]:
+        """End the faults, let the routers find together and everything be consumed, and judge."""
+        self.faults.end()
+        for node in self.nodes:
             if not node.is_up:
                 node.start()
         self._operate()
         for consumer in self.consumers:
-            consumer.is_eager = True
-        self.run(SETTLING_NS // 2)
+            consumer.hurry()
+        self._settle(self._trouble)
         for publisher in self.publishers:
             publisher.is_resting = True
-        self.run(SETTLING_NS // 2)
+        self._settle(self._unfinished)
+        self.checker.finish()
+
+    def _settle(self, trouble: Callable[[], str]) -> None:
+        """Run until there is none any more."""
+        end_ns = self.world.now_ns() + SETTLING_NS_MAX
+        while self.world.now_ns() < end_ns and trouble():
+            self.run(10 * STEP_NS)
+        if why := trouble():
+            raise SimulationError(f"ReplicatedChecker: {why}, though all is well")
+
+    def _trouble(self) -> str:
         active = [node for node in self.routers if node.is_active()]
         if len(active) != 1:
-            raise SimulationError(f"ReplicatedChecker: {len(active)} routers are active, though all is well")
-        pair = active[0].pair()
-        if pair is None or pair.sending is None or not pair.sending.is_whole or pair.degrading.mode != "synchronous":
-            raise SimulationError("ReplicatedChecker: the other router has not got everything, though all is well")
+            return f"{len(active)} routers are active"
+        return "" if active[0].is_in_step() else "the other router has not got everything"
+
+    def _unfinished(self) -> str:
         waiting = {each.name: len(each.waiting) for each in self.publishers if each.waiting}
         if waiting:
-            raise SimulationError(f"ReplicatedChecker: not everything is acknowledged: {waiting}")
-        self.checker.finish()
+            return f"not everything is acknowledged: {waiting}"
+        if any(each.is_committing for each in [*self.publishers, *self.consumers]):
+            return "a transaction has not ended"
+        # What only the other router has was left behind by an operator's order.
+        kept = {node.name: node.message_count() for node in self.routers if node.is_active() or self.options.has_lease}
+        return f"not everything is consumed and forgotten: {kept}" if any(kept.values()) else self._trouble()
 
     def _operate(self) -> None:
         """Without a lease, an operator sees to it that one router is active."""
@@ -267,71 +296,6 @@ class ReplicatedPlant:
             times_degraded=counts.get("degraded", 0),
             times_stranded=counts.get("stranded", 0),
         )
-
-    # What happens meanwhile
-
-    def _wait(self) -> None:
-        mean_ns = self.options.fault_interval_ms * NS_PER_MS
-        self.world.after(self._randomness.below(2 * mean_ns), self._strike)
-
-    def _count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
-
-    def _strike(self) -> None:
-        if not self._is_faulty:
-            return
-        nodes: list[Any] = [*self.routers, *([self.witness] if self.witness else [])]
-        node = self._randomness.choose(nodes)
-        router = self._randomness.choose(self.routers)
-        match self._randomness.below(10):
-            case 0 | 1:
-                self._crash(node)
-            case 2 | 3:
-                self._partition(node.name)
-            case 4 | 5 | 6:
-                self._mend()
-            case 7:
-                node.stall(self._randomness.below(400 * NS_PER_MS))
-            case 8:
-                self._count("planned")
-                router.handle(SwitchHere())
-            case _:
-                self._force(router)
-        self._wait()
-
-    def _force(self, router: PairNode) -> None:
-        """Without a lease nobody forces a router while the other one may be active: that is for operators to know. One
-        that has not everything would give up what was acknowledged."""
-        other = self.routers[router is self.routers[0]]
-        if self.options.has_lease or other.is_up or not router.is_up or router.epoch() < max(1, other.last_epoch):
-            return
-        self._count("forced")
-        router.handle(SwitchHere(is_forced=True))
-
-    def _crash(self, node: Any) -> None:
-        if node.is_up:
-            self._count("crashes")
-            if isinstance(node, PairNode):
-                node.last_epoch = node.epoch()
-            node.crash()
-            self.world.after(self._randomness.below(RESTART_NS_MAX), lambda: None if node.is_up else node.start())
-
-    def _partition(self, name: str) -> None:
-        self._count("partitions")
-        names = ["a", "b", "w", *(each.name for each in [*self.publishers, *self.consumers])]
-        names.remove(name)
-        for other in names:
-            if self._randomness.chance(0.6):
-                self._cut.add(frozenset((name, other)))
-                self.network.cut(name, other)
-                self.network.cut(other, name)
-
-    def _mend(self) -> None:
-        for pair in self._cut:
-            one, other = pair
-            self.network.mend(one, other)
-            self.network.mend(other, one)
-        self._cut.clear()
 
 
 def run_replicated_seed(

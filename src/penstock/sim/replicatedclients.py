@@ -1,9 +1,9 @@
-"""Publishers and consumers of a simulated pair; they speak the protocol with code of their own."""
+"""Clients of a simulated pair, and its publishers; they speak the protocol with code of their own."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.assured._layout import MESSAGE_RESENT, OUTCOME_REFUSED, SETTLE_ACKNOWLEDGED, SETTLE_RETURNED
+from penstock.assured._layout import MESSAGE_RESENT, MESSAGE_WANTS_ASYNC, MESSAGE_WANTS_SYNC, OUTCOME_REFUSED
 from penstock.assured.events import (
     Answer,
     Begin,
@@ -11,8 +11,6 @@ from penstock.assured.events import (
     Data,
     Ended,
     EndLink,
-    FlowOpened,
-    OpenFlow,
     OpenPublisher,
     PublisherOpened,
     Refused,
@@ -20,12 +18,9 @@ from penstock.assured.events import (
 )
 from penstock.assured.frames import (
     Acknowledge,
-    Deliver,
     Published,
     decode_frames,
-    encode_credit,
     encode_publish,
-    encode_settle,
 )
 from penstock.base.clock import NS_PER_MS
 from penstock.sim.replicatednodes import PairNode
@@ -35,9 +30,10 @@ if TYPE_CHECKING:
     from penstock.sim.replicated import ReplicatedPlant
 
 RETRY_NS_MAX = 60 * NS_PER_MS
-CREDIT = 20
 WINDOW = 50
 BATCH_MAX = 4
+WANTED = (MESSAGE_WANTS_SYNC,) * 8 + (MESSAGE_WANTS_ASYNC, 0)
+"""Counts where publishers decide."""
 
 
 class Client:
@@ -122,6 +118,11 @@ class Client:
 
     # What a subclass does
 
+    @property
+    def is_committing(self) -> bool:
+        """Whether it does not know how a transaction has ended."""
+        raise NotImplementedError
+
     def opened(self) -> None:
         raise NotImplementedError
 
@@ -162,6 +163,10 @@ class SimPublisher(Client):
 
     def lost(self) -> None:
         self._handle = 0
+
+    @property
+    def is_committing(self) -> bool:
+        return self._committing is not None
 
     def answered(self, request: int, answer: Any) -> None:
         match answer:
@@ -205,8 +210,16 @@ class SimPublisher(Client):
 
     def _message(self, transaction: int = 0) -> Published:
         topic = self.randomness.choose(self.plant.topics)
-        message = Published(topic, self._next.to_bytes(8, "little") + bytes(self.randomness.below(200)), flags=1)
-        self.plant.checker.published(self.id, self._next, topic, message.payload, transaction)
+        # what is not replicated is not whole after a switch, nor is a transaction that has some of it
+        flags = MESSAGE_WANTS_SYNC if transaction else self.randomness.choose(WANTED)
+        message = Published(topic, self._next.to_bytes(8, "little") + bytes(self.randomness.below(200)), flags=flags)
+        self.plant.checker.published(
+            (self.id, self._next),
+            topic,
+            message.payload,
+            transaction=transaction,
+            is_synchronous=flags == MESSAGE_WANTS_SYNC,
+        )
         self._next += 1
         return message
 
@@ -218,40 +231,3 @@ class SimPublisher(Client):
         self.say(Begin, self._handle, self._transaction)
         self.send(encode_publish(self._handle, first, messages, transaction=self._transaction))
         self._commit_request = self.say(Commit, self._handle, self._transaction)
-
-
-class SimConsumer(Client):
-    """Takes what an endpoint has, and settles it sooner or later."""
-
-    def __init__(self, plant: "ReplicatedPlant", endpoint: str, number: int) -> None:
-        super().__init__(plant, f"c{number}-{endpoint}")
-        self.endpoint = endpoint
-        self.is_eager = False
-        self._handle = 0
-        self._taken = 0
-
-    def opened(self) -> None:
-        self.say(OpenFlow, self.endpoint, CREDIT)
-
-    def lost(self) -> None:
-        self._handle = self._taken = 0
-
-    def answered(self, request: int, answer: Any) -> None:
-        if isinstance(answer, FlowOpened):
-            self._handle = answer.handle
-
-    def framed(self, frame: Any) -> None:
-        if not isinstance(frame, Deliver):
-            return
-        for message in frame.messages:
-            self.plant.checker.delivered(self.endpoint, message)
-            self._taken += 1
-            attempt = self._attempt
-            delay_ns = self.randomness.below((1 if self.is_eager else self.plant.options.settle_ms) * NS_PER_MS)
-            self.plant.world.after(delay_ns, partial(self._settle, message.id, frame.flow, attempt))
-        self.send(encode_credit(frame.flow, self._taken + CREDIT))
-
-    def _settle(self, message_id: int, flow: int, attempt: int) -> None:
-        if attempt == self._attempt:
-            what = SETTLE_RETURNED if not self.is_eager and self.randomness.chance(0.05) else SETTLE_ACKNOWLEDGED
-            self.send(encode_settle(flow, [(message_id, message_id, what)]))

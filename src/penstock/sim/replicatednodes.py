@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.assured._receiving import are_synchronous, held_ids
 from penstock.assured.core import MessageRouter
 from penstock.assured.events import (
     Answer,
@@ -23,6 +24,7 @@ from penstock.assured.events import (
 from penstock.assured.pair import Pair
 from penstock.assured.pairing import PairInstruction, PeerClosed, PeerEnd, PeerFrame, PeerOpened, PeerSend
 from penstock.assured.voting import LEASE, Heard, Keep, Kept, Message, Tell
+from penstock.base.clock import NS_PER_MS
 from penstock.middleware.events import Address
 from penstock.net.framing import FrameDecoder
 from penstock.sim.leasenodes import MESSAGE_SIZE_MAX, MemoryDisk, VoterNode
@@ -46,13 +48,16 @@ class PairNode(Node):
         self.clock = LocalWorld(plant.world, plant.rate_ppm(name), plant.world.randomness.fork(name).below(2**40))
         super().__init__(self.clock, name, "router")
         self.plant = plant
-        self.journal = RouterDisk(plant.world, plant.world.randomness.fork(f"journal/{name}"))
+        self.journal = RouterDisk(
+            plant.world, plant.world.randomness.fork(f"journal/{name}"), plant.options.sync_ms * NS_PER_MS
+        )
         self.memory = MemoryDisk(self)
         self._address: Address = (name, 1)
         self._links: dict[int, End] = {}
         self._peer: tuple[int, End, FrameDecoder] | None = None
         self._number = 0
         self.last_epoch = 0
+        self.was_degraded = False
         """When it crashed."""
         self._late: deque[Any] = deque()
 
@@ -87,6 +92,32 @@ class PairNode(Node):
         if pair is None or not pair.is_active:
             return False
         return pair.keeper is None or pair.keeper.holds(self.world.now_ns())
+
+    def is_degraded(self) -> bool:
+        pair = self.pair()
+        return pair is not None and pair.is_active and pair.degrading.mode != "synchronous"
+
+    def is_in_step(self) -> bool:
+        """Whether it is active, and the other router keeps up."""
+        pair = self.pair()
+        if pair is None or not self.is_active():
+            return False
+        return pair.sending is not None and pair.sending.is_whole and pair.degrading.mode == "synchronous"
+
+    def has_everything(self, epoch: int) -> bool:
+        """That the active router of that epoch promised."""
+        pair = self.pair()
+        return pair is not None and pair.epoch >= epoch and not pair.router.log.is_partial
+
+    def message_count(self) -> int:
+        """Of an active router; of one that stands by, those that the other one must have as well."""
+        pair = self.pair()
+        if pair is None:
+            return 0
+        tables = pair.router.tables
+        if self.is_active():
+            return tables.message_count
+        return sum(int(are_synchronous(tables, ids).sum()) for ids in held_ids(tables).values())
 
     def epoch(self) -> int:
         pair = self.pair()
@@ -192,7 +223,7 @@ class PairNode(Node):
                 self.log(f"keep {memory}")
                 self.memory.keep(memory, lambda: self.handle(Kept()))
             case Noted():
-                self.plant.noted(self, instruction)
+                self.plant.noted(instruction)
                 self.log(f"{instruction}")
             case _:
                 self.log(f"{instruction}")

@@ -14,13 +14,13 @@ from penstock.journal._log import RECORD_DTYPE
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.world import World
 
-SYNC_NS_MAX = 3 * NS_PER_MS
 READ_NS_MAX = NS_PER_MS
 
 
 class RouterDisk:
-    def __init__(self, world: World, randomness: SeededRandomness) -> None:
+    def __init__(self, world: World, randomness: SeededRandomness, sync_ns_max: int) -> None:
         self.torn = 0
+        self._sync_ns_max = sync_ns_max
         self._world = world
         self._randomness = randomness
         self._records: dict[int, tuple[int, bytes]] = {}
@@ -28,7 +28,9 @@ class RouterDisk:
         self._first = 1
         self._next = 1
         self._durable = 0
-        self._busy_until_ns = 0
+        self._waiting: list[tuple[int, Callable[[int], None]]] = []
+        self._is_syncing = False
+        self._hangs_until_ns = 0
         self._incarnation = 0
 
     @property
@@ -40,15 +42,32 @@ class RouterDisk:
         for at, size, time_ns in zip(rows.offsets, rows.sizes, rows.timestamps_ns, strict=True):
             self._records[self._next] = (int(time_ns), bytes(rows.data[at : at + size]))
             self._next += 1
-        incarnation, through = self._incarnation, rows.through
-        self._busy_until_ns = max(self._busy_until_ns, self._world.now_ns()) + self._randomness.below(SYNC_NS_MAX)
+        self._waiting.append((rows.through, done))
+        if not self._is_syncing:
+            self._sync()
+
+    def _sync(self) -> None:
+        """All that waits goes to the disk together; what comes meanwhile, with the next turn."""
+        incarnation, waiting = self._incarnation, self._waiting
+        self._waiting = []
+        self._is_syncing = True
 
         def synced() -> None:
-            if incarnation == self._incarnation:
+            if incarnation != self._incarnation:
+                return
+            self._is_syncing = False
+            for through, done in waiting:
                 self._durable = max(self._durable, through)
                 done(through)
+            if self._waiting and not self._is_syncing:
+                self._sync()
 
-        self._world.at(self._busy_until_ns, synced)
+        begin_ns = max(self._world.now_ns(), self._hangs_until_ns)
+        self._world.at(begin_ns + self._randomness.below(self._sync_ns_max), synced)
+
+    def hang(self, duration_ns: int) -> None:
+        """Nothing gets onto it for so long."""
+        self._hangs_until_ns = self._world.now_ns() + duration_ns
 
     def read(self, request: ReadRecords, done: Callable[[RecordsRead], None]) -> None:
         wanted = [int(each) for each in request.sequences if int(each) in self._records]
@@ -71,7 +90,8 @@ class RouterDisk:
             self.torn += 1
         self._next = max(end, self._first)
         self._durable = self._next - 1
-        self._busy_until_ns = 0
+        self._waiting.clear()
+        self._is_syncing = False
 
     def replay(self) -> Replay:
         return Replay(*self._batch(list(range(self._first, self._next))))

@@ -24,6 +24,7 @@ class End:
         self._receive = receive
         self._coming: deque[Any] = deque()
         self._last_ns = 0
+        self._has_ended = False
 
     def send(self, what: Any) -> None:
         """To the other end."""
@@ -39,8 +40,18 @@ class End:
         self._last_ns = max(self._last_ns, world.now_ns() + self._link.randomness.below(self._link.delay_ns))
         world.at(self._last_ns, self._arrive)
 
+    def end(self) -> None:
+        """What was sent to it before still arrives."""
+        world = self._link.world
+        end_ns = max(self._last_ns, world.now_ns() + self._link.randomness.below(self._link.delay_ns))
+        world.at(end_ns, self._end)
+
+    def _end(self) -> None:
+        self._has_ended = True
+        self.ended()
+
     def _arrive(self) -> None:
-        if not self._coming or not self._link.is_up:
+        if not self._coming or self._has_ended:
             return
         if self._link.is_cut():
             self._link.world.after(LOOK_NS, self._arrive)
@@ -71,7 +82,7 @@ class RouterLink:
         if self.is_up:
             self.is_up = False
             for end in self.ends:
-                self.world.after(self.randomness.below(self.delay_ns), end.ended)
+                end.end()
 
     def watch(self) -> None:
         """Heartbeats: a link that is cut for long is given up."""
