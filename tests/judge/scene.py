@@ -105,7 +105,7 @@ class Scene:
             reader.finish()
 
     def judge(self, rules: Rules = RULES) -> None:
-        self.history.close()
+        """What there is so far."""
         found = violations(read_history(self.path), rules)
         assert not found, f"{len(found)} violations with seed {self.seed}: " + "\n".join(found[:20])
 
@@ -115,6 +115,7 @@ class Scene:
             worker.finishing.set()
         for worker in (*self.publishers, *self.readers):
             worker.join(PATIENCE_SECONDS)
+        self.history.close()
 
     def _has_failed(self) -> bool:
         failed = [worker for worker in (*self.publishers, *self.readers) if worker.failure is not None]

@@ -10,6 +10,7 @@ import pytest
 
 from integration.pair_kit import PairOfRouters, pair_of_routers, switch_to
 from integration.voting_kit import VotingPair
+from judge.checker import Rules
 from judge.faults import Fault, Full, Killed, Paused
 from judge.pairs import AnyPair, LinkCut, OfActive, Outlived, Replaced, Switched, WitnessKilled, active_of, other_of
 from judge.scene import ENDPOINTS, RULES, SETTINGS, Scene
@@ -22,6 +23,9 @@ TURNS = msgspec.structs.replace(RULES, in_order=frozenset({"asynchronous", "sync
 REPLACED = msgspec.structs.replace(RULES, firm=frozenset({"synchronous"}))
 """Where a router is replaced by force, what only it had comes when it is active again, and what the other one was not
 told yet may come twice."""
+
+SYNCHRONOUS = msgspec.structs.replace(REPLACED, kept=frozenset({"synchronous"}))
+"""What holds although the other router has not been active since."""
 
 
 @contextmanager
@@ -58,15 +62,18 @@ def forceful(pair: PairOfRouters) -> list[Fault]:
     return [Replaced(pair, how) for how in ("killed", "paused", "apart")]
 
 
-def end(scene: Scene, pair: AnyPair) -> None:
-    """Everything is consumed, of one router and then of the other."""
+def end(scene: Scene, pair: AnyPair, rules: Rules) -> None:
+    """Everything is consumed, of one router, which must have what was on both disks, and then of the other."""
     scene.end_publishing()
+    pair.wait_in_step()
+    scene.consume_all()
+    scene.judge(SYNCHRONOUS)
     for _ in pair.routers:
         pair.wait_in_step()
-        scene.consume_all()
         switch_to(other_of(pair, active_of(pair)))
-    scene.consume_all()
+        scene.consume_all()
     scene.end()
+    scene.judge(rules)
 
 
 @pytest.mark.spec("REPL-3", "REPL-7", "REPL-10")
@@ -75,8 +82,7 @@ def test_a_pair_keeps_its_promises_when_the_active_router_is_replaced(tmp_path: 
     with judged(tmp_path, 1) as (scene, pair):
         for fault in (Switched(pair), Replaced(pair, "killed")):
             scene.torment([fault], 1)
-        end(scene, pair)
-        scene.judge(REPLACED)
+        end(scene, pair, REPLACED)
 
 
 @pytest.mark.spec("REPL-7", "REPL-10", "REPL-14")
@@ -84,8 +90,7 @@ def test_a_pair_that_switches_by_itself_keeps_its_promises(tmp_path: Path) -> No
     """REPL-7, REPL-10, REPL-14: the active router is killed, and comes back."""
     with judged_with_witness(tmp_path, 1) as (scene, pair):
         scene.torment([Outlived(pair, Killed)], 1)
-        end(scene, pair)
-        scene.judge(REPLACED)
+        end(scene, pair, REPLACED)
 
 
 @pytest.mark.soak
@@ -94,8 +99,7 @@ def test_a_pair_that_switches_by_itself_keeps_its_promises_for_long(tmp_path: Pa
     with judged_with_witness(tmp_path, seed) as (scene, pair):
         by_itself = [Outlived(pair, Killed), Outlived(pair, Paused)]
         scene.torment([*gentle(pair), *3 * by_itself, WitnessKilled(pair)], 25)
-        end(scene, pair)
-        scene.judge(REPLACED)
+        end(scene, pair, REPLACED)
 
 
 @pytest.mark.soak
@@ -103,8 +107,7 @@ def test_a_pair_that_switches_by_itself_keeps_its_promises_for_long(tmp_path: Pa
 def test_a_pair_keeps_its_promises_for_long(tmp_path: Path, seed: int) -> None:
     with judged(tmp_path, seed) as (scene, pair):
         scene.torment(gentle(pair), 25)
-        end(scene, pair)
-        scene.judge(TURNS)
+        end(scene, pair, TURNS)
 
 
 @pytest.mark.soak
@@ -112,5 +115,4 @@ def test_a_pair_keeps_its_promises_for_long(tmp_path: Path, seed: int) -> None:
 def test_what_was_on_both_disks_outlives_every_replacement(tmp_path: Path, seed: int) -> None:
     with judged(tmp_path, seed) as (scene, pair):
         scene.torment([*gentle(pair), *2 * forceful(pair)], 25)
-        end(scene, pair)
-        scene.judge(REPLACED)
+        end(scene, pair, REPLACED)
