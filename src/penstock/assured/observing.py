@@ -24,7 +24,11 @@ def copying_of(pair: Pair) -> Copying:
 
 def objection(pair: Pair, is_forced: bool) -> str:
     """Why a router cannot become the active one of its pair now; empty: it can, or is."""
-    if pair.is_active or is_forced:
+    if pair.is_active:
+        return ""
+    if pair.peer is not None and pair.peer.role == "standby" and pair.peer.epoch > pair.epoch:
+        return "the other router has what this one has not: switch there"
+    if is_forced:
         return ""
     if pair.peer is None:
         return "the other router does not answer"

@@ -25,8 +25,9 @@ from penstock.assured.events import (
 from penstock.assured.lease import LeaseKeeper, lease_event
 from penstock.assured.pairing import Standing
 from penstock.assured.past import Past
-from penstock.assured.receiving import Receiving
-from penstock.assured.sending import Sending, encode, read_ids
+from penstock.assured.receiving import RECEIVED_KINDS, Receiving
+from penstock.assured.sending import Sending, awaits_release, encode
+from penstock.assured.switching import Switching
 from penstock.assured.voting import Memory
 from penstock.base.clock import Randomness
 from penstock.base.core import Tick
@@ -54,8 +55,7 @@ class Pair:
         """What the other router has said of itself, while there is a link."""
         self._past = Past(router.log, is_first=self._is_first)
         self._stream = 0
-        self._is_yielding = False
-        self._is_switch_wanted = False
+        self._switching = Switching()
         self._is_started = False
         self._out: list[pairing.PairInstruction] = []
         router.waits_for_secondary = router.tables.has_secondary = True
@@ -73,6 +73,8 @@ class Pair:
         self._out = []
         if self.keeper is not None:
             self._lease(lease_event(event, self.router.is_active), now_ns)
+        if self._switching.is_late(now_ns):
+            self._call_off(now_ns)
         match event:
             case Start():
                 self._start(event, now_ns)
@@ -101,7 +103,7 @@ class Pair:
         return out
 
     def next_deadline_ns(self) -> int | None:
-        deadlines = [self.router.next_deadline_ns()]
+        deadlines = [self.router.next_deadline_ns(), self._switching.next_deadline_ns()]
         if self.router.is_active:
             deadlines.append(self.degrading.next_deadline_ns())
         if self.keeper is not None:
@@ -136,12 +138,7 @@ class Pair:
                     self.sending.mirror()
             case Replay():
                 return
-        for each in told:
-            if isinstance(each, Became):
-                self._became(each, now_ns)
-
-    def _became(self, became: Became, now_ns: int) -> None:
-        if became.role == "active" and self.router.is_active:
+        if self.router.is_active and any(isinstance(each, Became) for each in told):
             self._tell_standing()
             self._begin_sending()
 
@@ -150,7 +147,7 @@ class Pair:
             self._past.activate(epoch)
             self.receiving = None
             self.degrading.activate(now_ns)
-            self._is_yielding = self._is_switch_wanted = False
+            self._switching.forget()
             self._note("active", epoch=epoch)
             self._route(Become("active", epoch), now_ns)
 
@@ -158,7 +155,7 @@ class Pair:
         """Effective at once: nothing is delivered or acknowledged from now on."""
         self._note("stands_by", why=why, epoch=self.epoch)
         self._route(Become("standby", self.epoch), now_ns)
-        if not self._is_yielding:
+        if not self._switching.is_yielding:
             self._end_sending()
             self._tell_standing()
 
@@ -171,7 +168,7 @@ class Pair:
                 case voting.Held(epoch):
                     self._activate(epoch, now_ns)
                 case voting.Lost(epoch):
-                    if not self._is_yielding and epoch == self.epoch:
+                    if not self._switching.is_yielding and epoch == self.epoch:
                         self._stand_by(now_ns, "the lease is gone")
                 case voting.AloneNoted(_, is_alone):
                     before = self.degrading.mode
@@ -188,12 +185,8 @@ class Pair:
         self._end_sending()
         self.receiving = None
         self._link = self.peer = None
-        self._is_switch_wanted = False
         self.degrading.lost(now_ns)
-        if self._is_yielding:
-            self._is_yielding = False
-            if self.keeper is not None:
-                self._lease(voting.Release(), now_ns)
+        self._call_off(now_ns)
 
     def _end_sending(self) -> None:
         if self.sending is not None:
@@ -219,18 +212,11 @@ class Pair:
     def _frame(self, data: bytes, now_ns: int) -> None:
         try:
             match data[0]:
-                case kind if kind == _layout.KIND_LIVE and self.receiving is not None:
-                    number, _, ids = read_ids(data)
-                    self.receiving.live(number, ids)
-                case kind if kind == _layout.KIND_PUBLISHERS and self.receiving is not None:
-                    self.receiving.publishers(data)
-                case kind if kind == _layout.KIND_RECORDS and self.receiving is not None:
-                    self.receiving.records(data)
+                case kind if kind in RECEIVED_KINDS and self.receiving is not None:
+                    self.receiving.frame(data)
                     self._past.received(self.receiving.epoch, self.receiving.id_highest)
                 case kind if kind == _layout.KIND_MISSING and self.sending is not None:
-                    stream, is_last, ids = read_ids(data)
-                    if stream == self.sending.stream:
-                        self.sending.missing(ids, is_last)
+                    self.sending.frame(data)
                 case kind if kind >= 0x80:
                     message = pairing.PAIR.decode(data)
                     if isinstance(message, pairing.Message):
@@ -259,7 +245,8 @@ class Pair:
                 if stream == self.sending.stream:
                     self.sending.stored_to(position)
             case pairing.Switch() if self.router.is_active:
-                self._is_switch_wanted = True
+                self._switching.want(now_ns)
+                self.degrading.is_ordered = False  # the other router is to have everything
             case pairing.Yielded(epoch):
                 if not self.router.is_active and epoch == self.epoch:
                     self._take_over(now_ns)
@@ -274,14 +261,16 @@ class Pair:
             self._stand_by(now_ns, f"{peer.name} is active in epoch {peer.epoch}")
             self._past.is_willing = False
         elif self.router.is_active:
-            if peer.role == "standby":
-                self._begin_sending()
-            else:
+            if peer.role == "active":
                 self._tell_standing()
-        elif self._config.lease is not None or self.router.is_becoming_active:
+            elif self.sending is None:  # else it has said so before
+                self._begin_sending()
+        elif self._config.lease is not None or self.router.is_becoming_active or self._switching.is_yielding:
             return
         elif pairing.is_to_begin(self._standing(), peer, self._is_first):
             self._activate(voting.next_epoch(max(self.epoch, peer.epoch), self._is_first), now_ns)
+        elif peer.role == "standby" and self._past.is_willing and self.epoch < peer.epoch:
+            self._note("behind", epoch=self.epoch, other=peer.epoch, hint="switch at the other router", is_trouble=True)
 
     def _begin_sending(self) -> None:
         if self._link is not None and self.peer is not None and self.peer.role == "standby" and self.router.is_active:
@@ -300,7 +289,7 @@ class Pair:
 
     def _become_whole(self, epoch: int, now_ns: int) -> None:
         assert self.receiving is not None
-        self.receiving.is_whole = True
+        self.receiving.become_whole()
         self._past.become_whole(epoch, max(self.router.tables.next_id - 1, self.receiving.id_highest))
         self._note("whole", epoch=epoch, dropped=self.receiving.dropped)
         self._route(Become("standby", epoch), now_ns)
@@ -314,6 +303,8 @@ class Pair:
             return
         if not is_forced:
             self._say(pairing.Switch())
+        elif self._switching.is_yielding:
+            self._call_off(now_ns)
         elif self.keeper is not None:
             self._lease(voting.Force(), now_ns)
         else:
@@ -328,13 +319,25 @@ class Pair:
 
     def _yield(self, now_ns: int) -> None:
         """The other router has everything so far: stop, and let it have what was left."""
-        self._is_yielding = True
-        self._is_switch_wanted = False
+        self._switching.begin_yielding(now_ns)
         self._stand_by(now_ns, "an operator wants the other router active")
+
+    def _call_off(self, now_ns: int) -> None:
+        """Nothing comes of a planned switch: if this router has stopped for it, it goes on."""
+        was_wanted = self._switching.is_wanted
+        if self._switching.forget():
+            self._end_sending()
+            if self.keeper is None:
+                self._activate(voting.next_epoch(self.epoch, self._is_first), now_ns)
+            elif self.keeper.holds(now_ns):
+                self._activate(self.epoch, now_ns)
+        elif was_wanted:
+            self._note("switch_called_off", is_trouble=True)
 
     def _yielded(self, now_ns: int) -> None:
         self._say(pairing.Yielded(self.epoch))
-        self._is_yielding = self._past.is_willing = False
+        self._switching.forget()
+        self._past.is_willing = False
         self._end_sending()
         if self.keeper is not None:
             self._lease(voting.Release(), now_ns)
@@ -349,10 +352,7 @@ class Pair:
             is_degraded = self.degrading.mode == "degraded"
             sent_id = self.sending.through_id if self.sending is not None else 0
             through, outcome = (EVERY_ID, _layout.OUTCOME_DEGRADED) if is_degraded else (sent_id, _layout.OUTCOME_SYNC)
-            tables = self.router.tables
-            is_stored = self.router.log.stored_through + 1 == tables.next_sequence
-            is_waiting = tables.unreplicated_count or (tables.waiting_count and is_stored) or tables.is_holding
-            if is_waiting or self.router.transactions.is_waiting:
+            if awaits_release(self.router):
                 self._route(Release(through, outcome), now_ns)
                 self._pump(now_ns)
         elif self.receiving is not None:
@@ -360,6 +360,10 @@ class Pair:
                 self._route(Tick(), now_ns)
             self.receiving.stored(self.router.log.stored_through)
             self._send(self.receiving.out)
+        if self.sending is not None and self._switching.is_wanted and self.degrading.keeps_up(self.sending):
+            self._yield(now_ns)
+        if self.sending is not None and self._switching.is_yielding and self.sending.is_drained:
+            self._yielded(now_ns)
 
     def _pump(self, now_ns: int) -> None:
         sending = self.sending
@@ -370,10 +374,6 @@ class Pair:
             return
         self._out += sending.pump(now_ns)
         self._send(sending.out)
-        if sending.is_whole and self._is_switch_wanted and self.router.is_active:
-            self._yield(now_ns)
-        if self._is_yielding and sending.is_drained:
-            self._yielded(now_ns)
 
     def _send(self, frames: list[bytes]) -> None:
         if frames and self._link is not None:

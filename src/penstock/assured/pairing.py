@@ -74,7 +74,7 @@ class Standing(msgspec.Struct, tag="standing", frozen=True):
 def is_to_begin(mine: Standing, theirs: Standing, is_first: bool) -> bool:
     """Of two routers that stand by, whether this one becomes active. If neither is willing in one epoch, one has
     yielded and the other never heard it: both have everything."""
-    if theirs.role == "active":
+    if theirs.role == "active" or mine.epoch < theirs.epoch:  # it may have lost its disk, and the other has it all
         return False
     if mine.is_willing and theirs.is_willing:
         return (mine.epoch, is_first) > (theirs.epoch, not is_first)

@@ -6,7 +6,7 @@ import msgspec
 import numpy
 from numpy.typing import NDArray
 
-from penstock.assured._layout import KIND_MISSING
+from penstock.assured import _layout as layout
 from penstock.assured._receiving import (
     apply_records,
     are_synchronous,
@@ -18,9 +18,10 @@ from penstock.assured._receiving import (
 from penstock.assured.core import EPOCH_BITS, MessageRouter
 from penstock.assured.endpoints import Definition, Endpoint
 from penstock.assured.pairing import Defined, PairConfig, Resync, StoredTo
-from penstock.assured.sending import IDS_PER_FRAME, distinct, encode, ids_frame
+from penstock.assured.sending import IDS_PER_FRAME, distinct, encode, ids_frame, read_ids
 from penstock.base.errors import PenstockError, RemoteProtocolError
 
+RECEIVED_KINDS = (layout.KIND_LIVE, layout.KIND_PUBLISHERS, layout.KIND_RECORDS)
 ENDPOINTS_MAX = 65_536
 IDS_MAX = 2**27
 PUBLISHERS_SIZE_MAX = 2**26
@@ -55,6 +56,21 @@ class Receiving:
         self._is_listed = True
         self._answers: deque[tuple[int, list[bytes]]] = deque()
         """What is to be said when the record of this number is on the disk."""
+
+    def frame(self, data: bytes) -> None:
+        match data[0]:
+            case layout.KIND_LIVE:
+                number, _, ids = read_ids(data)
+                self.live(number, ids)
+            case layout.KIND_PUBLISHERS:
+                self.publishers(data)
+            case layout.KIND_RECORDS:
+                self.records(data)
+
+    def become_whole(self) -> None:
+        if self._is_listed:
+            raise RemoteProtocolError("it has not listed what it has")
+        self.is_whole = True
 
     def define(self, message: Defined) -> None:
         """An endpoint of the active router: made here too, or found by its name."""
@@ -125,7 +141,9 @@ class Receiving:
             self._remove_unlisted()
         starts = range(0, max(1, len(wanted)), IDS_PER_FRAME)
         frames = [
-            ids_frame(KIND_MISSING, self._stream, wanted[start : start + IDS_PER_FRAME], is_last=start == starts[-1])
+            ids_frame(
+                layout.KIND_MISSING, self._stream, wanted[start : start + IDS_PER_FRAME], is_last=start == starts[-1]
+            )
             for start in starts
         ]
         self._answers.append((tables.next_sequence - 1, frames))

@@ -60,6 +60,8 @@ class Sending:
         self._caught_up: int | None = None
         """The position after which it has caught up."""
         live = begin_stream(router.tables)
+        self._listed_count = sum(map(len, live.values()))
+        self._missing_count = 0
         since = router.log.since
         self.out.append(encode(Resync(stream, router.epoch, since.epoch, since.id)))
         self.mirror()
@@ -96,9 +98,18 @@ class Sending:
             self.out.append(encode(Defined(number, b"", is_deleted=True)))
         self._defined = current
 
+    def frame(self, data: bytes) -> None:
+        """What the other router has not got."""
+        stream, is_last, ids = read_ids(data)
+        if stream == self.stream:
+            self.missing(ids, is_last)
+
     def missing(self, ids: NDArray[numpy.uint64], is_last: bool) -> None:
         if not self._is_listed:
             raise RemoteProtocolError("it has said already what it misses")
+        self._missing_count += len(ids)
+        if self._missing_count > self._listed_count or (len(ids) and not ids[0]):
+            raise RemoteProtocolError(f"it misses {self._missing_count} messages, of {self._listed_count}")
         self._missing.append(ids)
         if is_last:
             self._is_listed = False
@@ -152,6 +163,14 @@ class Sending:
         """Something was read from the journal, for whomever."""
         if request == self._fetching:
             self._fetching = 0
+
+
+def awaits_release(router: MessageRouter) -> bool:
+    """Whether something may wait for the other router."""
+    tables = router.tables
+    is_stored = router.log.stored_through + 1 == tables.next_sequence
+    is_waiting = tables.unreplicated_count or (tables.waiting_count and is_stored) or tables.is_holding
+    return bool(is_waiting or router.transactions.is_waiting)
 
 
 def distinct(parts: Sequence[NDArray[numpy.uint64]]) -> NDArray[numpy.uint64]:

@@ -1,0 +1,172 @@
+"""Switches of a pair that come to nothing, routers that come back with less than they had, and frames that lie."""
+
+from typing import Any
+
+import numpy
+import pytest
+
+from penstock.assured import pairing
+from penstock.assured._layout import KIND_MISSING
+from penstock.assured.events import Append, Data, Noted, SendData, Stored
+from penstock.assured.frames import decode_frames, encode_publish
+from penstock.assured.observing import objection
+from penstock.assured.pairing import PAIR, Degrade, PeerClosed, PeerEnd, PeerFrame, PeerOpened, PeerSend, SwitchHere
+from penstock.assured.sending import ids_frame
+from penstock.assured.switching import WANTED_NS, YIELDING_NS
+from penstock.base.core import Tick
+from unit.test_pair import QUEUE, Router, exchange, messages, runs
+
+
+class Timed(Router):
+    """It has a clock, a disk that may stand still, and what it noted."""
+
+    now_ns = 0
+    is_storing = True
+
+    def __init__(self, *arguments: Any) -> None:
+        self.notes: list[str] = []
+        self.ended: list[str] = []
+        super().__init__(*arguments)
+
+    def tell(self, event: Any) -> None:
+        for each in self.pair.handle(event, self.now_ns):
+            match each:
+                case Append():
+                    if self.is_storing:
+                        self.tell(Stored(each.through))
+                case PeerSend(_, data):
+                    self.frames += self._decoder.feed(data)
+                case PeerEnd(_, why):
+                    self.ended.append(why)
+                case SendData(_, data):
+                    self.sent += decode_frames(data)
+                case Noted(what):
+                    self.notes.append(what)
+
+    def wait(self, nanoseconds: int) -> None:
+        self.now_ns += nanoseconds
+        self.tell(Tick())
+
+
+def linked(link: int = 1, *routers: Timed) -> tuple[Timed, Timed]:
+    one, other = routers or (Timed("a", QUEUE), Timed("b"))
+    for each in (one, other):
+        each.frames.clear()
+        each.tell(PeerOpened(link))
+    exchange(one, other, links=(link, link))
+    return one, other
+
+
+def pair_with(count: int) -> tuple[Timed, Timed]:
+    one, other = linked()
+    one.clients(10)
+    one.tell(Data(10, encode_publish(1, 1, messages(count))))
+    exchange(one, other)
+    assert other.router.tables.message_count == count
+    return one, other
+
+
+def said(message: pairing.Message) -> bytes:
+    return PAIR.encode(message, 2**20)
+
+
+def test_repl_7_a_router_that_has_lost_its_disk_does_not_begin() -> None:
+    """It is the first of the pair, and knows of nothing: all that there is would be dropped."""
+    _, other = pair_with(5)
+    other.tell(PeerClosed(1))
+    new, other = linked(2, Timed("a", QUEUE), other)
+    assert not new.pair.is_active
+    assert not other.pair.is_active
+    assert other.router.tables.message_count == 5
+    assert "behind" in new.notes
+    assert "switch there" in objection(new.pair, is_forced=True)
+    assert objection(other.pair, is_forced=True) == ""
+    other.tell(SwitchHere(is_forced=True))
+    exchange(new, other, links=(2, 2))
+    assert other.pair.is_active
+    assert new.router.tables.message_count == 5
+    assert new.pair.receiving is not None
+    assert new.pair.receiving.is_whole
+
+
+def test_repl_7_a_planned_switch_that_the_other_router_is_not_ready_for_is_called_off() -> None:
+    one, other = pair_with(1)
+    other.is_storing = False
+    one.tell(Data(10, encode_publish(1, 2, messages(1))))
+    exchange(one, other)
+    one.wait(1_500_000_000)
+    assert one.pair.degrading.mode == "degraded"
+    other.tell(SwitchHere())
+    exchange(one, other)
+    assert one.pair.is_active, "the other has not got everything"
+    one.wait(WANTED_NS)
+    assert "switch_called_off" in one.notes
+    other.is_storing = True
+    other.tell(Stored(other.router.tables.next_sequence - 1))
+    exchange(one, other)
+    assert one.pair.is_active, "and the order does not surprise anybody later"
+
+
+@pytest.mark.parametrize("how", ["time", "link", "force"])
+def test_repl_7_a_router_that_yields_in_vain_goes_on(how: str) -> None:
+    one, other = pair_with(1)
+    one.tell(Data(10, encode_publish(1, 2, messages(1))))
+    one.frames.clear()  # on its way for ever
+    other.tell(SwitchHere())
+    for frame in other.frames:
+        one.tell(PeerFrame(1, frame))
+    other.frames.clear()
+    assert not one.pair.is_active, "it yields"
+    assert not other.pair.is_active
+    if how == "time":
+        one.wait(YIELDING_NS)
+    elif how == "link":
+        one.tell(PeerClosed(1))
+    else:
+        one.tell(SwitchHere(is_forced=True))
+    assert one.pair.is_active
+    linked(2, one, other)
+    assert other.router.tables.message_count == 2
+    assert other.pair.receiving is not None
+    assert other.pair.receiving.is_whole
+
+
+def test_repl_7_a_planned_switch_ends_an_ordered_degradation_first() -> None:
+    one, other = pair_with(1)
+    one.tell(Degrade(is_ordered=True))
+    one.tell(Data(10, encode_publish(1, 2, messages(1))))
+    exchange(one, other)
+    other.tell(SwitchHere())
+    exchange(one, other)
+    assert (one.pair.is_active, other.pair.is_active) == (False, True)
+    assert other.router.tables.message_count == 2
+    assert runs(one), "both were acknowledged"
+
+
+def test_what_the_other_router_says_it_misses_is_of_what_was_listed() -> None:
+    for wanted in ([0], [1, 2, 3]):
+        one, _ = pair_with(2)
+        one.tell(PeerOpened(2))
+        one.tell(PeerFrame(2, said(pairing.Standing("b", "standby", 1))))
+        assert one.pair.sending is not None
+        ids = numpy.array(wanted, numpy.uint64)
+        one.tell(PeerFrame(2, ids_frame(KIND_MISSING, one.pair.sending.stream, ids, is_last=True)[4:]))
+        assert one.ended, f"missing {wanted}"
+        assert one.pair.is_active
+
+
+def test_who_says_again_how_it_stands_is_not_sent_everything_again() -> None:
+    one, _ = pair_with(2)
+    one.frames.clear()
+    for _ in range(10):
+        one.tell(PeerFrame(1, said(pairing.Standing("b", "standby", 1))))
+    assert one.frames == []
+
+
+def test_nobody_is_whole_before_everything_was_listed() -> None:
+    one, other = pair_with(2)
+    other.tell(PeerOpened(2))
+    other.tell(PeerFrame(2, said(pairing.Resync(9, 7, 7, 0))))
+    other.tell(PeerFrame(2, said(pairing.Whole(7))))
+    assert other.ended == ["it has not listed what it has"]
+    assert other.pair.epoch == one.pair.epoch
