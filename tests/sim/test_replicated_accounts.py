@@ -34,6 +34,7 @@ def test_what_a_router_got_while_it_stood_by_is_in_its_account_when_it_is_active
         run, *endpoints = [{**GIVEN, "router": self.name, **each.fields} for each in recorder.given()]
         found = RouterSection().judged([run], endpoints)
         assert found.verdict == "good", (run, endpoints)
+        assert run["waiting"] >= 0, "what comes again is acknowledged once more, and was accepted once more"
         if pair.is_active:
             brought += sum(each["brought"] for each in endpoints)
 

@@ -248,6 +248,7 @@ cdef int wait_again(Tables tables, uint32_t handle, uint64_t number) except -1:
     cdef Waiting waiting = Waiting(tables.log_sequence(), tables.next_id - 1, number, 0, handle, TREATMENT_SYNC)
     if number + WINDOW_MAX > tables.publishers[handle].highest:
         set_bit(tables.publishers[handle].pending, number)
+    tables.accepted_total += 1 # to be acknowledged as one that has just come
     return queue_push(&tables.waiting, &waiting)
 
 
