@@ -2,8 +2,6 @@
 are too large, and acknowledgements of what never was delivered."""
 
 import asyncio
-import shutil
-import subprocess
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -12,6 +10,7 @@ import pytest
 
 from integration.assured_kit import RouterProcess, client_of, router_config, router_process
 from integration.command_kit import running
+from integration.failing_syncs import failing_syncs
 from integration.test_assured_rubbish import Stranger, said
 from penstock.assured.application import Assured
 from penstock.assured.control import ASSURED, Login, OpenFlow
@@ -23,17 +22,6 @@ from penstock.net.config import ControlConfig
 from penstock.net.link import connect_link
 from penstock.net.place import parse_place
 from waiting import PATIENCE_SECONDS, wait_until
-
-FAILING = """
-#include <errno.h>
-#include <stdlib.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-static int fails(void) { const char *path = getenv("SYNCS_FAIL"); return path && access(path, F_OK) == 0; }
-int fsync(int fd) { if (fails()) { errno = EIO; return -1; } return syscall(SYS_fsync, fd); }
-int fdatasync(int fd) { if (fails()) { errno = EIO; return -1; } return syscall(SYS_fdatasync, fd); }
-"""
 
 
 def health(router: RouterProcess) -> tuple[bool, str]:
@@ -62,14 +50,7 @@ def test_when_syncs_fail_nothing_more_is_acknowledged_and_everybody_is_told(
 ) -> None:
     """REPL-1: what a failed sync leaves on the disk is not known; nothing that may not be there is acknowledged, not
     even when syncs seem to succeed again."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler: apt install gcc")
-    source, library, failing = tmp_path / "failing.c", tmp_path / "failing.so", tmp_path / "syncs-fail"
-    source.write_text(FAILING)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    monkeypatch.setenv("LD_PRELOAD", str(library))
-    monkeypatch.setenv("SYNCS_FAIL", str(failing))
+    failing = failing_syncs(tmp_path, monkeypatch)
     config = router_config(tmp_path / "state")
     stored: list[bytes] = []
     with router_process(config, tmp_path) as router:

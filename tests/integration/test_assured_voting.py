@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from integration.assured_kit import client_of
+from integration.failing_syncs import failing_syncs
 from integration.pair_kit import switch_to
 from integration.test_assured_router import number_of, taken
 from integration.voting_kit import NAMES, VotingPair, stopped, wait_active
@@ -138,6 +139,27 @@ def test_not_even_an_operator_makes_two_routers_active(tmp_path: Path) -> None:
         wait_until(lambda: not pair.witness.status().bound_to, "the promise to end")
         switch_to(pair.two, force=True)  # now it is the operator's to give up what only the other one has
         assert pair.two.status().role == "active"
+
+
+def test_when_the_disk_of_the_active_router_fails_the_other_takes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with VotingPair(tmp_path) as pair, client_of(*pair.places) as client, client.publisher() as publisher:
+        pair.two.kill()
+        with monkeypatch.context() as patch:
+            failing = failing_syncs(tmp_path, patch)
+            pair.two.start()
+        pair.wait_in_step()
+        switch_to(pair.two)
+        pair.wait_in_step()
+        assert publisher.publish("orders.new", b"0") == "synchronous"
+        failing.touch()
+        assert publisher.publish("orders.new", b"1") in ("synchronous", "degraded", "known")
+        assert [each.status().role for each in pair.routers] == ["active", "standby"]
+        with pytest.raises(RefusedError, match="disk takes nothing"):
+            switch_to(pair.two, force=True)
+        with client.endpoint("orders") as queue:
+            assert [number_of(each) for each in taken(queue, 2)] == [0, 1]
 
 
 def test_a_planned_switch_hands_the_lease_over(tmp_path: Path) -> None:

@@ -109,7 +109,8 @@ class LeaseKeeper:
         self._epoch_seen = max(epoch, memory.epoch)
         self._claim: _Claim | None = None
         self._is_fit = False
-        self._is_able = True
+        self.is_able = True
+        """Whether the disk takes anything."""
         self._idle_ns: int | None = None
         """Since when it holds the lease and is not active."""
         self._forced_until_ns = 0
@@ -144,7 +145,7 @@ class LeaseKeeper:
             case Fit(is_fit):
                 self._is_fit = is_fit
             case Able(is_able):
-                self._is_able = is_able
+                self.is_able = is_able
                 if not is_able and not self._is_alone:
                     told += self._release(now_ns)
             case Serving(is_serving):
@@ -169,7 +170,7 @@ class LeaseKeeper:
         if self._claim is not None and self._claim.is_held:
             deadline_ns = min(self.until_ns, self._next_ns)
             return deadline_ns if self._idle_ns is None else min(deadline_ns, self._idle_ns + self._config.promise_ns)
-        if not self._is_able or (not self._forced_until_ns and not self._is_candidate()):
+        if not self.is_able or (not self._forced_until_ns and not self._is_candidate()):
             return None
         return max(self._next_ns, self._voter.bound_until_ns(self._name))
 
@@ -181,7 +182,7 @@ class LeaseKeeper:
         if self._forced_until_ns and now_ns >= self._forced_until_ns:
             self._forced_until_ns, self._claim = 0, None
         is_wanted = self._is_candidate() or self._forced_until_ns > 0
-        return is_wanted and self._is_able and now_ns >= self._voter.bound_until_ns(self._name)
+        return is_wanted and self.is_able and now_ns >= self._voter.bound_until_ns(self._name)
 
     def _is_candidate(self) -> bool:
         return self._is_fit and not self._voter.is_barred(self._name)

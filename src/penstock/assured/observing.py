@@ -28,6 +28,8 @@ def objection(pair: Pair, is_forced: bool) -> str:
         return ""
     if pair.peer is not None and pair.peer.role == "standby" and pair.peer.epoch > pair.epoch:
         return "the other router has what this one has not: switch there"
+    if pair.keeper is not None and not pair.keeper.is_able:
+        return "this router's disk takes nothing"
     if is_forced:
         return ""
     if pair.peer is None:
