@@ -37,6 +37,7 @@ from penstock.assured.pairing import (
     Switch,
     SwitchHere,
 )
+from penstock.assured.store import Since
 from penstock.net.framing import FrameDecoder
 from penstock.sim import SeededRandomness
 
@@ -147,6 +148,26 @@ def test_after_a_planned_switch_the_other_router_goes_on_with_what_is_left() -> 
     assert delivered(other)[-1] == (4, True), "sent again: another router may have delivered it"
     assert one.sent == []
     assert one.router.tables.message_count == other.router.tables.message_count == 3
+
+
+def test_repl_5_what_was_settled_while_the_old_router_was_away_is_settled_there_too() -> None:
+    """The pair began without a message: all that came since was known to both."""
+    one, other = pair_of_routers()
+    first = one.router.tables.next_id
+    one.tell(Data(10, encode_publish(1, 1, messages(3))))
+    exchange(one, other)
+    other.tell(SwitchHere())
+    exchange(one, other)
+    assert other.router.log.since == Since(2, first + 2), "so much the old router had told it"
+    other.clients(11)
+    for each in (one, other):
+        each.tell(PeerClosed(1))
+    other.tell(Data(11, encode_settle(1, [(first, first + 1, 1)])))
+    for each in (one, other):
+        each.frames.clear()
+        each.tell(PeerOpened(2))
+    exchange(one, other, links=(2, 2))
+    assert one.router.tables.message_count == other.router.tables.message_count == 1
 
 
 def test_a_frame_that_is_not_as_it_should_be_ends_the_link() -> None:

@@ -43,7 +43,7 @@ class Past:
 
     def received(self, epoch: int, id_highest: int) -> None:
         """Messages up to this one, from the active router of an epoch."""
-        if self._whole_through and self.epoch == epoch:
+        if self.epoch == epoch and not self._log.is_partial:
             self._whole_through = max(self._whole_through, id_highest)
 
     def catch_up(self) -> None:
