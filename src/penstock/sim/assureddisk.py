@@ -119,6 +119,8 @@ class AssuredDisk(JournalNode):
         """Read what has come to the disk; the number of the oldest record that is there."""
         if self._following is None:
             self._following = self._reader()
+        if self._following.next_sequence < self._following.first_sequence:  # that was cleaned away
+            self._following.seek(self._following.first_sequence)
         while len(batch := self._following.read_batch()):
             for sequence, timestamp_ns, payload in batch:
                 self._records[sequence] = (timestamp_ns, payload)
