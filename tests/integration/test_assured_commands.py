@@ -12,6 +12,9 @@ import pytest
 from command_here import run_here
 from integration.assured_kit import client_of, router_config, router_here
 from integration.command_kit import running
+from penstock.assured.node import RouterAccess
+from penstock.base.errors import LocalProtocolError, PenstockError
+from penstock.net.secret import write_private
 from penstock.net.udp import free_ports
 from waiting import PATIENCE_SECONDS, wait_until
 
@@ -58,6 +61,38 @@ def test_queues_are_made_filled_listed_and_drained(tmp_path: Path) -> None:
         assert (told["kind"], told["role"]) == ("router", "active")
         assert "error [" in refused("router", "switch", place)
         assert "either a document or a directory" in refused("router", "run")
+
+
+def test_what_is_wrong_is_said_and_the_status_tells(tmp_path: Path) -> None:
+    with router_here(router_config(tmp_path / "state")) as router:
+        place = router.place
+        assert "1 message stored" in done("queue", "publish", place, "orders.new", "one").stderr
+        told = refused("queue", "publish", place, "nobody.wants", "one")
+        assert "0 messages stored\n1 message discarded: no queue wants nobody.wants" in told
+        with client_of(place) as client, client.publisher() as publisher:
+            with pytest.raises(LocalProtocolError, match="no replication is called 'sync'"):
+                publisher.publish("orders.new", b"", replication="sync")
+            with pytest.raises(LocalProtocolError, match="bytes, not text"):
+                publisher.publish("orders.new", "text")  # type: ignore[arg-type]
+    (port,) = free_ports(1)
+    assert run_here("router", "status", "--node", f"127.0.0.1:{port}").returncode == 1
+    assert run_here("witness", "status", "--node", f"127.0.0.1:{port}").returncode == 1
+    (tmp_path / "file").write_text("")
+    assert "no directory can be made there" in refused("router", "run", tmp_path / "file", "--port", port)
+    plant = tmp_path / "plant.toml"
+    plant.write_text('name = "desk"\n[[router]]\nname = "orders"\n')
+    assert "this is a plant's document (say --name, one of: orders)" in refused("router", "run", "--config", plant)
+
+
+def test_a_client_without_the_secret_is_told_so_at_once(tmp_path: Path) -> None:
+    write_private(tmp_path / "secret", b"the secret of this router")
+    access = RouterAccess(port=0, secret_file=str(tmp_path / "secret"))
+    with (
+        router_here(router_config(tmp_path / "state", control=access)) as router,
+        client_of(router.place) as client,
+        pytest.raises(PenstockError, match="secret"),
+    ):
+        client.publisher()
 
 
 def test_a_plant_with_a_router(tmp_path: Path) -> None:
@@ -130,6 +165,10 @@ def test_a_plant_with_a_pair_and_an_operator(tmp_path: Path) -> None:
         ("", "two is not"),
         ('pair = { routers = ["two", "one"] }', "two is not"),
         ('pair = { routers = ["one", "two"], link = { port = 7466 } }', "two ports for one link"),
+        (
+            'pair = { routers = ["one", "two"], voting = { witness = "w", voters = { one = "h:1", w = "h:2" } } }',
+            "only one votes",
+        ),
     ],
 )
 def test_routers_of_a_document_that_are_no_pair_are_refused(tmp_path: Path, other: str, why: str) -> None:

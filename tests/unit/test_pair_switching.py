@@ -163,6 +163,13 @@ def test_who_says_again_how_it_stands_is_not_sent_everything_again() -> None:
     assert one.frames == []
 
 
+def test_repl_14_a_router_that_votes_and_one_that_does_not_are_no_pair() -> None:
+    one, _ = pair_with(1)
+    one.tell(PeerOpened(2))
+    one.tell(PeerFrame(2, said(pairing.Standing("b", "standby", 1, is_voting=True))))
+    assert one.ended == ["only one of the two routers has a lease"]
+
+
 def test_nobody_is_whole_before_everything_was_listed() -> None:
     one, other = pair_with(2)
     other.tell(PeerOpened(2))

@@ -46,7 +46,7 @@ from penstock.assured.voting import Keep, Tell
 from penstock.base.clock import BootClock, SystemRandomness
 from penstock.base.counters import Counters
 from penstock.base.endpoint import Endpoint, Health
-from penstock.base.errors import PenstockError, TokenError, TokenExpiredError
+from penstock.base.errors import ConfigurationError, PenstockError, TokenError, TokenExpiredError
 from penstock.base.log import logger
 from penstock.base.metrics import Metrics
 from penstock.model import MessageModel
@@ -125,8 +125,7 @@ class LiveRouter:
     async def _recover(self) -> None:
         """Everything that the journal has goes into the core, before anybody can connect."""
         began = time.monotonic()
-        directory = Path(self.config.state_directory)
-        directory.mkdir(parents=True, exist_ok=True)
+        directory = _made(Path(self.config.state_directory))
         counters = self._counted("assured.journal")
         storing = self._storing = Storing(directory / "journal", self.config.journal, counters, self._tell)
         records = 0
@@ -295,8 +294,7 @@ class LiveRouter:
         admin = self.config.admin
         if not admin.url:
             return None
-        state = Path(self.config.state_directory)
-        state.mkdir(parents=True, exist_ok=True)
+        state = _made(Path(self.config.state_directory))
         client = AdminClient.connect(admin.url, admin.credentials)
         return TokenWatch(client, state / "tokens.json", self._on_revoked)
 
@@ -381,6 +379,14 @@ class LiveRouter:
         counters = Counters(component, node=self.config.name)
         self._metrics.register(counters)
         return counters
+
+
+def _made(directory: Path) -> Path:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"no directory can be made there: {error.strerror}", where=str(directory)) from None
+    return directory
 
 
 def _models(config: RouterNodeConfig) -> Callable[[int, int], MessageModel | None]:

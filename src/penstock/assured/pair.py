@@ -31,7 +31,7 @@ from penstock.assured.switching import Switching
 from penstock.assured.voting import Memory
 from penstock.base.clock import Randomness
 from penstock.base.core import Tick
-from penstock.base.errors import PenstockError, RemoteProtocolError
+from penstock.base.errors import PenstockError
 
 
 class Pair:
@@ -198,7 +198,8 @@ class Pair:
             self._out.append(pairing.PeerSend(self._link, encode(message)))
 
     def _standing(self) -> Standing:
-        return Standing(self._name, "active" if self.is_active else "standby", self.epoch, self._past.is_willing)
+        votes = self._config.lease is not None
+        return Standing(self._name, "active" if self.is_active else "standby", self.epoch, self._past.is_willing, votes)
 
     def _tell_standing(self) -> None:
         self._say(self._standing())
@@ -254,8 +255,7 @@ class Pair:
                 pass  # it was on its way when the roles changed
 
     def _heard_standing(self, peer: Standing, now_ns: int) -> None:
-        if peer.name not in self._config.routers or peer.name == self._name:
-            raise RemoteProtocolError(f"{peer.name} is not the other router")
+        pairing.check_standing(self._standing(), peer, self._config.routers)
         self.peer = peer
         if peer.epoch > self.epoch and self.router.is_active:
             self._stand_by(now_ns, f"{peer.name} is active in epoch {peer.epoch}")

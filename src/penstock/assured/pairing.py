@@ -26,7 +26,7 @@ from penstock.assured.config import Milliseconds, Role
 from penstock.assured.events import Event, Instruction
 from penstock.assured.voting import Epoch, Heard, Kept, LeaseConfig, LeaseInstruction
 from penstock.base.config import Config
-from penstock.base.errors import ConfigurationError
+from penstock.base.errors import ConfigurationError, RemoteProtocolError
 from penstock.net.control import U32, U64, ControlProtocol, Name, Version
 
 MESSAGE_SIZE_MAX = 1024 * 1024
@@ -69,6 +69,16 @@ class Standing(msgspec.Struct, tag="standing", frozen=True):
 
     is_willing: bool = False
     """Whether it was the active one when it stopped, or is the first of a new pair."""
+
+    is_voting: bool = False
+    """Whether a lease decides who is active: both are of one mind about that, or are no pair."""
+
+
+def check_standing(mine: Standing, theirs: Standing, routers: tuple[str, str]) -> None:
+    if theirs.name not in routers or theirs.name == mine.name:
+        raise RemoteProtocolError(f"{theirs.name} is not the other router")
+    if theirs.is_voting != mine.is_voting:
+        raise RemoteProtocolError("only one of the two routers has a lease")
 
 
 def is_to_begin(mine: Standing, theirs: Standing, is_first: bool) -> bool:

@@ -3,10 +3,11 @@
 import os
 import sys
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from penstock.base.config import parse_toml, read_document
 from penstock.base.errors import ConfigurationError
 from penstock.node.plant import Plant
 
@@ -24,6 +25,14 @@ def node_of_plant(path: Path, name: str, kind: type[C], what: str) -> C:
         raise ConfigurationError(f"{name} is no {what}", where=str(path), hint="run it with `penstock node`")
     os.chdir(path.parent)
     return found
+
+
+def refuse_plant(path: Path, what: str) -> None:
+    """One node's own document is wanted: a plant's says which of its nodes."""
+    tables = parse_toml(read_document(path), dict[str, Any], where=str(path)).get(what)
+    if isinstance(tables, list):
+        names = ", ".join(str(each.get("name", "?")) for each in tables if isinstance(each, dict))
+        raise ConfigurationError("this is a plant's document", where=str(path), hint=f"say --name, one of: {names}")
 
 
 def announce(facts: dict[str, object]) -> None:

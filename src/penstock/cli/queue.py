@@ -1,5 +1,6 @@
 """`penstock queue`: the endpoints of a message router; what is in them."""
 
+import itertools
 import sys
 from typing import Annotated
 
@@ -17,6 +18,7 @@ WAIT_SECONDS = 0.5
 """How long nothing may come before a queue is taken for drained."""
 
 BATCH = 256
+PORTION = 4_096
 
 app = typer.Typer(
     help="The queues of a message router: list, show, create, delete, publish, drain.", no_args_is_help=True
@@ -123,18 +125,26 @@ def publish(
     credentials: CredentialsOption = None,
     secret: SecretOption = None,
 ) -> None:
-    """Publish messages; returns when all of them are stored."""
+    """Publish messages; returns when all of them are stored. Exit status 1: no queue wanted some of them."""
     lines = (line.rstrip("\n") for line in sys.stdin) if not text else iter(text)
-    count = 0
+    stored = unmatched = 0
     with (
         opened(router, connect, credentials, secret, send=(topic,)) as assured,
         assured.publisher(window=4_096) as publisher,
     ):
-        for line in lines:
-            publisher.send(topic, line.encode(), ttl_ms=ttl_ms, priority=priority)
-            count += 1
-        publisher.flush()
-    sys.stderr.write(f"{count:,} messages stored\n")
+        while portion := list(itertools.islice(lines, PORTION)):
+            numbers = [publisher.send(topic, line.encode(), ttl_ms=ttl_ms, priority=priority) for line in portion]
+            publisher.flush()
+            discarded = sum(publisher.outcome(number) == "unmatched" for number in numbers)
+            stored, unmatched = stored + len(numbers) - discarded, unmatched + discarded
+    sys.stderr.write(f"{_messages(stored)} stored\n")
+    if unmatched:
+        sys.stderr.write(f"{_messages(unmatched)} discarded: no queue wants {printable(topic)}\n")
+        raise typer.Exit(1)
+
+
+def _messages(count: int) -> str:
+    return f"{count:,} {'message' if count == 1 else 'messages'}"
 
 
 @app.command("drain")

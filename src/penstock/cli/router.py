@@ -15,7 +15,7 @@ from penstock.assured.status import RouterStatus
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.config import load_toml
 from penstock.base.errors import ConfigurationError
-from penstock.cli.nodes import SWITCH_SECONDS, announce, node_of_plant
+from penstock.cli.nodes import SWITCH_SECONDS, announce, node_of_plant, refuse_plant
 from penstock.cli.readable import harmless_json, printable
 from penstock.cli.routed import ConnectOption, CredentialsOption, OneRouterArgument, SecretOption, opened
 from penstock.net.agent import run_agent
@@ -47,6 +47,7 @@ def run(
         access = RouterAccess(port=port)
         chosen = RouterNodeConfig(name=name or "router", state_directory=str(directory), control=access)
     elif name is None:
+        refuse_plant(config, "router")
         chosen = load_toml(config, RouterNodeConfig)
     else:
         chosen = node_of_plant(config, name, RouterNodeConfig, "router")
@@ -71,20 +72,23 @@ def status(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per router.")] = False,
 ) -> None:
-    """Show how routers are, by what they say on their pages."""
+    """Show how routers are, by what they say on their pages. Exit status 1: one does not answer."""
     if (plant is None) == (not node):
         raise ConfigurationError("either a plant or pages of routers are needed")
     places = places_of_plant(Plant.load(plant)) if plant is not None else [place_given(each) for each in node or []]
+    has_failed = False
     for place in places:
         if place.role not in ("", "router"):
             continue
         reading = asyncio.run(fetch(place))
         if not isinstance(reading.status, RouterStatus):
             typer.echo(printable(f"{place.name}: {reading.why or 'is no router'}"))
+            has_failed = True
         elif json:
             typer.echo(harmless_json(msgspec.json.encode(reading.status).decode()))
         else:
             _print(reading.status)
+    raise typer.Exit(int(has_failed))
 
 
 def _print(router: RouterStatus) -> None:

@@ -10,7 +10,7 @@ import typer
 from penstock.assured.witnessing import LiveWitness, WitnessConfig, WitnessStatus
 from penstock.base.config import load_toml
 from penstock.base.errors import ConfigurationError
-from penstock.cli.nodes import announce, node_of_plant
+from penstock.cli.nodes import announce, node_of_plant, refuse_plant
 from penstock.cli.readable import harmless_json, printable
 from penstock.net.agent import run_agent
 from penstock.node.plant import Plant
@@ -28,6 +28,7 @@ def run(
     """Run one witness in the foreground. When it runs, one line of JSON on standard output says where routers connect.
     Ctrl-C or SIGTERM ends it in order."""
     if name is None:
+        refuse_plant(config, "witness")
         chosen = load_toml(config, WitnessConfig)
     else:
         chosen = node_of_plant(config, name, WitnessConfig, "witness")
@@ -51,20 +52,23 @@ def status(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per witness.")] = False,
 ) -> None:
-    """Show how witnesses are, by what they say on their pages."""
+    """Show how witnesses are, by what they say on their pages. Exit status 1: one does not answer."""
     if (plant is None) == (not node):
         raise ConfigurationError("either a plant or pages of witnesses are needed")
     places = places_of_plant(Plant.load(plant)) if plant is not None else [place_given(each) for each in node or []]
+    has_failed = False
     for place in places:
         if place.role not in ("", "witness"):
             continue
         reading = asyncio.run(fetch(place))
         if not isinstance(reading.status, WitnessStatus):
             typer.echo(printable(f"{place.name}: {reading.why or 'is no witness'}"))
+            has_failed = True
         elif json:
             typer.echo(harmless_json(msgspec.json.encode(reading.status).decode()))
         else:
             _print(reading.status)
+    raise typer.Exit(int(has_failed))
 
 
 def _print(witness: WitnessStatus) -> None:

@@ -22,7 +22,7 @@ log = logger("net.dialling")
 class DiallingUser(Protocol):
     def link_opened(self, attempt: int, link: Link, peer: Peer) -> None: ...
 
-    def link_failed(self, attempt: int, why: str) -> None: ...
+    def link_failed(self, attempt: int, error: PenstockError) -> None: ...
 
     def link_received(self, link: Link, data: bytes) -> None: ...
 
@@ -95,7 +95,7 @@ class Dialling:
         except PenstockError as error:
             self._attempts.pop(number, None)
             log.info("unreachable", place=place, error=str(error))
-            self._user.link_failed(attempt, str(error))
+            self._user.link_failed(attempt, error)
         else:
             if not link.is_over:
                 self._made.add(link)
@@ -118,7 +118,7 @@ class Dialling:
         attempt = self._attempts.pop(link.number, None)
         if attempt is not None:
             log.info("refused", address=link.address, code=error.code, error=str(error))
-            self._user.link_failed(attempt, str(error))
+            self._user.link_failed(attempt, error)
         else:
             say = log.debug if link.is_closing else log.info
             say("link_lost", address=link.address, code=error.code, error=str(error))

@@ -307,7 +307,7 @@ async def connect_link(
         with contextlib.suppress(asyncio.InvalidStateError):
             link.over.set_result(None)
         raise UnreachableError(
-            f"cannot connect: {error or 'no answer'}", where=f"{host}:{port}", hint="is the agent running there?"
+            f"cannot connect: {error or 'no answer'}", where=f"{host}:{port}", hint="is it running there?"
         ) from None
     return link
 

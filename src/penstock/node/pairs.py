@@ -27,6 +27,10 @@ def paired(router: RouterNodeConfig, routers: Mapping[str, RouterNodeConfig], wh
             where=where,
             hint=f"link = {{ port = {router.pair.link.port} }} for both",
         )
+    if (other.pair.voting is None) != (router.pair.voting is None):
+        raise ConfigurationError(
+            f"of {router.name} and {name} only one votes", where=where, hint="say `voting` for both, or for neither"
+        )
     if router.pair.clients or not other.control.port:
         return router
     clients = other.control.advertised or f"{other.control.host}:{other.control.port}"

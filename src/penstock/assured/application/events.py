@@ -34,6 +34,8 @@ class Connected(msgspec.Struct, frozen=True):
 class ConnectFailed(msgspec.Struct, frozen=True):
     attempt: int
     why: str = ""
+    is_stranger: bool = False
+    """The two sides do not have the same secret."""
 
 
 class LinkClosed(msgspec.Struct, frozen=True):

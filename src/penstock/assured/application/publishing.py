@@ -31,7 +31,7 @@ from penstock.assured._layout import (
 from penstock.assured.application.events import Changed
 from penstock.assured.application.parts import PublisherPart
 from penstock.assured.config import Treatment
-from penstock.base.errors import LimitError, PenstockError, RefusedError, UnreachableError
+from penstock.base.errors import LimitError, LocalProtocolError, PenstockError, RefusedError, UnreachableError
 from penstock.model import Message
 from penstock.topics import check_topic
 
@@ -59,6 +59,12 @@ OUTCOMES = {
 
 FLAGS: dict[Treatment, int] = {"none": 0, "asynchronous": MESSAGE_WANTS_ASYNC, "synchronous": MESSAGE_WANTS_SYNC}
 REFUSED_KEPT = 1_024
+
+
+def _bytes_of(payload: Buffer | Message) -> bytes:
+    if isinstance(payload, str):
+        raise LocalProtocolError("a payload is bytes, not text", hint="encode it: text.encode()")
+    return bytes(payload)
 
 
 def refusal(number: int, outcome: int) -> RefusedError:
@@ -119,9 +125,11 @@ class AssuredPublisher:
             self._check_topic(topic)
         if isinstance(payload, Message):
             model_id, model_version = payload.model.id, payload.version
-        content = payload if isinstance(payload, bytes) else bytes(payload)
+        content = payload if isinstance(payload, bytes) else _bytes_of(payload)
         put = self._outbox.put
-        flags = FLAGS[replication]
+        flags = FLAGS.get(replication)
+        if flags is None:
+            raise LocalProtocolError(f"no replication is called {replication!r}", hint=", ".join(FLAGS))
         number = 0
         if not self._assured.is_over and self.part.has_begun:
             number = put(topic, content, priority, flags, model_id, model_version, ttl_ms, transaction)
@@ -166,6 +174,11 @@ class AssuredPublisher:
                 if number not in told:
                     raise refusal(number, outcome)
         return True
+
+    def outcome(self, number: int) -> str:
+        """What a message that was sent has got, of the last 65,536; empty: it is not acknowledged yet."""
+        outcome = self._outbox.outcome_of(number)
+        return OUTCOMES.get(outcome, f"outcome {outcome}") if outcome else ""
 
     @property
     def refused(self) -> list[tuple[int, int, int]]:

@@ -20,7 +20,14 @@ from penstock.assured.application.events import (
 from penstock.assured.application.session import Session
 from penstock.assured.control import ASSURED, MESSAGE_SIZE_MAX
 from penstock.base.counters import Cause, Counters
-from penstock.base.errors import ConnectionLostError, FrameError, PenstockError, RemoteProtocolError
+from penstock.base.errors import (
+    AuthenticationError,
+    ConnectionLostError,
+    FrameError,
+    PenstockError,
+    RefusedError,
+    RemoteProtocolError,
+)
 from penstock.base.log import logger
 from penstock.net.agent import CoreRunner
 from penstock.net.config import ControlConfig
@@ -76,8 +83,9 @@ class Running:
         self._splitters[link.number] = FrameSplitter()
         self.runner.handle(Connected(attempt, link.number))
 
-    def link_failed(self, attempt: int, why: str) -> None:
-        self._tell(ConnectFailed(attempt, why))
+    def link_failed(self, attempt: int, error: PenstockError) -> None:
+        code = error.peer_code if isinstance(error, RefusedError) else error.code
+        self._tell(ConnectFailed(attempt, str(error), is_stranger=code == AuthenticationError.code))
 
     def link_received(self, link: Link, data: bytes) -> None:
         splitter = self._splitters.get(link.number)

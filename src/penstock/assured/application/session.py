@@ -61,7 +61,7 @@ from penstock.assured.control import (
 from penstock.base.clock import NS_PER_MS, Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
-from penstock.base.errors import PenstockError, RemoteProtocolError
+from penstock.base.errors import AuthenticationError, PenstockError, RemoteProtocolError
 from penstock.net.control import Ping, Pong
 
 PINGS_PER_SILENCE = 3
@@ -140,8 +140,10 @@ class Session:
                 self._seek(now_ns)
             case Connected(attempt, link):
                 self._connected(attempt, link)
-            case ConnectFailed(attempt):
-                if attempt == self._attempt and not self._link:
+            case ConnectFailed(attempt, why, is_stranger):
+                if is_stranger and not self._was_welcome:
+                    self._fail(AuthenticationError(why))
+                elif attempt == self._attempt and not self._link:
                     self._seek(now_ns)
             case LinkClosed(link):
                 if link == self._link and link:

@@ -103,8 +103,8 @@ class Running:
         self._decoders[link.number] = FrameDecoder(FRAME_SIZE_MAX)
         self.runner.handle(Connected(attempt, link.number, peer.node))
 
-    def link_failed(self, attempt: int, why: str) -> None:
-        self._tell(ConnectFailed(attempt, why))
+    def link_failed(self, attempt: int, error: PenstockError) -> None:
+        self._tell(ConnectFailed(attempt, str(error)))
 
     def link_received(self, link: Link, data: bytes) -> None:
         try:
