@@ -169,7 +169,7 @@ class ReplicatedPlant:
 
     def sends(self, node: PairNode) -> None:
         """A router delivers or acknowledges."""
-        if not node.is_active():
+        if not node.may_speak():
             raise SimulationError(f"ReplicatedChecker: {node.name} is not active, and speaks to clients")
         self.look()
 

@@ -60,6 +60,8 @@ class PairNode(Node):
         self.was_degraded = False
         """When it crashed."""
         self._late: deque[Any] = deque()
+        self._was_active = False
+        """When it was told what it now answers."""
 
     def handle(self, event: Any) -> None:
         """In order, also what comes while the process stands still."""
@@ -68,6 +70,10 @@ class PairNode(Node):
                 self.world.at(self.stalled_until_ns, self._catch_up)
             self._late.append(event)
             return
+        self._tell(event)
+
+    def _tell(self, event: Any) -> None:
+        self._was_active = self.is_active()
         super().handle(event)
 
     def _catch_up(self) -> None:
@@ -76,7 +82,7 @@ class PairNode(Node):
             return
         late, self._late = self._late, deque()
         for event in late:
-            super().handle(event)
+            self._tell(event)
 
     def log(self, what: str) -> None:
         """By true time."""
@@ -96,6 +102,10 @@ class PairNode(Node):
     def is_degraded(self) -> bool:
         pair = self.pair()
         return pair is not None and pair.is_active and pair.degrading.mode != "synchronous"
+
+    def may_speak(self) -> bool:
+        """To clients: also what it said before it yielded, in one answer."""
+        return self._was_active or self.is_active()
 
     def is_in_step(self) -> bool:
         """Whether it is active, and the other router keeps up."""
