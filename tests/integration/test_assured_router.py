@@ -11,7 +11,7 @@ import pytest
 from integration.assured_kit import ORDERS, client_of, router_config, router_here, router_process
 from penstock.assured import EndpointConfig, Want
 from penstock.assured.application import AssuredEndpoint, Delivery
-from penstock.base.errors import PenstockError, RefusedError, UnreachableError
+from penstock.base.errors import LocalProtocolError, PenstockError, RefusedError, UnreachableError
 from penstock.journal import JournalConfig
 from penstock.net.udp import free_ports
 from waiting import PATIENCE_SECONDS, wait_until
@@ -192,6 +192,45 @@ def test_a_transaction_happens_as_one_or_not_at_all(tmp_path: Path) -> None:
                 transaction.ack(again)
             assert [number_of(each) for each in taken(fills, 1)] == [1]
             wait_until(lambda: client.endpoints("orders")[0].messages == 0, "the order to be gone")
+
+
+@pytest.mark.spec("REPL-10")
+def test_what_cannot_be_settled_is_no_part_of_a_transaction(tmp_path: Path) -> None:
+    with (
+        router_here(router_config(tmp_path)) as router,
+        client_of(router.place) as client,
+        client_of(router.place) as other,
+    ):
+        with client.publisher() as publisher:
+            for number in range(4):
+                publisher.publish("orders.new", b"%d" % number)
+        with client.endpoint("orders") as orders:
+            one, two, three, four = taken(orders, 4)
+            assert (orders.ack(one), orders.ack(one)) == (1, 0)
+            with pytest.raises(RefusedError, match="settled before"), client.transaction() as transaction:
+                transaction.ack(one)
+            with client.transaction() as first, client.transaction() as second:
+                first.ack(two)
+                with pytest.raises(RefusedError, match="settled before"):
+                    second.ack(two)
+                second.ack(three)
+            with pytest.raises(LocalProtocolError, match="another connection"), other.transaction() as transaction:
+                transaction.ack(four)
+        assert orders.ack(four) == 0, "its flow is closed"
+        with pytest.raises(RefusedError, match="comes again"), client.transaction() as transaction:
+            transaction.ack(four)
+        with client.endpoint("orders") as orders:
+            assert [number_of(each) for each in taken(orders, 1)] == [3]
+
+
+def test_a_message_that_goes_back_comes_again_though_the_others_are_unsettled(tmp_path: Path) -> None:
+    with router_here(router_config(tmp_path)) as router, client_of(router.place) as client:
+        with client.publisher() as publisher:
+            for number in range(4):
+                publisher.publish("orders.new", b"%d" % number)
+        with client.endpoint("orders", prefetch=4) as orders:
+            taken(orders, 4)[1].nack()
+            assert [number_of(each) for each in taken(orders, 1)] == [1]
 
 
 def test_messages_are_returned_rejected_and_given_up(tmp_path: Path) -> None:

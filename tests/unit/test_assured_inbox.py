@@ -91,13 +91,24 @@ def test_what_came_before_a_reconnect_cannot_be_settled() -> None:
 def test_credit_grows_with_what_is_settled() -> None:
     flow = FlowPart("orders", prefetch=4)
     flow.open(9, is_active=True)
-    flow.inbox.feed(deliver(1, 2, 3, 4))
-    one, two, three, _ = flow.inbox.take(4)
+    flow.inbox.feed(deliver(1, 2, 3))
+    one, two, _ = flow.inbox.take(3)
     flow.settlements.add(one, SETTLE_ACKNOWLEDGED, 0)
     assert decode_frames(flow.frames()) == [Settle(9, 0, [Run(1, 1, 1)])]
     flow.settlements.add(two, SETTLE_ACKNOWLEDGED, 0)
     assert decode_frames(flow.frames()) == [Settle(9, 0, [Run(2, 2, 1)]), Credit(9, 6)]
     assert flow.frames() == b""
+
+
+def test_credit_grows_at_once_when_nothing_can_come() -> None:
+    flow = FlowPart("orders", prefetch=4)
+    flow.open(9, is_active=True)
+    flow.inbox.feed(deliver(1, 2, 3, 4))
+    one, two, three, _ = flow.inbox.take(4)
+    flow.settlements.add(one, SETTLE_RETURNED, 0)
+    assert decode_frames(flow.frames()) == [Settle(9, 0, [Run(1, 1, 2)]), Credit(9, 5)]
+    flow.settlements.add(two, SETTLE_ACKNOWLEDGED, 0)
+    assert decode_frames(flow.frames()) == [Settle(9, 0, [Run(2, 2, 1)])]
     flow.lose()
     flow.settlements.add(three, SETTLE_ACKNOWLEDGED, 0)
     assert flow.frames() == b""

@@ -15,6 +15,7 @@ cdef class Delivery:
     cdef readonly uint64_t publisher
     cdef readonly uint64_t number
     cdef readonly uint32_t opened
+    cdef readonly bint is_settled
     cdef readonly object source
 
 

@@ -19,6 +19,7 @@ class Delivery:
     publisher: int
     number: int
     opened: int
+    is_settled: bool
     source: Any
 
     def ack(self) -> None:

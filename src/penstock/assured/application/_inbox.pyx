@@ -157,10 +157,11 @@ cdef class Settlements:
         self.settled = 0
 
     def add(self, Delivery delivery not None, uint8_t what, uint32_t transaction) -> bool:
-        """False if the message came on an earlier opening of the flow: it comes again."""
+        """False if it was settled before, or came on an earlier opening of the flow: then it comes again."""
         cdef Entry *last
-        if delivery.opened != self.opened:
+        if delivery.is_settled or delivery.opened != self.opened:
             return False
+        delivery.is_settled = True
         self.settled += 1
         if self.count:
             last = <Entry *>self.runs + (self.count - 1)

@@ -20,7 +20,7 @@ class AssuredEndpoint:
     """Made by Assured.endpoint(). One thread or task reads; any may settle, and close.
 
     What is not settled when the flow ends goes back into the queue. After a reconnect it comes again, flagged, and what
-    came before cannot be settled any more: that is passed over.
+    came before cannot be settled any more: that is passed over, as what was settled before.
     """
 
     def __init__(self, assured: "Assured", part: FlowPart) -> None:
@@ -67,6 +67,10 @@ class AssuredEndpoint:
         """They go to the dead-message queue."""
         return self._settle(messages, SETTLE_REJECTED, transaction)
 
+    def is_of(self, assured: "Assured") -> bool:
+        """Whether this connection brings its messages: a transaction of another one cannot settle them."""
+        return self._assured is assured
+
     @property
     def waiting(self) -> int:
         """Messages that have come and were not read."""
@@ -89,6 +93,8 @@ class AssuredEndpoint:
         self.close()
 
     def _settle(self, messages: Delivery | Iterable[Delivery], what: int, transaction: int) -> int:
+        if self._is_closed:
+            return 0
         add = self.part.settlements.add
         if isinstance(messages, Delivery):
             settled = int(add(messages, what, transaction))

@@ -72,12 +72,13 @@ class FlowPart:
         self.is_active = False
 
     def frames(self) -> bytes:
-        """What was settled, and what may come for it."""
+        """What was settled, and what may come for it: in portions, unless the router has nothing left to send for."""
         if not self.handle:
             return b""
         data = self.settlements.take(self.handle)
         total = self.settlements.settled + self.prefetch
-        if total - self._credit >= max(1, self.prefetch // 2):
+        portion = 1 if self.inbox.came >= self._credit else max(1, self.prefetch // 2)
+        if total - self._credit >= portion:
             self._credit = total
             data += encode_credit(self.handle, total)
         return data

@@ -51,13 +51,13 @@ class Transaction:
 
     def ack(self, message: Delivery) -> None:
         """It is done with when the transaction is committed, and comes again if it is not."""
-        self._settled(message.source.ack(message, transaction=self._open()))
+        self._settle(message, message.source.ack)
 
     def nack(self, message: Delivery) -> None:
-        self._settled(message.source.nack(message, transaction=self._open()))
+        self._settle(message, message.source.nack)
 
     def reject(self, message: Delivery) -> None:
-        self._settled(message.source.reject(message, transaction=self._open()))
+        self._settle(message, message.source.reject)
 
     def commit(self) -> str:
         """What its messages got, as of publish(). RefusedError if it was rolled back instead: nothing of it holds.
@@ -85,10 +85,13 @@ class Transaction:
             raise LocalProtocolError("the transaction is not open", hint="use it in a with statement")
         return self._number
 
-    @staticmethod
-    def _settled(count: int) -> None:
-        if not count:
-            raise RefusedError("the message came on a link that is lost; it comes again", peer_code="gone")
+    def _settle(self, message: Delivery, settle: Callable[..., int]) -> None:
+        number = self._open()
+        if not message.source.is_of(self._assured):
+            raise LocalProtocolError("the message came on another connection", hint="begin the transaction on that one")
+        if not settle(message, transaction=number):
+            why = "it was settled before" if message.is_settled else "its flow or link has ended, and it comes again"
+            raise RefusedError(f"the message cannot be settled: {why}", peer_code="gone")
 
     def _end(self, *, is_commit: bool) -> Ended:
         self._open()

@@ -27,13 +27,14 @@ class Transactions:
         self._ending: dict[PublisherPart, EndTransaction] = {}
         self._ends: dict[int, EndTransaction] = {}  # by number of the request
         self._epochs: dict[PublisherPart, int] = {}  # in which the end was asked for first
+        self._last = 0  # numbers are a link's: settlements name nothing else
 
     def begin(self, event: BeginTransaction, link: int) -> None:
         part = event.part
         if part.transaction:
             raise LocalProtocolError("the publisher has a transaction already", hint="one at a time")
-        part.transaction_last += 1
-        part.transaction = part.transaction_last
+        self._last = max(self._last, part.transaction_last) + 1
+        part.transaction = part.transaction_last = self._last
         if not part.handle:
             self._failed[part] = LOST
             return
