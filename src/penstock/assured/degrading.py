@@ -53,10 +53,10 @@ class Degrading:
         if is_alone and self.mode == "synchronous":
             self.mode = "degrading"
 
-    def keeps_up(self, sending: Sending) -> bool:
+    def keeps_up(self, sending: Sending | None) -> bool:
         """The other router has everything, but for what is on its way, and everybody knows that it may take over."""
         is_synchronous = self.mode == "synchronous" and not self._is_noted and self._ended_as is None
-        return is_synchronous and sending.is_whole and not sending.backlog
+        return is_synchronous and sending is not None and sending.is_whole and not sending.backlog
 
     def look(self, sending: Sending | None, now_ns: int) -> bool | None:
         """Whether the voters have to be told that this router is alone, or no longer; None: neither."""

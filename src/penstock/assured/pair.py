@@ -19,6 +19,7 @@ from penstock.assured.events import (
     RecordsRead,
     Release,
     Replay,
+    SendData,
     Start,
     Stored,
 )
@@ -105,7 +106,8 @@ class Pair:
     def next_deadline_ns(self) -> int | None:
         deadlines = [self.router.next_deadline_ns(), self._switching.next_deadline_ns()]
         if self.router.is_active:
-            deadlines.append(self.degrading.next_deadline_ns())
+            is_ready = self._switching.is_wanted and self.degrading.keeps_up(self.sending)
+            deadlines += [self.degrading.next_deadline_ns(), 0 if is_ready else None]
         if self.keeper is not None:
             deadlines.append(self.keeper.next_deadline_ns())
         return min((each for each in deadlines if each is not None), default=None)
@@ -317,22 +319,16 @@ class Pair:
         if self.keeper is None:
             self._activate(voting.next_epoch(self.epoch, self._is_first), now_ns)
 
-    def _yield(self, now_ns: int) -> None:
-        """The other router has everything so far: stop, and let it have what was left."""
-        self._switching.begin_yielding(now_ns)
-        self._stand_by(now_ns, "an operator wants the other router active")
-
     def _call_off(self, now_ns: int) -> None:
         """Nothing comes of a planned switch: if this router has stopped for it, it goes on."""
-        was_wanted = self._switching.is_wanted
+        if self._switching.is_wanted:
+            self._note("switch_called_off", is_trouble=True)
         if self._switching.forget():
             self._end_sending()
             if self.keeper is None:
                 self._activate(voting.next_epoch(self.epoch, self._is_first), now_ns)
             elif self.keeper.holds(now_ns):
                 self._activate(self.epoch, now_ns)
-        elif was_wanted:
-            self._note("switch_called_off", is_trouble=True)
 
     def _yielded(self, now_ns: int) -> None:
         self._say(pairing.Yielded(self.epoch))
@@ -360,8 +356,10 @@ class Pair:
                 self._route(Tick(), now_ns)
             self.receiving.stored(self.router.log.stored_through)
             self._send(self.receiving.out)
-        if self.sending is not None and self._switching.is_wanted and self.degrading.keeps_up(self.sending):
-            self._yield(now_ns)
+        is_ready = self._switching.is_wanted and self.degrading.keeps_up(self.sending)
+        if is_ready and not any(isinstance(each, SendData) for each in self._out):  # those are an active router's
+            self._switching.begin_yielding(now_ns)
+            self._stand_by(now_ns, "an operator wants the other router active")
         if self.sending is not None and self._switching.is_yielding and self.sending.is_drained:
             self._yielded(now_ns)
 
