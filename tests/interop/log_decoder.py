@@ -13,6 +13,8 @@ KINDS = {
     6: "publisher",
     7: "endpoint",
     8: "epoch",
+    9: "returned",
+    10: "owner",
 }
 
 
@@ -68,10 +70,11 @@ def _transaction(record: bytes) -> dict[str, Any]:
 
 
 def _publisher(record: bytes) -> dict[str, Any]:
-    publisher, highest, transaction, words = struct.unpack_from("<QQII", record, 8)
-    bits = int.from_bytes(record[32 : 32 + 8 * words], "little")
+    publisher, highest, transaction, words, owner = struct.unpack_from("<QQIIQ", record, 8)
+    assert len(record) == 40 + 8 * words
+    bits = int.from_bytes(record[40 : 40 + 8 * words], "little")
     known = [each for each in range(4096) if bits >> each & 1] if words else "all"
-    return {"publisher": publisher, "highest": highest, "transaction": transaction, "known": known}
+    return {"publisher": publisher, "highest": highest, "transaction": transaction, "known": known, "owner": owner}
 
 
 def _endpoint(record: bytes) -> dict[str, Any]:
@@ -80,8 +83,21 @@ def _endpoint(record: bytes) -> dict[str, Any]:
 
 
 def _epoch(record: bytes) -> dict[str, Any]:
-    epoch, id_highest = struct.unpack_from("<QQ", record, 8)
-    return {"epoch": epoch, "id_highest": id_highest}
+    assert len(record) == 40
+    epoch, id_highest, since_epoch, since_id = struct.unpack_from("<QQQQ", record, 8)
+    return {"epoch": epoch, "id_highest": id_highest, "since": [since_epoch, since_id]}
+
+
+def _returned(record: bytes) -> dict[str, Any]:
+    assert len(record) == 24
+    endpoint, deliveries, number_id = struct.unpack_from("<IIQ", record, 8)
+    return {"endpoint": endpoint, "deliveries": deliveries, "id": number_id}
+
+
+def _owner(record: bytes) -> dict[str, Any]:
+    assert len(record) == 24
+    publisher, owner = struct.unpack_from("<QQ", record, 8)
+    return {"publisher": publisher, "owner": owner}
 
 
 READERS = {
@@ -93,4 +109,6 @@ READERS = {
     6: _publisher,
     7: _endpoint,
     8: _epoch,
+    9: _returned,
+    10: _owner,
 }

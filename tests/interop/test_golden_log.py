@@ -13,12 +13,12 @@ BASE = 1 << 40
 
 FOLDER = Path(__file__).with_name("golden_log")
 GOLDEN = {path.stem: path.read_text().strip() for path in sorted(FOLDER.glob("*.hex"))}
-PUBLISHER_DIGEST = "4c23fd0dfeacdcea02dd4c487a0093a14116ab61775b6b602a02f57b11d90fac"
+PUBLISHER_DIGEST = "1bc0aeff91dfbd2b62d893010926e9af0fe8ed265859b92a168e7cdd1d397b4c"
 
 
 def recorded() -> list[bytes]:
     """A session that has every kind of record but MOVED."""
-    router = Router(queue("a", "orders.>"), queue("b", "orders.x"))
+    router = Router(queue("a", "orders.>"), queue("b", "orders.x"), queue("c", "orders.x", deliveries_max=3))
     router.link(1)
     handle = router.publisher(1)
     router.publish(1, handle, 1, message("hello", "orders.x", priority=7, ttl_ms=5, model_id=3, model_version=2))
@@ -26,6 +26,7 @@ def recorded() -> list[bytes]:
     other = router.flow(1, "b")
     router.settle(1, flow, BASE + 1)
     router.settle(1, other, BASE + 1, what=3)
+    router.settle(1, router.flow(1, "c"), BASE + 1, what=2)
     router.begin(1, handle, 9)
     router.publish(1, handle, 2, message("t", "orders.y"), transaction=9)
     router.commit(1, handle, 9)
@@ -40,7 +41,7 @@ def of_kind(records: list[bytes], kind: str) -> list[bytes]:
 
 def test_records_are_the_bytes_they_were() -> None:
     records = recorded()
-    assert len(GOLDEN) == 5
+    assert len(GOLDEN) == 7
     assert all(map(is_record, records))
     for kind, expected in GOLDEN.items():
         assert of_kind(records, kind)[0].hex() == expected, kind
@@ -54,15 +55,19 @@ def test_records_say_what_the_document_says() -> None:
     assert (said["id"], said["publisher"], said["number"], said["priority"]) == (BASE + 1, 77, 1, 7)
     assert (said["topic"], said["payload"], said["model"]) == ("orders.x", "hello", [3, 2])
     assert said["expires_ns"] - said["published_ns"] == 5_000_000
-    assert sorted(said["destinations"]) == [[2, 0, 0], [3, 0, 0]]
+    assert sorted(said["destinations"]) == [[2, 0, 0], [3, 0, 0], [4, 0, 0]]
     assert found["settled"] == {"kind": "settled", "flags": 0, "endpoint": 2, "runs": [[BASE + 1, BASE + 1]]}
     assert found["dead"] == {"kind": "dead", "flags": 0, "source": 3, "target": 1, "id": BASE + 1}
     assert (found["transaction"]["publisher"], found["transaction"]["transaction"]) == (77, 9)
     assert [each["payload"] for each in found["transaction"]["records"]] == ["t"]
     assert (found["publisher"]["highest"], found["publisher"]["known"]) == (2, [1, 2])
-    assert found["epoch"]["epoch"] == 1
+    owner = int.from_bytes(hashlib.blake2b(b"client", digest_size=8).digest(), "little")
+    assert found["owner"] == {"kind": "owner", "flags": 0, "publisher": 77, "owner": owner}
+    assert found["publisher"]["owner"] == owner
+    assert found["returned"] == {"kind": "returned", "flags": 0, "endpoint": 4, "deliveries": 1, "id": BASE + 1}
+    assert (found["epoch"]["epoch"], found["epoch"]["since"]) == (1, [0, 0])
     names = [log_decoder.decode(each)["definition"]["config"]["name"] for each in of_kind(records, "endpoint")]
-    assert names == ["dead", "a", "b"]
+    assert names == ["dead", "a", "b", "c"]
 
 
 def test_no_damaged_record_is_taken_for_one() -> None:
