@@ -10,7 +10,7 @@ import pytest
 
 from command_here import run_here
 from integration.command_kit import COMMAND
-from penstock.bench.catalogue import BENCHES
+from penstock.bench.catalogue import BENCHES, Bench
 from penstock.cli.main import COMMANDS
 
 
@@ -94,6 +94,12 @@ def test_bench_lists_and_refuses_unknown_names() -> None:
     wrong = run_here("bench", "zzz")
     assert wrong.returncode == 1
     assert f"no bench is called 'zzz' (there are: {', '.join(BENCHES)})" in wrong.stderr
+
+
+def test_a_peer_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BENCHES, "absent", Bench("no_such_peer", "measures beside nothing"))
+    told = run_here("bench", "absent").stderr
+    assert "bench absent measures beside penstock.bench.no_such_peer, which is not installed (make bench" in told
 
 
 def test_bench_writes_one_json_object_per_line() -> None:

@@ -39,10 +39,14 @@ def bench(
     for name in chosen:
         Console(stderr=True).print(f"measuring {name} ...", style="dim")
         results = []
-        for result in BENCHES[name].run():
-            results.append(result)
-            if json:
-                typer.echo(msgspec.json.encode(result))
+        try:
+            for result in BENCHES[name].run():
+                results.append(result)
+                if json:
+                    typer.echo(msgspec.json.encode(result))
+        except ModuleNotFoundError as error:
+            message = f"bench {name} measures beside {error.name}, which is not installed"
+            raise ConfigurationError(message, hint=f'make bench ARGS="{name}" installs it') from None
         if not json:
             figures, conditions = _report(name, results, width)
             typer.echo(figures)
