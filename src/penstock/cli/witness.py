@@ -4,18 +4,14 @@ import asyncio
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from penstock.assured.witnessing import LiveWitness, WitnessConfig, WitnessStatus
 from penstock.base.config import load_toml
-from penstock.base.errors import ConfigurationError
 from penstock.cli.nodes import announce, node_of_plant, refuse_plant
-from penstock.cli.readable import harmless_json, printable
+from penstock.cli.readable import printable
+from penstock.cli.statuses import show_statuses
 from penstock.net.agent import run_agent
-from penstock.node.plant import Plant
-from penstock.top.fetching import fetch
-from penstock.top.places import place_given, places_of_plant
 
 app = typer.Typer(help="Run the witness of a pair of message routers, or see how one is.", no_args_is_help=True)
 
@@ -53,22 +49,7 @@ def status(
     json: Annotated[bool, typer.Option("--json", help="One JSON object per witness.")] = False,
 ) -> None:
     """Show how witnesses are, by what they say on their pages. Exit status 1: one does not answer."""
-    if (plant is None) == (not node):
-        raise ConfigurationError("either a plant or pages of witnesses are needed")
-    places = places_of_plant(Plant.load(plant)) if plant is not None else [place_given(each) for each in node or []]
-    has_failed = False
-    for place in places:
-        if place.role not in ("", "witness"):
-            continue
-        reading = asyncio.run(fetch(place))
-        if not isinstance(reading.status, WitnessStatus):
-            typer.echo(printable(f"{place.name}: {reading.why or 'is no witness'}"))
-            has_failed = True
-        elif json:
-            typer.echo(harmless_json(msgspec.json.encode(reading.status).decode()))
-        else:
-            _print(reading.status)
-    raise typer.Exit(int(has_failed))
+    show_statuses("witness", WitnessStatus, plant, node or [], _print, is_json=json)
 
 
 def _print(witness: WitnessStatus) -> None:
