@@ -9,6 +9,7 @@ from integration.pair_kit import ORDERS, PairOfRouters, Traffic, pair_of_routers
 from integration.test_assured_router import number_of, taken
 from penstock.assured import EndpointConfig, Want
 from penstock.base.errors import NotEntitledError, RefusedError, UnreachableError
+from penstock.model import shipped
 from waiting import wait_until
 
 SYNC, ASYNC, NONE = "synchronous", "asynchronous", "stored"
@@ -175,3 +176,34 @@ def test_an_operator_orders_degradation_and_takes_it_back(tmp_path: Path) -> Non
             other.degrade()
         with pytest.raises(NotEntitledError, match="operator"):
             client.degrade()
+
+
+@pytest.mark.spec("REPL-4")
+@pytest.mark.parametrize("matching", ["secondary", "primary"])
+def test_each_queue_of_the_other_router_has_what_it_wants_by_topic_and_content(tmp_path: Path, matching: str) -> None:
+    """Whoever finds it out; also what came while the routers were apart, and for an endpoint that was made later."""
+    quote = shipped("quote")
+    large = Want(topics=("md.>",), where="bid_price > 100")
+    queues = [queue_of("md", "synchronous"), EndpointConfig(name="large", wants=(large,), replication="synchronous")]
+    with pair_of_routers(tmp_path, *queues, matching=matching) as pair, client_of(*pair.places) as client:
+        with client.publisher() as publisher, client_of(pair.one.place, role="operator") as operator:
+
+            def publish(*bids: int) -> list[str]:
+                return [publisher.publish("md.quote", quote.new(bid_price=bid)) for bid in bids]
+
+            assert publish(50, 150) == [SYNC, SYNC]
+            assert counts(pair, 1) == {"md": 2, "large": 1}
+            pair.relay.cut()
+            wait_until(lambda: publish(60) == ["degraded"], "the pair to be apart")
+            pair.relay.heal()
+            pair.wait_in_step()
+            operator.create_endpoint(queue_of("md.late", "synchronous"))
+            assert publish(160) == [SYNC]
+            assert publisher.publish("md.late.x", b"") == SYNC
+            expected = counts(pair, 0)
+            assert (expected["large"], expected["md.late"]) == (2, 1)
+            assert counts(pair, 1) == expected
+        pair.one.kill()
+        switch_to(pair.two, force=True)
+        with client.endpoint("large") as queue:
+            assert [quote.view(each.payload).bid_price for each in taken(queue, 2)] == [150, 160]

@@ -5,6 +5,7 @@ from typing import Any
 from penstock.assured._layout import DELIVERY_REDELIVERED, MESSAGE_RESENT, OUTCOME_DEGRADED, OUTCOME_SYNC
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
 from penstock.assured.core import MessageRouter
+from penstock.assured.endpoints import Models
 from penstock.assured.events import (
     Append,
     Data,
@@ -48,10 +49,10 @@ PUBLISHER = 777
 class Router:
     """With a journal that is always at once on the disk."""
 
-    def __init__(self, name: str, *endpoints: EndpointConfig) -> None:
+    def __init__(self, name: str, *endpoints: EndpointConfig, models: Models | None = None, **pair: Any) -> None:
         randomness = SeededRandomness(1, name)
-        self.router = MessageRouter(RouterConfig(name=name, endpoints=endpoints), randomness)
-        self.pair = Pair(self.router, PairConfig(routers=("a", "b")), randomness)
+        self.router = MessageRouter(RouterConfig(name=name, endpoints=endpoints), randomness, models)
+        self.pair = Pair(self.router, PairConfig(routers=("a", "b"), **pair), randomness)
         self.frames: list[bytes] = []
         self.sent: list[Any] = []
         self._decoder = FrameDecoder(2**24)

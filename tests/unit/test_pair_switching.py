@@ -23,10 +23,10 @@ class Timed(Router):
     now_ns = 0
     is_storing = True
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: Any, **options: Any) -> None:
         self.notes: list[str] = []
         self.ended: list[str] = []
-        super().__init__(*arguments)
+        super().__init__(*arguments, **options)
 
     def tell(self, event: Any) -> None:
         for each in self.pair.handle(event, self.now_ns):

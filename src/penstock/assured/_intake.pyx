@@ -72,6 +72,7 @@ from penstock.assured._stream cimport (
 )
 from penstock.assured._tables cimport (
     GIVEN_UP,
+    MESSAGE_AS_MATCHED,
     MESSAGE_GROUPED,
     MESSAGE_STORED,
     Endpoint,
@@ -280,6 +281,7 @@ cdef uint8_t choose(
     cdef Endpoint *endpoint
     tables.stamp += 1
     tables.destinations.count = 0
+    tables.is_overflowing = False
     for position in range(start, end):
         endpoint = tables.endpoint_of(endpoints[subscribers[position]])
         if endpoint is NULL or endpoint.stamp == tables.stamp:
@@ -290,6 +292,7 @@ cdef uint8_t choose(
             continue
         if not endpoint.gives_up_when_full:
             return OUTCOME_FULL
+        tables.is_overflowing = True
         endpoint.overflowed += 1
         tables.given_up_total += 1
         endpoint = tables.endpoint_of(endpoint.dead_to)
@@ -345,6 +348,8 @@ cdef int take(
     head.model_id = published.model_id
     head.model_version = published.model_version
     waiting.message = keep_message(tables, &head, topic, topic + published.topic_size)
+    if waiting.message and not tables.is_overflowing:
+        message_at(tables, waiting.message).flags |= MESSAGE_AS_MATCHED
     if tables.is_streaming and waiting.message and head.treatment != TREATMENT_NONE:
         stream_push(tables, head.id, number, handle, ITEM_MESSAGE)
     tables.next_id += 1

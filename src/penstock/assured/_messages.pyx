@@ -15,6 +15,7 @@ from penstock.assured._tables cimport (
     BLOCK_PLACES,
     LIST_COUNT,
     MESSAGE_REPLICATED,
+    MESSAGE_AS_MATCHED,
     MESSAGE_SENT,
     MESSAGE_STORED,
     STATE_FREE,
@@ -193,6 +194,7 @@ cdef uint32_t entry_new(Tables tables, uint32_t place, Endpoint *endpoint) excep
         tables.entry_end += 1
     entry = entry_at(tables, made)
     memset(entry, 0, sizeof(Entry))
+    message.flags &= ~<uint8_t>MESSAGE_AS_MATCHED
     entry.message = place
     entry.endpoint = endpoint.number
     entry.sibling = message.entries
@@ -222,6 +224,7 @@ cdef void entry_free(Tables tables, uint32_t place) noexcept:
         flow_remove(tables, place)
     if tables.is_streaming and message.flags & MESSAGE_SENT and is_mirrored(tables, entry.endpoint):
         stream_push(tables, message.id, 0, entry.endpoint, ITEM_REMOVED)
+    message.flags &= ~<uint8_t>MESSAGE_AS_MATCHED
     while link[0] != place:
         link = &entry_at(tables, link[0]).sibling
     link[0] = entry.sibling

@@ -32,6 +32,7 @@ cpdef enum:
     EPOCH_DEGRADED = 2      # as the active one it has acknowledged what the other router may not have
     EPOCH_PARTIAL = 4       # it was catching up with the active router: it has neither what it had, nor what that one has
 
+    MESSAGE_TO_MATCH = 64   # flag of a MESSAGE record between routers: who wants it is for the receiver to find out
     MESSAGE_TOGETHER = 128  # flag of a MESSAGE or MOVED record: the message was published in a transaction
 
     HEAD_SIZE = 8
@@ -76,7 +77,7 @@ cdef struct MessageHead:    # destinations, topic, payload and zeros follow
     int64_t expires_ns      # 0: never
     uint16_t model_id
     uint16_t model_version
-    uint32_t reserved
+    uint32_t matched        # 0, but to be matched: stands for the endpoints that are to be found
 
 
 cdef struct Destination:

@@ -1,4 +1,5 @@
-"""What the active router sends to the other one: messages with their destinations, and what became of those sent.
+"""What the active router sends to the other one: messages with their destinations, and what became of those sent. The
+destinations are left out where the other router is to find them itself (REPL-4).
 
     tables.stream    Item after Item, in the order in which things happened: a message was kept, an endpoint has one no
                      more or has given it up to another, a transaction begins or ends. 24 bytes each, whatever the
@@ -24,6 +25,7 @@ from penstock.assured._records cimport (
     DESTINATION_SIZE,
     ID_RUN_SIZE,
     MESSAGE_HEAD_SIZE,
+    MESSAGE_TO_MATCH,
     OWNER_SIZE,
     RECORD_DEAD,
     RECORD_MESSAGE,
@@ -54,9 +56,18 @@ from penstock.assured._stream cimport (
     RECORDS_HEAD_SIZE,
     Item,
     RecordsHead,
+    endpoint_mark,
     is_mirrored,
 )
-from penstock.assured._tables cimport MESSAGE_SENT, Message, Publisher, Tables, entry_at, message_at
+from penstock.assured._tables cimport (
+    MESSAGE_AS_MATCHED,
+    MESSAGE_SENT,
+    Message,
+    Publisher,
+    Tables,
+    entry_at,
+    message_at,
+)
 from penstock.wire._codec cimport store_u32
 
 
@@ -143,6 +154,7 @@ cdef class Frame:
 
     cdef Bytes out
     cdef uint32_t count
+    cdef uint64_t spared            # bytes of endpoints that the other router puts in again
     cdef uint64_t settled_at        # of a SETTLED record at the end that may still grow; 0: none
 
     def __dealloc__(self):
@@ -156,14 +168,23 @@ cdef class Frame:
     cdef int put_message(self, Tables tables, Message *message, const uint8_t *record) except -1:
         cdef MessageHead head
         cdef Destination destination
-        cdef uint32_t each = message.entries
+        cdef uint32_t each = message.entries, mark = 0
         cdef uint64_t count = 0, content
+        cdef bint is_to_match = message.flags & MESSAGE_AS_MATCHED and 0 < tables.match_from <= message.id
         cdef uint8_t *out
         memcpy(&head, record, MESSAGE_HEAD_SIZE)
         content = content_at(&head)
         while each:
-            count += is_mirrored(tables, entry_at(tables, each).endpoint)
+            if is_mirrored(tables, entry_at(tables, each).endpoint):
+                count += 1
+                mark += endpoint_mark(entry_at(tables, each).endpoint)
+                is_to_match = is_to_match and entry_at(tables, each).deliveries == 0
             each = entry_at(tables, each).sibling
+        if is_to_match:
+            self.spared += count * DESTINATION_SIZE
+            count = 0
+            head.flags |= MESSAGE_TO_MATCH
+            head.matched = mark
         head.kind = RECORD_MESSAGE
         head.destination_count = <uint16_t>count
         head.size = <uint32_t>message_record_size(count, head.topic_size, head.payload_size)
@@ -171,7 +192,7 @@ cdef class Frame:
         memset(out + head.size - 8, 0, 8)
         memcpy(out, &head, MESSAGE_HEAD_SIZE)
         out += MESSAGE_HEAD_SIZE
-        each = message.entries
+        each = 0 if is_to_match else message.entries
         while each:
             if is_mirrored(tables, entry_at(tables, each).endpoint):
                 destination = Destination(entry_at(tables, each).endpoint, entry_at(tables, each).deliveries,
@@ -254,7 +275,7 @@ def next_frame(Tables tables not None, uint64_t position, uint64_t size_max, uin
     cdef const Item *item
     cdef uint64_t last_id = 0, first = tables.stream_first
     frame.room(LENGTH_SIZE + RECORDS_HEAD_SIZE)
-    while first < tables.stream.size and frame.out.size < size_max:
+    while first < tables.stream.size and frame.out.size + frame.spared < size_max:
         item = <const Item *>(tables.stream.data + first)
         if item.what == ITEM_BEGIN:
             if not put_group(tables, frame, &first, &last_id):
@@ -270,7 +291,7 @@ def next_frame(Tables tables not None, uint64_t position, uint64_t size_max, uin
             frame.put_owner(item)
         first += sizeof(Item)
     ids, sequences = [], []
-    if first < tables.stream.size and frame.out.size < size_max:
+    if first < tables.stream.size and frame.out.size + frame.spared < size_max:
         ids, sequences = wanted(tables, first, fetch_max)
     tables.stream_first = first
     if first == tables.stream.size:
@@ -298,7 +319,7 @@ cdef bint put_group(Tables tables, Frame frame, uint64_t *first, uint64_t *last_
     """A transaction, whole or not at all. False: something of it has to be read first, or it has not ended, or is not on
     this router's disk: then the other one must not have it, which could become active and deliver it while this one forgets
     it; or the frame has no room for it besides what it has."""
-    cdef uint64_t at = first[0], begin = frame.out.size
+    cdef uint64_t at = first[0], begin = frame.out.size, spared = frame.spared
     cdef uint32_t count = frame.count
     cdef const Item *item = <const Item *>(tables.stream.data + at)
     cdef TransactionHead head
@@ -324,8 +345,8 @@ cdef bint put_group(Tables tables, Frame frame, uint64_t *first, uint64_t *last_
             break
     frame.settled_at = 0
     frame.count = count
-    if not is_whole or count and frame.out.size > FRAME_SIZE_MAX:
-        frame.out.size = begin
+    if not is_whole or count and frame.out.size + frame.spared > FRAME_SIZE_MAX:
+        frame.out.size, frame.spared = begin, spared
         return False
     head.size = <uint32_t>(frame.out.size - begin)
     memcpy(frame.out.data + begin, &head, TRANSACTION_HEAD_SIZE)

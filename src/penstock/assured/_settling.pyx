@@ -44,6 +44,7 @@ from penstock.assured._records cimport (
 )
 from penstock.assured._stream cimport ITEM_MESSAGE, ITEM_REMOVED, is_mirrored, stream_push
 from penstock.assured._tables cimport (
+    MESSAGE_AS_MATCHED,
     MESSAGE_SENT,
     MESSAGE_REPLICATED,
     STATE_HELD,
@@ -325,6 +326,7 @@ cdef void rehome(Tables tables, uint32_t place, Endpoint *target) noexcept:
     cdef Entry *entry = entry_at(tables, place)
     cdef Endpoint *endpoint = tables.endpoints[entry.endpoint]
     cdef uint64_t size = message_at(tables, entry.message).content_size
+    message_at(tables, entry.message).flags &= ~<uint8_t>MESSAGE_AS_MATCHED
     if tables.is_streaming:
         stream_moved(tables, message_at(tables, entry.message), endpoint.number, target.number)
     endpoint.count -= 1

@@ -33,6 +33,13 @@ cdef struct RecordsHead:    # of a frame; records of the log follow
 
 cdef void stream_push(Tables tables, uint64_t id, uint64_t number, uint32_t party, uint32_t what) noexcept
 
+# What stands for an endpoint; the sum over all that want a message is sent instead of them, so that the other router sees
+# whether it found the same.
+cdef inline uint32_t endpoint_mark(uint32_t number) noexcept:
+    cdef uint64_t mixed = (number + 1) * <uint64_t>0x9E3779B97F4A7C15
+    return <uint32_t>((mixed ^ mixed >> 29) * <uint64_t>0xBF58476D1CE4E5B9 >> 32)
+
+
 # Whether the other router gets the messages of this endpoint.
 cdef bint is_mirrored(Tables tables, uint32_t endpoint) noexcept
 

@@ -35,6 +35,7 @@ cdef enum:
     MESSAGE_REPLICATED = 2          # in the list by id
     MESSAGE_SENT = 4                # the other router has it, or is to have it: it is told what becomes of it
     MESSAGE_GROUPED = 8             # published in a transaction
+    MESSAGE_AS_MATCHED = 16         # its endpoints are all that wanted it, and no others
 
 
 cdef struct Message:
@@ -200,6 +201,7 @@ cdef class Tables:
     cdef Numbers dirty_flows
     cdef Numbers dirty_publishers
     cdef Numbers destinations           # of the message that is being accepted; with the bit GIVEN_UP
+    cdef bint is_overflowing            # one of those that want it is full: it goes elsewhere
     cdef uint32_t sweep_at
     cdef uint64_t stamp
     cdef uint64_t flow_capacity
@@ -233,6 +235,7 @@ cdef class Tables:
     cdef uint64_t stream_first                  # where what is not sent yet begins
     cdef public bint is_streaming
     cdef public bint is_stream_broken           # it grew too long: it must be begun anew
+    cdef public uint64_t match_from             # from this id on, the other router finds out who wants a message; 0: never
     cdef uint32_t replicated_first
     cdef uint32_t replicated_last
 

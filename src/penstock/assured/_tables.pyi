@@ -20,6 +20,7 @@ class Tables:
     has_secondary: bool
     refuses_unmatched: bool
     replicate_by: int
+    match_from: int
     def __init__(self, seed: int, cache_size: int) -> None: ...
     @property
     def message_count(self) -> int: ...

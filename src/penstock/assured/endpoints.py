@@ -8,6 +8,8 @@ import numpy
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+from penstock.assured._intake import PublishBatch
+from penstock.assured._matching import Unmatched
 from penstock.assured._messages import delete_endpoint
 from penstock.assured._records import ENDPOINT_DELETED, ENDPOINT_HEAD_SIZE, RECORD_ENDPOINT
 from penstock.assured._tables import Tables
@@ -140,6 +142,9 @@ class Matcher:
             return offsets, subscribers
         return self._judge(data, rows(), offsets, subscribers)
 
+    def match_messages(self, messages: PublishBatch | Unmatched) -> tuple[Offsets, Subscribers]:
+        return self.match(messages.data, messages.topic_offsets, messages.topic_sizes, lambda: _contents(messages))
+
     def _judge(
         self, data: Buffer, rows: NDArray[numpy.void], offsets: Offsets, subscribers: Subscribers
     ) -> tuple[Offsets, Subscribers]:
@@ -155,6 +160,13 @@ class Matcher:
         kept = numpy.zeros(len(rows) + 1, numpy.uint64)
         numpy.cumsum(counts, out=kept[1:])
         return kept, subscribers[is_kept]
+
+
+def _contents(messages: PublishBatch | Unmatched) -> NDArray[numpy.void]:
+    rows = numpy.empty(len(messages), ROW_DTYPE)
+    rows["model_id"], rows["model_version"] = messages.model_ids, messages.model_versions
+    rows["payload_offset"], rows["payload_size"] = messages.payload_offsets, messages.payload_sizes
+    return rows
 
 
 class Endpoints:

@@ -6,6 +6,7 @@ one than its own is active no more.
 """
 
 from penstock.assured import _layout, pairing, voting
+from penstock.assured.config import Role
 from penstock.assured.core import EVERY_ID, MessageRouter
 from penstock.assured.degrading import Degrading, Mode
 from penstock.assured.events import (
@@ -26,7 +27,7 @@ from penstock.assured.events import (
 from penstock.assured.lease import LeaseKeeper, lease_event
 from penstock.assured.pairing import Standing
 from penstock.assured.past import Past
-from penstock.assured.receiving import RECEIVED_KINDS, Receiving
+from penstock.assured.receiving import RECEIVED_KINDS, MatchesDifferError, Receiving
 from penstock.assured.sending import Sending, awaits_release, encode
 from penstock.assured.switching import Switching
 from penstock.assured.voting import Memory
@@ -57,6 +58,7 @@ class Pair:
         self._past = Past(router.log, is_first=self._is_first)
         self._stream = 0
         self._switching = Switching()
+        self._has_other_matches = False  # than the active router, and endpoints here have not changed since
         self._is_started = False
         self._out: list[pairing.PairInstruction] = []
         router.waits_for_secondary = router.tables.has_secondary = True
@@ -136,6 +138,7 @@ class Pair:
                 if self.sending is not None:
                     self.sending.fetched(request)
             case CreateEndpoint() | AlterEndpoint() | DeleteEndpoint():
+                self._has_other_matches = False
                 if self.sending is not None:
                     self.sending.mirror()
             case Replay():
@@ -200,8 +203,10 @@ class Pair:
             self._out.append(pairing.PeerSend(self._link, encode(message)))
 
     def _standing(self) -> Standing:
+        role: Role = "active" if self.is_active else "standby"
         votes = self._config.lease is not None
-        return Standing(self._name, "active" if self.is_active else "standby", self.epoch, self._past.is_willing, votes)
+        matches = self._config.matching == "secondary" and not self._has_other_matches
+        return Standing(self._name, role, self.epoch, self._past.is_willing, votes, matches)
 
     def _tell_standing(self) -> None:
         self._say(self._standing())
@@ -227,6 +232,7 @@ class Pair:
                 case _:
                     pass  # it was on its way when the roles changed
         except (PenstockError, IndexError) as error:
+            self._has_other_matches |= isinstance(error, MatchesDifferError)
             self._end_link(str(error), now_ns)
 
     def _said(self, message: pairing.Message, now_ns: int) -> None:
@@ -278,7 +284,8 @@ class Pair:
         if self._link is not None and self.peer is not None and self.peer.role == "standby" and self.router.is_active:
             self._end_sending()
             self._stream += 1
-            self.sending = Sending(self.router, self._config, self._stream)
+            is_matching = self._config.matching == "secondary" and self.peer.is_matching
+            self.sending = Sending(self.router, self._config, self._stream, is_matching=is_matching)
 
     def _catch_up(self, receiving: Receiving, now_ns: int) -> None:
         if receiving.compare():

@@ -47,6 +47,11 @@ class PairConfig(Config, frozen=True):
     while, or it waits."""
 
     degrade_after_ms: Milliseconds = 1_000
+    matching: Literal["secondary", "primary"] = "secondary"
+    """Who finds out which endpoints want a message that is replicated (REPL-4): the router that stands by, by its own
+    interests, or the active one, which sends the endpoints along. It is the active one also if the other router wants
+    it so, or has found others than the active one."""
+
     mirror: Literal["all", "none"] = "all"
     """Which endpoints are defined here as the active router has them; those of none are defined by hand."""
 
@@ -72,6 +77,9 @@ class Standing(msgspec.Struct, tag="standing", frozen=True):
 
     is_voting: bool = False
     """Whether a lease decides who is active: both are of one mind about that, or are no pair."""
+
+    is_matching: bool = False
+    """Whether it finds out by itself which endpoints want a message."""
 
 
 def check_standing(mine: Standing, theirs: Standing, routers: tuple[str, str]) -> None:

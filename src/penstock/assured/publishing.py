@@ -7,7 +7,7 @@ from penstock.assured._intake import PublishBatch, accept
 from penstock.assured._records import TREATMENT_ASYNC, TREATMENT_SYNC
 from penstock.assured._tables import Tables
 from penstock.assured.config import RouterConfig
-from penstock.assured.endpoints import ROW_DTYPE, Endpoints, counts_of
+from penstock.assured.endpoints import Endpoints, counts_of
 from penstock.assured.links import Link
 from penstock.topics.table import InterestTable
 
@@ -31,9 +31,7 @@ class Publishing:
 
     def accept(self, link: Link, batch: PublishBatch) -> int:
         """In a transaction: what stands in its way, or 0."""
-        offsets, subscribers = self._matcher.match(
-            batch.data, batch.topic_offsets, batch.topic_sizes, lambda: _rows(batch)
-        )
+        offsets, subscribers = self._matcher.match_messages(batch)
         return accept(
             self._tables,
             batch,
@@ -53,10 +51,3 @@ class Publishing:
         treatments = numpy.zeros(len(batch), numpy.uint8)
         numpy.maximum.at(treatments, messages, found.astype(numpy.uint8))
         return treatments
-
-
-def _rows(batch: PublishBatch) -> NDArray[numpy.void]:
-    rows = numpy.empty(len(batch), ROW_DTYPE)
-    rows["model_id"], rows["model_version"] = batch.model_ids, batch.model_versions
-    rows["payload_offset"], rows["payload_size"] = batch.payload_offsets, batch.payload_sizes
-    return rows

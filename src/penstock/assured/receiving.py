@@ -7,6 +7,7 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.assured import _layout as layout
+from penstock.assured._matching import Unmatched
 from penstock.assured._receiving import (
     apply_records,
     are_synchronous,
@@ -28,6 +29,10 @@ PUBLISHERS_SIZE_MAX = 2**26
 NONE = numpy.zeros(0, numpy.uint64)
 
 
+class MatchesDifferError(RemoteProtocolError):
+    """This router has found other endpoints for a message than the active one."""
+
+
 class Receiving:
     """`out` is what is to be sent."""
 
@@ -47,6 +52,8 @@ class Receiving:
         self._parity = int(is_first)
         self._numbers = numpy.zeros(64, numpy.uint32)
         """By number there: the number here, or 0."""
+        self._there: NDArray[numpy.uint32] | None = None
+        """By number here: the number there, or 0; None: to be found out."""
         self._listed: dict[int, list[NDArray[numpy.uint64]]] = {}
         self._listed_count = 0
         self._publishers: list[bytes] = []
@@ -76,6 +83,7 @@ class Receiving:
         """An endpoint of the active router: made here too, or found by its name."""
         if message.number >= ENDPOINTS_MAX:
             raise RemoteProtocolError(f"an endpoint has number {message.number}")
+        self._there = None
         while message.number >= len(self._numbers):
             self._numbers = numpy.concatenate([self._numbers, numpy.zeros_like(self._numbers)])
         endpoints = self._router.endpoints
@@ -181,9 +189,25 @@ class Receiving:
     def records(self, data: bytes) -> None:
         if self._is_listed:
             raise RemoteProtocolError("it sends records before it has listed what it has")
-        position, id_highest = apply_records(self._router.tables, data, self._numbers)
+        position, id_highest = apply_records(self._router.tables, self._matched(data), self._numbers)
         self.id_highest = max(self.id_highest, id_highest)
         self._answers.append((self._router.tables.next_sequence - 1, [encode(StoredTo(self._stream, position))]))
+
+    def _matched(self, data: bytes) -> bytes:
+        """With the endpoints of every message (REPL-4)."""
+        unmatched = Unmatched(data)
+        if not len(unmatched):
+            return data
+        if self._there is None:
+            self._there = _inverse(self._numbers)
+        matcher = self._router.endpoints.matcher
+        offsets, subscribers = matcher.match_messages(unmatched)
+        found = unmatched.matched(self._router.tables, offsets, subscribers, matcher.owners, self._there)
+        if found is None:
+            raise MatchesDifferError(
+                "it finds other endpoints for a message: compare endpoints, and models, of the two"
+            )
+        return found
 
     def stored(self, through: int) -> None:
         newest: list[bytes] = []
@@ -193,3 +217,10 @@ class Receiving:
                 newest.clear()  # the next one says it, too
             newest += frames
         self.out += newest
+
+
+def _inverse(numbers: NDArray[numpy.uint32]) -> NDArray[numpy.uint32]:
+    inverse = numpy.zeros(int(numbers.max()) + 1, numpy.uint32)
+    inverse[numbers] = numpy.arange(len(numbers), dtype=numpy.uint32)
+    inverse[0] = 0
+    return inverse

@@ -40,7 +40,7 @@ def encode(message: Message) -> bytes:
 class Sending:
     """`out` is what is to be sent; `through_id` says up to which message the other router has everything."""
 
-    def __init__(self, router: MessageRouter, config: PairConfig, stream: int) -> None:
+    def __init__(self, router: MessageRouter, config: PairConfig, stream: int, *, is_matching: bool) -> None:
         self.stream = stream
         self.out: list[bytes] = []
         self.through_id = 0
@@ -48,6 +48,8 @@ class Sending:
         """It has been, since this link is there."""
         self._router = router
         self._config = config
+        self._is_matching = is_matching
+        """The other router finds out who wants a message."""
         self._defined: dict[int, bytes] = {}
         self._missing: list[NDArray[numpy.uint64]] = []
         self._is_listed = True
@@ -89,14 +91,17 @@ class Sending:
         return stream_count(self._router.tables)
 
     def mirror(self) -> None:
-        """Tell how endpoints are defined, as far as that is not known."""
+        """Tell how endpoints are defined, as far as that is not known. What was accepted before goes with its
+        endpoints: the other router finds those that there are when it comes."""
         current = {each.number: msgspec.json.encode(each.definition) for each in self._router.endpoints}
         for number, definition in current.items():
             if self._defined.get(number) != definition:
                 self.out.append(encode(Defined(number, definition)))
         for number in self._defined.keys() - current.keys():
             self.out.append(encode(Defined(number, b"", is_deleted=True)))
-        self._defined = current
+        if self._defined != current:
+            self._defined = current
+            self._router.tables.match_from = self._router.tables.next_id if self._is_matching else 0
 
     def frame(self, data: bytes) -> None:
         """What the other router has not got."""

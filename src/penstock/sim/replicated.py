@@ -53,6 +53,7 @@ class ReplicatedOptions(msgspec.Struct, kw_only=True):
     replicate_by: ReplicateBy = "endpoint"
     degrade: Literal["after", "never"] = "after"
     degrade_after_ms: int = 100
+    matching: Literal["secondary", "primary"] = "secondary"
     window_bytes: int = 65_536
     cache_bytes: int = 65_536
     section_bytes: int = 65_536
@@ -72,6 +73,7 @@ class ReplicatedOptions(msgspec.Struct, kw_only=True):
             lease=self.lease if self.has_lease else None,
             degrade=self.degrade,
             degrade_after_ms=self.degrade_after_ms,
+            matching=self.matching,
             window_bytes=self.window_bytes,
         )
 
@@ -110,6 +112,7 @@ class ReplicatedOptions(msgspec.Struct, kw_only=True):
             delay_ms=delay_ms,
             sync_ms=sync_ms,
             fault_interval_ms=pick.choose([100, 300, 1_000]),
+            matching=pick.choose(["secondary", "primary"]),
         )
 
 

@@ -1,0 +1,202 @@
+"""REPL-4: which endpoints want a message is found out by the router that stands by, or sent along by the active one."""
+
+from typing import Any
+
+import pytest
+
+from penstock.assured._layout import KIND_RECORDS
+from penstock.assured._matching import Unmatched
+from penstock.assured._receiving import held_ids
+from penstock.assured.config import EndpointConfig, Want
+from penstock.assured.events import Begin, Commit, CreateEndpoint, Data, LinkOpened, OpenFlow, OpenPublisher
+from penstock.assured.frames import Published, encode_publish, encode_settle
+from penstock.assured.pairing import PeerFrame, PeerOpened
+from penstock.base.errors import RemoteProtocolError
+from penstock.model import MessageModel, shipped
+from unit.test_pair import PUBLISHER, Router, exchange
+from unit.test_pair_switching import Timed
+
+QUOTE = shipped("quote")
+LARGE_COUNT = 200
+"""Messages of a kilobyte that fill the window, so that what follows waits for its turn."""
+
+
+def models(number: int, _version: int) -> MessageModel | None:
+    return QUOTE if number == QUOTE.id else None
+
+
+def queue(name: str, *topics: str, where: str = "", **values: Any) -> EndpointConfig:
+    wants = (Want(topics=topics, where=where),) if topics else ()
+    return EndpointConfig(name=name, wants=wants, **{"replication": "synchronous", **values})
+
+
+def linked(one: Timed, other: Timed, link: int = 1) -> None:
+    for each in (one, other):
+        each.frames.clear()
+        each.tell(PeerOpened(link))
+    exchange(one, other, links=(link, link))
+
+
+def pair_of(*endpoints: EndpointConfig, others: tuple[EndpointConfig, ...] = (), **pair: Any) -> tuple[Timed, Timed]:
+    """The second has what it is told of the first, and endpoints of its own."""
+    one, other = Timed("a", *endpoints, models=models, **pair), Timed("b", *others, models=models, **pair)
+    linked(one, other)
+    one.tell(LinkOpened(10, "client", is_operator=True))
+    one.tell(OpenPublisher(10, 1, PUBLISHER))
+    exchange(one, other)
+    return one, other
+
+
+def publish(router: Router, first: int, *messages: Published, transaction: int = 0) -> None:
+    router.tell(Data(10, encode_publish(1, first, messages, transaction=transaction)))
+
+
+def text(topic: str = "a.x", size: int = 1) -> Published:
+    return Published(topic.encode(), bytes(size))
+
+
+def unmatched(router: Router) -> int:
+    """Messages without endpoints that are on their way."""
+    return sum(len(Unmatched(frame)) for frame in router.frames if frame[0] == KIND_RECORDS)
+
+
+def queued(router: Router) -> dict[str, list[int]]:
+    """By endpoint: numbers of the messages that have copies, or are to have them."""
+    names = {each.number: each.name for each in router.router.endpoints}
+    held = held_ids(router.router.tables)
+    return {names[number]: [int(each) - (1 << 40) for each in ids] for number, ids in held.items()}
+
+
+def test_the_router_that_stands_by_finds_the_same_endpoints_by_topic_and_content() -> None:
+    one, other = pair_of(
+        queue("all", "a.>"),
+        queue("some", "a.y", "a.x"),
+        queue("large", "a.quote", where="bid_price > 100", replication="asynchronous"),
+        queue("here", "a.>", replication="none"),
+    )
+    quotes = [
+        Published(b"a.quote", bytes(QUOTE.new(bid_price=bid)), model_id=QUOTE.id, model_version=QUOTE.version)
+        for bid in (50, 150)
+    ]
+    publish(one, 1, text("a.x"), text("a.z"), *quotes)
+    assert unmatched(one) == 4
+    exchange(one, other)
+    # Where endpoints decide, those that are not replicated get no copies.
+    assert queued(other) == {"all": [1, 2, 3, 4], "some": [1], "large": [4]}
+    assert other.sent == [], "a router that stands by delivers nothing"
+
+
+@pytest.mark.parametrize("who", ["active", "standby"])
+def test_the_endpoints_are_sent_along_if_either_router_wants_it_so(who: str) -> None:
+    one = Timed("a", queue("q", "a.>"), matching="primary" if who == "active" else "secondary")
+    other = Timed("b", matching="primary" if who == "standby" else "secondary")
+    linked(one, other)
+    one.clients(10)
+    publish(one, 1, text())
+    assert unmatched(one) == 0
+    exchange(one, other)
+    assert queued(other) == {"q": [1]}
+
+
+def test_an_endpoint_that_is_defined_meanwhile_gets_what_came_after_it() -> None:
+    """What waits for its turn was matched before the definition came."""
+    one, other = pair_of(queue("q", "a.>"), window_bytes=65_536)
+    publish(one, 1, *[text(size=1_000) for _ in range(LARGE_COUNT)])
+    one.tell(CreateEndpoint(10, 3, queue("late", "a.>")))
+    publish(one, LARGE_COUNT + 1, text())
+    exchange(one, other)
+    assert queued(other) == queued(one) == {"q": list(range(1, LARGE_COUNT + 2)), "late": [LARGE_COUNT + 1]}
+
+
+def test_what_an_endpoint_has_settled_before_it_was_sent_is_not_queued_to_it() -> None:
+    """REPL-9: it goes with the endpoints that are left."""
+    one, other = pair_of(queue("q", "a.>"), queue("r", "a.>"), window_bytes=65_536)
+    one.tell(OpenFlow(10, 2, "q", 1_000))
+    publish(one, 1, *[text(size=1_000) for _ in range(LARGE_COUNT)])
+    publish(one, LARGE_COUNT + 1, text(), text())
+    last = one.router.tables.next_id - 1
+    one.tell(Data(10, encode_settle(1, [(last, last, 1)])))
+    exchange(one, other)
+    assert queued(other) == queued(one)
+    assert LARGE_COUNT + 2 not in queued(other)["q"]
+
+
+def test_what_went_to_the_dead_message_queue_goes_there_at_the_other_router() -> None:
+    one, other = pair_of(
+        queue("given_up", "a.dead", dead_to=""),
+        queue("q", "a.>", messages_max=1, when_full="dead", dead_to="given_up"),
+    )
+    publish(one, 1, text(), text(), text("a.dead"))
+    assert unmatched(one) == 1, "the others went where they were not wanted"
+    exchange(one, other)
+    assert queued(other) == queued(one) == {"q": [1], "given_up": [2, 3]}
+
+
+def test_what_is_full_at_the_other_router_takes_what_the_active_one_has_taken() -> None:
+    one, other = pair_of(queue("q", "a.>"), others=(queue("q", "a.>", messages_max=1),), mirror="none")
+    publish(one, 1, text(), text())
+    assert unmatched(one) == 2
+    exchange(one, other)
+    assert queued(other) == {"q": [1, 2]}
+
+
+def test_endpoints_that_only_the_other_router_has_get_no_copies() -> None:
+    """Nobody would ever settle them."""
+    one, other = pair_of(queue("q", "a.>"), others=(queue("q", "a.>"), queue("own", "a.>")), mirror="none")
+    publish(one, 1, text())
+    assert unmatched(one) == 1
+    exchange(one, other)
+    assert queued(other) == {"q": [1]}
+
+
+def test_a_transaction_is_matched_as_its_messages_are() -> None:
+    one, other = pair_of(queue("all", "a.>"), queue("some", "a.y"))
+    one.tell(Begin(10, 5, 1, 1))
+    publish(one, 1, text("a.x"), text("a.y"), transaction=1)
+    one.tell(Commit(10, 6, 1, 1))
+    publish(one, 3, text("a.y"))
+    assert unmatched(one) == 3
+    exchange(one, other)
+    assert queued(other) == {"all": [1, 2, 3], "some": [2, 3]}
+
+
+def test_a_router_that_finds_others_says_so_and_gets_the_endpoints_from_then_on() -> None:
+    """Endpoints that were defined by hand, and not alike: nothing is acknowledged that would be lost."""
+    one, other = pair_of(queue("q", "a.>"), others=(queue("q", "b.>"),), mirror="none")
+    publish(one, 1, text())
+    exchange(one, other)
+    assert "compare endpoints" in other.ended[0]
+    assert (queued(other), one.sent) == ({}, [])
+    linked(one, other, link=2)
+    assert queued(other) == {"q": [1]}
+    publish(one, 2, text())
+    assert unmatched(one) == 0
+    exchange(one, other, links=(2, 2))
+    assert queued(other) == {"q": [1, 2]}
+
+
+def test_the_mark_is_what_the_protocol_says() -> None:
+    one, _ = pair_of(queue("q", "a.>"), queue("r", "a.>"))
+    publish(one, 1, text())
+    numbers = [each.number for each in one.router.endpoints if each.name != "dead"]
+    mixed = [(number + 1) * 0x9E3779B97F4A7C15 % 2**64 for number in numbers]
+    marks = [(each ^ each >> 29) * 0xBF58476D1CE4E5B9 % 2**64 >> 32 for each in mixed]
+    (frame,) = one.frames
+    record = frame[16:]
+    assert (record[1], record[14:16]) == (64, b"\0\0")
+    assert int.from_bytes(record[60:64], "little") == sum(marks) % 2**32
+
+
+def test_records_that_lie_end_the_link() -> None:
+    one, other = pair_of(queue("q", "a.>"))
+    publish(one, 1, text())
+    (frame,) = one.frames
+    with pytest.raises(RemoteProtocolError):
+        Unmatched(frame[:-8])
+    with pytest.raises(RemoteProtocolError):
+        Unmatched(frame[:8])
+    sent_along = bytearray(frame)
+    sent_along[16 + 14] = 1  # it says that it has one endpoint
+    other.tell(PeerFrame(1, bytes(sent_along)))
+    assert other.ended
+    assert queued(other) == {}
