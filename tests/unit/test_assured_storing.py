@@ -1,18 +1,36 @@
-"""A message router's journal as it is read."""
+"""A message router's journal as it is written and read."""
 
 import asyncio
+import errno
+import threading
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy
+import pytest
+from typing_extensions import Buffer
 
-from penstock.assured.events import Append, DiskFailed, Event, ReadRecords, RecordsRead
+from penstock.assured import storing as storing_module
+from penstock.assured._records import RECORD_MESSAGE, RECORD_SETTLED
+from penstock.assured.events import (
+    Append,
+    DiskFailed,
+    DiskRecovered,
+    DiskTroubled,
+    Event,
+    ReadRecords,
+    RecordsRead,
+    Stored,
+)
 from penstock.assured.storing import Storing
 from penstock.base.counters import Counters
 from penstock.journal import JournalConfig, JournalWriter
+from penstock.journal.files import WritableDirectory
 from waiting import PATIENCE_SECONDS, wait_until
 
-CONFIG = JournalConfig(preallocate_bytes=0, segment_bytes=65_536)
+LOOP = "the loop's"
+CONFIG = JournalConfig(preallocate_bytes=0, segment_bytes=65_536, linger_us=100_000)
 
 
 def test_what_a_journal_does_not_take_is_a_failed_disk() -> None:
@@ -30,6 +48,97 @@ def test_what_a_journal_does_not_take_is_a_failed_disk() -> None:
     with TemporaryDirectory() as directory:
         (failed,) = asyncio.run(append(Path(directory)))
     assert isinstance(failed, DiskFailed)
+
+
+async def store(
+    path: Path,
+    patch: pytest.MonkeyPatch,
+    appends: list[Append],
+    *,
+    failing: str = "",
+    begin: int = RECORD_SETTLED,
+) -> list[Any]:
+    """What the core is told until all of it is on the disk or has failed, and the names of the threads that synced."""
+    told: asyncio.Queue[Event] = asyncio.Queue()
+    found: list[Any] = []
+    own = threading.current_thread()
+    storing = Storing(path, CONFIG, Counters("test"), told.put_nowait, may_stall=True)
+    sync = WritableDirectory.sync
+
+    def synced(self: WritableDirectory, first_sequence: int) -> None:
+        thread = threading.current_thread()
+        found.append(LOOP if thread is own else thread.name)
+        if failing:
+            raise OSError(getattr(errno, failing), failing)
+        sync(self, first_sequence)
+
+    def refused(self: WritableDirectory, first_sequence: int, header: bytes, data: Buffer) -> None:
+        raise OSError(errno.EIO, failing)
+
+    try:
+        storing.append(lone(1, begin))  # makes the segment, which takes longer
+        assert await asyncio.wait_for(told.get(), PATIENCE_SECONDS) == Stored(1)
+        patch.setattr(WritableDirectory, "sync", synced)
+        if failing == "EIO":
+            patch.setattr(WritableDirectory, "create", refused)
+        for each in appends:
+            storing.append(each)
+        while not found or found[-1] != Stored(appends[-1].through):
+            found.append(event := await asyncio.wait_for(told.get(), PATIENCE_SECONDS))
+            if isinstance(event, DiskFailed):
+                break
+            if isinstance(event, DiskTroubled):
+                failing = ""
+    finally:
+        patch.undo()
+        await storing.close()
+    return found
+
+
+def lone(number: int, kind: int = RECORD_MESSAGE, count: int = 1) -> Append:
+    offsets = numpy.arange(count, dtype=numpy.uint32) * 64
+    sizes = numpy.full(count, 64, numpy.uint32)
+    content = bytes([kind]) + bytes(63)
+    return Append(content * count, offsets, sizes, numpy.zeros(count, numpy.int64), number, number + count - 1)
+
+
+def test_a_message_that_comes_alone_is_synced_without_a_change_of_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REPL-1; it is acknowledged after that, as any other."""
+    assert asyncio.run(store(tmp_path, monkeypatch, [lone(2)])) == [LOOP, Stored(2)]
+
+
+@pytest.mark.parametrize(
+    "appends", [[lone(2), lone(3)], [lone(2, count=2)], [lone(2, RECORD_SETTLED)]], ids=["two", "many", "settled"]
+)
+def test_what_nobody_waits_for_alone_is_synced_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, appends: list[Append]
+) -> None:
+    found = asyncio.run(store(tmp_path, monkeypatch, appends))
+    assert found[-1] == Stored(appends[-1].through)
+    assert LOOP not in found
+
+
+def test_after_a_slow_sync_the_loop_is_spared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storing_module, "QUICK_SECONDS", -1.0)
+    assert LOOP not in asyncio.run(store(tmp_path, monkeypatch, [lone(2)], begin=RECORD_MESSAGE))
+
+
+def test_a_lone_message_on_a_full_disk_is_stored_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = asyncio.run(store(tmp_path, monkeypatch, [lone(2)], failing="ENOSPC"))
+    assert found[0] == LOOP
+    assert [type(each) for each in found if not isinstance(each, str)] == [DiskTroubled, DiskRecovered, Stored]
+
+
+def test_a_lone_message_whose_sync_fails_for_good_is_a_failed_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REPL-1: a sync that failed acknowledges nothing."""
+    found = asyncio.run(store(tmp_path, monkeypatch, [lone(2)], failing="EIO"))
+    assert isinstance(found[-1], DiskFailed)
 
 
 def test_all_records_that_are_asked_for_are_read_however_far_apart_they_are(tmp_path: Path) -> None:

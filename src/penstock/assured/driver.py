@@ -127,7 +127,10 @@ class LiveRouter:
         began = time.monotonic()
         directory = _made(Path(self.config.state_directory))
         counters = self._counted("assured.journal")
-        storing = self._storing = Storing(directory / "journal", self.config.journal, counters, self._tell)
+        is_alone = self.config.pair is None  # of a pair, the other would take one that stands still for dead
+        storing = self._storing = Storing(
+            directory / "journal", self.config.journal, counters, self._tell, may_stall=is_alone
+        )
         records = 0
         for batch in storing.replay():
             records += len(batch)

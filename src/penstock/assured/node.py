@@ -115,7 +115,7 @@ class RouterNodeConfig(RouterConfig, frozen=True, kw_only=True):
     admin: AdminAccess = AdminAccess()
     """By whose tokens it is known what a client may publish and consume; without, everybody may do everything."""
 
-    journal: JournalConfig = JournalConfig(segment_bytes=64 * MIB, linger_us=0, preallocate_bytes=16 * MIB)
+    journal: JournalConfig = JournalConfig(segment_bytes=64 * MIB, linger_us=100_000, preallocate_bytes=16 * MIB)
     """How it is written; what it keeps is the core's to say."""
 
     accounts: AccountsConfig = AccountsConfig()

@@ -1,11 +1,14 @@
 """The disk of a message router as its core sees it: one journal, appended to and read.
 
-A thread of its own brings what was appended to the disk, all that has gathered at a time, and says how far it is. While
-the disk is full nothing is lost: what was to be appended waits, in order, and goes on by itself when there is room.
+A thread of its own brings what was appended to the disk, all that has gathered at a time, and says how far it is. What
+comes alone, and is little, goes to a quick disk in the loop's thread: so a publisher that waits for every message does
+not wait for threads to wake each other. While the disk is full nothing is lost: what was to be appended waits, in
+order, and goes on by itself when there is room.
 """
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +16,7 @@ from pathlib import Path
 
 import numpy
 
+from penstock.assured._records import RECORD_MESSAGE
 from penstock.assured.events import (
     Append,
     DiskFailed,
@@ -30,6 +34,11 @@ from penstock.journal import JournalConfig, JournalReader, JournalWriter
 from penstock.journal.reader import NOTHING, RecordBatch
 
 RETRY_SECONDS = 0.1
+LONE_BYTES_MAX = 16_384
+QUICK_SECONDS = 0.001
+"""A disk that takes longer is left to the thread for a while: the loop has others to serve."""
+
+SLOW_SECONDS = 1.0
 FAR = 256
 """Records that are passed over rather than sought."""
 
@@ -39,7 +48,16 @@ log = logger("assured.storing")
 class Storing:
     """`tell` gives an event to the core, in the loop's thread, where this is made and called."""
 
-    def __init__(self, path: Path, config: JournalConfig, counters: Counters, tell: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        config: JournalConfig,
+        counters: Counters,
+        tell: Callable[[Event], None],
+        *,
+        may_stall: bool = False,
+    ) -> None:
+        """`may_stall`: the loop may stand still as long as the disk does, once in a while."""
         self._path = path
         self._tell = tell
         self._loop = asyncio.get_running_loop()
@@ -52,7 +70,9 @@ class Storing:
         self._is_troubled = self._is_failed = self._is_closing = False
         self._retry: asyncio.TimerHandle | None = None
         self._work = threading.Condition()
-        self._appended = self._writer.next_sequence - 1
+        self._appended = self._writer.next_sequence - 1  # as far as the thread knows
+        self._may_stall = may_stall
+        self._slow_until = 0.0
         self._thread = threading.Thread(target=self._commit, name="penstock-assured-disk", daemon=True)
         self._thread.start()
         self._reading = ThreadPoolExecutor(1, "penstock-assured-read")
@@ -123,9 +143,48 @@ class Storing:
                 self._fail(error)
                 return
             self._waiting.popleft()
-            with self._work:
-                self._appended = request.through
-                self._work.notify()
+            if self._is_lone(request):
+                self._loop.call_soon(self._commit_lone, request.through)  # after what came with it
+            else:
+                self._hand_over(request.through)
+
+    def _hand_over(self, through: int) -> None:
+        with self._work:
+            self._appended = through
+            self._work.notify()
+
+    def _is_lone(self, request: Append) -> bool:
+        """Whether it is one short message, and all that is not on the disk: then somebody waits for just that."""
+        return (
+            self._may_stall
+            and len(self._backlog) == 1
+            and len(request.offsets) == 1
+            and len(request.data) <= LONE_BYTES_MAX
+            and request.data[request.offsets[0]] == RECORD_MESSAGE
+            and not self._is_troubled
+            and time.monotonic() >= self._slow_until
+        )
+
+    def _commit_lone(self, through: int) -> None:
+        """In this thread, unless more has come meanwhile."""
+        if self._is_closing:
+            return  # to close is to commit
+        if len(self._backlog) > 1:
+            if through > self._appended:
+                self._hand_over(through)
+            return
+        began = time.monotonic()
+        try:
+            done = self._writer.commit(through)
+        except JournalFullError as error:
+            self._trouble(error)
+            self._hand_over(through)
+        except PenstockError as error:
+            self._fail(error)
+        else:
+            self._stored(done)
+        if (ended := time.monotonic()) - began > QUICK_SECONDS:
+            self._slow_until = ended + SLOW_SECONDS
 
     def _trouble(self, error: JournalError) -> None:
         if not self._is_troubled:
