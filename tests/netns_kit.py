@@ -1,5 +1,6 @@
-"""Hosts that are network namespaces (penstock.bench.hosts), and a cable between one of them and its bridge that delays,
-reorders, repeats and loses datagrams by a seed: not every kernel has netem."""
+"""Hosts that are network namespaces (penstock.bench.hosts), ways between two of them that lose everything, and a cable
+between one of them and its bridge that delays, reorders, repeats and loses datagrams by a seed: not every kernel has
+netem."""
 
 import ctypes
 import fcntl
@@ -27,16 +28,30 @@ OUTGOING = 4
 IPV4, UDP = b"\x08\x00", 17
 
 
+NOBODY = "02:00:00:00:00:00"
+"""The address of no network card."""
+
+
 @functools.cache
-def reason() -> str:
-    return reason_without()
+def reason(*, is_lossy: bool) -> str:
+    return reason_without(is_lossy=is_lossy)
 
 
-def network_or_skip() -> Network:
-    """One without hosts yet; a test is skipped where there can be none."""
-    if reason():
-        pytest.skip(reason())
+def network_or_skip(*, is_lossy: bool = True) -> Network:
+    """One without hosts yet; a test is skipped where there can be none. `is_lossy`: whose hosts lose() datagrams."""
+    if why := reason(is_lossy=is_lossy):
+        pytest.skip(why)
     return Network()
+
+
+def cut_way(source: Host, target: Host) -> None:
+    """What the one sends to the other is lost from now on, and neither is told; the other way round it is not."""
+    where = (target.address, "lladdr", NOBODY, "dev", INTERFACE)
+    run("ip", "-n", source.namespace, "neighbour", "replace", *where, "nud", "permanent")
+
+
+def mend_way(source: Host, target: Host) -> None:
+    run("ip", "-n", source.namespace, "neighbour", "delete", target.address, "dev", INTERFACE)
 
 
 class Faults(msgspec.Struct, frozen=True):

@@ -6,10 +6,10 @@ import json
 import os
 import signal
 import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -22,6 +22,9 @@ from penstock.assured.driver import LiveRouter
 from penstock.assured.node import RouterAccess, RouterNodeConfig
 from penstock.assured.status import RouterStatus
 from waiting import PATIENCE_SECONDS
+
+Entered: TypeAlias = Callable[[], AbstractContextManager[None]]
+"""Whatever is made in it is on a host (penstock.bench.hosts)."""
 
 ORDERS = EndpointConfig(name="orders", wants=(Want(topics=("orders.>",)),))
 
@@ -75,10 +78,12 @@ def router_here(config: RouterNodeConfig) -> Iterator[RouterHere]:
 
 
 class RouterProcess:
-    """A router in a process of its own, which can be killed and started again in the same place."""
+    """A router in a process of its own, which can be killed and started again in the same place; on another host, if
+    `entered` leads there."""
 
-    def __init__(self, config: RouterNodeConfig, directory: Path) -> None:
+    def __init__(self, config: RouterNodeConfig, directory: Path, entered: Entered = contextlib.nullcontext) -> None:
         self.config = config
+        self._entered = entered
         self.path = directory / f"{config.name}.toml"
         self._stack = ExitStack()
         self._process: Running | None = None
@@ -87,12 +92,13 @@ class RouterProcess:
 
     @property
     def place(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.config.control.host}:{self.port}"
 
     def start(self) -> None:
         access = msgspec.structs.replace(self.config.control, port=self.port)
         write_toml(self.path, msgspec.structs.replace(self.config, control=access))
-        self._process = self._stack.enter_context(running("router", "run", "--config", str(self.path)))
+        with self._entered():
+            self._process = self._stack.enter_context(running("router", "run", "--config", str(self.path)))
         self._process.wait_for_output("control_port")
         self.facts = json.loads(self._process.out.splitlines()[0])
         self.port = self.facts["control_port"]
@@ -114,7 +120,8 @@ class RouterProcess:
         os.kill(self.pid, signal.SIGCONT)
 
     def status(self) -> RouterStatus:
-        with urllib.request.urlopen(f"{self.facts['url']}/status", timeout=PATIENCE_SECONDS) as answer:
+        url = f"{self.facts['url']}/status"
+        with self._entered(), urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
             return msgspec.json.decode(answer.read(), type=RouterStatus)
 
     def close(self) -> None:

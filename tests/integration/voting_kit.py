@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import msgspec
 
-from integration.assured_kit import RouterProcess, router_config
+from integration.assured_kit import Entered, RouterProcess, router_config
 from integration.command_kit import Running, running
 from integration.pair_kit import NAMES, ORDERS, state_of
 from integration.relay import Relay
@@ -28,10 +28,11 @@ LEASE_MS = 1_500
 
 
 class WitnessProcess:
-    """Can be killed, and started again in the same place."""
+    """Can be killed, and started again in the same place; on another host, if `entered` leads there."""
 
-    def __init__(self, config: WitnessConfig, directory: Path) -> None:
+    def __init__(self, config: WitnessConfig, directory: Path, entered: Entered = contextlib.nullcontext) -> None:
         self.config = config
+        self._entered = entered
         self._path = directory / f"{config.name}.toml"
         self._stack = contextlib.ExitStack()
         self._process: Running
@@ -39,16 +40,22 @@ class WitnessProcess:
 
     def start(self) -> None:
         write_toml(self._path, self.config)
-        self._process = self._stack.enter_context(running("witness", "run", "--config", str(self._path)))
+        with self._entered():
+            self._process = self._stack.enter_context(running("witness", "run", "--config", str(self._path)))
         self._process.wait_for_output("control_port")
         self.facts = json.loads(self._process.out.splitlines()[0])
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def kill(self) -> None:
         self._process.process.kill()
         self._process.process.wait(PATIENCE_SECONDS)
 
     def status(self) -> WitnessStatus:
-        with urllib.request.urlopen(f"{self.facts['url']}/status", timeout=PATIENCE_SECONDS) as answer:
+        url = f"{self.facts['url']}/status"
+        with self._entered(), urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
             return msgspec.json.decode(answer.read(), type=WitnessStatus)
 
     def close(self) -> None:

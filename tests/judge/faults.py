@@ -1,24 +1,35 @@
-"""What happens to message routers while they are judged: killed, paused, cut off, and with no room on the disk."""
+"""What happens to message routers and their clients while they are judged: they are killed, paused, cut off, and have
+no room on the disk."""
 
 import os
 import resource
 import signal
 from abc import abstractmethod
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Protocol
 
-from integration.assured_kit import RouterProcess
 from integration.relay import Relay
+from netns_kit import cut_way, mend_way
+from penstock.bench.hosts import Host
 
 LIMIT_BYTES = 16_384
 
 
+class Target(Protocol):
+    """A process that can be killed and started again: of a router, a witness or clients."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def kill(self) -> None: ...
+
+    def start(self) -> None: ...
+
+
 class Fault:
-    """From begin() to end()."""
+    """From begin() to end(); `name` says what, and to whom."""
 
-    name: ClassVar[str]
-
-    def __init__(self, router: RouterProcess) -> None:
-        self.router = router
+    name: str
 
     @abstractmethod
     def begin(self) -> None: ...
@@ -28,29 +39,35 @@ class Fault:
 
 
 class Killed(Fault):
-    name = "killed"
+    def __init__(self, target: Target, name: str) -> None:
+        self.name = f"{name} killed"
+        self._target = target
 
     def begin(self) -> None:
-        self.router.kill()
+        self._target.kill()
 
     def end(self) -> None:
-        self.router.start()
+        self._target.start()
 
 
 class Paused(Fault):
-    name = "paused"
+    def __init__(self, target: Target, name: str) -> None:
+        self.name = f"{name} paused"
+        self._target = target
 
     def begin(self) -> None:
-        os.kill(self.router.pid, signal.SIGSTOP)
+        os.kill(self._target.pid, signal.SIGSTOP)
 
     def end(self) -> None:
-        os.kill(self.router.pid, signal.SIGCONT)
+        os.kill(self._target.pid, signal.SIGCONT)
 
 
 class Full(Fault):
     """The limit on the size of its files cuts a write in the middle, as a full disk may."""
 
-    name = "full"
+    def __init__(self, target: Target, name: str) -> None:
+        self.name = f"{name} full"
+        self._target = target
 
     def begin(self) -> None:
         self._limit(LIMIT_BYTES)
@@ -59,9 +76,9 @@ class Full(Fault):
         self._limit(resource.RLIM_INFINITY)
 
     def _limit(self, size: int) -> None:
-        _, hard = resource.prlimit(self.router.pid, resource.RLIMIT_FSIZE)
+        _, hard = resource.prlimit(self._target.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(
-            self.router.pid, resource.RLIMIT_FSIZE, (size if size != resource.RLIM_INFINITY else hard, hard)
+            self._target.pid, resource.RLIMIT_FSIZE, (size if size != resource.RLIM_INFINITY else hard, hard)
         )
 
 
@@ -70,12 +87,28 @@ class CutOff(Fault):
 
     name = "cut off"
 
-    def __init__(self, router: RouterProcess, relay: Relay) -> None:
-        super().__init__(router)
+    def __init__(self, relay: Relay) -> None:
         self._relay = relay
 
     def begin(self) -> None:
-        self._relay.is_cut = True
+        self._relay.cut()
 
     def end(self) -> None:
-        self._relay.is_cut = False
+        self._relay.heal()
+
+
+class Lost(Fault):
+    """What these hosts send to those is lost, and nobody is told; `is_mutual`: the other way round, too."""
+
+    def __init__(self, name: str, sources: Sequence[Host], targets: Sequence[Host], *, is_mutual: bool = True) -> None:
+        self.name = name
+        there = [(source, target) for source in sources for target in targets]
+        self._ways = [*there, *((target, source) for source, target in there if is_mutual)]
+
+    def begin(self) -> None:
+        for source, target in self._ways:
+            cut_way(source, target)
+
+    def end(self) -> None:
+        for source, target in self._ways:
+            mend_way(source, target)

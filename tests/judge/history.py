@@ -77,7 +77,6 @@ class Fault(Line, frozen=True):
     """For whoever reads it."""
 
     what: str
-    where: str = ""
 
 
 AnyLine: TypeAlias = Published | Acknowledged | Delivered | Settled | Ending | Ended | Fault
@@ -87,7 +86,6 @@ class History:
     """A file that is written line by line; a process that is killed leaves what it wrote."""
 
     def __init__(self, path: Path) -> None:
-        self.lines = 0
         self._file = path.open("ab", buffering=0)
         self._lock = threading.Lock()
         self._encoder = msgspec.json.Encoder()
@@ -96,7 +94,6 @@ class History:
         with self._lock:
             stamped = msgspec.structs.replace(line, at=time.monotonic_ns())
             self._file.write(self._encoder.encode(stamped) + b"\n")
-            self.lines += 1
 
     def close(self) -> None:
         self._file.close()

@@ -1,110 +1,54 @@
 """What happens to a pair of message routers while it is judged, besides what happens to each of them."""
 
 import contextlib
-import os
-import signal
 from collections.abc import Callable
 from typing import TypeAlias
 
 from integration.assured_kit import RouterProcess
-from integration.pair_kit import PairOfRouters, switch_to
-from integration.voting_kit import LEASE_MS, VotingPair
-from judge.faults import Fault
+from integration.voting_kit import LEASE_MS
+from judge.crews import Crew
+from judge.faults import Fault, Full, Killed, Lost, Paused
+from judge.stage import Stage
 from penstock.base.errors import PenstockError
 from waiting import wait_until
 
-AnyPair: TypeAlias = PairOfRouters | VotingPair
 TAKING_OVER_SECONDS = 4 * LEASE_MS / 1_000
+ToRouter: TypeAlias = Callable[[RouterProcess], Fault]
 
 
-def active_of(pair: AnyPair) -> RouterProcess:
-    """The one of the newest epoch, when there is one."""
-    found: list[tuple[int, RouterProcess]] = []
-
-    def look() -> bool:
-        states = [(each.status(), each) for each in pair.routers]
-        found[:] = [(status.epoch, each) for status, each in states if status.role == "active"]
-        return bool(found)
-
-    wait_until(look, "a router to be active")
-    return max(found, key=lambda each: each[0])[1]
-
-
-def other_of(pair: AnyPair, router: RouterProcess) -> RouterProcess:
-    return next(each for each in pair.routers if each is not router)
-
-
-class OfActive(Fault):
+class ToActive(Fault):
     """A fault of whichever router is active when it begins, or of the other one."""
 
-    def __init__(self, pair: AnyPair, make: Callable[[RouterProcess], Fault], *, is_standby: bool = False) -> None:
-        super().__init__(pair.one)
-        self._pair = pair
+    def __init__(self, stage: Stage, make: ToRouter, *, is_standby: bool = False) -> None:
+        self._find = stage.standby if is_standby else stage.active
         self._make = make
-        self._is_standby = is_standby
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return self._make(self.router).name
 
     def begin(self) -> None:
-        active = active_of(self._pair)
-        self.router = other_of(self._pair, active) if self._is_standby else active
-        self._fault = self._make(self.router)
+        self._fault = self._make(self._find())
+        self.name = self._fault.name
         self._fault.begin()
 
     def end(self) -> None:
         self._fault.end()
 
 
-class LinkCut(Fault):
-    """The routers do not hear each other; clients hear both."""
-
-    name = "apart"
-
-    def __init__(self, pair: AnyPair) -> None:
-        super().__init__(pair.one)
-        self._relay = pair.relay
-
-    def begin(self) -> None:
-        self._relay.is_cut = True
-
-    def end(self) -> None:
-        self._relay.is_cut = False
-
-
 class Replaced(Fault):
-    """The active router is killed, paused or cut off from the other one, and an operator makes that one active."""
+    """Something happens to the active router, and an operator makes the other one active by force."""
 
-    def __init__(self, pair: AnyPair, how: str) -> None:
-        super().__init__(pair.one)
-        self._pair = pair
-        self._how = how
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return f"replaced when {self._how}"
+    def __init__(self, stage: Stage, make: ToRouter) -> None:
+        self._stage = stage
+        self._make = make
 
     def begin(self) -> None:
-        self.router = active_of(self._pair)
-        match self._how:
-            case "killed":
-                self.router.kill()
-            case "paused":
-                os.kill(self.router.pid, signal.SIGSTOP)
-            case "apart":
-                self._pair.relay.is_cut = True
-        switch_to(other_of(self._pair, self.router), force=True)
+        active = self._stage.active()
+        self._fault = self._make(active)
+        self.name = f"{self._fault.name}, and replaced"
+        self._fault.begin()
+        self._stage.switch_to(self._stage.other_than(active), force=True)
 
     def end(self) -> None:
-        match self._how:
-            case "killed":
-                self.router.start()
-            case "paused":
-                os.kill(self.router.pid, signal.SIGCONT)
-            case "apart":
-                self._pair.relay.is_cut = False
-        self._pair.wait_in_step()
+        self._fault.end()
+        self._stage.wait_in_step()
 
 
 class Switched(Fault):
@@ -112,54 +56,106 @@ class Switched(Fault):
 
     name = "switched"
 
-    def __init__(self, pair: AnyPair) -> None:
-        super().__init__(pair.one)
-        self._pair = pair
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
 
     def begin(self) -> None:
-        standby = other_of(self._pair, active_of(self._pair))
         with contextlib.suppress(PenstockError):
-            switch_to(standby)
+            self._stage.switch_to(self._stage.standby())
 
     def end(self) -> None:
-        active_of(self._pair)
+        self._stage.active()
 
 
 class Outlived(Fault):
-    """The active router is killed or paused until the other one has taken over by itself; or for as long as that would
-    take: it does not while it is known to lack something (REPL-8)."""
+    """Something happens to the active router until the other one has taken over by itself; or for as long as that
+    would take: it does not while it is known to lack something (REPL-8)."""
 
-    def __init__(self, pair: VotingPair, make: Callable[[RouterProcess], Fault]) -> None:
-        super().__init__(pair.one)
-        self._pair = pair
+    def __init__(self, stage: Stage, make: ToRouter) -> None:
+        self._stage = stage
         self._make = make
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return f"{self._make(self.router).name} until the other is active"
-
     def begin(self) -> None:
-        self.router = active_of(self._pair)
-        self._fault = self._make(self.router)
+        active = self._stage.active()
+        self._fault = self._make(active)
+        self.name = f"{self._fault.name} until the other is active"
         self._fault.begin()
-        other = other_of(self._pair, self.router)
+        other = self._stage.other_than(active)
         with contextlib.suppress(AssertionError):
             wait_until(lambda: other.status().role == "active", "the other router", TAKING_OVER_SECONDS)
 
     def end(self) -> None:
         self._fault.end()
-        active_of(self._pair)
+        self._stage.active()
 
 
-class WitnessKilled(Fault):
-    name = "without a witness"
+def killed(router: RouterProcess) -> Fault:
+    return Killed(router, router.config.name)
 
-    def __init__(self, pair: VotingPair) -> None:
-        super().__init__(pair.one)
-        self._witness = pair.witness
 
-    def begin(self) -> None:
-        self._witness.kill()
+def paused(router: RouterProcess) -> Fault:
+    return Paused(router, router.config.name)
 
-    def end(self) -> None:
-        self._witness.start()
+
+def full(router: RouterProcess) -> Fault:
+    return Full(router, router.config.name)
+
+
+def isolated(stage: Stage) -> ToRouter:
+    """It hears nobody, and nobody hears it."""
+
+    def make(router: RouterProcess) -> Fault:
+        others = [stage.host_of(stage.other_than(router)), stage.witness_host, *stage.client_hosts]
+        return Lost(f"{router.config.name} isolated", [stage.host_of(router)], others)
+
+    return make
+
+
+def apart(stage: Stage, *, is_mutual: bool = True) -> ToRouter:
+    """The other router does not hear it; everybody else does."""
+
+    def make(router: RouterProcess) -> Fault:
+        name = f"{router.config.name} {'apart' if is_mutual else 'not heard by the other'}"
+        other = stage.host_of(stage.other_than(router))
+        return Lost(name, [stage.host_of(router)], [other], is_mutual=is_mutual)
+
+    return make
+
+
+def far_from_clients(stage: Stage) -> ToRouter:
+    """One of the clients' hosts does not reach it."""
+    return lambda router: Lost(f"{router.config.name} far from clients", [stage.host_of(router)], [stage.left])
+
+
+def far_from_witness(stage: Stage) -> ToRouter:
+    return lambda router: Lost(
+        f"{router.config.name} far from the witness", [stage.host_of(router)], [stage.witness_host]
+    )
+
+
+def of_routers(stage: Stage) -> list[Fault]:
+    """After these the same router is active, or the other one took over in order: nothing is lost."""
+    kinds = [
+        killed,
+        paused,
+        full,
+        isolated(stage),
+        apart(stage),
+        apart(stage, is_mutual=False),
+        far_from_clients(stage),
+    ]
+    if stage.witness is not None:
+        kinds.append(far_from_witness(stage))
+    return [Switched(stage), *(ToActive(stage, make, is_standby=each) for make in kinds for each in (False, True))]
+
+
+def by_force(stage: Stage) -> list[Fault]:
+    return [Replaced(stage, make) for make in (killed, paused, apart(stage))]
+
+
+def by_themselves(stage: Stage) -> list[Fault]:
+    return [Outlived(stage, make) for make in (killed, paused, isolated(stage))]
+
+
+def of_clients(crews: list[Crew]) -> list[Fault]:
+    return [make(crew, crew.name) for crew in crews for make in (Killed, Paused)]

@@ -2,19 +2,21 @@
 
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-from integration.assured_kit import client_of
+from integration.assured_kit import Entered
 from judge.checker import ACKNOWLEDGED, Rules, violations
+from judge.crews import Crew
 from judge.faults import Fault
 from judge.history import Fault as FaultLine
-from judge.history import History, Wanted, read_history
-from judge.workload import DEAD, FILLS, WORK, Consumer, Publisher, Reader, Transactor, Worker
+from judge.history import History, read_history
+from judge.workload import FILLS, WORK, Access
 from penstock.assured import EndpointConfig, Want
 from penstock.assured.application import Assured
 from penstock.journal import JournalConfig
-from waiting import PATIENCE_SECONDS, wait_until
+from waiting import wait_until
 
 ENDPOINTS = (
     EndpointConfig(name="orders", wants=(Want(topics=("orders.>",)),), consumers="exclusive"),
@@ -35,93 +37,92 @@ RULES = Rules(
 JOURNAL = JournalConfig(preallocate_bytes=0, segment_bytes=262_144, gather_bytes_max=65_536, linger_us=0, retry_ms=20)
 """Small segments: the log is cleaned many times, and a limit on the size of files is met soon."""
 
-SETTINGS = {"journal": JOURNAL, "section_bytes": 65_536, "cache_bytes": 1_048_576, "message_bytes_max": 16_384}
-LINES_BETWEEN = 300
-HELD_SECONDS = 1.5
+SETTINGS = {
+    "replicate_by": "publisher",
+    "journal": JOURNAL,
+    "section_bytes": 65_536,
+    "cache_bytes": 1_048_576,
+    "message_bytes_max": 16_384,
+}
+BYTES_BETWEEN = 40_000
+HELD_SECONDS = 3.0
 
 
 class Scene:
-    """Clients of the routers at these places; `transacting`: what those want who consume and publish as one."""
+    """Crews of clients of the routers that are reached by `access`; `entered` leads to where they can be."""
 
-    def __init__(self, directory: Path, places: tuple[str, ...], seed: int, transacting: tuple[Wanted, Wanted]) -> None:
-        self.places = places
+    def __init__(
+        self, directory: Path, access: Access, seed: int, crews: Sequence[Crew], entered: Entered = nullcontext
+    ) -> None:
         self.seed = seed
         self.chance = random.Random(seed)
-        self.path = directory / "history"
-        self.history = History(self.path)
-        common = (places, seed, self.history)
-        self.publishers: list[Worker] = [
-            Publisher("synchronous", *common, "synchronous"),
-            Publisher("asynchronous", *common, "asynchronous"),
-            Publisher("mixed", *common, "none", "asynchronous", "synchronous"),
-        ]
-        self.readers: list[Reader] = [
-            Consumer("orders-a", *common, "orders"),
-            Consumer("orders-b", *common, "orders"),
-            Consumer("audit-a", *common, "audit"),
-            Consumer("audit-b", *common, "audit"),
-            Consumer("fills", *common, FILLS),
-            Consumer("dead", *common, DEAD),
-            Transactor("transactor-a", *common, transacting[0]),
-            Transactor("transactor-b", *common, transacting[1]),
-        ]
-        for worker in (*self.publishers, *self.readers):
-            worker.start()
+        self.crews = crews
+        self._access = access
+        self._entered = entered
+        self._path = directory / "history"
+        self._history = History(self._path)
 
-    def torment(self, faults: Sequence[Fault], times: int) -> None:
-        """Each fault lasts for a while, ends, and the next comes when the clients have got on."""
+    def torment(self, faults: Sequence[Fault], times: int, also: Sequence[Fault] = ()) -> None:
+        """Each fault lasts for a while, some of them together with one of those that come `also`, and the next comes
+        when the clients have got on."""
         for _ in range(times):
             fault = self.chance.choice(faults)
-            before = self.history.lines
-            wait_until(
-                lambda before=before: self._has_failed() or self.history.lines > before + LINES_BETWEEN, "progress"
-            )
-            self.inflict(fault)
+            extra = self.chance.choice([None, *also])
+            before = self._bytes()
+            wait_until(lambda before=before: self._bytes() > before + BYTES_BETWEEN, "progress")
+            self.inflict(fault, *filter(None, [extra]))
 
-    def inflict(self, fault: Fault) -> None:
-        fault.begin()
-        self._tell(fault, fault.name)
-        try:
+    def inflict(self, *faults: Fault) -> None:
+        """All of them, which begin together, for some time."""
+        with ExitStack() as stack:
+            for fault in faults:
+                stack.enter_context(self._inflicted(fault))
             threading.Event().wait(self.chance.random() ** 2 * HELD_SECONDS)  # how long it lasts is part of the fault
+
+    @contextmanager
+    def _inflicted(self, fault: Fault) -> Iterator[None]:
+        fault.begin()
+        self._history.write(FaultLine(what=fault.name))
+        try:
+            yield
         finally:
             fault.end()
-            self._tell(fault, f"no longer {fault.name}")
-
-    def _tell(self, fault: Fault, what: str) -> None:
-        self.history.write(FaultLine(what=what, where=fault.router.config.name))
+            self._history.write(FaultLine(what=f"no longer {fault.name}"))
 
     def end_publishing(self) -> None:
-        for worker in self.publishers:
-            worker.finish()
-        for reader in self.readers:
-            reader.is_draining = True
+        for crew in self.crews:
+            crew.drain()
+        self.crews[0].finish()
 
     def consume_all(self) -> None:
-        with client_of(*self.places) as client:
-            wait_until(lambda: self._has_failed() or self._is_empty(client), "the queues to be empty")
+        with self._entered(), self._access.session() as client:
+            wait_until(lambda: self._check() or self._is_empty(client), "the queues to be empty")
 
     def end(self) -> None:
-        for reader in self.readers:
-            reader.finish()
+        for crew in self.crews[1:]:
+            crew.finish()
 
     def judge(self, rules: Rules = RULES) -> None:
         """What there is so far."""
-        found = violations(read_history(self.path), rules)
+        found = violations(read_history(self._path, *self._histories()), rules)
         assert not found, f"{len(found)} violations with seed {self.seed}: " + "\n".join(found[:20])
 
     def close(self) -> None:
-        """However it ended: nobody goes on."""
-        for worker in (*self.publishers, *self.readers):
-            worker.finishing.set()
-        for worker in (*self.publishers, *self.readers):
-            worker.join(PATIENCE_SECONDS)
-        self.history.close()
+        for crew in self.crews:
+            crew.close()
+        self._history.close()
 
-    def _has_failed(self) -> bool:
-        failed = [worker for worker in (*self.publishers, *self.readers) if worker.failure is not None]
-        for worker in failed:
-            raise AssertionError(f"{worker.name} failed") from worker.failure
-        return False
+    def _histories(self) -> list[Path]:
+        return [path for crew in self.crews for path in crew.histories]
+
+    def _bytes(self) -> int:
+        """How much clients have written down."""
+        self._check()
+        return sum(path.stat().st_size for path in self._histories())
+
+    def _check(self) -> None:
+        for crew in self.crews[1:]:
+            crew.check()
 
     @staticmethod
     def _is_empty(client: Assured) -> bool:

@@ -83,7 +83,7 @@ def made() -> Made:
 def test_a_history_in_which_everything_was_kept_has_no_violations(made: Made) -> None:
     one, two = made.published(1), made.published(2)
     lost = made.published(3, outcome="")
-    made.add(Fault(what="killed", where="router"))
+    made.add(Fault(what="killed"))
     made.add(Settled(delivery=made.delivered(one), what="nack"))
     made.delivered(two)
     made.done(one, again=True)

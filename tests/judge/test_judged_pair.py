@@ -1,5 +1,5 @@
 """A pair of message routers, judged by what its clients were told while its routers were killed, paused, parted, had no
-disk, and were replaced, in order and by force."""
+disk, and were replaced, in order, by force and by themselves, and while clients were killed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,14 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from integration.pair_kit import PairOfRouters, pair_of_routers, switch_to
-from integration.voting_kit import VotingPair
 from judge.checker import Rules
-from judge.faults import Fault, Full, Killed, Paused
-from judge.pairs import AnyPair, LinkCut, OfActive, Outlived, Replaced, Switched, WitnessKilled, active_of, other_of
-from judge.scene import ENDPOINTS, RULES, SETTINGS, Scene
-
-ROUTER = {"replicate_by": "publisher", **SETTINGS}
+from judge.clients import all_orders
+from judge.crews import Crew
+from judge.faults import Killed
+from judge.pairs import Outlived, Replaced, Switched, by_force, by_themselves, isolated, killed, of_clients, of_routers
+from judge.scene import RULES, Scene
+from judge.stage import Stage, stage
 
 TURNS = msgspec.structs.replace(RULES, in_order=frozenset({"asynchronous", "synchronous"}))
 """What wants no copy comes when the router that has it is active."""
@@ -29,48 +28,27 @@ SYNCHRONOUS = msgspec.structs.replace(REPLACED, kept=frozenset({"synchronous"}))
 
 
 @contextmanager
-def judged(directory: Path, seed: int) -> Iterator[tuple[Scene, PairOfRouters]]:
-    routers = pair_of_routers(directory, *ENDPOINTS, router=ROUTER, silence_ms=1_000)
-    with routers as pair, clients(directory, pair, seed) as scene:
-        yield scene, pair
+def judged(directory: Path, seed: int, *, is_voting: bool = False) -> Iterator[tuple[Scene, Stage]]:
+    with stage(directory, is_voting=is_voting) as routers:
+        orders = all_orders(routers.access, seed, ("synchronous", "asynchronous"))
+        hosts = (routers.left, routers.left, routers.right)
+        crews = [Crew(each, directory, host.entered) for each, host in zip(orders, hosts, strict=True)]
+        scene = Scene(directory, routers.access, seed, crews, routers.left.entered)
+        try:
+            yield scene, routers
+        finally:
+            scene.close()
 
 
-@contextmanager
-def judged_with_witness(directory: Path, seed: int) -> Iterator[tuple[Scene, VotingPair]]:
-    routers = VotingPair(directory, *ENDPOINTS, router=ROUTER, silence_ms=1_000)
-    with routers as pair, clients(directory, pair, seed) as scene:
-        yield scene, pair
-
-
-@contextmanager
-def clients(directory: Path, pair: AnyPair, seed: int) -> Iterator[Scene]:
-    scene = Scene(directory, tuple(pair.places), seed, ("synchronous", "asynchronous"))
-    try:
-        yield scene
-    finally:
-        scene.close()
-
-
-def gentle(pair: AnyPair) -> list[Fault]:
-    """After these the same router is active, or the other one took over in order: nothing is lost."""
-    kinds = [(make, is_standby) for make in (Killed, Paused, Full) for is_standby in (False, True)]
-    of_one = [OfActive(pair, make, is_standby=is_standby) for make, is_standby in kinds]
-    return [*of_one, LinkCut(pair), Switched(pair)]
-
-
-def forceful(pair: PairOfRouters) -> list[Fault]:
-    return [Replaced(pair, how) for how in ("killed", "paused", "apart")]
-
-
-def end(scene: Scene, pair: AnyPair, rules: Rules) -> None:
+def end(scene: Scene, routers: Stage, rules: Rules) -> None:
     """Everything is consumed, of one router, which must have what was on both disks, and then of the other."""
     scene.end_publishing()
-    pair.wait_in_step()
+    routers.wait_in_step()
     scene.consume_all()
     scene.judge(SYNCHRONOUS)
-    for _ in pair.routers:
-        pair.wait_in_step()
-        switch_to(other_of(pair, active_of(pair)))
+    for _ in routers.routers:
+        routers.wait_in_step()
+        routers.switch_to(routers.standby())
         scene.consume_all()
     scene.end()
     scene.judge(rules)
@@ -78,41 +56,43 @@ def end(scene: Scene, pair: AnyPair, rules: Rules) -> None:
 
 @pytest.mark.spec("REPL-3", "REPL-7", "REPL-10")
 def test_a_pair_keeps_its_promises_when_the_active_router_is_replaced(tmp_path: Path) -> None:
-    """REPL-3, REPL-7, REPL-10: once in order, once when it was killed."""
-    with judged(tmp_path, 1) as (scene, pair):
-        for fault in (Switched(pair), Replaced(pair, "killed")):
-            scene.torment([fault], 1)
-        end(scene, pair, REPLACED)
+    """REPL-3, REPL-7, REPL-10: once in order, once when it was killed, and consumers are killed."""
+    with judged(tmp_path, 1) as (scene, routers):
+        scene.torment([Switched(routers)], 1, [Killed(scene.crews[1], "consumers")])
+        scene.torment([Replaced(routers, killed)], 1)
+        end(scene, routers, REPLACED)
 
 
 @pytest.mark.spec("REPL-7", "REPL-10", "REPL-14")
 def test_a_pair_that_switches_by_itself_keeps_its_promises(tmp_path: Path) -> None:
-    """REPL-7, REPL-10, REPL-14: the active router is killed, and comes back."""
-    with judged_with_witness(tmp_path, 1) as (scene, pair):
-        scene.torment([Outlived(pair, Killed)], 1)
-        end(scene, pair, REPLACED)
+    """REPL-7, REPL-10, REPL-14: nobody hears the active router any more, and then they do again."""
+    with judged(tmp_path, 1, is_voting=True) as (scene, routers):
+        scene.torment([Outlived(routers, isolated(routers))], 1)
+        end(scene, routers, REPLACED)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(20, 28))
 def test_a_pair_that_switches_by_itself_keeps_its_promises_for_long(tmp_path: Path, seed: int) -> None:
-    with judged_with_witness(tmp_path, seed) as (scene, pair):
-        by_itself = [Outlived(pair, Killed), Outlived(pair, Paused)]
-        scene.torment([*gentle(pair), *3 * by_itself, WitnessKilled(pair)], 25)
-        end(scene, pair, REPLACED)
+    with judged(tmp_path, seed, is_voting=True) as (scene, routers):
+        assert routers.witness is not None
+        without_witness = Killed(routers.witness, "witness")
+        faults = [*of_routers(routers), *3 * by_themselves(routers), without_witness]
+        scene.torment(faults, 25, of_clients(scene.crews))
+        end(scene, routers, REPLACED)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(2, 10))
 def test_a_pair_keeps_its_promises_for_long(tmp_path: Path, seed: int) -> None:
-    with judged(tmp_path, seed) as (scene, pair):
-        scene.torment(gentle(pair), 25)
-        end(scene, pair, TURNS)
+    with judged(tmp_path, seed) as (scene, routers):
+        scene.torment(of_routers(routers), 25, of_clients(scene.crews))
+        end(scene, routers, TURNS)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(10, 18))
 def test_what_was_on_both_disks_outlives_every_replacement(tmp_path: Path, seed: int) -> None:
-    with judged(tmp_path, seed) as (scene, pair):
-        scene.torment([*gentle(pair), *2 * forceful(pair)], 25)
-        end(scene, pair, REPLACED)
+    with judged(tmp_path, seed) as (scene, routers):
+        scene.torment([*of_routers(routers), *3 * by_force(routers)], 25, of_clients(scene.crews))
+        end(scene, routers, REPLACED)

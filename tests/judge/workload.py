@@ -1,27 +1,39 @@
 """Clients of message routers that do as they like, by a seed, and write down all of it. Each is a thread with a session
-of its own, which ends now and then without a word, as a client that is killed does.
+of its own, which ends now and then in the middle of something.
 """
 
 import asyncio
 import contextlib
 import hashlib
+import os
 import random
+import sys
 import threading
+import traceback
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from integration.assured_kit import client_of
 from judge.history import Acknowledged, Delivered, Ended, Ending, History, Published, Settled, Wanted, What
 from penstock.assured.application import Assured, AssuredEndpoint, AssuredPublisher, Delivery
 from penstock.assured.application.transacting import Transaction
 from penstock.base.errors import RefusedError, UnreachableError
+from penstock.net.config import TlsConfig
+from penstock.net.guard import Guard
+from penstock.net.secret import read_secret
+from penstock.net.tls import client_context
 from waiting import PATIENCE_SECONDS
 
 ANSWER_SECONDS = 3.0
 PACE_SECONDS = 0.03
 WORK, FILLS, DEAD = "work", "fills", "dead"
 REFUSED_SECONDS = 0.1
+DEATHS = 0.01
+"""How likely a session ends, each time that it could."""
 
 
 def content_of(key: str) -> bytes:
@@ -35,16 +47,33 @@ def key_of(payload: bytes) -> str:
     return key if payload == content_of(key) else f"damaged {payload[:40]!r}"
 
 
-class Worker(threading.Thread):
-    """Works until it is told to `finish`; `failure` is what it did not expect."""
+class Access(msgspec.Struct, frozen=True):
+    """How clients reach the routers; beyond this machine with TLS and a secret."""
 
-    def __init__(self, name: str, places: tuple[str, ...], seed: int, history: History) -> None:
+    places: tuple[str, ...]
+    ca_file: str = ""
+    secret_file: str = ""
+
+    def session(self, *places: str, **options: Any) -> Assured:
+        """To these places, or to all."""
+        return client_of(*(places or self.places), guard=self._guard(), **options)
+
+    def _guard(self) -> Guard:
+        if not self.ca_file:
+            return Guard()
+        context = client_context(TlsConfig(certificate="", private_key="", ca_file=self.ca_file))
+        return Guard(read_secret(Path(self.secret_file)), context)
+
+
+class Worker(threading.Thread):
+    """Works until it is told that it is `finishing`; what it does not expect ends its process."""
+
+    def __init__(self, name: str, access: Access, seed: str, history: History) -> None:
         super().__init__(name=name, daemon=True)
-        self.chance = random.Random(f"{seed} {name}")
+        self.chance = random.Random(seed)
         self.history = history
         self.finishing = threading.Event()
-        self.failure: BaseException | None = None
-        self._places = places
+        self._access = access
         self._lives = 0
 
     def run(self) -> None:
@@ -53,36 +82,25 @@ class Worker(threading.Thread):
                 self._lives += 1
                 with contextlib.suppress(UnreachableError), self._session() as client:
                     self.live(client, f"{self.name}-{self._lives}")
-        except BaseException as error:
-            self.failure = error
-
-    def finish(self) -> None:
-        self.finishing.set()
-        self.join(PATIENCE_SECONDS)
-        if self.failure is not None:
-            raise AssertionError(f"{self.name} failed") from self.failure
-        assert not self.is_alive(), f"{self.name} does not end"
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
 
     @abstractmethod
     def live(self, client: Assured, name: str) -> None:
         """Until it dies, or is told to finish."""
 
-    @contextmanager
-    def _session(self) -> Iterator[Assured]:
-        options = {"silence_ms": 1_000, "welcome_ms": 1_000, "answer_seconds": ANSWER_SECONDS}
-        with client_of(*self._places, **options) as client:
-            yield client
+    def _session(self) -> Assured:
+        return self._access.session(silence_ms=1_000, welcome_ms=1_000, answer_seconds=ANSWER_SECONDS)
 
 
 class Publisher(Worker):
     """`wanted`: what its messages want, each one of these."""
 
-    def __init__(
-        self, name: str, places: tuple[str, ...], seed: int, history: History, *wanted: Wanted, deaths: float = 0.01
-    ) -> None:
-        super().__init__(name, places, seed, history)
+    def __init__(self, name: str, access: Access, seed: str, history: History, *wanted: Wanted) -> None:
+        super().__init__(name, access, seed, history)
         self._wanted = wanted
-        self._deaths = deaths
 
     def live(self, client: Assured, name: str) -> None:
         publisher = client.publisher()
@@ -92,7 +110,7 @@ class Publisher(Worker):
             messages = [self._message(name, number + each) for each in range(count)]
             number += count
             self.chance.choice((self._one_by_one, self._at_once, self._and_flush))(publisher, messages)
-            if self.chance.random() < self._deaths:
+            if self.chance.random() < DEATHS:
                 return
             self.finishing.wait(PACE_SECONDS)
         with contextlib.suppress(RefusedError):  # written down when it came
@@ -148,13 +166,10 @@ class Publisher(Worker):
 class Reader(Worker):
     """Somebody with a flow from an endpoint. When `is_draining` everything is acknowledged, and nobody dies."""
 
-    def __init__(
-        self, name: str, places: tuple[str, ...], seed: int, history: History, endpoint: str, *, deaths: float = 0.01
-    ) -> None:
-        super().__init__(name, places, seed, history)
+    def __init__(self, name: str, access: Access, seed: str, history: History, endpoint: str) -> None:
+        super().__init__(name, access, seed, history)
         self.endpoint = endpoint
         self.is_draining = False
-        self._deaths = deaths
         self._deliveries = 0
 
     def live(self, client: Assured, name: str) -> None:
@@ -169,7 +184,7 @@ class Reader(Worker):
         """Whether it lives on."""
 
     def dies(self) -> bool:
-        return not self.is_draining and self.chance.random() < self._deaths
+        return not self.is_draining and self.chance.random() < DEATHS
 
     def came(self, name: str, message: Delivery) -> str:
         self._deliveries += 1
@@ -213,10 +228,8 @@ class Consumer(Reader):
 class Transactor(Reader):
     """Consumes and publishes as one: for some orders some fills."""
 
-    def __init__(
-        self, name: str, places: tuple[str, ...], seed: int, history: History, wanted: Wanted, *, deaths: float = 0.01
-    ) -> None:
-        super().__init__(name, places, seed, history, WORK, deaths=deaths)
+    def __init__(self, name: str, access: Access, seed: str, history: History, wanted: Wanted) -> None:
+        super().__init__(name, access, seed, history, WORK)
         self._wanted = wanted
         self._transactions = 0
 
