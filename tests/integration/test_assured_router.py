@@ -251,6 +251,30 @@ def test_messages_are_returned_rejected_and_given_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("REPL-12")
+def test_what_a_consumer_has_not_read_when_it_ends_does_not_count_as_delivered(tmp_path: Path) -> None:
+    endpoint = EndpointConfig(name="orders", wants=(Want(topics=("orders.>",)),), deliveries_max=1)
+    with router_here(router_config(tmp_path, endpoint)) as router, client_of(router.place) as client:
+        with client.publisher() as publisher:
+            for number in range(4):
+                publisher.publish("orders.new", b"%d" % number)
+        for _ in range(2):
+            with client_of(router.place) as other:
+                queue = other.endpoint("orders")
+                wait_until(lambda queue=queue: queue.waiting == 4, "all of them")
+        with client.endpoint("orders") as queue:
+            queue.take(4, PATIENCE_SECONDS)
+            queue.close(as_unread=True)
+        with client_of(router.place) as other:
+            assert number_of(taken(other.endpoint("orders"), 1)[0]) == 0
+        with client.endpoint("orders") as queue:
+            rest = taken(queue, 3)
+            assert [(number_of(each), each.is_redelivered) for each in rest] == [(1, False), (2, False), (3, False)]
+            queue.ack(rest)
+        wait_until(lambda: client.endpoints("orders")[0].messages == 0, "the queue to be empty")
+        assert client.endpoints("dead")[0].messages == 1
+
+
+@pytest.mark.spec("REPL-12")
 def test_a_full_queue_refuses_and_says_so(tmp_path: Path) -> None:
     config = router_config(tmp_path, EndpointConfig(name="orders", wants=ORDERS.wants, messages_max=10))
     with router_here(config) as router, client_of(router.place) as client, client.publisher() as publisher:

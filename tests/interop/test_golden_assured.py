@@ -166,7 +166,7 @@ MESSAGES: dict[str, tuple[Message, dict[str, Any]]] = {
     "open_publisher": (OpenPublisher(1, 2**63 + 5), {"number": 1, "publisher": 2**63 + 5}),
     "close_publisher": (ClosePublisher(2, 7), {"number": 2, "handle": 7}),
     "open_flow": (OpenFlow(3, "orders", 256), {"number": 3, "endpoint": "orders", "credit": 256}),
-    "close_flow": (CloseFlow(4, 8), {"number": 4, "handle": 8}),
+    "close_flow": (CloseFlow(4, 8, 3), {"number": 4, "handle": 8, "read": 3}),
     "begin": (Begin(5, 7, 2), {"number": 5, "handle": 7, "transaction": 2}),
     "commit": (Commit(6, 7, 2), {"number": 6, "handle": 7, "transaction": 2}),
     "rollback": (Rollback(7, 7, 2), {"number": 7, "handle": 7, "transaction": 2}),
@@ -209,6 +209,12 @@ MESSAGES: dict[str, tuple[Message, dict[str, Any]]] = {
     "stepped_down": (SteppedDown(4, "10.0.0.2:7460"), {"epoch": 4, "place": "10.0.0.2:7460"}),
 }  # fmt: skip
 """By type: the message, and what an independent reader finds in it."""
+
+
+def test_a_flow_is_closed_as_clients_did_that_say_nothing_of_what_was_read() -> None:
+    said = bytes.fromhex("83a474797065aa636c6f73655f666c6f77a66e756d62657204a668616e646c6508")
+    assert ASSURED.decode(said) == CloseFlow(4, 8)
+    assert ASSURED.encode(CloseFlow(4, 8), MESSAGE_SIZE_MAX) == said
 
 
 def test_control_messages_are_the_golden_ones() -> None:

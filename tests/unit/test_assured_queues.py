@@ -142,6 +142,39 @@ def test_deliveries_are_counted_on_after_a_restart() -> None:
     assert (router.queued("a"), router.queued("dead")) == (0, 1)
 
 
+def test_what_nobody_read_does_not_count_as_delivered() -> None:
+    """REPL-12: a message that was on its way to consumers who never looked at it is not given up for that."""
+    router = filled(4, queue("a", "orders.>", deliveries_max=2))
+    for _ in range(3):
+        flow = router.flow(1, "a")
+        got = router.delivered(1)
+        assert [each.flags for each in got] == [0] * 4
+        router.ask(CloseFlow, 1, flow, 0)
+    flow = router.flow(1, "a")
+    read, *unread = router.delivered(1)
+    router.settle(1, flow, unread[0].id)
+    router.ask(CloseFlow, 1, flow, 2)
+    router.flow(1, "a")
+    assert [(each.id, each.deliveries, each.flags) for each in router.delivered(1)] == [
+        (read.id, 1, 1), (unread[1].id, 0, 0), (unread[2].id, 0, 0)
+    ]  # fmt: skip
+    router.drop(1)
+    assert (router.queued("a"), router.queued("dead")) == (2, 1)
+    after = router.restart()
+    after.link(1)
+    after.flow(1, "a")
+    assert [each.deliveries for each in after.delivered(1)] == [1, 1]
+
+
+def test_a_client_cannot_have_read_more_than_came() -> None:
+    router = filled(2, queue("a", "orders.>", deliveries_max=2))
+    flow = router.flow(1, "a")
+    router.delivered(1)
+    router.ask(CloseFlow, 1, flow, 2**64 - 1)
+    router.flow(1, "a")
+    assert [each.deliveries for each in router.delivered(1)] == [1, 1]
+
+
 def test_a_rejected_message_is_dead_at_once() -> None:
     router = filled(1, queue("a", "orders.>"))
     flow = router.flow(1, "a")

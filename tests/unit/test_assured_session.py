@@ -17,6 +17,7 @@ from penstock.assured.application.events import (
     Connected,
     ConnectFailed,
     DataReceived,
+    End,
     EndTransaction,
     Flush,
     LinkClosed,
@@ -34,6 +35,7 @@ from penstock.assured.application.places import SessionConfig
 from penstock.assured.application.session import Session
 from penstock.assured.control import Begin as BeginSaid
 from penstock.assured.control import (
+    CloseFlow,
     Commit,
     Done,
     EmptyEndpoint,
@@ -374,6 +376,35 @@ def test_a_publisher_that_is_closed_takes_no_flow_of_the_same_handle_with_it() -
     stage.tell(ClosePart(publisher))
     stage.tell(DataReceived(1, encode_deliver(flow.handle, [Delivered(7, b"orders.new", b"x")])))
     assert flow.inbox.waiting == 1
+
+
+def with_two_messages() -> tuple[Stage, FlowPart]:
+    stage = begun()
+    flow = FlowPart("orders", prefetch=10)
+    stage.tell(OpenPart(flow))
+    stage.tell(Received(1, FlowOpened(stage.said(OpenFlow).number, 5, is_active=True)))
+    stage.tell(DataReceived(1, encode_deliver(5, [Delivered(each, b"orders.new", b"x") for each in (7, 8)])))
+    return stage, flow
+
+
+def test_a_flow_that_is_closed_says_how_much_of_it_was_read() -> None:
+    """REPL-12: what was not read does not count as delivered; and nobody reads it any more."""
+    stage, flow = with_two_messages()
+    assert flow.inbox.next() is not None
+    stage.tell(ClosePart(flow))
+    assert (stage.said(CloseFlow).handle, stage.said(CloseFlow).read) == (5, 1)
+    assert flow.inbox.next() is None
+
+    stage, flow = with_two_messages()
+    flow.inbox.take(2)
+    stage.tell(ClosePart(flow, is_unread=True))
+    assert stage.said(CloseFlow).read == 0
+
+
+def test_a_session_that_ends_closes_its_flows() -> None:
+    stage, _ = with_two_messages()
+    stage.tell(End())
+    assert stage.said(CloseFlow).read == 0
 
 
 def test_a_part_that_is_closed_is_not_opened_again() -> None:

@@ -94,14 +94,17 @@ def open_flow(Tables tables not None, uint64_t link, uint32_t number, uint64_t c
     return handle
 
 
-def close_flow(Tables tables not None, uint32_t handle, uint64_t link) -> int:
-    """What is not settled goes back to the queue. The number of its endpoint, or 0 if there is no such flow."""
+def close_flow(Tables tables not None, uint32_t handle, uint64_t link, uint64_t read) -> int:
+    """What is not settled goes back to the queue; of what was delivered, the first `read` were seen by somebody. The
+    number of its endpoint, or 0 if there is no such flow."""
     cdef Flow *flow = tables.flow_of(handle, link)
     cdef Endpoint *endpoint
     cdef uint32_t index, hint = 0, place
     if flow is NULL:
         return 0
     endpoint = tables.endpoints[flow.endpoint]
+    if read < flow.delivered:
+        take_back(tables, flow, flow.delivered - read)
     while flow.entries.first:
         hint = give_back(tables, flow.entries.first, hint)
     for index in range(endpoint.flow_count):
@@ -115,6 +118,19 @@ def close_flow(Tables tables not None, uint32_t handle, uint64_t link) -> int:
     flow.frame_count = 0
     tables.note_ready(endpoint)
     return endpoint.number
+
+
+cdef void take_back(Tables tables, const Flow *flow, uint64_t count) noexcept:
+    """The last so many deliveries do not count: nobody has seen them. So none of them is settled, and they are the last
+    of those that are not."""
+    cdef uint32_t place = flow.entries.last
+    cdef Entry *entry
+    while place and count:
+        entry = entry_at(tables, place)
+        if entry.deliveries:
+            entry.deliveries -= 1
+        place = entry.previous
+        count -= 1
 
 
 def active_flow(Tables tables not None, uint32_t number) -> tuple:

@@ -72,11 +72,13 @@ class OpenFlow(msgspec.Struct, tag="open_flow", frozen=True):
     credit: U32 = 0
 
 
-class CloseFlow(msgspec.Struct, tag="close_flow", frozen=True):
+class CloseFlow(msgspec.Struct, tag="close_flow", frozen=True, omit_defaults=True):
     """What is not settled goes back to the queue."""
 
     number: Number
     handle: U32
+    read: U64 | None = None
+    """Of what came, the application has seen the first so many: the others do not count as delivered. Not said: all."""
 
 
 class Begin(msgspec.Struct, tag="begin", frozen=True):

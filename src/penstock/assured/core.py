@@ -376,11 +376,11 @@ class MessageRouter:
             case OpenFlow(_, _, name, credit):
                 handle, is_active = self.links.open_flow(link, self.defining.endpoint(name), credit)
                 self._answer(event, FlowOpened(handle, is_active))
-            case CloseFlow(_, _, handle):
+            case CloseFlow(_, _, handle, read):
                 if handle not in link.flows:
                     raise RefusedRequest("unknown_flow", f"there is no flow {handle} on this link")
                 self.transactions.flow_closed(link, handle)
-                self._out += self.links.close_flow(link, handle)
+                self._out += self.links.close_flow(link, handle, read)
                 self._answer(event, Done())
             case Begin(_, _, handle, number):
                 self.transactions.begin(link, handle, number, now_ns)

@@ -126,6 +126,8 @@ class CloseFlow(msgspec.Struct, frozen=True):
     link: int
     request: int
     handle: int
+    read: int | None = None
+    """Of what was delivered, somebody has seen the first so many: the others do not count as delivered. None: all."""
 
 
 class Begin(msgspec.Struct, frozen=True):

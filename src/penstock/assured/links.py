@@ -16,6 +16,8 @@ from penstock.base.errors import PenstockError
 from penstock.security.token import Grant
 from penstock.topics.table import InterestTable
 
+ALL = 2**64 - 1
+
 
 class RefusedRequest(PenstockError):
     """A client's request is not carried out; the router goes on."""
@@ -129,13 +131,13 @@ class Links:
         is_active = endpoint.config.consumers == "shared"
         return handle, is_active or active_flow(self._tables, endpoint.number)[0] == handle
 
-    def close_flow(self, link: Link, handle: int) -> list[Instruction]:
-        """Of an exclusive endpoint, the next one has its turn."""
+    def close_flow(self, link: Link, handle: int, read: int | None = None) -> list[Instruction]:
+        """Of an exclusive endpoint, the next one has its turn. `read`: as CloseFlow says it."""
         number = link.flows.pop(handle)
         endpoint = self._endpoints.by_number(number)
         is_exclusive = endpoint is not None and endpoint.config.consumers == "exclusive"
         was_active = is_exclusive and active_flow(self._tables, number)[0] == handle
-        close_flow(self._tables, handle, link.number)
+        close_flow(self._tables, handle, link.number, ALL if read is None else read)
         if not was_active:
             return []
         next_handle, next_link = active_flow(self._tables, number)

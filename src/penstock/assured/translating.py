@@ -31,8 +31,8 @@ def event_of(link: int, message: Message) -> events.Event:
             return events.ClosePublisher(link, number, handle)
         case OpenFlow(number, endpoint, credit):
             return events.OpenFlow(link, number, endpoint, credit)
-        case CloseFlow(number, handle):
-            return events.CloseFlow(link, number, handle)
+        case CloseFlow(number, handle, read):
+            return events.CloseFlow(link, number, handle, read)
         case Begin(number, handle, transaction):
             return events.Begin(link, number, handle, transaction)
         case Commit(number, handle, transaction):

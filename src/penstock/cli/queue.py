@@ -164,7 +164,6 @@ def drain(
         opened(router, connect, credentials, secret, receive=(">",)) as assured,
         assured.endpoint(name, prefetch=BATCH if count is None else min(BATCH, count)) as queue,
     ):
-        held: list[Delivery] = []
         while taken != count:
             messages = queue.take(BATCH if count is None else min(BATCH, count - taken), WAIT_SECONDS)
             if not messages:
@@ -174,10 +173,9 @@ def drain(
                 for each in messages:
                     typer.echo(harmless_json(_told(each)))
             if keep:
-                held += messages
+                queue.close(as_unread=True)
                 break
             queue.ack(messages)
-        queue.nack(held)
     sys.stderr.write(f"{taken:,} messages{' looked at' if keep else ''}\n")
 
 

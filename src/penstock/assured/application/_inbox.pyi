@@ -46,6 +46,8 @@ class Inbox:
         """A DELIVER, without its length."""
     def next(self) -> Delivery | None:
         """The next message; None if there is none now."""
+    def end(self) -> int:
+        """Nobody reads any more. How many of those that came were read."""
     def take(self, count_max: int) -> list[Delivery]:
         """So many of the next messages."""
 

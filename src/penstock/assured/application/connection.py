@@ -230,8 +230,8 @@ class Assured:
             self.close_part(part)
             raise
 
-    def close_part(self, part: PublisherPart | FlowPart) -> None:
-        self.tell(ClosePart(part))
+    def close_part(self, part: PublisherPart | FlowPart, *, is_unread: bool = False) -> None:
+        self.tell(ClosePart(part, is_unread))
         self._failed.pop(part, None)
 
     def check(self, part: PublisherPart | FlowPart) -> None:

@@ -81,10 +81,12 @@ class AssuredEndpoint:
         """Whether it gets messages: at an exclusive endpoint one consumer does, the others stand by."""
         return self.part.is_active
 
-    def close(self) -> None:
+    def close(self, *, as_unread: bool = False) -> None:
+        """What is not settled goes back into the queue. It counts as delivered, but for what was not read; or not at
+        all with `as_unread`."""
         if not self._is_closed:
             self._is_closed = True
-            self._assured.close_part(self.part)
+            self._assured.close_part(self.part, is_unread=as_unread)
 
     def __enter__(self) -> Self:
         return self

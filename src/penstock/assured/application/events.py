@@ -1,6 +1,6 @@
 """What the core of a client of message routers (session.py) is told and answers.
 
-Begin, Connected, ConnectFailed, LinkClosed, Received, DataReceived, OpenPart, ClosePart, Ask, BeginTransaction,
+Begin, Connected, ConnectFailed, LinkClosed, Received, DataReceived, OpenPart, ClosePart, End, Ask, BeginTransaction,
 EndTransaction, Flush, Renew, Tick
     -> Connect, Say, SendData, Close, Answered, Opened, PartFailed, Changed, Over
 """
@@ -65,6 +65,12 @@ class OpenPart(msgspec.Struct, frozen=True):
 
 class ClosePart(msgspec.Struct, frozen=True):
     part: "PublisherPart | FlowPart"
+    is_unread: bool = False
+    """Of a flow: what is not settled is as though nobody had read it."""
+
+
+class End(msgspec.Struct, frozen=True):
+    """Nobody wants anything more; flows say what was read of what came."""
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -109,6 +115,7 @@ Event: TypeAlias = (
     | DataReceived
     | OpenPart
     | ClosePart
+    | End
     | Ask
     | BeginTransaction
     | EndTransaction

@@ -12,6 +12,7 @@ from penstock.assured.application.events import (
     Connected,
     ConnectFailed,
     DataReceived,
+    End,
     LinkClosed,
     Received,
     Say,
@@ -59,6 +60,7 @@ class Running:
         self.runner.handle(Begin())
 
     async def close(self) -> None:
+        self._tell(End())
         self.runner.stop()
         await self._dialling.close()
 

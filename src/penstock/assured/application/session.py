@@ -23,6 +23,7 @@ from penstock.assured.application.events import (
     Connected,
     ConnectFailed,
     DataReceived,
+    End,
     EndTransaction,
     Event,
     Flush,
@@ -134,8 +135,11 @@ class Session:
                 self._parts[part] = None
                 if self._is_welcome:
                     self._open(part)
-            case ClosePart(part):
-                self._close_part(part)
+            case ClosePart(part, is_unread):
+                self._close_part(part, is_unread=is_unread)
+            case End():
+                for part in [each for each in self._parts if isinstance(each, FlowPart)]:
+                    self._close_part(part)
             case Begin():
                 self._seek(now_ns)
             case Connected(attempt, link):
@@ -339,13 +343,18 @@ class Session:
             request = OpenFlow(number, part.endpoint, part.prefetch)
         self._out.append(Say(self._link, request))
 
-    def _close_part(self, part: PublisherPart | FlowPart) -> None:
+    def _close_part(self, part: PublisherPart | FlowPart, *, is_unread: bool = False) -> None:
         if self._parts.pop(part, self) is self:
             return
         if self._is_welcome and part.handle:
             self._send(part.frames())
-            close = ClosePublisher if isinstance(part, PublisherPart) else CloseFlow
-            self._out.append(Say(self._link, close(self._next_number(), part.handle)))
+            number = self._next_number()
+            if isinstance(part, FlowPart):
+                read = part.inbox.end()
+                close: Request = CloseFlow(number, part.handle, 0 if is_unread else read)
+            else:
+                close = ClosePublisher(number, part.handle)
+            self._out.append(Say(self._link, close))
         open_ones: dict[int, Any] = self._publishers if isinstance(part, PublisherPart) else self._flows
         open_ones.pop(part.handle, None)  # publishers and flows have handles of their own
         part.lose()
