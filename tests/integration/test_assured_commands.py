@@ -49,7 +49,7 @@ def test_queues_are_made_filled_listed_and_drained(tmp_path: Path) -> None:
         assert [json.loads(line)["payload"] for line in looked.stdout.splitlines()] == ["one", "two"]
         drained = [json.loads(line) for line in done("queue", "drain", place, "fills").stdout.splitlines()]
         assert [(each["payload"], each["priority"], each["is_redelivered"]) for each in drained] == [
-            ("one", 7, False), ("two", 7, False)
+            ("one", 7, True), ("two", 7, True)
         ]  # fmt: skip
         done("queue", "delete", place, "fills")
         assert "no queue" in refused("queue", "show", place, "fills")

@@ -268,7 +268,7 @@ def test_what_a_consumer_has_not_read_when_it_ends_does_not_count_as_delivered(t
             assert number_of(taken(other.endpoint("orders"), 1)[0]) == 0
         with client.endpoint("orders") as queue:
             rest = taken(queue, 3)
-            assert [(number_of(each), each.is_redelivered) for each in rest] == [(1, False), (2, False), (3, False)]
+            assert [(number_of(each), each.deliveries) for each in rest] == [(1, 0), (2, 0), (3, 0)]
             queue.ack(rest)
         wait_until(lambda: client.endpoints("orders")[0].messages == 0, "the queue to be empty")
         assert client.endpoints("dead")[0].messages == 1

@@ -44,8 +44,8 @@ SETTINGS = {
     "cache_bytes": 1_048_576,
     "message_bytes_max": 16_384,
 }
-BYTES_BETWEEN = 40_000
-HELD_SECONDS = 3.0
+BYTES_BETWEEN = 25_000
+HELD_SECONDS = 2.0
 
 
 class Scene:

@@ -122,11 +122,12 @@ def close_flow(Tables tables not None, uint32_t handle, uint64_t link, uint64_t 
 
 cdef void take_back(Tables tables, const Flow *flow, uint64_t count) noexcept:
     """The last so many deliveries do not count: nobody has seen them. So none of them is settled, and they are the last
-    of those that are not."""
+    of those that are not. They stay flagged: others may have come before them meanwhile."""
     cdef uint32_t place = flow.entries.last
     cdef Entry *entry
     while place and count:
         entry = entry_at(tables, place)
+        entry.flags |= ENTRY_REDELIVERED
         if entry.deliveries:
             entry.deliveries -= 1
         place = entry.previous
