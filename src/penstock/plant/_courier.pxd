@@ -34,7 +34,8 @@ cdef class Courier:
     cdef list _buffers    # of SessionBuffer or None, by session: what the queues are in
     cdef uint32_t *_sessions # by consumer
     cdef uint32_t _consumers_max
-    cdef uint32_t *_waiting
+    cdef uint32_t *_waiting # sessions, each once: a ring
+    cdef uint32_t _waiting_first
     cdef uint32_t _waiting_count
     cdef int _epoll
     cdef int64_t _gather_ns
@@ -46,6 +47,7 @@ cdef class Courier:
     cdef Line *line_of(self, uint32_t session) except NULL
     cdef void let_go(self, uint32_t session) noexcept
     cdef void note(self, uint32_t session, int64_t now_ns) noexcept nogil
+    cdef void queue_up(self, uint32_t session) noexcept nogil
     cdef void carry_due(self, int64_t now_ns) noexcept nogil
     cdef void carry(self, uint32_t session, int64_t now_ns) noexcept nogil
     cdef bint send_left(self, uint32_t session, int64_t now_ns) noexcept nogil

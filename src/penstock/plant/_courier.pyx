@@ -310,29 +310,34 @@ cdef class Courier:
         self.next_due_ns = min(self.next_due_ns, line.due_ns)
         if not line.is_waiting:
             line.is_waiting = True
-            self._waiting[self._waiting_count] = session
-            self._waiting_count += 1
+            self.queue_up(session)
+
+    cdef void queue_up(self, uint32_t session) noexcept nogil:
+        self._waiting[(self._waiting_first + self._waiting_count) % self._sessions_max] = session
+        self._waiting_count += 1
 
     cdef void carry_due(self, int64_t now_ns) noexcept nogil:
-        cdef uint32_t index = 0, session
+        """First come, first served: when there is more to do than can be done, all are served more slowly. Who has to
+        wait for what follows goes to the end."""
+        cdef uint32_t looked_at, session, waiting = self._waiting_count
         cdef int carried = 0
         cdef Line *line
         if now_ns < self.next_due_ns:
             return
         self.next_due_ns = INT64_MAX
-        while index < self._waiting_count:
+        for looked_at in range(waiting):
             if carried == SESSIONS_PER_RUN:
                 self.next_due_ns = now_ns
                 return
-            session = self._waiting[index]
+            session = self._waiting[self._waiting_first]
+            self._waiting_first = (self._waiting_first + 1) % self._sessions_max
+            self._waiting_count -= 1
             line = &self._lines[session]
             if line.fd >= 0 and line.due_ns > now_ns:
                 self.next_due_ns = min(self.next_due_ns, line.due_ns)
-                index += 1
+                self.queue_up(session)
                 continue
             line.is_waiting = False
-            self._waiting_count -= 1
-            self._waiting[index] = self._waiting[self._waiting_count]
             self.carry(session, now_ns)
             carried += 1
 
