@@ -47,23 +47,25 @@ cdef struct Outlet:          # where records of a model go
 
 
 cdef struct Consumer:
+    Queue *queue             # what an event that is written looks at comes first
     Cursor *ring             # NULL: it has a queue
+    uint32_t era             # goes up with every restart: what was defined before has to be again
+    uint32_t removes         # in the queue of refreshes
+    bint is_touched          # its bells are to be rung
+    bint is_ready            # its session has something to send, and has been told
+    Tally[4] tallies         # by class
     uint32_t *bell
-    Queue *queue
     Cursor *notices          # NULL: it has no regions
     uint32_t *notices_bell
     Outlet *outlets
     uint32_t outlet_count
     bint is_used
     bint is_behind           # it is served from its own position in the log
-    bint is_touched          # its bells are to be rung
-    bint is_ready            # its session has something to send, and has been told
     bint is_repairing        # after the replay, what that did not bring is refreshed
     bint is_paced            # it waits for its ring's reader to catch up
     bint is_in_round         # the adaptive class has something for it
     bint is_stopped          # and there was no room
     uint32_t next_in_round
-    uint32_t era             # goes up with every restart: what was defined before has to be again
     uint32_t notice_era
     uint64_t position        # in the log, if behind
     uint64_t replay_end      # before this position the events had been written before
@@ -77,7 +79,6 @@ cdef struct Consumer:
     Fifo refreshes
     Fifo pending             # of the adaptive class
     uint32_t pending_count
-    uint32_t removes         # in the queue of refreshes
     uint64_t refreshes_in
     uint64_t refreshes_out
     LiveMark *lives
@@ -85,7 +86,6 @@ cdef struct Consumer:
     uint32_t live_capacity
     uint32_t pairs           # the first of its pairs
     uint32_t pair_count
-    Tally[4] tallies         # by class
     uint64_t overruns
     uint64_t receipts
 
@@ -112,13 +112,15 @@ cdef class Consumers:
     cdef dict _sinks                        # by consumer: keeps what the structs point to
     cdef uint32_t *_ready                   # those whose sessions have something to send
     cdef uint32_t _ready_count
-    cdef uint8_t *_scratch
+    cdef uint8_t *_scratch                  # an event of the log, changed for one consumer
+    cdef uint8_t *_composed                 # an event for a ring, before it is written there
 
     cdef Consumer *consumer(self, uint32_t number) except NULL
     cdef void forget(self, uint32_t *numbers, uint32_t *count, uint32_t number) noexcept
     cdef void touch(self, uint32_t number) noexcept nogil
     cdef bint has_room(self, const Consumer *consumer, uint32_t size) noexcept nogil
     cdef bint put(self, uint32_t number, const uint8_t *event, uint32_t size) noexcept nogil
+    cdef bint write(self, uint32_t number, const Head *head, const void *body) noexcept nogil
     cdef bint put_summed(self, uint32_t number, const uint8_t *event, uint32_t size, uint32_t checksum) noexcept nogil
     cdef uint32_t define_size(self, const Pair *pair) noexcept nogil
     cdef void define(self, uint32_t number, Pair *pair) noexcept nogil

@@ -20,6 +20,7 @@ from penstock.engine._event cimport (
     LIVE,
     LIVE_SIZE,
     LIVE_SUBSCRIPTION_AT,
+    METERED,
     NONCONFLATABLE,
     RECEIPT,
     RECEIPT_CAUSE_AT,
@@ -29,6 +30,7 @@ from penstock.engine._event cimport (
     REFRESH,
     REMOVE,
     SLOW,
+    UPDATE,
     event_size,
     write_event,
 )
@@ -50,7 +52,7 @@ from penstock.engine._pairs cimport (
     Pairs,
     Standing,
 )
-from penstock.engine._sinks cimport Drained, SessionBuffer, queue_reserve, queue_tell
+from penstock.engine._sinks cimport Drained, Queue, SessionBuffer, queue_reserve, queue_tell
 from penstock.shm._memory cimport doorbell_wake, fence_full, store_release
 from penstock.shm._ring cimport RingWriter, push, put_summed
 from penstock.wire._codec cimport store_u32, store_u64
@@ -78,9 +80,10 @@ cdef class Consumers:
         self._ready = <uint32_t *>malloc((<size_t>consumers_max + 1) * sizeof(uint32_t))
         self._paced = <uint32_t *>malloc((<size_t>consumers_max + 1) * sizeof(uint32_t))
         self._scratch = <uint8_t *>malloc(EVENT_SIZE_MAX)
+        self._composed = <uint8_t *>malloc(EVENT_SIZE_MAX)
         if (
             self.consumers is NULL or self._touched is NULL or self._ready is NULL or self._paced is NULL
-            or self._scratch is NULL
+            or self._scratch is NULL or self._composed is NULL
         ):
             raise MemoryError
 
@@ -95,6 +98,7 @@ cdef class Consumers:
         free(self._ready)
         free(self._paced)
         free(self._scratch)
+        free(self._composed)
 
     def attach(self, uint32_t number, RingWriter ring, SessionBuffer buffer, RingWriter notices = None) -> None:
         """A consumer with a ring or a session's buffer; with a ring of notices, it takes records in regions."""
@@ -306,7 +310,7 @@ cdef class Consumers:
         return consumer.queue.capacity_max - (consumer.queue.end - consumer.queue.begin) >= size
 
     cdef bint put(self, uint32_t number, const uint8_t *event, uint32_t size) noexcept nogil:
-        """Write an event: whether there was room."""
+        """Write a whole event: whether there was room."""
         cdef Consumer *consumer = &self.consumers[number]
         cdef uint8_t *out
         if consumer.ring is not NULL:
@@ -316,7 +320,24 @@ cdef class Consumers:
             if out is NULL:
                 return False
             memcpy(out, event, size)
-            consumer.queue.end += size
+            add_event(consumer.queue, <const Head *>event, size)
+        self.touch(number)
+        return True
+
+    cdef bint write(self, uint32_t number, const Head *head, const void *body) noexcept nogil:
+        """put() of an event in two parts."""
+        cdef Consumer *consumer = &self.consumers[number]
+        cdef uint32_t size = event_size(head.body_size)
+        cdef uint8_t *out
+        if consumer.ring is not NULL:
+            write_event(self._composed, head, body)
+            push(consumer.ring, self._composed, size)
+        else:
+            out = queue_reserve(consumer.queue, size)
+            if out is NULL:
+                return False
+            write_event(out, head, body)
+            add_event(consumer.queue, head, size)
         self.touch(number)
         return True
 
@@ -361,15 +382,13 @@ cdef class Consumers:
         """Tell the consumer what the item's number means, if it does not know; there is room."""
         cdef const Item *item = &self.items.items[pair.item]
         cdef Standing *standing = self.pairs.standing(pair)
-        cdef uint8_t[DEFINE_SIZE_MAX] event
         cdef Head head
         if standing.era == self.consumers[number].era:
             return
         set_head(&head, DEFINE, pair, item)
         head.slot = standing.slot
         head.body_size = item.topic_size
-        write_event(event, &head, item.topic)
-        self.put(number, event, event_size(head.body_size))
+        self.write(number, &head, item.topic)
         standing.era = self.consumers[number].era
 
     # What waits
@@ -425,7 +444,7 @@ cdef class Consumers:
             self.touch(number)
         if standing.era != consumer.era:
             return True
-        return self.put(number, <const uint8_t *>&head, EVENT_HEAD_SIZE)
+        return self.write(number, &head, NULL)
 
     cdef bint write_refresh(self, uint32_t number, uint32_t at, int64_t now_ns) noexcept nogil:
         """The pair's current record: whether there was room."""
@@ -446,8 +465,7 @@ cdef class Consumers:
         set_head(&head, REFRESH, pair, item)
         head.flags |= AFTER_OVERRUN if pair.flags & PAIR_REPAIR else 0
         head.body_size = item.record_size
-        write_event(self._scratch, &head, item.record)
-        if not self.put(number, self._scratch, size):
+        if not self.write(number, &head, item.record):
             return False
         consumer.allowance -= size
         consumer.tallies[pair.cls].sent += 1
@@ -463,7 +481,6 @@ cdef class Consumers:
 
     cdef bint write_receipt(self, uint32_t number) noexcept nogil:
         cdef Consumer *consumer = &self.consumers[number]
-        cdef uint8_t[EVENT_HEAD_SIZE + RECEIPT_SIZE] event
         cdef uint8_t[RECEIPT_SIZE] body
         cdef Head head
         if consumer.receipt.first == 0:
@@ -474,8 +491,7 @@ cdef class Consumers:
         store_u64(body + RECEIPT_FIRST_AT, consumer.receipt.first)
         store_u64(body + RECEIPT_LAST_AT, consumer.receipt.last)
         body[RECEIPT_CAUSE_AT] = consumer.receipt.cause
-        write_event(event, &head, body)
-        if not self.put(number, event, sizeof(event)):
+        if not self.write(number, &head, body):
             return False
         remember(consumer, self.number)
         consumer.receipt.first = 0
@@ -496,10 +512,10 @@ cdef class Consumers:
             memset(body, 0, LIVE_SIZE)
             head.kind, head.item, head.body_size, head.number = LIVE, <uint32_t>ITEM_ALL, LIVE_SIZE, self.number
             store_u32(body + LIVE_SUBSCRIPTION_AT, consumer.lives[done].subscription)
-            write_event(event, &head, body)
-            if not self.put(number, event, sizeof(event)):
+            if not self.write(number, &head, body):
                 break
             if consumer.notices is not NULL:
+                write_event(event, &head, body)
                 push(consumer.notices, event, sizeof(event))
             done += 1
         for at in range(done, consumer.live_count):
@@ -546,6 +562,12 @@ cdef class Consumers:
             at = self.pairs.standings[at].behind
         for at in range(consumer.live_count):
             consumer.lives[at].after = consumer.refreshes_in
+
+
+cdef inline void add_event(Queue *queue, const Head *head, uint32_t size) noexcept nogil:
+    """The event was written into the room behind the queue's end."""
+    queue.end += size
+    queue.is_urgent |= head.kind != UPDATE or head.cls != METERED
 
 
 cdef void remember(Consumer *consumer, uint64_t number) noexcept nogil:

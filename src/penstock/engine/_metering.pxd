@@ -70,6 +70,8 @@ cdef class Metering:
     cdef uint32_t advance(self, int64_t now_ns, uint32_t count_max) noexcept nogil
     # Whose turn it is: False if it is nobody's. To be followed by sent() or refused().
     cdef bint next_pair(self, int64_t now_ns, uint32_t *pair) noexcept nogil
+    # Which pairs next_pair() is likely to give out, one of each consumer: how many.
+    cdef uint32_t look_ahead(self, uint32_t *pairs, uint32_t count_max) noexcept nogil
     cdef void sent(self, uint32_t pair, int64_t now_ns) noexcept nogil
     cdef void refused(self, uint32_t pair) noexcept nogil
     cdef void resume(self, uint32_t consumer, int64_t now_ns) noexcept nogil

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 
+from penstock.base._prefetch cimport prefetch
 from penstock.engine._pairs cimport Pair, Pairs
 from penstock.engine._wheel cimport SLOT_NS, TimingWheel
 
@@ -171,6 +172,15 @@ cdef class Metering:
             _leave_round(self, consumer)
             self.spent.put(consumer, turn.bucket.due_ns, now_ns)
         return False
+
+    cdef uint32_t look_ahead(self, uint32_t *pairs, uint32_t count_max) noexcept nogil:
+        cdef uint32_t count = 0, consumer = self.first
+        while consumer and count < count_max:
+            pairs[count] = self.turns[consumer - 1].first - 1
+            prefetch(&self.pairs.pairs[pairs[count]])
+            consumer = self.turns[consumer - 1].next
+            count += 1
+        return count
 
     cdef void sent(self, uint32_t pair, int64_t now_ns) noexcept nogil:
         cdef Pair *meter = &self.pairs.pairs[pair]

@@ -16,6 +16,7 @@ cdef struct Queue:          # bytes that wait to be sent, first in first out
     uint32_t consumer
     bint is_waited_for
     bint is_drained         # the consumer is in the drain
+    bint is_urgent          # something waits besides updates of the metered class
 
 
 cdef inline void queue_tell(Queue *queue) noexcept nogil:

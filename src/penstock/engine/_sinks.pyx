@@ -11,7 +11,8 @@ from penstock.base.errors import LocalProtocolError
 from penstock.engine._event import EVENT_SIZE_MAX
 
 cdef enum:
-    CAPACITY_MIN = 4_096 # bytes that a buffer begins with, and goes back to
+    CAPACITY_MIN = 4_096  # bytes that a buffer begins with
+    CAPACITY_KEPT = 8_192 # and may keep when nothing waits
 
 
 cdef uint8_t *queue_reserve(Queue *queue, uint32_t size) noexcept nogil:
@@ -38,7 +39,8 @@ cdef void queue_consume(Queue *queue, uint64_t size) noexcept nogil:
     queue.begin += size
     if queue.begin == queue.end:
         queue.begin = queue.end = 0
-        if queue.capacity > CAPACITY_MIN:
+        queue.is_urgent = False
+        if queue.capacity > CAPACITY_KEPT:
             free(queue.data)
             queue.data = NULL
             queue.capacity = 0

@@ -50,6 +50,7 @@ cdef class Withholding(Regional):
     cdef int64_t serve_consumer(self, uint32_t number, int64_t bytes_max) noexcept nogil
     cdef int64_t serve_others(self, uint32_t item) noexcept nogil
     cdef int64_t serve_metered(self, int64_t bytes_max, int64_t now_ns) noexcept nogil
+    cdef void look_at_round(self) noexcept nogil
     cdef void resume(self, uint32_t number, int64_t now_ns) noexcept nogil
     cdef void join_round(self, uint32_t number) noexcept nogil
     cdef void leave_round(self, uint32_t number) noexcept nogil

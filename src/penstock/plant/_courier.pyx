@@ -21,7 +21,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove, memset
 from posix.unistd cimport close
 
-from penstock.engine._event cimport METERED, UPDATE, Head, read_head
+from penstock.engine._event cimport Head, read_head
 from penstock.engine._sinks cimport Queue, SessionBuffer, queue_consume
 
 from penstock.base.errors import LimitError, LocalProtocolError
@@ -114,19 +114,6 @@ cdef size_t whole_events(const Queue *queue, size_t size_max) noexcept nogil:
             break
         size += next_size
     return size
-
-
-cdef bint is_urgent(const Queue *queue) noexcept nogil:
-    """Whether anything waits besides updates of the metered class."""
-    cdef Head head
-    cdef size_t at = queue.begin
-    cdef uint32_t size
-    while at < queue.end:
-        size = read_head(queue.data + at, queue.end - at, &head)
-        if size == 0 or head.kind != UPDATE or head.cls != METERED:
-            return True
-        at += size
-    return False
 
 
 cdef bint keep(Line *line, const uint8_t *data, size_t size) noexcept nogil:
@@ -305,7 +292,7 @@ cdef class Courier:
         if line.fd < 0 or line.queue is NULL or line.is_over or line.is_blocked:
             return
         line.due_ns = line.sent_ns + self._gather_ns
-        if line.due_ns > now_ns and is_urgent(line.queue):
+        if line.due_ns > now_ns and line.queue.is_urgent:
             line.due_ns = now_ns
         self.next_due_ns = min(self.next_due_ns, line.due_ns)
         if not line.is_waiting:
