@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -103,6 +103,23 @@ def test_what_waits_together_goes_in_one_message() -> None:
         (message,) = messages(screen.received())
         assert values(read_events(message)) == list(range(100))
         assert (courier.frames, len(screen.buffer)) == (1, 0)
+
+
+@pytest.mark.spec("EDGE-1")
+def test_with_more_to_send_than_can_be_sent_all_are_served_in_turn() -> None:
+    crowd = 270  # more than one run sends to
+    core, courier = engine(), Courier(crowd, crowd, gather_ns=0, words_size_max=1_000)
+    with ExitStack() as stack:
+        screens = [stack.enter_context(line(courier, core, number)) for number in range(crowd)]
+        served = [0] * crowd
+        for value in range(20):
+            publish(core, value)
+            courier.notice(core.take_ready(), NOW)
+            courier.run(NOW)
+            for screen in screens:
+                served[screen.session] += len(messages(screen.received()))
+        assert max(served) < 20
+        assert min(served) >= max(served) - 1
 
 
 @pytest.mark.parametrize("count", [1, 100, 1_500])

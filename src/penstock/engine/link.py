@@ -307,6 +307,8 @@ class NodeLink:
         error: PenstockError = ConnectionLostError("the node is gone")
         try:
             async for said in connection:
+                if isinstance(said, Events) and (more := connection.received(Events)):  # one call for what is there
+                    said = Events(b"".join((said.data, *(each.data for each in more))))
                 await self._hear(said)
             raise ConnectionLostError("the node said goodbye")
         except PenstockError as caught:

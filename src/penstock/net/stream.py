@@ -46,6 +46,7 @@ UNSENT_SIZE_MAX = 16_384
 log = logger("net.stream")
 
 M = TypeVar("M")
+K = TypeVar("K")
 P = TypeVar("P")
 
 
@@ -131,6 +132,16 @@ class StreamConnection(Generic[M, P]):
         message = self._inbox.popleft()
         self._room.set()
         return message
+
+    def received(self, kind: type[K]) -> list[K]:
+        """What has come already behind the last message, up to the first one of another kind."""
+        found: list[K] = []
+        while self._inbox and isinstance(message := self._inbox[0], kind):
+            found.append(message)
+            self._inbox.popleft()
+        if found:
+            self._room.set()
+        return found
 
     async def __aiter__(self) -> AsyncIterator[M]:
         while (message := await self.receive()) is not None:
