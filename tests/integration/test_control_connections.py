@@ -62,6 +62,25 @@ async def is_serving(server: ControlServer, **options: Any) -> None:
         assert await connection.receive() == Say("still there?")
 
 
+def test_what_has_come_already_can_be_taken_in_one_go() -> None:
+    async def say_all(connection: ControlConnection[Any]) -> None:
+        for message in (Number(1), Number(2), Number(3), Say("between"), Number(4)):
+            await connection.send(message)
+
+    async def main() -> None:
+        async with serving(say_all) as server, await connect(server) as connection:
+            assert await connection.receive() == Number(1)
+            taken: list[Number] = []
+            while len(taken) < 2:
+                taken += connection.received(Number) or [await connection.receive()]  # type: ignore[list-item]
+            assert taken == [Number(2), Number(3)]
+            assert connection.received(Number) == []
+            assert await connection.receive() == Say("between")
+            assert await connection.receive() == Number(4)
+
+    run(main())
+
+
 @pytest.mark.spec("OPS-2")
 @pytest.mark.parametrize("secret", [None, SECRET])
 def test_messages_come_back_and_goodbyes_are_clean(secret: Secret | None) -> None:
