@@ -2,6 +2,7 @@
 
 import resource
 import socket
+import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
@@ -67,11 +68,12 @@ def hold(task: CrowdTask, orders: Connection) -> None:
     crowd = Crowd(task.clients)
     try:
         for first in range(0, task.clients, TOGETHER):
+            began = time.monotonic()
             new = _connect(task, range(first, min(task.clients, first + TOGETHER)))
             sockets += new
             for each in new:
                 crowd.add(each.fileno())
-            crowd.run(TURN_SECONDS)
+            crowd.run(max(TURN_SECONDS, time.monotonic() - began))  # those who are there must not wait too long
         orders.send(len(sockets))
         while True:
             crowd.run(TURN_SECONDS)
