@@ -21,10 +21,17 @@ ORDERS = EndpointConfig(name="orders", wants=(Want(topics=("orders.>",)),), repl
 
 
 class PairOfRouters:
-    """`one` begins; the relay is between them."""
+    """`one` begins; the relay is between them. `router` is what both are told, `second` what the second one is told
+    otherwise; `values` are the pair's."""
 
     def __init__(
-        self, directory: Path, *endpoints: EndpointConfig, router: dict[str, Any] | None = None, **values: Any
+        self,
+        directory: Path,
+        *endpoints: EndpointConfig,
+        router: dict[str, Any] | None = None,
+        second: dict[str, Any] | None = None,
+        secret_file: str = "",
+        **values: Any,
     ) -> None:
         self._stack = contextlib.ExitStack()
         *controls, link = free_ports(3)
@@ -34,17 +41,20 @@ class PairOfRouters:
         for number, name in enumerate(NAMES):
             pair = LivePairConfig(
                 routers=NAMES,
-                link=PairAccess(port=(self.relay.port, link)[number]),
+                link=PairAccess(port=(self.relay.port, link)[number], secret_file=secret_file),
                 clients=f"127.0.0.1:{controls[1 - number]}",
                 **values,
             )
             config = router_config(
                 directory / name,
-                *(endpoints or (ORDERS,)),
-                name=name,
-                control=RouterAccess(port=controls[number]),
-                pair=pair,
-                **(router or {}),
+                **{
+                    "endpoints": endpoints or (ORDERS,),
+                    "name": name,
+                    "control": RouterAccess(port=controls[number]),
+                    "pair": pair,
+                    **(router or {}),
+                    **((second or {}) if number else {}),
+                },
             )
             made = RouterProcess(config, directory)
             self._stack.callback(made.close)

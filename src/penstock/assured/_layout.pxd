@@ -26,6 +26,7 @@ cpdef enum:
     KIND_RECORDS = 8                # records of the log, for the other one's log
     KIND_PUBLISHERS = 9             # what is known of publishers, as records of the log
     KIND_REPLICATION_LAST = 12
+    KIND_BESIDE = 12                # what routers tell each other besides messages
     KIND_CONTROL = 0x80             # and above: the first byte of a message in msgpack
 
     PRIORITY_MAX = 9

@@ -11,7 +11,7 @@ tokens and metrics have threads of their own.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from penstock.assured.core import MessageRouter
 from penstock.assured.desk import Desk, Rights, refusal_of
 from penstock.assured.doors import RouterLinks
 from penstock.assured.livepair import LivePair
+from penstock.assured.mirroring import mirroring_of
 from penstock.assured.node import RouterNodeConfig
 from penstock.assured.observing import endpoints_of, role_of
 from penstock.assured.pairing import PairInstruction, PeerEnd, PeerSend
@@ -52,10 +53,11 @@ from penstock.base.metrics import Metrics
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.agent import CoreRunner, NodeLife, stopped_or_failed
-from penstock.net.secret import read_secret
+from penstock.net.secret import Secret, read_secret
 from penstock.net.tls import server_context
 from penstock.security.brokering import Revoked
 from penstock.security.client import AdminClient
+from penstock.security.gate import TokenState
 from penstock.security.token_watch import TokenWatch
 
 EXPIRY_CHECK_SECONDS = 0.5
@@ -73,8 +75,10 @@ class LiveRouter:
         self._life = NodeLife()
         self._metrics = Metrics()
         self._tokens = self._make_tokens()
-        self._core = MessageRouter(config, SystemRandomness(), _models(config))
-        self._pair = self._make_pair()
+        models = _models(config)
+        self._core = MessageRouter(config, SystemRandomness(), lambda model_id, _: models.get(model_id))
+        secret = read_secret(Path(config.control.secret_file)) if config.control.secret_file else None
+        self._pair = self._make_pair(models, secret)
         driven = self._core if self._pair is None else self._pair.core
         self._runner: CoreRunner[Any, Any] = CoreRunner(driven, self._carry_out, clock=BootClock(), after=self._look)
         self._runner.failed.add_done_callback(self._core_failed)
@@ -83,7 +87,7 @@ class LiveRouter:
             config,
             self._desk,
             self,
-            secret=read_secret(Path(config.control.secret_file)) if config.control.secret_file else None,
+            secret=secret,
             tls=server_context(config.control.tls),
             counters=self._counted("assured.links"),
             is_crowded=self._is_crowded,
@@ -299,10 +303,14 @@ class LiveRouter:
             return None
         state = _made(Path(self.config.state_directory))
         client = AdminClient.connect(admin.url, admin.credentials)
-        return TokenWatch(client, state / "tokens.json", self._on_revoked)
+        return TokenWatch(client, state / "tokens.json", self._on_revoked, self._on_told)
 
     def _on_revoked(self, event: Revoked) -> None:
         self._life.call(self._revoke, event)
+
+    def _on_told(self, state: TokenState) -> None:
+        if self._pair is not None:
+            self._life.call(self._pair.tell_tokens, state)
 
     def _revoke(self, event: Revoked) -> None:
         for link in self._desk.bearers(event.subscription_id):
@@ -354,7 +362,7 @@ class LiveRouter:
             detail += "; the disk takes nothing"
         return Health(not self._life.has_failed and status.is_storing, detail)
 
-    def _make_pair(self) -> LivePair | None:
+    def _make_pair(self, models: Mapping[int, MessageModel], secret: Secret | None) -> LivePair | None:
         if self.config.pair is None:
             return None
         counters = self._counted("assured.pair")
@@ -364,6 +372,7 @@ class LiveRouter:
             Path(self.config.state_directory),
             lambda event: self._runner.handle(event),
             lambda link, message: self._links.say(link, message),
+            mirroring_of(self.config, models, secret, self._tokens),
             counters,
         )
 
@@ -392,8 +401,7 @@ def _made(directory: Path) -> Path:
     return directory
 
 
-def _models(config: RouterNodeConfig) -> Callable[[int, int], MessageModel | None]:
+def _models(config: RouterNodeConfig) -> dict[int, MessageModel]:
     """Those that conditions may speak of: the shipped ones, and the router's own documents."""
     models = [shipped(name) for name in shipped_names()] + [MessageModel.load(Path(name)) for name in config.models]
-    known = {model.id: model for model in models}
-    return lambda model_id, _: known.get(model_id)
+    return {model.id: model for model in models}

@@ -12,18 +12,21 @@ import msgspec
 
 from penstock.assured.control import Degrade, Done, Message, Refused, Switch
 from penstock.assured.core import MessageRouter
+from penstock.assured.mirroring import HEAD, Mirroring
 from penstock.assured.node import LivePairConfig
 from penstock.assured.observing import copying_of, objection
 from penstock.assured.pair import Pair
 from penstock.assured.pairing import Degrade as DegradeHere
-from penstock.assured.pairing import PairEvent, PeerEnd, PeerSend, SwitchHere
+from penstock.assured.pairing import PairEvent, PeerEnd, PeerEvent, PeerFrame, PeerOpened, PeerSend, SwitchHere
 from penstock.assured.peering import Peering
 from penstock.assured.routerlease import RouterLease
 from penstock.assured.status import Replication
 from penstock.assured.voting import Keep, Tell
 from penstock.base.clock import SystemRandomness
-from penstock.base.counters import Counters
+from penstock.base.counters import Cause, Counters
+from penstock.base.errors import PenstockError
 from penstock.base.log import logger
+from penstock.security.gate import TokenState
 
 SWITCH_SECONDS = 8.0
 """How long an operator waits; less than a client does for any answer."""
@@ -42,6 +45,7 @@ class LivePair:
         directory: Path,
         tell: Callable[[PairEvent], None],
         say: Callable[[int, Message], None],
+        mirroring: Mirroring,
         counters: Counters,
     ) -> None:
         self.config = config
@@ -51,11 +55,14 @@ class LivePair:
             self.lease = RouterLease(config.voting, config.routers, router.config.name, directory, tell, counters)
             config, memory = msgspec.structs.replace(config, lease=self.lease.config), self.lease.open()
         self.core = Pair(router, config, SystemRandomness(), memory)
-        self.peering = Peering(config, router.config.name, tell, counters)
+        self.peering = Peering(config, router.config.name, self._heard, counters)
         self._tell = tell
+        self._mirroring = mirroring
+        self._link = 0
         self._say = say
         self._state = copying_of(self.core)
         self._since_ns = time.time_ns()
+        self._counters = counters
         self._orders: dict[tuple[int, int], asyncio.TimerHandle] = {}
         """By link and number: operators who wait until this router is active."""
 
@@ -86,6 +93,33 @@ class LivePair:
                 self.peering.send(link, data)
             case PeerEnd(link):
                 self.peering.end(link)
+
+    # What the routers say to each other
+
+    def _heard(self, event: PeerEvent) -> None:
+        """Of the other router; what it says besides messages is not the core's."""
+        match event:
+            case PeerFrame(link, data) if data[:1] == HEAD[:1]:
+                try:
+                    self._mirroring.frame(data, self.peering.other)
+                except PenstockError as error:
+                    self._counters.add("connections_closed", cause=Cause.MESSAGE)
+                    log.warning("other_router_misbehaves", other=self.peering.other, error=str(error))
+                    self.peering.end(link)
+            case PeerOpened(link):
+                self._link = link
+                self._tell(event)
+                self._send(self._mirroring.opening())
+            case _:
+                self._tell(event)
+
+    def tell_tokens(self, state: TokenState) -> None:
+        """What the administration server says, for the other router, too."""
+        self._send(self._mirroring.tokens(state))
+
+    def _send(self, frames: list[bytes]) -> None:
+        for frame in frames:
+            self.peering.send(self._link, frame)
 
     # Operators
 
@@ -135,5 +169,6 @@ class LivePair:
             is_linked=core.peer is not None,
             is_ordered=core.degrading.is_ordered,
             backlog=sending.backlog if sending is not None else 0,
+            differences=self._mirroring.differences,
             voting=None if self.lease is None else self.lease.status(),
         )

@@ -245,7 +245,8 @@ class Pair:
                 else:
                     self.receiving = Receiving(self.router, self._config, message, self._is_first)
             case pairing.Defined() if self.receiving is not None:
-                self.receiving.define(message)
+                if name := self.receiving.define(message):
+                    self._note("endpoint_differs", endpoint=name, hint="define it alike here", is_trouble=True)
             case pairing.Listed() if self.receiving is not None:
                 self._catch_up(self.receiving, now_ns)
             case pairing.Whole(epoch) if self.receiving is not None:

@@ -52,8 +52,9 @@ class PairConfig(Config, frozen=True):
     interests, or the active one, which sends the endpoints along. It is the active one also if the other router wants
     it so, or has found others than the active one."""
 
-    mirror: Literal["all", "none"] = "all"
-    """Which endpoints are defined here as the active router has them; those of none are defined by hand."""
+    mirror: Literal["all", "endpoints", "none"] = "all"
+    """What this router takes over from the other one (REPL-6): endpoints as the active one has them, and what clients'
+    tokens are checked with; the rest, or all of it, is configured by hand at both."""
 
     window_bytes: Annotated[int, msgspec.Meta(ge=65_536, le=2**30)] = 8 * MIB
     """Sent to the other router and not stored there yet; one frame in any case."""

@@ -46,7 +46,7 @@ class Receiving:
         self.stranded = 0
         self.dropped = 0
         self._router = router
-        self._config = config
+        self._is_mirroring = config.mirror != "none"
         self._stream = resync.stream
         self._since = (resync.since_id, resync.since_epoch << EPOCH_BITS)
         self._parity = int(is_first)
@@ -79,8 +79,9 @@ class Receiving:
             raise RemoteProtocolError("it has not listed what it has")
         self.is_whole = True
 
-    def define(self, message: Defined) -> None:
-        """An endpoint of the active router: made here too, or found by its name."""
+    def define(self, message: Defined) -> str:
+        """An endpoint of the active router: made here too, or found by its name. The name, if it is not
+        here as there."""
         if message.number >= ENDPOINTS_MAX:
             raise RemoteProtocolError(f"an endpoint has number {message.number}")
         self._there = None
@@ -90,19 +91,20 @@ class Receiving:
         if message.is_deleted:
             known = endpoints.by_number(int(self._numbers[message.number]))
             self._numbers[message.number] = 0
-            if known is not None and self._config.mirror == "all":
+            if known is not None and self._is_mirroring:
                 endpoints.log(known, is_deleted=True)
                 endpoints.remove(known)
-            return
+            return ""
         try:
             definition = msgspec.json.decode(message.definition, type=Definition)
         except (msgspec.MsgspecError, PenstockError) as error:
             raise RemoteProtocolError(f"an endpoint is defined as nothing that there is: {error}") from None
         known = endpoints.get(definition.config.name)
-        if self._config.mirror == "all" and (known is None or known.definition != definition):
+        if self._is_mirroring and (known is None or known.definition != definition):
             known = endpoints.put(definition, known.number if known is not None else endpoints.number_highest + 1)
             endpoints.log(known)
         self._numbers[message.number] = known.number if known is not None else 0
+        return "" if known is not None and known.config == definition.config else definition.config.name
 
     def live(self, number: int, ids: NDArray[numpy.uint64]) -> None:
         self._listed_count += len(ids)
@@ -132,7 +134,7 @@ class Receiving:
             self._note_gone(number, numpy.setdiff1d(has, listed, assume_unique=True))
             missing.append(numpy.setdiff1d(listed, has, assume_unique=True))
         self._listed.clear()
-        if self._config.mirror == "all":
+        if self._is_mirroring:
             for endpoint in self._unlisted():
                 self._note_gone(endpoint.number, held.get(endpoint.number, NONE))
         self._missing = distinct(missing)
@@ -145,7 +147,7 @@ class Receiving:
         self._publishers.clear()
         for number, ids in self._gone.items():
             drop(tables, number, ids)
-        if self._config.mirror == "all":
+        if self._is_mirroring:
             self._remove_unlisted()
         starts = range(0, max(1, len(wanted)), IDS_PER_FRAME)
         frames = [

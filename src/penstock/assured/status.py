@@ -52,6 +52,9 @@ class Replication(msgspec.Struct, frozen=True):
     backlog: int
     """Of the active router: messages, and whatever else happened, that the other one has not got yet."""
 
+    differences: tuple[str, ...] = ()
+    """What the other router was configured otherwise with, though it should be alike."""
+
     voting: Voting | None = None
     """Without, operators decide which router is active."""
 

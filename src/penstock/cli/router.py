@@ -84,6 +84,8 @@ def _print(router: RouterStatus) -> None:
         link = "" if replication.is_linked else ", no link"
         backlog = f", {replication.backlog:,} to be copied" if router.role == "active" else ""
         typer.echo(printable(f"  with {replication.other}: {replication.state} since {since}{order}{link}{backlog}"))
+        if replication.differences:
+            typer.echo(printable(f"  configured differently there: {', '.join(replication.differences)}"))
         if replication.voting is not None:
             typer.echo(printable(f"  voters in touch: {', '.join(replication.voting.in_touch) or 'none'}"))
     for each in router.endpoints:

@@ -71,6 +71,25 @@ class TokenGate:
                 generation, since_ns = before.generation, before.generation_since_ns
             self._keep(TokenState(told.token_keys, generation, since_ns, told.revoked))
 
+    @property
+    def state(self) -> TokenState | None:
+        """What tokens are checked with now."""
+        return self._state
+
+    def learn(self, told: TokenState) -> None:
+        """What another node has from its server, while this one's does not answer: nothing that is known to be revoked
+        is good again by it."""
+        with self._lock:
+            before = self._state
+            if before is None:
+                self._keep(told)
+                return
+            known = {each.subscription_id: each for each in (*told.revoked, *before.revoked)}
+            newer = before if before.token_keys == told.token_keys and before.generation >= told.generation else told
+            learned = msgspec.structs.replace(newer, revoked=list(known.values()))
+            if (newer is told, len(learned.revoked)) != (False, len(before.revoked)):
+                self._keep(learned)
+
     def note(self, event: EventBody) -> None:
         with self._lock:
             state = self._state

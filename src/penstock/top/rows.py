@@ -339,6 +339,8 @@ def _pair_troubles(now: Replication | None) -> list[str]:
     if now is None:
         return []
     troubles = [] if now.state == "in step" else [f"{now.state}: the pair has no two copies"]
+    if now.differences:
+        troubles.append(f"configured differently: {', '.join(now.differences)}")
     if now.voting is not None and len(now.voting.in_touch) < VOTERS - 1:
         troubles.append(VOTES)
     return troubles
