@@ -60,13 +60,13 @@ def _dead(record: bytes) -> dict[str, Any]:
 
 
 def _transaction(record: bytes) -> dict[str, Any]:
-    publisher, transaction = struct.unpack_from("<QI", record, 8)
-    at, records = 24, []
+    publisher, transaction, _, number_id = struct.unpack_from("<QIIQ", record, 8)
+    at, records = 32, []
     while at < len(record):
         size = struct.unpack_from("<I", record, at + 4)[0]
         records.append(decode(record[at : at + size]))
         at += size
-    return {"publisher": publisher, "transaction": transaction, "records": records}
+    return {"publisher": publisher, "transaction": transaction, "id": number_id, "records": records}
 
 
 def _publisher(record: bytes) -> dict[str, Any]:

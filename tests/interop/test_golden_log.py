@@ -58,8 +58,9 @@ def test_records_say_what_the_document_says() -> None:
     assert sorted(said["destinations"]) == [[2, 0, 0], [3, 0, 0], [4, 0, 0]]
     assert found["settled"] == {"kind": "settled", "flags": 0, "endpoint": 2, "runs": [[BASE + 1, BASE + 1]]}
     assert found["dead"] == {"kind": "dead", "flags": 0, "source": 3, "target": 1, "id": BASE + 1}
-    assert (found["transaction"]["publisher"], found["transaction"]["transaction"]) == (77, 9)
-    assert [each["payload"] for each in found["transaction"]["records"]] == ["t"]
+    transaction = found["transaction"]
+    assert (transaction["publisher"], transaction["transaction"], transaction["id"]) == (77, 9, BASE + 2)
+    assert [each["payload"] for each in transaction["records"]] == ["t"]
     assert (found["publisher"]["highest"], found["publisher"]["known"]) == (2, [1, 2])
     owner = int.from_bytes(hashlib.blake2b(b"client", digest_size=8).digest(), "little")
     assert found["owner"] == {"kind": "owner", "flags": 0, "publisher": 77, "owner": owner}

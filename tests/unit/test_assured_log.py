@@ -229,7 +229,7 @@ def record(kind: int, rest: bytes) -> bytes:
 
 def test_records_that_are_none_are_refused_however_deep_or_far() -> None:
     depth = 500_000
-    heads = [struct.pack("<BBHIQII", 5, 0, 0, 24 * (depth - each), 77, 1, 0) for each in range(depth)]
+    heads = [struct.pack("<BBHIQIIQ", 5, 0, 0, 32 * (depth - each), 77, 1, 0, 9) for each in range(depth)]
     assert not is_record(b"".join(heads))  # transactions in transactions
     assert is_record(heads[-1])
     assert is_record(record(7, struct.pack("<II", 7, 0)))

@@ -5,7 +5,7 @@ from libc.string cimport memcpy, memset
 
 import numpy
 
-from penstock.assured._containers cimport Waiting, map_get, push, queue_at, queue_push
+from penstock.assured._containers cimport Waiting, push, queue_at, queue_push
 from penstock.assured._frames cimport check_frame
 from penstock.assured._layout cimport (
     FRAME_GOOD,
@@ -34,7 +34,6 @@ from penstock.assured._layout cimport (
 from penstock.assured._messages cimport (
     append_by_id,
     cache_put,
-    entry_free,
     entry_new,
     is_known,
     message_free,
@@ -47,26 +46,18 @@ from penstock.assured._records cimport (
     DESTINATION_SIZE,
     ENTRY_DEAD,
     ENTRY_REDELIVERED,
-    LOG_RECORD_SIZE_MAX,
     MESSAGE_HEAD_SIZE,
     MESSAGE_TOGETHER,
     RECORD_MESSAGE,
-    RECORD_TRANSACTION,
-    TRANSACTION_HEAD_SIZE,
     TREATMENT_ASYNC,
     TREATMENT_NONE,
     TREATMENT_SYNC,
     Destination,
     MessageHead,
-    TransactionHead,
     message_record_size,
 )
 from penstock.assured._stream cimport (
-    ITEM_BEGIN,
-    ITEM_END,
     ITEM_MESSAGE,
-    Item,
-    hold_back,
     release_held,
     stream_push,
 )
@@ -88,7 +79,7 @@ from penstock.assured._tables cimport (
 from penstock.topics._match cimport DEPTH_MAX, topic_scan
 from penstock.wire._codec cimport load_u32
 
-from penstock.base.errors import LocalProtocolError, RemoteProtocolError
+from penstock.base.errors import RemoteProtocolError
 
 cdef int64_t NS_PER_MS = 1_000_000
 
@@ -350,7 +341,7 @@ cdef int take(
     waiting.message = keep_message(tables, &head, topic, topic + published.topic_size)
     if waiting.message and not tables.is_overflowing:
         message_at(tables, waiting.message).flags |= MESSAGE_AS_MATCHED
-    if tables.is_streaming and waiting.message and head.treatment != TREATMENT_NONE:
+    if tables.is_streaming and waiting.message and (tables.is_grouping or head.treatment != TREATMENT_NONE):
         stream_push(tables, head.id, number, handle, ITEM_MESSAGE)
     tables.next_id += 1
     tables.accepted_total += 1
@@ -417,96 +408,6 @@ cdef uint32_t keep_message(
     if count:
         cache_put(tables, message, record, size)
     return place
-
-
-# Groups: the messages of a transaction, in one record
-
-
-def begin_group(Tables tables not None, uint64_t publisher, uint32_t transaction) -> None:
-    cdef TransactionHead head
-    memset(&head, 0, sizeof(TransactionHead))
-    head.kind = RECORD_TRANSACTION
-    head.publisher = publisher
-    head.transaction = transaction
-    memcpy(tables.log_room(TRANSACTION_HEAD_SIZE), &head, TRANSACTION_HEAD_SIZE)
-    tables.is_grouping = True
-    tables.group.count = 0
-    if tables.is_streaming:
-        stream_push(tables, publisher, transaction, 0, ITEM_BEGIN)
-
-
-def group_size(Tables tables not None) -> int:
-    """Bytes of the group so far."""
-    return tables.log.size - tables.record_begin()
-
-
-def group_treatment(Tables tables not None) -> int:
-    """The highest of the messages that it publishes; -1: it has none."""
-    cdef uint64_t position
-    cdef int treatment = -1
-    for position in range(tables.waiting.end - tables.group.count, tables.waiting.end):
-        treatment = max(treatment, <int>queue_at(&tables.waiting, position).treatment)
-    return treatment
-
-
-def end_group(Tables tables not None, uint8_t treatment) -> int:
-    """What is in it counts, and is treated alike; its sequence number."""
-    cdef uint32_t begin = tables.record_begin()
-    cdef uint32_t size = <uint32_t>tables.log.size - begin
-    cdef TransactionHead head
-    cdef Waiting *waiting
-    cdef Publisher *publisher
-    cdef uint64_t position
-    if size > LOG_RECORD_SIZE_MAX:
-        raise LocalProtocolError(f"a transaction of {size} bytes")
-    memcpy(&head, tables.log.data + begin, TRANSACTION_HEAD_SIZE)
-    head.size = size
-    head.treatment = treatment
-    memcpy(tables.log.data + begin, &head, TRANSACTION_HEAD_SIZE)
-    tables.log_sizes[tables.log_rows - 1] = size
-    tables.is_grouping = False
-    if tables.is_streaming:
-        stream_push(tables, tables.log_sequence(), 0, treatment, ITEM_END)
-    for position in range(tables.waiting.end - tables.group.count, tables.waiting.end):
-        waiting = queue_at(&tables.waiting, position)
-        waiting.treatment = treatment
-        if waiting.message and treatment == TREATMENT_SYNC and tables.has_secondary:
-            hold_back(tables, waiting.message)
-        remember(tables.publishers[waiting.publisher], waiting.number)
-        set_bit(tables.publishers[waiting.publisher].pending, waiting.number)
-    publisher = tables.publishers[map_get(&tables.publisher_ids, head.publisher)]
-    publisher.transaction, publisher.treatment = head.transaction, treatment
-    return tables.log_sequence()
-
-
-def undo_group(Tables tables not None) -> None:
-    """As if it had not begun. Only messages were put into it."""
-    cdef uint32_t begin = tables.record_begin()
-    cdef uint64_t index, size = tables.log.size - begin
-    cdef uint32_t place, entry, following
-    for index in range(tables.group.count):
-        place = tables.group.items[tables.group.count - 1 - index]
-        if place:
-            message_at(tables, place).flags |= MESSAGE_STORED # so that it goes with its last entry
-            entry = message_at(tables, place).entries
-            while entry:
-                following = entry_at(tables, entry).sibling
-                tables.endpoints[entry_at(tables, entry).endpoint].accepted -= 1
-                entry_free(tables, entry)
-                entry = following
-    if tables.is_streaming and not tables.is_stream_broken:
-        tables.stream.size -= sizeof(Item)
-        while (<Item *>(tables.stream.data + tables.stream.size)).what != ITEM_BEGIN:
-            tables.stream.size -= sizeof(Item)
-    tables.waiting.end -= tables.group.count
-    tables.next_id -= tables.group.count
-    tables.accepted_total -= tables.group.count
-    tables.is_grouping = False
-    tables.log.size = begin
-    tables.log_rows -= 1
-    tables.next_sequence -= 1
-    tables.sections[tables.section_count - 1].size -= size
-    tables.log_size -= size
 
 
 def settle_numbers(Tables tables not None, uint32_t handle, uint64_t first, uint32_t count, uint8_t outcome) -> None:

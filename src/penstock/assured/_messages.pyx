@@ -9,7 +9,7 @@ import numpy
 from penstock.assured._containers cimport map_get, map_put, map_remove
 from penstock.assured._layout cimport WINDOW_MAX
 from penstock.assured._records cimport ENTRY_REPLAYED
-from penstock.assured._stream cimport ITEM_REMOVED, is_mirrored, stream_push
+from penstock.assured._stream cimport ITEM_REMOVED, has_copy, stream_push
 from penstock.assured._tables cimport (
     BLOCK_BITS,
     BLOCK_PLACES,
@@ -19,6 +19,7 @@ from penstock.assured._tables cimport (
     MESSAGE_SENT,
     MESSAGE_STORED,
     STATE_FREE,
+    STATE_CONSUMED,
     STATE_HELD,
     STATE_IN_FLIGHT,
     STATE_QUEUED,
@@ -222,7 +223,9 @@ cdef void entry_free(Tables tables, uint32_t place) noexcept:
     cdef uint32_t *link = &message.entries
     if entry.state == STATE_IN_FLIGHT or entry.state == STATE_HELD:
         flow_remove(tables, place)
-    if tables.is_streaming and message.flags & MESSAGE_SENT and is_mirrored(tables, entry.endpoint):
+    if tables.is_streaming and message.flags & MESSAGE_SENT and has_copy(tables, place) and (
+        entry.state != STATE_CONSUMED # its transaction says it
+    ):
         stream_push(tables, message.id, 0, entry.endpoint, ITEM_REMOVED)
     message.flags &= ~<uint8_t>MESSAGE_AS_MATCHED
     while link[0] != place:

@@ -9,9 +9,10 @@ from libc.string cimport memcpy, memset
 
 import numpy
 
-from penstock.assured._layout cimport KIND_RECORDS
+from penstock.assured._layout cimport KIND_RECORDS, SETTLE_ACKNOWLEDGED
 from penstock.assured._messages cimport cache_put, entry_free, entry_of, message_by_id, message_free
 from penstock.assured._records cimport (
+    DEAD_SIZE,
     DESTINATION_SIZE,
     ENTRY_REDELIVERED,
     MESSAGE_HEAD_SIZE,
@@ -31,16 +32,20 @@ from penstock.assured._records cimport (
     PublisherHead,
     RecordHead,
     SettledHead,
+    TransactionHead,
     check_record,
 )
 from penstock.assured._recovery cimport publisher_head, put_publisher, recover_record
-from penstock.assured._stream cimport RECORDS_HEAD_SIZE, RecordsHead, forget_held, hold_back
+from penstock.assured._settling cimport log_dead, log_returned
+from penstock.assured._stream cimport RECORDS_HEAD_SIZE, RecordsHead, forget_held, hold_back, is_mirrored
 from penstock.assured._tables cimport (
     LIST_COUNT,
     MESSAGE_GROUPED,
     MESSAGE_REPLICATED,
     MESSAGE_SENT,
     MESSAGE_STORED,
+    STATE_CONSUMED,
+    STATE_CONSUMED_THERE,
     STATE_FREE,
     STATE_QUEUED,
     STATE_STUCK,
@@ -146,8 +151,8 @@ cdef uint64_t take_in(
     """The highest id in it, or 0."""
     cdef uint8_t *logged = tables.log_room(size)
     cdef RecordHead inner
+    cdef TransactionHead head
     cdef uint32_t at = TRANSACTION_HEAD_SIZE
-    cdef uint64_t id_highest = 0
     memcpy(logged, record, size)
     if logged[0] != RECORD_TRANSACTION:
         translate(logged, numbers)
@@ -161,9 +166,10 @@ cdef uint64_t take_in(
     at = TRANSACTION_HEAD_SIZE
     while at < size:
         memcpy(&inner, logged + at, sizeof(RecordHead))
-        id_highest = max(id_highest, keep_content(tables, logged + at))
+        keep_content(tables, logged + at)
         at += inner.size
-    return id_highest
+    memcpy(&head, logged, TRANSACTION_HEAD_SIZE)
+    return head.id
 
 
 cdef uint64_t keep_content(Tables tables, const uint8_t *record) noexcept:
@@ -199,10 +205,12 @@ cdef void translate(uint8_t *record, const uint32_t[::1] numbers) noexcept:
             memcpy(at, &destination, DESTINATION_SIZE)
     elif record[0] == RECORD_SETTLED:
         memcpy(&settled, record, sizeof(SettledHead))
+        settled.flags = 0
         settled.endpoint = here(numbers, settled.endpoint)
         memcpy(record, &settled, sizeof(SettledHead))
     elif record[0] == RECORD_DEAD:
         memcpy(&dead, record, sizeof(DeadRecord))
+        dead.flags = 0
         dead.source = here(numbers, dead.source)
         dead.target = here(numbers, dead.target)
         memcpy(record, &dead, sizeof(DeadRecord))
@@ -219,8 +227,50 @@ def held_ids(Tables tables not None) -> dict:
     for place in range(1, tables.entry_end):
         if entry_at(tables, place).state != STATE_FREE:
             message = message_at(tables, entry_at(tables, place).message)
-            if message.treatment != TREATMENT_NONE:
+            if message.treatment != TREATMENT_NONE and is_mirrored(tables, entry_at(tables, place).endpoint):
                 found.setdefault(entry_at(tables, place).endpoint, []).append(message.id)
+    return {number: numpy.sort(numpy.array(ids, numpy.uint64)) for number, ids in found.items()}
+
+
+def resolve(Tables tables not None, uint64_t through_id) -> None:
+    """The active router has this router's transactions up to this id, and never had later ones: what those consumed is
+    undelivered again."""
+    cdef uint32_t endpoint, place
+    cdef uint64_t id
+    cdef uint8_t what
+    cdef DeadRecord dead
+    consumed, tables.consumed = tables.consumed, []
+    for transaction_id, endpoint, ids, whats in consumed:
+        done = []
+        for id, what in zip(ids.tolist(), whats.tolist()):
+            place = message_by_id(tables, id)
+            place = entry_of(tables, place, endpoint) if place else 0
+            if place == 0 or entry_at(tables, place).state not in (STATE_CONSUMED, STATE_CONSUMED_THERE):
+                continue
+            if transaction_id > through_id:
+                entry_at(tables, place).state = STATE_WAITING
+                log_returned(tables, endpoint, entry_at(tables, place).deliveries, id)
+            elif what == SETTLE_ACKNOWLEDGED:
+                done.append(id)
+            else:
+                log_dead(tables, endpoint, tables.endpoints[endpoint].dead_to, id, 0)
+                memcpy(&dead, tables.log.data + tables.log.size - DEAD_SIZE, DEAD_SIZE)
+                recover_record(tables, <const uint8_t *>&dead, tables.log_sequence(), 0)
+        if done:
+            drop(tables, endpoint, numpy.array(done, numpy.uint64))
+
+
+def undone_ids(Tables tables not None, uint64_t after_id, uint64_t before_id) -> dict:
+    """By number of the endpoint: messages of synchronous transactions between these ids, wherever they are queued."""
+    cdef uint32_t place
+    cdef const Message *message
+    found = {}
+    for place in range(1, tables.entry_end):
+        if entry_at(tables, place).state != STATE_FREE:
+            message = message_at(tables, entry_at(tables, place).message)
+            if message.flags & MESSAGE_GROUPED and message.treatment == TREATMENT_SYNC:
+                if after_id < message.id < before_id:
+                    found.setdefault(entry_at(tables, place).endpoint, []).append(message.id)
     return {number: numpy.sort(numpy.array(ids, numpy.uint64)) for number, ids in found.items()}
 
 

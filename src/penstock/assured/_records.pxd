@@ -26,6 +26,9 @@ cpdef enum:
     ENTRY_REDELIVERED = 1   # it may have been delivered before
     ENTRY_REPLAYED = 2      # queued out of the log, when the endpoint was made
     ENTRY_DEAD = 4          # another endpoint gave it up: its own time to live no longer counts
+    ENTRY_CONSUMED = 8      # of a destination: a transaction has consumed it that the other router may not have
+
+    WHEN_COPIED = 1         # flag of a SETTLED or DEAD record of a transaction: it counts when the other router has it, too
 
     ENDPOINT_DELETED = 1    # flag of an ENDPOINT record
     EPOCH_STANDBY = 1       # flags of an EPOCH record
@@ -43,7 +46,7 @@ cpdef enum:
     DEAD_SIZE = 24
     RETURNED_SIZE = 24
     OWNER_SIZE = 24
-    TRANSACTION_HEAD_SIZE = 24
+    TRANSACTION_HEAD_SIZE = 32
     PUBLISHER_HEAD_SIZE = 40
     WINDOW_WORDS = 64       # of 64 bits: one for each number of a publisher's window
     ENDPOINT_HEAD_SIZE = 16
@@ -115,9 +118,10 @@ cdef struct TransactionHead: # MESSAGE, SETTLED, DEAD and RETURNED records follo
     uint8_t treatment       # the highest of what is in it
     uint16_t reserved
     uint32_t size
-    uint64_t publisher      # 0: whose it was is not known any more
+    uint64_t publisher      # 0: what it consumed is logged once more, and nothing else
     uint32_t transaction
     uint32_t reserved_too
+    uint64_t id             # of its last message; if it publishes none, one of its own
 
 
 cdef struct PublisherHead:  # WINDOW_WORDS words follow, or none if all of them are ones

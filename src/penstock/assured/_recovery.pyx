@@ -7,6 +7,7 @@ from libc.string cimport memcpy, memset
 import numpy
 
 from penstock.assured._containers cimport map_get
+from penstock.assured._layout cimport SETTLE_ACKNOWLEDGED, SETTLE_REJECTED, WINDOW_MAX
 from penstock.assured._messages cimport (
     append_by_id,
     cache_put,
@@ -23,7 +24,9 @@ from penstock.assured._messages cimport (
     remember,
 )
 from penstock.assured._records cimport (
+    DEAD_SIZE,
     DESTINATION_SIZE,
+    ENTRY_CONSUMED,
     ENTRY_DEAD,
     ENTRY_REDELIVERED,
     ENTRY_REPLAYED,
@@ -46,6 +49,7 @@ from penstock.assured._records cimport (
     SETTLED_HEAD_SIZE,
     TRANSACTION_HEAD_SIZE,
     TREATMENT_NONE,
+    WHEN_COPIED,
     WINDOW_WORDS,
     DeadRecord,
     Destination,
@@ -66,6 +70,9 @@ from penstock.assured._tables cimport (
     MESSAGE_GROUPED,
     MESSAGE_REPLICATED,
     MESSAGE_STORED,
+    STATE_CONSUMED,
+    STATE_CONSUMED_THERE,
+    STATE_WAITING,
     Endpoint,
     Entry,
     Message,
@@ -127,9 +134,9 @@ cdef int recover_record(Tables tables, const uint8_t *record, uint64_t sequence,
     if kind == RECORD_MESSAGE or kind == RECORD_MOVED:
         return recover_message(tables, record + at, sequence, at)
     if kind == RECORD_SETTLED:
-        return recover_settled(tables, record + at)
+        return recover_consumed(tables, record, at) if is_consumed(record, at) else recover_settled(tables, record + at)
     if kind == RECORD_DEAD:
-        return recover_dead(tables, record + at)
+        return recover_consumed(tables, record, at) if is_consumed(record, at) else recover_dead(tables, record + at)
     if kind == RECORD_TRANSACTION:
         return recover_transaction(tables, record, sequence)
     if kind == RECORD_RETURNED:
@@ -137,6 +144,10 @@ cdef int recover_record(Tables tables, const uint8_t *record, uint64_t sequence,
     if kind == RECORD_OWNER:
         return recover_owner(tables, record)
     return recover_publisher(tables, record, sequence)
+
+
+cdef inline bint is_consumed(const uint8_t *record, uint32_t at) noexcept:
+    return at > 0 and record[at + 1] & WHEN_COPIED != 0
 
 
 cdef Publisher *known_publisher(Tables tables, uint64_t id) except NULL:
@@ -172,7 +183,9 @@ cdef int recover_message(Tables tables, const uint8_t *record, uint64_t sequence
         entry = entry_new(tables, place, endpoint)
         endpoint.brought += 1
         entry_at(tables, entry).deliveries = destination.deliveries
-        entry_at(tables, entry).flags = <uint8_t>destination.flags | ENTRY_REDELIVERED
+        entry_at(tables, entry).flags = <uint8_t>destination.flags & ~<uint8_t>ENTRY_CONSUMED | ENTRY_REDELIVERED
+        if destination.flags & ENTRY_CONSUMED:
+            entry_at(tables, entry).state = STATE_CONSUMED_THERE
         if destination.flags & ENTRY_REPLAYED:
             endpoint.replayed += 1
     if place == 0:
@@ -246,6 +259,45 @@ cdef int recover_dead(Tables tables, const uint8_t *record) except -1:
     return 0
 
 
+cdef int recover_consumed(Tables tables, const uint8_t *record, uint32_t at) except -1:
+    """Of a transaction that the other router may not have."""
+    cdef TransactionHead head
+    cdef SettledHead settled
+    cdef DeadRecord dead
+    cdef IdRun run
+    cdef uint64_t id
+    cdef uint32_t index
+    ids = []
+    memcpy(&head, record, TRANSACTION_HEAD_SIZE)
+    if record[at] == RECORD_DEAD:
+        memcpy(&dead, record + at, DEAD_SIZE)
+        if consume_entry(tables, dead.source, dead.id):
+            ids.append(dead.id)
+        tables.consumed.append((head.id, dead.source, *said(ids, SETTLE_REJECTED)))
+        return 0
+    memcpy(&settled, record + at, SETTLED_HEAD_SIZE)
+    for index in range(settled.count):
+        memcpy(&run, record + at + SETTLED_HEAD_SIZE + index * ID_RUN_SIZE, ID_RUN_SIZE)
+        if run.last - run.first < WINDOW_MAX: # a transaction has no more
+            for id in range(run.first, run.last + 1):
+                if consume_entry(tables, settled.endpoint, id):
+                    ids.append(id)
+    tables.consumed.append((head.id, settled.endpoint, *said(ids, SETTLE_ACKNOWLEDGED)))
+    return 0
+
+
+cdef bint consume_entry(Tables tables, uint32_t endpoint, uint64_t id) noexcept:
+    cdef uint32_t place = message_by_id(tables, id)
+    place = entry_of(tables, place, endpoint) if place else 0
+    if place:
+        entry_at(tables, place).state = STATE_CONSUMED_THERE
+    return place != 0
+
+
+cdef tuple said(list ids, uint8_t what):
+    return numpy.array(ids, numpy.uint64), numpy.full(len(ids), what, numpy.uint8)
+
+
 cdef int recover_returned(Tables tables, const uint8_t *record) except -1:
     cdef ReturnedRecord returned
     cdef uint32_t place
@@ -254,6 +306,18 @@ cdef int recover_returned(Tables tables, const uint8_t *record) except -1:
     place = entry_of(tables, place, returned.endpoint) if place else 0
     if place:
         entry_at(tables, place).deliveries = <uint16_t>returned.deliveries
+        if entry_at(tables, place).state == STATE_CONSUMED_THERE:
+            entry_at(tables, place).state = STATE_WAITING
+            forget_consumed(tables, returned.endpoint, returned.id)
+    return 0
+
+
+cdef int forget_consumed(Tables tables, uint32_t endpoint, uint64_t id) except -1:
+    """The transaction was undone; another one may consume it."""
+    tables.consumed = [
+        (each[0], each[1], each[2][each[2] != id], each[3][each[2] != id]) if each[1] == endpoint else each
+        for each in tables.consumed
+    ]
     return 0
 
 
@@ -276,6 +340,7 @@ cdef int recover_transaction(Tables tables, const uint8_t *record, uint64_t sequ
     cdef Publisher *publisher
     cdef uint32_t at = TRANSACTION_HEAD_SIZE
     memcpy(&head, record, TRANSACTION_HEAD_SIZE)
+    tables.next_id = max(tables.next_id, head.id + 1)
     if head.publisher:
         publisher = known_publisher(tables, head.publisher)
         publisher.transaction, publisher.treatment = head.transaction, head.treatment
@@ -390,6 +455,8 @@ cdef int move(Tables tables, uint32_t place, const uint8_t *record) except -1:
     while each:
         entry = entry_at(tables, each)
         destination = Destination(entry.endpoint, entry.deliveries, entry.flags)
+        if entry.state in (STATE_CONSUMED, STATE_CONSUMED_THERE):
+            destination.flags |= ENTRY_CONSUMED
         memcpy(at, &destination, DESTINATION_SIZE)
         at += DESTINATION_SIZE
         each = entry.sibling

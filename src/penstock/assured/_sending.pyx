@@ -18,7 +18,7 @@ import numpy
 
 from penstock.assured._containers cimport Bytes, bytes_reserve
 from penstock.assured._layout cimport KIND_PUBLISHERS, KIND_RECORDS, LENGTH_SIZE
-from penstock.assured._messages cimport cached, message_by_id
+from penstock.assured._messages cimport cached, entry_of, message_by_id
 from penstock.assured._recovery cimport publisher_head, put_publisher
 from penstock.assured._records cimport (
     DEAD_SIZE,
@@ -34,6 +34,7 @@ from penstock.assured._records cimport (
     RECORD_TRANSACTION,
     SETTLED_HEAD_SIZE,
     TRANSACTION_HEAD_SIZE,
+    TREATMENT_NONE,
     WINDOW_WORDS,
     DeadRecord,
     Destination,
@@ -57,11 +58,14 @@ from penstock.assured._stream cimport (
     Item,
     RecordsHead,
     endpoint_mark,
+    has_copy,
     is_mirrored,
 )
 from penstock.assured._tables cimport (
     MESSAGE_AS_MATCHED,
     MESSAGE_SENT,
+    STATE_CONSUMED,
+    STATE_CONSUMED_THERE,
     Message,
     Publisher,
     Tables,
@@ -86,7 +90,9 @@ def begin_stream(Tables tables not None) -> dict:
         message.flags |= MESSAGE_SENT # what becomes of it is to be told, until the other router says that it has not got it
         each = message.entries
         while each:
-            if is_mirrored(tables, entry_at(tables, each).endpoint):
+            if entry_at(tables, each).state == STATE_CONSUMED: # of the transaction nothing else is streamed any more
+                entry_at(tables, each).state = STATE_CONSUMED_THERE
+            if has_copy(tables, each):
                 found.setdefault(entry_at(tables, each).endpoint, []).append(message.id)
             each = entry_at(tables, each).sibling
         place = message.next_by_id
@@ -175,10 +181,12 @@ cdef class Frame:
         memcpy(&head, record, MESSAGE_HEAD_SIZE)
         content = content_at(&head)
         while each:
-            if is_mirrored(tables, entry_at(tables, each).endpoint):
+            if has_copy(tables, each):
                 count += 1
                 mark += endpoint_mark(entry_at(tables, each).endpoint)
                 is_to_match = is_to_match and entry_at(tables, each).deliveries == 0
+            elif is_mirrored(tables, entry_at(tables, each).endpoint): # consumed there
+                is_to_match = False
             each = entry_at(tables, each).sibling
         if is_to_match:
             self.spared += count * DESTINATION_SIZE
@@ -194,7 +202,7 @@ cdef class Frame:
         out += MESSAGE_HEAD_SIZE
         each = 0 if is_to_match else message.entries
         while each:
-            if is_mirrored(tables, entry_at(tables, each).endpoint):
+            if has_copy(tables, each):
                 destination = Destination(entry_at(tables, each).endpoint, entry_at(tables, each).deliveries,
                                           entry_at(tables, each).flags)
                 memcpy(out, &destination, DESTINATION_SIZE)
@@ -301,11 +309,19 @@ def next_frame(Tables tables not None, uint64_t position, uint64_t size_max, uin
     return (frame.taken(KIND_RECORDS, position) if frame.count else None), position, last_id, *fetch
 
 
+cdef bint is_wanted(Tables tables, const Message *message) noexcept:
+    """By an endpoint of the other router."""
+    cdef uint32_t each = message.entries
+    while each and not has_copy(tables, each):
+        each = entry_at(tables, each).sibling
+    return each != 0
+
+
 cdef bint put_item(Tables tables, Frame frame, const Item *item) except -1:
     """False: it has to be read first."""
     cdef uint32_t place = message_by_id(tables, item.id)
     cdef const uint8_t *record
-    if place == 0 or message_at(tables, place).entries == 0:
+    if place == 0 or not is_wanted(tables, message_at(tables, place)):
         frame.put_number(tables, item)
         return True
     record = cached(tables, message_at(tables, place))
@@ -319,30 +335,27 @@ cdef bint put_group(Tables tables, Frame frame, uint64_t *first, uint64_t *last_
     """A transaction, whole or not at all. False: something of it has to be read first, or it has not ended, or is not on
     this router's disk: then the other one must not have it, which could become active and deliver it while this one forgets
     it; or the frame has no room for it besides what it has."""
-    cdef uint64_t at = first[0], begin = frame.out.size, spared = frame.spared
+    cdef uint64_t at = first[0], begin = frame.out.size, spared = frame.spared, end = group_end(tables, first[0])
     cdef uint32_t count = frame.count
     cdef const Item *item = <const Item *>(tables.stream.data + at)
+    cdef const Item *last = <const Item *>(tables.stream.data + end)
     cdef TransactionHead head
-    cdef uint64_t highest = last_id[0]
-    cdef bint is_whole = False
+    cdef bint is_whole = end < tables.stream.size and last.id <= tables.stored_through
+    if not is_whole:
+        return False
     memset(&head, 0, sizeof(TransactionHead))
     head.kind, head.publisher, head.transaction = RECORD_TRANSACTION, item.id, <uint32_t>item.number
+    head.treatment, head.id = <uint8_t>last.party, last.number
     frame.room(TRANSACTION_HEAD_SIZE)
     frame.settled_at = 0
     at += sizeof(Item)
-    while at < tables.stream.size:
+    while at < end and is_whole:
         item = <const Item *>(tables.stream.data + at)
         at += sizeof(Item)
-        if item.what == ITEM_END:
-            is_whole = item.id <= tables.stored_through
-            head.treatment = <uint8_t>item.party
-            break
         if item.what == ITEM_REMOVED:
             frame.put_removed(item)
-        elif put_item(tables, frame, item):
-            highest = max(highest, item.id)
-        else:
-            break
+        elif head.treatment != TREATMENT_NONE:
+            is_whole = put_item(tables, frame, item)
     frame.settled_at = 0
     frame.count = count
     if not is_whole or count and frame.out.size + frame.spared > FRAME_SIZE_MAX:
@@ -351,8 +364,29 @@ cdef bint put_group(Tables tables, Frame frame, uint64_t *first, uint64_t *last_
     head.size = <uint32_t>(frame.out.size - begin)
     memcpy(frame.out.data + begin, &head, TRANSACTION_HEAD_SIZE)
     frame.count += 1
-    first[0], last_id[0] = at, highest
+    told(tables, first[0], end)
+    first[0], last_id[0] = end + sizeof(Item), max(last_id[0], head.id)
     return True
+
+
+cdef uint64_t group_end(Tables tables, uint64_t at) noexcept:
+    """Where the item is that ends the transaction; or the end of the stream."""
+    while at < tables.stream.size and (<const Item *>(tables.stream.data + at)).what != ITEM_END:
+        at += sizeof(Item)
+    return at
+
+
+cdef void told(Tables tables, uint64_t at, uint64_t end) noexcept:
+    """What the transaction has consumed the other router has no more."""
+    cdef const Item *item
+    cdef uint32_t place
+    while at < end:
+        item = <const Item *>(tables.stream.data + at)
+        at += sizeof(Item)
+        place = message_by_id(tables, item.id) if item.what == ITEM_REMOVED else 0
+        place = entry_of(tables, place, item.party) if place else 0
+        if place and entry_at(tables, place).state == STATE_CONSUMED:
+            entry_at(tables, place).state = STATE_CONSUMED_THERE
 
 
 cdef tuple wanted(Tables tables, uint64_t at, uint32_t count_max):
@@ -365,7 +399,7 @@ cdef tuple wanted(Tables tables, uint64_t at, uint32_t count_max):
         item = <const Item *>(tables.stream.data + at)
         at += sizeof(Item)
         place = message_by_id(tables, item.id) if item.what == ITEM_MESSAGE else 0
-        if place and message_at(tables, place).entries and cached(tables, message_at(tables, place)) is NULL:
+        if place and is_wanted(tables, message_at(tables, place)) and cached(tables, message_at(tables, place)) is NULL:
             ids.append(item.id)
             sequences.append(message_at(tables, place).sequence)
             size += message_at(tables, place).record_size

@@ -6,7 +6,7 @@ from libc.string cimport memcpy, memset
 
 import numpy
 
-from penstock.assured._containers cimport Bytes, bytes_reserve
+from penstock.assured._containers cimport bytes_reserve
 from penstock.assured._layout cimport (
     RUN_SIZE,
     SETTLE_ACKNOWLEDGED,
@@ -69,11 +69,6 @@ cdef enum:
 
 
 cdef class Settlement:
-    """Ids that an endpoint has no more, gathered for one record, or several if there are very many."""
-
-    cdef Bytes runs
-    cdef uint32_t count
-
     def __dealloc__(self):
         free(self.runs.data)
 
@@ -91,13 +86,14 @@ cdef class Settlement:
         self.count += 1
         return 0
 
-    cdef int log(self, Tables tables, uint32_t endpoint) except -1:
+    cdef int log(self, Tables tables, uint32_t endpoint, uint8_t flags) except -1:
         cdef SettledHead head
         cdef uint8_t *record
         cdef uint32_t done = 0
         while done < self.count:
             memset(&head, 0, sizeof(SettledHead))
             head.kind = RECORD_SETTLED
+            head.flags = flags
             head.count = min(self.count - done, <uint32_t>RUNS_MAX)
             head.size = SETTLED_HEAD_SIZE + head.count * ID_RUN_SIZE
             head.endpoint = endpoint
@@ -227,8 +223,10 @@ def settle(
         else:
             flow_remove(tables, place)
             give_up(tables, place, False)
-    settlement.log(tables, endpoint)
+    settlement.log(tables, endpoint, 0)
     tables.note_ready(owner) # there is room in its flows
+    if tables.stuck_count and not tables.is_grouping:
+        retry_stuck(tables, endpoint) # and perhaps for what others have given up
 
 
 def treatment_settled(Tables tables not None, uint32_t endpoint, const uint64_t[::1] ids not None) -> int:
@@ -258,7 +256,7 @@ def log_settled(Tables tables not None, uint32_t endpoint, const uint64_t[::1] i
     cdef uint64_t id
     for id in ids:
         settlement.add(id)
-    settlement.log(tables, endpoint)
+    settlement.log(tables, endpoint, 0)
 
 
 cdef uint32_t give_back(Tables tables, uint32_t place, uint32_t hint) except? 0:
@@ -307,7 +305,7 @@ cdef int give_up(Tables tables, uint32_t place, bint has_expired) except -1:
         endpoint.queued += 1
         tables.stuck_count += 1
         return 0
-    log_dead(tables, endpoint.number, endpoint.dead_to, message.id)
+    log_dead(tables, endpoint.number, endpoint.dead_to, message.id, 0)
     endpoint.given_up += 1
     endpoint.expired += has_expired
     tables.given_up_total += 1
@@ -352,10 +350,11 @@ cdef void stream_moved(Tables tables, const Message *message, uint32_t source, u
         stream_push(tables, message.id, 0, 0, ITEM_MESSAGE)
 
 
-cdef int log_dead(Tables tables, uint32_t source, uint32_t target, uint64_t id) except -1:
+cdef int log_dead(Tables tables, uint32_t source, uint32_t target, uint64_t id, uint8_t flags) except -1:
     cdef DeadRecord record
     memset(&record, 0, sizeof(DeadRecord))
     record.kind = RECORD_DEAD
+    record.flags = flags
     record.size = DEAD_SIZE
     record.source = source
     record.target = target
@@ -369,7 +368,7 @@ def sweep(Tables tables not None, uint32_t budget) -> None:
     with what dead-message queues had no room for."""
     cdef uint32_t place
     if tables.stuck_count:
-        retry_stuck(tables)
+        retry_stuck(tables, 0)
     for _ in range(min(budget, tables.entry_end - 1)):
         tables.sweep_at = tables.sweep_at + 1 if tables.sweep_at + 1 < tables.entry_end else 1
         place = tables.sweep_at
@@ -379,12 +378,13 @@ def sweep(Tables tables not None, uint32_t budget) -> None:
             give_up(tables, place, True)
 
 
-cdef int retry_stuck(Tables tables) except -1:
+cdef int retry_stuck(Tables tables, uint32_t target) except -1:
+    """What is given up to this endpoint; 0: to any."""
     cdef uint32_t number, place, last
     cdef Endpoint *endpoint
     for number in range(1, tables.endpoint_end):
         endpoint = tables.endpoint_of(number)
-        if endpoint is NULL:
+        if endpoint is NULL or (target and endpoint.dead_to != target):
             continue
         last = endpoint.lists[STUCK_LIST].last
         while last:

@@ -8,7 +8,7 @@ cdef enum:
     ITEM_MESSAGE = 1        # id; number and party are its publisher's (its handle), 0 if they are not known
     ITEM_REMOVED = 2        # id, which the endpoint `party` has no more; `number`: the endpoint that it went to, or 0
     ITEM_BEGIN = 3          # a transaction: id and number are its publisher's id and its own number
-    ITEM_END = 4            # of it; id is that of its record in the journal, party its treatment
+    ITEM_END = 4            # of it: number is its id, id that of its record in the journal, party its treatment
     ITEM_OWNER = 5          # id is a publisher's, number stands for its client
 
     RECORDS_HEAD_SIZE = 16
@@ -42,6 +42,9 @@ cdef inline uint32_t endpoint_mark(uint32_t number) noexcept:
 
 # Whether the other router gets the messages of this endpoint.
 cdef bint is_mirrored(Tables tables, uint32_t endpoint) noexcept
+
+# Whether the other router has, or is to have, this entry: of an endpoint that is mirrored, and not consumed there.
+cdef bint has_copy(Tables tables, uint32_t entry) noexcept
 
 # A message of a transaction is not delivered, nor is what its endpoints got after it, before the other router has it: a
 # switch could undo the transaction. Until release_held() is told of it.

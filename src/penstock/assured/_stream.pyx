@@ -5,7 +5,7 @@ from libc.stdlib cimport realloc
 from libc.string cimport memmove
 
 from penstock.assured._containers cimport push
-from penstock.assured._tables cimport Endpoint, Tables, entry_at, message_at
+from penstock.assured._tables cimport STATE_CONSUMED_THERE, Endpoint, Tables, entry_at, message_at
 
 
 cdef void stream_push(Tables tables, uint64_t id, uint64_t number, uint32_t party, uint32_t what) noexcept:
@@ -34,6 +34,10 @@ cdef void stream_push(Tables tables, uint64_t id, uint64_t number, uint32_t part
 cdef bint is_mirrored(Tables tables, uint32_t endpoint) noexcept:
     """Where endpoints decide, those that are not replicated have no copies (REPL-4)."""
     return tables.replicate_by != 0 or tables.endpoints[endpoint].treatment != 0
+
+
+cdef bint has_copy(Tables tables, uint32_t entry) noexcept:
+    return entry_at(tables, entry).state != STATE_CONSUMED_THERE and is_mirrored(tables, entry_at(tables, entry).endpoint)
 
 
 cdef int hold_back(Tables tables, uint32_t message) except -1:

@@ -27,6 +27,8 @@ cdef enum:
     STATE_IN_FLIGHT = 3
     STATE_HELD = 4                  # in flight, and settled by a transaction that has not ended
     STATE_STUCK = 5
+    STATE_CONSUMED = 6              # by a transaction that the other router is still to be told of; in no list
+    STATE_CONSUMED_THERE = 7        # the same, and the other router has been told, or need not be
 
     OUTCOME_COUNT = 64
     GIVEN_UP = 1 << 31              # of a destination: another endpoint was full
@@ -233,6 +235,7 @@ cdef class Tables:
     cdef public int replicate_by                # 0 endpoints, 1 publishers, 2 topics
     cdef Bytes stream                           # of Item: what happens, for the other router
     cdef uint64_t stream_first                  # where what is not sent yet begins
+    cdef public list consumed                   # (transaction's id, endpoint, ids, what was said of each): see _groups.pyx
     cdef public bint is_streaming
     cdef public bint is_stream_broken           # it grew too long: it must be begun anew
     cdef public uint64_t match_from             # from this id on, the other router finds out who wants a message; 0: never

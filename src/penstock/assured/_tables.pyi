@@ -13,6 +13,7 @@ class Tables:
     publishers_max: int
     is_refusing: bool
     is_recovering: bool
+    consumed: list[tuple[int, int, NDArray[numpy.uint64], NDArray[numpy.uint8]]]
     is_streaming: bool
     is_stream_broken: bool
     endpoint_highest: int

@@ -44,6 +44,7 @@ cdef class Tables:
         self.next_sequence = 1
         self.next_id = 1
         self.is_recovering = True
+        self.consumed = []
 
     def __dealloc__(self):
         cdef uint32_t place

@@ -2,7 +2,7 @@
 
 synchronous ──(the link is down or slow for degrade_after_ms)──► degrading ──(it is noted)──► degraded
      ▲                                                                                           │
-     └────────────────────────(the other router has everything)◄─────────────────────────────────┘
+     └──(the other router has all that was so acknowledged)◄── waiting again ◄──(it keeps up)────┘
 
 Under a lease the voters note it first: then the other router cannot become active by itself. Then the router's own log
 does: should an operator make the other one active, this one knows what it is to keep of what that one never had. Back
@@ -37,10 +37,17 @@ class Degrading:
         """The record of the log that says that it is degraded."""
         self._ended_as: int | None = None
         """The one that says that it is not any more, until the voters are told."""
+        self._back_at: int | None = None
+        """Messages wait for the other router again, which keeps up; when it has this one it is synchronous."""
 
     def activate(self, now_ns: int) -> None:
         self.mode, self._behind_ns, self.is_ordered = "synchronous", now_ns, False
-        self._is_noted, self._logged_as, self._ended_as = False, None, None
+        self._is_noted, self._logged_as, self._ended_as, self._back_at = False, None, None, None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether synchronous messages wait for the other router."""
+        return self.mode != "degraded" or self._back_at is not None
 
     def lost(self, now_ns: int) -> None:
         """The link is gone."""
@@ -62,15 +69,15 @@ class Degrading:
         """Whether the voters have to be told that this router is alone, or no longer; None: neither."""
         if sending is not None and sending.is_whole:
             self._behind_ns = sending.oldest_ns
-            keeps_up = not sending.backlog and not self._is_slow(now_ns)
-            if self.mode != "synchronous" and keeps_up and not self.is_ordered:
-                self.mode, self._logged_as, self._ended_as = "synchronous", None, self._log.stored_through
+            self._look_whether_back(sending, now_ns)
             if self._log.is_degraded and self.mode == "synchronous":
                 self._ended_as = self._log_as(is_degraded=False)
+        else:
+            self._back_at = None
         if self.mode == "degrading" and (self._is_noted or self._config.lease is None):
             self._go_on()
-        deadline_ns = self.next_deadline_ns()
-        is_late = deadline_ns is not None and now_ns >= deadline_ns
+        late_ns = self._late_ns()
+        is_late = late_ns is not None and now_ns >= late_ns
         if is_late or (self.is_ordered and self.mode == "synchronous"):
             self.mode, self._ended_as = "degrading", None
             if self._config.lease is None:
@@ -80,6 +87,16 @@ class Degrading:
             self._ended_as = None
             return False
         return None
+
+    def _look_whether_back(self, sending: Sending, now_ns: int) -> None:
+        """What was acknowledged as degraded may still be on its way: until the other router has it, it cannot take over."""
+        if self.mode == "synchronous" or self.is_ordered or self._is_slow(now_ns):
+            self._back_at = None
+        elif self._back_at is None and not sending.backlog:
+            self._back_at = sending.newest_id
+        if self._back_at is not None and sending.through_id >= self._back_at:
+            self.mode, self._logged_as, self._ended_as = "synchronous", None, self._log.stored_through
+            self._back_at = None
 
     def _go_on(self) -> None:
         if self._logged_as is None:
@@ -92,11 +109,20 @@ class Degrading:
         return self._log.append_epoch(self._log.role, self._log.epoch)
 
     def next_deadline_ns(self) -> int | None:
+        if self._back_at is not None and self._behind_ns is not None:
+            return self._behind_ns + self._slow_ns
+        return self._late_ns()
+
+    def _late_ns(self) -> int | None:
+        """When it is to degrade."""
         if self.mode != "synchronous" or self._behind_ns is None or self._config.degrade == "never":
             return None
         return self._behind_ns + self._config.degrade_after_ms * NS_PER_MS
 
-    def _is_slow(self, now_ns: int) -> bool:
+    @property
+    def _slow_ns(self) -> int:
         """Half the time is enough to be sure that it does not degrade again at once."""
-        limit_ns = self._config.degrade_after_ms * NS_PER_MS // 2
-        return self._behind_ns is not None and now_ns - self._behind_ns >= limit_ns
+        return self._config.degrade_after_ms * NS_PER_MS // 2
+
+    def _is_slow(self, now_ns: int) -> bool:
+        return self._behind_ns is not None and now_ns - self._behind_ns >= self._slow_ns

@@ -289,13 +289,19 @@ class Pair:
             self.sending = Sending(self.router, self._config, self._stream, is_matching=is_matching)
 
     def _catch_up(self, receiving: Receiving, now_ns: int) -> None:
+        if receiving.has_doubts:
+            self._become_partial(now_ns)
+            receiving.resolve()
         if receiving.compare():
-            self._past.catch_up()
-            if self.keeper is not None:
-                self._lease(voting.Fit(False), now_ns)
+            self._become_partial(now_ns)
         receiving.answer()
         if receiving.stranded:
             self._note("stranded", messages=receiving.stranded, is_trouble=True)
+
+    def _become_partial(self, now_ns: int) -> None:
+        self._past.catch_up()
+        if self.keeper is not None:
+            self._lease(voting.Fit(False), now_ns)
 
     def _become_whole(self, epoch: int, now_ns: int) -> None:
         assert self.receiving is not None
@@ -353,9 +359,9 @@ class Pair:
         self._pump(now_ns)
         self._look_how_it_keeps_up(now_ns)
         if self.router.is_active:
-            is_degraded = self.degrading.mode == "degraded"
-            sent_id = self.sending.through_id if self.sending is not None else 0
-            through, outcome = (EVERY_ID, _layout.OUTCOME_DEGRADED) if is_degraded else (sent_id, _layout.OUTCOME_SYNC)
+            through, outcome = EVERY_ID, _layout.OUTCOME_DEGRADED
+            if self.degrading.is_waiting:
+                through, outcome = self.sending.through_id if self.sending is not None else 0, _layout.OUTCOME_SYNC
             if awaits_release(self.router):
                 self._route(Release(through, outcome), now_ns)
                 self._pump(now_ns)

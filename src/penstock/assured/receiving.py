@@ -14,9 +14,11 @@ from penstock.assured._receiving import (
     check_publishers,
     drop,
     held_ids,
+    resolve,
     take_publishers,
+    undone_ids,
 )
-from penstock.assured.core import EPOCH_BITS, MessageRouter
+from penstock.assured.core import EPOCH_BITS, EVERY_ID, MessageRouter
 from penstock.assured.endpoints import Definition, Endpoint
 from penstock.assured.pairing import Defined, PairConfig, Resync, StoredTo
 from penstock.assured.sending import IDS_PER_FRAME, distinct, encode, ids_frame, read_ids
@@ -120,6 +122,15 @@ class Receiving:
         check_publishers(data)
         self._publishers.append(data)
 
+    @property
+    def has_doubts(self) -> bool:
+        """Whether this router has done transactions that the active one may not have."""
+        return bool(self._router.tables.consumed)
+
+    def resolve(self) -> None:
+        """They count if that one has them; also if it took over by an operator's order, while this one was degraded."""
+        resolve(self._router.tables, EVERY_ID if self._router.log.is_degraded else self._since[0])
+
     def compare(self) -> bool:
         """All is listed: what has the active router no more, and what is missing here? Whether there is any."""
         if not self._is_listed:
@@ -137,6 +148,9 @@ class Receiving:
         if self._is_mirroring:
             for endpoint in self._unlisted():
                 self._note_gone(endpoint.number, held.get(endpoint.number, NONE))
+        if not self._router.log.is_degraded:  # also where nothing is replicated
+            for number, ids in undone_ids(tables, *self._since).items():
+                self._gone[number] = numpy.union1d(self._gone.get(number, NONE), ids[self._are_own(ids)])
         self._missing = distinct(missing)
         return bool(self._gone) or len(self._missing) > 0
 
@@ -181,12 +195,16 @@ class Receiving:
     def _stranded(self, ids: NDArray[numpy.uint64]) -> NDArray[numpy.bool_]:
         """Which of these stay, though the other router has not got them: it never had, and they may have been
         acknowledged; synchronous ones only if this router was degraded then."""
-        is_own: NDArray[numpy.bool_] = ids >> numpy.uint64(EPOCH_BITS) & numpy.uint64(1) == self._parity
-        is_stranded: NDArray[numpy.bool_] = is_own & (ids > self._since[0]) & (ids < self._since[1])
+        is_stranded: NDArray[numpy.bool_] = self._are_own(ids) & (ids > self._since[0]) & (ids < self._since[1])
         if not self._router.log.is_degraded:
             is_stranded &= ~are_synchronous(self._router.tables, ids)
         self.stranded += int(is_stranded.sum())
         return is_stranded
+
+    def _are_own(self, ids: NDArray[numpy.uint64]) -> NDArray[numpy.bool_]:
+        """Of epochs that were this router's."""
+        is_own: NDArray[numpy.bool_] = ids >> numpy.uint64(EPOCH_BITS) & numpy.uint64(1) == self._parity
+        return is_own
 
     def records(self, data: bytes) -> None:
         if self._is_listed:

@@ -86,6 +86,11 @@ class Sending:
         return self._sent[0].sent_ns if self._sent else None
 
     @property
+    def newest_id(self) -> int:
+        """Of all that there is."""
+        return self._router.tables.next_id - 1
+
+    @property
     def backlog(self) -> int:
         """What waits for its turn, in messages and whatever else happened."""
         return stream_count(self._router.tables)

@@ -13,6 +13,7 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.assured._delivery import end_fetch
+from penstock.assured._groups import log_consumed
 from penstock.assured._messages import delete_endpoint
 from penstock.assured._records import (
     EPOCH_DEGRADED,
@@ -222,6 +223,7 @@ class Log:
         oldest = tables.oldest_section
         if oldest is not None and oldest[2] == 0:
             log_publishers(tables, self._boundary)
+            log_consumed(tables)
             self._endpoints.log_older(self._boundary)
             self._remove_after = self.append_epoch(self.role, self.epoch)
         return []

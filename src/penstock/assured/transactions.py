@@ -1,22 +1,16 @@
 """Transactions: publishes and settlements that count together or not at all (REPL-10).
 
 Until it is committed, what a transaction publishes is kept here, and what it settles stays in flight, held. Committed,
-all of it is one record of the log: after a crash it is there as a whole or not at all.
+all of it is one record of the log: after a crash it is there as a whole or not at all. Everything in it is treated alike:
+as the most that anything in it is to get, and synchronously in a pair if it consumes what the other router has, too.
 """
 
 import msgspec
 import numpy
 from numpy.typing import NDArray
 
-from penstock.assured._intake import (
-    PublishBatch,
-    begin_group,
-    end_group,
-    group_size,
-    group_treatment,
-    settle_numbers,
-    undo_group,
-)
+from penstock.assured._groups import begin_group, confirm, consume, end_group, group_size, group_treatment, undo_group
+from penstock.assured._intake import PublishBatch, settle_numbers
 from penstock.assured._layout import (
     OUTCOME_ASYNC,
     OUTCOME_BAD_TOPIC,
@@ -206,17 +200,22 @@ class Transactions:
             undo_group(tables)
             return "it is too large for the log"
         published = group_treatment(tables)
-        treatment = max(published, 0)
-        for _, endpoint, ids, _ in transaction.held:
-            treatment = max(treatment, treatment_settled(tables, endpoint, ids))
-        for _, endpoint, ids, whats in transaction.held:
-            settle(tables, endpoint, ids, whats)
-        sequence = end_group(tables, treatment)
+        consumed = max((treatment_settled(tables, endpoint, ids) for _, endpoint, ids, _ in transaction.held), default=0)
+        treatment = max(published, consumed, 0)
+        if consumed and tables.has_secondary:
+            # The other router has what is consumed: if it took over without the transaction, this would be half of it.
+            treatment = TREATMENT_SYNC
         if published < 0:
-            tables.next_id += 1  # nobody's: the other router has this transaction when it has everything up to here
-        last_id, is_publishing = tables.next_id - 1, published >= 0
+            tables.next_id += 1  # its own
+        last_id = tables.next_id - 1
+        for _, endpoint, ids, whats in transaction.held:
+            if treatment == TREATMENT_SYNC and tables.has_secondary:
+                consume(tables, last_id, endpoint, ids, whats)
+            else:
+                settle(tables, endpoint, ids, whats)
+        sequence = end_group(tables, treatment, last_id)
         self._storing.append(
-            _Ended(transaction.publisher, transaction.number, sequence, last_id, treatment, is_publishing, [])
+            _Ended(transaction.publisher, transaction.number, sequence, last_id, treatment, published >= 0, [])
         )
         return ""
 
@@ -286,6 +285,7 @@ class Transactions:
         return found
 
     def replicated(self, through_id: int, outcome: int) -> list[Instruction]:
+        confirm(self._tables, through_id)
         found: list[Instruction] = []
         while self._replicating and self._replicating[0].last_id <= through_id:
             found += _told(self._replicating.pop(0), outcome)
@@ -294,7 +294,7 @@ class Transactions:
     @property
     def is_waiting(self) -> bool:
         """Whether some wait, in the end for the other router."""
-        return bool(self._storing or self._replicating)
+        return bool(self._storing or self._replicating or self._tables.consumed)
 
     def forget(self) -> None:
         """Nobody waits for an answer any more: clients go to the other router, and ask there."""
