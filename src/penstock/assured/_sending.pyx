@@ -64,6 +64,7 @@ from penstock.assured._stream cimport (
 from penstock.assured._tables cimport (
     MESSAGE_AS_MATCHED,
     MESSAGE_SENT,
+    MESSAGE_STORED,
     STATE_CONSUMED,
     STATE_CONSUMED_THERE,
     Message,
@@ -317,8 +318,17 @@ cdef bint is_wanted(Tables tables, const Message *message) noexcept:
     return each != 0
 
 
+cdef bint is_only_here(Tables tables, const Message *message) noexcept:
+    """Whether some endpoint has it that the other router has no copies of."""
+    cdef uint32_t each = message.entries
+    while each and is_mirrored(tables, entry_at(tables, each).endpoint):
+        each = entry_at(tables, each).sibling
+    return each != 0
+
+
 cdef bint put_item(Tables tables, Frame frame, const Item *item) except -1:
-    """False: it has to be read first."""
+    """False: it has to be read first; or it is not on this router's disk, and some of it nowhere else: if the other
+    router knew it then, it would tell the publisher so."""
     cdef uint32_t place = message_by_id(tables, item.id)
     cdef const uint8_t *record
     if place == 0 or not is_wanted(tables, message_at(tables, place)):
@@ -326,6 +336,8 @@ cdef bint put_item(Tables tables, Frame frame, const Item *item) except -1:
         return True
     record = cached(tables, message_at(tables, place))
     if record is NULL:
+        return False
+    if not message_at(tables, place).flags & MESSAGE_STORED and is_only_here(tables, message_at(tables, place)):
         return False
     frame.put_message(tables, message_at(tables, place), record)
     return True

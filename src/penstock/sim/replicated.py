@@ -14,6 +14,8 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 
+from penstock.assured._layout import MESSAGE_WANTS_ASYNC
+from penstock.assured._records import TREATMENT_ASYNC, TREATMENT_NONE, TREATMENT_SYNC
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
 from penstock.assured.events import Noted
 from penstock.assured.pairing import PairConfig, SwitchHere
@@ -41,6 +43,8 @@ SETTLING_NS_MAX = 10 * NS_PER_SECOND
 TOPICS = (b"a.one", b"a.two", b"b.one")
 WANTS = {"all": (">",), "some": ("a.>",), "queue": ("b.one",)}
 ROUTES = {b"a.one": ["all", "some"], b"a.two": ["all", "some"], b"b.one": ["all", "queue"]}
+LOCAL = frozenset({"some"})
+REPLICATED_TOPICS = (b"a.one", b"b.one")
 ReplicateBy = Literal["endpoint", "publisher", "topic"]
 
 
@@ -51,6 +55,8 @@ class ReplicatedOptions(msgspec.Struct, kw_only=True):
     lease_ms: int = 300
     drift_ppm: int = 10_000
     replicate_by: ReplicateBy = "endpoint"
+    local: bool = False
+    """Whether not everything is replicated, where endpoints or topics decide."""
     degrade: Literal["after", "never"] = "after"
     degrade_after_ms: int = 100
     matching: Literal["secondary", "primary"] = "secondary"
@@ -80,20 +86,43 @@ class ReplicatedOptions(msgspec.Struct, kw_only=True):
     def router(self, name: str) -> RouterConfig:
         treatment: Any = "synchronous" if self.replicate_by == "endpoint" else "none"
         endpoints = tuple(
-            EndpointConfig(name=each, wants=(Want(topics=topics),), replication=treatment)
+            EndpointConfig(
+                name=each, wants=(Want(topics=topics),), replication="none" if each in self.local_endpoints else treatment
+            )
             for each, topics in WANTS.items()
         )
         return RouterConfig(
             name=name,
             endpoints=endpoints,
             replicate_by=self.replicate_by,
-            synchronous_topics=(">",) if self.replicate_by == "topic" else (),
+            synchronous_topics=self._synchronous_topics if self.replicate_by == "topic" else (),
             message_bytes_max=4_096,
             transaction_bytes_max=65_536,
             cache_bytes=self.cache_bytes,
             section_bytes=self.section_bytes,
             fetch_bytes_max=65_536,
         )
+
+    @property
+    def _synchronous_topics(self) -> tuple[str, ...]:
+        return tuple(each.decode() for each in REPLICATED_TOPICS) if self.local else (">",)
+
+    @property
+    def local_endpoints(self) -> frozenset[str]:
+        """That have no copies."""
+        return LOCAL if self.local and self.replicate_by == "endpoint" else frozenset()
+
+    def treatment(self, topic: bytes, flags: int) -> int:
+        """What a message is to get (REPL-2)."""
+        match self.replicate_by:
+            case "publisher" if flags == 0:
+                return TREATMENT_NONE
+            case "publisher" if flags == MESSAGE_WANTS_ASYNC:
+                return TREATMENT_ASYNC
+            case "topic" if self.local and topic not in REPLICATED_TOPICS:
+                return TREATMENT_NONE
+            case _:
+                return TREATMENT_SYNC
 
     @staticmethod
     def draw(pick: SeededRandomness) -> "ReplicatedOptions":
@@ -103,6 +132,7 @@ class ReplicatedOptions(msgspec.Struct, kw_only=True):
             lease_ms=pick.choose([200, 500]),
             drift_ppm=pick.choose([0, 10_000, 100_000]),
             replicate_by=pick.choose(["endpoint", "publisher", "topic"]),
+            local=pick.chance(0.5),
             degrade=pick.choose(["after", "after", "never"]),
             degrade_after_ms=max(pick.choose([50, 300]), 4 * (delay_ms + sync_ms)),
             window_bytes=pick.choose([65_536, 1_048_576]),
@@ -147,7 +177,7 @@ class ReplicatedPlant:
         self._randomness = world.randomness.fork("plant")
         self._slow = self._randomness.choose(["", "a", "b", "w"])
         self.network = Network(world, LinkFaults(delay_max_ns=options.delay_ms * NS_PER_MS))
-        self.checker = ReplicatedChecker(ROUTES, has_lease=options.has_lease)
+        self.checker = ReplicatedChecker(ROUTES, has_lease=options.has_lease, local=options.local_endpoints)
         self.routers = [PairNode(self, name) for name in ("a", "b")]
         self.witness = WitnessNode(self, "w") if options.has_lease else None  # type: ignore[arg-type]
         self.publishers = [SimPublisher(self, number) for number in range(2)]
@@ -178,6 +208,9 @@ class ReplicatedPlant:
 
     def noted(self, note: Noted) -> None:
         self.count(str(note.values["mode"] if note.what == "replication" else note.what))
+
+    def treatment(self, topic: bytes, flags: int) -> int:
+        return self.options.treatment(topic, flags)
 
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -245,7 +278,16 @@ class ReplicatedPlant:
         for publisher in self.publishers:
             publisher.is_resting = True
         self._settle(self._unfinished)
+        self.checker.finish_first()
+        self._take_turns()
         self.checker.finish()
+
+    def _take_turns(self) -> None:
+        """The other router becomes active: it may have what nobody else has."""
+        other = next(each for each in self.routers if not each.is_active())
+        other.handle(SwitchHere())
+        self._settle(lambda: "" if other.is_active() else "there is no planned switch")
+        self._settle(self._unfinished)
 
     def _settle(self, trouble: Callable[[], str]) -> None:
         """Run until there is none any more."""

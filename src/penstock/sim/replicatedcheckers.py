@@ -1,58 +1,72 @@
 """What a pair of message routers promises, judged from outside: by what publishers were told and consumers got."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from penstock.assured._layout import DELIVERY_REDELIVERED, OUTCOME_DEGRADED, OUTCOME_SYNC
+from penstock.assured._records import TREATMENT_SYNC
 from penstock.assured.frames import Delivered
 from penstock.base.errors import SimulationError
 
 Key = tuple[int, int]
-"""A publisher, and its number of a message."""
+"""A publisher, and its number of a message, or of a transaction."""
 
 
 class _Published(msgspec.Struct):
     topic: bytes
     payload: bytes
     transaction: int
-    is_synchronous: bool
-    """As far as its publisher is asked."""
+    treatment: int
+    """That it is to get by itself, besides what its transaction makes of it."""
+    is_acknowledged: bool = False
     is_promised: bool = False
     """It was acknowledged in a way that outlives every switch."""
     is_rolled_back: bool = False
 
 
 class ReplicatedChecker:
-    """`routes` says which endpoints get what is published on a topic.
+    """`routes` says which endpoints get what is published on a topic, `local` which of them have no copies.
 
     Where a lease decides who is active, what was acknowledged as degraded outlives every switch as well: there is none
-    to a router that has not got it (REPL-8).
+    to a router that has not got it (REPL-8). What is at one router only is delivered when that one is active again.
     """
 
-    def __init__(self, routes: dict[bytes, list[str]], *, has_lease: bool) -> None:
+    def __init__(
+        self, routes: dict[bytes, list[str]], *, has_lease: bool, local: frozenset[str] = frozenset()
+    ) -> None:
         self.deliveries = 0
         self.redeliveries = 0
         self.outcomes: dict[int, int] = {}
         self.is_excused = False
         """An operator has made a router active while the other one was degraded: transactions may be torn by that."""
         self._routes = routes
+        self._local = local
         self._promises = {OUTCOME_SYNC, OUTCOME_DEGRADED} if has_lease else {OUTCOME_SYNC}
         self._published: dict[Key, _Published] = {}
+        self._firm: set[Key] = set()
+        """Transactions, by publisher and number, that are the same at both routers (REPL-10): what they publish or
+        consume is in part replicated."""
         self._firsts: dict[str, dict[Key, int]] = {}
-        """By endpoint: what was delivered, in this order, and its id."""
-        self._consumed: dict[str, set[Key]] = {}
-        """By endpoint: what transactions have consumed that count for good."""
+        """By endpoint: what was delivered, in this order, and its id. Of what came under several ids, the last one: a
+        router that was replaced delivered it before, and had not acknowledged it."""
+        self._consumed: dict[str, set[int]] = {}
+        """By endpoint: ids that transactions have consumed for good."""
         self._owed: dict[str, set[Key]] = {}
         """By endpoint: what transactions consumed that are not known to be committed, until it is delivered again."""
 
     # What publishers do and are told
 
     def published(
-        self, key: Key, topic: bytes, payload: bytes, *, transaction: int = 0, is_synchronous: bool = True
+        self, key: Key, topic: bytes, payload: bytes, *, transaction: int = 0, treatment: int = TREATMENT_SYNC
     ) -> None:
-        self._published[key] = _Published(topic, payload, transaction, is_synchronous)
+        self._published[key] = _Published(topic, payload, transaction, treatment)
+        if transaction and treatment == TREATMENT_SYNC:
+            self._firm.add((key[0], transaction))
 
     def acknowledged(self, publisher: int, number: int, outcome: int) -> None:
-        self._published[publisher, number].is_promised = outcome in self._promises
+        published = self._published[publisher, number]
+        published.is_acknowledged, published.is_promised = True, outcome in self._promises
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
 
     def committed(self, publisher: int, numbers: list[int], treatment: int) -> None:
@@ -62,6 +76,8 @@ class ReplicatedChecker:
     def rolled_back(self, publisher: int, numbers: list[int]) -> None:
         for number in numbers:
             key = (publisher, number)
+            if (publisher, self._published[key].transaction) not in self._firm:
+                continue  # a router that was replaced may have done it all the same
             self._published[key].is_rolled_back = True
             seen = [endpoint for endpoint, firsts in self._firsts.items() if key in firsts]
             self._require(self.is_excused or not seen, f"{seen} got {key}, and then it was rolled back")
@@ -78,53 +94,70 @@ class ReplicatedChecker:
         self._require(endpoint in self._routes[published.topic], f"{endpoint} got {key} on {published.topic!r}")
         self._require(self.is_excused or not published.is_rolled_back, f"{endpoint} got {key}, which was rolled back")
         self._require(
-            key not in self._consumed.get(endpoint, ()), f"{endpoint} got {key} after a transaction had consumed it"
+            message.id not in self._consumed.get(endpoint, ()),
+            f"{endpoint} got {key} after a transaction had consumed it",
         )
         self._owed.get(endpoint, set()).discard(key)
         firsts = self._firsts.setdefault(endpoint, {})
         self.deliveries += 1
-        if key not in firsts:
-            firsts[key] = message.id
-            return
-        self.redeliveries += 1
-        self._require(bool(message.flags & DELIVERY_REDELIVERED), f"{endpoint} got {key} again, as if it were new")
+        if key in firsts:
+            self.redeliveries += 1
+            self._require(bool(message.flags & DELIVERY_REDELIVERED), f"{endpoint} got {key} again, as if it were new")
+            if firsts[key] == message.id:
+                return
+            del firsts[key]
+        firsts[key] = message.id
 
-    def consuming(self, endpoint: str, keys: list[Key]) -> None:
+    def consuming(self, endpoint: str, transaction: Key, keys: list[Key]) -> None:
         """Within a transaction that is about to end, one way or the other."""
         self._owed.setdefault(endpoint, set()).update(keys)
+        if endpoint not in self._local and any(self._published[key].treatment for key in keys):
+            self._firm.add(transaction)
 
-    def consumed(self, endpoint: str, keys: list[Key], treatment: int) -> None:
+    def consumed(self, endpoint: str, transaction: Key, keys: list[Key], ids: list[int], treatment: int) -> None:
         """That transaction was committed."""
         self._owed[endpoint].difference_update(keys)
-        if treatment in self._promises:
-            # Of others a copy may have stayed at a router that was replaced, and been published again to its successor.
-            sure = {key for key in keys if self._published[key].is_synchronous}
-            self._consumed.setdefault(endpoint, set()).update(sure)
+        if treatment in self._promises or transaction not in self._firm:
+            self._consumed.setdefault(endpoint, set()).update(ids)
 
     # At the end
 
     def missing(self) -> list[Key]:
-        """What was promised and did not get everywhere."""
+        """What was promised and did not get everywhere where there are copies."""
         return [
             key
             for key, each in self._published.items()
-            if each.is_promised
-            and not all(key in self._firsts.get(endpoint, {}) for endpoint in self._routes[each.topic])
+            if each.is_promised and not self._has_arrived(key, {*self._routes[each.topic]} - self._local)
         ]
 
-    def finish(self) -> None:
+    def _has_arrived(self, key: Key, endpoints: Iterable[str]) -> bool:
+        return all(key in self._firsts.get(endpoint, {}) for endpoint in endpoints)
+
+    def finish_first(self) -> None:
+        """One router was active, and everything that it had is consumed."""
         missing = self.missing()
         self._require(not missing, f"{len(missing)} messages are lost that were acknowledged: {missing[:5]}")
-        for endpoint, keys in self._owed.items():
-            owed = sorted(key for key in keys if self._published[key].is_promised)
-            self._require(not owed, f"{endpoint} never got again what a transaction gave back: {owed[:5]}")
         for endpoint, firsts in self._firsts.items():
             newest: dict[int, int] = {}
             for publisher, number in firsts:
-                if self._published[publisher, number].is_promised:
+                if endpoint not in self._local and self._published[publisher, number].is_promised:
                     last = newest.get(publisher, 0)
                     self._require(number > last, f"{endpoint} got {number} of {publisher} after {last}")
                     newest[publisher] = number
+
+    def finish(self) -> None:
+        """Then the other one was: what only that one had has come as well."""
+        missing = [
+            key
+            for key, each in self._published.items()
+            if each.is_acknowledged and not self._has_arrived(key, self._routes[each.topic])
+        ]
+        self._require(not missing, f"{len(missing)} messages have stayed with no router: {missing[:5]}")
+        for endpoint, keys in self._owed.items():
+            owed = sorted(key for key in keys if self._published[key].is_acknowledged)
+            self._require(
+                self.is_excused or not owed, f"{endpoint} never got again what a transaction gave back: {owed[:5]}"
+            )
         self._finish_transactions()
 
     def _finish_transactions(self) -> None:

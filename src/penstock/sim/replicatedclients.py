@@ -35,6 +35,9 @@ BATCH_MAX = 4
 WANTED = (MESSAGE_WANTS_SYNC,) * 8 + (MESSAGE_WANTS_ASYNC, 0)
 """Counts where publishers decide."""
 
+WANTED_TOGETHER = (MESSAGE_WANTS_SYNC, MESSAGE_WANTS_ASYNC, 0)
+"""Within transactions."""
+
 
 class Client:
     """Goes from one router to the other until one serves it, and refuses an epoch older than one it has seen."""
@@ -210,15 +213,14 @@ class SimPublisher(Client):
 
     def _message(self, transaction: int = 0) -> Published:
         topic = self.randomness.choose(self.plant.topics)
-        # what is not replicated is not whole after a switch, nor is a transaction that has some of it
-        flags = MESSAGE_WANTS_SYNC if transaction else self.randomness.choose(WANTED)
+        flags = self.randomness.choose(WANTED_TOGETHER if transaction else WANTED)
         message = Published(topic, self._next.to_bytes(8, "little") + bytes(self.randomness.below(200)), flags=flags)
         self.plant.checker.published(
             (self.id, self._next),
             topic,
             message.payload,
             transaction=transaction,
-            is_synchronous=flags == MESSAGE_WANTS_SYNC,
+            treatment=self.plant.treatment(topic, flags),
         )
         self._next += 1
         return message

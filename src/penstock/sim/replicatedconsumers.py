@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.assured._layout import MESSAGE_WANTS_SYNC, SETTLE_ACKNOWLEDGED, SETTLE_RETURNED
+from penstock.assured._layout import SETTLE_ACKNOWLEDGED, SETTLE_RETURNED
 from penstock.assured.events import Begin, Commit, Ended, FlowOpened, OpenFlow, OpenPublisher, PublisherOpened
 from penstock.assured.frames import Deliver, Delivered, Published, encode_credit, encode_publish, encode_settle
 from penstock.base.clock import NS_PER_MS
-from penstock.sim.replicatedclients import Client
+from penstock.sim.replicatedclients import WANTED_TOGETHER, Client
 
 if TYPE_CHECKING:
     from penstock.sim.replicated import ReplicatedPlant
@@ -29,6 +29,7 @@ class _Consuming(msgspec.Struct, frozen=True):
     number: int
     """Of what it publishes."""
     keys: list[tuple[int, int]]
+    ids: list[int]
 
 
 class SimConsumer(Client):
@@ -73,7 +74,8 @@ class SimConsumer(Client):
                 checker = self.plant.checker
                 if outcome == "committed":
                     checker.committed(self.id, [consuming.number], treatment)
-                    checker.consumed(self.endpoint, consuming.keys, treatment)
+                    transaction = (self.id, consuming.transaction)
+                    checker.consumed(self.endpoint, transaction, consuming.keys, consuming.ids, treatment)
                 else:
                     checker.rolled_back(self.id, [consuming.number])
             case _:
@@ -120,14 +122,17 @@ class SimConsumer(Client):
         self._transaction += 1
         number, together = self._transaction, self._together
         payload = b"forwarded" + number.to_bytes(8, "little")
-        self.plant.checker.published((self.id, number), FORWARDED, payload, transaction=number)
-        self._consuming = _Consuming(number, number, [(each.publisher, each.number) for each in together])
-        self.plant.checker.consuming(self.endpoint, self._consuming.keys)
+        flags = self.randomness.choose(WANTED_TOGETHER)
+        treatment = self.plant.treatment(FORWARDED, flags)
+        self.plant.checker.published((self.id, number), FORWARDED, payload, transaction=number, treatment=treatment)
+        keys = [(each.publisher, each.number) for each in together]
+        self._consuming = _Consuming(number, number, keys, [each.id for each in together])
+        self.plant.checker.consuming(self.endpoint, (self.id, number), keys)
         self.say(Begin, self._handle, number)
         for each in together:
             runs = [(each.id, each.id, SETTLE_ACKNOWLEDGED)]
             self.send(encode_settle(self._flow, runs, transaction=number))
-        message = Published(FORWARDED, payload, flags=MESSAGE_WANTS_SYNC)
+        message = Published(FORWARDED, payload, flags=flags)
         self.send(encode_publish(self._handle, number, [message], transaction=number))
         self._commit_request = self.say(Commit, self._handle, number)
         self._give_credit(len(together))

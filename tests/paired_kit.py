@@ -1,0 +1,146 @@
+"""Two routers of a pair by hand, with journals in memory: what one says the other hears when it is told to."""
+
+from typing import Any
+
+from assured_kit import MemoryJournal
+from penstock.assured.config import EndpointConfig, RouterConfig, Want
+from penstock.assured.core import MessageRouter
+from penstock.assured.events import (
+    Answer,
+    Append,
+    Data,
+    LinkOpened,
+    OpenFlow,
+    OpenPublisher,
+    ReadRecords,
+    RecordsRead,
+    RemoveBefore,
+    Replay,
+    SendData,
+    Start,
+    Stored,
+)
+from penstock.assured.frames import Acknowledge, Deliver, Published, decode_frames, encode_publish
+from penstock.assured.pair import Pair
+from penstock.assured.pairing import PairConfig, PeerClosed, PeerFrame, PeerOpened, PeerSend, SwitchHere
+from penstock.net.framing import FrameDecoder
+from penstock.sim import SeededRandomness
+
+QUEUE = EndpointConfig(name="q", wants=(Want(topics=("a.>",)),), replication="synchronous")
+PUBLISHER = 777
+
+
+class Router:
+    """One of a pair, with a journal in memory that is always on the disk."""
+
+    def __init__(
+        self, name: str, *endpoints: EndpointConfig, journal: MemoryJournal | None = None, **options: Any
+    ) -> None:
+        self.name = name
+        self.endpoints = endpoints
+        self.options = {"retain_s": 60, **options}
+        self.journal = journal or MemoryJournal()
+        randomness = SeededRandomness(1, name)
+        self.router = MessageRouter(RouterConfig(name=name, endpoints=endpoints, **self.options), randomness)
+        self.pair = Pair(self.router, PairConfig(routers=("a", "b")), randomness)
+        self.frames: list[bytes] = []
+        self.sent: list[Any] = []
+        self.answers: dict[int, Any] = {}
+        self._decoder = FrameDecoder(2**24)
+        if self.journal.records:
+            self.pair.handle(Replay(*self.journal.batch(sorted(self.journal.records))), 0)
+        self.tell(Start(self.journal.next_sequence, 0))
+
+    def restart(self) -> "Router":
+        return Router(self.name, *self.endpoints, journal=self.journal, **self.options)
+
+    def tell(self, event: Any) -> None:
+        events = [event]
+        while events:
+            for each in self.pair.handle(events.pop(0), 0):
+                events += self._carried_out(each)
+
+    def _carried_out(self, each: Any) -> list[Any]:
+        match each:
+            case Append():
+                self.journal.append(each)
+                return [Stored(each.through)]
+            case ReadRecords():
+                found = self._found(each)
+                return [RecordsRead(each.request, *self.journal.batch(found), min(self.journal.records))]
+            case RemoveBefore(sequence):
+                self.journal.remove_before(sequence)
+            case PeerSend(_, data):
+                self.frames += self._decoder.feed(data)
+            case SendData(_, data):
+                self.sent += decode_frames(data)
+            case Answer(_, request, answer):
+                self.answers[request] = answer
+        return []
+
+    def _found(self, read: ReadRecords) -> list[int]:
+        if len(read.sequences):
+            return [int(each) for each in read.sequences if int(each) in self.journal.records]
+        return [each for each in sorted(self.journal.records) if each > read.after]
+
+    def clients(self, link: int) -> None:
+        self.tell(LinkOpened(link, "client", is_operator=True))
+        self.tell(OpenPublisher(link, 1, PUBLISHER))
+        self.tell(OpenFlow(link, 2, "q", 100))
+
+    def publish(self, first: int, count: int = 1, *, transaction: int = 0, flags: int = 0) -> None:
+        published = [Published(b"a.x", b"payload", flags=flags) for _ in range(count)]
+        self.tell(Data(10, encode_publish(1, first, published, transaction=transaction)))
+
+    @property
+    def outcomes(self) -> dict[int, int]:
+        runs = [run for each in self.sent if isinstance(each, Acknowledge) for run in each.runs]
+        return {number: outcome for first, last, outcome in runs for number in range(first, last + 1)}
+
+    @property
+    def delivered(self) -> list[int]:
+        frames = [each for each in self.sent if isinstance(each, Deliver)]
+        return [message.number for frame in frames for message in frame.messages]
+
+    @property
+    def ids(self) -> list[int]:
+        frames = [each for each in self.sent if isinstance(each, Deliver)]
+        return [message.id for frame in frames for message in frame.messages]
+
+
+def exchange(one: Router, other: Router, frames_max: int = 1_000) -> None:
+    """Until neither has anything more to say, or so many frames were said."""
+    while (one.frames or other.frames) and frames_max:
+        for here, there in ((one, other), (other, one)):
+            while here.frames and frames_max:
+                frames_max -= 1
+                there.tell(PeerFrame(1, here.frames.pop(0)))
+
+
+def connect(one: Router, other: Router, frames_max: int = 1_000) -> None:
+    for each in (one, other):
+        each.frames.clear()
+        each.tell(PeerOpened(1))
+    exchange(one, other, frames_max)
+
+
+def disconnect(one: Router, other: Router) -> None:
+    for each in (one, other):
+        each.frames.clear()
+        each.tell(PeerClosed(1))
+
+
+def pair_of_routers() -> tuple[Router, Router]:
+    one, other = Router("a", QUEUE), Router("b")
+    connect(one, other)
+    one.clients(10)
+    exchange(one, other)
+    assert one.pair.is_active
+    return one, other
+
+
+def switch(one: Router, other: Router) -> None:
+    """In order."""
+    other.tell(SwitchHere())
+    exchange(one, other)
+    assert (one.pair.is_active, other.pair.is_active) == (False, True)

@@ -1,0 +1,270 @@
+"""A transaction is done at both routers of a pair, or at neither, whatever is in it (REPL-10)."""
+
+from typing import Any
+
+import pytest
+
+from paired_kit import PUBLISHER, Router, connect, disconnect, exchange, switch
+from penstock.assured._layout import (
+    MESSAGE_WANTS_ASYNC,
+    MESSAGE_WANTS_SYNC,
+    OUTCOME_ASYNC,
+    OUTCOME_STORED,
+    OUTCOME_SYNC,
+    SETTLE_ACKNOWLEDGED,
+    SETTLE_REJECTED,
+)
+from penstock.assured.config import EndpointConfig, Want
+from penstock.assured.events import Begin, Commit, Data, Ended, LinkOpened, OpenFlow, OpenPublisher
+from penstock.assured.frames import Deliver, Delivered, Published, encode_publish, encode_settle
+from penstock.assured.pairing import PeerFrame, SwitchHere
+
+LINK = 10
+OTHER = 88
+NONE = 0
+TREATMENTS = [NONE, MESSAGE_WANTS_ASYNC, MESSAGE_WANTS_SYNC]
+
+
+def queue(name: str, topic: str, **options: Any) -> EndpointConfig:
+    return EndpointConfig(name=name, wants=(Want(topics=(topic,)),), **options)
+
+
+class Clients:
+    """One transactor, who consumes from `in` and publishes to `out`."""
+
+    def __init__(self, router: Router) -> None:
+        self.router = router
+        router.tell(LinkOpened(LINK, "client"))
+        for request, publisher in ((1, PUBLISHER), (2, OTHER)):
+            router.tell(OpenPublisher(LINK, request, publisher))
+        self.flows = {}
+        for request, name in enumerate(("in", "out", "dead"), 3):
+            router.tell(OpenFlow(LINK, request, name, 1_000))
+            self.flows[name] = router.answers[request].handle
+
+    def publish(self, first: int, *flags: int, topic: bytes = b"in.x", transaction: int = 0) -> None:
+        messages = [Published(topic, b"payload", flags=each) for each in flags]
+        handle = 2 if transaction else 1
+        self.router.tell(Data(LINK, encode_publish(handle, first, messages, transaction=transaction)))
+
+    def delivered(self, name: str) -> list[Delivered]:
+        frames = [each for each in self.router.sent if isinstance(each, Deliver) and each.flow == self.flows[name]]
+        return [message for frame in frames for message in frame.messages]
+
+    def numbers(self, name: str) -> list[int]:
+        return [each.number for each in self.delivered(name)]
+
+    def transact(self, *flags: int, what: int = SETTLE_ACKNOWLEDGED) -> None:
+        """Consumes everything, publishes such messages, and asks for the commit."""
+        self.router.tell(Begin(LINK, 20, 2, 1))
+        for each in self.delivered("in"):
+            self.router.tell(Data(LINK, encode_settle(self.flows["in"], [(each.id, each.id, what)], transaction=1)))
+        if flags:
+            self.publish(1, *flags, topic=b"out.x", transaction=1)
+        self.router.tell(Commit(LINK, 21, 2, 1))
+
+    @property
+    def ended(self) -> Ended | None:
+        return self.router.answers.get(21)
+
+
+def pair_of_routers(*endpoints: EndpointConfig, **options: Any) -> tuple[Router, Router]:
+    endpoints = endpoints or (queue("in", "in.>"), queue("out", "out.>"))
+    options = options or {"replicate_by": "publisher"}
+    one, other = Router("a", *endpoints, **options), Router("b", **options)
+    connect(one, other)
+    return one, other
+
+
+def said(router: Router) -> PeerFrame:
+    """What it said first, of what the other has not heard."""
+    return PeerFrame(1, router.frames.pop(0))
+
+
+def count_of(router: Router, name: str) -> int:
+    endpoint = router.router.endpoints.get(name)
+    assert endpoint is not None
+    return router.router.tables.endpoint_numbers(endpoint.number)["messages"]
+
+
+@pytest.mark.spec("REPL-10")
+@pytest.mark.parametrize("treatment", TREATMENTS)
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_a_transaction_consumed_comes_again_when_the_successor_never_had_it(
+    treatment: int, is_restarted: bool
+) -> None:
+    """Also what only the replaced router had, which is delivered when that one is active again."""
+    one, other = pair_of_routers()
+    clients = Clients(one)
+    clients.publish(1, treatment)
+    exchange(one, other)
+    disconnect(one, other)
+    clients.transact(MESSAGE_WANTS_SYNC, NONE)
+    assert (clients.numbers("in"), clients.ended) == ([1], None)
+    other.tell(SwitchHere(is_forced=True))
+    if is_restarted:
+        one = one.restart()
+    connect(one, other)
+    if is_restarted:
+        one = one.restart()
+        connect(one, other)
+    assert (count_of(one, "in"), count_of(one, "out")) == (1, 0)
+    switch(other, one)
+    one.sent.clear()
+    clients = Clients(one)
+    assert (clients.numbers("in"), clients.numbers("out")) == ([1], [])
+
+
+@pytest.mark.spec("REPL-10")
+@pytest.mark.parametrize("treatment", TREATMENTS)
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_a_transaction_consumed_is_gone_when_the_successor_has_it(treatment: int, is_restarted: bool) -> None:
+    """Though the replaced router never heard that it does."""
+    one, other = pair_of_routers()
+    clients = Clients(one)
+    clients.publish(1, treatment)
+    exchange(one, other)
+    clients.transact(MESSAGE_WANTS_SYNC, NONE)
+    while one.frames:
+        other.tell(said(one))
+    disconnect(one, other)
+    assert clients.ended is None
+    other.tell(SwitchHere(is_forced=True))
+    assert (count_of(other, "in"), count_of(other, "out")) == (0, 2)
+    if is_restarted:
+        one = one.restart()
+    connect(one, other)
+    assert (count_of(one, "in"), count_of(one, "out")) == (0, 2)
+    switch(other, one)
+    one.sent.clear()
+    clients = Clients(one)
+    assert (clients.numbers("in"), clients.numbers("out")) == ([], [1, 2])
+
+
+@pytest.mark.spec("REPL-10")
+@pytest.mark.parametrize(
+    ("consumed", "published", "outcome"),
+    [
+        (NONE, [NONE], OUTCOME_STORED),
+        (NONE, [MESSAGE_WANTS_ASYNC, NONE], OUTCOME_ASYNC),
+        (NONE, [MESSAGE_WANTS_SYNC, MESSAGE_WANTS_ASYNC, NONE], OUTCOME_SYNC),
+        (MESSAGE_WANTS_ASYNC, [NONE], OUTCOME_SYNC),
+        (MESSAGE_WANTS_SYNC, [NONE], OUTCOME_SYNC),
+        (MESSAGE_WANTS_ASYNC, [], OUTCOME_SYNC),
+    ],
+)
+def test_all_of_a_transaction_is_treated_alike(consumed: int, published: list[int], outcome: int) -> None:
+    """As the most that anything in it is to get; synchronously if the other router has what it consumes."""
+    one, other = pair_of_routers()
+    clients = Clients(one)
+    clients.publish(1, consumed)
+    exchange(one, other)
+    clients.transact(*published)
+    is_awaited = outcome == OUTCOME_SYNC
+    assert (clients.ended is None) == is_awaited
+    assert count_of(one, "in") == is_awaited
+    exchange(one, other)
+    assert clients.ended == Ended("committed", outcome)
+    copies = len(published) if outcome != OUTCOME_STORED else 0
+    assert (count_of(one, "in"), count_of(one, "out")) == (0, len(published))
+    assert (count_of(other, "in"), count_of(other, "out")) == (0, copies)
+    assert one.restart().router.tables.message_count == len(published)
+
+
+@pytest.mark.spec("REPL-10")
+def test_what_was_not_copied_yet_reaches_the_other_router_before_its_transaction() -> None:
+    """If that one takes over between the two, the message is there, and not consumed."""
+    one, other = pair_of_routers()
+    clients = Clients(one)
+    exchange(one, other)
+    clients.publish(1, MESSAGE_WANTS_SYNC)
+    clients.transact(NONE)
+    other.tell(said(one))
+    assert (count_of(other, "in"), count_of(other, "out")) == (1, 0)
+    exchange(one, other)
+    assert (count_of(other, "in"), count_of(other, "out")) == (0, 1)
+
+
+@pytest.mark.spec("REPL-10", "REPL-12")
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_what_a_transaction_rejects_is_given_up_with_it(is_copied: bool) -> None:
+    one, other = pair_of_routers()
+    clients = Clients(one)
+    clients.publish(1, MESSAGE_WANTS_SYNC, NONE)
+    exchange(one, other)
+    clients.transact(MESSAGE_WANTS_SYNC, what=SETTLE_REJECTED)
+    assert clients.numbers("dead") == []
+    if is_copied:
+        exchange(one, other)
+        assert clients.numbers("dead") == [1, 2]
+        assert (count_of(other, "in"), count_of(other, "dead")) == (0, 1)
+        return
+    disconnect(one, other)
+    other.tell(SwitchHere(is_forced=True))
+    one = one.restart()
+    connect(one, other)
+    assert (count_of(one, "in"), count_of(one, "dead"), count_of(one, "out")) == (2, 0, 0)
+
+
+@pytest.mark.spec("REPL-10", "REPL-4")
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_what_goes_to_an_endpoint_without_copies_stays_or_vanishes_with_its_transaction(is_copied: bool) -> None:
+    one, other = pair_of_routers(
+        queue("in", "in.>", replication="synchronous"), queue("out", "out.>"), replicate_by="endpoint"
+    )
+    clients = Clients(one)
+    clients.publish(1, NONE)
+    exchange(one, other)
+    if not is_copied:
+        disconnect(one, other)
+    clients.transact(NONE)
+    if is_copied:
+        exchange(one, other)
+        disconnect(one, other)
+    other.tell(SwitchHere(is_forced=True))
+    one = one.restart()
+    connect(one, other)
+    assert (count_of(one, "in"), count_of(one, "out")) == (not is_copied, is_copied)
+    assert (count_of(other, "in"), count_of(other, "out")) == (not is_copied, 0)
+
+
+@pytest.mark.spec("REPL-7", "REPL-4")
+def test_a_router_that_returns_keeps_what_its_endpoints_without_copies_have() -> None:
+    one, other = pair_of_routers(
+        queue("in", "in.>", replication="synchronous"),
+        queue("out", "out.>"),
+        queue("also", "in.>"),
+        replicate_by="endpoint",
+    )
+    clients = Clients(one)
+    clients.publish(1, NONE)
+    exchange(one, other)
+    disconnect(one, other)
+    other.tell(SwitchHere(is_forced=True))
+    connect(one, other)
+    assert (count_of(one, "in"), count_of(one, "also")) == (1, 1)
+    assert (count_of(other, "in"), count_of(other, "also")) == (1, 0)
+
+
+@pytest.mark.spec("REPL-10")
+def test_cleaning_the_log_does_not_forget_that_a_transaction_is_not_at_both_routers() -> None:
+    one, other = pair_of_routers(replicate_by="publisher", retain_s=0, section_bytes=4_096)
+    clients = Clients(one)
+    clients.publish(1, NONE)
+    disconnect(one, other)
+    clients.transact(MESSAGE_WANTS_SYNC)
+    first = min(one.journal.records)
+    for number in range(2, 400):
+        clients.publish(number, NONE)
+        newest = clients.delivered("in")[-1].id
+        one.tell(Data(LINK, encode_settle(clients.flows["in"], [(newest, newest, SETTLE_ACKNOWLEDGED)])))
+    assert min(one.journal.records) > first + 100
+    assert (clients.ended, count_of(one, "in")) == (None, 1)
+    one = one.restart()
+    assert (count_of(one, "in"), count_of(one, "out")) == (1, 1)
+    other.tell(SwitchHere(is_forced=True))
+    connect(one, other)
+    assert (count_of(one, "in"), count_of(one, "out")) == (1, 0)
+    switch(other, one)
+    one.sent.clear()
+    assert Clients(one).numbers("in") == [1]
