@@ -4,7 +4,7 @@ Its messages are in no queue while it stands by. When it becomes active they are
 them flagged as perhaps delivered before.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 import numpy
@@ -34,6 +34,7 @@ from penstock.assured._records cimport (
     SettledHead,
     TransactionHead,
     check_record,
+    content_at,
 )
 from penstock.assured._recovery cimport publisher_head, put_publisher, recover_record
 from penstock.assured._settling cimport log_dead, log_returned
@@ -51,6 +52,7 @@ from penstock.assured._tables cimport (
     STATE_STUCK,
     STATE_WAITING,
     Endpoint,
+    Entry,
     List,
     Message,
     Publisher,
@@ -149,15 +151,20 @@ cdef uint64_t take_in(
     Tables tables, const uint8_t *record, uint32_t size, const uint32_t[::1] numbers
 ) except? 0:
     """The highest id in it, or 0."""
-    cdef uint8_t *logged = tables.log_room(size)
+    cdef uint8_t *logged
     cdef RecordHead inner
     cdef TransactionHead head
     cdef uint32_t at = TRANSACTION_HEAD_SIZE
+    if record[0] == RECORD_MESSAGE:
+        logged = log_message(tables, record, size, numbers)
+        recover_record(tables, logged, tables.log_sequence(), 0)
+        return keep_content(tables, logged)
+    logged = tables.log_room(size)
     memcpy(logged, record, size)
     if logged[0] != RECORD_TRANSACTION:
         translate(logged, numbers)
         recover_record(tables, logged, tables.log_sequence(), 0)
-        return keep_content(tables, logged)
+        return 0
     while at < size:
         memcpy(&inner, logged + at, sizeof(RecordHead))
         translate(logged + at, numbers)
@@ -170,6 +177,43 @@ cdef uint64_t take_in(
         at += inner.size
     memcpy(&head, logged, TRANSACTION_HEAD_SIZE)
     return head.id
+
+
+cdef uint8_t *log_message(
+    Tables tables, const uint8_t *record, uint32_t size, const uint32_t[::1] numbers
+) except NULL:
+    """With those of its endpoints here that the active router has no copies of: of these it says nothing."""
+    cdef MessageHead head
+    cdef Destination destination
+    cdef const Entry *entry
+    cdef uint32_t place, each, kept = 0
+    cdef uint64_t content
+    cdef uint8_t *logged
+    memcpy(&head, record, MESSAGE_HEAD_SIZE)
+    content = content_at(&head)
+    place = message_by_id(tables, head.id)
+    each = message_at(tables, place).entries if place else 0
+    while each:
+        kept += not is_mirrored(tables, entry_at(tables, each).endpoint)
+        each = entry_at(tables, each).sibling
+    logged = tables.log_room(size + kept * DESTINATION_SIZE)
+    memcpy(logged, record, content)
+    translate(logged, numbers)
+    memcpy(logged + content + kept * DESTINATION_SIZE, record + content, size - content)
+    if kept == 0:
+        return logged
+    head.size += kept * DESTINATION_SIZE
+    head.destination_count = <uint16_t>(head.destination_count + kept)
+    memcpy(logged, &head, MESSAGE_HEAD_SIZE)
+    each = message_at(tables, place).entries
+    while each:
+        entry = entry_at(tables, each)
+        if not is_mirrored(tables, entry.endpoint):
+            destination = Destination(entry.endpoint, entry.deliveries, entry.flags)
+            memcpy(logged + content, &destination, DESTINATION_SIZE)
+            content += DESTINATION_SIZE
+        each = entry.sibling
+    return logged
 
 
 cdef uint64_t keep_content(Tables tables, const uint8_t *record) noexcept:

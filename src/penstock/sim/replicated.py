@@ -283,10 +283,16 @@ class ReplicatedPlant:
         self.checker.finish()
 
     def _take_turns(self) -> None:
-        """The other router becomes active: it may have what nobody else has."""
-        other = next(each for each in self.routers if not each.is_active())
-        other.handle(SwitchHere())
-        self._settle(lambda: "" if other.is_active() else "there is no planned switch")
+        """The other router becomes active: it may have what nobody else has. An order may come to nothing: under a lease
+        the voters may not be of one mind in time."""
+        active, other = sorted(self.routers, key=PairNode.is_active, reverse=True)
+
+        def order() -> str:
+            if active.is_in_step():
+                other.handle(SwitchHere())
+            return "" if other.is_active() else "there is no planned switch"
+
+        self._settle(order)
         self._settle(self._unfinished)
 
     def _settle(self, trouble: Callable[[], str]) -> None:
