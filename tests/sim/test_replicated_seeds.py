@@ -4,6 +4,10 @@ from typing import Any
 
 import pytest
 
+from penstock.assured import receiving, transactions
+from penstock.assured._receiving import resolve
+from penstock.assured._settling import settle
+from penstock.assured._tables import Tables
 from penstock.assured.core import EVERY_ID
 from penstock.assured.degrading import Degrading
 from penstock.assured.pair import Pair
@@ -78,7 +82,22 @@ def degrade_without_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Degrading, "look", hasty)
 
 
+def let_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what a transaction consumes."""
+
+    def hasty(tables: Tables, _: int, endpoint: int, ids: Any, whats: Any) -> None:
+        settle(tables, endpoint, ids, whats)
+
+    monkeypatch.setattr(transactions, "consume", hasty)
+
+
+def undo_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "resolve", lambda tables, _: resolve(tables, EVERY_ID))
+
+
 SABOTAGE = [
+    let_go_at_once,
+    undo_nothing,
     go_on_without_the_lease,
     acknowledge_before_the_other_router_has_it,
     say_stored_on_receipt,

@@ -144,6 +144,21 @@ def test_what_was_acknowledged_as_degraded_stays_with_a_router_that_was_replaced
     assert one.delivered == [1]
 
 
+@pytest.mark.spec("REPL-8")
+def test_a_pair_is_synchronous_again_when_what_was_acknowledged_as_degraded_is_at_both_routers() -> None:
+    """Not when it is on its way: the other router could take over without it."""
+    one, other = pair_of_routers()
+    one.tell(Degrade(is_ordered=True))
+    one.publish(1)
+    one.tell(Degrade(is_ordered=False))
+    one.publish(2)
+    assert (one.outcomes, one.pair.degrading.mode) == ({1: OUTCOME_DEGRADED}, "degraded")
+    assert one.router.log.is_degraded
+    exchange(one, other)
+    assert (one.outcomes, one.pair.degrading.mode) == ({1: OUTCOME_DEGRADED, 2: OUTCOME_SYNC}, "synchronous")
+    assert not one.router.log.is_degraded
+
+
 @pytest.mark.spec("REPL-7")
 def test_the_router_that_was_active_goes_on_also_after_two_restarts() -> None:
     one, other = pair_of_routers()

@@ -93,7 +93,7 @@ def group_treatment(Tables tables not None) -> int:
     return treatment
 
 
-def end_group(Tables tables not None, uint8_t treatment, uint64_t id) -> int:
+def end_group(Tables tables not None, uint8_t treatment, uint64_t transaction_id) -> int:
     """What is in it counts, and is treated alike; its sequence number."""
     cdef uint32_t begin = tables.record_begin()
     cdef TransactionHead head
@@ -101,9 +101,9 @@ def end_group(Tables tables not None, uint8_t treatment, uint64_t id) -> int:
     cdef Publisher *publisher
     cdef uint64_t position
     memcpy(&head, tables.log.data + begin, TRANSACTION_HEAD_SIZE)
-    close_group(tables, &head, treatment, id)
+    close_group(tables, &head, treatment, transaction_id)
     if tables.is_streaming:
-        stream_push(tables, tables.log_sequence(), id, treatment, ITEM_END)
+        stream_push(tables, tables.log_sequence(), transaction_id, treatment, ITEM_END)
     for position in range(tables.waiting.end - tables.group.count, tables.waiting.end):
         waiting = queue_at(&tables.waiting, position)
         waiting.treatment = treatment

@@ -89,7 +89,7 @@ class Degrading:
         return None
 
     def _look_whether_back(self, sending: Sending, now_ns: int) -> None:
-        """What was acknowledged as degraded may still be on its way: until the other router has it, it cannot take over."""
+        """What was acknowledged as degraded may still be on its way: without it the other router cannot take over."""
         if self.mode == "synchronous" or self.is_ordered or self._is_slow(now_ns):
             self._back_at = None
         elif self._back_at is None and not sending.backlog:

@@ -1,8 +1,8 @@
 """Transactions: publishes and settlements that count together or not at all (REPL-10).
 
 Until it is committed, what a transaction publishes is kept here, and what it settles stays in flight, held. Committed,
-all of it is one record of the log: after a crash it is there as a whole or not at all. Everything in it is treated alike:
-as the most that anything in it is to get, and synchronously in a pair if it consumes what the other router has, too.
+all of it is one record of the log: after a crash it is there as a whole or not at all. Everything in it is treated
+alike: as the most that anything in it is to get, and synchronously if it consumes what the other router has, too.
 """
 
 import msgspec
@@ -200,7 +200,9 @@ class Transactions:
             undo_group(tables)
             return "it is too large for the log"
         published = group_treatment(tables)
-        consumed = max((treatment_settled(tables, endpoint, ids) for _, endpoint, ids, _ in transaction.held), default=0)
+        consumed = max(
+            (treatment_settled(tables, endpoint, ids) for _, endpoint, ids, _ in transaction.held), default=0
+        )
         treatment = max(published, consumed, 0)
         if consumed and tables.has_secondary:
             # The other router has what is consumed: if it took over without the transaction, this would be half of it.

@@ -87,7 +87,9 @@ class ReplicatedOptions(msgspec.Struct, kw_only=True):
         treatment: Any = "synchronous" if self.replicate_by == "endpoint" else "none"
         endpoints = tuple(
             EndpointConfig(
-                name=each, wants=(Want(topics=topics),), replication="none" if each in self.local_endpoints else treatment
+                name=each,
+                wants=(Want(topics=topics),),
+                replication="none" if each in self.local_endpoints else treatment,
             )
             for each, topics in WANTS.items()
         )
@@ -283,8 +285,8 @@ class ReplicatedPlant:
         self.checker.finish()
 
     def _take_turns(self) -> None:
-        """The other router becomes active: it may have what nobody else has. An order may come to nothing: under a lease
-        the voters may not be of one mind in time."""
+        """The other router becomes active: it may have what nobody else has. An order may come to nothing: the voters
+        may not be of one mind in time."""
         active, other = sorted(self.routers, key=PairNode.is_active, reverse=True)
 
         def order() -> str:

@@ -32,9 +32,7 @@ class ReplicatedChecker:
     to a router that has not got it (REPL-8). What is at one router only is delivered when that one is active again.
     """
 
-    def __init__(
-        self, routes: dict[bytes, list[str]], *, has_lease: bool, local: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, routes: dict[bytes, list[str]], *, has_lease: bool, local: frozenset[str] = frozenset()) -> None:
         self.deliveries = 0
         self.redeliveries = 0
         self.outcomes: dict[int, int] = {}
