@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from integration.assured_kit import client_of
+from integration.failing_syncs import failing_syncs
 from integration.pair_kit import ORDERS, PairOfRouters, Traffic, pair_of_routers, state_of, switch_to
 from integration.test_assured_router import number_of, taken
 from penstock.assured import EndpointConfig, Want
@@ -97,6 +98,44 @@ def test_a_planned_switch_under_load_loses_nothing_and_clients_go_on(tmp_path: P
         happened = [each.what for each in pair.two.status().happenings]
         assert "active" in happened
         assert "stands_by" in happened
+
+
+@pytest.mark.spec("REPL-7")
+def test_an_active_router_that_is_told_to_stop_hands_over_and_nothing_is_lost(tmp_path: Path) -> None:
+    with pair_of_routers(tmp_path) as pair, client_of(*pair.places) as client, Traffic(client) as traffic:
+        for stopped, other in ((pair.one, pair.two), (pair.two, pair.one)):
+            traffic.wait_for(200)
+            pair.wait_in_step()
+            stopped.stop()
+            assert other.status().role == "active"
+            traffic.wait_for(100)
+            stopped.start()
+            pair.wait_in_step()
+        traffic.check()
+
+
+@pytest.mark.spec("REPL-8")
+def test_both_routers_say_so_when_the_disk_of_the_one_that_stands_by_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pair_of_routers(tmp_path) as pair, client_of(*pair.places) as client, client.publisher() as publisher:
+        pair.two.kill()
+        with monkeypatch.context() as patch:
+            failing = failing_syncs(tmp_path, patch)
+            pair.two.start()
+        pair.wait_in_step()
+        failing.touch()
+        assert publisher.publish("orders.new", b"0") == "degraded"
+        active, standby = pair.one.status(), pair.two.status()
+        assert not standby.is_storing
+        assert active.is_storing
+        assert active.replication is not None
+        assert not active.replication.is_other_storing
+        assert active.replication.state == "degraded"
+        assert "other_disk_troubled" in [each.what for each in active.happenings]
+        with pytest.raises(RefusedError, match="disk takes nothing"):
+            switch_to(pair.two, force=True)
+        pair.one.stop()  # it does not wait for one that cannot take over
 
 
 @pytest.mark.spec("REPL-7")

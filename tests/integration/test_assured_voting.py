@@ -49,7 +49,7 @@ def test_a_router_that_stood_still_beyond_its_lease_neither_acknowledges_nor_del
     that one: their ids are of its epoch."""
     with (
         VotingPair(tmp_path) as pair,
-        client_of(pair.one.place) as at_one,
+        client_of(pair.one.place, silence_ms=600_000) as at_one,
         client_of(pair.two.place) as at_two,
         at_one.publisher() as late,
         at_one.endpoint("orders") as queue,
@@ -160,6 +160,17 @@ def test_when_the_disk_of_the_active_router_fails_the_other_takes_over(
             switch_to(pair.two, force=True)
         with client.endpoint("orders") as queue:
             assert [number_of(each) for each in taken(queue, 2)] == [0, 1]
+
+
+def test_an_active_router_that_is_told_to_stop_hands_the_lease_over(tmp_path: Path) -> None:
+    with VotingPair(tmp_path) as pair, client_of(*pair.places) as client, client.publisher() as publisher:
+        assert publisher.publish("orders.new", b"0") == "synchronous"
+        pair.one.stop()
+        assert pair.two.status().role == "active"
+        assert publisher.publish("orders.new", b"1") in ("synchronous", "degraded", "known")
+        pair.one.start()
+        pair.wait_in_step()
+        assert [each.status().role for each in pair.routers] == ["standby", "active"]
 
 
 def test_a_planned_switch_hands_the_lease_over(tmp_path: Path) -> None:

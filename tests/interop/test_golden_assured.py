@@ -178,7 +178,7 @@ MESSAGES: dict[str, tuple[Message, dict[str, Any]]] = {
     "delete_endpoint": (DeleteEndpoint(10, "orders", True), {"number": 10, "name": "orders", "is_forced": True}),
     "empty_endpoint": (EmptyEndpoint(11, "orders"), {"number": 11, "name": "orders"}),
     "list_endpoints": (ListEndpoints(12, "orders"), {"number": 12, "name": "orders"}),
-    "switch": (Switch(13, True), {"number": 13, "is_forced": True}),
+    "switch": (Switch(13, True, True), {"number": 13, "is_forced": True, "may_lose": True}),
     "degrade": (Degrade(14, False), {"number": 14, "is_ordered": False}),
     "welcome": (
         Welcome("r1", "active", 3, ("10.0.0.1:7460", "10.0.0.2:7460"), 1_048_576),

@@ -12,8 +12,16 @@ GOLDEN = Path(__file__).parent / "golden" / "assured"
 
 PAIR_MESSAGES = {
     "standing": (
-        Standing("orders-1", "standby", 3, True, True),
-        {"name": "orders-1", "role": "standby", "epoch": 3, "is_willing": True, "is_voting": True},
+        Standing("orders-1", "standby", 3, True, True, True, False),
+        {
+            "name": "orders-1",
+            "role": "standby",
+            "epoch": 3,
+            "is_willing": True,
+            "is_voting": True,
+            "is_matching": True,
+            "is_storing": False,
+        },
     ),
     "resync": (Resync(7, 5, 4, 2**42), {"stream": 7, "epoch": 5, "since_epoch": 4, "since_id": 2**42}),
     "defined": (

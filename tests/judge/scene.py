@@ -67,7 +67,7 @@ class Scene:
         when the clients have got on."""
         for _ in range(times):
             fault = self.chance.choice(faults)
-            extra = self.chance.choice([None, *also])
+            extra = self.chance.choice([None, *(each for each in also if each is not fault)])
             before = self._bytes()
             wait_until(lambda before=before: self._bytes() > before + BYTES_BETWEEN, "progress")
             self.inflict(fault, *filter(None, [extra]))

@@ -171,6 +171,17 @@ def test_a_released_lease_is_free_at_once_and_not_asked_for_again_for_two_leases
     assert answer == [Keep(Memory(7, "b"))]
 
 
+def test_a_lease_that_is_released_is_asked_for_at_once() -> None:
+    keeper = LeaseKeeper(CONFIG, "b", Memory(5, "a"), Even(), -LEASE_NS)
+    keeper.handle(Fit(True), 0)
+    assert [each.message for each in keeper.handle(Tick(), LEASE_NS) if isinstance(each, Tell)]
+    keeper.handle(Heard("a", Ask(7, 1)), LEASE_NS + 1)
+    keeper.handle(Kept(), LEASE_NS + 2)
+    assert (keeper.next_deadline_ns() or 0) > LEASE_NS + 10
+    told = keeper.handle(Heard("a", Released(7)), LEASE_NS + 10)
+    assert [each.to for each in told if isinstance(each, Tell) and isinstance(each.message, Ask)] == ["a", "w"]
+
+
 def test_a_router_whose_disk_fails_gives_the_lease_up_and_asks_for_nothing_until_it_recovers() -> None:
     keeper = holder()
     assert keeper.handle(Able(False), 50) == [Lost(5), Tell("b", Released(5)), Tell("w", Released(5))]

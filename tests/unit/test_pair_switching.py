@@ -7,10 +7,20 @@ import pytest
 
 from penstock.assured import pairing
 from penstock.assured._layout import KIND_MISSING
-from penstock.assured.events import Append, Data, Noted, SendData, Stored
+from penstock.assured.events import Append, Data, DiskRecovered, DiskTroubled, Noted, SendData, Stored
 from penstock.assured.frames import decode_frames, encode_publish
 from penstock.assured.observing import objection
-from penstock.assured.pairing import PAIR, Degrade, PeerClosed, PeerEnd, PeerFrame, PeerOpened, PeerSend, SwitchHere
+from penstock.assured.pairing import (
+    PAIR,
+    Degrade,
+    HandOver,
+    PeerClosed,
+    PeerEnd,
+    PeerFrame,
+    PeerOpened,
+    PeerSend,
+    SwitchHere,
+)
 from penstock.assured.sending import ids_frame
 from penstock.assured.switching import WANTED_NS, YIELDING_NS
 from penstock.base.core import Tick
@@ -79,14 +89,54 @@ def test_repl_7_a_router_that_has_lost_its_disk_does_not_begin() -> None:
     assert not other.pair.is_active
     assert other.router.tables.message_count == 5
     assert "behind" in new.notes
-    assert "switch there" in objection(new.pair, is_forced=True)
-    assert objection(other.pair, is_forced=True) == ""
+    assert "switch there" in objection(new.pair, is_forced=True, may_lose=True)[0]
+    assert objection(other.pair, is_forced=True, may_lose=False)[0] == ""
     other.tell(SwitchHere(is_forced=True))
     exchange(new, other, links=(2, 2))
     assert other.pair.is_active
     assert new.router.tables.message_count == 5
     assert new.pair.receiving is not None
     assert new.pair.receiving.is_whole
+
+
+def test_repl_7_a_router_that_has_nothing_becomes_active_alone_only_if_that_is_meant() -> None:
+    """What the other one has, which cannot be asked, would be given up."""
+    new = Timed("a", QUEUE)
+    why, hint = objection(new.pair, is_forced=True, may_lose=False)
+    assert "never had anything" in why
+    assert "--lose" in hint
+    assert objection(new.pair, is_forced=True, may_lose=True)[0] == ""
+    _, other = pair_with(1)
+    other.tell(PeerClosed(1))
+    assert objection(other.pair, is_forced=True, may_lose=False)[0] == ""
+    assert "does not answer" in objection(other.pair, is_forced=False, may_lose=False)[0]
+
+
+def test_repl_7_a_router_that_stops_hands_over() -> None:
+    one, other = pair_with(3)
+    one.tell(HandOver())
+    exchange(one, other)
+    assert not one.pair.is_active
+    assert not one.pair.switching.is_under_way
+    assert other.pair.is_active
+    assert other.router.tables.message_count == 3
+    one.tell(HandOver())
+    assert not one.pair.switching.is_under_way, "who stands by has nothing to hand over"
+
+
+def test_repl_8_a_router_whose_disk_takes_nothing_says_so_to_the_other_one() -> None:
+    one, other = pair_with(1)
+    for event, is_storing, noted in (
+        (DiskTroubled("full"), False, "other_disk_troubled"),
+        (DiskRecovered(), True, "other_disk_recovered"),
+    ):
+        one.notes.clear()
+        other.tell(event)
+        exchange(one, other)
+        assert one.pair.link.peer is not None
+        assert one.pair.link.peer.is_storing == is_storing
+        assert one.notes == [noted]
+        assert (objection(other.pair, is_forced=False, may_lose=False)[0] == "") == is_storing
 
 
 def test_repl_7_a_planned_switch_that_the_other_router_is_not_ready_for_is_called_off() -> None:

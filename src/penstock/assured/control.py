@@ -147,6 +147,9 @@ class Switch(msgspec.Struct, tag="switch", frozen=True):
     is_forced: bool = False
     """Also if the active one cannot be asked to step down."""
 
+    may_lose: bool = False
+    """Also if this router has nothing, and the other one, which may have a lot, does not answer."""
+
 
 class Degrade(msgspec.Struct, tag="degrade", frozen=True):
     """Of an operator, to the active router: synchronous messages do not wait for the other router any more, or do

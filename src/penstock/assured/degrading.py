@@ -31,8 +31,8 @@ class Degrading:
         self._log = log
         self._behind_ns: int | None = None
         """Since when the other router is not known to keep up."""
-        self._is_noted = False
-        """By the voters."""
+        self._is_noted: bool | None = False
+        """By the voters; None: they were told to strike it off, and may have."""
         self._logged_as: int | None = None
         """The record of the log that says that it is degraded."""
         self._ended_as: int | None = None
@@ -62,7 +62,7 @@ class Degrading:
 
     def keeps_up(self, sending: Sending | None) -> bool:
         """The other router has everything, but for what is on its way, and everybody knows that it may take over."""
-        is_synchronous = self.mode == "synchronous" and not self._is_noted and self._ended_as is None
+        is_synchronous = self.mode == "synchronous" and self._is_noted is False and self._ended_as is None
         return is_synchronous and sending is not None and sending.is_whole and not sending.backlog
 
     def look(self, sending: Sending | None, now_ns: int) -> bool | None:
@@ -85,6 +85,7 @@ class Degrading:
             return True
         if self._ended_as is not None and self._log.stored_through >= self._ended_as:
             self._ended_as = None
+            self._is_noted = False if self._config.lease is None else None
             return False
         return None
 

@@ -40,7 +40,7 @@ from penstock.assured.node import RouterNodeConfig
 from penstock.assured.observing import endpoints_of, role_of
 from penstock.assured.pairing import PairInstruction, PeerEnd, PeerSend
 from penstock.assured.recorder import RouterRecorder
-from penstock.assured.status import Happening, RouterStatus, gauges_of, rows_of
+from penstock.assured.status import Happening, RouterStatus, detail_of, gauges_of, rows_of
 from penstock.assured.storing import Storing
 from penstock.assured.translating import event_of, message_of
 from penstock.assured.voting import Keep, Tell
@@ -51,7 +51,6 @@ from penstock.base.errors import ConfigurationError, PenstockError, TokenError, 
 from penstock.base.log import logger
 from penstock.base.metrics import Metrics
 from penstock.model import MessageModel
-from penstock.model.library import shipped, shipped_names
 from penstock.net.agent import CoreRunner, NodeLife, stopped_or_failed
 from penstock.net.secret import Secret, read_secret
 from penstock.net.tls import server_context
@@ -75,7 +74,7 @@ class LiveRouter:
         self._life = NodeLife()
         self._metrics = Metrics()
         self._tokens = self._make_tokens()
-        models = _models(config)
+        models = config.known_models()
         self._core = MessageRouter(config, SystemRandomness(), lambda model_id, _: models.get(model_id))
         secret = read_secret(Path(config.control.secret_file)) if config.control.secret_file else None
         self._pair = self._make_pair(models, secret)
@@ -147,8 +146,14 @@ class LiveRouter:
         log.info("recovered", records=records, ms=round(1_000 * (time.monotonic() - began)))
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set or something fails; then everything ends in order."""
-        await self._life.run(stop, self.close)
+        """Until `stop` is set or something fails; then everything ends in order, after the other router of a pair has
+        taken over."""
+        await self._life.run(stop, self._leave)
+
+    async def _leave(self) -> None:
+        if self._pair is not None and not self._life.has_failed:
+            await self._pair.hand_over()
+        await self.close()
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -353,14 +358,7 @@ class LiveRouter:
 
     def _health(self) -> Health:
         status = self.status()
-        queued = sum(each.messages for each in status.endpoints)
-        copies = "" if status.replication is None else f", {status.replication.state}"
-        detail = f"{status.role}, epoch {status.epoch}{copies}, {status.clients} clients, {queued} messages queued"
-        if not status.is_in_touch:
-            detail += "; the administration server does not answer"
-        if not status.is_storing:
-            detail += "; the disk takes nothing"
-        return Health(not self._life.has_failed and status.is_storing, detail)
+        return Health(not self._life.has_failed and status.is_storing, detail_of(status))
 
     def _make_pair(self, models: Mapping[int, MessageModel], secret: Secret | None) -> LivePair | None:
         if self.config.pair is None:
@@ -399,9 +397,3 @@ def _made(directory: Path) -> Path:
     except OSError as error:
         raise ConfigurationError(f"no directory can be made there: {error.strerror}", where=str(directory)) from None
     return directory
-
-
-def _models(config: RouterNodeConfig) -> dict[int, MessageModel]:
-    """Those that conditions may speak of: the shipped ones, and the router's own documents."""
-    models = [shipped(name) for name in shipped_names()] + [MessageModel.load(Path(name)) for name in config.models]
-    return {model.id: model for model in models}

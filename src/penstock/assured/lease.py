@@ -248,6 +248,8 @@ class LeaseKeeper:
                 told = self._vote(Heard(sender, message), now_ns)
                 if self._voter.bound_to(now_ns) == sender:
                     self._soon_ns = self._config.promise_ns // SOON
+                elif isinstance(message, Released) and not self.holds(now_ns):  # nobody does: this is the moment
+                    self._next_ns = min(self._next_ns, now_ns)
                 return told
 
     def _vote(self, event: VoterEvent, now_ns: int) -> list[LeaseInstruction]:

@@ -155,7 +155,7 @@ class LeaseLinks:
         lines = self._asked if isinstance(message, Ask | Released) else self._asking
         line = lines.get(to)
         if line is None:
-            self._counters.add("messages_dropped", cause=Cause.GONE)
+            self._counters.add("votes_unsent")
         else:
             line.tell(message)
 

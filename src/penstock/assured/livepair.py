@@ -17,7 +17,16 @@ from penstock.assured.node import LivePairConfig
 from penstock.assured.observing import copying_of, objection
 from penstock.assured.pair import Pair
 from penstock.assured.pairing import Degrade as DegradeHere
-from penstock.assured.pairing import PairEvent, PeerEnd, PeerEvent, PeerFrame, PeerOpened, PeerSend, SwitchHere
+from penstock.assured.pairing import (
+    HandOver,
+    PairEvent,
+    PeerEnd,
+    PeerEvent,
+    PeerFrame,
+    PeerOpened,
+    PeerSend,
+    SwitchHere,
+)
 from penstock.assured.peering import Peering
 from penstock.assured.routerlease import RouterLease
 from penstock.assured.status import Replication
@@ -30,6 +39,9 @@ from penstock.security.gate import TokenState
 
 SWITCH_SECONDS = 8.0
 """How long an operator waits; less than a client does for any answer."""
+
+HAND_OVER_SECONDS = 4.0
+"""How long a router that is told to stop waits until the other one is active; less than those wait who told it."""
 
 log = logger("assured.pair")
 
@@ -65,6 +77,7 @@ class LivePair:
         self._counters = counters
         self._orders: dict[tuple[int, int], asyncio.TimerHandle] = {}
         """By link and number: operators who wait until this router is active."""
+        self._handed_over: asyncio.Event | None = None
 
     async def start(self) -> None:
         await self.peering.start()
@@ -76,6 +89,18 @@ class LivePair:
         """Without which the pair is none."""
         dialling = [] if self.peering.task is None else [self.peering.task]
         return dialling if self.lease is None else [*dialling, *self.lease.tasks]
+
+    async def hand_over(self) -> None:
+        """To the other router, if that has everything: then it need not wait until this one is missed."""
+        peer = self.core.link.peer
+        if not self.core.is_active or self._state != "in step" or peer is None or not peer.is_storing:
+            return
+        self._handed_over = asyncio.Event()
+        self._tell(HandOver())
+        try:
+            await asyncio.wait_for(self._handed_over.wait(), HAND_OVER_SECONDS)
+        except TimeoutError:
+            log.warning("not_handed_over", other=self.peering.other)
 
     async def close(self) -> None:
         for timer in self._orders.values():
@@ -126,9 +151,10 @@ class LivePair:
     def order(self, link: int, order: Switch | Degrade) -> None:
         """Answered with Done, or why not."""
         match order:
-            case Switch(number, is_forced):
-                if why := objection(self.core, is_forced):
-                    self._say(link, Refused("not_active", why, number, "--force does not ask the other router"))
+            case Switch(number, is_forced, may_lose):
+                why, hint = objection(self.core, is_forced, may_lose)
+                if why:
+                    self._say(link, Refused("not_active", why, number, hint))
                     return
                 loop = asyncio.get_running_loop()
                 self._orders[link, number] = loop.call_later(SWITCH_SECONDS, self._lose_patience, link, number)
@@ -152,11 +178,18 @@ class LivePair:
         if state != self._state:
             log.info("replication_state", state=state, before=self._state, other=self.peering.other)
             self._state, self._since_ns = state, time.time_ns()
+        if self._handed_over is not None and self._has_handed_over():
+            self._handed_over.set()
         if self._orders and self.core.is_active:
             orders, self._orders = self._orders, {}
             for (link, number), timer in orders.items():
                 timer.cancel()
                 self._say(link, Done(number))
+
+    def _has_handed_over(self) -> bool:
+        """Or nothing comes of it."""
+        peer = self.core.link.peer
+        return peer is None or (not self.core.switching.is_under_way if self.core.is_active else peer.role == "active")
 
     def status(self) -> Replication:
         """In any thread."""
@@ -166,9 +199,10 @@ class LivePair:
             other=self.peering.other,
             state=self._state,
             since_ns=self._since_ns,
-            is_linked=core.peer is not None,
+            is_linked=core.link.peer is not None,
             is_ordered=core.degrading.is_ordered,
             backlog=sending.backlog if sending is not None else 0,
             differences=self._mirroring.differences,
+            is_other_storing=core.link.peer is None or core.link.peer.is_storing,
             voting=None if self.lease is None else self.lease.status(),
         )

@@ -1,5 +1,6 @@
 """What a message router's process is told besides what its core is (RouterConfig)."""
 
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -11,6 +12,7 @@ from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
 from penstock.capture.accounts import AccountsConfig
 from penstock.journal import JournalConfig
+from penstock.model import MessageModel, shipped, shipped_names
 from penstock.net.control import Name
 from penstock.net.place import parse_place
 from penstock.security.access import AdminAccess, AnyPort, ControlAccess
@@ -144,3 +146,8 @@ class RouterNodeConfig(RouterConfig, frozen=True, kw_only=True):
             raise ConfigurationError("its journal would delete messages that live", where=where, hint=hint)
         if self.pair is not None:
             self.pair.check(self.name)
+
+    def known_models(self) -> dict[int, MessageModel]:
+        """Those that conditions may speak of: the shipped ones, and the router's own documents."""
+        models = [shipped(name) for name in shipped_names()] + [MessageModel.load(Path(name)) for name in self.models]
+        return {model.id: model for model in models}

@@ -16,25 +16,44 @@ def role_of(core: MessageRouter) -> Role:
 def copying_of(pair: Pair) -> Copying:
     if pair.is_active and pair.degrading.mode != "synchronous":
         return "degraded"
-    if pair.peer is None or not (pair.is_active or pair.peer.role == "active"):
+    if pair.link.peer is None or not (pair.is_active or pair.link.peer.role == "active"):
         return "apart"
     side = pair.sending if pair.is_active else pair.receiving
     return "in step" if side is not None and side.is_whole else "catching up"
 
 
-def objection(pair: Pair, is_forced: bool) -> str:
-    """Why a router cannot become the active one of its pair now; empty: it can, or is."""
+FORCE = "--force does not ask the other router"
+LOSE = "--force --lose gives up whatever the other router has"
+
+
+def objection(pair: Pair, is_forced: bool, may_lose: bool) -> tuple[str, str]:
+    """Why a router cannot become the active one of its pair now, and what can be done; empty: it can, or is."""
+    if not is_forced:
+        return _objection(pair) or _asking(pair), FORCE
+    is_empty = pair.epoch == 0 and pair.link.peer is None and not pair.is_active
+    if is_empty and not may_lose:
+        return "this router has never had anything, and the other one cannot be asked", LOSE
+    return _objection(pair), ""
+
+
+def _objection(pair: Pair) -> str:
+    """What not even force helps against."""
     if pair.is_active:
         return ""
-    if pair.peer is not None and pair.peer.role == "standby" and pair.peer.epoch > pair.epoch:
+    if pair.link.peer is not None and pair.link.peer.role == "standby" and pair.link.peer.epoch > pair.epoch:
         return "the other router has what this one has not: switch there"
-    if pair.keeper is not None and not pair.keeper.is_able:
+    if pair.router.trouble:
         return "this router's disk takes nothing"
-    if is_forced:
+    return ""
+
+
+def _asking(pair: Pair) -> str:
+    """Why the other router cannot be asked to stop."""
+    if pair.is_active:
         return ""
-    if pair.peer is None:
+    if pair.link.peer is None:
         return "the other router does not answer"
-    if pair.peer.role != "active":
+    if pair.link.peer.role != "active":
         return "the other router is not active, either"
     return "" if pair.receiving is not None and pair.receiving.is_whole else "this router is still catching up"
 

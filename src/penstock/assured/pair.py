@@ -5,30 +5,16 @@ replicated. Which is which is told by epochs: whoever becomes active does so in 
 one than its own is active no more.
 """
 
-from penstock.assured import _layout, pairing, voting
+from penstock.assured import _layout, events, pairing, voting
 from penstock.assured.config import Role
 from penstock.assured.core import EVERY_ID, MessageRouter
 from penstock.assured.degrading import Degrading, Mode
-from penstock.assured.events import (
-    AlterEndpoint,
-    Became,
-    Become,
-    CreateEndpoint,
-    DeleteEndpoint,
-    Event,
-    Noted,
-    RecordsRead,
-    Release,
-    Replay,
-    SendData,
-    Start,
-    Stored,
-)
 from penstock.assured.lease import LeaseKeeper, lease_event
 from penstock.assured.pairing import Standing
 from penstock.assured.past import Past
+from penstock.assured.peerlink import PeerLink
 from penstock.assured.receiving import RECEIVED_KINDS, MatchesDifferError, Receiving
-from penstock.assured.sending import Sending, awaits_release, encode
+from penstock.assured.sending import Sending, awaits_release
 from penstock.assured.switching import Switching
 from penstock.assured.voting import Memory
 from penstock.base.clock import Randomness
@@ -52,15 +38,13 @@ class Pair:
         self._is_first = self._name == config.routers[0]
         self._randomness = randomness
         self._memory = memory or Memory()
-        self._link: int | None = None
-        self.peer: Standing | None = None
-        """What the other router has said of itself, while there is a link."""
         self._past = Past(router.log, is_first=self._is_first)
         self._stream = 0
-        self._switching = Switching()
+        self.switching = Switching()
         self._has_other_matches = False  # than the active router, and endpoints here have not changed since
         self._is_started = False
         self._out: list[pairing.PairInstruction] = []
+        self.link = PeerLink(lambda each: self._out.append(each))
         router.waits_for_secondary = router.tables.has_secondary = True
 
     @property
@@ -76,23 +60,25 @@ class Pair:
         self._out = []
         if self.keeper is not None:
             self._lease(lease_event(event, self.router.is_active), now_ns)
-        if self._switching.is_late(now_ns):
+        if self.switching.is_late(now_ns):
             self._call_off(now_ns)
         match event:
-            case Start():
+            case events.Start():
                 self._start(event, now_ns)
             case pairing.PeerOpened(link):
                 self._forget_link(now_ns)
-                self._link = link
+                self.link.number = link
                 self._tell_standing()
             case pairing.PeerClosed(link):
-                if link == self._link:
+                if link == self.link.number:
                     self._forget_link(now_ns)
             case pairing.PeerFrame(link, data):
-                if link == self._link:
+                if link == self.link.number:
                     self._frame(data, now_ns)
             case pairing.SwitchHere(is_forced):
                 self._switch_here(is_forced, now_ns)
+            case pairing.HandOver():
+                self._want_other(now_ns)
             case pairing.Degrade(is_ordered):
                 self.degrading.is_ordered = is_ordered and self.router.is_active
             case voting.Heard() | voting.Kept():
@@ -106,9 +92,9 @@ class Pair:
         return out
 
     def next_deadline_ns(self) -> int | None:
-        deadlines = [self.router.next_deadline_ns(), self._switching.next_deadline_ns()]
+        deadlines = [self.router.next_deadline_ns(), self.switching.next_deadline_ns()]
         if self.router.is_active:
-            is_ready = self._switching.is_wanted and self.degrading.keeps_up(self.sending)
+            is_ready = self.switching.is_wanted and self.degrading.keeps_up(self.sending)
             deadlines += [self.degrading.next_deadline_ns(), 0 if is_ready else None]
         if self.keeper is not None:
             deadlines.append(self.keeper.next_deadline_ns())
@@ -116,10 +102,10 @@ class Pair:
 
     # The router
 
-    def _start(self, event: Start, now_ns: int) -> None:
+    def _start(self, event: events.Start, now_ns: int) -> None:
         """It stands by until it is known who is active."""
         self._is_started = True
-        self._route(Start(event.next_sequence, event.wall_ns, "standby", 0), now_ns)
+        self._route(events.Start(event.next_sequence, event.wall_ns, "standby", 0), now_ns)
         self._past.start(self.router.tables.next_id - 1)
         if self._config.lease is not None:
             self.keeper = LeaseKeeper(
@@ -127,23 +113,25 @@ class Pair:
             )
             self._lease(voting.Fit(self._past.is_fit(self.keeper)), now_ns)
 
-    def _route(self, event: Event, now_ns: int) -> None:
+    def _route(self, event: events.Event, now_ns: int) -> None:
         told = self.router.handle(event, now_ns)
         self._out += told
         match event:
-            case Stored():
+            case events.Stored():
                 if self.receiving is not None:
                     self.receiving.stored(self.router.log.stored_through)
-            case RecordsRead(request):
+            case events.RecordsRead(request):
                 if self.sending is not None:
                     self.sending.fetched(request)
-            case CreateEndpoint() | AlterEndpoint() | DeleteEndpoint():
+            case events.CreateEndpoint() | events.AlterEndpoint() | events.DeleteEndpoint():
                 self._has_other_matches = False
                 if self.sending is not None:
                     self.sending.mirror()
-            case Replay():
+            case events.DiskTroubled() | events.DiskFailed() | events.DiskRecovered():
+                self._tell_standing()
+            case events.Replay():
                 return
-        if self.router.is_active and any(isinstance(each, Became) for each in told):
+        if self.router.is_active and any(isinstance(each, events.Became) for each in told):
             self._tell_standing()
             self._begin_sending()
 
@@ -152,15 +140,15 @@ class Pair:
             self._past.activate(epoch)
             self.receiving = None
             self.degrading.activate(now_ns)
-            self._switching.forget()
+            self.switching.forget()
             self._note("active", epoch=epoch)
-            self._route(Become("active", epoch), now_ns)
+            self._route(events.Become("active", epoch), now_ns)
 
     def _stand_by(self, now_ns: int, why: str) -> None:
         """Effective at once: nothing is delivered or acknowledged from now on."""
         self._note("stands_by", why=why, epoch=self.epoch)
-        self._route(Become("standby", self.epoch), now_ns)
-        if not self._switching.is_yielding:
+        self._route(events.Become("standby", self.epoch), now_ns)
+        if not self.switching.is_yielding:
             self._end_sending()
             self._tell_standing()
 
@@ -173,7 +161,7 @@ class Pair:
                 case voting.Held(epoch):
                     self._activate(epoch, now_ns)
                 case voting.Lost(epoch):
-                    if not self._switching.is_yielding and epoch == self.epoch:
+                    if not self.switching.is_yielding and epoch == self.epoch:
                         self._stand_by(now_ns, "the lease is gone")
                 case voting.AloneNoted(_, is_alone):
                     before = self.degrading.mode
@@ -189,7 +177,7 @@ class Pair:
     def _forget_link(self, now_ns: int) -> None:
         self._end_sending()
         self.receiving = None
-        self._link = self.peer = None
+        self.link.forget()
         self.degrading.lost(now_ns)
         self._call_off(now_ns)
 
@@ -198,22 +186,19 @@ class Pair:
             self.sending.end()
             self.sending = None
 
-    def _say(self, message: pairing.Message) -> None:
-        if self._link is not None:
-            self._out.append(pairing.PeerSend(self._link, encode(message)))
-
     def _standing(self) -> Standing:
         role: Role = "active" if self.is_active else "standby"
         votes = self._config.lease is not None
         matches = self._config.matching == "secondary" and not self._has_other_matches
-        return Standing(self._name, role, self.epoch, self._past.is_willing, votes, matches)
+        is_storing = not self.router.trouble
+        return Standing(self._name, role, self.epoch, self._past.is_willing, votes, matches, is_storing)
 
     def _tell_standing(self) -> None:
-        self._say(self._standing())
+        self.link.say(self._standing())
 
     def _end_link(self, why: str, now_ns: int) -> None:
-        if self._link is not None:
-            self._out.append(pairing.PeerEnd(self._link, why))
+        if self.link.number is not None:
+            self.link.end(why)
             self._note("link_ended", why=why, is_trouble=True)
         self._forget_link(now_ns)
 
@@ -254,9 +239,8 @@ class Pair:
             case pairing.StoredTo(stream, position) if self.sending is not None:
                 if stream == self.sending.stream:
                     self.sending.stored_to(position)
-            case pairing.Switch() if self.router.is_active:
-                self._switching.want(now_ns)
-                self.degrading.is_ordered = False  # the other router is to have everything
+            case pairing.Switch():
+                self._want_other(now_ns)
             case pairing.Yielded(epoch):
                 if not self.router.is_active and epoch == self.epoch:
                     self._take_over(now_ns)
@@ -265,7 +249,8 @@ class Pair:
 
     def _heard_standing(self, peer: Standing, now_ns: int) -> None:
         pairing.check_standing(self._standing(), peer, self._config.routers)
-        self.peer = peer
+        if news := self.link.heard(peer):
+            self._note(news, is_trouble=not peer.is_storing)
         if peer.epoch > self.epoch and self.router.is_active:
             self._stand_by(now_ns, f"{peer.name} is active in epoch {peer.epoch}")
             self._past.is_willing = False
@@ -274,7 +259,7 @@ class Pair:
                 self._tell_standing()
             elif self.sending is None:  # else it has said so before
                 self._begin_sending()
-        elif self._config.lease is not None or self.router.is_becoming_active or self._switching.is_yielding:
+        elif self._config.lease is not None or self.router.is_becoming_active or self.switching.is_yielding:
             return
         elif pairing.is_to_begin(self._standing(), peer, self._is_first):
             self._activate(voting.next_epoch(max(self.epoch, peer.epoch), self._is_first), now_ns)
@@ -282,10 +267,11 @@ class Pair:
             self._note("behind", epoch=self.epoch, other=peer.epoch, hint="switch at the other router", is_trouble=True)
 
     def _begin_sending(self) -> None:
-        if self._link is not None and self.peer is not None and self.peer.role == "standby" and self.router.is_active:
+        peer = self.link.peer
+        if peer is not None and peer.role == "standby" and self.router.is_active:
             self._end_sending()
             self._stream += 1
-            is_matching = self._config.matching == "secondary" and self.peer.is_matching
+            is_matching = self._config.matching == "secondary" and peer.is_matching
             self.sending = Sending(self.router, self._config, self._stream, is_matching=is_matching)
 
     def _catch_up(self, receiving: Receiving, now_ns: int) -> None:
@@ -308,7 +294,7 @@ class Pair:
         self.receiving.become_whole()
         self._past.become_whole(epoch, max(self.router.tables.next_id - 1, self.receiving.id_highest))
         self._note("whole", epoch=epoch, dropped=self.receiving.dropped)
-        self._route(Become("standby", epoch), now_ns)
+        self._route(events.Become("standby", epoch), now_ns)
         if self.keeper is not None:
             self._lease(voting.Fit(True), now_ns)
 
@@ -318,14 +304,19 @@ class Pair:
         if self.router.is_active:
             return
         if not is_forced:
-            self._say(pairing.Switch())
-        elif self._switching.is_yielding:
+            self.link.say(pairing.Switch())
+        elif self.switching.is_yielding:
             self._call_off(now_ns)
         elif self.keeper is not None:
             self._lease(voting.Force(), now_ns)
         else:
-            theirs = self.peer.epoch if self.peer is not None else 0
+            theirs = self.link.peer.epoch if self.link.peer is not None else 0
             self._activate(voting.next_epoch(max(self.epoch, theirs), self._is_first), now_ns)
+
+    def _want_other(self, now_ns: int) -> None:
+        if self.router.is_active:
+            self.switching.want(now_ns)
+            self.degrading.is_ordered = False  # the other router is to have everything
 
     def _take_over(self, now_ns: int) -> None:
         """The other router has stopped; with a lease it is given up, and this one asks for it."""
@@ -335,9 +326,9 @@ class Pair:
 
     def _call_off(self, now_ns: int) -> None:
         """Nothing comes of a planned switch: if this router has stopped for it, it goes on."""
-        if self._switching.is_wanted:
+        if self.switching.is_wanted:
             self._note("switch_called_off", is_trouble=True)
-        if self._switching.forget():
+        if self.switching.forget():
             self._end_sending()
             if self.keeper is None:
                 self._activate(voting.next_epoch(self.epoch, self._is_first), now_ns)
@@ -345,8 +336,8 @@ class Pair:
                 self._activate(self.epoch, now_ns)
 
     def _yielded(self, now_ns: int) -> None:
-        self._say(pairing.Yielded(self.epoch))
-        self._switching.forget()
+        self.link.say(pairing.Yielded(self.epoch))
+        self.switching.forget()
         self._past.is_willing = False
         self._end_sending()
         if self.keeper is not None:
@@ -363,18 +354,20 @@ class Pair:
             if self.degrading.is_waiting:
                 through, outcome = self.sending.through_id if self.sending is not None else 0, _layout.OUTCOME_SYNC
             if awaits_release(self.router):
-                self._route(Release(through, outcome), now_ns)
+                self._route(events.Release(through, outcome), now_ns)
                 self._pump(now_ns)
         elif self.receiving is not None:
             if self.router.tables.log_bytes:
                 self._route(Tick(), now_ns)
             self.receiving.stored(self.router.log.stored_through)
-            self._send(self.receiving.out)
-        is_ready = self._switching.is_wanted and self.degrading.keeps_up(self.sending)
-        if is_ready and not any(isinstance(each, SendData) for each in self._out):  # those are an active router's
-            self._switching.begin_yielding(now_ns)
-            self._stand_by(now_ns, "an operator wants the other router active")
-        if self.sending is not None and self._switching.is_yielding and self.sending.is_drained:
+            self.link.send(self.receiving.out)
+        is_ready = self.switching.is_wanted and self.degrading.keeps_up(self.sending)
+        if is_ready and not any(
+            isinstance(each, events.SendData) for each in self._out
+        ):  # only an active one has these
+            self.switching.begin_yielding(now_ns)
+            self._stand_by(now_ns, "the other router is to be active")
+        if self.sending is not None and self.switching.is_yielding and self.sending.is_drained:
             self._yielded(now_ns)
 
     def _pump(self, now_ns: int) -> None:
@@ -385,12 +378,7 @@ class Pair:
             self._end_link("the other router is too far behind", now_ns)
             return
         self._out += sending.pump(now_ns)
-        self._send(sending.out)
-
-    def _send(self, frames: list[bytes]) -> None:
-        if frames and self._link is not None:
-            self._out.append(pairing.PeerSend(self._link, b"".join(frames)))
-        frames.clear()
+        self.link.send(sending.out)
 
     def _look_how_it_keeps_up(self, now_ns: int) -> None:
         if self.router.is_active:
@@ -409,4 +397,4 @@ class Pair:
             self._note("replication", mode=mode, is_trouble=mode != "synchronous")
 
     def _note(self, what: str, *, is_trouble: bool = False, **values: str | int) -> None:
-        self._out.append(Noted(what, values, is_trouble))
+        self._out.append(events.Noted(what, values, is_trouble))

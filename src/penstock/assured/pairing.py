@@ -14,6 +14,7 @@ active router                     the other one, which stands by
 
 PeerOpened, PeerClosed, PeerFrame    the link to the other router: frames without their length
 SwitchHere                           an operator's order: this router is to be the active one
+HandOver                             this router is to stop: the other is to be the active one
 Degrade                              another: synchronous messages do not wait for the other router, or do again
     ->  PeerSend, PeerEnd            frames with their length
 """
@@ -81,6 +82,9 @@ class Standing(msgspec.Struct, tag="standing", frozen=True):
 
     is_matching: bool = False
     """Whether it finds out by itself which endpoints want a message."""
+
+    is_storing: bool = True
+    """Whether its disk takes what comes."""
 
 
 def check_standing(mine: Standing, theirs: Standing, routers: tuple[str, str]) -> None:
@@ -172,6 +176,10 @@ class SwitchHere(msgspec.Struct, frozen=True):
     """Also if the other router does not answer, or has what this one has not."""
 
 
+class HandOver(msgspec.Struct, frozen=True):
+    """This router is to stop: the other one is to be active, as soon as it has everything."""
+
+
 class Degrade(msgspec.Struct, frozen=True):
     """Of the active router, until it is told otherwise or stands by."""
 
@@ -191,7 +199,7 @@ class PeerEnd(msgspec.Struct, frozen=True):
     why: str
 
 
-PeerEvent: TypeAlias = PeerOpened | PeerClosed | PeerFrame | SwitchHere | Degrade
+PeerEvent: TypeAlias = PeerOpened | PeerClosed | PeerFrame | SwitchHere | HandOver | Degrade
 PeerInstruction: TypeAlias = PeerSend | PeerEnd
 PairEvent: TypeAlias = Event | PeerEvent | Heard | Kept
 PairInstruction: TypeAlias = Instruction | PeerInstruction | LeaseInstruction

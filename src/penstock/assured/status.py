@@ -55,6 +55,9 @@ class Replication(msgspec.Struct, frozen=True):
     differences: tuple[str, ...] = ()
     """What the other router was configured otherwise with, though it should be alike."""
 
+    is_other_storing: bool = True
+    """Whether the other router's disk takes what comes, as far as is known."""
+
     voting: Voting | None = None
     """Without, operators decide which router is active."""
 
@@ -78,6 +81,21 @@ class RouterStatus(msgspec.Struct, frozen=True):
     """Of a router that has another beside it."""
 
 
+def detail_of(status: RouterStatus) -> str:
+    """In a line, for those who ask whether it is well."""
+    queued = sum(each.messages for each in status.endpoints)
+    replication = status.replication
+    copies = "" if replication is None else f", {replication.state}"
+    detail = f"{status.role}, epoch {status.epoch}{copies}, {status.clients} clients, {queued} messages queued"
+    if not status.is_in_touch:
+        detail += "; the administration server does not answer"
+    if not status.is_storing:
+        detail += "; the disk takes nothing"
+    if replication is not None and not replication.is_other_storing:
+        detail += f"; the disk of {replication.other} takes nothing"
+    return detail
+
+
 def gauges_of(status: RouterStatus) -> dict[str, float]:
     gauges: dict[str, float] = {
         "router_active": status.role == "active",
@@ -92,6 +110,7 @@ def gauges_of(status: RouterStatus) -> dict[str, float]:
         gauges["router_replication_in_step"] = replication.state == "in step"
         gauges["router_replication_degraded"] = replication.state == "degraded"
         gauges["router_replication_backlog"] = replication.backlog
+        gauges["router_replication_other_storing"] = replication.is_other_storing
         if replication.voting is not None:
             gauges["router_voters"] = len(replication.voting.in_touch)
     return gauges

@@ -22,6 +22,11 @@ class Switching:
     def is_yielding(self) -> bool:
         return self._yielding_until_ns is not None
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether this router is to stop for the other one, and has not yet."""
+        return self.is_wanted or self.is_yielding
+
     def want(self, now_ns: int) -> None:
         self._wanted_until_ns = now_ns + WANTED_NS
 

@@ -123,6 +123,7 @@ CATALOGUE = {
     "connections_refused": "Connections that ended before their handshake was done, by cause",
     "connections_closed": "Connections that ended after their handshake, by cause",
     "parents_lost": "Times that a subscriber or publisher of a tree lost its agent",
+    "votes_unsent": "What a voter of a pair of routers had to say to one that was not there",
     "messages_skipped": "Control messages passed over, by cause",
     "clock_samples": "Exchanges of timestamps that went into an estimate",
     "clock_jumps": "Times that a clock was seen to have been set, here or at the peer",

@@ -82,6 +82,7 @@ def _print(router: RouterStatus) -> None:
         since = datetime.fromtimestamp(replication.since_ns / NS_PER_SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         order = ", by an operator's order" if replication.is_ordered else ""
         link = "" if replication.is_linked else ", no link"
+        link += "" if replication.is_other_storing else ", its disk takes nothing"
         backlog = f", {replication.backlog:,} to be copied" if router.role == "active" else ""
         typer.echo(printable(f"  with {replication.other}: {replication.state} since {since}{order}{link}{backlog}"))
         if replication.differences:
@@ -99,6 +100,9 @@ def switch(
     force: Annotated[
         bool, typer.Option("--force", help="Also if the active one cannot be asked to stop, or has more than this one.")
     ] = False,
+    lose: Annotated[
+        bool, typer.Option("--lose", help="With --force: also if this one has nothing, and the other does not answer.")
+    ] = False,
     connect: ConnectOption = None,
     credentials: CredentialsOption = None,
     secret: SecretOption = None,
@@ -106,7 +110,7 @@ def switch(
     """Make a router that stands by the active one of its pair. The other one stops first, when this one has everything;
     with --force nobody is asked."""
     with opened(router, connect, credentials, secret, role="operator") as assured:
-        assured.switch(force=force)
+        assured.switch(force=force, lose=lose)
         typer.echo(f"{router}: is active")
 
 

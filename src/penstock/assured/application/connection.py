@@ -154,9 +154,10 @@ class Assured:
             raise RemoteProtocolError(f"the router answers with {type(answer).__name__}")
         return answer.endpoints
 
-    def switch(self, *, force: bool = False) -> None:
-        """Of an operator, at the router that stands by: become the active one."""
-        self.ask(Switch(0, force))
+    def switch(self, *, force: bool = False, lose: bool = False) -> None:
+        """Of an operator, at the router that stands by: become the active one. `lose`: by force also if it has nothing
+        and the other one does not answer."""
+        self.ask(Switch(0, force, lose))
 
     def degrade(self, *, end: bool = False) -> None:
         """Of an operator, at the active router: do not wait for the other one; `end`: do so again."""

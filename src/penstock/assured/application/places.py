@@ -25,14 +25,15 @@ class SessionConfig(Config, frozen=True):
     """host:port of the routers of a pair, in any order."""
 
     role: ClientRole = "client"
-    backoff_ms: Milliseconds = 50
-    backoff_ms_max: Milliseconds = 2_000
+    backoff_ms: Milliseconds = 20
+    backoff_ms_max: Milliseconds = 1_000
     """Pauses between rounds over the routers, growing up to this one; half of each is chance."""
 
-    silence_ms: Milliseconds = 5_000
-    """Silence of the router after which it is taken for dead."""
+    silence_ms: Milliseconds = 3_000
+    """Silence of the router after which it is taken for dead; it is asked three times meanwhile."""
 
-    welcome_ms: Milliseconds = 5_000
+    welcome_ms: Milliseconds = 3_000
+    """How long a router may take to answer at the beginning."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,6 +51,7 @@ class Places:
         self._randomness = randomness
         self._known = list(dict.fromkeys(config.routers))
         self._todo: list[str] = []
+        self._last = ""
         self._rounds = 0
         self._hints = 0
         self._is_led = config.role != "operator"
@@ -64,15 +66,17 @@ class Places:
 
     def next(self, hint: str = "") -> tuple[str, int]:
         """The place to try next, the one that a router named first; and how many nanoseconds to wait before."""
+        wait_ns = 0
         if hint and self._is_led and self._hints < HINTS_MAX:
             self._hints += 1
-            return hint, 0
-        wait_ns = 0
-        if not self._todo:
-            self._todo = list(self._known)
-            wait_ns = self._pause_ns() if self._rounds else 0
-            self._rounds += 1
-        return self._todo.pop(0), wait_ns
+            self._last = hint
+        else:
+            if not self._todo:
+                self._todo = sorted(self._known, key=lambda place: place == self._last)  # others are tried first
+                wait_ns = self._pause_ns() if self._rounds else 0
+                self._rounds += 1
+            self._last = self._todo.pop(0)
+        return self._last, wait_ns
 
     def _pause_ns(self) -> int:
         longest_ms = min(self._config.backoff_ms << min(self._rounds - 1, 20), self._config.backoff_ms_max)

@@ -1,0 +1,74 @@
+"""When an active router may acknowledge what the other one has not got (REPL-8)."""
+
+from typing import Any
+
+import pytest
+
+from penstock.assured.degrading import Degrading
+from penstock.assured.pairing import PairConfig
+from penstock.assured.voting import LeaseConfig
+from penstock.base.clock import NS_PER_MS
+
+ROUTERS = ("a", "b")
+LEASE = LeaseConfig(routers=ROUTERS, witness="w")
+LATE_NS = 1_000 * NS_PER_MS
+
+
+class Disk:
+    """A log that is stored at once."""
+
+    is_degraded = False
+    role, epoch = "active", 1
+    stored_through = 0
+
+    def append_epoch(self, role: str, epoch: int) -> int:
+        self.stored_through += 1
+        return self.stored_through
+
+
+class Whole:
+    """A stream to a router that has everything."""
+
+    is_whole, backlog, oldest_ns = True, 0, None
+    newest_id = through_id = 7
+
+
+def degraded(lease: LeaseConfig | None) -> Degrading:
+    made = Degrading(PairConfig(routers=ROUTERS, lease=lease), Disk())  # type: ignore[arg-type]
+    made.activate(0)
+    assert made.look(None, LATE_NS) is True
+    if lease is not None:
+        made.look(None, LATE_NS)
+        assert made.mode == "degrading", "the voters have not noted it"
+        made.noted(is_alone=True)
+    for _ in range(2):
+        made.look(None, LATE_NS)
+    assert made.mode == "degraded"
+    return made
+
+
+@pytest.mark.parametrize("lease", [None, LEASE])
+def test_repl_8_it_is_synchronous_again_when_the_other_router_has_everything(lease: LeaseConfig | None) -> None:
+    made = degraded(lease)
+    stream: Any = Whole()
+    assert made.look(stream, 2 * LATE_NS) is False
+    assert made.mode == "synchronous"
+    assert made.keeps_up(stream) == (lease is None)
+    made.noted(is_alone=False)
+    assert made.keeps_up(stream)
+
+
+def test_repl_8_what_voters_were_told_to_strike_off_has_to_be_noted_anew() -> None:
+    """Whether they have is not known until they say so: if they have, the other router can take over."""
+    made = degraded(LEASE)
+    stream: Any = Whole()
+    assert made.look(stream, 2 * LATE_NS) is False
+    made.lost(2 * LATE_NS)
+    assert made.look(None, 3 * LATE_NS) is True
+    for _ in range(3):
+        made.look(None, 3 * LATE_NS)
+    assert made.mode == "degrading"
+    made.noted(is_alone=True)
+    for _ in range(2):
+        made.look(None, 3 * LATE_NS)
+    assert made.mode == "degraded"
