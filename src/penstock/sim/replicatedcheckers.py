@@ -45,9 +45,9 @@ class ReplicatedChecker:
         self._firm: set[Key] = set()
         """Transactions, by publisher and number, that are the same at both routers (REPL-10): what they publish or
         consume is in part replicated."""
-        self._firsts: dict[str, dict[Key, int]] = {}
-        """By endpoint: what was delivered, in this order, and its id. Of what came under several ids, the last one: a
-        router that was replaced delivered it before, and had not acknowledged it."""
+        self._firsts: dict[str, dict[Key, dict[int, int]]] = {}
+        """By endpoint: what was delivered, under which ids, and as the how manieth delivery. It has several ids if a
+        router that was replaced had not acknowledged it: it was published once more to the other one."""
         self._consumed: dict[str, set[int]] = {}
         """By endpoint: ids that transactions have consumed for good."""
         self._owed: dict[str, set[Key]] = {}
@@ -101,10 +101,7 @@ class ReplicatedChecker:
         if key in firsts:
             self.redeliveries += 1
             self._require(bool(message.flags & DELIVERY_REDELIVERED), f"{endpoint} got {key} again, as if it were new")
-            if firsts[key] == message.id:
-                return
-            del firsts[key]
-        firsts[key] = message.id
+        firsts.setdefault(key, {}).setdefault(message.id, self.deliveries)
 
     def consuming(self, endpoint: str, transaction: Key, keys: list[Key]) -> None:
         """Within a transaction that is about to end, one way or the other."""
@@ -136,12 +133,18 @@ class ReplicatedChecker:
         missing = self.missing()
         self._require(not missing, f"{len(missing)} messages are lost that were acknowledged: {missing[:5]}")
         for endpoint, firsts in self._firsts.items():
-            newest: dict[int, int] = {}
-            for publisher, number in firsts:
-                if endpoint not in self._local and self._published[publisher, number].is_promised:
-                    last = newest.get(publisher, 0)
-                    self._require(number > last, f"{endpoint} got {number} of {publisher} after {last}")
-                    newest[publisher] = number
+            if endpoint not in self._local:
+                self._finish_order(endpoint, firsts)
+
+    def _finish_order(self, endpoint: str, firsts: dict[Key, dict[int, int]]) -> None:
+        """Of each publisher, in its order; of what came under several ids, one of these did."""
+        newest: dict[int, tuple[int, int]] = {}
+        for publisher, number in sorted(firsts):
+            if self._published[publisher, number].is_promised:
+                before, last = newest.get(publisher, (0, 0))
+                later = [each for each in firsts[publisher, number].values() if each > last]
+                self._require(bool(later), f"{endpoint} got {number} of {publisher} before {before}")
+                newest[publisher] = (number, min(later))
 
     def finish(self) -> None:
         """Then the other one was: what only that one had has come as well."""
