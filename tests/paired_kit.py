@@ -34,15 +34,21 @@ class Router:
     """One of a pair, with a journal in memory that is always on the disk."""
 
     def __init__(
-        self, name: str, *endpoints: EndpointConfig, journal: MemoryJournal | None = None, **options: Any
+        self,
+        name: str,
+        *endpoints: EndpointConfig,
+        journal: MemoryJournal | None = None,
+        pair: dict[str, Any] | None = None,
+        **options: Any,
     ) -> None:
         self.name = name
         self.endpoints = endpoints
+        self.pair_options = pair or {}
         self.options = {"retain_s": 60, **options}
         self.journal = journal or MemoryJournal()
         randomness = SeededRandomness(1, name)
         self.router = MessageRouter(RouterConfig(name=name, endpoints=endpoints, **self.options), randomness)
-        self.pair = Pair(self.router, PairConfig(routers=("a", "b")), randomness)
+        self.pair = Pair(self.router, PairConfig(routers=("a", "b"), **self.pair_options), randomness)
         self.frames: list[bytes] = []
         self.sent: list[Any] = []
         self.answers: dict[int, Any] = {}
@@ -52,7 +58,7 @@ class Router:
         self.tell(Start(self.journal.next_sequence, 0))
 
     def restart(self) -> "Router":
-        return Router(self.name, *self.endpoints, journal=self.journal, **self.options)
+        return Router(self.name, *self.endpoints, journal=self.journal, pair=self.pair_options, **self.options)
 
     def tell(self, event: Any) -> None:
         events = [event]
@@ -101,6 +107,11 @@ class Router:
     def delivered(self) -> list[int]:
         frames = [each for each in self.sent if isinstance(each, Deliver)]
         return [message.number for frame in frames for message in frame.messages]
+
+    @property
+    def payloads(self) -> list[bytes]:
+        frames = [each for each in self.sent if isinstance(each, Deliver)]
+        return [message.payload for frame in frames for message in frame.messages]
 
     @property
     def ids(self) -> list[int]:

@@ -10,6 +10,7 @@ from penstock.assured._settling import settle
 from penstock.assured._tables import Tables
 from penstock.assured.core import EVERY_ID
 from penstock.assured.degrading import Degrading
+from penstock.assured.holding import Held
 from penstock.assured.pair import Pair
 from penstock.assured.receiving import Receiving
 from penstock.assured.sending import Sending
@@ -95,7 +96,17 @@ def undo_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiving, "resolve", lambda tables, _: resolve(tables, EVERY_ID))
 
 
+def mix_up_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = Held.together
+
+    def careless(self: Held, frame: bytes) -> None:
+        together(self, frame[:8] + frame[9:] + b"!")
+
+    monkeypatch.setattr(Held, "together", careless)
+
+
 SABOTAGE = [
+    mix_up_what_is_held,
     let_go_at_once,
     undo_nothing,
     go_on_without_the_lease,

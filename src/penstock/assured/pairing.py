@@ -57,6 +57,9 @@ class PairConfig(Config, frozen=True):
     """What this router takes over from the other one (REPL-6): endpoints as the active one has them, and what clients'
     tokens are checked with; the rest, or all of it, is configured by hand at both."""
 
+    transactions: Literal["stream", "at_commit"] = "stream"
+    """When what a transaction publishes goes to the other router: as it comes, or as one operation at its commit."""
+
     window_bytes: Annotated[int, msgspec.Meta(ge=65_536, le=2**30)] = 8 * MIB
     """Sent to the other router and not stored there yet; one frame in any case."""
 

@@ -4,6 +4,7 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.assured._intake import PublishBatch, accept
+from penstock.assured._layout import MESSAGE_WANTS_ASYNC, MESSAGE_WANTS_SYNC, PUBLISHED_HEAD_SIZE
 from penstock.assured._records import TREATMENT_ASYNC, TREATMENT_SYNC
 from penstock.assured._tables import Tables
 from penstock.assured.config import RouterConfig
@@ -11,12 +12,17 @@ from penstock.assured.endpoints import Endpoints, counts_of
 from penstock.assured.links import Link
 from penstock.topics.table import InterestTable
 
+FLAGS_BEFORE_TOPIC = PUBLISHED_HEAD_SIZE - 11
+"""Of a message in a PUBLISH frame."""
+
 REPLICATE_BY = ("endpoint", "publisher", "topic")
 
 
 class Publishing:
     def __init__(self, config: RouterConfig, tables: Tables, endpoints: Endpoints, seed: bytes) -> None:
         self._tables = tables
+        self._endpoints = endpoints
+        self._replicate_by = config.replicate_by
         self._matcher = endpoints.matcher
         self._treated: InterestTable | None = None
         tables.replicate_by = REPLICATE_BY.index(config.replicate_by)
@@ -41,6 +47,20 @@ class Publishing:
             link.entitled(batch),
             self._treatments(batch),
         )
+
+    def is_replicated(self, batch: PublishBatch) -> bool:
+        """Whether some of these messages are, as far as that can be told before they are accepted."""
+        match self._replicate_by:
+            case "publisher":
+                flags = numpy.frombuffer(batch.data, numpy.uint8)[batch.topic_offsets - FLAGS_BEFORE_TOPIC]
+                return bool((flags & (MESSAGE_WANTS_SYNC | MESSAGE_WANTS_ASYNC)).any())
+            case "topic":
+                treatments = self._treatments(batch)
+                return treatments is not None and bool(treatments.any())
+            case _:
+                _, subscribers = self._matcher.match_messages(batch)
+                found = map(self._endpoints.by_number, {*self._matcher.owners[subscribers].tolist()})
+                return any(each is not None and each.config.replication != "none" for each in found)
 
     def _treatments(self, batch: PublishBatch) -> NDArray[numpy.uint8] | None:
         """What the topics rule for each message (REPL-2)."""

@@ -20,11 +20,12 @@ from penstock.assured._receiving import (
 )
 from penstock.assured.core import EPOCH_BITS, EVERY_ID, MessageRouter
 from penstock.assured.endpoints import Definition, Endpoint
+from penstock.assured.holding import KIND_SPLICED, KIND_TOGETHER, Held
 from penstock.assured.pairing import Defined, PairConfig, Resync, StoredTo
 from penstock.assured.sending import IDS_PER_FRAME, distinct, encode, ids_frame, read_ids
 from penstock.base.errors import PenstockError, RemoteProtocolError
 
-RECEIVED_KINDS = (layout.KIND_LIVE, layout.KIND_PUBLISHERS, layout.KIND_RECORDS)
+RECEIVED_KINDS = (layout.KIND_LIVE, layout.KIND_PUBLISHERS, layout.KIND_RECORDS, KIND_TOGETHER, KIND_SPLICED)
 ENDPOINTS_MAX = 65_536
 IDS_MAX = 2**27
 PUBLISHERS_SIZE_MAX = 2**26
@@ -47,6 +48,7 @@ class Receiving:
         """All that the active router has is here, and what comes is stored as it comes."""
         self.stranded = 0
         self.dropped = 0
+        self.held = Held()
         self._router = router
         self._is_mirroring = config.mirror != "none"
         self._stream = resync.stream
@@ -75,6 +77,10 @@ class Receiving:
                 self.publishers(data)
             case layout.KIND_RECORDS:
                 self.records(data)
+            case kind if kind == KIND_TOGETHER:
+                self.held.together(data)
+            case _:
+                self.records(self.held.joined(data))
 
     def become_whole(self) -> None:
         if self._is_listed:

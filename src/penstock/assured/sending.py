@@ -18,6 +18,7 @@ from penstock.assured._sending import (
 )
 from penstock.assured.core import MessageRouter
 from penstock.assured.events import Instruction
+from penstock.assured.holding import Streaming
 from penstock.assured.pairing import MESSAGE_SIZE_MAX, PAIR, Defined, Listed, Message, PairConfig, Resync, Whole
 from penstock.base.errors import RemoteProtocolError
 from penstock.net.framing import encode_frame
@@ -72,9 +73,13 @@ class Sending:
                 self.out.append(ids_frame(KIND_LIVE, number, ids[start : start + IDS_PER_FRAME]))
         self.out += publisher_frames(router.tables, FRAME_SIZE_GOOD)
         self.out.append(encode(Listed()))
+        self._streaming = Streaming(self.out, config.window_bytes, router.publishing.is_replicated)
+        if config.transactions == "stream":
+            router.transactions.streaming = self._streaming
 
     def end(self) -> None:
         end_stream(self._router.tables)
+        self._router.transactions.streaming = None
 
     @property
     def is_drained(self) -> bool:
@@ -146,9 +151,9 @@ class Sending:
                 tables, self._position, FRAME_SIZE_GOOD, self._router.config.fetch_messages_max
             )
             if data is not None:
-                self._sent.append(_Sent(self._position, len(data), last_id, now_ns))
-                self._unstored_size += len(data)
-                self.out.append(data)
+                size = self._streaming.send(data)
+                self._sent.append(_Sent(self._position, size, last_id, now_ns))
+                self._unstored_size += size
             if len(ids):
                 reading = self._router.log.fetch(0, ids, sequences)
                 self._fetching = reading.request

@@ -30,6 +30,7 @@ from penstock.assured._settling import Settling, hold, settle, treatment_settled
 from penstock.assured._tables import Tables
 from penstock.assured.config import RouterConfig
 from penstock.assured.events import Answer, Ended, Instruction
+from penstock.assured.holding import Streaming
 from penstock.assured.links import Link, RefusedRequest
 from penstock.assured.publishing import Publishing
 from penstock.base.clock import NS_PER_MS
@@ -89,6 +90,8 @@ class Transactions:
         self._config = config
         self._tables = tables
         self._publishing = publishing
+        self.streaming: Streaming | None = None
+        """To the other router, while there is a link to it."""
         self._open: dict[tuple[int, int], Transaction] = {}
         """By link and number."""
         self._storing: list[_Ended] = []
@@ -133,6 +136,8 @@ class Transactions:
             self._give_up(transaction, "it is too large")
         else:
             transaction.batches.append(batch)
+            if self.streaming is not None:
+                self.streaming.published((transaction.publisher, transaction.number), batch)
 
     def settle(self, settling: Settling, link: Link) -> None:
         if not settling.endpoint:
@@ -163,6 +168,8 @@ class Transactions:
             self._roll_back(transaction)
             return [Answer(link.number, request, Ended("rolled_back", why=why))]
         self._storing[-1].askers.append((link.number, request))
+        if self.streaming is not None:
+            self.streaming.committed((transaction.publisher, number))
         return []
 
     def _asked_again(self, link: Link, handle: int, number: int, request: int) -> list[Instruction]:
@@ -234,6 +241,8 @@ class Transactions:
         """It cannot be committed any more: what it consumed is undelivered again, what it published has vanished."""
         transaction.why = why
         transaction.batches.clear()
+        if self.streaming is not None:
+            self.streaming.rolled_back((transaction.publisher, transaction.number))
         if transaction.handle in transaction.link.publishers:
             for first, count in transaction.runs:
                 settle_numbers(self._tables, transaction.handle, first, count, OUTCOME_TRANSACTION)

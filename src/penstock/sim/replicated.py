@@ -60,6 +60,7 @@ class ReplicatedOptions(msgspec.Struct, kw_only=True):
     degrade: Literal["after", "never"] = "after"
     degrade_after_ms: int = 100
     matching: Literal["secondary", "primary"] = "secondary"
+    transactions: Literal["stream", "at_commit"] = "stream"
     window_bytes: int = 65_536
     cache_bytes: int = 65_536
     section_bytes: int = 65_536
@@ -80,6 +81,7 @@ class ReplicatedOptions(msgspec.Struct, kw_only=True):
             degrade=self.degrade,
             degrade_after_ms=self.degrade_after_ms,
             matching=self.matching,
+            transactions=self.transactions,
             window_bytes=self.window_bytes,
         )
 
@@ -145,6 +147,7 @@ class ReplicatedOptions(msgspec.Struct, kw_only=True):
             sync_ms=sync_ms,
             fault_interval_ms=pick.choose([100, 300, 1_000]),
             matching=pick.choose(["secondary", "primary"]),
+            transactions=pick.choose(["stream", "stream", "at_commit"]),
         )
 
 

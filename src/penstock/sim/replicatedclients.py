@@ -14,6 +14,7 @@ from penstock.assured.events import (
     OpenPublisher,
     PublisherOpened,
     Refused,
+    Rollback,
     SendData,
 )
 from penstock.assured.frames import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 RETRY_NS_MAX = 60 * NS_PER_MS
 WINDOW = 50
 BATCH_MAX = 4
+TRANSACTION_NS_MAX = 100 * NS_PER_MS
 WANTED = (MESSAGE_WANTS_SYNC,) * 8 + (MESSAGE_WANTS_ASYNC, 0)
 """Counts where publishers decide."""
 
@@ -156,6 +158,8 @@ class SimPublisher(Client):
         self._committing: tuple[int, list[int]] | None = None
         """(transaction, its numbers) whose end is not known."""
         self._commit_request = 0
+        self._together: list[int] = []
+        """Numbers of a transaction that is open."""
 
     def start(self) -> None:
         super().start()
@@ -166,10 +170,12 @@ class SimPublisher(Client):
 
     def lost(self) -> None:
         self._handle = 0
+        self.plant.checker.rolled_back(self.id, self._together)  # its commit was not asked for
+        self._together = []
 
     @property
     def is_committing(self) -> bool:
-        return self._committing is not None
+        return self._committing is not None or bool(self._together)
 
     def answered(self, request: int, answer: Any) -> None:
         match answer:
@@ -203,6 +209,8 @@ class SimPublisher(Client):
         if not self._handle or self.is_resting or len(self.waiting) >= WINDOW:
             return
         count = self.randomness.between(1, BATCH_MAX)
+        if self._together:
+            return  # the numbers of a transaction follow each other
         if self.randomness.chance(0.2) and self._committing is None:
             self._transact(count)
             return
@@ -226,10 +234,27 @@ class SimPublisher(Client):
         return message
 
     def _transact(self, count: int) -> None:
+        """Some of it at once, the rest a little later, unless the link is gone by then."""
         self._transaction += 1
         first = self._next
         messages = [self._message(self._transaction) for _ in range(count)]
-        self._committing = (self._transaction, list(range(first, self._next)))
+        self._together = list(range(first, self._next))
         self.say(Begin, self._handle, self._transaction)
         self.send(encode_publish(self._handle, first, messages, transaction=self._transaction))
-        self._commit_request = self.say(Commit, self._handle, self._transaction)
+        delay_ns = self.randomness.below(TRANSACTION_NS_MAX)
+        self.plant.world.after(delay_ns, partial(self._end_transaction, self._transaction))
+
+    def _end_transaction(self, transaction: int) -> None:
+        if transaction != self._transaction or not self._together:
+            return
+        numbers, self._together = self._together, []
+        if self.randomness.chance(0.2):
+            self.say(Rollback, self._handle, transaction)
+            self.plant.checker.rolled_back(self.id, numbers)
+            return
+        first = self._next
+        messages = [self._message(transaction) for _ in range(self.randomness.below(BATCH_MAX))]
+        if messages:
+            self.send(encode_publish(self._handle, first, messages, transaction=transaction))
+        self._committing = (transaction, [*numbers, *range(first, self._next)])
+        self._commit_request = self.say(Commit, self._handle, transaction)

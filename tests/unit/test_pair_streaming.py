@@ -1,0 +1,150 @@
+"""What a transaction publishes goes to the other router as it comes, and is held aside there (REPL-10)."""
+
+import struct
+from typing import Any
+
+import pytest
+
+from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
+from penstock.assured._layout import KIND_RECORDS, OUTCOME_SYNC
+from penstock.assured.events import Begin, Commit, Data, Ended, LinkClosed, Rollback
+from penstock.assured.frames import Published, encode_publish
+from penstock.assured.holding import FRAME_SIZE_MAX, KIND_SPLICED, KIND_TOGETHER, Held
+from penstock.assured.pairing import SwitchHere
+from penstock.base.errors import RemoteProtocolError
+
+LINK = 10
+CONTENT = bytes(range(256)) * 64
+
+
+def linked(**pair: Any) -> tuple[Router, Router]:
+    one, other = Router("a", QUEUE, pair=pair), Router("b", pair=pair)
+    connect(one, other)
+    one.clients(LINK)
+    exchange(one, other)
+    return one, other
+
+
+def begin(one: Router, *contents: bytes) -> None:
+    one.tell(Begin(LINK, 3, 1, 1))
+    messages = [Published(b"a.x", each) for each in contents]
+    one.tell(Data(LINK, encode_publish(1, 1, messages, transaction=1)))
+
+
+def kinds(router: Router) -> list[int]:
+    return [each[0] for each in router.frames if each[0] < 0x80]
+
+
+def held(router: Router) -> int:
+    assert router.pair.receiving is not None
+    return len(router.pair.receiving.held)
+
+
+@pytest.mark.spec("REPL-10")
+def test_a_commit_is_small_when_the_messages_are_there_already() -> None:
+    one, other = linked()
+    begin(one, *[CONTENT] * 10)
+    assert kinds(one) == [KIND_TOGETHER]
+    exchange(one, other)
+    assert (held(other), other.router.tables.message_count) == (1, 0)
+    one.tell(Commit(LINK, 4, 1, 1))
+    assert kinds(one) == [KIND_SPLICED, KIND_TOGETHER]
+    assert sum(map(len, one.frames)) < 2_000
+    exchange(one, other)
+    assert one.answers[4] == Ended("committed", OUTCOME_SYNC)
+    assert (held(other), other.router.tables.message_count) == (0, 10)
+    switch(one, other)
+    other.clients(LINK)
+    assert other.payloads == [CONTENT] * 10
+    assert other.restart().router.tables.message_count == 10
+
+
+@pytest.mark.spec("REPL-10")
+def test_as_one_operation_at_commit_by_configuration() -> None:
+    one, other = linked(transactions="at_commit")
+    begin(one, CONTENT)
+    assert kinds(one) == []
+    one.tell(Commit(LINK, 4, 1, 1))
+    assert kinds(one) == [KIND_RECORDS]
+    exchange(one, other)
+    assert (one.answers[4], other.router.tables.message_count) == (Ended("committed", OUTCOME_SYNC), 1)
+
+
+@pytest.mark.spec("REPL-10")
+@pytest.mark.parametrize("event", [Rollback(LINK, 4, 1, 1), LinkClosed(LINK)])
+def test_what_is_rolled_back_is_forgotten_at_the_other_router(event: Rollback | LinkClosed) -> None:
+    one, other = linked()
+    begin(one, CONTENT)
+    exchange(one, other)
+    one.tell(event)
+    exchange(one, other)
+    assert (held(other), other.router.tables.message_count) == (0, 0)
+
+
+@pytest.mark.spec("REPL-10")
+def test_a_transaction_that_is_open_when_its_router_is_replaced_is_rolled_back_at_the_other() -> None:
+    one, other = linked()
+    begin(one, CONTENT)
+    exchange(one, other)
+    disconnect(one, other)
+    other.tell(SwitchHere(is_forced=True))
+    other.clients(LINK)
+    assert other.payloads == []
+    other.tell(Commit(LINK, 5, 1, 1))
+    connect(one, other)
+    assert other.answers[5] == Ended("rolled_back")
+    assert (one.router.tables.message_count, other.router.tables.message_count) == (0, 0)
+
+
+@pytest.mark.spec("REPL-10")
+def test_what_came_before_a_new_link_goes_with_the_commit() -> None:
+    one, other = linked()
+    begin(one, CONTENT)
+    disconnect(one, other)
+    connect(one, other)
+    one.tell(Data(LINK, encode_publish(1, 2, [Published(b"a.x", CONTENT)], transaction=1)))
+    one.tell(Commit(LINK, 4, 1, 1))
+    exchange(one, other)
+    assert (held(other), other.router.tables.message_count) == (0, 2)
+
+
+@pytest.mark.spec("REPL-10", "REPL-11")
+def test_what_is_not_replicated_is_not_sent_and_what_there_is_no_room_for_goes_with_the_commit() -> None:
+    one, other = linked(window_bytes=65_536)
+    begin(one, *[CONTENT] * 10)
+    assert kinds(one) == []
+    one.tell(Data(LINK, encode_publish(1, 11, [Published(b"nobodys", CONTENT)], transaction=1)))
+    assert kinds(one) == []
+    one.tell(Data(LINK, encode_publish(1, 12, [Published(b"a.x", CONTENT)], transaction=1)))
+    assert kinds(one) == [KIND_TOGETHER]
+    one.tell(Commit(LINK, 4, 1, 1))
+    exchange(one, other)
+    assert (held(other), other.router.tables.message_count) == (0, 11)
+
+
+def test_frames_that_lie_are_refused() -> None:
+    held = Held()
+    held.together(struct.pack("<BBHI", KIND_TOGETHER, 0, 0, 1) + b"0123456789")
+
+    def spliced(*pieces: tuple[int, int, int, int], said: bytes = b"", count: int = -1) -> bytes:
+        head = struct.pack("<BBHI", KIND_SPLICED, 0, 0, len(pieces) if count < 0 else count)
+        return held.joined(head + b"".join(struct.pack("<IIII", *each) for each in pieces) + said)
+
+    assert spliced((1, 1, 2, 3), (2, 0, 0, 0), said=b"abc") == b"a234bc"
+    for pieces in ([(4, 1, 0, 1)], [(3, 1, 8, 3)], [(3, 2, 0, 1)], [(2, 1, 0, 1)], [(3, 1, 2**32 - 1, 2)]):
+        with pytest.raises(RemoteProtocolError):
+            spliced(*pieces, said=b"abc")
+    with pytest.raises(RemoteProtocolError):
+        spliced((1, 1, 2, 3), said=b"a", count=2**32 - 1)
+    with pytest.raises(RemoteProtocolError):
+        spliced(*[(0, 1, 0, 10)] * (FRAME_SIZE_MAX // 10 + 1))
+    for short in (b"", b"\x0a\x00"):
+        with pytest.raises(RemoteProtocolError):
+            held.together(short)
+        with pytest.raises(RemoteProtocolError):
+            held.joined(short)
+    large = struct.pack("<BBHI", KIND_TOGETHER, 0, 0, 2) + bytes(2**24)
+    for _ in range(3):
+        held.together(large)
+    with pytest.raises(RemoteProtocolError):
+        held.together(large)
