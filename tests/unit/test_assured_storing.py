@@ -121,7 +121,8 @@ def test_what_nobody_waits_for_alone_is_synced_beside_the_loop(
 
 
 def test_after_a_slow_sync_the_loop_is_spared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storing_module, "QUICK_SECONDS", -1.0)
+    monkeypatch.setattr(storing_module, "QUICK_SECONDS", 0.0)
+    monkeypatch.setattr(storing_module, "SPARED", 1_000_000)
     assert LOOP not in asyncio.run(store(tmp_path, monkeypatch, [lone(2)], begin=RECORD_MESSAGE))
 
 

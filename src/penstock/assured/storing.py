@@ -36,9 +36,9 @@ from penstock.journal.reader import NOTHING, RecordBatch
 RETRY_SECONDS = 0.1
 LONE_BYTES_MAX = 16_384
 QUICK_SECONDS = 0.001
-"""A disk that takes longer is left to the thread for a while: the loop has others to serve."""
+SPARED = 10
+"""After a sync that took longer than that, so many times as long the thread does it: the loop has others to serve."""
 
-SLOW_SECONDS = 1.0
 FAR = 256
 """Records that are passed over rather than sought."""
 
@@ -72,7 +72,7 @@ class Storing:
         self._work = threading.Condition()
         self._appended = self._writer.next_sequence - 1  # as far as the thread knows
         self._may_stall = may_stall
-        self._slow_until = 0.0
+        self._spared_until = 0.0
         self._thread = threading.Thread(target=self._commit, name="penstock-assured-disk", daemon=True)
         self._thread.start()
         self._reading = ThreadPoolExecutor(1, "penstock-assured-read")
@@ -162,7 +162,7 @@ class Storing:
             and len(request.data) <= LONE_BYTES_MAX
             and request.data[request.offsets[0]] == RECORD_MESSAGE
             and not self._is_troubled
-            and time.monotonic() >= self._slow_until
+            and time.monotonic() >= self._spared_until
         )
 
     def _commit_lone(self, through: int) -> None:
@@ -183,8 +183,8 @@ class Storing:
             self._fail(error)
         else:
             self._stored(done)
-        if (ended := time.monotonic()) - began > QUICK_SECONDS:
-            self._slow_until = ended + SLOW_SECONDS
+        if (seconds := time.monotonic() - began) > QUICK_SECONDS:
+            self._spared_until = began + (1 + SPARED) * seconds
 
     def _trouble(self, error: JournalError) -> None:
         if not self._is_troubled:
