@@ -3,7 +3,9 @@ which messages get lost without anybody being told."""
 
 import contextlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +51,10 @@ class Stage:
         self.routers: list[RouterProcess] = []
         self.witness: WitnessProcess | None = None
         try:
-            if is_voting:
-                self.witness = self._make_witness()
-            for name in NAMES:
-                self.routers.append(self._make_router(name, is_voting=is_voting))
+            with ThreadPoolExecutor(len(hosts)) as pool:  # they start together
+                witness = pool.submit(self._make_witness) if is_voting else None
+                self.routers += pool.map(partial(self._make_router, is_voting=is_voting), NAMES)
+                self.witness = None if witness is None else witness.result()
             self.wait_in_step()
         except BaseException:
             self.close()
