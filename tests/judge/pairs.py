@@ -67,6 +67,20 @@ class Switched(Fault):
         self._stage.active()
 
 
+class Stopped(Fault):
+    """Its operator stops a router, which hands over if it can, and starts it again."""
+
+    def __init__(self, router: RouterProcess) -> None:
+        self.name = f"{router.config.name} stopped"
+        self._router = router
+
+    def begin(self) -> None:
+        self._router.stop()
+
+    def end(self) -> None:
+        self._router.start()
+
+
 class Outlived(Fault):
     """Something happens to the active router until the other one has taken over by itself; or for as long as that
     would take: it does not while it is known to lack something (REPL-8)."""
@@ -135,15 +149,8 @@ def far_from_witness(stage: Stage) -> ToRouter:
 
 def of_routers(stage: Stage) -> list[Fault]:
     """After these the same router is active, or the other one took over in order: nothing is lost."""
-    kinds = [
-        killed,
-        paused,
-        full,
-        isolated(stage),
-        apart(stage),
-        apart(stage, is_mutual=False),
-        far_from_clients(stage),
-    ]
+    kinds: list[ToRouter] = [killed, paused, full, Stopped, isolated(stage), far_from_clients(stage)]
+    kinds += [apart(stage), apart(stage, is_mutual=False)]
     if stage.witness is not None:
         kinds.append(far_from_witness(stage))
     return [Switched(stage), *(ToActive(stage, make, is_standby=each) for make in kinds for each in (False, True))]
