@@ -1,14 +1,17 @@
-"""A message router's disk: full for a while."""
+"""A message router's disk: full for a while, or until consumers have made room."""
 
 import resource
+import subprocess
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from integration.assured_kit import RouterProcess, client_of, router_config, router_process
+from penstock.assured.application import AssuredEndpoint
 from penstock.base.errors import RefusedError
 from penstock.journal import JournalConfig
 from waiting import PATIENCE_SECONDS, wait_until
@@ -69,3 +72,59 @@ def test_while_the_disk_is_full_publishers_are_refused_and_nothing_acknowledged_
                 found += [int(each.payload) for each in more]
                 queue.ack(more)
         assert found == stored, "what was acknowledged, once and in order"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of eight megabytes, where mounting one is permitted."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounting = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if mounting.returncode:
+        pytest.skip("mounting a small file system is not permitted here")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+@pytest.mark.spec("REPL-1", "REPL-12")
+def test_consumers_relieve_a_full_disk_by_settling(tmp_path: Path, small_disk: Path) -> None:
+    """What they settle is logged in room that was kept for it, also after kill -9; cleaning gives the rest back."""
+    journal = JournalConfig(preallocate_bytes=65_536, segment_bytes=262_144, retry_ms=20)
+    config = router_config(small_disk / "state", journal=journal, section_bytes=65_536, reserve_bytes=2**20)
+    stored = []
+    with router_process(config, tmp_path) as router, client_of(router.place) as client:
+        publisher = client.publisher(window=64)
+
+        def is_stored(number: int) -> bool:
+            try:
+                return publisher.publish("orders.new", b"%06d" % number * 1_000, timeout=PATIENCE_SECONDS) == "stored"
+            except RefusedError:
+                return False
+
+        while is_stored(len(stored)):
+            stored.append(len(stored))
+        assert len(stored) > 500
+        assert "the disk takes nothing" in health(router)
+        with client.endpoint("orders", prefetch=64) as queue:
+            first = [each for _ in range(2) for each in _settled(queue)]
+            router.kill()
+            router.start()
+            assert not is_stored(-1), "it is full after a restart, too"
+            rest = []
+            while not rest or rest[-1] != stored[-1]:
+                rest += _settled(queue)
+        assert sorted({*first, *rest}) == stored
+        wait_until(lambda: is_stored(len(stored)), "room for messages")
+        assert "the disk takes nothing" not in health(router)
+        for number in range(len(stored) + 1, len(stored) + 100):
+            assert is_stored(number)
+
+
+def _settled(queue: AssuredEndpoint) -> list[int]:
+    messages = queue.take(64, PATIENCE_SECONDS)
+    queue.ack(messages)
+    return [int(bytes(each.payload)[:6]) for each in messages]

@@ -379,3 +379,26 @@ def test_a_full_disk_refuses_and_forgets_nothing() -> None:
     assert router.outcomes(1) == {3: OUTCOME_STORED}
     after = router.restart()
     assert after.queued("a") == 2
+
+
+def test_in_the_room_that_was_kept_for_a_full_disk_settlements_are_logged_and_the_log_is_cleaned() -> None:
+    """REPL-12: so consumers make room; nothing new is taken meanwhile."""
+    router = filled(200, queue("a", "orders.>"), section_bytes=4_096)
+    flow = router.flow(1, "a", credit=200)
+    got = router.delivered(1)
+    router.tell(DiskTroubled("no space", is_relieved=True))
+    handle = router.publisher(1)
+    router.outcomes(1)
+    router.publish(1, handle, 201, message())
+    assert router.outcomes(1) == {201: OUTCOME_DISK}
+    before, appended = min(router.journal.records), router.journal.next_sequence
+    for each in got[:-1]:
+        router.settle(1, flow, each.id)
+    assert router.journal.next_sequence > appended
+    assert min(router.journal.records) > before, "what is settled is removed, however little it is"
+    router.tell(DiskTroubled("no space"))
+    appended = router.journal.next_sequence
+    router.settle(1, flow, got[-1].id)
+    assert router.journal.next_sequence == appended, "there is no room left"
+    router.tell(DiskRecovered())
+    assert router.restart().queued("a") == 0

@@ -410,11 +410,12 @@ cdef class Tables:
 
     @property
     def oldest_section(self):
-        """(first sequence, first of the next, messages that live, when the next began), or None if there is one only."""
+        """(first sequence, first of the next, messages that live, when the next began, bytes that live), or None if there
+        is one only."""
         if self.section_count < 2:
             return None
         return (self.sections[0].first_sequence, self.sections[1].first_sequence, self.sections[0].live_count,
-                self.sections[1].begun_ns)
+                self.sections[1].begun_ns, self.sections[0].live_size)
 
     def drop_section(self):
         """The oldest, in which nothing lives."""

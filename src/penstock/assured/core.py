@@ -158,7 +158,9 @@ class MessageRouter:
                 return []
             case Start():
                 self._start(event, now_ns)
-            case DiskTroubled(why) | DiskFailed(why):
+            case DiskTroubled(why, is_relieved):
+                self._trouble(why, is_relieved=is_relieved)
+            case DiskFailed(why):
                 self._trouble(why)
             case DiskRecovered():
                 self._recovered()
@@ -276,14 +278,15 @@ class MessageRouter:
         replicated(self.tables, through_id, outcome)
         self._out += self.transactions.replicated(through_id, outcome)
 
-    def _trouble(self, why: str) -> None:
+    def _trouble(self, why: str, *, is_relieved: bool = False) -> None:
         self.trouble = why
-        self.tables.is_refusing = self.log.is_troubled = True
+        self.tables.is_refusing = True
+        self.log.is_troubled, self.log.is_pressed = not is_relieved, is_relieved
         self._note("refuses", why=why, is_trouble=True)
 
     def _recovered(self) -> None:
         self.trouble = ""
-        self.tables.is_refusing = self.log.is_troubled = False
+        self.tables.is_refusing = self.log.is_troubled = self.log.is_pressed = False
         self._note("accepts_again")
 
     def _note(self, what: str, *, is_trouble: bool = False, **values: str | int) -> None:

@@ -40,6 +40,7 @@ from penstock.assured.node import RouterNodeConfig
 from penstock.assured.observing import endpoints_of, role_of
 from penstock.assured.pairing import PairInstruction, PeerEnd, PeerSend
 from penstock.assured.recorder import RouterRecorder
+from penstock.assured.reserve import reserve_of
 from penstock.assured.status import Happening, RouterStatus, detail_of, gauges_of, rows_of
 from penstock.assured.storing import Storing
 from penstock.assured.translating import event_of, message_of
@@ -131,8 +132,9 @@ class LiveRouter:
         directory = _made(Path(self.config.state_directory))
         counters = self._counted("assured.journal")
         is_alone = self.config.pair is None  # of a pair, the other would take one that stands still for dead
+        reserve = reserve_of(directory / "reserve", self.config.reserve_bytes, lambda: self._core.is_active)
         storing = self._storing = Storing(
-            directory / "journal", self.config.journal, counters, self._tell, may_stall=is_alone
+            directory / "journal", self.config.journal, counters, self._tell, may_stall=is_alone, reserve=reserve
         )
         records = 0
         for batch in storing.replay():

@@ -226,6 +226,8 @@ class DiskTroubled(msgspec.Struct, frozen=True):
     """The disk is full. What was given with Append waits with the driver, in order, and is not lost."""
 
     why: str
+    is_relieved: bool = False
+    """There is some room that was kept for that: for what makes more of it, settlements and cleaning."""
 
 
 class DiskRecovered(msgspec.Struct, frozen=True):

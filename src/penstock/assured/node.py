@@ -123,6 +123,10 @@ class RouterNodeConfig(RouterConfig, frozen=True, kw_only=True):
     accounts: AccountsConfig = AccountsConfig()
     """Where it writes down what became of messages, for the pipeline's audit."""
 
+    reserve_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**36)] = 64 * MIB
+    """Of the disk, kept free for when it is full: so that settlements can be logged, and the journal cleaned, which
+    makes room. A segment of the journal, or more; 0: none."""
+
     backlog_bytes_max: Annotated[int, msgspec.Meta(ge=MIB, le=2**32)] = 64 * MIB
     """Bytes that wait for the disk, above which nothing is taken from clients."""
 

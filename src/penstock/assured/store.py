@@ -46,6 +46,9 @@ PUBLISHER_SIZE_MAX = PUBLISHER_HEAD_SIZE + WINDOW_WORDS * 8
 CLEAN_SECTIONS_MIN = 2
 """So many sections may be dead in any case."""
 
+PRESSED_GAIN = 2
+"""While the disk is full: so many dead bytes for each that has to be logged again."""
+
 
 class _Purpose(Enum):
     DELIVER = auto()
@@ -78,6 +81,8 @@ class Log:
         """As the active one it has acknowledged what the other router may not have."""
         self.stored_through = 0
         self.is_troubled = False
+        self.is_pressed = False
+        """The disk is full, but for some room in which to clean: what can be removed is."""
         self.is_held = False
         """Nothing is cleaned: the log is being read."""
         self._config = config
@@ -233,12 +238,14 @@ class Log:
         oldest = self._tables.oldest_section
         if oldest is None:
             return 0
-        _, boundary, live_count, ended_ns = oldest
+        _, boundary, live_count, ended_ns, oldest_live_size = oldest
         if boundary - 1 > self.stored_through:
             return 0
         if self._config.retain_s and self._tables.wall_ns - ended_ns < self._config.retain_s * NS_PER_SECOND:
             return 0
         dead_size = self._tables.log_size - self._tables.live_size
+        if self.is_pressed:
+            return boundary if dead_size >= PRESSED_GAIN * oldest_live_size else 0
         # what every section that goes has logged again, whatever lives in it
         definitions_size = self._endpoints.log_size + PUBLISHER_SIZE_MAX * self._tables.publisher_count
         least = max(CLEAN_SECTIONS_MIN * self._config.section_bytes, 2 * definitions_size)

@@ -3,7 +3,7 @@
 A thread of its own brings what was appended to the disk, all that has gathered at a time, and says how far it is. What
 comes alone, and is little, goes to a quick disk in the loop's thread: so a publisher that waits for every message does
 not wait for threads to wake each other. While the disk is full nothing is lost: what was to be appended waits, in
-order, and goes on by itself when there is room.
+order, and goes on by itself when there is room. A reserve makes some, in which settlements and cleaning go on.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ from penstock.assured.events import (
     RecordsRead,
     Stored,
 )
+from penstock.assured.reserve import Reserve
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalError, JournalFullError, PenstockError
 from penstock.base.log import logger
@@ -38,6 +39,10 @@ LONE_BYTES_MAX = 16_384
 QUICK_SECONDS = 0.001
 SPARED = 10
 """After a sync that took longer than that, so many times as long the thread does it: the loop has others to serve."""
+
+LOOK_SECONDS = 0.2
+RELIEF_SECONDS = 1.0
+"""After the reserve was given back: by then the journal has tried again."""
 
 FAR = 256
 """Records that are passed over rather than sought."""
@@ -56,8 +61,10 @@ class Storing:
         tell: Callable[[Event], None],
         *,
         may_stall: bool = False,
+        reserve: Reserve | None = None,
     ) -> None:
-        """`may_stall`: the loop may stand still as long as the disk does, once in a while."""
+        """`may_stall`: the loop may stand still as long as the disk does, once in a while. `reserve` is given back when
+        the disk is full."""
         self._path = path
         self._tell = tell
         self._loop = asyncio.get_running_loop()
@@ -69,6 +76,13 @@ class Storing:
 
         self._is_troubled = self._is_failed = self._is_closing = False
         self._retry: asyncio.TimerHandle | None = None
+        self._reserve = reserve
+        self._relieved_at: float | None = None  # when the reserve was given back, or could be written to again
+        self._looking: asyncio.TimerHandle | None = None
+        if reserve is not None and not reserve.is_held:
+            self._look_soon()
+            if reserve.is_given_back:
+                self._loop.call_soon(self._relieve, "the disk was full before this start")
         self._work = threading.Condition()
         self._appended = self._writer.next_sequence - 1  # as far as the thread knows
         self._may_stall = may_stall
@@ -97,8 +111,9 @@ class Storing:
 
     async def close(self) -> None:
         self._is_closing = True
-        if self._retry is not None:
-            self._retry.cancel()
+        for timer in (self._retry, self._looking):
+            if timer is not None:
+                timer.cancel()
         with self._work:
             self._work.notify_all()
         await asyncio.to_thread(self._thread.join)
@@ -187,10 +202,50 @@ class Storing:
             self._spared_until = began + (1 + SPARED) * seconds
 
     def _trouble(self, error: JournalError) -> None:
+        if self._reserve is not None and self._reserve.is_held and self._reserve.may_be_used():
+            self._reserve.give_back()
+            self._look_soon()
+            self._relieve(str(error))
+            return
+        if self._relieved_at is not None:
+            if time.monotonic() < self._relieved_at + RELIEF_SECONDS:
+                return  # the journal has not tried again yet
+            self._relieved_at, self._is_troubled = None, False
         if not self._is_troubled:
             self._is_troubled = True
             log.error("disk_troubled", code=error.code, error=str(error))
             self._tell(DiskTroubled(str(error)))
+
+    def _relieve(self, why: str) -> None:
+        """Nothing new is to be taken, but there is room for what makes more of it."""
+        self._relieved_at, self._is_troubled = time.monotonic(), True
+        log.error("disk_is_full", error=why, hint="there is room for settlements; the journal is cleaned")
+        self._tell(DiskTroubled(why, is_relieved=True))
+
+    @property
+    def _is_reserve_gone(self) -> bool:
+        return self._reserve is not None and self._reserve.is_given_back
+
+    def _look_soon(self) -> None:
+        self._looking = self._loop.call_later(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """Whether there is room for the reserve again."""
+        assert self._reserve is not None
+        self._loop.run_in_executor(self._reading, self._reserve.take).add_done_callback(self._looked)
+
+    def _looked(self, taking: "asyncio.Future[bool]") -> None:
+        if self._is_closing:
+            return
+        if not taking.result():
+            self._look_soon()
+        elif self._relieved_at is not None and not self._waiting:
+            self._recover()
+
+    def _recover(self) -> None:
+        self._relieved_at, self._is_troubled = None, False
+        log.info("disk_recovered")
+        self._tell(DiskRecovered())
 
     def _fail(self, error: PenstockError) -> None:
         if not self._is_failed:
@@ -202,9 +257,10 @@ class Storing:
         while self._backlog and self._backlog[0][0] <= through:
             self.backlog_bytes -= self._backlog.popleft()[1]
         if self._is_troubled and not self._waiting:
-            self._is_troubled = False
-            log.info("disk_recovered")
-            self._tell(DiskRecovered())
+            if self._is_reserve_gone and self._relieved_at is None:
+                self._relieve("the disk was full")
+            elif not self._is_reserve_gone:
+                self._recover()
         self._tell(Stored(through))
 
     # The committing thread

@@ -1,0 +1,72 @@
+"""Space on a router's disk that nothing is written to: given back when the disk is full, so that settlements can be
+logged and the log can be cleaned, which makes room."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.base.log import logger
+
+BLOCK_SIZE = 512
+"""In which file systems count what a file takes."""
+
+log = logger("assured.reserve")
+
+
+class Reserve:
+    """One file. It is empty while it is given back, also over a restart."""
+
+    def __init__(self, path: Path, size: int, may_be_used: Callable[[], bool]) -> None:
+        self.may_be_used = may_be_used
+        self.is_held = False
+        self._path = path
+        self._size = size
+        self.is_given_back = path.exists() and path.stat().st_size == 0
+        """The disk was full, perhaps before this start, and there is no room for it yet."""
+        if not self.take():
+            log.warning("no_reserve", path=str(path), bytes=size, hint="the disk has too little room for it")
+
+    def take(self) -> bool:
+        """Whether it is held now. Some room is left beside it, or the disk would be full again at once."""
+        if self.is_held:
+            return True
+        try:
+            if not self._is_there():
+                room = os.statvfs(self._path.parent)
+                if room.f_bavail * room.f_frsize < self._size + self._size // 4:
+                    return False
+                self._allocate()
+        except OSError as error:
+            log.warning("reserve_not_taken", path=str(self._path), error=error.strerror)
+            return False
+        self.is_held, self.is_given_back = True, False
+        return True
+
+    def _is_there(self) -> bool:
+        return self._path.exists() and self._path.stat().st_blocks * BLOCK_SIZE >= self._size
+
+    def _allocate(self) -> None:
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, self._size)
+        except OSError:
+            os.ftruncate(fd, 0)
+            raise
+        finally:
+            os.close(fd)
+
+    def give_back(self) -> None:
+        """There is so much more room on the disk from now on."""
+        self.is_held, self.is_given_back = False, True
+        try:
+            os.truncate(self._path, 0)
+        except OSError as error:
+            log.error("reserve_not_given_back", path=str(self._path), error=error.strerror)
+
+
+def reserve_of(path: Path, size: int, may_be_used: Callable[[], bool]) -> Reserve | None:
+    """None, and what there was is given back, if there is to be none."""
+    if size:
+        return Reserve(path, size, may_be_used)
+    path.unlink(missing_ok=True)
+    return None

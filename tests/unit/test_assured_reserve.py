@@ -1,0 +1,128 @@
+"""REPL-12: room that is kept on a router's disk, and what is done with it when the disk is full."""
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typing_extensions import Buffer
+
+from penstock.assured.events import DiskRecovered, DiskTroubled, Event, Stored
+from penstock.assured.reserve import Reserve, reserve_of
+from penstock.assured.storing import Storing
+from penstock.base.counters import Counters
+from penstock.journal.files import WritableDirectory
+from unit.test_assured_storing import CONFIG, lone
+from waiting import PATIENCE_SECONDS
+
+SIZE = 65_536
+
+
+class Disk:
+    """That is full until the reserve was given back, and room for it again when it is told so."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.has_room = True
+        self.is_full = False
+        self.reserve: Reserve | None = None
+        write, free = WritableDirectory.write, os.statvfs
+
+        def written(directory: WritableDirectory, first_sequence: int, offset: int, data: Buffer) -> None:
+            if self.is_full and (self.reserve is None or self.reserve.is_held):
+                raise OSError(errno.ENOSPC, "no space")
+            write(directory, first_sequence, offset, data)
+
+        def room(path: Any) -> Any:
+            return free(path) if self.has_room else os.statvfs_result((1,) * 10)
+
+        patch.setattr(WritableDirectory, "write", written)
+        patch.setattr(os, "statvfs", room)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+def test_a_reserve_takes_room_and_gives_it_back_also_over_restarts(tmp_path: Path, disk: Disk) -> None:
+    path = tmp_path / "reserve"
+    reserve = Reserve(path, SIZE, lambda: True)
+    assert reserve.is_held
+    assert path.stat().st_blocks * 512 >= SIZE
+    assert Reserve(path, SIZE, lambda: True).is_held
+    reserve.give_back()
+    disk.has_room = False
+    assert path.stat().st_size == 0
+    again = Reserve(path, SIZE, lambda: True)
+    assert (again.is_held, again.is_given_back, again.take()) == (False, True, False)
+    disk.has_room = True
+    assert again.take()
+    assert not again.is_given_back
+    assert reserve_of(path, 0, lambda: True) is None
+    assert not path.exists()
+
+
+def test_without_room_there_is_none_and_nothing_is_refused_for_that(tmp_path: Path, disk: Disk) -> None:
+    disk.has_room = False
+    reserve = Reserve(tmp_path / "reserve", SIZE, lambda: True)
+    assert (reserve.is_held, reserve.is_given_back) == (False, False)
+    assert not (tmp_path / "reserve").exists()
+
+
+async def _until(told: "asyncio.Queue[Event]", kind: type[Event]) -> Event:
+    while not isinstance(event := await asyncio.wait_for(told.get(), PATIENCE_SECONDS), kind):
+        pass
+    return event
+
+
+def test_when_the_disk_is_full_the_reserve_is_used_until_there_is_room_for_it_again(tmp_path: Path, disk: Disk) -> None:
+    async def fill() -> None:
+        told: asyncio.Queue[Event] = asyncio.Queue()
+        disk.reserve = Reserve(tmp_path / "reserve", SIZE, lambda: True)
+        storing = Storing(tmp_path / "journal", CONFIG, Counters("test"), told.put_nowait, reserve=disk.reserve)
+        try:
+            storing.append(lone(1))
+            await _until(told, Stored)
+            disk.is_full, disk.has_room = True, False
+            storing.append(lone(2))
+            troubled = await _until(told, DiskTroubled)
+            assert isinstance(troubled, DiskTroubled)
+            assert troubled.is_relieved
+            assert await _until(told, Stored) == Stored(2), "the room of the reserve is written to"
+            assert not storing.is_storing
+            disk.is_full, disk.has_room = False, True
+            await _until(told, DiskRecovered)
+            assert storing.is_storing
+            assert disk.reserve.is_held
+        finally:
+            await storing.close()
+
+    asyncio.run(fill())
+
+
+def test_who_stands_by_does_not_use_it_and_after_a_restart_it_is_still_gone(tmp_path: Path, disk: Disk) -> None:
+    async def fill() -> None:
+        told: asyncio.Queue[Event] = asyncio.Queue()
+        disk.reserve = Reserve(tmp_path / "reserve", SIZE, lambda: False)
+        storing = Storing(tmp_path / "journal", CONFIG, Counters("test"), told.put_nowait, reserve=disk.reserve)
+        storing.append(lone(1))
+        await _until(told, Stored)
+        disk.is_full, disk.has_room = True, False
+        storing.append(lone(2))
+        troubled = await _until(told, DiskTroubled)
+        assert troubled == DiskTroubled(getattr(troubled, "why", ""))
+        disk.is_full = False
+        await _until(told, DiskRecovered)
+        await storing.close()
+        disk.reserve.give_back()
+        gone = Reserve(tmp_path / "reserve", SIZE, lambda: False)
+        storing = Storing(tmp_path / "journal", CONFIG, Counters("test"), told.put_nowait, reserve=gone)
+        troubled = await _until(told, DiskTroubled)
+        assert getattr(troubled, "is_relieved", False)
+        disk.has_room = True
+        await _until(told, DiskRecovered)
+        await storing.close()
+
+    asyncio.run(fill())
