@@ -68,11 +68,13 @@ async def until(condition: Callable[[], Any]) -> None:
             await asyncio.sleep(0.005)
 
 
-def linked(test: Callable[[NodeLink, Hearing, StandIn, ControlServer], Awaitable[None]]) -> None:
+def linked(
+    test: Callable[[NodeLink, Hearing, StandIn, ControlServer], Awaitable[None]], *, is_node: bool = False
+) -> None:
     async def main() -> None:
         node, hearing = StandIn(), Hearing()
         async with ControlServer(control.PROTOCOL, node.serve, node="stand-in", config=control.CONNECTION) as server:
-            link = NodeLink(("127.0.0.1", server.port), control.Login("app"), hearing)
+            link = NodeLink(("127.0.0.1", server.port), control.Login("app", is_node=is_node), hearing)
             running = asyncio.create_task(link.run())
             try:
                 await until(link.attached.is_set)
@@ -96,6 +98,37 @@ def test_requests_are_answered_and_events_told() -> None:
         await until(lambda: hearing.messages == [control.Events(b"event")] * 2)
 
     linked(test)
+
+
+@pytest.mark.parametrize("is_node", [False, True])
+def test_only_a_node_gets_what_has_come_meanwhile_in_one_piece_and_no_more_than_a_message_may_have(
+    is_node: bool,
+) -> None:
+    sent = [b"%d" % (each % 10) * (control.EVENTS_SIZE_MAX // 3) for each in range(12)]
+
+    async def test(link: NodeLink, hearing: Hearing, node: StandIn, _: ControlServer) -> None:
+        said = 0
+
+        async def told(message: Told) -> None:
+            nonlocal said
+            hearing.messages.append(message)
+            if not said:  # while the first one is dealt with, the others come
+                said = 1
+                for data in sent[1:]:
+                    await node.connections[-1].send(control.Events(data))
+
+        hearing.told = told  # type: ignore[method-assign]
+        await node.connections[-1].send(control.Events(sent[0]))
+        pieces = hearing.messages
+        await until(
+            lambda: sum(len(each.data) for each in pieces if isinstance(each, control.Events)) == 4 * 3 * len(sent[0])
+        )
+        datas = [each.data for each in pieces if isinstance(each, control.Events)]
+        assert b"".join(datas) == b"".join(sent)
+        assert max(map(len, datas)) <= control.EVENTS_SIZE_MAX
+        assert (datas == sent) == (not is_node)
+
+    linked(test, is_node=is_node)
 
 
 def test_a_new_connection_asks_for_everything_again_from_where_the_consumer_was() -> None:

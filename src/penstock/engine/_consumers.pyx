@@ -20,7 +20,6 @@ from penstock.engine._event cimport (
     LIVE,
     LIVE_SIZE,
     LIVE_SUBSCRIPTION_AT,
-    METERED,
     NONCONFLATABLE,
     RECEIPT,
     RECEIPT_CAUSE_AT,
@@ -30,7 +29,6 @@ from penstock.engine._event cimport (
     REFRESH,
     REMOVE,
     SLOW,
-    UPDATE,
     event_size,
     write_event,
 )
@@ -52,7 +50,7 @@ from penstock.engine._pairs cimport (
     Pairs,
     Standing,
 )
-from penstock.engine._sinks cimport Drained, Queue, SessionBuffer, queue_reserve, queue_tell
+from penstock.engine._sinks cimport Drained, SessionBuffer, queue_extend, queue_reserve, queue_tell
 from penstock.shm._memory cimport doorbell_wake, fence_full, store_release
 from penstock.shm._ring cimport RingWriter, push, put_summed
 from penstock.wire._codec cimport store_u32, store_u64
@@ -320,7 +318,7 @@ cdef class Consumers:
             if out is NULL:
                 return False
             memcpy(out, event, size)
-            add_event(consumer.queue, <const Head *>event, size)
+            queue_extend(consumer.queue, <const Head *>event, size)
         self.touch(number)
         return True
 
@@ -337,7 +335,7 @@ cdef class Consumers:
             if out is NULL:
                 return False
             write_event(out, head, body)
-            add_event(consumer.queue, head, size)
+            queue_extend(consumer.queue, head, size)
         self.touch(number)
         return True
 
@@ -562,12 +560,6 @@ cdef class Consumers:
             at = self.pairs.standings[at].behind
         for at in range(consumer.live_count):
             consumer.lives[at].after = consumer.refreshes_in
-
-
-cdef inline void add_event(Queue *queue, const Head *head, uint32_t size) noexcept nogil:
-    """The event was written into the room behind the queue's end."""
-    queue.end += size
-    queue.is_urgent |= head.kind != UPDATE or head.cls != METERED
 
 
 cdef void remember(Consumer *consumer, uint64_t number) noexcept nogil:

@@ -1,5 +1,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from penstock.engine._event cimport METERED, UPDATE, Head
+
 
 cdef struct Drain:          # consumers whose queues were waited for and have room again
     uint32_t *consumers
@@ -30,6 +32,12 @@ cdef inline void queue_tell(Queue *queue) noexcept nogil:
 
 # Room for `size` more bytes in one piece at the queue's end, or NULL: full, or out of memory.
 cdef uint8_t *queue_reserve(Queue *queue, uint32_t size) noexcept nogil
+
+cdef inline void queue_extend(Queue *queue, const Head *head, uint32_t size) noexcept nogil:
+    """The event of this head was written into the room that was reserved."""
+    queue.end += size
+    queue.is_urgent |= head.kind != UPDATE or head.cls != METERED
+
 
 # The first `size` bytes have been taken.
 cdef void queue_consume(Queue *queue, uint64_t size) noexcept nogil

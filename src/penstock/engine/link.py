@@ -28,6 +28,7 @@ from penstock.base.errors import (
 from penstock.base.log import logger
 from penstock.engine.control import (
     CONNECTION,
+    EVENTS_SIZE_MAX,
     PROTOCOL,
     TOPICS_MAX,
     AskModel,
@@ -307,8 +308,8 @@ class NodeLink:
         error: PenstockError = ConnectionLostError("the node is gone")
         try:
             async for said in connection:
-                if isinstance(said, Events) and (more := connection.received(Events)):  # one call for what is there
-                    said = Events(b"".join((said.data, *(each.data for each in more))))
+                if self._login.is_node and isinstance(said, Events):
+                    said = _joined(said, connection)
                 await self._hear(said)
             raise ConnectionLostError("the node said goodbye")
         except PenstockError as caught:
@@ -378,6 +379,21 @@ class _Question:
         if isinstance(answer, PenstockError):
             raise answer
         raise RemoteProtocolError(f"the node answers with {type(answer).__name__}")
+
+
+def _joined(first: Events, connection: ControlConnection[ControlMessage]) -> Events:
+    """With what has come behind it: a node that takes it in one go follows sooner. Applications get every message by
+    itself, for they read ahead only so many."""
+    parts = [first.data]
+    left = EVENTS_SIZE_MAX - len(first.data)
+
+    def fits(message: ControlMessage) -> bool:
+        return isinstance(message, Events) and len(message.data) <= left
+
+    while isinstance(more := connection.received(fits), Events):
+        parts.append(more.data)
+        left -= len(more.data)
+    return Events(b"".join(parts)) if len(parts) > 1 else first
 
 
 def refusal(said: Refused) -> RefusedError:

@@ -10,7 +10,7 @@ import ipaddress
 import socket
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Generic, Self, TypeVar
 
 from penstock.base.clock import Clock, SystemClock
@@ -46,7 +46,6 @@ UNSENT_SIZE_MAX = 16_384
 log = logger("net.stream")
 
 M = TypeVar("M")
-K = TypeVar("K")
 P = TypeVar("P")
 
 
@@ -133,15 +132,12 @@ class StreamConnection(Generic[M, P]):
         self._room.set()
         return message
 
-    def received(self, kind: type[K]) -> list[K]:
-        """What has come already behind the last message, up to the first one of another kind."""
-        found: list[K] = []
-        while self._inbox and isinstance(message := self._inbox[0], kind):
-            found.append(message)
-            self._inbox.popleft()
-        if found:
-            self._room.set()
-        return found
+    def received(self, is_taken: Callable[[M], bool]) -> M | None:
+        """The next message if it has come already and is to be taken; else it stays."""
+        if not self._inbox or not is_taken(self._inbox[0]):
+            return None
+        self._room.set()
+        return self._inbox.popleft()
 
     async def __aiter__(self) -> AsyncIterator[M]:
         while (message := await self.receive()) is not None:
