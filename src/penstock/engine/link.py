@@ -384,8 +384,7 @@ class _Question:
 def _joined(first: Events, connection: ControlConnection[ControlMessage]) -> Events:
     """With what has come behind it: a node that takes it in one go follows sooner. Applications get every message by
     itself, for they read ahead only so many."""
-    parts = [first.data]
-    left = EVENTS_SIZE_MAX - len(first.data)
+    parts, left = [first.data], EVENTS_SIZE_MAX - len(first.data)
 
     def fits(message: ControlMessage) -> bool:
         return isinstance(message, Events) and len(message.data) <= left
@@ -393,7 +392,7 @@ def _joined(first: Events, connection: ControlConnection[ControlMessage]) -> Eve
     while isinstance(more := connection.received(fits), Events):
         parts.append(more.data)
         left -= len(more.data)
-    return Events(b"".join(parts)) if len(parts) > 1 else first
+    return Events(b"".join(parts))
 
 
 def refusal(said: Refused) -> RefusedError:
