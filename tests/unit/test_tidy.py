@@ -64,7 +64,7 @@ TREE_DRIVERS = {
 """And of penstock.tree, besides application/."""
 
 ASSURED_DRIVERS = {
-    "mirroring.py",
+    "mirroring.py", "reserve.py",
     "doors.py", "leasing.py", "livepair.py", "peering.py", "recorder.py", "remembering.py", "routerlease.py",
     "storing.py", "witnessing.py",
 }  # fmt: skip
