@@ -236,8 +236,7 @@ class LiveRouter:
 
     def _endpoints_for(self, link: int, name: str) -> tuple[EndpointInfo, ...]:
         """Those that it may consume from."""
-        client = self._core.links.get(link)
-        if client is None:
+        if (client := self._core.links.get(link)) is None:
             return ()
         return tuple(each for each in endpoints_of(self._core, name) if client.may_consume(each.endpoint.name))
 
