@@ -125,8 +125,9 @@ class Pair:
                     self.sending.fetched(request)
             case events.CreateEndpoint() | events.AlterEndpoint() | events.DeleteEndpoint():
                 self._has_other_matches = False
-                if self.sending is not None:
-                    self.sending.mirror()
+                if self.sending is not None and not self.sending.mirror():
+                    self.degrading.lost(now_ns)
+                    self._begin_sending()
             case events.DiskTroubled() | events.DiskFailed() | events.DiskRecovered():
                 self._tell_standing()
             case events.Replay():
@@ -362,9 +363,8 @@ class Pair:
             self.receiving.stored(self.router.log.stored_through)
             self.link.send(self.receiving.out)
         is_ready = self.switching.is_wanted and self.degrading.keeps_up(self.sending)
-        if is_ready and not any(
-            isinstance(each, events.SendData) for each in self._out
-        ):  # only an active one has these
+        has_said = any(isinstance(each, events.SendData) for each in self._out)  # only an active one has these
+        if is_ready and not has_said:
             self.switching.begin_yielding(now_ns)
             self._stand_by(now_ns, "the other router is to be active")
         if self.sending is not None and self.switching.is_yielding and self.sending.is_drained:

@@ -17,6 +17,7 @@ from penstock.assured._sending import (
     stream_count,
 )
 from penstock.assured.core import MessageRouter
+from penstock.assured.endpoints import Endpoint
 from penstock.assured.events import Instruction
 from penstock.assured.holding import Streaming
 from penstock.assured.pairing import MESSAGE_SIZE_MAX, PAIR, Defined, Listed, Message, PairConfig, Resync, Whole
@@ -32,6 +33,21 @@ class _Sent(msgspec.Struct, frozen=True):
     size: int
     last_id: int
     sent_ns: int
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What the other router knows of an endpoint."""
+
+    name: str
+    is_copied: bool
+    definition: bytes
+
+
+class _Deleted(msgspec.Struct, frozen=True):
+    number: int
+    name: str
+    after: int
+    """So many items of the stream go before the other router may hear of it."""
 
 
 def encode(message: Message) -> bytes:
@@ -51,7 +67,10 @@ class Sending:
         self._config = config
         self._is_matching = is_matching
         """The other router finds out who wants a message."""
-        self._defined: dict[int, bytes] = {}
+        self._defined: dict[int, _Told] = {}
+        self._deleted: deque[_Deleted] = deque()
+        self._passed = 0
+        """Items of the stream whose turn has come."""
         self._missing: list[NDArray[numpy.uint64]] = []
         self._is_listed = True
         """The other router still compares."""
@@ -83,7 +102,7 @@ class Sending:
 
     @property
     def is_drained(self) -> bool:
-        return not self._is_listed and not self._sent and not stream_count(self._router.tables)
+        return not (self._is_listed or self._sent or self._deleted or self.backlog)
 
     @property
     def oldest_ns(self) -> int | None:
@@ -100,18 +119,46 @@ class Sending:
         """What waits for its turn, in messages and whatever else happened."""
         return stream_count(self._router.tables)
 
-    def mirror(self) -> None:
+    def mirror(self) -> bool:
         """Tell how endpoints are defined, as far as that is not known. What was accepted before goes with its
-        endpoints: the other router finds those that there are when it comes."""
-        current = {each.number: msgspec.json.encode(each.definition) for each in self._router.endpoints}
-        for number, definition in current.items():
-            if self._defined.get(number) != definition:
-                self.out.append(encode(Defined(number, definition)))
-        for number in self._defined.keys() - current.keys():
-            self.out.append(encode(Defined(number, b"", is_deleted=True)))
-        if self._defined != current:
-            self._defined = current
-            self._router.tables.match_from = self._router.tables.next_id if self._is_matching else 0
+        endpoints: the other router finds those that there are when it comes. False: it has to be compared anew what
+        there is, as an endpoint has copies that had none, or none any more, or one comes again whose deletion waits."""
+        current = {each.number: self._told(each) for each in self._router.endpoints}
+        new = {number: told for number, told in current.items() if self._defined.get(number) != told}
+        gone = [(number, told.name) for number, told in self._defined.items() if number not in current]
+        if self._must_compare(new):
+            return False
+        self.out += [encode(Defined(number, told.definition)) for number, told in new.items()]
+        # What was given up by an endpoint may wait for its turn: the copies that it goes on with are still there.
+        after = self._passed + self.backlog
+        self._deleted += [_Deleted(number, name, after) for number, name in gone]
+        self._defined = current
+        if new or gone:
+            self._match_from_now()
+        return True
+
+    def _told(self, endpoint: Endpoint) -> _Told:
+        is_copied = self._router.config.replicate_by != "endpoint" or endpoint.config.replication != "none"
+        return _Told(endpoint.name, is_copied, msgspec.json.encode(endpoint.definition))
+
+    def _must_compare(self, new: dict[int, _Told]) -> bool:
+        names = {each.name for each in self._deleted}
+        known = {number: self._defined[number] for number in new if number in self._defined}
+        is_copied_otherwise = any(new[number].is_copied != told.is_copied for number, told in known.items())
+        return is_copied_otherwise or any(told.name in names for told in new.values())
+
+    def _match_from_now(self) -> None:
+        """The other router finds the endpoints of what comes from now on; it cannot while it has some too many."""
+        is_matching = self._is_matching and not self._deleted
+        self._router.tables.match_from = self._router.tables.next_id if is_matching else 0
+
+    def _tell_deleted(self) -> None:
+        """Those whose turn has come."""
+        before = len(self._deleted)
+        while self._deleted and (self._deleted[0].after <= self._passed or not self.backlog):
+            self.out.append(encode(Defined(self._deleted.popleft().number, b"", is_deleted=True)))
+        if before and not self._deleted:
+            self._match_from_now()
 
     def frame(self, data: bytes) -> None:
         """What the other router has not got."""
@@ -131,6 +178,7 @@ class Sending:
             wanted = distinct(self._missing)
             self._missing.clear()
             send_missing(self._router.tables, wanted)
+            self._passed -= len(wanted)  # they come before all that waits
             self.through_id = int(wanted[0]) - 1 if len(wanted) else 0
 
     def stored_to(self, position: int) -> None:
@@ -147,9 +195,11 @@ class Sending:
         tables = self._router.tables
         told: list[Instruction] = []
         while not self._is_listed and not self._fetching and self._unstored_size < self._config.window_bytes:
+            waiting = self.backlog
             data, self._position, last_id, ids, sequences = next_frame(
                 tables, self._position, FRAME_SIZE_GOOD, self._router.config.fetch_messages_max
             )
+            self._passed += waiting - self.backlog
             if data is not None:
                 size = self._streaming.send(data)
                 self._sent.append(_Sent(self._position, size, last_id, now_ns))
@@ -160,6 +210,8 @@ class Sending:
                 told.append(reading)
             if data is None:
                 break
+        if not self._is_listed:
+            self._tell_deleted()
         if self.is_drained:
             self.through_id = tables.next_id - 1
         if not self.is_whole and not self._is_listed:

@@ -1,0 +1,93 @@
+"""Endpoints of a pair that are deleted or altered (REPL-5, REPL-6): the copies of what they had."""
+
+from msgspec.structs import replace
+
+from paired_kit import QUEUE, Router, connect, exchange, switch
+from penstock.assured.config import EndpointConfig, Want
+from penstock.assured.events import AlterEndpoint, CreateEndpoint, Data, DeleteEndpoint
+from penstock.assured.frames import Published, encode_publish, encode_settle
+
+WINDOW = 65_536
+DEAD = EndpointConfig(name="dead", dead_to="", replication="synchronous")
+OTHER = EndpointConfig(name="e", wants=(Want(topics=("a.>",)),), replication="none")
+
+
+def held(router: Router) -> dict[str, int]:
+    numbers = router.router.tables.endpoint_numbers
+    return {each.name: numbers(each.number)["messages"] for each in router.router.endpoints}
+
+
+def two_routers(*endpoints: EndpointConfig) -> tuple[Router, Router]:
+    one, other = Router("a", *endpoints, pair={"window_bytes": WINDOW}), Router("b", DEAD)
+    connect(one, other)
+    one.clients(10)
+    one.publish(1, 3)
+    exchange(one, other)
+    assert one.outcomes == {1: 3, 2: 3, 3: 3}
+    assert held(other)["q"] == 3
+    return one, other
+
+
+def rejected_behind_a_full_window(one: Router) -> None:
+    """What the consumer rejects waits for its turn: the other router has not stored what came before."""
+    first = one.router.tables.next_id - 3
+    one.tell(Data(10, encode_publish(1, 4, [Published(b"a.x", bytes(WINDOW))])))
+    one.tell(Data(10, encode_settle(1, [(first, first + 2, 3)])))
+    assert one.pair.sending is not None
+    assert one.pair.sending.backlog == 3
+
+
+def test_what_a_deleted_endpoint_gave_up_is_at_both_routers() -> None:
+    one, other = two_routers(DEAD, replace(QUEUE, deliveries_max=1))
+    one.tell(DeleteEndpoint(10, 9, "q", True))
+    exchange(one, other)
+    switch(one, other)
+    assert held(one) == held(other) == {"dead": 3}
+
+
+def test_a_deletion_does_not_overtake_what_waits_for_its_turn() -> None:
+    one, other = two_routers(DEAD, QUEUE)
+    rejected_behind_a_full_window(one)
+    one.tell(DeleteEndpoint(10, 9, "q", True))
+    one.tell(CreateEndpoint(10, 8, OTHER))
+    one.publish(5)
+    exchange(one, other)
+    assert held(other) == {"dead": 3, "e": 0}
+    switch(one, other)
+    assert held(one) == {"dead": 3, "e": 1}
+    assert held(other) == {"dead": 3, "e": 0}
+
+
+def test_what_is_published_while_a_deletion_waits_is_matched_by_the_active_router() -> None:
+    one, other = two_routers(DEAD, QUEUE, replace(OTHER, replication="synchronous"))
+    rejected_behind_a_full_window(one)
+    one.tell(DeleteEndpoint(10, 9, "q", True))
+    one.publish(5)
+    exchange(one, other)
+    one.publish(6)
+    exchange(one, other)
+    assert one.pair.sending is not None  # no link was ended
+    assert held(one) == held(other) == {"dead": 3, "e": 6}
+
+
+def test_an_endpoint_that_comes_again_while_its_deletion_waits_has_only_what_is_new() -> None:
+    one, other = two_routers(DEAD, QUEUE)
+    rejected_behind_a_full_window(one)
+    one.tell(DeleteEndpoint(10, 9, "q", True))
+    one.tell(CreateEndpoint(10, 8, QUEUE))
+    one.publish(5)
+    exchange(one, other)
+    assert held(one) == held(other) == {"dead": 3, "q": 1}
+    assert one.outcomes[5] == 3
+    switch(one, other)
+    assert held(one) == held(other) == {"dead": 3, "q": 1}
+
+
+def test_what_an_endpoint_had_is_copied_when_it_is_made_a_replicated_one() -> None:
+    one, other = two_routers(DEAD, QUEUE, OTHER)
+    assert (held(one)["e"], held(other)["e"]) == (3, 0)
+    one.tell(AlterEndpoint(10, 9, replace(OTHER, replication="synchronous")))
+    exchange(one, other)
+    assert held(other)["e"] == 3
+    switch(one, other)
+    assert held(one) == held(other) == {"dead": 0, "q": 3, "e": 3}
