@@ -1,8 +1,9 @@
 """Endpoints of a pair that are deleted or altered (REPL-5, REPL-6): the copies of what they had."""
 
+import pytest
 from msgspec.structs import replace
 
-from paired_kit import QUEUE, Router, connect, exchange, switch
+from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
 from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.events import AlterEndpoint, CreateEndpoint, Data, DeleteEndpoint
 from penstock.assured.frames import Published, encode_publish, encode_settle
@@ -91,3 +92,25 @@ def test_what_an_endpoint_had_is_copied_when_it_is_made_a_replicated_one() -> No
     assert held(other)["e"] == 3
     switch(one, other)
     assert held(one) == held(other) == {"dead": 0, "q": 3, "e": 3}
+
+
+@pytest.mark.parametrize("is_linked", [True, False])
+def test_repl_5_an_endpoint_that_is_replicated_no_more_has_no_copies(is_linked: bool) -> None:
+    """They would come again after a switch, though their consumer has settled them."""
+    one, other = two_routers(DEAD, QUEUE)
+    first = one.router.tables.next_id - 3
+    if not is_linked:
+        disconnect(one, other)
+    one.tell(AlterEndpoint(10, 9, replace(QUEUE, replication="none")))
+    if not is_linked:
+        connect(one, other)
+    exchange(one, other)
+    assert held(one) == {"dead": 0, "q": 3}
+    assert held(other) == {"dead": 0, "q": 0}
+    one.tell(Data(10, encode_settle(1, [(first, first, 1)])))
+    exchange(one, other)
+    switch(one, other)
+    assert held(other) == {"dead": 0, "q": 0}
+    assert held(other.restart()) == {"dead": 0, "q": 0}
+    switch(other, one)
+    assert held(one) == {"dead": 0, "q": 2}

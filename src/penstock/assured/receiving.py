@@ -109,10 +109,18 @@ class Receiving:
             raise RemoteProtocolError(f"an endpoint is defined as nothing that there is: {error}") from None
         known = endpoints.get(definition.config.name)
         if self._is_mirroring and (known is None or known.definition != definition):
+            if known is not None and definition.config.replication == "none":
+                self._drop_copies(known)
             known = endpoints.put(definition, known.number if known is not None else endpoints.number_highest + 1)
             endpoints.log(known)
         self._numbers[message.number] = known.number if known is not None else 0
         return "" if known is not None and known.config == definition.config else definition.config.name
+
+    def _drop_copies(self, endpoint: Endpoint) -> None:
+        """It is replicated no more: nobody would tell what becomes of them. But for what only this router has."""
+        if self._router.config.replicate_by == "endpoint" and endpoint.config.replication != "none":
+            ids = held_ids(self._router.tables).get(endpoint.number, NONE)
+            drop(self._router.tables, endpoint.number, ids[~self._stranded(ids)])
 
     def live(self, number: int, ids: NDArray[numpy.uint64]) -> None:
         self._listed_count += len(ids)
