@@ -136,8 +136,9 @@ def test_frames_that_lie_are_refused() -> None:
             spliced(*pieces, said=b"abc")
     with pytest.raises(RemoteProtocolError):
         spliced((1, 1, 2, 3), said=b"a", count=2**32 - 1)
+    held.together(struct.pack("<BBHI", KIND_TOGETHER, 0, 0, 3) + bytes(65_536))
     with pytest.raises(RemoteProtocolError):
-        spliced(*[(0, 1, 0, 10)] * (FRAME_SIZE_MAX // 10 + 1))
+        spliced(*[(0, 3, 0, 65_536)] * (FRAME_SIZE_MAX // 65_536 + 1))
     for short in (b"", b"\x0a\x00"):
         with pytest.raises(RemoteProtocolError):
             held.together(short)
