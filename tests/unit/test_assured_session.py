@@ -76,7 +76,7 @@ class Stage:
 
     def __init__(self, **options: Any) -> None:
         self.session = Session(
-            SessionConfig(name="app", routers=(A, B), **options), NoChance(), Counters("test"), token="a token"
+            SessionConfig(name="app", **{"routers": (A, B), **options}), NoChance(), Counters("test"), token="a token"
         )
         self.now_ns = 0
         self.link = 0
@@ -203,6 +203,24 @@ def test_repl_7_routers_that_name_each_other_are_asked_with_pauses() -> None:
         stage.tell(Received(number, SteppedDown(2, other)))
     assert attempts == 4, "two words that are followed, and a round over both"
     assert (stage.session.next_deadline_ns() or 0) > stage.now_ns
+
+
+def test_an_operator_of_two_routers_means_the_active_one() -> None:
+    stage = Stage(role="operator")
+    stage.tell(Ask(7, EmptyEndpoint(0, "q")))
+    stage.tell(Begin())
+    stage.connect(role="standby")
+    assert stage.one(Connect).place == B
+    stage.connect()
+    assert stage.said(EmptyEndpoint).name == "q"
+
+
+def test_an_operator_of_one_router_means_that_one() -> None:
+    stage = Stage(role="operator", routers=(A,))
+    stage.tell(Ask(7, EmptyEndpoint(0, "q")))
+    stage.tell(Begin())
+    stage.connect(role="standby")
+    assert stage.said(EmptyEndpoint).name == "q"
 
 
 def test_an_operator_goes_nowhere_else() -> None:

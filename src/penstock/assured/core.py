@@ -347,8 +347,8 @@ class MessageRouter:
         if link is None:
             return
         try:
-            if not self.is_active and not link.is_operator:
-                raise RefusedRequest("not_active", "this router stands by")
+            if not self.is_active:
+                self.defining.check_standby(link, event)
             self._carry_out(link, event, now_ns)
         except RefusedRequest as error:
             self._answer(event, Refused(error.refusal, error.what, error.hint))

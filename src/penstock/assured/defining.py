@@ -39,6 +39,8 @@ class Defining:
         self._endpoints = endpoints
         self._links = links
         self._transactions = transactions
+        self.is_mirrored = False
+        """Whether a router that stands by takes over what the active one defines."""
 
     def endpoint(self, name: str) -> Endpoint:
         endpoint = self._endpoints.get(name)
@@ -59,6 +61,11 @@ class Defining:
             if known is None or known.config != config:
                 found += self._define(config)
         return found
+
+    def check_standby(self, link: Link, request: object) -> None:
+        """While it stands by, a router is asked for nothing but the endpoints that are defined by hand at both."""
+        if self.is_mirrored or not link.is_operator or not isinstance(request, Change):
+            raise RefusedRequest("not_active", "this router stands by")
 
     def change(self, link: Link, event: Change, trouble: str) -> list[Instruction]:
         """`trouble` is what the disk has."""

@@ -260,7 +260,7 @@ class LiveRouter:
             case events.Append():
                 self._stored.append(instruction)
             case events.Answer(link, request, answer):
-                self._links.say(link, message_of(request, answer))
+                self._links.say(link, message_of(request, answer, self._other_place))
             case events.ReadRecords():
                 self._stored.read(instruction)
             case events.RemoveBefore(sequence):

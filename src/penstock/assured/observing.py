@@ -73,7 +73,8 @@ def _info(core: MessageRouter, endpoint: Endpoint) -> EndpointInfo | None:
         endpoint.config,
         messages=numbers["messages"],
         bytes=numbers["bytes"],
-        unsettled=numbers["messages"] - numbers["queued"],
+        # what stands by is in no queue, and nobody has it
+        unsettled=numbers["messages"] - numbers["queued"] if core.is_active else 0,
         flows=numbers["flows"],
         accepted=numbers["accepted"],
         delivered=numbers["delivered"],

@@ -46,6 +46,7 @@ class Pair:
         self._out: list[pairing.PairInstruction] = []
         self.link = PeerLink(lambda each: self._out.append(each))
         router.waits_for_secondary = router.tables.has_secondary = True
+        router.defining.is_mirrored = config.mirror != "none"
 
     @property
     def is_active(self) -> bool:
@@ -107,10 +108,8 @@ class Pair:
         self._is_started = True
         self._route(events.Start(event.next_sequence, event.wall_ns, "standby", 0), now_ns)
         self._past.start(self.router.tables.next_id - 1)
-        if self._config.lease is not None:
-            self.keeper = LeaseKeeper(
-                self._config.lease, self._name, self._memory, self._randomness, now_ns, self.epoch
-            )
+        if (lease := self._config.lease) is not None:
+            self.keeper = LeaseKeeper(lease, self._name, self._memory, self._randomness, now_ns, self.epoch)
             self._lease(voting.Fit(self._past.is_fit(self.keeper)), now_ns)
 
     def _route(self, event: events.Event, now_ns: int) -> None:

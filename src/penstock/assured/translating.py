@@ -51,7 +51,8 @@ def event_of(link: int, message: Message) -> events.Event:
     raise RemoteProtocolError(f"a {type(message).__name__}, which no client says")
 
 
-def message_of(number: int, answer: object) -> Message:
+def message_of(number: int, answer: object, other_place: str = "") -> Message:
+    """`other_place` is where clients find the other router of the pair."""
     match answer:
         case events.PublisherOpened(handle, highest, transaction):
             return PublisherOpened(number, handle, highest, transaction)
@@ -60,6 +61,6 @@ def message_of(number: int, answer: object) -> Message:
         case events.Ended(outcome, treatment, why):
             return Ended(number, outcome, treatment, why[:256])
         case events.Refused(code, what, hint):
-            return Refused(code, what[:256], number, hint[:256])
+            return Refused(code, what[:256], number, hint[:256], other_place if code == "not_active" else "")
         case _:
             return Done(number)

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from penstock.assured.application import Delivery
+from penstock.assured.application import Assured, Delivery
 from penstock.assured.config import EndpointConfig, Treatment, Want
 from penstock.assured.control import EndpointInfo
 from penstock.base.errors import NotFoundError
@@ -38,6 +38,7 @@ def list_queues(
     """List a router's queues, and how full they are."""
     with opened(router, connect, credentials, secret, role="operator") as assured:
         found = assured.endpoints()
+        _say_standby(router, assured)
     for each in found:
         typer.echo(_encoded(each) if json else printable(_line(each)))
 
@@ -53,6 +54,7 @@ def show(
     """Everything about one queue, as JSON."""
     with opened(router, connect, credentials, secret, role="operator") as assured:
         found = assured.endpoints(name)
+        _say_standby(router, assured)
     if not found:
         raise NotFoundError(f"there is no queue {name!r}", where=router)
     typer.echo(_encoded(found[0]))
@@ -190,6 +192,11 @@ def _told(message: Delivery) -> str:
         "published_ns": message.published_ns,
     }
     return msgspec.json.encode(told).decode()
+
+
+def _say_standby(router: str, assured: Assured) -> None:
+    if assured.is_standing_by:
+        sys.stderr.write(f"{printable(router)} stands by: these are its copies\n")
 
 
 def _encoded(info: EndpointInfo) -> str:

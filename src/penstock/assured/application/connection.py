@@ -170,6 +170,12 @@ class Assured:
         return "" if welcome is None else welcome.router
 
     @property
+    def is_standing_by(self) -> bool:
+        """Whether that router is not the active one of its pair: an operator's order may be just for that one."""
+        welcome = self._core.welcome
+        return welcome is not None and welcome.role != "active"
+
+    @property
     def epoch(self) -> int:
         return self._core.epoch
 

@@ -35,6 +35,11 @@ class SessionConfig(Config, frozen=True):
     welcome_ms: Milliseconds = 3_000
     """How long a router may take to answer at the beginning."""
 
+    @property
+    def wants_active(self) -> bool:
+        """Only an operator who names one router means just that one, whatever it is."""
+        return self.role != "operator" or len(self.routers) > 1
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.routers:

@@ -21,7 +21,10 @@ TOKEN_CODES = frozenset({"token", "token-expired"})
 
 
 def error_of(refusal: Refused | FlowEnded) -> PenstockError:
+    hint = ""
+    if isinstance(refusal, Refused):
+        hint = f"the other router of the pair is at {refusal.place}" if refusal.place else refusal.hint
     kind = ERRORS.get(refusal.code)
     if kind is not None:
-        return kind(refusal.reason)
-    return RefusedError(f"the router refuses: {refusal.reason}", peer_code=refusal.code)
+        return kind(refusal.reason, hint=hint)
+    return RefusedError(f"the router refuses: {refusal.reason}", peer_code=refusal.code, hint=hint)

@@ -264,7 +264,7 @@ class Session:
         self._places.learn(welcome.places)
         is_stale = welcome.epoch < self.epoch
         self.epoch = max(self.epoch, welcome.epoch)
-        if self._config.role != "operator" and (is_stale or welcome.role != "active"):
+        if self._config.wants_active and (is_stale or welcome.role != "active"):
             self._counters.add("connections_refused", cause=Cause.STALE_EPOCH if is_stale else Cause.REFUSED)
             self._leave(now_ns)
             return

@@ -1,0 +1,80 @@
+"""What operators ask of a pair's queues is asked of the active router; one that stands by says so."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from command_here import run_here
+from integration.assured_kit import client_of
+from integration.pair_kit import ORDERS, pair_of_routers, switch_to
+from penstock.assured import EndpointConfig, Want
+from penstock.base.errors import RefusedError
+from waiting import wait_until
+
+FILLS = EndpointConfig(name="fills", wants=(Want(topics=("fills.>",)),), replication="synchronous")
+
+
+def done(*words: object) -> str:
+    found = run_here("queue", *words)
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+def test_queues_of_a_pair_are_those_of_the_active_router(tmp_path: Path) -> None:
+    with pair_of_routers(tmp_path) as pair:
+        switch_to(pair.two)
+        pair.wait_in_step()
+        both = ",".join(pair.places)  # the one that stands by is named first
+        done("create", both, "fills", "fills.>", "--replication", "synchronous")
+        done("publish", both, "fills.new", "one")
+        with client_of(*pair.places) as client, client.endpoint("fills") as queue:
+            assert queue.next(5.0) is not None
+            listed = [json.loads(line) for line in done("list", both, "--json").splitlines()]
+            (fills,) = (each for each in listed if each["endpoint"]["name"] == "fills")
+            assert (fills["messages"], fills["unsettled"], fills["flows"]) == (1, 1, 1)
+        assert json.loads(done("show", both, "fills"))["endpoint"]["replication"] == "synchronous"
+        wait_until(lambda: "fills: 1 message" in done("list", pair.one.place), "the copy")
+        done("delete", both, "fills", "--force")
+        assert "fills" not in done("list", pair.two.place)
+        wait_until(lambda: "fills" not in done("list", pair.one.place), "the mirrored deletion")
+
+
+def test_a_router_that_stands_by_changes_nothing_and_says_so(tmp_path: Path) -> None:
+    with pair_of_routers(tmp_path) as pair:
+        with client_of(*pair.places) as client, client.publisher() as publisher:
+            publisher.publish("orders.new", b"one")
+        standby = pair.two.place
+        found = run_here("queue", "create", standby, "fills", "fills.>")
+        assert found.returncode != 0
+        assert "this router stands by" in found.stderr
+        assert f"is at {pair.one.place}" in found.stderr
+        with client_of(standby, role="operator") as operator:
+            for change in (
+                lambda: operator.create_endpoint(FILLS),
+                lambda: operator.alter_endpoint(ORDERS),
+                lambda: operator.delete_endpoint("orders", force=True),
+                lambda: operator.empty_endpoint("orders"),
+                operator.publisher,
+                lambda: operator.endpoint("orders"),
+            ):
+                with pytest.raises(RefusedError, match="stands by") as refused:
+                    change()
+                assert refused.value.peer_code == "not_active"
+                assert pair.one.place in str(refused.value)
+            assert operator.is_standing_by
+        looked = run_here("queue", "list", standby)
+        assert "orders: 1 message" in looked.stdout
+        assert " 0 unsettled" in looked.stdout
+        assert f"{standby} stands by" in looked.stderr
+        assert "stands by" in run_here("queue", "show", standby, "orders").stderr
+        assert "stands by" not in run_here("queue", "list", pair.one.place).stderr
+        (orders,) = (each for each in pair.two.status().endpoints if each.endpoint.name == "orders")
+        assert (orders.messages, orders.unsettled) == (1, 0)
+
+
+def test_endpoints_that_are_not_mirrored_are_defined_at_the_router_that_stands_by(tmp_path: Path) -> None:
+    with pair_of_routers(tmp_path, mirror="none") as pair:
+        done("create", pair.two.place, "fills", "fills.>")
+        assert "fills" in done("list", pair.two.place)
+        assert "fills" not in done("list", ",".join(pair.places))
