@@ -89,10 +89,22 @@ def test_nothing_that_was_revoked_is_good_again_by_what_is_learned(tmp_path: Pat
     gate.learn(state(2, generation=1))
     assert gate.state is not None
     assert (gate.state.generation, len(gate.state.revoked)) == (2, 2)
-    gate.learn(state(3, key=1))
+    gate.learn(state(3, generation=3, key=1))
     assert gate.state.token_keys == [KEYS[1]]
     assert {each.subscription_id for each in gate.state.revoked} == {"s1", "s2", "s3"}
     assert TokenGate(tmp_path / "tokens.json").state == gate.state, "also after a restart"
+
+
+@pytest.mark.parametrize("generation", [5, 6])
+def test_keys_that_were_replaced_do_not_come_back(generation: int, tmp_path: Path) -> None:
+    """The other router may tell what its server said long ago."""
+    gate = TokenGate(tmp_path / "tokens.json")
+    gate.learn(state(1, generation=6, key=1))
+    gate.learn(state(2, generation=generation))
+    for each in (gate, TokenGate(tmp_path / "tokens.json")):
+        assert each.state is not None
+        assert (each.state.token_keys, each.state.generation) == ([KEYS[1]], 6)
+        assert {one.subscription_id for one in each.state.revoked} == {"s1", "s2"}
 
 
 def test_what_the_own_server_says_counts_more() -> None:

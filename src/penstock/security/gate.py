@@ -33,6 +33,10 @@ class TokenState(msgspec.Struct, frozen=True):
     revoked: list[Revoked]
 
 
+def _age(state: TokenState) -> tuple[int, int]:
+    return state.generation, state.generation_since_ns
+
+
 class TokenGate:
     """Checks tokens by what the administration server last told, also when it does not answer any more, and after a
     restart: keys, generation and revocations are one file, replaced as a whole."""
@@ -78,17 +82,19 @@ class TokenGate:
 
     def learn(self, told: TokenState) -> None:
         """What another node has from its server, while this one's does not answer: nothing that is known to be revoked
-        is good again by it."""
+        is good again by it. It may be older than what is known here: keys that were replaced do not come back, so only
+        a later generation brings others."""
         with self._lock:
             before = self._state
             if before is None:
                 self._keep(told)
                 return
+            is_later = _age(told) > _age(before)
+            if not is_later and told.token_keys != before.token_keys:
+                log.warning("other_token_keys", generation=told.generation, known=before.generation)
             known = {each.subscription_id: each for each in (*told.revoked, *before.revoked)}
-            newer = before if before.token_keys == told.token_keys and before.generation >= told.generation else told
-            learned = msgspec.structs.replace(newer, revoked=list(known.values()))
-            if (newer is told, len(learned.revoked)) != (False, len(before.revoked)):
-                self._keep(learned)
+            if is_later or len(known) > len(before.revoked):
+                self._keep(msgspec.structs.replace(told if is_later else before, revoked=list(known.values())))
 
     def note(self, event: EventBody) -> None:
         with self._lock:
