@@ -1,11 +1,14 @@
 """A transaction is done at both routers of a pair, or at neither, whatever is in it (REPL-10)."""
 
+import struct
 from typing import Any
 
+import numpy
 import pytest
 
 from paired_kit import PUBLISHER, Router, connect, disconnect, exchange, switch
 from penstock.assured._layout import (
+    KIND_RECORDS,
     MESSAGE_WANTS_ASYNC,
     MESSAGE_WANTS_SYNC,
     OUTCOME_ASYNC,
@@ -14,10 +17,13 @@ from penstock.assured._layout import (
     SETTLE_ACKNOWLEDGED,
     SETTLE_REJECTED,
 )
+from penstock.assured._receiving import apply_records
+from penstock.assured._records import DESTINATION_SIZE, MESSAGE_HEAD_SIZE, RECORD_MESSAGE
 from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.events import Begin, Commit, Data, Ended, LinkOpened, OpenFlow, OpenPublisher
 from penstock.assured.frames import Deliver, Delivered, Published, encode_publish, encode_settle
 from penstock.assured.pairing import PeerFrame, SwitchHere
+from penstock.base.errors import RemoteProtocolError
 
 LINK = 10
 OTHER = 88
@@ -206,6 +212,58 @@ def test_what_a_transaction_rejects_is_given_up_with_it(is_copied: bool) -> None
     assert (count_of(one, "in"), count_of(one, "dead"), count_of(one, "out")) == (2, 0, 0)
 
 
+@pytest.mark.spec("REPL-10", "REPL-3")
+@pytest.mark.parametrize("lost", ["before the commit", "before the other router has it", "before it says so"])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_a_transaction_rejects_is_never_at_one_router_only(lost: str, is_restarted: bool) -> None:
+    """Though the link is lost before both have done it: it is in the one queue or the other, at all times."""
+    one, other = pair_of_routers()
+    clients = Clients(one)
+    clients.publish(1, MESSAGE_WANTS_SYNC, MESSAGE_WANTS_SYNC)
+    exchange(one, other)
+    if lost == "before the commit":
+        disconnect(one, other)
+    clients.transact(MESSAGE_WANTS_SYNC, what=SETTLE_REJECTED)
+    while one.frames and lost == "before it says so":
+        other.tell(said(one))
+    assert clients.ended is None
+    disconnect(one, other)
+    if is_restarted:
+        one = one.restart()
+    connect(one, other, 0)
+    while one.frames or other.frames:
+        exchange(one, other, 1)
+        assert count_of(other, "in") + count_of(other, "dead") == 2
+    for each in (one, other):
+        assert (count_of(each, "in"), count_of(each, "dead"), count_of(each, "out")) == (0, 2, 1)
+    switch(one, other)
+    clients = Clients(other)
+    assert (clients.numbers("in"), clients.numbers("dead"), clients.numbers("out")) == ([], [1, 2], [1])
+
+
+@pytest.mark.spec("REPL-10", "REPL-3")
+@pytest.mark.parametrize("dead_to", ["dead", ""])
+def test_what_two_endpoints_reject_in_a_transaction_is_given_up_once(dead_to: str) -> None:
+    """Also when it is told on a new link; and not at all, if there is nowhere to give it up to."""
+    one, other = pair_of_routers(
+        queue("in", "in.>", dead_to=dead_to), queue("also", "in.>", dead_to=dead_to), queue("out", "out.>")
+    )
+    clients = Clients(one)
+    one.tell(OpenFlow(LINK, 6, "also", 1_000))
+    clients.publish(1, MESSAGE_WANTS_SYNC)
+    exchange(one, other)
+    one.tell(Begin(LINK, 20, 2, 1))
+    message = clients.delivered("in")[0].id
+    for flow in (clients.flows["in"], one.answers[6].handle):
+        one.tell(Data(LINK, encode_settle(flow, [(message, message, SETTLE_REJECTED)], transaction=1)))
+    one.tell(Commit(LINK, 21, 2, 1))
+    disconnect(one, other)
+    connect(one, other)
+    assert clients.ended == Ended("committed", OUTCOME_SYNC)
+    for each in (one, other, other.restart()):
+        assert [count_of(each, name) for name in ("in", "also", "dead")] == [0, 0, 1 if dead_to else 0]
+
+
 @pytest.mark.spec("REPL-10", "REPL-4")
 @pytest.mark.parametrize("is_copied", [False, True])
 def test_what_goes_to_an_endpoint_without_copies_stays_or_vanishes_with_its_transaction(is_copied: bool) -> None:
@@ -244,6 +302,33 @@ def test_a_router_that_returns_keeps_what_its_endpoints_without_copies_have() ->
     connect(one, other)
     assert (count_of(one, "in"), count_of(one, "also")) == (1, 1)
     assert (count_of(other, "in"), count_of(other, "also")) == (1, 0)
+
+
+def message_to_nobody(message: int, destinations: int) -> bytes:
+    """A RECORDS frame with this message, for endpoints that there are not."""
+    size = MESSAGE_HEAD_SIZE + destinations * DESTINATION_SIZE
+    head = struct.pack(
+        "<BBBBIIHHQQQqqHHI", RECORD_MESSAGE, 0, 0, 2, size, 0, 0, destinations, message, 1, 1, 0, 0, 0, 0, 0
+    )
+    return struct.pack("<BBHIQ", KIND_RECORDS, 0, 0, 1, 1) + head + bytes(destinations * DESTINATION_SIZE)
+
+
+@pytest.mark.spec("REPL-7", "REPL-4")
+def test_a_message_to_more_endpoints_than_a_record_counts_is_refused_before_it_is_logged() -> None:
+    """Those that only this router has count, too: a start would find a record that is none."""
+    router, _ = pair_of_routers(queue("also", "in.>"), replicate_by="endpoint")
+    router.tell(LinkOpened(LINK, "client"))
+    router.tell(OpenPublisher(LINK, 1, PUBLISHER))
+    tables = router.router.tables
+    message, numbers = tables.next_id, numpy.zeros(1, numpy.uint32)
+    router.tell(Data(LINK, encode_publish(1, 1, [Published(b"in.x", b"payload")])))
+    assert count_of(router, "also") == 1
+    logged = tables.next_sequence
+    with pytest.raises(RemoteProtocolError, match="65535 endpoints"):
+        apply_records(tables, message_to_nobody(message, 65_535), numbers)
+    assert tables.next_sequence == logged
+    apply_records(tables, message_to_nobody(message, 65_534), numbers)
+    assert (tables.next_sequence, count_of(router, "also")) == (logged + 1, 1)
 
 
 @pytest.mark.spec("REPL-10")

@@ -18,6 +18,7 @@ from penstock.assured._layout cimport SETTLE_ACKNOWLEDGED, SETTLE_RETURNED
 from penstock.assured._messages cimport (
     append_by_id,
     cached,
+    consumed_entry,
     entry_free,
     entry_of,
     flow_remove,
@@ -255,15 +256,6 @@ cdef int let_go(Tables tables, uint32_t endpoint, const uint64_t[::1] ids, const
     settlement.log(tables, endpoint, 0)
     if tables.stuck_count:
         retry_stuck(tables, endpoint)
-    return 0
-
-
-cdef uint32_t consumed_entry(Tables tables, uint32_t endpoint, uint64_t id) noexcept:
-    """0: it is not, or not any more."""
-    cdef uint32_t place = message_by_id(tables, id)
-    place = entry_of(tables, place, endpoint) if place else 0
-    if place and entry_at(tables, place).state in (STATE_CONSUMED, STATE_CONSUMED_THERE):
-        return place
     return 0
 
 

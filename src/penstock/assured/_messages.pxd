@@ -11,6 +11,7 @@ cdef int message_place(Tables tables, uint32_t place, uint64_t sequence, uint32_
 cdef void message_free(Tables tables, uint32_t place) noexcept
 cdef uint32_t entry_new(Tables tables, uint32_t message, Endpoint *endpoint) except 0
 cdef uint32_t entry_of(Tables tables, uint32_t message, uint32_t endpoint) noexcept
+cdef uint32_t consumed_entry(Tables tables, uint32_t endpoint, uint64_t id) noexcept # 0: it is not, or not any more
 cdef void entry_free(Tables tables, uint32_t place) noexcept # the message too, if it was the last
 cdef int message_stored(Tables tables, uint32_t place) except -1
 cdef void append_by_id(Tables tables, uint32_t place) noexcept

@@ -9,7 +9,7 @@ import numpy
 from penstock.assured._containers cimport map_get, map_put, map_remove
 from penstock.assured._layout cimport WINDOW_MAX
 from penstock.assured._records cimport ENTRY_REPLAYED
-from penstock.assured._stream cimport ITEM_REMOVED, has_copy, stream_push
+from penstock.assured._stream cimport ITEM_REMOVED, copied_to, stream_push
 from penstock.assured._tables cimport (
     BLOCK_BITS,
     BLOCK_PLACES,
@@ -20,9 +20,11 @@ from penstock.assured._tables cimport (
     MESSAGE_STORED,
     STATE_FREE,
     STATE_CONSUMED,
+    STATE_CONSUMED_THERE,
     STATE_HELD,
     STATE_IN_FLIGHT,
     STATE_QUEUED,
+    STATE_REJECTED,
     STATE_STUCK,
     STATE_WAITING,
     STUCK_LIST,
@@ -215,6 +217,14 @@ cdef uint32_t entry_of(Tables tables, uint32_t place, uint32_t endpoint) noexcep
     return each
 
 
+cdef uint32_t consumed_entry(Tables tables, uint32_t endpoint, uint64_t id) noexcept:
+    cdef uint32_t place = message_by_id(tables, id)
+    place = entry_of(tables, place, endpoint) if place else 0
+    if place and entry_at(tables, place).state in (STATE_CONSUMED, STATE_CONSUMED_THERE, STATE_REJECTED):
+        return place
+    return 0
+
+
 cdef void entry_free(Tables tables, uint32_t place) noexcept:
     """It is in no list of its endpoint's; out of its flow's it is taken here."""
     cdef Entry *entry = entry_at(tables, place)
@@ -223,7 +233,7 @@ cdef void entry_free(Tables tables, uint32_t place) noexcept:
     cdef uint32_t *link = &message.entries
     if entry.state == STATE_IN_FLIGHT or entry.state == STATE_HELD:
         flow_remove(tables, place)
-    if tables.is_streaming and message.flags & MESSAGE_SENT and has_copy(tables, place) and (
+    if tables.is_streaming and message.flags & MESSAGE_SENT and copied_to(tables, place) and (
         entry.state != STATE_CONSUMED # its transaction says it
     ):
         stream_push(tables, message.id, 0, entry.endpoint, ITEM_REMOVED)

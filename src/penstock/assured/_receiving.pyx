@@ -10,11 +10,12 @@ from libc.string cimport memcpy, memset
 import numpy
 
 from penstock.assured._layout cimport KIND_RECORDS, SETTLE_ACKNOWLEDGED
-from penstock.assured._messages cimport cache_put, entry_free, entry_of, message_by_id, message_free
+from penstock.assured._messages cimport cache_put, consumed_entry, entry_free, entry_of, message_by_id, message_free
 from penstock.assured._records cimport (
     DEAD_SIZE,
     DESTINATION_SIZE,
     ENTRY_REDELIVERED,
+    LOG_RECORD_SIZE_MAX,
     MESSAGE_HEAD_SIZE,
     PUBLISHER_HEAD_SIZE,
     RECORD_DEAD,
@@ -45,8 +46,6 @@ from penstock.assured._tables cimport (
     MESSAGE_REPLICATED,
     MESSAGE_SENT,
     MESSAGE_STORED,
-    STATE_CONSUMED,
-    STATE_CONSUMED_THERE,
     STATE_FREE,
     STATE_QUEUED,
     STATE_STUCK,
@@ -67,6 +66,7 @@ from penstock.base.errors import RemoteProtocolError
 
 cdef enum:
     EPOCH_BITS = 40         # of an id: its epoch is above; odd ones are the first router's
+    DESTINATIONS_MAX = 0xFFFF # of a record
 
 
 def apply_records(
@@ -196,6 +196,8 @@ cdef uint8_t *log_message(
     while each:
         kept += not is_mirrored(tables, entry_at(tables, each).endpoint)
         each = entry_at(tables, each).sibling
+    if head.destination_count + kept > DESTINATIONS_MAX or size + kept * DESTINATION_SIZE > LOG_RECORD_SIZE_MAX:
+        raise RemoteProtocolError(f"a message of {size} bytes goes to {head.destination_count} endpoints")
     logged = tables.log_room(size + kept * DESTINATION_SIZE)
     memcpy(logged, record, content)
     translate(logged, numbers)
@@ -287,9 +289,8 @@ def resolve(Tables tables not None, uint64_t through_id) -> None:
     for transaction_id, endpoint, ids, whats in consumed:
         done = []
         for id, what in zip(ids.tolist(), whats.tolist()):
-            place = message_by_id(tables, id)
-            place = entry_of(tables, place, endpoint) if place else 0
-            if place == 0 or entry_at(tables, place).state not in (STATE_CONSUMED, STATE_CONSUMED_THERE):
+            place = consumed_entry(tables, endpoint, id)
+            if place == 0:
                 continue
             if transaction_id > through_id:
                 entry_at(tables, place).state = STATE_WAITING

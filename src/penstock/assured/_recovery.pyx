@@ -72,6 +72,7 @@ from penstock.assured._tables cimport (
     MESSAGE_STORED,
     STATE_CONSUMED,
     STATE_CONSUMED_THERE,
+    STATE_REJECTED,
     STATE_WAITING,
     Endpoint,
     Entry,
@@ -455,7 +456,7 @@ cdef int move(Tables tables, uint32_t place, const uint8_t *record) except -1:
     while each:
         entry = entry_at(tables, each)
         destination = Destination(entry.endpoint, entry.deliveries, entry.flags)
-        if entry.state in (STATE_CONSUMED, STATE_CONSUMED_THERE):
+        if entry.state in (STATE_CONSUMED, STATE_CONSUMED_THERE, STATE_REJECTED):
             destination.flags |= ENTRY_CONSUMED
         memcpy(at, &destination, DESTINATION_SIZE)
         at += DESTINATION_SIZE

@@ -17,12 +17,13 @@ from libc.string cimport memcpy, memmove, memset
 import numpy
 
 from penstock.assured._containers cimport Bytes, bytes_reserve
-from penstock.assured._layout cimport KIND_PUBLISHERS, KIND_RECORDS, LENGTH_SIZE
-from penstock.assured._messages cimport cached, entry_of, message_by_id
+from penstock.assured._layout cimport KIND_PUBLISHERS, KIND_RECORDS, LENGTH_SIZE, SETTLE_REJECTED
+from penstock.assured._messages cimport cached, consumed_entry, entry_of, message_by_id
 from penstock.assured._recovery cimport publisher_head, put_publisher
 from penstock.assured._records cimport (
     DEAD_SIZE,
     DESTINATION_SIZE,
+    ENTRY_DEAD,
     ID_RUN_SIZE,
     MESSAGE_HEAD_SIZE,
     MESSAGE_TO_MATCH,
@@ -57,8 +58,8 @@ from penstock.assured._stream cimport (
     RECORDS_HEAD_SIZE,
     Item,
     RecordsHead,
+    copied_to,
     endpoint_mark,
-    has_copy,
     is_mirrored,
 )
 from penstock.assured._tables cimport (
@@ -67,6 +68,7 @@ from penstock.assured._tables cimport (
     MESSAGE_STORED,
     STATE_CONSUMED,
     STATE_CONSUMED_THERE,
+    STATE_REJECTED,
     Message,
     Publisher,
     Tables,
@@ -79,9 +81,10 @@ from penstock.wire._codec cimport store_u32
 def begin_stream(Tables tables not None) -> dict:
     """From now on all that happens is streamed. Returns what there is: by number of the endpoint, the ids of its messages
     that are replicated, ascending, as an array."""
-    cdef uint32_t place = tables.replicated_first, each
+    cdef uint32_t place = tables.replicated_first, each, there
     cdef Message *message
     found = {}
+    tell_consumed(tables)
     tables.stream.size = 0
     tables.stream_first = 0
     tables.is_stream_broken = False
@@ -91,13 +94,29 @@ def begin_stream(Tables tables not None) -> dict:
         message.flags |= MESSAGE_SENT # what becomes of it is to be told, until the other router says that it has not got it
         each = message.entries
         while each:
-            if entry_at(tables, each).state == STATE_CONSUMED: # of the transaction nothing else is streamed any more
-                entry_at(tables, each).state = STATE_CONSUMED_THERE
-            if has_copy(tables, each):
+            there = copied_to(tables, each)
+            if there:
+                found.setdefault(there, []).append(message.id)
+            if there and there != entry_at(tables, each).endpoint: # a copy that is not there stays until this one comes
                 found.setdefault(entry_at(tables, each).endpoint, []).append(message.id)
             each = entry_at(tables, each).sibling
         place = message.next_by_id
     return {number: numpy.sort(numpy.array(ids, numpy.uint64)) for number, ids in found.items()}
+
+
+cdef int tell_consumed(Tables tables) except -1:
+    """What transactions have consumed that the other router may not have: of them as such nothing is streamed any more.
+    So it is listed as it will be: gone, or given up to another endpoint."""
+    cdef uint32_t place
+    cdef uint64_t id
+    cdef uint8_t what
+    for _, endpoint, ids, whats in tables.consumed:
+        for id, what in zip(ids.tolist(), whats.tolist()):
+            place = consumed_entry(tables, endpoint, id)
+            if place:
+                is_moved = what == SETTLE_REJECTED and is_mirrored(tables, endpoint)
+                entry_at(tables, place).state = STATE_REJECTED if is_moved else STATE_CONSUMED_THERE
+    return 0
 
 
 def publisher_frames(Tables tables not None, uint64_t size_max) -> list:
@@ -175,16 +194,18 @@ cdef class Frame:
     cdef int put_message(self, Tables tables, Message *message, const uint8_t *record) except -1:
         cdef MessageHead head
         cdef Destination destination
-        cdef uint32_t each = message.entries, mark = 0
+        cdef uint32_t each = message.entries, mark = 0, there
         cdef uint64_t count = 0, content
         cdef bint is_to_match = message.flags & MESSAGE_AS_MATCHED and 0 < tables.match_from <= message.id
         cdef uint8_t *out
         memcpy(&head, record, MESSAGE_HEAD_SIZE)
         content = content_at(&head)
         while each:
-            if has_copy(tables, each):
+            there = copied_to(tables, each)
+            if there:
                 count += 1
-                mark += endpoint_mark(entry_at(tables, each).endpoint)
+                mark += endpoint_mark(there)
+                is_to_match = is_to_match and there == entry_at(tables, each).endpoint
                 is_to_match = is_to_match and entry_at(tables, each).deliveries == 0
             elif is_mirrored(tables, entry_at(tables, each).endpoint): # consumed there
                 is_to_match = False
@@ -203,9 +224,11 @@ cdef class Frame:
         out += MESSAGE_HEAD_SIZE
         each = 0 if is_to_match else message.entries
         while each:
-            if has_copy(tables, each):
-                destination = Destination(entry_at(tables, each).endpoint, entry_at(tables, each).deliveries,
-                                          entry_at(tables, each).flags)
+            there = copied_to(tables, each)
+            if there:
+                destination = Destination(there, entry_at(tables, each).deliveries, entry_at(tables, each).flags)
+                if there != entry_at(tables, each).endpoint:
+                    destination = Destination(there, 0, ENTRY_DEAD)
                 memcpy(out, &destination, DESTINATION_SIZE)
                 out += DESTINATION_SIZE
             each = entry_at(tables, each).sibling
@@ -313,7 +336,7 @@ def next_frame(Tables tables not None, uint64_t position, uint64_t size_max, uin
 cdef bint is_wanted(Tables tables, const Message *message) noexcept:
     """By an endpoint of the other router."""
     cdef uint32_t each = message.entries
-    while each and not has_copy(tables, each):
+    while each and not copied_to(tables, each):
         each = entry_at(tables, each).sibling
     return each != 0
 

@@ -43,8 +43,9 @@ cdef inline uint32_t endpoint_mark(uint32_t number) noexcept:
 # Whether the other router gets the messages of this endpoint.
 cdef bint is_mirrored(Tables tables, uint32_t endpoint) noexcept
 
-# Whether the other router has, or is to have, this entry: of an endpoint that is mirrored, and not consumed there.
-cdef bint has_copy(Tables tables, uint32_t entry) noexcept
+# The endpoint under which the other router has, or is to have, this entry, mostly its own; 0: it has not, as the endpoint
+# is not mirrored, or it was consumed there.
+cdef uint32_t copied_to(Tables tables, uint32_t entry) noexcept
 
 # A message of a transaction is not delivered, nor is what its endpoints got after it, before the other router has it: a
 # switch could undo the transaction. Until release_held() is told of it.

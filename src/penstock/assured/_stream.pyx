@@ -5,7 +5,15 @@ from libc.stdlib cimport realloc
 from libc.string cimport memmove
 
 from penstock.assured._containers cimport push
-from penstock.assured._tables cimport STATE_CONSUMED_THERE, Endpoint, Tables, entry_at, message_at
+from penstock.assured._tables cimport (
+    STATE_CONSUMED_THERE,
+    STATE_REJECTED,
+    Endpoint,
+    Entry,
+    Tables,
+    entry_at,
+    message_at,
+)
 
 
 cdef void stream_push(Tables tables, uint64_t id, uint64_t number, uint32_t party, uint32_t what) noexcept:
@@ -36,8 +44,32 @@ cdef bint is_mirrored(Tables tables, uint32_t endpoint) noexcept:
     return tables.replicate_by != 0 or tables.endpoints[endpoint].treatment != 0
 
 
-cdef bint has_copy(Tables tables, uint32_t entry) noexcept:
-    return entry_at(tables, entry).state != STATE_CONSUMED_THERE and is_mirrored(tables, entry_at(tables, entry).endpoint)
+cdef uint32_t copied_to(Tables tables, uint32_t entry) noexcept:
+    cdef uint32_t number = entry_at(tables, entry).endpoint
+    if entry_at(tables, entry).state == STATE_REJECTED:
+        return given_up_to(tables, entry)
+    if entry_at(tables, entry).state == STATE_CONSUMED_THERE or not is_mirrored(tables, number):
+        return 0
+    return number
+
+
+cdef uint32_t given_up_to(Tables tables, uint32_t entry) noexcept:
+    """0: to none that is mirrored, or to one that has the message anyhow."""
+    cdef uint32_t each = message_at(tables, entry_at(tables, entry).message).entries
+    cdef uint32_t target = tables.endpoints[entry_at(tables, entry).endpoint].dead_to
+    cdef const Entry *other
+    cdef bint is_before = True
+    if tables.endpoint_of(target) is NULL or not is_mirrored(tables, target):
+        return 0
+    while each:
+        other = entry_at(tables, each)
+        is_before = is_before and each != entry
+        if other.endpoint == target:
+            return 0
+        if is_before and other.state == STATE_REJECTED and tables.endpoints[other.endpoint].dead_to == target:
+            return 0
+        each = other.sibling
+    return target
 
 
 cdef int hold_back(Tables tables, uint32_t message) except -1:

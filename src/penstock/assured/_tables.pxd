@@ -29,6 +29,7 @@ cdef enum:
     STATE_STUCK = 5
     STATE_CONSUMED = 6              # by a transaction that the other router is still to be told of; in no list
     STATE_CONSUMED_THERE = 7        # the same, and the other router has been told, or need not be
+    STATE_REJECTED = 8              # the same, to a dead-message queue: the other router is to have it there at once
 
     OUTCOME_COUNT = 64
     GIVEN_UP = 1 << 31              # of a destination: another endpoint was full
