@@ -371,3 +371,55 @@ def test_a_client_that_sends_rubbish_ends_its_own_link_only(tmp_path: Path) -> N
                     pass
         with client.publisher() as publisher:
             assert publisher.publish("orders.new", b"1") == "stored"
+
+
+def test_an_argument_that_no_router_takes_is_the_one_calls_mistake(tmp_path: Path) -> None:
+    with (
+        router_here(router_config(tmp_path)) as router,
+        client_of(router.place) as client,
+        client.publisher() as publisher,
+    ):
+        more = EndpointConfig(name="more")
+        for attempt in (
+            lambda: client.create_endpoint(more, from_id=-3),
+            lambda: client.create_endpoint(more, from_id=2**64),
+            lambda: client.create_endpoint(more, from_time_ns="now"),  # type: ignore[arg-type]
+            lambda: client.create_endpoint(EndpointConfig(name="no name")),
+            lambda: client.alter_endpoint(EndpointConfig(name="more", wants=(Want(topics=("x" * 2**23,)),))),
+            lambda: client.delete_endpoint("no name"),
+            lambda: client.empty_endpoint(""),
+            lambda: client.endpoints("x" * 65),
+            lambda: client.endpoint("no name"),
+            lambda: client.endpoint("orders", prefetch=2**32),
+            lambda: client.publisher(publisher_id=-1),
+            lambda: client.publisher(publisher_id=2**64),
+            lambda: client.publisher(window=-1),
+            lambda: client.publisher(window=2**32),
+            lambda: client.publisher(window_bytes_max=2**64),
+        ):
+            with pytest.raises(PenstockError):
+                attempt()
+        client.create_endpoint(more)
+        assert publisher.publish("orders.new", b"x") == "stored"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"priority": -1}, "-1 is no priority .0 to 9"),
+        ({"priority": 10}, "10 is no priority .0 to 9"),
+        ({"priority": 256}, "256 is no priority .0 to 9"),
+        ({"ttl_ms": -5}, "-5 is no ttl_ms .0 to 4,294,967,295"),
+        ({"ttl_ms": 2**70}, "is no ttl_ms"),
+        ({"model_id": 65_536}, "65536 is no model_id"),
+    ],
+)
+def test_options_that_a_message_has_no_room_for_are_told(tmp_path: Path, options: dict[str, int], told: str) -> None:
+    with (
+        router_here(router_config(tmp_path)) as router,
+        client_of(router.place) as client,
+        client.publisher() as publisher,
+    ):
+        with pytest.raises(LocalProtocolError, match=told):
+            publisher.publish("orders.new", b"x", **options)
+        assert publisher.publish("orders.new", b"x") == "stored"

@@ -18,6 +18,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+
+from penstock.assured._layout import WINDOW_MAX
 from penstock.assured.application.consuming import AssuredEndpoint
 from penstock.assured.application.events import (
     Answered,
@@ -41,6 +44,8 @@ from penstock.assured.application.session import Session
 from penstock.assured.application.transacting import Transaction
 from penstock.assured.config import EndpointConfig
 from penstock.assured.control import (
+    ASSURED,
+    MESSAGE_SIZE_MAX,
     AlterEndpoint,
     Answer,
     CreateEndpoint,
@@ -50,6 +55,8 @@ from penstock.assured.control import (
     EndpointInfo,
     Endpoints,
     ListEndpoints,
+    OpenFlow,
+    OpenPublisher,
     Refused,
     Request,
     Switch,
@@ -113,6 +120,9 @@ class Assured:
         """At most `window` messages are without acknowledgement. With an id of its own, a publisher that is started
         again goes on in its numbering."""
         own = publisher_id or 1 + SystemRandomness().below(2**63)
+        _check(OpenPublisher(0, own))
+        if not (0 < window <= WINDOW_MAX and 0 < window_bytes_max < 2**63):
+            raise LocalProtocolError("no such window", hint=f"1 to {WINDOW_MAX:,} messages, at least 1 byte")
         made = AssuredPublisher(self, PublisherPart(own, window=window, bytes_max=window_bytes_max))
         self.open_part(made.part)
         return made
@@ -121,6 +131,7 @@ class Assured:
         """Messages of a queue; at most `prefetch` of them are here unsettled."""
         if prefetch < 1:
             raise LocalProtocolError("nothing comes without credit", hint="prefetch is at least 1")
+        _check(OpenFlow(0, name, prefetch))
         made = AssuredEndpoint(self, FlowPart(name, prefetch=prefetch))
         self.open_part(made.part)
         return made
@@ -264,6 +275,7 @@ class Assured:
             return self._last_token
 
     def ask(self, request: Request) -> Answer:
+        _check(request)
         token = self.next_token()
         self.tell(Ask(token, request))
         answer = self.await_answer(token)
@@ -317,6 +329,14 @@ class Assured:
 
     def _core_failed(self, failed: "asyncio.Future[Exception]") -> None:
         self.fail(LocalProtocolError(f"the session failed: {failed.result()!r}"))
+
+
+def _check(request: Request) -> None:
+    """What the protocol does not take is this application's mistake, of one call; a router would end the link."""
+    try:
+        msgspec.msgpack.decode(ASSURED.encode(request, MESSAGE_SIZE_MAX), type=type(request))
+    except (msgspec.MsgspecError, OverflowError, TypeError, UnicodeError) as error:
+        raise LocalProtocolError(f"an argument that no router takes: {error}") from None
 
 
 def open_assured(*routers: str, name: str = "", **options: Any) -> Assured:

@@ -27,6 +27,7 @@ from penstock.assured._layout import (
     OUTCOME_TRANSACTION,
     OUTCOME_UNMATCHED,
     PRIORITY_DEFAULT,
+    PRIORITY_MAX,
 )
 from penstock.assured.application.events import Changed
 from penstock.assured.application.parts import PublisherPart
@@ -58,6 +59,7 @@ OUTCOMES = {
 """What became of a message, in words."""
 
 FLAGS: dict[Treatment, int] = {"none": 0, "asynchronous": MESSAGE_WANTS_ASYNC, "synchronous": MESSAGE_WANTS_SYNC}
+OPTION_MAX = {"priority": PRIORITY_MAX, "ttl_ms": 2**32 - 1, "model_id": 2**16 - 1, "model_version": 2**16 - 1}
 REFUSED_KEPT = 1_024
 
 
@@ -65,6 +67,12 @@ def _bytes_of(payload: Buffer | Message) -> bytes:
     if isinstance(payload, str):
         raise LocalProtocolError("a payload is bytes, not text", hint="encode it: text.encode()")
     return bytes(payload)
+
+
+def _unfit(**options: int) -> LocalProtocolError:
+    """Why a message has no room for its options."""
+    found = next(name for name, value in options.items() if not 0 <= value <= OPTION_MAX[name])
+    return LocalProtocolError(f"{options[found]} is no {found}", hint=f"0 to {OPTION_MAX[found]:,}")
 
 
 def refusal(number: int, outcome: int) -> RefusedError:
@@ -131,13 +139,16 @@ class AssuredPublisher:
         if flags is None:
             raise LocalProtocolError(f"no replication is called {replication!r}", hint=", ".join(FLAGS))
         number = 0
-        if not self._assured.is_over and self.part.has_begun:
-            number = put(topic, content, priority, flags, model_id, model_version, ttl_ms, transaction)
-        while not number:
-            if transaction and self._outbox.next_number - self._outbox.unresolved >= self._outbox.window:
-                raise LimitError(f"more than {self._outbox.window} messages in a transaction")
-            self._await_room()
-            number = put(topic, content, priority, flags, model_id, model_version, ttl_ms, transaction)
+        try:
+            if not self._assured.is_over and self.part.has_begun:
+                number = put(topic, content, priority, flags, model_id, model_version, ttl_ms, transaction)
+            while not number:
+                if transaction and self._outbox.next_number - self._outbox.unresolved >= self._outbox.window:
+                    raise LimitError(f"more than {self._outbox.window} messages in a transaction")
+                self._await_room()
+                number = put(topic, content, priority, flags, model_id, model_version, ttl_ms, transaction)
+        except OverflowError:
+            raise _unfit(priority=priority, ttl_ms=ttl_ms, model_id=model_id, model_version=model_version) from None
         self._assured.flush_soon()
         return number
 
