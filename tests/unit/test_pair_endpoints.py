@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
 from penstock.assured.config import EndpointConfig, Want
-from penstock.assured.events import AlterEndpoint, CreateEndpoint, Data, DeleteEndpoint
+from penstock.assured.endpoints import NUMBER_MAX
+from penstock.assured.events import AlterEndpoint, CreateEndpoint, Data, DeleteEndpoint, Done
 from penstock.assured.frames import Published, encode_publish, encode_settle
 
 WINDOW = 65_536
@@ -114,3 +115,28 @@ def test_repl_5_an_endpoint_that_is_replicated_no_more_has_no_copies(is_linked: 
     assert held(other.restart()) == {"dead": 0, "q": 0}
     switch(other, one)
     assert held(one) == {"dead": 0, "q": 2}
+
+
+def test_repl_6_endpoints_are_mirrored_however_many_have_come_and_gone() -> None:
+    one, other = two_routers(DEAD, QUEUE)
+    one.router.endpoints._number_highest = 70_000
+    one.tell(CreateEndpoint(10, 9, replace(QUEUE, name="late")))
+    assert one.router.endpoints.number_highest == 70_001
+    one.publish(4, 2)
+    exchange(one, other)
+    assert held(other) == {"dead": 0, "q": 5, "late": 2}
+    disconnect(one, other)
+    connect(one, other)
+    switch(one, other)
+    assert held(one) == held(other) == {"dead": 0, "q": 5, "late": 2}
+
+
+def test_when_all_numbers_of_endpoints_are_used_up_no_more_are_made() -> None:
+    one, other = two_routers(DEAD, QUEUE)
+    one.router.endpoints._number_highest = NUMBER_MAX
+    one.tell(CreateEndpoint(10, 9, replace(QUEUE, name="late")))
+    assert one.answers[9].code == "limit"
+    one.tell(AlterEndpoint(10, 8, replace(QUEUE, deliveries_max=3)))
+    assert one.answers[8] == Done()
+    exchange(one, other)
+    assert held(other) == {"dead": 0, "q": 3}

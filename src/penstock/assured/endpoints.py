@@ -24,6 +24,9 @@ Models: TypeAlias = Callable[[int, int], MessageModel | None]
 Offsets = NDArray[numpy.uint64]
 Subscribers = NDArray[numpy.uint32]
 
+NUMBER_MAX = 16_777_216
+"""Numbers are not used again, as the log may still speak of the endpoint that had one; records and links take these."""
+
 TREATMENTS: dict[Treatment, int] = {"none": 0, "asynchronous": 1, "synchronous": 2}
 
 ROW_DTYPE = numpy.dtype([("model_id", "u2"), ("model_version", "u2"), ("payload_offset", "u4"), ("payload_size", "u4")])
@@ -218,6 +221,8 @@ class Endpoints:
             raise NotFoundError(f"there is no endpoint {config.dead_to!r} for what {config.name!r} gives up")
         self._refuse_circle(config)
         number = known.number if known is not None else number or self.number_highest + 1
+        if number > NUMBER_MAX:
+            raise LimitError(f"{NUMBER_MAX:,} endpoints have come and gone", hint="begin with an empty state directory")
         wants = (*config.wants, Want(topics=(f"queue.{config.name}",)))
         subscribers = self.matcher.add_all(number, wants)
         if known is not None:

@@ -19,14 +19,13 @@ from penstock.assured._receiving import (
     undone_ids,
 )
 from penstock.assured.core import EPOCH_BITS, EVERY_ID, MessageRouter
-from penstock.assured.endpoints import Definition, Endpoint
+from penstock.assured.endpoints import NUMBER_MAX, Definition, Endpoint
 from penstock.assured.holding import KIND_SPLICED, KIND_TOGETHER, Held
 from penstock.assured.pairing import Defined, PairConfig, Resync, StoredTo
 from penstock.assured.sending import IDS_PER_FRAME, distinct, encode, ids_frame, read_ids
 from penstock.base.errors import PenstockError, RemoteProtocolError
 
 RECEIVED_KINDS = (layout.KIND_LIVE, layout.KIND_PUBLISHERS, layout.KIND_RECORDS, KIND_TOGETHER, KIND_SPLICED)
-ENDPOINTS_MAX = 65_536
 IDS_MAX = 2**27
 PUBLISHERS_SIZE_MAX = 2**26
 NONE = numpy.zeros(0, numpy.uint64)
@@ -90,7 +89,7 @@ class Receiving:
     def define(self, message: Defined) -> str:
         """An endpoint of the active router: made here too, or found by its name. The name, if it is not
         here as there."""
-        if message.number >= ENDPOINTS_MAX:
+        if message.number > NUMBER_MAX:
             raise RemoteProtocolError(f"an endpoint has number {message.number}")
         self._there = None
         while message.number >= len(self._numbers):
@@ -194,7 +193,7 @@ class Receiving:
 
     def _unlisted(self) -> list[Endpoint]:
         """Endpoints that were deleted while this router was away."""
-        known = set(self._numbers.tolist())
+        known = set(self._numbers[self._numbers > 0].tolist())
         own = {each.name for each in self._router.config.endpoints}
         return [each for each in self._router.endpoints if each.number not in known and each.name not in own]
 
