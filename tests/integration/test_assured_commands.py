@@ -12,6 +12,7 @@ import pytest
 from command_here import run_here
 from integration.assured_kit import client_of, router_config, router_here
 from integration.command_kit import running
+from penstock.assured._layout import OUTCOME_DEGRADED
 from penstock.assured.node import RouterAccess
 from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.net.secret import write_private
@@ -114,7 +115,7 @@ def test_a_plant_with_a_router(tmp_path: Path) -> None:
         wait_until(lambda: "orders: active, epoch 1" in up.out, "what up says")
         shown = done("router", "status", plant).stdout
         assert "orders: active" in shown
-        assert "new: 1 messages" in shown
+        assert "new: 1 message (" in shown
         up.interrupt()
     assert (tmp_path / "state" / "orders" / "journal").is_dir()
 
@@ -205,3 +206,27 @@ def test_a_first_plant_has_a_pair_of_routers(tmp_path: Path) -> None:
         wait_until(lambda: run_here(*publish).returncode == 0, "a router takes a message")
         assert "a trade" in done(*drain).stdout
         assert "may not consume" in refused(*drain[:-1], directory / "booking.toml")
+
+
+def test_what_becomes_of_too_much_and_who_decides_is_said_in_commands(tmp_path: Path) -> None:
+    with router_here(router_config(tmp_path, replicate_by="publisher")) as router:
+        place = router.place
+        done("queue", "create", place, "few", "few.>", "--messages-max", 1, "--when-full", "dead")
+        done("queue", "publish", place, "few.x", "one", "--replication", "synchronous")
+        done("queue", "publish", place, "few.x", "two")
+        lines = done("queue", "list", place).stdout.splitlines()
+        assert "few: 1 message, 8 bytes, 0 unsettled, 0 consumers; few.>" in lines
+        assert any(line.startswith("dead: 1 message,") for line in lines)
+        assert "1 message looked at\n" in done("queue", "drain", place, "few", "--keep").stderr
+        assert router.router._core.tables.outcome_counts()[OUTCOME_DEGRADED] == 1
+        assert "synchronous" in refused("queue", "publish", place, "few.x", "--replication", "some")
+
+
+@pytest.mark.spec("REPL-13")
+def test_what_no_queue_wants_is_kept_as_long_as_the_log_retains_it(tmp_path: Path) -> None:
+    """It is stored: an endpoint that begins in the past gets it."""
+    with router_here(router_config(tmp_path, retain_s=3_600)) as router:
+        place = router.place
+        assert "1 message stored" in done("queue", "publish", place, "nobody.wants", "one").stderr
+        done("queue", "create", place, "late", "nobody.>", "--from-id", 1)
+        assert "1 message\n" in done("queue", "drain", place, "late").stderr

@@ -21,6 +21,7 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 
 Treatment: TypeAlias = Literal["none", "asynchronous", "synchronous"]
 """What a message gets besides the local disk: nothing, a copy at the secondary, a copy before it is acknowledged."""
+WhenFull: TypeAlias = Literal["refuse", "dead"]
 
 Role: TypeAlias = Literal["active", "standby"]
 
@@ -61,7 +62,7 @@ class EndpointConfig(Config, frozen=True):
     age_ms_max: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
     """How old a message may become here, whatever its own time to live says; 0: any age."""
 
-    when_full: Literal["refuse", "dead"] = "refuse"
+    when_full: WhenFull = "refuse"
     """What would exceed messages_max or bytes_max is refused to its publisher, or goes to `dead_to`."""
 
     deliveries_max: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0

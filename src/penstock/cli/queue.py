@@ -8,11 +8,11 @@ import msgspec
 import typer
 
 from penstock.assured.application import Assured, Delivery
-from penstock.assured.config import EndpointConfig, Treatment, Want
+from penstock.assured.config import EndpointConfig, Treatment, Want, WhenFull
 from penstock.assured.control import EndpointInfo
 from penstock.base.errors import NotFoundError
 from penstock.cli.readable import harmless_json, printable
-from penstock.cli.routed import ConnectOption, CredentialsOption, RouterArgument, SecretOption, opened
+from penstock.cli.routed import ConnectOption, CredentialsOption, RouterArgument, SecretOption, counted, opened
 
 WAIT_SECONDS = 0.5
 """How long nothing may come before a queue is taken for drained."""
@@ -72,6 +72,9 @@ def create(
     messages_max: Annotated[int, typer.Option(help="Messages it may have.")] = 1_000_000,
     bytes_max: Annotated[int, typer.Option(help="Bytes it may have.")] = 2**30,
     age_ms_max: Annotated[int, typer.Option(help="How old messages may become; 0: any age.")] = 0,
+    when_full: Annotated[
+        WhenFull, typer.Option(help="What becomes of more: refused to its publisher, or to --dead-to.")
+    ] = "refuse",
     deliveries_max: Annotated[int, typer.Option(help="Deliveries before one is given up; 0: any number.")] = 0,
     dead_to: Annotated[str, typer.Option(help="The queue for what is given up; empty: discarded.")] = "dead",
     replication: Annotated[Treatment, typer.Option(help="What its messages get in a pair of routers.")] = "none",
@@ -89,6 +92,7 @@ def create(
         messages_max=messages_max,
         bytes_max=bytes_max,
         age_ms_max=age_ms_max,
+        when_full=when_full,
         deliveries_max=deliveries_max,
         dead_to=dead_to,
         replication=replication,
@@ -123,11 +127,15 @@ def publish(
     text: Annotated[list[str] | None, typer.Argument(help="Payloads; none: the lines of standard input.")] = None,
     ttl_ms: Annotated[int, typer.Option(help="How long they may wait; 0: for ever.")] = 0,
     priority: Annotated[int, typer.Option(help="0 to 9; 9 goes first.")] = 4,
+    replication: Annotated[
+        Treatment, typer.Option(help="What they get in a pair of routers, where publishers decide.")
+    ] = "none",
     connect: ConnectOption = None,
     credentials: CredentialsOption = None,
     secret: SecretOption = None,
 ) -> None:
-    """Publish messages; returns when all of them are stored. Exit status 1: no queue wanted some of them."""
+    """Publish messages; returns when all of them are stored. Exit status 1: no queue wanted some of them, and
+    the router does not keep those."""
     lines = (line.rstrip("\n") for line in sys.stdin) if not text else iter(text)
     stored = unmatched = 0
     with (
@@ -135,18 +143,17 @@ def publish(
         assured.publisher(window=4_096) as publisher,
     ):
         while portion := list(itertools.islice(lines, PORTION)):
-            numbers = [publisher.send(topic, line.encode(), ttl_ms=ttl_ms, priority=priority) for line in portion]
+            numbers = [
+                publisher.send(topic, line.encode(), ttl_ms=ttl_ms, priority=priority, replication=replication)
+                for line in portion
+            ]
             publisher.flush()
             discarded = sum(publisher.outcome(number) == "unmatched" for number in numbers)
             stored, unmatched = stored + len(numbers) - discarded, unmatched + discarded
-    sys.stderr.write(f"{_messages(stored)} stored\n")
+    sys.stderr.write(f"{counted(stored, 'message')} stored\n")
     if unmatched:
-        sys.stderr.write(f"{_messages(unmatched)} discarded: no queue wants {printable(topic)}\n")
+        sys.stderr.write(f"{counted(unmatched, 'message')} discarded: no queue wants {printable(topic)}\n")
         raise typer.Exit(1)
-
-
-def _messages(count: int) -> str:
-    return f"{count:,} {'message' if count == 1 else 'messages'}"
 
 
 @app.command("drain")
@@ -178,7 +185,7 @@ def drain(
                 queue.close(as_unread=True)
                 break
             queue.ack(messages)
-    sys.stderr.write(f"{taken:,} messages{' looked at' if keep else ''}\n")
+    sys.stderr.write(f"{counted(taken, 'message')}{' looked at' if keep else ''}\n")
 
 
 def _told(message: Delivery) -> str:
@@ -205,5 +212,6 @@ def _encoded(info: EndpointInfo) -> str:
 
 def _line(info: EndpointInfo) -> str:
     topics = ", ".join(topic for want in info.endpoint.wants for topic in want.topics)
-    queued = f"{info.messages:,} messages, {info.bytes:,} bytes, {info.unsettled:,} unsettled, {info.flows} consumers"
+    size = f"{counted(info.messages, 'message')}, {counted(info.bytes, 'byte')}"
+    queued = f"{size}, {info.unsettled:,} unsettled, {counted(info.flows, 'consumer')}"
     return f"{info.endpoint.name}: {queued}; {topics or 'no topics'}"

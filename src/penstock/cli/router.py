@@ -16,7 +16,7 @@ from penstock.base.config import load_toml
 from penstock.base.errors import ConfigurationError
 from penstock.cli.nodes import SWITCH_SECONDS, announce, node_of_plant, refuse_plant
 from penstock.cli.readable import printable
-from penstock.cli.routed import ConnectOption, CredentialsOption, OneRouterArgument, SecretOption, opened
+from penstock.cli.routed import ConnectOption, CredentialsOption, OneRouterArgument, SecretOption, counted, opened
 from penstock.cli.statuses import show_statuses
 from penstock.net.agent import run_agent
 
@@ -76,7 +76,7 @@ def status(
 def _print(router: RouterStatus) -> None:
     disk = "" if router.is_storing else ", the disk takes nothing"
     touch = "" if router.is_in_touch else ", the administration server does not answer"
-    state = f"{router.role}, epoch {router.epoch}, {router.clients} clients{disk}{touch}"
+    state = f"{router.role}, epoch {router.epoch}, {counted(router.clients, 'client')}{disk}{touch}"
     typer.echo(printable(f"{router.name}: {state}"))
     if (replication := router.replication) is not None:
         since = datetime.fromtimestamp(replication.since_ns / NS_PER_SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -90,7 +90,9 @@ def _print(router: RouterStatus) -> None:
         if replication.voting is not None:
             typer.echo(printable(f"  voters in touch: {', '.join(replication.voting.in_touch) or 'none'}"))
     for each in router.endpoints:
-        queued = f"{each.messages:,} messages ({each.unsettled:,} unsettled), {each.flows} consumers"
+        queued = (
+            f"{counted(each.messages, 'message')} ({each.unsettled:,} unsettled), {counted(each.flows, 'consumer')}"
+        )
         typer.echo(printable(f"  {each.endpoint.name}: {queued}"))
 
 
