@@ -6,8 +6,8 @@ from typing import Any
 
 from assured_kit import Router, message, queue
 from interop import log_decoder
+from penstock.assured._cleaning import log_publishers
 from penstock.assured._records import is_record
-from penstock.assured._recovery import log_publishers
 
 BASE = 1 << 40
 

@@ -9,6 +9,7 @@ from libc.string cimport memcpy, memset
 
 import numpy
 
+from penstock.assured._cleaning cimport publisher_head, put_publisher
 from penstock.assured._layout cimport KIND_RECORDS, SETTLE_ACKNOWLEDGED
 from penstock.assured._messages cimport cache_put, consumed_entry, entry_free, entry_of, message_by_id, message_free
 from penstock.assured._records cimport (
@@ -37,7 +38,7 @@ from penstock.assured._records cimport (
     check_record,
     content_at,
 )
-from penstock.assured._recovery cimport publisher_head, put_publisher, recover_record
+from penstock.assured._recovery cimport recover_record
 from penstock.assured._settling cimport log_dead, log_returned
 from penstock.assured._stream cimport RECORDS_HEAD_SIZE, RecordsHead, forget_held, hold_back, is_mirrored
 from penstock.assured._tables cimport (

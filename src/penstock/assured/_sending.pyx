@@ -16,10 +16,10 @@ from libc.string cimport memcpy, memmove, memset
 
 import numpy
 
+from penstock.assured._cleaning cimport publisher_head, put_publisher
 from penstock.assured._containers cimport Bytes, bytes_reserve
 from penstock.assured._layout cimport KIND_PUBLISHERS, KIND_RECORDS, LENGTH_SIZE, SETTLE_REJECTED
 from penstock.assured._messages cimport cached, consumed_entry, entry_of, message_by_id
-from penstock.assured._recovery cimport publisher_head, put_publisher
 from penstock.assured._records cimport (
     DEAD_SIZE,
     DESTINATION_SIZE,

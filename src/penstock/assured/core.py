@@ -3,7 +3,7 @@
 What happens to a message, in order: it is received (Data), checked, matched, given its id and logged (Append); when it
 is on the disk (Stored) it is in the queues of its endpoints and its publisher is told; flows with credit get it
 (SendData); settled by every endpoint, it is forgotten. The work on messages is compiled (_intake, _delivery, _settling,
-_recovery, on the tables of _tables.pxd); here is who asks for what, and in which order.
+_recovery, _cleaning, on the tables of _tables.pxd); here is who asks for what, and in which order.
 """
 
 from penstock.assured._delivery import deliver_ready, give_credit

@@ -5,9 +5,9 @@ import hashlib
 import numpy
 from numpy.typing import NDArray
 
+from penstock.assured._cleaning import own_publisher
 from penstock.assured._delivery import active_flow, close_flow, flows_of, open_flow
 from penstock.assured._intake import PublishBatch
-from penstock.assured._recovery import own_publisher
 from penstock.assured._tables import Tables
 from penstock.assured.config import RouterConfig
 from penstock.assured.endpoints import Endpoint, Endpoints

@@ -12,6 +12,7 @@ import msgspec
 import numpy
 from numpy.typing import NDArray
 
+from penstock.assured._cleaning import log_publishers, move_oldest, take_records
 from penstock.assured._delivery import end_fetch
 from penstock.assured._groups import log_consumed
 from penstock.assured._messages import delete_endpoint
@@ -25,14 +26,7 @@ from penstock.assured._records import (
     RECORD_EPOCH,
     WINDOW_WORDS,
 )
-from penstock.assured._recovery import (
-    finish_recovery,
-    log_publishers,
-    move_oldest,
-    pass_row_of,
-    recover_rows,
-    take_records,
-)
+from penstock.assured._recovery import finish_recovery, pass_row_of, recover_rows
 from penstock.assured._tables import Tables
 from penstock.assured.config import Role, RouterConfig
 from penstock.assured.endpoints import Endpoints
