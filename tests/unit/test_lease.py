@@ -153,6 +153,34 @@ def test_a_router_that_lost_the_lease_comes_back_under_another_epoch() -> None:
     assert [each.message.epoch for each in asked if isinstance(each, Tell) and isinstance(each.message, Ask)] == [7, 7]
 
 
+@pytest.mark.spec("REPL-10", "REPL-14")
+@pytest.mark.parametrize("is_granted", [False, True])
+def test_a_router_that_is_not_fit_any_more_does_not_get_what_it_asked_for_before(is_granted: bool) -> None:
+    """It has begun to catch up with the other one, and could have half of a transaction."""
+    keeper = LeaseKeeper(CONFIG, "a", Memory(4, "a"), Even(), 0)
+    assert Tell("w", Ask(5, 1)) in keeper.handle(Fit(True), 0)
+    vote = Heard("w", Granted(5, 1, 0, False))
+    if is_granted:
+        assert keeper.handle(vote, 10) == [Keep(Memory(5, "a"))]
+    assert keeper.handle(Fit(False), 20) == []
+    assert keeper.handle(Kept() if is_granted else vote, 30) == []
+    assert not keeper.holds(30)
+    assert keeper.next_deadline_ns() is None
+    later_ns = 2 * LEASE_NS
+    asked = keeper.handle(Fit(True), later_ns)
+    assert [each.message.round for each in asked if isinstance(each, Tell) and isinstance(each.message, Ask)] == [2, 2]
+    assert keeper.handle(vote, later_ns + 1) == [], "it is a vote for what was asked for then"
+
+
+@pytest.mark.spec("REPL-14")
+def test_what_an_operator_forces_is_asked_for_though_the_router_is_not_fit() -> None:
+    keeper = LeaseKeeper(CONFIG, "a", Memory(4, "a"), Even(), 0)
+    assert Tell("w", Ask(5, 1, is_forced=True)) in keeper.handle(Force(), 0)
+    keeper.handle(Fit(False), 10)
+    assert keeper.handle(Heard("w", Granted(5, 1, 0, False)), 20) == [Keep(Memory(5, "a"))]
+    assert Held(5) in keeper.handle(Kept(), 30)
+
+
 def test_alone_is_noted_when_two_voters_have_it_on_their_disks() -> None:
     keeper = holder()
     told = keeper.handle(Alone(True), NS_PER_MS)

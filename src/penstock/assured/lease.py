@@ -144,6 +144,8 @@ class LeaseKeeper:
                 told += self._vote(event, now_ns)
             case Fit(is_fit):
                 self._is_fit = is_fit
+                if not is_fit and not self._forced_until_ns and not self.holds(now_ns):
+                    self._claim = None  # whoever is about to grant it grants it to one who must not have it
             case Able(is_able):
                 self.is_able = is_able
                 if not is_able and not self._is_alone:
