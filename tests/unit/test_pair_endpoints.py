@@ -6,8 +6,10 @@ from msgspec.structs import replace
 from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
 from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.endpoints import NUMBER_MAX
-from penstock.assured.events import AlterEndpoint, CreateEndpoint, Data, DeleteEndpoint, Done
+from penstock.assured.events import AlterEndpoint, Beginning, CreateEndpoint, Data, DeleteEndpoint, Done, OpenFlow
 from penstock.assured.frames import Published, encode_publish, encode_settle
+from penstock.assured.pairing import PeerFrame, SwitchHere
+from penstock.base.core import Tick
 
 WINDOW = 65_536
 DEAD = EndpointConfig(name="dead", dead_to="", replication="synchronous")
@@ -140,3 +142,53 @@ def test_when_all_numbers_of_endpoints_are_used_up_no_more_are_made() -> None:
     assert one.answers[8] == Done()
     exchange(one, other)
     assert held(other) == {"dead": 0, "q": 3}
+
+
+LATE = EndpointConfig(name="late", wants=(Want(topics=("a.>",)),), replication="synchronous")
+
+
+def test_repl_13_what_was_filled_at_one_router_is_not_filled_again_at_the_other() -> None:
+    one, other = two_routers(DEAD, QUEUE)
+    first = one.router.tables.next_id - 3
+    one.tell(CreateEndpoint(10, 8, LATE, Beginning(message_id=1)))
+    one.tell(OpenFlow(10, 7, "late", 100))
+    exchange(one, other)
+    assert held(other)["late"] == 3
+    assert not other.router.log.is_held
+    flow = one.answers[7].handle
+    one.tell(Data(10, encode_settle(flow, [(first, first + 2, 1)])))
+    exchange(one, other)
+    switch(one, other)
+    other.tell(Tick())
+    assert held(one)["late"] == held(other)["late"] == 0
+
+
+def test_repl_13_how_far_an_endpoint_is_filled_does_not_overtake_what_it_was_filled_with() -> None:
+    """The active router is gone before that has been sent: the other one fills the endpoint."""
+    one, other = two_routers(DEAD, QUEUE)
+    rejected_behind_a_full_window(one)
+    one.tell(CreateEndpoint(10, 8, LATE, Beginning(message_id=1)))
+    one.tell(Tick())
+    assert held(one)["late"] == 4
+    sent, one.frames = one.frames, []
+    for frame in sent:
+        other.tell(PeerFrame(1, frame))
+    assert held(other)["late"] < 4
+    assert other.router.log.is_held
+    disconnect(one, other)
+    other.tell(SwitchHere(is_forced=True))
+    other.tell(Tick())
+    assert held(other)["late"] == 4
+
+
+def test_repl_13_an_endpoint_can_be_altered_while_it_is_filled() -> None:
+    one, other = two_routers(DEAD, QUEUE)
+    rejected_behind_a_full_window(one)
+    one.tell(CreateEndpoint(10, 8, LATE, Beginning(message_id=1)))
+    one.tell(Tick())
+    one.tell(AlterEndpoint(10, 9, replace(LATE, deliveries_max=7)))
+    exchange(one, other)
+    there = other.router.endpoints.get("late")
+    assert there is not None
+    assert (there.config.deliveries_max, there.definition.replay) == (7, None)
+    assert held(one) == held(other)

@@ -175,6 +175,8 @@ def _contents(messages: PublishBatch | Unmatched) -> NDArray[numpy.void]:
 class Endpoints:
     def __init__(self, config: RouterConfig, tables: Tables, models: Models, seed: bytes) -> None:
         self.matcher = Matcher(models, seed, config.wants_max)
+        self.changes = 0
+        """How often any was logged: made, changed or deleted."""
         self._config = config
         self._tables = tables
         self._by_name: dict[str, Endpoint] = {}
@@ -283,6 +285,7 @@ class Endpoints:
     # In the log
 
     def log(self, endpoint: Endpoint, *, is_deleted: bool = False) -> None:
+        self.changes += 1
         text = msgspec.json.encode(endpoint.definition)
         size = ENDPOINT_HEAD_SIZE + (len(text) + 7) // 8 * 8
         record = bytearray(size)

@@ -122,15 +122,15 @@ class Pair:
             case events.RecordsRead(request):
                 if self.sending is not None:
                     self.sending.fetched(request)
-            case events.CreateEndpoint() | events.AlterEndpoint() | events.DeleteEndpoint():
-                self._has_other_matches = False
-                if self.sending is not None and not self.sending.mirror():
-                    self.degrading.lost(now_ns)
-                    self._begin_sending()
             case events.DiskTroubled() | events.DiskFailed() | events.DiskRecovered():
                 self._tell_standing()
             case events.Replay():
                 return
+        if any(isinstance(each, events.Noted) and each.what in ("defined", "deleted") for each in told):
+            self._has_other_matches = False
+        if self.sending is not None and not self.sending.mirror():
+            self.degrading.lost(now_ns)
+            self._begin_sending()
         if self.router.is_active and any(isinstance(each, events.Became) for each in told):
             self._tell_standing()
             self._begin_sending()

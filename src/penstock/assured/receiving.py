@@ -101,6 +101,8 @@ class Receiving:
             if known is not None and self._is_mirroring:
                 endpoints.log(known, is_deleted=True)
                 endpoints.remove(known)
+                if known.definition.replay is not None:
+                    self._router.replays.resume()
             return ""
         try:
             definition = msgspec.json.decode(message.definition, type=Definition)
@@ -110,8 +112,11 @@ class Receiving:
         if self._is_mirroring and (known is None or known.definition != definition):
             if known is not None and definition.config.replication == "none":
                 self._drop_copies(known)
+            is_filling = definition.replay is not None or (known is not None and known.definition.replay is not None)
             known = endpoints.put(definition, known.number if known is not None else endpoints.number_highest + 1)
             endpoints.log(known)
+            if is_filling:
+                self._router.replays.resume()
         self._numbers[message.number] = known.number if known is not None else 0
         return "" if known is not None and known.config == definition.config else definition.config.name
 

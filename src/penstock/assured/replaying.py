@@ -43,7 +43,11 @@ class Replays:
         """By the number of the endpoint."""
 
     def resume(self) -> None:
-        """Go on with what a log says to have been begun; or begin with a new endpoint."""
+        """Go on with what a log says to have been begun, or the other router; or begin with a new endpoint."""
+        for number, filling in list(self._fillings.items()):
+            endpoint = self._endpoints.by_number(number)
+            if endpoint is None or endpoint.definition.replay is not filling.state:
+                del self._fillings[number]
         for endpoint in self._endpoints:
             state = endpoint.definition.replay
             if state is not None and endpoint.number not in self._fillings:

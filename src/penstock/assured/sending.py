@@ -16,6 +16,7 @@ from penstock.assured._sending import (
     send_missing,
     stream_count,
 )
+from penstock.assured.config import EndpointConfig
 from penstock.assured.core import MessageRouter
 from penstock.assured.endpoints import Endpoint
 from penstock.assured.events import Instruction
@@ -38,16 +39,19 @@ class _Sent(msgspec.Struct, frozen=True):
 class _Told(msgspec.Struct, frozen=True):
     """What the other router knows of an endpoint."""
 
-    name: str
+    config: EndpointConfig
     is_copied: bool
     definition: bytes
 
 
-class _Deleted(msgspec.Struct, frozen=True):
-    number: int
-    name: str
+class _Later(msgspec.Struct, frozen=True):
+    """What the other router may not hear of an endpoint before it has what happened until then."""
+
     after: int
-    """So many items of the stream go before the other router may hear of it."""
+    """So many items of the stream."""
+
+    name: str
+    message: Defined
 
 
 def encode(message: Message) -> bytes:
@@ -68,7 +72,9 @@ class Sending:
         self._is_matching = is_matching
         """The other router finds out who wants a message."""
         self._defined: dict[int, _Told] = {}
-        self._deleted: deque[_Deleted] = deque()
+        self._later: deque[_Later] = deque()
+        self._changes = -1
+        """Of endpoints, as far as they were looked at."""
         self._passed = 0
         """Items of the stream whose turn has come."""
         self._missing: list[NDArray[numpy.uint64]] = []
@@ -102,7 +108,7 @@ class Sending:
 
     @property
     def is_drained(self) -> bool:
-        return not (self._is_listed or self._sent or self._deleted or self.backlog)
+        return not (self._is_listed or self._sent or self._later or self.backlog)
 
     @property
     def oldest_ns(self) -> int | None:
@@ -122,43 +128,61 @@ class Sending:
     def mirror(self) -> bool:
         """Tell how endpoints are defined, as far as that is not known. What was accepted before goes with its
         endpoints: the other router finds those that there are when it comes. False: it has to be compared anew what
-        there is, as an endpoint has copies that had none, or none any more, or one comes again whose deletion waits."""
+        there is."""
+        if self._changes == self._router.endpoints.changes:
+            return True
+        self._changes = self._router.endpoints.changes
         current = {each.number: self._told(each) for each in self._router.endpoints}
         new = {number: told for number, told in current.items() if self._defined.get(number) != told}
-        gone = [(number, told.name) for number, told in self._defined.items() if number not in current]
-        if self._must_compare(new):
+        # What was given up by an endpoint may wait for its turn, and the copies that it goes on with are still there.
+        # So may what one was filled with out of the log: the other router has to go on where it has everything.
+        filled = [number for number in new if number in self._defined and self._is_same(number, new[number])]
+        gone = self._defined.keys() - current.keys()
+        if self._must_compare({number: told for number, told in new.items() if number not in filled}):
             return False
-        self.out += [encode(Defined(number, told.definition)) for number, told in new.items()]
-        # What was given up by an endpoint may wait for its turn: the copies that it goes on with are still there.
-        after = self._passed + self.backlog
-        self._deleted += [_Deleted(number, name, after) for number, name in gone]
+        for number, told in new.items():
+            if number in filled:
+                self._tell_later(told.config.name, Defined(number, told.definition))
+            else:
+                self.out.append(encode(Defined(number, told.definition)))
+        for number in gone:
+            self._tell_later(self._defined[number].config.name, Defined(number, b"", is_deleted=True))
         self._defined = current
-        if new or gone:
+        if gone or len(new) > len(filled):
             self._match_from_now()
         return True
 
     def _told(self, endpoint: Endpoint) -> _Told:
         is_copied = self._router.config.replicate_by != "endpoint" or endpoint.config.replication != "none"
-        return _Told(endpoint.name, is_copied, msgspec.json.encode(endpoint.definition))
+        return _Told(endpoint.config, is_copied, msgspec.json.encode(endpoint.definition))
+
+    def _is_same(self, number: int, told: _Told) -> bool:
+        """But for how far it is filled."""
+        return self._defined[number].config == told.config
 
     def _must_compare(self, new: dict[int, _Told]) -> bool:
-        names = {each.name for each in self._deleted}
+        """An endpoint has copies that had none, or none any more; or of one of this name something is to be told that
+        would come after this, and be older."""
+        names = {each.name for each in self._later}
         known = {number: self._defined[number] for number in new if number in self._defined}
         is_copied_otherwise = any(new[number].is_copied != told.is_copied for number, told in known.items())
-        return is_copied_otherwise or any(told.name in names for told in new.values())
+        return is_copied_otherwise or any(told.config.name in names for told in new.values())
 
     def _match_from_now(self) -> None:
         """The other router finds the endpoints of what comes from now on; it cannot while it has some too many."""
-        is_matching = self._is_matching and not self._deleted
+        is_matching = self._is_matching and not any(each.message.is_deleted for each in self._later)
         self._router.tables.match_from = self._router.tables.next_id if is_matching else 0
 
-    def _tell_deleted(self) -> None:
-        """Those whose turn has come."""
-        before = len(self._deleted)
-        while self._deleted and (self._deleted[0].after <= self._passed or not self.backlog):
-            self.out.append(encode(Defined(self._deleted.popleft().number, b"", is_deleted=True)))
-        if before and not self._deleted:
-            self._match_from_now()
+    def _tell_later(self, name: str, message: Defined) -> None:
+        self._later.append(_Later(self._passed + self.backlog, name, message))
+
+    def _tell_now(self) -> None:
+        """What was to be told later, and whose turn has come."""
+        while self._later and (self._later[0].after <= self._passed or not self.backlog):
+            message = self._later.popleft().message
+            self.out.append(encode(message))
+            if message.is_deleted:
+                self._match_from_now()
 
     def frame(self, data: bytes) -> None:
         """What the other router has not got."""
@@ -204,6 +228,7 @@ class Sending:
                 size = self._streaming.send(data)
                 self._sent.append(_Sent(self._position, size, last_id, now_ns))
                 self._unstored_size += size
+                self._tell_now()
             if len(ids):
                 reading = self._router.log.fetch(0, ids, sequences)
                 self._fetching = reading.request
@@ -211,7 +236,7 @@ class Sending:
             if data is None:
                 break
         if not self._is_listed:
-            self._tell_deleted()
+            self._tell_now()
         if self.is_drained:
             self.through_id = tables.next_id - 1
         if not self.is_whole and not self._is_listed:
