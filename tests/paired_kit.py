@@ -23,6 +23,7 @@ from penstock.assured.events import (
 from penstock.assured.frames import Acknowledge, Deliver, Published, decode_frames, encode_publish
 from penstock.assured.pair import Pair
 from penstock.assured.pairing import PairConfig, PeerClosed, PeerFrame, PeerOpened, PeerSend, SwitchHere
+from penstock.base.core import Tick
 from penstock.net.framing import FrameDecoder
 from penstock.sim import SeededRandomness
 
@@ -32,6 +33,8 @@ PUBLISHER = 777
 
 class Router:
     """One of a pair, with a journal in memory that is always on the disk."""
+
+    now_ns = 0
 
     def __init__(
         self,
@@ -63,7 +66,7 @@ class Router:
     def tell(self, event: Any) -> None:
         events = [event]
         while events:
-            for each in self.pair.handle(events.pop(0), 0):
+            for each in self.pair.handle(events.pop(0), self.now_ns):
                 events += self._carried_out(each)
 
     def _carried_out(self, each: Any) -> list[Any]:
@@ -119,9 +122,18 @@ class Router:
         return [message.id for frame in frames for message in frame.messages]
 
 
+def let_go(router: Any) -> bool:
+    """Let the time pass for which it gathers what nobody waits for; whether it has something to say then."""
+    if router.pair.sending is None or router.pair.sending.gathered_ns is None:
+        return False
+    router.now_ns = router.pair.sending.gathered_ns
+    router.tell(Tick())
+    return bool(router.frames)
+
+
 def exchange(one: Router, other: Router, frames_max: int = 1_000) -> None:
     """Until neither has anything more to say, or so many frames were said."""
-    while (one.frames or other.frames) and frames_max:
+    while (one.frames or other.frames or let_go(one) or let_go(other)) and frames_max:
         for here, there in ((one, other), (other, one)):
             while here.frames and frames_max:
                 frames_max -= 1

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from paired_kit import let_go
 from penstock.assured._layout import DELIVERY_REDELIVERED, MESSAGE_RESENT, OUTCOME_DEGRADED, OUTCOME_SYNC
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
 from penstock.assured.core import MessageRouter
@@ -49,6 +50,8 @@ PUBLISHER = 777
 class Router:
     """With a journal that is always at once on the disk."""
 
+    now_ns = 0
+
     def __init__(self, name: str, *endpoints: EndpointConfig, models: Models | None = None, **pair: Any) -> None:
         randomness = SeededRandomness(1, name)
         self.router = MessageRouter(RouterConfig(name=name, endpoints=endpoints), randomness, models)
@@ -59,7 +62,7 @@ class Router:
         self.tell(Start(1, 0))
 
     def tell(self, event: Any) -> None:
-        for each in self.pair.handle(event, 0):
+        for each in self.pair.handle(event, self.now_ns):
             match each:
                 case Append():
                     self.tell(Stored(each.through))
@@ -76,7 +79,7 @@ class Router:
 
 def exchange(one: Router, other: Router, links: tuple[int, int] = (1, 1)) -> None:
     """Until neither has anything more to say; `links` are the numbers that they have for it."""
-    while one.frames or other.frames:
+    while one.frames or other.frames or let_go(one) or let_go(other):
         for here, there, link in ((one, other, links[1]), (other, one, links[0])):
             frames, here.frames = here.frames, []
             for frame in frames:

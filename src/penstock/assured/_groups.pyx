@@ -105,6 +105,7 @@ def end_group(Tables tables not None, uint8_t treatment, uint64_t transaction_id
     close_group(tables, &head, treatment, transaction_id)
     if tables.is_streaming:
         stream_push(tables, tables.log_sequence(), transaction_id, treatment, ITEM_END)
+        tables.is_stream_awaited |= treatment == TREATMENT_SYNC
     for position in range(tables.waiting.end - tables.group.count, tables.waiting.end):
         waiting = queue_at(&tables.waiting, position)
         waiting.treatment = treatment

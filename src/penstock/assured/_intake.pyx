@@ -343,6 +343,7 @@ cdef int take(
         message_at(tables, waiting.message).flags |= MESSAGE_AS_MATCHED
     if tables.is_streaming and waiting.message and (tables.is_grouping or head.treatment != TREATMENT_NONE):
         stream_push(tables, head.id, number, handle, ITEM_MESSAGE)
+        tables.is_stream_awaited |= head.treatment == TREATMENT_SYNC
     tables.next_id += 1
     tables.accepted_total += 1
     waiting.sequence = tables.log_sequence()

@@ -239,6 +239,7 @@ cdef class Tables:
     cdef public list consumed                   # (transaction's id, endpoint, ids, what was said of each): see _groups.pyx
     cdef public bint is_streaming
     cdef public bint is_stream_broken           # it grew too long: it must be begun anew
+    cdef public bint is_stream_awaited          # somebody waits for something in it
     cdef public uint64_t match_from             # from this id on, the other router finds out who wants a message; 0: never
     cdef uint32_t replicated_first
     cdef uint32_t replicated_last

@@ -16,6 +16,7 @@ class Tables:
     consumed: list[tuple[int, int, NDArray[numpy.uint64], NDArray[numpy.uint8]]]
     is_streaming: bool
     is_stream_broken: bool
+    is_stream_awaited: bool
     endpoint_highest: int
     keeps_unmatched: bool
     has_secondary: bool

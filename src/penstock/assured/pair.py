@@ -96,7 +96,8 @@ class Pair:
         deadlines = [self.router.next_deadline_ns(), self.switching.next_deadline_ns()]
         if self.router.is_active:
             is_ready = self.switching.is_wanted and self.degrading.keeps_up(self.sending)
-            deadlines += [self.degrading.next_deadline_ns(), 0 if is_ready else None]
+            gathered_ns = self.sending.gathered_ns if self.sending is not None else None
+            deadlines += [self.degrading.next_deadline_ns(), 0 if is_ready else None, gathered_ns]
         if self.keeper is not None:
             deadlines.append(self.keeper.next_deadline_ns())
         return min((each for each in deadlines if each is not None), default=None)
@@ -376,7 +377,7 @@ class Pair:
         if self.router.tables.is_stream_broken:
             self._end_link("the other router is too far behind", now_ns)
             return
-        self._out += sending.pump(now_ns)
+        self._out += sending.pump(now_ns, is_hurried=self.switching.is_wanted or self.switching.is_yielding)
         self.link.send(sending.out)
 
     def _look_how_it_keeps_up(self, now_ns: int) -> None:

@@ -22,11 +22,14 @@ from penstock.assured.endpoints import Endpoint
 from penstock.assured.events import Instruction
 from penstock.assured.holding import Streaming
 from penstock.assured.pairing import MESSAGE_SIZE_MAX, PAIR, Defined, Listed, Message, PairConfig, Resync, Whole
+from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import RemoteProtocolError
 from penstock.net.framing import encode_frame
 
 FRAME_SIZE_GOOD = 131_072
 IDS_PER_FRAME = 65_536
+GATHER_NS = 10 * NS_PER_MS
+"""Between two frames of what nobody waits for: so the other router works, and syncs, beside few publishers' turns."""
 
 
 class _Sent(msgspec.Struct, frozen=True):
@@ -83,6 +86,9 @@ class Sending:
         self._position = self._stored = 0
         self._sent: deque[_Sent] = deque()
         self._unstored_size = 0
+        self._sent_ns = -GATHER_NS
+        self.gathered_ns: int | None = None
+        """When what has gathered is to go."""
         self._fetching = 0
         """The request for what has to be read before more can be sent; 0: none."""
         self._caught_up: int | None = None
@@ -214,11 +220,13 @@ class Sending:
             self._unstored_size -= sent.size
             self.through_id = max(self.through_id, sent.last_id)
 
-    def pump(self, now_ns: int) -> list[Instruction]:
-        """Send what the window has room for; what has to be read first."""
+    def pump(self, now_ns: int, *, is_hurried: bool) -> list[Instruction]:
+        """Send what the window has room for, but for what nobody waits for: that gathers; what has to be read first."""
         tables = self._router.tables
         told: list[Instruction] = []
-        while not self._is_listed and not self._fetching and self._unstored_size < self._config.window_bytes:
+        is_gathering = not is_hurried and self._is_gathering(now_ns)
+        self.gathered_ns = self._sent_ns + GATHER_NS if is_gathering and self.backlog else None
+        while not is_gathering and self._may_send:
             waiting = self.backlog
             data, self._position, last_id, ids, sequences = next_frame(
                 tables, self._position, FRAME_SIZE_GOOD, self._router.config.fetch_messages_max
@@ -228,6 +236,7 @@ class Sending:
                 size = self._streaming.send(data)
                 self._sent.append(_Sent(self._position, size, last_id, now_ns))
                 self._unstored_size += size
+                self._sent_ns = now_ns
                 self._tell_now()
             if len(ids):
                 reading = self._router.log.fetch(0, ids, sequences)
@@ -237,11 +246,22 @@ class Sending:
                 break
         if not self._is_listed:
             self._tell_now()
+        if not self.backlog:
+            tables.is_stream_awaited = False
         if self.is_drained:
             self.through_id = tables.next_id - 1
         if not self.is_whole and not self._is_listed:
             self._look_whether_whole()
         return told
+
+    @property
+    def _may_send(self) -> bool:
+        return not self._is_listed and not self._fetching and self._unstored_size < self._config.window_bytes
+
+    def _is_gathering(self, now_ns: int) -> bool:
+        is_early = now_ns < self._sent_ns + GATHER_NS
+        is_awaited = self._router.tables.is_stream_awaited or awaits_release(self._router)
+        return is_early and self.is_whole and not is_awaited
 
     def _look_whether_whole(self) -> None:
         """It has caught up when it has stored all that there was at some moment; others come all the time."""
