@@ -39,6 +39,7 @@ def test_rates_are_measured_with_whatever_peers_there_are(
         "acks_per_s_256",
         *(f"speedup_vs_{peer.name}" for peer in there),
         "single_ratio_to_fdatasync",
+        *(f"single_speedup_vs_{peer.name}" for peer in there),
     ]
     assert all(each.value > 0 and each.bench == "assured" and each.conditions for each in results.values())
     assert "no speedup_vs_other: it is not installed (apt install no-such-server)" in capsys.readouterr().err

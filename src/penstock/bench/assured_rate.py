@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from penstock.assured.application import AssuredPublisher, open_assured
-from penstock.bench.assured_peers import PEERS
+from penstock.bench.assured_peers import PEERS, StoringPeer
 from penstock.bench.assured_process import (
     CONDITIONS,
     IN_FLIGHT,
@@ -49,7 +49,7 @@ def run() -> Iterator[Result]:
         rates = {name: statistics.median(each) for name, each in _interleaved(calls, emptied).items()}
     yield from _results(rates)
     with disk_folder() as folder:
-        yield _single(folder, payload)
+        yield from _single(folder, payload, installed)
 
 
 def _send(publisher: AssuredPublisher, payload: bytes) -> None:
@@ -110,27 +110,37 @@ def _results(rates: dict[str, float]) -> Iterator[Result]:
             )
 
 
-def _single(folder: Path, payload: bytes) -> Result:
-    """The median of the rounds' ratios: rounds are short, and what the disk does changes from one to the next."""
-    with (
-        RouterProcess(folder) as router,
-        open_assured(router.place) as assured,
-        assured.publisher() as publisher,
-        BareFile(folder / "bare") as bare,
-    ):
+def _single(folder: Path, payload: bytes, installed: list[StoringPeer]) -> Iterator[Result]:
+    """The medians of the rounds' ratios: rounds are short, and what the disk does changes from one to the next."""
+    with ExitStack() as stack:
+        router = stack.enter_context(RouterProcess(folder))
+        assured = stack.enter_context(open_assured(router.place))
+        publisher = stack.enter_context(assured.publisher())
+        bare = stack.enter_context(BareFile(folder / "bare"))
         publisher.publish(TOPIC, payload)
-        ours, theirs = [], []
-        for _ in range(SINGLE_ROUNDS):
-            ours.append(_rate(lambda: publisher.publish(TOPIC, payload), SINGLE_SECONDS))
-            theirs.append(_rate(lambda: bare.write(payload), SINGLE_SECONDS))
-    rates = f"medians: {statistics.median(ours):.0f} messages/s, {statistics.median(theirs):.0f} bare"
-    return result(
-        "assured",
-        "single_ratio_to_fdatasync",
-        statistics.median(our / their for our, their in zip(ours, theirs, strict=True)),
-        "ratio",
-        against=f"the same payload by bare write and fdatasync to a file that grows; {rates}",
-        against_value=1,
-        conditions=f"{CONDITIONS}; one publisher, publish() of one message at a time; median of the ratios of "
-        f"{SINGLE_ROUNDS} rounds in turn",
-    )
+        calls: dict[str, Callable[[], object]] = {
+            "router": lambda: publisher.publish(TOPIC, payload),
+            "bare": lambda: bare.write(payload),
+        }
+        for peer in installed:
+            (folder / peer.name).mkdir()
+            client = stack.enter_context(peer.running(folder / peer.name, payload))
+            calls[peer.name] = lambda client=client: client.publish(1, 1)  # type: ignore[misc]
+        rates = [{name: _rate(call, SINGLE_SECONDS) for name, call in calls.items()} for _ in range(SINGLE_ROUNDS)]
+    medians = {name: statistics.median(each[name] for each in rates) for name in calls}
+    conditions = f"{CONDITIONS}; one publisher, one message at a time; medians of {SINGLE_ROUNDS} rounds in turn"
+    told = f"medians: {medians['router']:.0f} messages/s"
+    others = {
+        "single_ratio_to_fdatasync": ("bare", "the same payload by bare write and fdatasync to a file that grows")
+    }
+    others |= {f"single_speedup_vs_{peer.name}": (peer.name, f"{peer.name} ({peer.how})") for peer in installed}
+    for metric, (name, against) in others.items():
+        yield result(
+            "assured",
+            metric,
+            statistics.median(each["router"] / each[name] for each in rates),
+            "ratio",
+            against=f"{against}; {told}, {medians[name]:.0f} beside",
+            against_value=1,
+            conditions=conditions,
+        )
