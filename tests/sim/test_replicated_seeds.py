@@ -53,8 +53,8 @@ def go_on_without_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
 def acknowledge_before_the_other_router_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     pump = Sending.pump
 
-    def hasty(self: Sending, now_ns: int) -> Any:
-        told = pump(self, now_ns)
+    def hasty(self: Sending, now_ns: int, *, is_hurried: bool) -> Any:
+        told = pump(self, now_ns, is_hurried=is_hurried)
         self.through_id = EVERY_ID
         return told
 
