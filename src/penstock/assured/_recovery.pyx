@@ -287,6 +287,7 @@ cdef bint consume_entry(Tables tables, uint32_t endpoint, uint64_t id) noexcept:
     place = entry_of(tables, place, endpoint) if place else 0
     if place:
         entry_at(tables, place).state = STATE_CONSUMED_THERE
+        tables.endpoint_of(endpoint).delivered += 1 # before; that it is settled counts when the other router has it
     return place != 0
 
 
