@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
-from penstock.assured._layout import KIND_RECORDS, OUTCOME_SYNC
+from penstock.assured._layout import KIND_RECORDS, KIND_SPLICED, KIND_TOGETHER, OUTCOME_SYNC
 from penstock.assured.events import Begin, Commit, Data, Ended, LinkClosed, Rollback
 from penstock.assured.frames import Published, encode_publish
-from penstock.assured.holding import FRAME_SIZE_MAX, KIND_SPLICED, KIND_TOGETHER, Held
+from penstock.assured.holding import FRAME_SIZE_MAX, Held
 from penstock.assured.pairing import SwitchHere
 from penstock.base.errors import RemoteProtocolError
 

@@ -42,6 +42,7 @@ from penstock.assured._messages cimport (
     message_stored,
     remember,
 )
+from penstock.assured._parts cimport MessageParts
 from penstock.assured._records cimport (
     DESTINATION_SIZE,
     ENTRY_DEAD,
@@ -101,46 +102,26 @@ def frames_of(const uint8_t[::1] data not None) -> list:
     return found
 
 
-cdef class PublishBatch:
-    """The messages of a PUBLISH frame that was checked: where their parts are in the buffer, as arrays."""
+cdef class PublishBatch(MessageParts):
+    """The messages of a PUBLISH frame that was checked."""
 
-    cdef readonly object data
-    cdef const uint8_t[::1] view
     cdef PublishHead head
-    cdef readonly object topic_offsets
-    cdef readonly object topic_sizes
-    cdef readonly object payload_offsets
-    cdef readonly object payload_sizes
-    cdef readonly object model_ids
-    cdef readonly object model_versions
 
     def __cinit__(self, data not None, uint64_t at):
         cdef PublishedHead each
         cdef uint32_t index
-        cdef uint32_t[::1] topic_offsets, payload_offsets, payload_sizes
-        cdef uint16_t[::1] topic_sizes, model_ids, model_versions
         self.data = data
         self.view = data
         memcpy(&self.head, &self.view[at], PUBLISH_HEAD_SIZE)
-        self.topic_offsets = topic_offsets = numpy.empty(self.head.count, numpy.uint32)
-        self.topic_sizes = topic_sizes = numpy.empty(self.head.count, numpy.uint16)
-        self.payload_offsets = payload_offsets = numpy.empty(self.head.count, numpy.uint32)
-        self.payload_sizes = payload_sizes = numpy.empty(self.head.count, numpy.uint32)
-        self.model_ids = model_ids = numpy.empty(self.head.count, numpy.uint16)
-        self.model_versions = model_versions = numpy.empty(self.head.count, numpy.uint16)
+        self.allot(self.head.count)
         at += PUBLISH_HEAD_SIZE
         for index in range(self.head.count):
             memcpy(&each, &self.view[at], PUBLISHED_HEAD_SIZE)
-            topic_offsets[index] = <uint32_t>at + PUBLISHED_HEAD_SIZE
-            topic_sizes[index] = each.topic_size
-            payload_offsets[index] = <uint32_t>at + PUBLISHED_HEAD_SIZE + each.topic_size
-            payload_sizes[index] = each.payload_size
-            model_ids[index] = each.model_id
-            model_versions[index] = each.model_version
+            self.place(
+                index, <uint32_t>at + PUBLISHED_HEAD_SIZE, each.topic_size, each.payload_size, each.model_id,
+                each.model_version,
+            )
             at += each.size
-
-    def __len__(self):
-        return self.head.count
 
     @property
     def publisher(self):

@@ -25,6 +25,8 @@ cpdef enum:
     KIND_MISSING = 7                # of these: those that the other one has not got
     KIND_RECORDS = 8                # records of the log, for the other one's log
     KIND_PUBLISHERS = 9             # what is known of publishers, as records of the log
+    KIND_TOGETHER = 10              # what a transaction that has not ended publishes
+    KIND_SPLICED = 11               # records, but for what came with TOGETHER
     KIND_REPLICATION_LAST = 12
     KIND_BESIDE = 12                # what routers tell each other besides messages
     KIND_CONTROL = 0x80             # and above: the first byte of a message in msgpack

@@ -4,18 +4,11 @@ import numpy
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+from penstock.assured._parts import MessageParts
 from penstock.assured._tables import Tables
 
-class Unmatched:
-    data: Buffer
-    topic_offsets: NDArray[numpy.uint32]
-    topic_sizes: NDArray[numpy.uint16]
-    payload_offsets: NDArray[numpy.uint32]
-    payload_sizes: NDArray[numpy.uint32]
-    model_ids: NDArray[numpy.uint16]
-    model_versions: NDArray[numpy.uint16]
+class Unmatched(MessageParts):
     def __init__(self, data: Buffer) -> None: ...
-    def __len__(self) -> int: ...
     def matched(
         self,
         tables: Tables,

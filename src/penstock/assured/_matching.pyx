@@ -8,9 +8,8 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
-import numpy
-
 from penstock.assured._containers cimport Bytes, bytes_reserve
+from penstock.assured._parts cimport MessageParts
 from penstock.assured._records cimport (
     DESTINATION_SIZE,
     MESSAGE_HEAD_SIZE,
@@ -39,71 +38,50 @@ cdef inline bint is_to_match(const RecordHead *record) noexcept:
     return record.kind == RECORD_MESSAGE and record.flags & MESSAGE_TO_MATCH != 0
 
 
-cdef class Unmatched:
-    """The messages of a RECORDS frame that came without endpoints: where their parts are, as arrays."""
-
-    cdef readonly object data
-    cdef const uint8_t[::1] frame
-    cdef uint32_t count
-    cdef readonly object topic_offsets
-    cdef readonly object topic_sizes
-    cdef readonly object payload_offsets
-    cdef readonly object payload_sizes
-    cdef readonly object model_ids
-    cdef readonly object model_versions
+cdef class Unmatched(MessageParts):
+    """The messages of a RECORDS frame that came without endpoints."""
 
     def __cinit__(self, data not None):
         cdef RecordHead record
         cdef uint64_t size, at = RECORDS_HEAD_SIZE
+        cdef uint32_t count = 0
         self.data = data
-        self.frame = data
-        size = self.frame.shape[0]
+        self.view = data
+        size = self.view.shape[0]
         if size < RECORDS_HEAD_SIZE or size > FRAME_SIZE_MAX:
             raise RemoteProtocolError(f"a frame of records has {size} bytes")
         while at < size: # all of it is looked at before any of it is used
-            if check_record(&self.frame[at], size - at) == 0:
+            if check_record(&self.view[at], size - at) == 0:
                 raise RemoteProtocolError("a frame of records has something else in it")
-            memcpy(&record, &self.frame[at], sizeof(RecordHead))
+            memcpy(&record, &self.view[at], sizeof(RecordHead))
             at += record.size
         at = RECORDS_HEAD_SIZE
         while at < size:
-            memcpy(&record, &self.frame[at], sizeof(RecordHead))
-            self.count += is_to_match(&record)
+            memcpy(&record, &self.view[at], sizeof(RecordHead))
+            count += is_to_match(&record)
             at += step(&record)
-        if self.count:
+        self.allot(count)
+        if count:
             self.look()
 
     cdef int look(self) except -1:
         cdef MessageHead head
         cdef RecordHead record
-        cdef uint64_t size = self.frame.shape[0], at = RECORDS_HEAD_SIZE
+        cdef uint64_t size = self.view.shape[0], at = RECORDS_HEAD_SIZE
         cdef uint32_t index = 0
-        cdef uint32_t[::1] topic_offsets, payload_offsets, payload_sizes
-        cdef uint16_t[::1] topic_sizes, model_ids, model_versions
-        self.topic_offsets = topic_offsets = numpy.empty(self.count, numpy.uint32)
-        self.topic_sizes = topic_sizes = numpy.empty(self.count, numpy.uint16)
-        self.payload_offsets = payload_offsets = numpy.empty(self.count, numpy.uint32)
-        self.payload_sizes = payload_sizes = numpy.empty(self.count, numpy.uint32)
-        self.model_ids = model_ids = numpy.empty(self.count, numpy.uint16)
-        self.model_versions = model_versions = numpy.empty(self.count, numpy.uint16)
         while at < size:
-            memcpy(&record, &self.frame[at], sizeof(RecordHead))
+            memcpy(&record, &self.view[at], sizeof(RecordHead))
             if is_to_match(&record):
-                memcpy(&head, &self.frame[at], MESSAGE_HEAD_SIZE)
+                memcpy(&head, &self.view[at], MESSAGE_HEAD_SIZE)
                 if head.destination_count:
                     raise RemoteProtocolError("a message is to be matched, and has endpoints")
-                topic_offsets[index] = <uint32_t>at + MESSAGE_HEAD_SIZE
-                topic_sizes[index] = head.topic_size
-                payload_offsets[index] = <uint32_t>at + MESSAGE_HEAD_SIZE + head.topic_size
-                payload_sizes[index] = head.payload_size
-                model_ids[index] = head.model_id
-                model_versions[index] = head.model_version
+                self.place(
+                    index, <uint32_t>at + MESSAGE_HEAD_SIZE, head.topic_size, head.payload_size, head.model_id,
+                    head.model_version,
+                )
                 index += 1
             at += step(&record)
         return 0
-
-    def __len__(self):
-        return self.count
 
     def matched(
         self,
@@ -118,8 +96,8 @@ cdef class Unmatched:
         sender's of that one, or 0: of what the sender has not got, no copies are made."""
         cdef Filling filling = Filling(tables, subscribers, owners, there)
         cdef RecordHead record
-        cdef const uint8_t *bytes = &self.frame[0]
-        cdef uint64_t size = self.frame.shape[0], at = RECORDS_HEAD_SIZE, group_at = 0, group_end = 0
+        cdef const uint8_t *bytes = &self.view[0]
+        cdef uint64_t size = self.view.shape[0], at = RECORDS_HEAD_SIZE, group_at = 0, group_end = 0
         cdef uint32_t index = 0
         filling.copy(bytes, RECORDS_HEAD_SIZE)
         while at < size:

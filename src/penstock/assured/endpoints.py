@@ -8,9 +8,8 @@ import numpy
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from penstock.assured._intake import PublishBatch
-from penstock.assured._matching import Unmatched
 from penstock.assured._messages import delete_endpoint
+from penstock.assured._parts import MessageParts
 from penstock.assured._records import ENDPOINT_DELETED, ENDPOINT_HEAD_SIZE, RECORD_ENDPOINT
 from penstock.assured._tables import Tables
 from penstock.assured.config import EndpointConfig, RouterConfig, Treatment, Want
@@ -145,7 +144,7 @@ class Matcher:
             return offsets, subscribers
         return self._judge(data, rows(), offsets, subscribers)
 
-    def match_messages(self, messages: PublishBatch | Unmatched) -> tuple[Offsets, Subscribers]:
+    def match_messages(self, messages: MessageParts) -> tuple[Offsets, Subscribers]:
         return self.match(messages.data, messages.topic_offsets, messages.topic_sizes, lambda: _contents(messages))
 
     def _judge(
@@ -165,7 +164,7 @@ class Matcher:
         return kept, subscribers[is_kept]
 
 
-def _contents(messages: PublishBatch | Unmatched) -> NDArray[numpy.void]:
+def _contents(messages: MessageParts) -> NDArray[numpy.void]:
     rows = numpy.empty(len(messages), ROW_DTYPE)
     rows["model_id"], rows["model_version"] = messages.model_ids, messages.model_versions
     rows["payload_offset"], rows["payload_size"] = messages.payload_offsets, messages.payload_sizes

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from penstock.assured._intake import PublishBatch
-from penstock.assured._layout import LENGTH_SIZE
+from penstock.assured._layout import KIND_SPLICED, KIND_TOGETHER, LENGTH_SIZE
 from penstock.assured._records import (
     DESTINATION_SIZE,
     HEAD_SIZE,
@@ -34,7 +34,6 @@ from penstock.assured._records import (
 from penstock.base.errors import RemoteProtocolError
 from penstock.net.framing import encode_frame
 
-KIND_TOGETHER, KIND_SPLICED = 10, 11
 FORGOTTEN = 1
 FRAME_SIZE_MAX = 2**24
 HELD_SIZE_MAX = 2**26

@@ -20,12 +20,14 @@ from penstock.assured._receiving import (
 )
 from penstock.assured.core import EPOCH_BITS, EVERY_ID, MessageRouter
 from penstock.assured.endpoints import NUMBER_MAX, Definition, Endpoint
-from penstock.assured.holding import KIND_SPLICED, KIND_TOGETHER, Held
+from penstock.assured.holding import Held
 from penstock.assured.pairing import Defined, PairConfig, Resync, StoredTo
 from penstock.assured.sending import IDS_PER_FRAME, distinct, encode, ids_frame, read_ids
 from penstock.base.errors import PenstockError, RemoteProtocolError
 
-RECEIVED_KINDS = (layout.KIND_LIVE, layout.KIND_PUBLISHERS, layout.KIND_RECORDS, KIND_TOGETHER, KIND_SPLICED)
+RECEIVED_KINDS = frozenset(
+    {layout.KIND_LIVE, layout.KIND_PUBLISHERS, layout.KIND_RECORDS, layout.KIND_TOGETHER, layout.KIND_SPLICED}
+)
 IDS_MAX = 2**27
 PUBLISHERS_SIZE_MAX = 2**26
 NONE = numpy.zeros(0, numpy.uint64)
@@ -76,7 +78,7 @@ class Receiving:
                 self.publishers(data)
             case layout.KIND_RECORDS:
                 self.records(data)
-            case kind if kind == KIND_TOGETHER:
+            case layout.KIND_TOGETHER:
                 self.held.together(data)
             case _:
                 self.records(self.held.joined(data))

@@ -63,7 +63,7 @@ cdef class Drained:
 cdef class SessionBuffer:
     """Events for one session, at most `capacity` bytes of them: the engine writes, the session's driver takes.
 
-    Memory is taken as it is needed and given back when the buffer is empty. Used in the thread that runs the engine.
+    Memory is taken as it is needed; what is more than a little is given back when the buffer is empty. Used in the thread that runs the engine.
     """
 
     def __cinit__(self, uint64_t capacity):
