@@ -10,9 +10,10 @@ import pytest
 
 from certificates import make_certificate
 from integration.relay import Relay
+from penstock.assured._layout import PEER_FRAME_SIZE_MAX
 from penstock.assured.node import LivePairConfig, PairAccess
 from penstock.assured.pairing import PeerClosed, PeerFrame, PeerOpened
-from penstock.assured.peering import FRAME_SIZE_MAX, LIMITS, Peering
+from penstock.assured.peering import LIMITS, Peering
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
 from penstock.net.config import TlsConfig
@@ -116,7 +117,7 @@ def test_a_link_that_is_silent_or_ended_is_made_again_and_frames_that_are_too_lo
                 two.peering.end(two.link)
                 await one.wait(lambda: one.link == 3)
                 await two.wait(lambda: two.link == 3)
-                one.peering.send(one.link, (FRAME_SIZE_MAX + 1).to_bytes(4, "little"))
+                one.peering.send(one.link, (PEER_FRAME_SIZE_MAX + 1).to_bytes(4, "little"))
                 await two.wait(lambda: two.link == 4)
                 await one.wait(lambda: one.link == 4)
                 two.peering.send(two.link, encode_frame(FRAME))

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
-from penstock.assured._layout import KIND_RECORDS, KIND_SPLICED, KIND_TOGETHER, OUTCOME_SYNC
+from penstock.assured._layout import KIND_RECORDS, KIND_SPLICED, KIND_TOGETHER, OUTCOME_SYNC, PEER_FRAME_SIZE_MAX
 from penstock.assured.events import Begin, Commit, Data, Ended, LinkClosed, Rollback
 from penstock.assured.frames import Published, encode_publish
-from penstock.assured.holding import FRAME_SIZE_MAX, Held
+from penstock.assured.holding import Held
 from penstock.assured.pairing import SwitchHere
 from penstock.base.errors import RemoteProtocolError
 
@@ -138,7 +138,7 @@ def test_frames_that_lie_are_refused() -> None:
         spliced((1, 1, 2, 3), said=b"a", count=2**32 - 1)
     held.together(struct.pack("<BBHI", KIND_TOGETHER, 0, 0, 3) + bytes(65_536))
     with pytest.raises(RemoteProtocolError):
-        spliced(*[(0, 3, 0, 65_536)] * (FRAME_SIZE_MAX // 65_536 + 1))
+        spliced(*[(0, 3, 0, 65_536)] * (PEER_FRAME_SIZE_MAX // 65_536 + 1))
     for short in (b"", b"\x0a\x00"):
         with pytest.raises(RemoteProtocolError):
             held.together(short)

@@ -9,6 +9,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 cpdef enum:
     LENGTH_SIZE = 4                 # of net.framing; the length counts what follows it
     FRAME_SIZE_MAX = 8_454_144      # of any frame, without its length
+    PEER_FRAME_SIZE_MAX = 16_777_216 # between routers: the largest record of the log, with its head
     PAYLOAD_SIZE_MAX = 8_388_608    # of one message; a router may be told to take less
     FRAME_MESSAGES_MAX = 4_096
     FRAME_RUNS_MAX = 16_384
@@ -70,6 +71,7 @@ cpdef enum:
     DELIVERED_HEAD_SIZE = 56
     SETTLE_HEAD_SIZE = 16
     CREDIT_SIZE = 16
+    RECORDS_HEAD_SIZE = 16
 
 
 cpdef enum FrameError:
@@ -156,6 +158,14 @@ cdef struct Credit:
     uint16_t reserved
     uint32_t flow
     uint64_t total          # so many messages may be delivered on this flow in all
+
+
+cdef struct RecordsHead:    # of RECORDS and PUBLISHERS; records of the log follow
+    uint8_t kind
+    uint8_t flags
+    uint16_t reserved
+    uint32_t count
+    uint64_t position       # of the last of them: records since the stream began
 
 
 # The bytes that a message takes, its zeros included.

@@ -2,6 +2,7 @@
 
 LENGTH_SIZE: int
 FRAME_SIZE_MAX: int
+PEER_FRAME_SIZE_MAX: int
 PAYLOAD_SIZE_MAX: int
 FRAME_MESSAGES_MAX: int
 FRAME_RUNS_MAX: int
@@ -63,6 +64,7 @@ DELIVER_HEAD_SIZE: int
 DELIVERED_HEAD_SIZE: int
 SETTLE_HEAD_SIZE: int
 CREDIT_SIZE: int
+RECORDS_HEAD_SIZE: int
 
 def sizes() -> dict[str, int]:
     """Of the structs, as the compiler made them."""

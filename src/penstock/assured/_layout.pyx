@@ -12,4 +12,5 @@ def sizes() -> dict:
         "delivered": sizeof(DeliveredHead),
         "settle": sizeof(SettleHead),
         "credit": sizeof(Credit),
+        "records": sizeof(RecordsHead),
     }

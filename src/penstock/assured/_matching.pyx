@@ -9,6 +9,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from penstock.assured._containers cimport Bytes, bytes_reserve
+from penstock.assured._layout cimport PEER_FRAME_SIZE_MAX, RECORDS_HEAD_SIZE
 from penstock.assured._parts cimport MessageParts
 from penstock.assured._records cimport (
     DESTINATION_SIZE,
@@ -23,7 +24,7 @@ from penstock.assured._records cimport (
     check_record,
     message_record_size,
 )
-from penstock.assured._stream cimport FRAME_SIZE_MAX, RECORDS_HEAD_SIZE, endpoint_mark, is_mirrored
+from penstock.assured._stream cimport endpoint_mark, is_mirrored
 from penstock.assured._tables cimport Endpoint, Tables
 
 from penstock.base.errors import RemoteProtocolError
@@ -48,7 +49,7 @@ cdef class Unmatched(MessageParts):
         self.data = data
         self.view = data
         size = self.view.shape[0]
-        if size < RECORDS_HEAD_SIZE or size > FRAME_SIZE_MAX:
+        if size < RECORDS_HEAD_SIZE or size > PEER_FRAME_SIZE_MAX:
             raise RemoteProtocolError(f"a frame of records has {size} bytes")
         while at < size: # all of it is looked at before any of it is used
             if check_record(&self.view[at], size - at) == 0:
@@ -137,7 +138,7 @@ cdef class Filling:
         free(self.out.data)
 
     cdef uint8_t *room(self, uint64_t size) except NULL:
-        if self.out.size + size > FRAME_SIZE_MAX:
+        if self.out.size + size > PEER_FRAME_SIZE_MAX:
             raise RemoteProtocolError("a frame of records is too large with its endpoints")
         bytes_reserve(&self.out, size)
         self.out.size += size

@@ -10,7 +10,7 @@ from libc.string cimport memcpy, memset
 import numpy
 
 from penstock.assured._cleaning cimport publisher_head, put_publisher
-from penstock.assured._layout cimport KIND_RECORDS, SETTLE_ACKNOWLEDGED
+from penstock.assured._layout cimport KIND_RECORDS, RECORDS_HEAD_SIZE, SETTLE_ACKNOWLEDGED, RecordsHead
 from penstock.assured._messages cimport cache_put, consumed_entry, entry_free, entry_of, message_by_id, message_free
 from penstock.assured._records cimport (
     DEAD_SIZE,
@@ -40,7 +40,7 @@ from penstock.assured._records cimport (
 )
 from penstock.assured._recovery cimport recover_record
 from penstock.assured._settling cimport log_dead, log_returned
-from penstock.assured._stream cimport RECORDS_HEAD_SIZE, RecordsHead, forget_held, hold_back, is_mirrored
+from penstock.assured._stream cimport forget_held, hold_back, is_mirrored
 from penstock.assured._tables cimport (
     LIST_COUNT,
     MESSAGE_GROUPED,

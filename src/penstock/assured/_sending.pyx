@@ -18,7 +18,15 @@ import numpy
 
 from penstock.assured._cleaning cimport publisher_head, put_publisher
 from penstock.assured._containers cimport Bytes, bytes_reserve
-from penstock.assured._layout cimport KIND_PUBLISHERS, KIND_RECORDS, LENGTH_SIZE, SETTLE_REJECTED
+from penstock.assured._layout cimport (
+    KIND_PUBLISHERS,
+    KIND_RECORDS,
+    LENGTH_SIZE,
+    PEER_FRAME_SIZE_MAX,
+    RECORDS_HEAD_SIZE,
+    SETTLE_REJECTED,
+    RecordsHead,
+)
 from penstock.assured._messages cimport cached, consumed_entry, entry_of, message_by_id
 from penstock.assured._records cimport (
     DEAD_SIZE,
@@ -51,13 +59,10 @@ from penstock.assured._records cimport (
 from penstock.assured._stream cimport (
     ITEM_BEGIN,
     ITEM_END,
-    FRAME_SIZE_MAX,
     ITEM_MESSAGE,
     ITEM_OWNER,
     ITEM_REMOVED,
-    RECORDS_HEAD_SIZE,
     Item,
-    RecordsHead,
     copied_to,
     endpoint_mark,
     is_mirrored,
@@ -393,7 +398,7 @@ cdef bint put_group(Tables tables, Frame frame, uint64_t *first, uint64_t *last_
             is_whole = put_item(tables, frame, item)
     frame.settled_at = 0
     frame.count = count
-    if not is_whole or count and frame.out.size + frame.spared > FRAME_SIZE_MAX:
+    if not is_whole or count and frame.out.size + frame.spared > PEER_FRAME_SIZE_MAX:
         frame.out.size, frame.spared = begin, spared
         return False
     head.size = <uint32_t>(frame.out.size - begin)

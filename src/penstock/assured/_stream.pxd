@@ -1,6 +1,6 @@
 """What happens to messages that the other router has, or is to have, in the order in which it happens."""
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from penstock.assured._tables cimport Tables
 
@@ -11,8 +11,6 @@ cdef enum:
     ITEM_END = 4            # of it: number is its id, id that of its record in the journal, party its treatment
     ITEM_OWNER = 5          # id is a publisher's, number stands for its client
 
-    RECORDS_HEAD_SIZE = 16
-    FRAME_SIZE_MAX = 1 << 24    # what a link between routers takes: the largest record of the log, with its head
     ITEMS_MAX = 1 << 22     # beyond that the stream is given up, and begun anew when the other router keeps up again
 
 
@@ -21,14 +19,6 @@ cdef struct Item:
     uint64_t number
     uint32_t party
     uint32_t what
-
-
-cdef struct RecordsHead:    # of a frame; records of the log follow
-    uint8_t kind
-    uint8_t flags
-    uint16_t reserved
-    uint32_t count
-    uint64_t position       # of the last of them: records since the stream began
 
 
 cdef void stream_push(Tables tables, uint64_t id, uint64_t number, uint32_t party, uint32_t what) noexcept

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from penstock.assured._intake import PublishBatch
-from penstock.assured._layout import KIND_SPLICED, KIND_TOGETHER, LENGTH_SIZE
+from penstock.assured._layout import KIND_SPLICED, KIND_TOGETHER, LENGTH_SIZE, PEER_FRAME_SIZE_MAX, RECORDS_HEAD_SIZE
 from penstock.assured._records import (
     DESTINATION_SIZE,
     HEAD_SIZE,
@@ -35,7 +35,6 @@ from penstock.base.errors import RemoteProtocolError
 from penstock.net.framing import encode_frame
 
 FORGOTTEN = 1
-FRAME_SIZE_MAX = 2**24
 HELD_SIZE_MAX = 2**26
 """Of all transactions together."""
 
@@ -43,7 +42,6 @@ HELD_COUNT_MAX = 65_536
 SPLICED_SIZE_MIN = 48
 """A content that is smaller is sent again: a piece takes almost as much."""
 
-RECORDS_HEAD_SIZE = 16
 Key = tuple[int, int]
 """A publisher, and its transaction."""
 
@@ -185,7 +183,7 @@ class Held:
         for said, number, offset, size in _PIECE.iter_unpack(memoryview(frame)[_TOGETHER.size : at]):
             held = self._held.get(number, b"")
             total += said + size
-            if at + said > len(frame) or offset + size > len(held) or total > FRAME_SIZE_MAX:
+            if at + said > len(frame) or offset + size > len(held) or total > PEER_FRAME_SIZE_MAX:
                 raise RemoteProtocolError("a spliced frame speaks of what there is not")
             parts += [memoryview(frame)[at : at + said], memoryview(held)[offset : offset + size]]
             at += said

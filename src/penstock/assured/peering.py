@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from penstock.assured._layout import PEER_FRAME_SIZE_MAX
 from penstock.assured.node import LivePairConfig
 from penstock.assured.pairing import PAIR, PeerClosed, PeerEvent, PeerFrame, PeerOpened
 from penstock.base.counters import Cause, Counters
@@ -20,9 +21,6 @@ from penstock.net.link import Link, LinkServer, connect_link, end_links
 from penstock.net.secret import read_secret
 from penstock.net.session import Peer
 from penstock.net.tls import client_context, server_context
-
-FRAME_SIZE_MAX = 2**24
-"""One record in any case; the largest is a transaction."""
 
 LOOKS_PER_SILENCE = 5
 PAUSE_SECONDS = 0.05
@@ -47,7 +45,7 @@ class Peering:
         self._secret = read_secret(Path(config.link.secret_file)) if config.link.secret_file else None
         self._tls = client_context(config.link.tls) if name == config.routers[0] else None
         self._link: Link | None = None
-        self._decoder = FrameDecoder(FRAME_SIZE_MAX)
+        self._decoder = FrameDecoder(PEER_FRAME_SIZE_MAX)
         self._last = 0
         self._quiet = 0
         self._looking: asyncio.TimerHandle | None = None
@@ -146,7 +144,7 @@ class Peering:
             before.abort()
         self._last += 1
         link.number = self._last
-        self._decoder = FrameDecoder(FRAME_SIZE_MAX)
+        self._decoder = FrameDecoder(PEER_FRAME_SIZE_MAX)
         self._quiet = 0
         log.info("other_router_linked", other=self.other, address=link.address)
         self._tell(PeerOpened(link.number))

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.assured._layout import PEER_FRAME_SIZE_MAX
 from penstock.assured._receiving import are_synchronous, held_ids
 from penstock.assured.core import MessageRouter
 from penstock.assured.events import (
@@ -35,8 +36,6 @@ from penstock.sim.routerlinks import End
 
 if TYPE_CHECKING:
     from penstock.sim.replicated import ReplicatedPlant
-
-FRAME_SIZE_MAX = 2**24
 
 
 class WitnessNode(VoterNode):
@@ -185,7 +184,7 @@ class PairNode(Node):
 
     def peer_opened(self, end: End) -> None:
         self._number += 1
-        self._peer = (self._number, end, FrameDecoder(FRAME_SIZE_MAX))
+        self._peer = (self._number, end, FrameDecoder(PEER_FRAME_SIZE_MAX))
         self.handle(PeerOpened(self._number))
 
     def peer_said(self, end: End, data: bytes) -> None:
