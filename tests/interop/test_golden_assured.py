@@ -127,7 +127,7 @@ def test_a_golden_frame_is_understood(name: str) -> None:
 def test_the_structs_are_the_bytes() -> None:
     assert _layout.sizes() == {
         "publish": 24, "published": 24, "acknowledge": 8, "run": 24, "deliver": 8, "delivered": 56, "settle": 16,
-        "credit": 16, "records": 16,
+        "credit": 16, "records": 16, "together": 8, "spliced": 8, "piece": 16,
     }  # fmt: skip
 
 

@@ -72,6 +72,11 @@ cpdef enum:
     SETTLE_HEAD_SIZE = 16
     CREDIT_SIZE = 16
     RECORDS_HEAD_SIZE = 16
+    TOGETHER_HEAD_SIZE = 8
+    SPLICED_HEAD_SIZE = 8
+    PIECE_SIZE = 16
+
+    TOGETHER_FORGOTTEN = 1          # flag of TOGETHER: what is held is not needed any more
 
 
 cpdef enum FrameError:
@@ -166,6 +171,27 @@ cdef struct RecordsHead:    # of RECORDS and PUBLISHERS; records of the log foll
     uint16_t reserved
     uint32_t count
     uint64_t position       # of the last of them: records since the stream began
+
+
+cdef struct TogetherHead:   # bytes follow, held behind what there is of that number
+    uint8_t kind
+    uint8_t flags
+    uint16_t reserved
+    uint32_t number         # the link's for the transaction
+
+
+cdef struct SplicedHead:    # pieces follow, then what is said here
+    uint8_t kind
+    uint8_t flags
+    uint16_t reserved
+    uint32_t count
+
+
+cdef struct Piece:          # of a RECORDS frame
+    uint32_t said           # so many of the bytes that are said here,
+    uint32_t number         # then of what is held under this number
+    uint32_t offset
+    uint32_t size
 
 
 # The bytes that a message takes, its zeros included.

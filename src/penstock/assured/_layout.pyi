@@ -65,6 +65,11 @@ DELIVERED_HEAD_SIZE: int
 SETTLE_HEAD_SIZE: int
 CREDIT_SIZE: int
 RECORDS_HEAD_SIZE: int
+TOGETHER_HEAD_SIZE: int
+SPLICED_HEAD_SIZE: int
+PIECE_SIZE: int
+
+TOGETHER_FORGOTTEN: int
 
 def sizes() -> dict[str, int]:
     """Of the structs, as the compiler made them."""

@@ -13,4 +13,7 @@ def sizes() -> dict:
         "settle": sizeof(SettleHead),
         "credit": sizeof(Credit),
         "records": sizeof(RecordsHead),
+        "together": sizeof(TogetherHead),
+        "spliced": sizeof(SplicedHead),
+        "piece": sizeof(Piece),
     }
