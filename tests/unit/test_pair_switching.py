@@ -9,6 +9,7 @@ from penstock.assured import pairing
 from penstock.assured._layout import KIND_MISSING
 from penstock.assured.events import Append, Data, DiskRecovered, DiskTroubled, Noted, SendData, Stored
 from penstock.assured.frames import decode_frames, encode_publish
+from penstock.assured.listing import ids_frame
 from penstock.assured.observing import objection
 from penstock.assured.pairing import (
     PAIR,
@@ -21,7 +22,6 @@ from penstock.assured.pairing import (
     PeerSend,
     SwitchHere,
 )
-from penstock.assured.sending import ids_frame
 from penstock.assured.switching import WANTED_NS, YIELDING_NS
 from penstock.base.core import Tick
 from unit.test_pair import QUEUE, Router, exchange, messages, runs

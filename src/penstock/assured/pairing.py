@@ -29,6 +29,7 @@ from penstock.assured.voting import Epoch, Heard, Kept, LeaseConfig, LeaseInstru
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError, RemoteProtocolError
 from penstock.net.control import U32, U64, ControlProtocol, Name, Version
+from penstock.net.framing import encode_frame
 
 MESSAGE_SIZE_MAX = 1024 * 1024
 MIB = 1024 * 1024
@@ -154,6 +155,11 @@ class Yielded(msgspec.Struct, tag="yielded", frozen=True):
 Message: TypeAlias = Standing | Resync | Defined | Listed | Whole | StoredTo | Switch | Yielded
 
 PAIR: ControlProtocol[Message] = ControlProtocol("pair", Version(1, 0), Message)
+
+
+def encode(message: Message) -> bytes:
+    """As a frame."""
+    return encode_frame(PAIR.encode(message, MESSAGE_SIZE_MAX))
 
 
 # Events

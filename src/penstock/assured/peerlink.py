@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from penstock.assured.pairing import Message, PeerEnd, PeerInstruction, PeerSend, Standing
-from penstock.assured.sending import encode
+from penstock.assured.pairing import Message, PeerEnd, PeerInstruction, PeerSend, Standing, encode
 
 
 class PeerLink:

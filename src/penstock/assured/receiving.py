@@ -21,8 +21,8 @@ from penstock.assured._receiving import (
 from penstock.assured.core import EPOCH_BITS, EVERY_ID, MessageRouter
 from penstock.assured.endpoints import NUMBER_MAX, Definition, Endpoint
 from penstock.assured.holding import Held
-from penstock.assured.pairing import Defined, PairConfig, Resync, StoredTo
-from penstock.assured.sending import IDS_PER_FRAME, distinct, encode, ids_frame, read_ids
+from penstock.assured.listing import IDS_PER_FRAME, distinct, ids_frame, read_ids
+from penstock.assured.pairing import Defined, PairConfig, Resync, StoredTo, encode
 from penstock.base.errors import PenstockError, RemoteProtocolError
 
 RECEIVED_KINDS = frozenset(

@@ -1,7 +1,6 @@
 """The active router's side of a link to the other one."""
 
 from collections import deque
-from collections.abc import Sequence
 
 import msgspec
 import numpy
@@ -16,18 +15,16 @@ from penstock.assured._sending import (
     send_missing,
     stream_count,
 )
-from penstock.assured.config import EndpointConfig
 from penstock.assured.core import MessageRouter
-from penstock.assured.endpoints import Endpoint
+from penstock.assured.definitions import Definitions
 from penstock.assured.events import Instruction
 from penstock.assured.holding import Streaming
-from penstock.assured.pairing import MESSAGE_SIZE_MAX, PAIR, Defined, Listed, Message, PairConfig, Resync, Whole
+from penstock.assured.listing import IDS_PER_FRAME, distinct, ids_frame, read_ids
+from penstock.assured.pairing import Listed, PairConfig, Resync, Whole, encode
 from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import RemoteProtocolError
-from penstock.net.framing import encode_frame
 
 FRAME_SIZE_GOOD = 131_072
-IDS_PER_FRAME = 65_536
 GATHER_NS = 10 * NS_PER_MS
 """Between two frames of what nobody waits for: so the other router works, and syncs, beside few publishers' turns."""
 
@@ -37,28 +34,6 @@ class _Sent(msgspec.Struct, frozen=True):
     size: int
     last_id: int
     sent_ns: int
-
-
-class _Told(msgspec.Struct, frozen=True):
-    """What the other router knows of an endpoint."""
-
-    config: EndpointConfig
-    is_copied: bool
-    definition: bytes
-
-
-class _Later(msgspec.Struct, frozen=True):
-    """What the other router may not hear of an endpoint before it has what happened until then."""
-
-    after: int
-    """So many items of the stream."""
-
-    name: str
-    message: Defined
-
-
-def encode(message: Message) -> bytes:
-    return encode_frame(PAIR.encode(message, MESSAGE_SIZE_MAX))
 
 
 class Sending:
@@ -72,14 +47,7 @@ class Sending:
         """It has been, since this link is there."""
         self._router = router
         self._config = config
-        self._is_matching = is_matching
-        """The other router finds out who wants a message."""
-        self._defined: dict[int, _Told] = {}
-        self._later: deque[_Later] = deque()
-        self._changes = -1
-        """Of endpoints, as far as they were looked at."""
-        self._passed = 0
-        """Items of the stream whose turn has come."""
+        self._definitions = Definitions(router, self.out, is_matching=is_matching)
         self._missing: list[NDArray[numpy.uint64]] = []
         self._is_listed = True
         """The other router still compares."""
@@ -114,7 +82,7 @@ class Sending:
 
     @property
     def is_drained(self) -> bool:
-        return not (self._is_listed or self._sent or self._later or self.backlog)
+        return not (self._is_listed or self._sent or self._definitions.is_waiting or self.backlog)
 
     @property
     def oldest_ns(self) -> int | None:
@@ -132,63 +100,8 @@ class Sending:
         return stream_count(self._router.tables)
 
     def mirror(self) -> bool:
-        """Tell how endpoints are defined, as far as that is not known. What was accepted before goes with its
-        endpoints: the other router finds those that there are when it comes. False: it has to be compared anew what
-        there is."""
-        if self._changes == self._router.endpoints.changes:
-            return True
-        self._changes = self._router.endpoints.changes
-        current = {each.number: self._told(each) for each in self._router.endpoints}
-        new = {number: told for number, told in current.items() if self._defined.get(number) != told}
-        # What was given up by an endpoint may wait for its turn, and the copies that it goes on with are still there.
-        # So may what one was filled with out of the log: the other router has to go on where it has everything.
-        filled = [number for number in new if number in self._defined and self._is_same(number, new[number])]
-        gone = self._defined.keys() - current.keys()
-        if self._must_compare({number: told for number, told in new.items() if number not in filled}):
-            return False
-        for number, told in new.items():
-            if number in filled:
-                self._tell_later(told.config.name, Defined(number, told.definition))
-            else:
-                self.out.append(encode(Defined(number, told.definition)))
-        for number in gone:
-            self._tell_later(self._defined[number].config.name, Defined(number, b"", is_deleted=True))
-        self._defined = current
-        if gone or len(new) > len(filled):
-            self._match_from_now()
-        return True
-
-    def _told(self, endpoint: Endpoint) -> _Told:
-        is_copied = self._router.config.replicate_by != "endpoint" or endpoint.config.replication != "none"
-        return _Told(endpoint.config, is_copied, msgspec.json.encode(endpoint.definition))
-
-    def _is_same(self, number: int, told: _Told) -> bool:
-        """But for how far it is filled."""
-        return self._defined[number].config == told.config
-
-    def _must_compare(self, new: dict[int, _Told]) -> bool:
-        """An endpoint has copies that had none, or none any more; or of one of this name something is to be told that
-        would come after this, and be older."""
-        names = {each.name for each in self._later}
-        known = {number: self._defined[number] for number in new if number in self._defined}
-        is_copied_otherwise = any(new[number].is_copied != told.is_copied for number, told in known.items())
-        return is_copied_otherwise or any(told.config.name in names for told in new.values())
-
-    def _match_from_now(self) -> None:
-        """The other router finds the endpoints of what comes from now on; it cannot while it has some too many."""
-        is_matching = self._is_matching and not any(each.message.is_deleted for each in self._later)
-        self._router.tables.match_from = self._router.tables.next_id if is_matching else 0
-
-    def _tell_later(self, name: str, message: Defined) -> None:
-        self._later.append(_Later(self._passed + self.backlog, name, message))
-
-    def _tell_now(self) -> None:
-        """What was to be told later, and whose turn has come."""
-        while self._later and (self._later[0].after <= self._passed or not self.backlog):
-            message = self._later.popleft().message
-            self.out.append(encode(message))
-            if message.is_deleted:
-                self._match_from_now()
+        """False: it has to be compared anew what there is."""
+        return self._definitions.mirror()
 
     def frame(self, data: bytes) -> None:
         """What the other router has not got."""
@@ -208,7 +121,7 @@ class Sending:
             wanted = distinct(self._missing)
             self._missing.clear()
             send_missing(self._router.tables, wanted)
-            self._passed -= len(wanted)  # they come before all that waits
+            self._definitions.passed(-len(wanted))  # they come before all that waits
             self.through_id = int(wanted[0]) - 1 if len(wanted) else 0
 
     def stored_to(self, position: int) -> None:
@@ -231,13 +144,13 @@ class Sending:
             data, self._position, last_id, ids, sequences = next_frame(
                 tables, self._position, FRAME_SIZE_GOOD, self._router.config.fetch_messages_max
             )
-            self._passed += waiting - self.backlog
+            self._definitions.passed(waiting - self.backlog)
             if data is not None:
                 size = self._streaming.send(data)
                 self._sent.append(_Sent(self._position, size, last_id, now_ns))
                 self._unstored_size += size
                 self._sent_ns = now_ns
-                self._tell_now()
+                self._definitions.tell_due()
             if len(ids):
                 reading = self._router.log.fetch(0, ids, sequences)
                 self._fetching = reading.request
@@ -245,7 +158,7 @@ class Sending:
             if data is None:
                 break
         if not self._is_listed:
-            self._tell_now()
+            self._definitions.tell_due()
         if not self.backlog:
             tables.is_stream_awaited = False
         if self.is_drained:
@@ -283,24 +196,3 @@ def awaits_release(router: MessageRouter) -> bool:
     is_stored = router.log.stored_through + 1 == tables.next_sequence
     is_waiting = tables.unreplicated_count or (tables.waiting_count and is_stored) or tables.is_holding
     return bool(is_waiting or router.transactions.is_waiting)
-
-
-def distinct(parts: Sequence[NDArray[numpy.uint64]]) -> NDArray[numpy.uint64]:
-    """The ids of all parts, each once, ascending. They mostly are so already: sorting is quicker than hashing."""
-    ids = numpy.sort(numpy.concatenate(parts))
-    return ids[numpy.concatenate([[True], ids[1:] != ids[:-1]])] if len(ids) else ids
-
-
-def ids_frame(kind: int, number: int, ids: NDArray[numpy.uint64], *, is_last: bool = False) -> bytes:
-    head = bytes([kind, is_last, 0, 0]) + number.to_bytes(4, "little")
-    return encode_frame(head + ids.astype("<u8").tobytes())
-
-
-def read_ids(data: bytes) -> tuple[int, bool, NDArray[numpy.uint64]]:
-    """(endpoint, whether it is the last frame, ids), which rise."""
-    if len(data) < 8 or len(data) % 8:
-        raise RemoteProtocolError("a frame of ids is not whole")
-    ids = numpy.frombuffer(data, "<u8", offset=8).astype(numpy.uint64)
-    if len(ids) > 1 and not (ids[1:] > ids[:-1]).all():
-        raise RemoteProtocolError("the ids of a frame do not rise")
-    return int.from_bytes(data[4:8], "little"), bool(data[1] & 1), ids
