@@ -2,9 +2,10 @@
 
     0       1       2       3       4       5       6       7
   ┌───────┬───────┬───────────────┬───────────────────────────────┐
-0 │ kind  │ flags │ 0             │ number: LIVE: the endpoint    │ u64 ids follow, rising
-  └───────┴───────┴───────────────┴───────────────────────────────┘ flag 1: this is the last frame
-                                    MISSING: the stream
+0 │ kind  │ flags │ 0             │ number                        │ of the endpoint (LIVE), of the stream (MISSING);
+  ├───────┴───────┴───────────────┴───────────────────────────────┤ flag 1: this is the last frame
+8 │ id                                                            │ and so on; ids rise
+  └───────────────────────────────────────────────────────────────┘
 """
 
 from collections.abc import Sequence
