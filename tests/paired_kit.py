@@ -104,7 +104,7 @@ class Router:
     @property
     def outcomes(self) -> dict[int, int]:
         runs = [run for each in self.sent if isinstance(each, Acknowledge) for run in each.runs]
-        return {number: outcome for first, last, outcome in runs for number in range(first, last + 1)}
+        return {number: outcome for first, last, outcome, *_ in runs for number in range(first, last + 1)}
 
     @property
     def delivered(self) -> list[int]:

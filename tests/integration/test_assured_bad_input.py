@@ -16,7 +16,7 @@ from penstock.assured.application import Assured
 from penstock.assured.control import ASSURED, Login, OpenFlow
 from penstock.assured.frames import encode_settle
 from penstock.base.counters import Counters
-from penstock.base.errors import RefusedError
+from penstock.base.errors import LimitError, RefusedError
 from penstock.journal import JournalConfig
 from penstock.net.config import ControlConfig
 from penstock.net.link import connect_link
@@ -103,7 +103,10 @@ def test_a_message_that_is_too_large_is_refused_and_the_others_go_on(tmp_path: P
     with router_process(router_config(tmp_path / "state", **limits), tmp_path) as router:
         with client_of(router.place) as client, client.publisher() as publisher:
             assert publisher.publish("orders.new", bytes(1_000), timeout=PATIENCE_SECONDS) == "stored"
-            with pytest.raises(RefusedError, match="too large"):
+            with pytest.raises(LimitError, match=r"a payload of 1,001 bytes \(at most 1,000 \(message_bytes_max\)\)"):
+                publisher.publish("orders.new", bytes(1_001), timeout=PATIENCE_SECONDS)
+            publisher._outbox.payload_size_max = 2_000  # as of another router, which took more
+            with pytest.raises(LimitError, match=r"too large \(at most 2,000 bytes \(message_bytes_max\)\)"):
                 publisher.publish("orders.new", bytes(1_001), timeout=PATIENCE_SECONDS)
             assert publisher.publish("orders.new", b"small", timeout=PATIENCE_SECONDS) == "stored"
             with pytest.raises(RefusedError):

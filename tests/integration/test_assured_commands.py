@@ -69,7 +69,7 @@ def test_what_is_wrong_is_said_and_the_status_tells(tmp_path: Path) -> None:
         place = router.place
         assert "1 message stored" in done("queue", "publish", place, "orders.new", "one").stderr
         told = refused("queue", "publish", place, "nobody.wants", "one")
-        assert "0 messages stored\n1 message discarded: no queue wants nobody.wants" in told
+        assert "0 messages stored\n1 message not queued: no queue wants nobody.wants" in told
         with client_of(place) as client, client.publisher() as publisher:
             with pytest.raises(LocalProtocolError, match="no replication is called 'sync'"):
                 publisher.publish("orders.new", b"", replication="sync")
@@ -217,6 +217,9 @@ def test_what_becomes_of_too_much_and_who_decides_is_said_in_commands(tmp_path: 
         lines = done("queue", "list", place).stdout.splitlines()
         assert "few: 1 message, 8 bytes, 0 unsettled, 0 consumers; few.>" in lines
         assert any(line.startswith("dead: 1 message,") for line in lines)
+        done("queue", "create", place, "full", "full.>", "--bytes-max", 20)
+        told = refused("queue", "publish", place, "full.x", "a text that is too long for it")
+        assert "message 1 was refused: endpoint 'full' is full: 20 bytes (bytes_max)" in told
         assert "1 message looked at\n" in done("queue", "drain", place, "few", "--keep").stderr
         assert router.router._core.tables.outcome_counts()[OUTCOME_DEGRADED] == 1
         assert "synchronous" in refused("queue", "publish", place, "few.x", "--replication", "some")
@@ -224,9 +227,9 @@ def test_what_becomes_of_too_much_and_who_decides_is_said_in_commands(tmp_path: 
 
 @pytest.mark.spec("REPL-13")
 def test_what_no_queue_wants_is_kept_as_long_as_the_log_retains_it(tmp_path: Path) -> None:
-    """It is stored: an endpoint that begins in the past gets it."""
+    """Its publisher is told that nobody wants it; an endpoint that begins in the past gets it."""
     with router_here(router_config(tmp_path, retain_s=3_600)) as router:
         place = router.place
-        assert "1 message stored" in done("queue", "publish", place, "nobody.wants", "one").stderr
+        assert "1 message not queued: no queue wants" in refused("queue", "publish", place, "nobody.wants", "one")
         done("queue", "create", place, "late", "nobody.>", "--from-id", 1)
         assert "1 message\n" in done("queue", "drain", place, "late").stderr

@@ -280,11 +280,16 @@ def test_a_full_queue_refuses_and_says_so(tmp_path: Path) -> None:
     with router_here(config) as router, client_of(router.place) as client, client.publisher() as publisher:
         for _ in range(10):
             assert publisher.publish("orders.new", b"x") == "stored"
-        with pytest.raises(RefusedError, match="full"):
+        why = r"endpoint 'orders' is full: 10 messages \(messages_max\)"
+        with pytest.raises(RefusedError, match=f"message 11 was refused: {why}"):
             publisher.publish("orders.new", b"x")
+        with pytest.raises(RefusedError, match=why):
+            asyncio.run(publisher.publish_async("orders.new", b"x"))
+        with pytest.raises(RefusedError, match=f"rolled back: {why}"), client.transaction() as transaction:
+            transaction.publish("orders.new", b"x")
         for _ in range(5):
             publisher.send("orders.new", b"x")
-        with pytest.raises(RefusedError, match="full"):
+        with pytest.raises(RefusedError, match=f"message 13 was refused: {why}"):
             publisher.flush()
         assert publisher.refused[-1][2] == 33
         assert publisher.flush()

@@ -10,7 +10,7 @@ class Decoded(NamedTuple):
     parts: list[tuple[Any, ...]]
 
 
-RUN = struct.Struct("<QQB7x")
+RUN = struct.Struct("<QQBB2xI")
 PUBLISHED = struct.Struct("<IIHBBHHII")
 DELIVERED = struct.Struct("<IIHBBHHIIQqQQ")
 HEADS = {

@@ -24,6 +24,7 @@ from penstock.assured.control import (
     EmptyEndpoint,
     Ended,
     EndpointInfo,
+    EndpointNamed,
     Endpoints,
     FlowActive,
     FlowEnded,
@@ -84,9 +85,9 @@ FRAMES: dict[str, tuple[bytes, Frame, Decoded]] = {
         ]),
     ),
     "acknowledge": (
-        encode_acknowledge(2, [(5, 7, 3), (8, 8, 33)]),
-        Acknowledge(2, [Run(5, 7, 3), Run(8, 8, 33)]),
-        Decoded(2, (2,), [(5, 7, 3), (8, 8, 33)]),
+        encode_acknowledge(2, [(5, 7, 3), (8, 8, 33, 2, 0x01020304)]),
+        Acknowledge(2, [Run(5, 7, 3), Run(8, 8, 33, 2, 0x01020304)]),
+        Decoded(2, (2,), [(5, 7, 3, 0, 0), (8, 8, 33, 2, 0x01020304)]),
     ),
     "deliver": (
         encode_deliver(4, DELIVERIES),
@@ -99,7 +100,7 @@ FRAMES: dict[str, tuple[bytes, Frame, Decoded]] = {
     "settle": (
         encode_settle(4, [(3 << 40 | 41, 3 << 40 | 44, 1), (3 << 40 | 50, 3 << 40 | 50, 3)], transaction=9),
         Settle(4, 9, [Run(3 << 40 | 41, 3 << 40 | 44, 1), Run(3 << 40 | 50, 3 << 40 | 50, 3)]),
-        Decoded(4, (4, 9, 0), [(3 << 40 | 41, 3 << 40 | 44, 1), (3 << 40 | 50, 3 << 40 | 50, 3)]),
+        Decoded(4, (4, 9, 0), [(3 << 40 | 41, 3 << 40 | 44, 1, 0, 0), (3 << 40 | 50, 3 << 40 | 50, 3, 0, 0)]),
     ),
     "credit": (encode_credit(4, 2**40), Credit(4, 2**40), Decoded(5, (4, 2**40), [])),
 }  # fmt: skip
@@ -206,6 +207,10 @@ MESSAGES: dict[str, tuple[Message, dict[str, Any]]] = {
     ),
     "flow_active": (FlowActive(8), {"handle": 8}),
     "flow_ended": (FlowEnded(8, "gone", "deleted"), {"handle": 8, "code": "gone", "reason": "deleted"}),
+    "endpoint_named": (
+        EndpointNamed(3, "orders", 1_000, 2**20),
+        {"endpoint": 3, "name": "orders", "messages_max": 1_000, "bytes_max": 2**20},
+    ),
     "stepped_down": (SteppedDown(4, "10.0.0.2:7460"), {"epoch": 4, "place": "10.0.0.2:7460"}),
 }  # fmt: skip
 """By type: the message, and what an independent reader finds in it."""

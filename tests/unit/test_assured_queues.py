@@ -4,11 +4,15 @@ import pytest
 
 from assured_kit import Router, message, queue, texts
 from penstock.assured._layout import (
+    LIMIT_BYTES,
+    LIMIT_MESSAGES,
+    MESSAGE_WANTS_SYNC,
     OUTCOME_DISK,
     OUTCOME_FULL,
     OUTCOME_NO_ENDPOINT,
     OUTCOME_NOT_ENTITLED,
     OUTCOME_STORED,
+    OUTCOME_UNMATCHED,
     SETTLE_REJECTED,
     SETTLE_RETURNED,
 )
@@ -22,13 +26,16 @@ from penstock.assured.events import (
     DiskTroubled,
     Done,
     EmptyEndpoint,
+    Ended,
     EndFlow,
     FlowActive,
     FlowOpened,
+    NameEndpoint,
     OpenFlow,
     Refused,
+    SendData,
 )
-from penstock.assured.frames import encode_settle
+from penstock.assured.frames import decode_frames, encode_settle
 from penstock.base.errors import ConfigurationError
 from penstock.security.token import Grant
 
@@ -51,6 +58,58 @@ def test_a_full_endpoint_refuses_and_nothing_is_kept_anywhere() -> None:
     router = filled(4, queue("a", "orders.>", messages_max=2), queue("b", "orders.>"))
     assert router.outcomes(1) == {1: 1, 2: 1, 3: OUTCOME_FULL, 4: OUTCOME_FULL}
     assert router.queued("b") == 2
+
+
+def full_runs(router: Router) -> list[tuple[int, int, int, str]]:
+    """First, last, limit and name of the endpoint, of what link 1 was told since the last time."""
+    names = {each.number: each.endpoint.name for each in router.said if isinstance(each, NameEndpoint)}
+    frames = [each.data for each in router.said if isinstance(each, SendData)]
+    runs = [run for data in frames for frame in decode_frames(data) for run in getattr(frame, "runs", [])]
+    return [(run.first, run.last, run.limit, names[run.endpoint]) for run in runs if run.what == OUTCOME_FULL]
+
+
+def test_who_is_refused_is_told_once_which_endpoint_is_full_and_by_which_limit() -> None:
+    router = filled(1, queue("a", "orders.>", messages_max=1), queue("b", "trades.>", bytes_max=20))
+    handle = router.publisher(1)
+    long = message(30 * "x", "trades.x")
+    router.publish(1, handle, 2, message(), message(), long, message())
+    assert full_runs(router) == [(2, 3, LIMIT_MESSAGES, "a"), (4, 4, LIMIT_BYTES, "b"), (5, 5, LIMIT_MESSAGES, "a")]
+    named = [each for each in router.said if isinstance(each, NameEndpoint)]
+    assert sorted(each.endpoint.name for each in named) == ["a", "b"]
+    router.said.clear()
+    router.publish(1, handle, 6, message())
+    assert not [each for each in router.said if isinstance(each, NameEndpoint)], "it knows that one"
+    router.said.clear()
+    router.ask(AlterEndpoint, 1, queue("a", "orders.>", messages_max=2))
+    router.publish(1, handle, 7, message(), message())
+    (again,) = [each for each in router.said if isinstance(each, NameEndpoint)]
+    assert again.endpoint.messages_max == 2
+
+
+def test_of_a_full_dead_message_queue_that_one_is_named() -> None:
+    late = queue("late", messages_max=1, dead_to="")
+    router = filled(3, queue("a", "orders.>", messages_max=1, when_full="dead", dead_to="late"), late)
+    assert full_runs(router) == [(3, 3, LIMIT_MESSAGES, "late")]
+
+
+def test_who_publishes_in_a_transaction_is_told_which_endpoint_is_full() -> None:
+    router = filled(1, queue("a", "orders.>", messages_max=1))
+    handle = router.publisher(1)
+    router.begin(1, handle, 1)
+    router.publish(1, handle, 2, message(), transaction=1)
+    assert router.commit(1, handle, 1) == Ended("rolled_back", why="endpoint 'a' is full: 1 message (messages_max)")
+
+
+def test_what_the_log_keeps_and_nobody_wants_is_told_as_unmatched_when_it_is_on_the_disk() -> None:
+    router = filled(0, queue("a", "trades.>"), retain_s=3_600, replicate_by="publisher")
+    handle = router.publisher(1)
+    router.is_storing = False
+    router.publish(1, handle, 1, message(), message("t", "trades.x"), message(flags=MESSAGE_WANTS_SYNC))
+    assert router.outcomes(1) == {}
+    router.store()
+    assert router.outcomes(1) == {1: OUTCOME_UNMATCHED, 2: OUTCOME_STORED, 3: OUTCOME_UNMATCHED}
+    tables = router.core.tables
+    assert (tables.accepted_total, tables.acknowledged_total, tables.unmatched_total) == (1, 1, 2)
 
 
 def test_a_limit_by_bytes_counts_topics_and_payloads() -> None:

@@ -4,7 +4,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from penstock.assured._layout import OUTCOME_STORED, OUTCOME_TRANSACTION
+from penstock.assured._layout import LIMIT_MESSAGES, OUTCOME_STORED, OUTCOME_TRANSACTION
 from penstock.assured.application.events import (
     Answered,
     Ask,
@@ -33,13 +33,14 @@ from penstock.assured.application.events import (
 from penstock.assured.application.parts import FlowPart, PublisherPart
 from penstock.assured.application.places import SessionConfig
 from penstock.assured.application.session import Session
-from penstock.assured.control import Begin as BeginSaid
 from penstock.assured.control import (
+    NAMED_MAX,
     CloseFlow,
     Commit,
     Done,
     EmptyEndpoint,
     Ended,
+    EndpointNamed,
     FlowEnded,
     FlowOpened,
     Login,
@@ -50,7 +51,9 @@ from penstock.assured.control import (
     RenewToken,
     SteppedDown,
     Welcome,
+    tell_last,
 )
+from penstock.assured.control import Begin as BeginSaid
 from penstock.assured.control import Commit as CommitSaid
 from penstock.assured.frames import Delivered, Publish, decode_frames, encode_acknowledge, encode_deliver, encode_settle
 from penstock.base.clock import NS_PER_MS
@@ -272,6 +275,29 @@ def test_refused_messages_are_told() -> None:
     stage.tell(Flush())
     stage.tell(DataReceived(1, encode_acknowledge(5, [(1, 1, 33)])))
     assert stage.one(Changed).refused == ((part, 1, 1, 33),)
+
+
+def test_a_refusal_names_the_endpoint_that_is_full_also_when_the_link_is_gone() -> None:
+    stage = begun()
+    part = stage.publisher()
+    put(part)
+    stage.tell(Flush())
+    orders = EndpointNamed(3, "orders", 1_000, 2**20)
+    stage.tell(Received(1, orders))
+    stage.tell(DataReceived(1, encode_acknowledge(5, [(1, 1, 33, LIMIT_MESSAGES, 3)])))
+    stage.tell(LinkClosed(1))
+    assert part.outbox.full_endpoint(1) == (orders, LIMIT_MESSAGES)
+    assert part.outbox.full_endpoint(2) is None
+
+
+def test_endpoints_are_known_as_the_router_knows_that_they_are() -> None:
+    told: dict[int, int] = {}
+    for number in range(NAMED_MAX):
+        tell_last(told, number, number)
+    tell_last(told, 0, 0)
+    tell_last(told, NAMED_MAX, NAMED_MAX)
+    assert len(told) == NAMED_MAX
+    assert (1 in told, 0 in told) == (False, True)
 
 
 def test_a_flow_is_opened_again_and_begins_anew() -> None:

@@ -9,13 +9,17 @@ cdef struct Bytes:                  # that grow
     uint64_t capacity
 
 
+cdef enum:
+    UNWANTED = 255                  # of a message in the log that no endpoint has: its publisher is told so
+
+
 cdef struct Waiting:                # for the disk, or for the secondary
     uint64_t sequence
     uint64_t id
     uint64_t number
     uint32_t message                # 0: nobody wants it
     uint32_t publisher              # 0: nobody waits for it
-    uint8_t treatment
+    uint8_t treatment               # or UNWANTED
 
 
 cdef struct Queue:                  # of Waiting; a ring

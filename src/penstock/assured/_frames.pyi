@@ -31,8 +31,8 @@ def frames_in(frames: Buffer) -> list[tuple[int, int, bytes]]:
 def encode_publish(
     publisher: int, first_number: int, messages: Sequence[Published], *, transaction: int = 0
 ) -> bytes: ...
-def encode_acknowledge(publisher: int, runs: Sequence[tuple[int, int, int]]) -> bytes:
-    """A frame with these runs: (first number, last number, outcome)."""
+def encode_acknowledge(publisher: int, runs: Sequence[tuple[int, ...]]) -> bytes:
+    """A frame with these runs: (first number, last number, outcome), of a full endpoint also its limit and number."""
 
 def encode_deliver(flow: int, messages: Sequence[Delivered]) -> bytes: ...
 def encode_settle(flow: int, runs: Sequence[tuple[int, int, int]], *, transaction: int = 0) -> bytes:

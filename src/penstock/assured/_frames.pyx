@@ -360,16 +360,18 @@ cdef bytes with_runs(const void *head, uint64_t head_size, runs, uint8_t **out):
     cdef bytes frame = framed(head_size + len(runs) * RUN_SIZE, out)
     memcpy(out[0], head, head_size)
     out[0] += head_size
-    for first, last, what in runs:
+    for first, last, what, *full in runs:
         memset(&run, 0, RUN_SIZE)
         run.first, run.last, run.what = first, last, what
+        if full:
+            run.limit, run.endpoint = full
         memcpy(out[0], &run, RUN_SIZE)
         out[0] += RUN_SIZE
     return frame
 
 
 def encode_acknowledge(uint32_t publisher, runs not None) -> bytes:
-    """A frame with these runs: (first number, last number, outcome)."""
+    """A frame with these runs: (first number, last number, outcome), of a full endpoint also its limit and number."""
     cdef AcknowledgeHead head = AcknowledgeHead(KIND_ACKNOWLEDGE, 0, <uint16_t>len(runs), publisher)
     cdef uint8_t *out = NULL
     return with_runs(&head, ACKNOWLEDGE_HEAD_SIZE, runs, &out)
@@ -396,7 +398,7 @@ cdef list runs_of(const uint8_t *at, uint32_t count):
     found = []
     for index in range(count):
         memcpy(&run, at + index * RUN_SIZE, RUN_SIZE)
-        found.append((run.first, run.last, run.what))
+        found.append((run.first, run.last, run.what, run.limit, run.endpoint))
     return found
 
 

@@ -5,11 +5,13 @@ from libc.string cimport memcpy, memset
 
 import numpy
 
-from penstock.assured._containers cimport Waiting, push, queue_at, queue_push
+from penstock.assured._containers cimport UNWANTED, Waiting, push, queue_at, queue_push
 from penstock.assured._frames cimport check_frame
 from penstock.assured._layout cimport (
     FRAME_GOOD,
     LENGTH_SIZE,
+    LIMIT_BYTES,
+    LIMIT_MESSAGES,
     MESSAGE_RESENT,
     MESSAGE_WANTS_ASYNC,
     MESSAGE_WANTS_SYNC,
@@ -251,6 +253,7 @@ cdef uint8_t choose(
     cdef uint64_t content_size = <uint64_t>head.topic_size + head.payload_size
     cdef uint64_t position
     cdef Endpoint *endpoint
+    cdef Endpoint *target
     tables.stamp += 1
     tables.destinations.count = 0
     tables.is_overflowing = False
@@ -263,13 +266,16 @@ cdef uint8_t choose(
             push(&tables.destinations, endpoint.number)
             continue
         if not endpoint.gives_up_when_full:
-            return OUTCOME_FULL
+            return full(tables, endpoint)
         tables.is_overflowing = True
         endpoint.overflowed += 1
         tables.given_up_total += 1
-        endpoint = tables.endpoint_of(endpoint.dead_to)
-        if endpoint is NULL or is_full(endpoint, content_size):
-            return OUTCOME_FULL
+        target = tables.endpoint_of(endpoint.dead_to)
+        if target is NULL:
+            return full(tables, endpoint)
+        endpoint = target
+        if is_full(endpoint, content_size):
+            return full(tables, endpoint)
         if endpoint.stamp != tables.stamp:
             endpoint.stamp = tables.stamp
             push(&tables.destinations, endpoint.number | <uint32_t>GIVEN_UP)
@@ -280,6 +286,12 @@ cdef uint8_t choose(
 
 cdef inline bint is_full(const Endpoint *endpoint, uint64_t content_size) noexcept:
     return endpoint.count >= endpoint.messages_max or endpoint.bytes + content_size > endpoint.bytes_max
+
+
+cdef inline uint8_t full(Tables tables, const Endpoint *endpoint) noexcept:
+    tables.full_endpoint = endpoint.number
+    tables.full_limit = LIMIT_MESSAGES if endpoint.count >= endpoint.messages_max else LIMIT_BYTES
+    return OUTCOME_FULL
 
 
 cdef uint8_t treatment_of(Tables tables, uint8_t flags, uint8_t by_topic) noexcept:
@@ -326,7 +338,6 @@ cdef int take(
         stream_push(tables, head.id, number, handle, ITEM_MESSAGE)
         tables.is_stream_awaited |= head.treatment == TREATMENT_SYNC
     tables.next_id += 1
-    tables.accepted_total += 1
     waiting.sequence = tables.log_sequence()
     waiting.id = head.id
     waiting.number = number
@@ -334,9 +345,15 @@ cdef int take(
     waiting.publisher = handle
     if tables.is_grouping:
         push(&tables.group, waiting.message)
+        tables.accepted_total += 1
+        return queue_push(&tables.waiting, &waiting)
+    remember(publisher, number)
+    set_bit(publisher.pending, number)
+    if waiting.message:
+        tables.accepted_total += 1
     else:
-        remember(publisher, number)
-        set_bit(publisher.pending, number)
+        tables.unmatched_total += 1
+        waiting.treatment = UNWANTED
     return queue_push(&tables.waiting, &waiting)
 
 
@@ -416,6 +433,9 @@ def stored(Tables tables not None, uint64_t through) -> None:
                 message_free(tables, waiting.message)
         if waiting.treatment == TREATMENT_SYNC:
             queue_push(&tables.unreplicated, waiting)
+        elif waiting.publisher and waiting.treatment == UNWANTED:
+            clear_bit(tables.publishers[waiting.publisher].pending, waiting.number)
+            tables.acknowledge(waiting.publisher, waiting.number, OUTCOME_UNMATCHED)
         elif waiting.publisher:
             tell(
                 tables, waiting,

@@ -59,6 +59,9 @@ cpdef enum:
     OUTCOME_LIMIT = 39              # the router has no room for more messages
     OUTCOME_TRANSACTION = 40        # it is of no transaction that is open
 
+    LIMIT_MESSAGES = 1              # of an endpoint that is full
+    LIMIT_BYTES = 2
+
     SETTLE_ACKNOWLEDGED = 1
     SETTLE_RETURNED = 2             # back to the queue
     SETTLE_REJECTED = 3             # to the dead-message queue
@@ -122,7 +125,9 @@ cdef struct Run:            # of numbers with an outcome, or of ids with what be
     uint64_t first
     uint64_t last
     uint8_t what
-    uint8_t zeros[7]
+    uint8_t limit           # of the endpoint that is full
+    uint16_t reserved
+    uint32_t endpoint       # that is full; 0: none
 
 
 cdef struct DeliverHead:

@@ -137,6 +137,8 @@ cdef struct AckRun:
     uint64_t first
     uint64_t last
     uint8_t outcome
+    uint8_t limit                   # as in an acknowledgement
+    uint32_t endpoint
 
 
 cdef struct Publisher:
@@ -205,6 +207,8 @@ cdef class Tables:
     cdef Numbers dirty_publishers
     cdef Numbers destinations           # of the message that is being accepted; with the bit GIVEN_UP
     cdef bint is_overflowing            # one of those that want it is full: it goes elsewhere
+    cdef readonly uint32_t full_endpoint    # that had no room for the message that was refused last
+    cdef readonly uint8_t full_limit        # which of its limits
     cdef uint32_t sweep_at
     cdef uint64_t stamp
     cdef uint64_t flow_capacity

@@ -20,6 +20,7 @@ from penstock.assured._layout cimport (
     FRAME_RUNS_MAX,
     KIND_ACKNOWLEDGE,
     LENGTH_SIZE,
+    OUTCOME_FULL,
     RUN_SIZE,
     AcknowledgeHead,
     Run,
@@ -278,12 +279,14 @@ cdef class Tables:
         cdef Publisher *publisher = self.publishers[handle]
         cdef AckRun *run
         cdef uint32_t capacity
+        cdef uint32_t endpoint = self.full_endpoint if outcome == OUTCOME_FULL else 0
+        cdef uint8_t limit = self.full_limit if outcome == OUTCOME_FULL else 0
         self.outcomes[outcome % OUTCOME_COUNT] += 1
         if publisher.link == 0:
             return 0
         if publisher.run_count:
             run = publisher.runs + publisher.run_count - 1
-            if run.last + 1 == number and run.outcome == outcome:
+            if run.last + 1 == number and run.outcome == outcome and run.endpoint == endpoint and run.limit == limit:
                 run.last = number
                 return 0
         if publisher.run_count == publisher.run_capacity:
@@ -293,7 +296,7 @@ cdef class Tables:
                 raise MemoryError
             publisher.runs = run
             publisher.run_capacity = capacity
-        publisher.runs[publisher.run_count] = AckRun(number, number, outcome)
+        publisher.runs[publisher.run_count] = AckRun(number, number, outcome, limit, endpoint)
         publisher.run_count += 1
         if not publisher.is_dirty:
             publisher.is_dirty = True
@@ -305,7 +308,7 @@ cdef class Tables:
         return {outcome: self.outcomes[outcome] for outcome in range(OUTCOME_COUNT) if self.outcomes[outcome]}
 
     def take_acknowledgements(self):
-        """[(link, frames)] of what publishers are to be told."""
+        """[(link, frames, endpoints that are full by them)] of what publishers are to be told."""
         cdef uint64_t index
         cdef uint32_t handle, done
         cdef Publisher *publisher
@@ -319,7 +322,9 @@ cdef class Tables:
             done = 0
             while done < publisher.run_count:
                 count = min(publisher.run_count - done, <uint32_t>FRAME_RUNS_MAX)
-                found.append((publisher.link, acknowledge_frame(handle, publisher.runs + done, count)))
+                frame = acknowledge_frame(handle, publisher.runs + done, count)
+                full = full_endpoints(publisher.runs + done, count) if self.full_endpoint else ()
+                found.append((publisher.link, frame, full))
                 done += count
             publisher.run_count = 0
         self.dirty_publishers.count = 0
@@ -446,6 +451,12 @@ cdef bytes acknowledge_frame(uint32_t publisher, const AckRun *runs, uint32_t co
     memset(&run, 0, sizeof(Run))
     for index in range(count):
         run.first, run.last, run.what = runs[index].first, runs[index].last, runs[index].outcome
+        run.limit, run.endpoint = runs[index].limit, runs[index].endpoint
         memcpy(out, &run, RUN_SIZE)
         out += RUN_SIZE
     return frame
+
+
+cdef set full_endpoints(const AckRun *runs, uint32_t count):
+    cdef uint32_t index
+    return {runs[index].endpoint for index in range(count) if runs[index].endpoint}

@@ -11,10 +11,11 @@ client                            router
   │ ◄────────────── Done, Endpoints│
   │ ◄────────────────────── Refused│      instead of an answer; number 0: the link ends with it
   │ ◄────── FlowActive, FlowEnded  │      of a flow that stood by; of one that is over
+  │ ◄──────────────── EndpointNamed│      which endpoint is full, before acknowledgements say so by its number
   │ ◄────────────────── SteppedDown│      another router is active; the link ends
 """
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -23,11 +24,14 @@ from penstock.net.control import U32, U64, ControlProtocol, Name, Number, Text, 
 
 MESSAGE_SIZE_MAX = 4 * 1024 * 1024
 PLACES_MAX = 16
+NAMED_MAX = 4_096
+"""Endpoints that a client knows by their numbers: those that it was told of last. Its router knows which."""
 
 PlaceText = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[^\s,]*$")]
 """host:port."""
 
 Places = Annotated[tuple[PlaceText, ...], msgspec.Meta(max_length=PLACES_MAX)]
+T = TypeVar("T")
 ClientRole: TypeAlias = Literal["client", "operator"]
 """As what somebody comes: to publish and consume, or to give orders besides."""
 
@@ -226,6 +230,15 @@ class Endpoints(msgspec.Struct, tag="endpoints", frozen=True):
     endpoints: Annotated[tuple[EndpointInfo, ...], msgspec.Meta(max_length=65_535)]
 
 
+class EndpointNamed(msgspec.Struct, tag="endpoint_named", frozen=True):
+    """Which endpoint a number in acknowledgements on this link means, and how much it takes."""
+
+    endpoint: U32
+    name: Name
+    messages_max: U64
+    bytes_max: U64
+
+
 class Refused(msgspec.Struct, tag="refused", frozen=True):
     code: Text
     reason: Text
@@ -254,6 +267,14 @@ class SteppedDown(msgspec.Struct, tag="stepped_down", frozen=True):
     place: PlaceText = ""
 
 
+def tell_last(told: dict[int, T], endpoint: int, what: T) -> None:
+    """Both sides of a link do this with every EndpointNamed, and so know the same."""
+    told.pop(endpoint, None)
+    told[endpoint] = what
+    if len(told) > NAMED_MAX:
+        del told[next(iter(told))]
+
+
 Request: TypeAlias = (
     OpenPublisher
     | ClosePublisher
@@ -272,7 +293,7 @@ Request: TypeAlias = (
 )
 Answer: TypeAlias = PublisherOpened | FlowOpened | Ended | Done | Endpoints | Refused
 ClientMessage: TypeAlias = Login | RenewToken | Request
-RouterMessage: TypeAlias = Welcome | Answer | FlowActive | FlowEnded | SteppedDown
+RouterMessage: TypeAlias = Welcome | Answer | FlowActive | FlowEnded | EndpointNamed | SteppedDown
 Message: TypeAlias = ClientMessage | RouterMessage
 
 ASSURED: ControlProtocol[Message] = ControlProtocol("assured", Version(1, 0), Message)

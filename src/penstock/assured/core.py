@@ -212,7 +212,7 @@ class MessageRouter:
             self._out += [SendData(link, frames) for link, frames in sends]
             self._out += [self.log.fetch(*each) for each in fetches]
             self._out += self.replays.step()
-        self._out += [SendData(link, frames) for link, frames in self.tables.take_acknowledgements()]
+        self._out += self.links.acknowledgements()
         self._out += self.log.clean()
         self._out += self.log.flush()
         if self._sweep_ns is None and self._needs_sweep():

@@ -20,8 +20,6 @@ from penstock.assured.control import (
     Degrade,
     EndpointInfo,
     Endpoints,
-    FlowActive,
-    FlowEnded,
     ListEndpoints,
     Login,
     Message,
@@ -43,7 +41,7 @@ from penstock.assured.recorder import RouterRecorder
 from penstock.assured.reserve import reserve_of
 from penstock.assured.status import Happening, RouterStatus, detail_of, gauges_of, rows_of
 from penstock.assured.storing import Storing
-from penstock.assured.translating import event_of, message_of
+from penstock.assured.translating import event_of, message_of, news_of
 from penstock.assured.voting import Keep, Tell
 from penstock.base.clock import BootClock, SystemRandomness
 from penstock.base.counters import Counters
@@ -265,10 +263,8 @@ class LiveRouter:
                 self._stored.read(instruction)
             case events.RemoveBefore(sequence):
                 self._stored.remove_before(sequence)
-            case events.EndFlow(link, handle, code, what):
-                self._links.say(link, FlowEnded(handle, code, what[:256]))
-            case events.FlowActive(link, handle):
-                self._links.say(link, FlowActive(handle))
+            case events.EndFlow(link) | events.FlowActive(link) | events.NameEndpoint(link):
+                self._links.say(link, news_of(instruction))
             case PeerSend() | PeerEnd() | Tell() | Keep():
                 assert self._pair is not None
                 self._pair.carry_out(instruction)

@@ -22,6 +22,7 @@ bytes, net.framing), any number in one buffer.
             SendData                 data frames for a link
             EndFlow                  a flow is over without having been closed
             FlowActive               one that stood by has its turn
+            NameEndpoint             to a client: which one the numbers in its data frames mean
             Became                   the router has another role
             EndLink                  a client did what it must not
             Noted                    for the log
@@ -362,6 +363,14 @@ class FlowActive(msgspec.Struct, frozen=True):
     handle: int
 
 
+class NameEndpoint(msgspec.Struct, frozen=True):
+    """An endpoint that acknowledgements speak of by its number."""
+
+    link: int
+    number: int
+    endpoint: EndpointConfig
+
+
 class Became(msgspec.Struct, frozen=True):
     """The router has the role, and the disk has it."""
 
@@ -386,5 +395,15 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 Instruction: TypeAlias = (
-    Append | ReadRecords | RemoveBefore | Answer | SendData | EndFlow | FlowActive | Became | EndLink | Noted
+    Append
+    | ReadRecords
+    | RemoveBefore
+    | Answer
+    | SendData
+    | EndFlow
+    | FlowActive
+    | NameEndpoint
+    | Became
+    | EndLink
+    | Noted
 )

@@ -82,6 +82,9 @@ class Run(NamedTuple):
     first: int
     last: int
     what: int
+    limit: int = 0
+    endpoint: int = 0
+    """Of an outcome: the endpoint that is full, and which of its limits."""
 
 
 class Publish(NamedTuple):

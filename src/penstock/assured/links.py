@@ -9,9 +9,10 @@ from penstock.assured._cleaning import own_publisher
 from penstock.assured._delivery import active_flow, close_flow, flows_of, open_flow
 from penstock.assured._intake import PublishBatch
 from penstock.assured._tables import Tables
-from penstock.assured.config import RouterConfig
+from penstock.assured.config import EndpointConfig, RouterConfig
+from penstock.assured.control import tell_last
 from penstock.assured.endpoints import Endpoint, Endpoints
-from penstock.assured.events import FlowActive, Instruction, LinkOpened, RefusalCode
+from penstock.assured.events import FlowActive, Instruction, LinkOpened, NameEndpoint, RefusalCode, SendData
 from penstock.base.errors import PenstockError
 from penstock.security.token import Grant
 from penstock.topics.table import InterestTable
@@ -36,6 +37,8 @@ class Link:
         self.publishers: set[int] = set()
         self.flows: dict[int, int] = {}
         """By handle: the number of the endpoint."""
+        self.told: dict[int, EndpointConfig] = {}
+        """Endpoints that it knows by their numbers, as it was told that they are."""
         self._sends = _table(event.grants, "send", seed)
         self._receives = _table(event.grants, "receive", seed)
 
@@ -142,6 +145,21 @@ class Links:
             return []
         next_handle, next_link = active_flow(self._tables, number)
         return [FlowActive(next_link, next_handle)] if next_handle else []
+
+    def acknowledgements(self) -> list[Instruction]:
+        """What publishers are to be told; before that, which endpoints it speaks of."""
+        found: list[Instruction] = []
+        for link, frames, full in self._tables.take_acknowledgements():
+            found += [each for number in full for each in self._name(link, number)]
+            found.append(SendData(link, frames))
+        return found
+
+    def _name(self, number: int, endpoint: int) -> list[Instruction]:
+        link, named = self._links.get(number), self._endpoints.by_number(endpoint)
+        if link is None or named is None or link.told.get(endpoint) is named.config:
+            return []
+        tell_last(link.told, endpoint, named.config)
+        return [NameEndpoint(number, endpoint, named.config)]
 
     def flows_of(self, endpoint: Endpoint) -> list[tuple[int, int]]:
         """(handle, link) of each."""

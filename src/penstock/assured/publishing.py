@@ -9,6 +9,7 @@ from penstock.assured._records import TREATMENT_ASYNC, TREATMENT_SYNC
 from penstock.assured._tables import Tables
 from penstock.assured.config import RouterConfig
 from penstock.assured.endpoints import Endpoints, counts_of
+from penstock.assured.fullness import why_full
 from penstock.assured.links import Link
 from penstock.topics.table import InterestTable
 
@@ -47,6 +48,13 @@ class Publishing:
             link.entitled(batch),
             self._treatments(batch),
         )
+
+    def why_full(self) -> str:
+        """What the last message that met a full endpoint is refused for."""
+        endpoint = self._endpoints.by_number(self._tables.full_endpoint)
+        assert endpoint is not None  # it was asked just now
+        config = endpoint.config
+        return why_full(config.name, config.messages_max, config.bytes_max, self._tables.full_limit)
 
     def is_replicated(self, batch: PublishBatch) -> bool:
         """Whether some of these messages are, as far as that can be told before they are accepted."""

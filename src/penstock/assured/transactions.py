@@ -48,7 +48,6 @@ WHY = {
     OUTCOME_BAD_TOPIC: "a message of it has a topic that is none",
     OUTCOME_LIMIT: "the router has no room",
     OUTCOME_NOT_ENTITLED: "a message of it may not be published",
-    OUTCOME_FULL: "an endpoint has no room for it",
     OUTCOME_NO_ENDPOINT: "no endpoint wants a message of it",
 }
 
@@ -202,7 +201,7 @@ class Transactions:
             outcome = self._publishing.accept(transaction.link, batch)
             if outcome:
                 undo_group(tables)
-                return WHY[outcome]
+                return self._publishing.why_full() if outcome == OUTCOME_FULL else WHY[outcome]
         if group_size(tables) + transaction.settled * SETTLED_SPACE > LOG_RECORD_SIZE_MAX:
             undo_group(tables)
             return "it is too large for the log"

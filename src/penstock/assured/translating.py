@@ -12,6 +12,9 @@ from penstock.assured.control import (
     Done,
     EmptyEndpoint,
     Ended,
+    EndpointNamed,
+    FlowActive,
+    FlowEnded,
     FlowOpened,
     Message,
     OpenFlow,
@@ -49,6 +52,17 @@ def event_of(link: int, message: Message) -> events.Event:
         case EmptyEndpoint(number, name):
             return events.EmptyEndpoint(link, number, name)
     raise RemoteProtocolError(f"a {type(message).__name__}, which no client says")
+
+
+def news_of(instruction: events.EndFlow | events.FlowActive | events.NameEndpoint) -> Message:
+    """What a client is told without having asked."""
+    match instruction:
+        case events.EndFlow(_, handle, code, what):
+            return FlowEnded(handle, code, what[:256])
+        case events.FlowActive(_, handle):
+            return FlowActive(handle)
+        case events.NameEndpoint(_, number, endpoint):
+            return EndpointNamed(number, endpoint.name, endpoint.messages_max, endpoint.bytes_max)
 
 
 def message_of(number: int, answer: object, other_place: str = "") -> Message:

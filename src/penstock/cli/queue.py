@@ -11,8 +11,9 @@ from penstock.assured.application import Assured, Delivery
 from penstock.assured.config import EndpointConfig, Treatment, Want, WhenFull
 from penstock.assured.control import EndpointInfo
 from penstock.base.errors import NotFoundError
+from penstock.base.words import counted
 from penstock.cli.readable import harmless_json, printable
-from penstock.cli.routed import ConnectOption, CredentialsOption, RouterArgument, SecretOption, counted, opened
+from penstock.cli.routed import ConnectOption, CredentialsOption, RouterArgument, SecretOption, opened
 
 WAIT_SECONDS = 0.5
 """How long nothing may come before a queue is taken for drained."""
@@ -134,8 +135,7 @@ def publish(
     credentials: CredentialsOption = None,
     secret: SecretOption = None,
 ) -> None:
-    """Publish messages; returns when all of them are stored. Exit status 1: no queue wanted some of them, and
-    the router does not keep those."""
+    """Publish messages; returns when all of them are stored. Exit status 1: no queue wanted some of them."""
     lines = (line.rstrip("\n") for line in sys.stdin) if not text else iter(text)
     stored = unmatched = 0
     with (
@@ -152,7 +152,7 @@ def publish(
             stored, unmatched = stored + len(numbers) - discarded, unmatched + discarded
     sys.stderr.write(f"{counted(stored, 'message')} stored\n")
     if unmatched:
-        sys.stderr.write(f"{counted(unmatched, 'message')} discarded: no queue wants {printable(topic)}\n")
+        sys.stderr.write(f"{counted(unmatched, 'message')} not queued: no queue wants {printable(topic)}\n")
         raise typer.Exit(1)
 
 

@@ -45,7 +45,3 @@ def opened(
     places = [each.strip() for each in routers.split(",")]
     with open_assured(*places, token=token, guard=guard, role=role) as assured:
         yield assured
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -14,9 +14,10 @@ from penstock.assured.status import RouterStatus
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.config import load_toml
 from penstock.base.errors import ConfigurationError
+from penstock.base.words import counted
 from penstock.cli.nodes import SWITCH_SECONDS, announce, node_of_plant, refuse_plant
 from penstock.cli.readable import printable
-from penstock.cli.routed import ConnectOption, CredentialsOption, OneRouterArgument, SecretOption, counted, opened
+from penstock.cli.routed import ConnectOption, CredentialsOption, OneRouterArgument, SecretOption, opened
 from penstock.cli.statuses import show_statuses
 from penstock.net.agent import run_agent
 

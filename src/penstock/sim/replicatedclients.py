@@ -198,7 +198,7 @@ class SimPublisher(Client):
 
     def framed(self, frame: Any) -> None:
         if isinstance(frame, Acknowledge):
-            for first, last, outcome in frame.runs:
+            for first, last, outcome, *_ in frame.runs:
                 for number in range(first, last + 1):
                     if self.waiting.pop(number, None) is not None:
                         assert outcome < OUTCOME_REFUSED, f"{self.name} is refused {number}: {outcome}"

@@ -177,7 +177,7 @@ cdef class Settlements:
         if self.count == self.room:
             self.grow()
         last = <Entry *>self.runs + self.count
-        last.run = Run(delivery.id, delivery.id, what, [0, 0, 0, 0, 0, 0, 0])
+        last.run = Run(delivery.id, delivery.id, what, 0, 0, 0)
         last.transaction = transaction
         self.count += 1
         return True

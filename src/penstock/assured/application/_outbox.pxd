@@ -12,6 +12,7 @@ cdef struct Slot:           # of one message that is not acknowledged, or was ac
 cdef class Outbox:
     cdef readonly uint32_t window
     cdef readonly uint64_t bytes_max
+    cdef public uint64_t payload_size_max   # that the router takes
     cdef readonly uint64_t next_number
     cdef readonly uint64_t unresolved       # the lowest number without an outcome; next_number: there is none
     cdef readonly uint64_t waiting_bytes    # of messages without an outcome
@@ -19,6 +20,7 @@ cdef class Outbox:
     cdef uint64_t unsent                    # the lowest number that was not sent on this link
     cdef uint32_t committing                # the transaction whose messages are not sent again; 0: none
     cdef Slot *slots
+    cdef list full                          # (first, last, endpoint, limit) of those that endpoints had no room for
     cdef uint8_t *outcomes                  # of the last numbers
 
     cdef Slot *slot(self, uint64_t number) noexcept nogil

@@ -40,6 +40,7 @@ cdef uint32_t TOPIC_SIZE_MAX = limits.TOPIC_SIZE_MAX
 
 cdef enum:
     OUTCOMES_KEPT = 65_536
+    FULL_KEPT = 1_024           # runs of messages that endpoints had no room for
     SLOT_ROOM = 4_096           # a slot's memory above that is given back with its message
     FRAME_SIZE = 262_144        # of a frame that is made here, unless one message is longer
 
@@ -52,7 +53,9 @@ cdef class Outbox:
             raise LimitError(f"a window of {window} messages", hint=f"1 to {WINDOW_MAX}")
         self.window = window
         self.bytes_max = bytes_max
+        self.payload_size_max = PAYLOAD_SIZE_MAX
         self.next_number = self.unresolved = self.unsent = first
+        self.full = []
         self.slots = <Slot *>calloc(window, sizeof(Slot))
         self.outcomes = <uint8_t *>calloc(OUTCOMES_KEPT, 1)
         if self.slots is NULL or self.outcomes is NULL:
@@ -107,8 +110,10 @@ cdef class Outbox:
         cdef Slot *slot
         if topic_size > TOPIC_SIZE_MAX:
             raise LimitError(f"a topic of {topic_size} bytes", hint=f"at most {TOPIC_SIZE_MAX}")
-        if payload_size > PAYLOAD_SIZE_MAX:
-            raise LimitError(f"a payload of {payload_size} bytes", hint=f"at most {PAYLOAD_SIZE_MAX}")
+        if payload_size > self.payload_size_max:
+            raise LimitError(
+                f"a payload of {payload_size:,} bytes", hint=f"at most {self.payload_size_max:,} (message_bytes_max)"
+            )
         if priority > PRIORITY_MAX:
             raise LocalProtocolError(f"{priority} is no priority", hint=f"0 to {PRIORITY_MAX}")
         if self.waiting_bytes >= self.bytes_max or self.next_number - self.unresolved >= self.window:
@@ -218,8 +223,9 @@ cdef class Outbox:
             out += slot.size
         return out
 
-    def acknowledge(self, const uint8_t[::1] frame not None) -> list:
-        """Take in an ACKNOWLEDGE, without its length. Runs of it that were refused: (first, last, outcome)."""
+    def acknowledge(self, const uint8_t[::1] frame not None, dict named not None = {}) -> list:
+        """Take in an ACKNOWLEDGE, without its length; `named` has the endpoints of the numbers in it. Runs of it that
+        were refused: (first, last, outcome)."""
         cdef AcknowledgeHead head
         cdef Run run
         cdef uint32_t index
@@ -229,6 +235,9 @@ cdef class Outbox:
         refused = []
         for index in range(head.count):
             memcpy(&run, &frame[ACKNOWLEDGE_HEAD_SIZE + index * RUN_SIZE], RUN_SIZE)
+            if run.endpoint in named: # before the outcome, which others wait for
+                self.full.append((run.first, run.last, named[run.endpoint], run.limit))
+                del self.full[:-FULL_KEPT]
             if not self.resolve(run.first, run.last, run.what):
                 raise RemoteProtocolError(f"numbers {run.first} to {run.last} are acknowledged, and were not sent")
             if run.what >= OUTCOME_REFUSED:
@@ -275,3 +284,10 @@ cdef class Outbox:
         if number == 0 or number >= self.next_number or number + OUTCOMES_KEPT <= self.next_number:
             raise LocalProtocolError(f"the outcome of message {number} is not known here")
         return 0 if number >= self.unresolved and not self.slot(number).outcome else self.outcomes[number % OUTCOMES_KEPT]
+
+    def full_endpoint(self, uint64_t number) -> tuple | None:
+        """What had no room for a message that was refused for that, and which limit; None: it is not known."""
+        for first, last, endpoint, limit in reversed(self.full):
+            if first <= number <= last:
+                return endpoint, limit
+        return None

@@ -32,6 +32,7 @@ from penstock.assured._layout import (
 from penstock.assured.application.events import Changed
 from penstock.assured.application.parts import PublisherPart
 from penstock.assured.config import Treatment
+from penstock.assured.fullness import why_full
 from penstock.base.errors import LimitError, LocalProtocolError, PenstockError, RefusedError, UnreachableError
 from penstock.model import Message
 from penstock.topics import check_topic
@@ -75,12 +76,6 @@ def _unfit(**options: int) -> LocalProtocolError:
     return LocalProtocolError(f"{options[found]} is no {found}", hint=f"0 to {OPTION_MAX[found]:,}")
 
 
-def refusal(number: int, outcome: int) -> RefusedError:
-    return RefusedError(
-        f"message {number} was refused: {OUTCOMES.get(outcome, f'outcome {outcome}')}", peer_code=f"outcome-{outcome}"
-    )
-
-
 class AssuredPublisher:
     """Made by Assured.publisher(). Any thread may publish; messages of one thread are stored in its order."""
 
@@ -100,8 +95,8 @@ class AssuredPublisher:
         """Store a message; returns when that has happened what it got: "stored", "asynchronous", "synchronous", or
         "degraded" (synchronous was wanted, and the secondary does not answer); "unmatched" if nobody wants it.
 
-        RefusedError if the router does not take it, UnreachableError if it is not acknowledged within `timeout`
-        seconds; then it may be stored still. Options as of send().
+        RefusedError if the router does not take it, LimitError if it is too large, UnreachableError if it is not
+        acknowledged within `timeout` seconds; then it may be stored still. Options as of send().
         """
         number = self.send(topic, payload, **options)  # type: ignore[arg-type]
         with self._assured.changed:
@@ -183,13 +178,13 @@ class AssuredPublisher:
         for first, end, outcome in refused:
             for number in range(first, end + 1):
                 if number not in told:
-                    raise refusal(number, outcome)
+                    raise self._refusal(number, outcome)
         return True
 
     def outcome(self, number: int) -> str:
         """What a message that was sent has got, of the last 65,536; empty: it is not acknowledged yet."""
         outcome = self._outbox.outcome_of(number)
-        return OUTCOMES.get(outcome, f"outcome {outcome}") if outcome else ""
+        return self._in_words(number, outcome) if outcome else ""
 
     @property
     def refused(self) -> list[tuple[int, int, int]]:
@@ -244,8 +239,20 @@ class AssuredPublisher:
             self._told.add(number)
             if len(self._told) > 2 * REFUSED_KEPT:  # of older ones the refusals are kept no longer either
                 self._told = {each for each in self._told if each >= self._unflushed[0][0]}
-            raise refusal(number, outcome)
-        return OUTCOMES.get(outcome, str(outcome))
+            raise self._refusal(number, outcome)
+        return self._in_words(number, outcome)
+
+    def _in_words(self, number: int, outcome: int) -> str:
+        if outcome == OUTCOME_FULL and (found := self._outbox.full_endpoint(number)) is not None:
+            endpoint, limit = found
+            return why_full(endpoint.name, endpoint.messages_max, endpoint.bytes_max, limit)
+        return OUTCOMES.get(outcome, f"outcome {outcome}")
+
+    def _refusal(self, number: int, outcome: int) -> PenstockError:
+        what = f"message {number} was refused: {self._in_words(number, outcome)}"
+        if outcome == OUTCOME_TOO_LARGE:  # as send() says it of what this router does not take
+            return LimitError(what, hint=f"at most {self._outbox.payload_size_max:,} bytes (message_bytes_max)")
+        return RefusedError(what, peer_code=f"outcome-{outcome}")
 
     # The loop's thread
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from penstock.assured._frames import frames_in
-from penstock.assured._layout import KIND_ACKNOWLEDGE, KIND_DELIVER
+from penstock.assured._layout import KIND_ACKNOWLEDGE, KIND_DELIVER, PAYLOAD_SIZE_MAX
 from penstock.assured.application.events import (
     Answered,
     Ask,
@@ -45,6 +45,7 @@ from penstock.assured.application.transactions import Transactions
 from penstock.assured.control import (
     CloseFlow,
     ClosePublisher,
+    EndpointNamed,
     FlowActive,
     FlowEnded,
     FlowOpened,
@@ -58,6 +59,7 @@ from penstock.assured.control import (
     Request,
     SteppedDown,
     Welcome,
+    tell_last,
 )
 from penstock.base.clock import NS_PER_MS, Randomness
 from penstock.base.core import Tick, refuse
@@ -90,6 +92,7 @@ class Session:
         self._parts: dict[PublisherPart | FlowPart, None] = {}
         self._publishers: dict[int, PublisherPart] = {}  # by handle
         self._flows: dict[int, FlowPart] = {}
+        self._named: dict[int, EndpointNamed] = {}  # by the numbers of this link's router
         self._number = 0
         self._opening: dict[int, PublisherPart | FlowPart] = {}  # by number of the request
         self._asked: dict[int, Ask] = {}
@@ -219,6 +222,7 @@ class Session:
                 self._transactions.lose(part)
         self._publishers.clear()
         self._flows.clear()
+        self._named.clear()
         self._opening.clear()
         self._waiting.update({ask.token: ask for ask in self._asked.values()})
         self._asked.clear()
@@ -253,6 +257,8 @@ class Session:
             case FlowEnded(handle):
                 if (flow := self._flows.pop(handle, None)) is not None:
                     self._part_failed(flow, error_of(message))
+            case EndpointNamed(endpoint):
+                tell_last(self._named, endpoint, message)
             case _ if number := getattr(message, "number", 0):
                 self._answered(number, message)
             case _:
@@ -299,6 +305,8 @@ class Session:
                 self._part_failed(part, error_of(message))
         elif isinstance(part, PublisherPart) and isinstance(message, PublisherOpened):
             part.open(message.handle, message.highest, message.transaction)
+            if self.welcome is not None and self.welcome.message_bytes_max:
+                part.outbox.payload_size_max = min(self.welcome.message_bytes_max, PAYLOAD_SIZE_MAX)
             self._transactions.reopened(part, message.transaction, self._link, self.epoch)
             self._publishers[message.handle] = part
             self._out.append(Opened(part))
@@ -319,7 +327,7 @@ class Session:
         refused = []
         for kind, handle, frame in frames_in(data):
             if kind == KIND_ACKNOWLEDGE and (publisher := self._publishers.get(handle)) is not None:
-                runs = publisher.outbox.acknowledge(frame)
+                runs = publisher.outbox.acknowledge(frame, self._named)
                 refused += [(publisher, first, last, outcome) for first, last, outcome in runs]
             elif kind == KIND_DELIVER and (flow := self._flows.get(handle)) is not None:
                 flow.inbox.feed(frame)
