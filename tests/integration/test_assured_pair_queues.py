@@ -78,3 +78,26 @@ def test_endpoints_that_are_not_mirrored_are_defined_at_the_router_that_stands_b
         done("create", pair.two.place, "fills", "fills.>")
         assert "fills" in done("list", pair.two.place)
         assert "fills" not in done("list", ",".join(pair.places))
+
+
+def test_repl_3_an_endpoint_that_one_router_lacks_is_named_and_what_it_has_stays_behind_until_it_is_there(
+    tmp_path: Path,
+) -> None:
+    with pair_of_routers(tmp_path, mirror="none") as pair:
+        done("create", pair.one.place, "fills", "fills.>", "--replication", "synchronous")
+        with client_of(*pair.places) as client, client.publisher() as publisher:
+            assert publisher.publish("fills.new", b"one") == "degraded"
+            assert publisher.publish("orders.new", b"one") == "synchronous"
+        for router, told in (
+            (pair.one, "not at the other router: fills"),
+            (pair.two, "only at the other router: fills"),
+        ):
+            shown = run_here("router", "status", "--node", router.facts["url"].removeprefix("http://"))
+            assert f"{told}: fills" in shown.stdout
+        switched = run_here("router", "switch", pair.two.place)
+        assert "fills: 1 message stays behind at the other router" in switched.stdout
+        switch_to(pair.one)
+        done("create", pair.two.place, "fills", "fills.>", "--replication", "synchronous")
+        wait_until(lambda: "fills: 1 message" in done("list", pair.two.place), "what was there before")
+        with client_of(*pair.places) as client, client.publisher() as publisher:
+            wait_until(lambda: publisher.publish("fills.new", b"two") == "synchronous", "copies")

@@ -193,7 +193,7 @@ MESSAGES: dict[str, tuple[Message, dict[str, Any]]] = {
     "ended": (
         Ended(6, "committed", 3, "why"), {"number": 6, "outcome": "committed", "treatment": 3, "why": "why"}
     ),
-    "done": (Done(8), {"number": 8}),
+    "done": (Done(8, {"local": 3}), {"number": 8, "left": {"local": 3}}),
     "endpoints": (
         Endpoints(12, (EndpointInfo(ENDPOINT, 5, 500, 2, 1, 11, 7, 6, 3),)),
         {"number": 12, "endpoints": [

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from interop.golden_messages import check_golden
 from penstock.assured import pairing, voting
-from penstock.assured.pairing import PAIR, Defined, Listed, Resync, Standing, StoredTo, Switch, Whole, Yielded
+from penstock.assured.pairing import PAIR, Defined, Lacking, Listed, Resync, Standing, StoredTo, Switch, Whole, Yielded
 from penstock.assured.voting import LEASE, Ask, Denied, Granted, Released, Terms
 
 GOLDEN = Path(__file__).parent / "golden" / "assured"
@@ -29,10 +29,11 @@ PAIR_MESSAGES = {
         {"number": 2, "definition": b'{"name":"orders"}', "is_deleted": True},
     ),
     "listed": (Listed(), {}),
+    "lacking": (Lacking(7, [2, 70_000]), {"stream": 7, "numbers": [2, 70_000]}),
     "whole": (Whole(5), {"epoch": 5}),
     "stored_to": (StoredTo(7, 1_000_000), {"stream": 7, "position": 1_000_000}),
     "switch": (Switch(), {}),
-    "yielded": (Yielded(5), {"epoch": 5}),
+    "yielded": (Yielded(5, {"local": 3}), {"epoch": 5, "left": {"local": 3}}),
 }
 
 LEASE_MESSAGES = {

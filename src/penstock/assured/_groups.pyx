@@ -41,6 +41,7 @@ from penstock.assured._stream cimport (
     ITEM_REMOVED,
     Item,
     hold_back,
+    is_at_absent,
     is_mirrored,
     stream_push,
 )
@@ -118,6 +119,15 @@ def end_group(Tables tables not None, uint8_t treatment, uint64_t transaction_id
     publisher = tables.publishers[map_get(&tables.publisher_ids, head.publisher)]
     publisher.transaction, publisher.treatment = head.transaction, treatment
     return tables.log_sequence()
+
+
+def is_at_one(Tables tables not None, uint64_t first_id, uint64_t last_id) -> bool:
+    """Whether some of the messages from one id to the other are where the other router has no endpoint for them."""
+    cdef uint64_t id
+    for id in range(first_id, last_id + 1):
+        if is_at_absent(tables, id):
+            return True
+    return False
 
 
 cdef int close_group(Tables tables, TransactionHead *head, uint8_t treatment, uint64_t id) except -1:

@@ -17,6 +17,7 @@ from penstock.assured._layout cimport (
     MESSAGE_WANTS_SYNC,
     OUTCOME_ASYNC,
     OUTCOME_BAD_TOPIC,
+    OUTCOME_DEGRADED,
     OUTCOME_DISK,
     OUTCOME_FULL,
     OUTCOME_KNOWN,
@@ -25,6 +26,7 @@ from penstock.assured._layout cimport (
     OUTCOME_NOT_ENTITLED,
     OUTCOME_REFUSED,
     OUTCOME_STORED,
+    OUTCOME_SYNC,
     OUTCOME_TOO_LARGE,
     OUTCOME_UNMATCHED,
     PUBLISH_HEAD_SIZE,
@@ -61,6 +63,7 @@ from penstock.assured._records cimport (
 )
 from penstock.assured._stream cimport (
     ITEM_MESSAGE,
+    is_at_absent,
     release_held,
     stream_push,
 )
@@ -188,7 +191,7 @@ def accept(
                 by_topic = treatments[index] if treatments is not None else 0
                 if tables.has_secondary and treatment_wanted(
                     tables, head.flags, by_topic, offsets[index], offsets[index + 1], subscribers, endpoints
-                ) == TREATMENT_SYNC:
+                ) == TREATMENT_SYNC and is_at_both(tables, offsets[index], offsets[index + 1], subscribers, endpoints):
                     wait_again(tables, handle, number)
                 else:
                     tables.acknowledge(handle, number, OUTCOME_KNOWN)
@@ -216,6 +219,19 @@ cdef uint8_t treatment_wanted(
         if endpoint is not NULL:
             treatment = max(treatment, endpoint.treatment)
     return treatment
+
+
+cdef bint is_at_both(
+    Tables tables, uint64_t start, uint64_t end, const uint32_t[::1] subscribers, const uint32_t[::1] endpoints
+) noexcept:
+    """Whether the other router has, too, whoever wants it; nobody may, if it was published where others did."""
+    cdef uint64_t position
+    cdef const Endpoint *endpoint
+    for position in range(start, end):
+        endpoint = tables.endpoint_of(endpoints[subscribers[position]])
+        if endpoint is not NULL and endpoint.is_absent:
+            return False
+    return start < end
 
 
 cdef int wait_again(Tables tables, uint32_t handle, uint64_t number) except -1:
@@ -422,6 +438,7 @@ def stored(Tables tables not None, uint64_t through) -> None:
     """Records up to this number are on the disk: their messages may be delivered, and are acknowledged unless the
     secondary must have them, too."""
     cdef Waiting *waiting
+    cdef bint is_copied
     tables.stored_through = max(tables.stored_through, through)
     while tables.waiting.first < tables.waiting.end:
         waiting = queue_at(&tables.waiting, tables.waiting.first)
@@ -437,24 +454,28 @@ def stored(Tables tables not None, uint64_t through) -> None:
             clear_bit(tables.publishers[waiting.publisher].pending, waiting.number)
             tables.acknowledge(waiting.publisher, waiting.number, OUTCOME_UNMATCHED)
         elif waiting.publisher:
-            tell(
-                tables, waiting,
-                OUTCOME_ASYNC if tables.has_secondary and waiting.treatment == TREATMENT_ASYNC else OUTCOME_STORED
-            )
+            is_copied = tables.has_secondary and waiting.treatment == TREATMENT_ASYNC and not is_at_absent(tables, waiting.id)
+            tell(tables, waiting, OUTCOME_ASYNC if is_copied else OUTCOME_STORED)
         tables.waiting.first += 1
 
 
 def replicated(Tables tables not None, uint64_t through_id, uint8_t outcome) -> None:
-    """Synchronous messages up to this id need not wait any longer for the secondary: acknowledge them so."""
-    cdef Waiting *waiting
+    """Synchronous messages up to this id need not wait any longer for the secondary: acknowledge them so. But for what an
+    endpoint has that is not there: that is on one disk, whatever the secondary has stored."""
+    cdef Waiting waiting
+    cdef uint64_t end = tables.unreplicated.end
+    cdef bint is_alone
     release_held(tables, through_id)
-    while tables.unreplicated.first < tables.unreplicated.end:
-        waiting = queue_at(&tables.unreplicated, tables.unreplicated.first)
+    while tables.unreplicated.first < end:
+        waiting = queue_at(&tables.unreplicated, tables.unreplicated.first)[0]
         if waiting.id > through_id:
             return
-        if waiting.publisher:
-            tell(tables, waiting, outcome)
         tables.unreplicated.first += 1
+        is_alone = outcome == OUTCOME_SYNC and waiting.message != 0 and is_at_absent(tables, waiting.id)
+        if is_alone and tables.waits_for_absent:
+            queue_push(&tables.unreplicated, &waiting) # behind those that need not wait with it
+        elif waiting.publisher:
+            tell(tables, &waiting, OUTCOME_DEGRADED if is_alone else outcome)
 
 
 cdef int tell(Tables tables, const Waiting *waiting, uint8_t outcome) except -1:

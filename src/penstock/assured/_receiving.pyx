@@ -183,7 +183,7 @@ cdef uint64_t take_in(
 cdef uint8_t *log_message(
     Tables tables, const uint8_t *record, uint32_t size, const uint32_t[::1] numbers
 ) except NULL:
-    """With those of its endpoints here that the active router has no copies of: of these it says nothing."""
+    """With those of its endpoints here that the active router has no copies of: of what these have it knows nothing."""
     cdef MessageHead head
     cdef Destination destination
     cdef const Entry *entry
@@ -195,7 +195,7 @@ cdef uint8_t *log_message(
     place = message_by_id(tables, head.id)
     each = message_at(tables, place).entries if place else 0
     while each:
-        kept += not is_mirrored(tables, entry_at(tables, each).endpoint)
+        kept += is_kept(tables, record, numbers, entry_at(tables, each).endpoint)
         each = entry_at(tables, each).sibling
     if head.destination_count + kept > DESTINATIONS_MAX or size + kept * DESTINATION_SIZE > LOG_RECORD_SIZE_MAX:
         raise RemoteProtocolError(f"a message of {size} bytes goes to {head.destination_count} endpoints")
@@ -211,12 +211,26 @@ cdef uint8_t *log_message(
     each = message_at(tables, place).entries
     while each:
         entry = entry_at(tables, each)
-        if not is_mirrored(tables, entry.endpoint):
+        if is_kept(tables, record, numbers, entry.endpoint):
             destination = Destination(entry.endpoint, entry.deliveries, entry.flags)
             memcpy(logged + content, &destination, DESTINATION_SIZE)
             content += DESTINATION_SIZE
         each = entry.sibling
     return logged
+
+
+cdef bint is_kept(Tables tables, const uint8_t *record, const uint32_t[::1] numbers, uint32_t endpoint) noexcept:
+    cdef MessageHead head
+    cdef Destination destination
+    cdef uint32_t index
+    if is_mirrored(tables, endpoint) and not tables.endpoints[endpoint].is_own:
+        return False
+    memcpy(&head, record, MESSAGE_HEAD_SIZE)
+    for index in range(head.destination_count):
+        memcpy(&destination, record + MESSAGE_HEAD_SIZE + index * DESTINATION_SIZE, DESTINATION_SIZE)
+        if here(numbers, destination.endpoint) == endpoint:
+            return False
+    return True
 
 
 cdef uint64_t keep_content(Tables tables, const uint8_t *record) noexcept:

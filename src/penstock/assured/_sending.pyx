@@ -73,7 +73,10 @@ from penstock.assured._tables cimport (
     MESSAGE_STORED,
     STATE_CONSUMED,
     STATE_CONSUMED_THERE,
+    STATE_FREE,
     STATE_REJECTED,
+    Endpoint,
+    Entry,
     Message,
     Publisher,
     Tables,
@@ -152,7 +155,37 @@ def publisher_frames(Tables tables not None, uint64_t size_max) -> list:
     return frames
 
 
+def set_absent(Tables tables not None, list numbers not None) -> None:
+    """The other router has no such endpoints, and all others: of these there are no copies until it has them."""
+    cdef uint32_t number
+    cdef Endpoint *endpoint
+    for number in range(1, tables.endpoint_end):
+        endpoint = tables.endpoint_of(number)
+        if endpoint is not NULL:
+            endpoint.is_absent = False
+    for number in numbers:
+        endpoint = tables.endpoint_of(number)
+        if endpoint is not NULL:
+            endpoint.is_absent = True
+    tables.absent_count = <uint32_t>len(numbers)
+
+
+def uncopied_counts(Tables tables not None) -> dict:
+    """By number of the endpoint: how many messages it has that are at this router only, as they are not replicated."""
+    cdef uint32_t place
+    cdef const Entry *entry
+    found = {}
+    for place in range(1, tables.entry_end):
+        entry = entry_at(tables, place)
+        if entry.state != STATE_FREE and not (
+            message_at(tables, entry.message).treatment != TREATMENT_NONE and is_mirrored(tables, entry.endpoint)
+        ):
+            found[entry.endpoint] = found.get(entry.endpoint, 0) + 1
+    return found
+
+
 def end_stream(Tables tables not None) -> None:
+    set_absent(tables, [])
     tables.is_streaming = False
     tables.stream.size = tables.stream_first = 0
 
@@ -359,13 +392,13 @@ cdef bint put_item(Tables tables, Frame frame, const Item *item) except -1:
     router knew it then, it would tell the publisher so."""
     cdef uint32_t place = message_by_id(tables, item.id)
     cdef const uint8_t *record
+    if place and not message_at(tables, place).flags & MESSAGE_STORED and is_only_here(tables, message_at(tables, place)):
+        return False
     if place == 0 or not is_wanted(tables, message_at(tables, place)):
         frame.put_number(tables, item)
         return True
     record = cached(tables, message_at(tables, place))
     if record is NULL:
-        return False
-    if not message_at(tables, place).flags & MESSAGE_STORED and is_only_here(tables, message_at(tables, place)):
         return False
     frame.put_message(tables, message_at(tables, place), record)
     return True

@@ -33,6 +33,9 @@ cdef inline uint32_t endpoint_mark(uint32_t number) noexcept:
 # Whether the other router gets the messages of this endpoint.
 cdef bint is_mirrored(Tables tables, uint32_t endpoint) noexcept
 
+# Whether some endpoint has the message of this id that the other router has not got.
+cdef bint is_at_absent(Tables tables, uint64_t id) noexcept
+
 # The endpoint under which the other router has, or is to have, this entry, mostly its own; 0: it has not, as the endpoint
 # is not mirrored, or it was consumed there.
 cdef uint32_t copied_to(Tables tables, uint32_t entry) noexcept

@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memmove
 
-from penstock.assured._containers cimport push
+from penstock.assured._containers cimport map_get, push
 from penstock.assured._tables cimport (
     STATE_CONSUMED_THERE,
     STATE_REJECTED,
@@ -40,8 +40,17 @@ cdef void stream_push(Tables tables, uint64_t id, uint64_t number, uint32_t part
 
 
 cdef bint is_mirrored(Tables tables, uint32_t endpoint) noexcept:
-    """Where endpoints decide, those that are not replicated have no copies (REPL-4)."""
-    return tables.replicate_by != 0 or tables.endpoints[endpoint].treatment != 0
+    """Where endpoints decide, those that are not replicated have no copies (REPL-4); nor have those that are not there."""
+    cdef const Endpoint *known = tables.endpoint_of(endpoint)
+    return known is not NULL and not known.is_absent and (tables.replicate_by != 0 or known.treatment != 0)
+
+
+cdef bint is_at_absent(Tables tables, uint64_t id) noexcept:
+    cdef uint32_t place = map_get(&tables.ids, id) if tables.absent_count else 0
+    cdef uint32_t each = message_at(tables, place).entries if place else 0
+    while each and not tables.endpoints[entry_at(tables, each).endpoint].is_absent:
+        each = entry_at(tables, each).sibling
+    return each != 0
 
 
 cdef uint32_t copied_to(Tables tables, uint32_t entry) noexcept:

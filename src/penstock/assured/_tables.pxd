@@ -86,6 +86,8 @@ cdef struct Endpoint:
     bint gives_up_when_full
     bint is_ready                   # in the list of those to look at
     bint is_fetching                # its next messages are being read from the journal
+    bint is_absent                  # the other router has no such endpoint, as it says now: there are no copies
+    bint is_own                     # what it has of this router's epochs may be nowhere else
     uint8_t treatment
     uint32_t number
     uint32_t dead_to                # 0: what it gives up is discarded
@@ -236,6 +238,8 @@ cdef class Tables:
     cdef public bint is_refusing                # the disk takes nothing
     cdef public bint keeps_unmatched
     cdef public bint has_secondary              # messages go to another router, too
+    cdef public bint waits_for_absent           # what is to be synchronous waits until the other router has all its endpoints
+    cdef uint32_t absent_count                  # endpoints that the other router has not got
     cdef public bint refuses_unmatched
     cdef public int replicate_by                # 0 endpoints, 1 publishers, 2 topics
     cdef Bytes stream                           # of Item: what happens, for the other router

@@ -22,6 +22,7 @@ class Tables:
     endpoint_highest: int
     keeps_unmatched: bool
     has_secondary: bool
+    waits_for_absent: bool
     refuses_unmatched: bool
     replicate_by: int
     match_from: int
@@ -95,6 +96,7 @@ class Tables:
         bytes_max: int,
         age_ns_max: int,
         live_from: int,
+        is_own: bool,
     ) -> None: ...
     def undefined_endpoints(self) -> list[int]: ...
     def endpoint_numbers(self, number: int) -> dict[str, int]: ...

@@ -204,6 +204,8 @@ class Ended(msgspec.Struct, tag="ended", frozen=True):
 
 class Done(msgspec.Struct, tag="done", frozen=True):
     number: Number
+    left: Annotated[dict[Name, U64], msgspec.Meta(max_length=256)] = {}
+    """Of a planned switch: by endpoint, messages that have no copies, and stay behind at the other router."""
 
 
 class EndpointInfo(msgspec.Struct, frozen=True):

@@ -98,7 +98,8 @@ class Defining:
     def _define(self, config: EndpointConfig, replay: ReplayState | None = None) -> list[Instruction]:
         _check(config)
         known = self._endpoints.get(config.name)
-        endpoint = self._endpoints.put(Definition(config, known.definition.replay if known else replay))
+        is_own = self._endpoints.is_own_as(config)
+        endpoint = self._endpoints.put(Definition(config, known.definition.replay if known else replay, is_own))
         self._endpoints.log(endpoint)
         return [Noted("defined", {"endpoint": config.name})]
 

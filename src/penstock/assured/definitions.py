@@ -8,10 +8,11 @@ from collections import deque
 
 import msgspec
 
-from penstock.assured._sending import stream_count
+from penstock.assured._sending import set_absent, stream_count
 from penstock.assured.config import EndpointConfig
 from penstock.assured.core import MessageRouter
 from penstock.assured.endpoints import Endpoint
+from penstock.assured.events import Instruction, Noted
 from penstock.assured.pairing import Defined, encode
 
 
@@ -46,6 +47,11 @@ class Definitions:
         """Of endpoints, as far as they were looked at."""
         self._passed = 0
         """Items of the stream whose turn has come."""
+        self.absent: dict[int, str] = {}
+        """Endpoints that the other router has not got, by number."""
+        self._is_outdated = False
+        """It has got some of these by now: what there is has to be compared anew."""
+        self._noted: list[Instruction] = []
 
     @property
     def is_waiting(self) -> bool:
@@ -64,8 +70,8 @@ class Definitions:
         """Tell how endpoints are defined, as far as that is not known. What was accepted before goes with its
         endpoints: the other router finds those that there are when it comes. False: it has to be compared anew what
         there is."""
-        if self._changes == self._router.endpoints.changes:
-            return True
+        if self._is_outdated or self._changes == self._router.endpoints.changes:
+            return not self._is_outdated
         self._changes = self._router.endpoints.changes
         current = {each.number: self._told(each) for each in self._router.endpoints}
         new = {number: told for number, told in current.items() if self._defined.get(number) != told}
@@ -88,8 +94,9 @@ class Definitions:
         return True
 
     def _told(self, endpoint: Endpoint) -> _Told:
-        is_copied = self._router.config.replicate_by != "endpoint" or endpoint.config.replication != "none"
-        return _Told(endpoint.config, is_copied, msgspec.json.encode(endpoint.definition))
+        is_copied = self._router.endpoints.is_copied(endpoint.config)
+        definition = msgspec.structs.replace(endpoint.definition, is_own=False)  # that is each router's own matter
+        return _Told(endpoint.config, is_copied, msgspec.json.encode(definition))
 
     def _is_same(self, number: int, told: _Told) -> bool:
         """But for how far it is filled."""
@@ -118,3 +125,29 @@ class Definitions:
             self._out.append(encode(message))
             if message.is_deleted:
                 self._match_from_now()
+
+    # What the other router has not got
+
+    def lacks(self, numbers: list[int]) -> None:
+        """What the other router has no endpoints for is at this one only (REPL-3), until it has them."""
+        endpoints = self._router.endpoints
+        found = [endpoint for each in numbers if (endpoint := endpoints.by_number(each)) is not None]
+        for each in found:
+            endpoints.set_own(each, True)
+            if each.number not in self.absent:
+                values: dict[str, str | int] = {"endpoint": each.name, "hint": "define it alike there"}
+                self._noted.append(Noted("not_at_other_router", values, is_trouble=True))
+        set_absent(self._router.tables, [each.number for each in found])
+        before, self.absent = self.absent, {each.number: each.name for each in found}
+        self._is_outdated = any(endpoints.by_number(each) is not None for each in before.keys() - self.absent.keys())
+
+    def take_noted(self) -> list[Instruction]:
+        noted, self._noted = self._noted, []
+        return noted
+
+    def become_whole(self) -> None:
+        """The other router has all that there is, of the endpoints that have copies."""
+        endpoints = self._router.endpoints
+        for each in endpoints:
+            if each.number not in self.absent and endpoints.is_copied(each.config):
+                endpoints.set_own(each, False)

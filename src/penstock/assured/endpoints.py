@@ -53,6 +53,9 @@ class Definition(msgspec.Struct):
 
     config: EndpointConfig
     replay: ReplayState | None = None
+    is_own: bool = False
+    """Of a pair: what this router has in it, of epochs that were its own, may be nowhere else. The other router has, or
+    had, no such endpoint, or one without copies, and did not get everything since."""
 
 
 class Endpoint(msgspec.Struct):
@@ -266,6 +269,7 @@ class Endpoints:
             bytes_max=config.bytes_max,
             age_ns_max=config.age_ms_max * NS_PER_MS,
             live_from=0 if replay is None else 1 if replay.phase == "moved" else replay.live_from,
+            is_own=endpoint.definition.is_own,
         )
 
     def remove(self, endpoint: Endpoint) -> None:
@@ -276,6 +280,23 @@ class Endpoints:
         del self._by_name[endpoint.name], self._by_number[endpoint.number]
         self._aged.discard(endpoint.number)
         self._log_size -= endpoint.record_size
+
+    def is_copied(self, config: EndpointConfig) -> bool:
+        """To the other router of a pair."""
+        return self._config.replicate_by != "endpoint" or config.replication != "none"
+
+    def is_own_as(self, config: EndpointConfig) -> bool:
+        """Whether what an endpoint has, which is to be so from now on, may be nowhere else."""
+        known = self._by_name.get(config.name)
+        if known is None:
+            return False
+        return known.definition.is_own or (self.is_copied(config) and not self.is_copied(known.config))
+
+    def set_own(self, endpoint: Endpoint, is_own: bool) -> None:
+        if endpoint.definition.is_own != is_own:
+            endpoint.definition.is_own = is_own
+            self.apply(endpoint)
+            self.log(endpoint)
 
     def takes_dead_of(self, endpoint: Endpoint) -> list[str]:
         """Whose dead-message queue it is."""

@@ -14,7 +14,7 @@ from penstock.assured.control import Degrade, Done, Message, Refused, Switch
 from penstock.assured.core import MessageRouter
 from penstock.assured.mirroring import HEAD, Mirroring
 from penstock.assured.node import LivePairConfig
-from penstock.assured.observing import copying_of, objection
+from penstock.assured.observing import copying_of, lacking_of, objection
 from penstock.assured.pair import Pair
 from penstock.assured.pairing import Degrade as DegradeHere
 from penstock.assured.pairing import (
@@ -184,7 +184,7 @@ class LivePair:
             orders, self._orders = self._orders, {}
             for (link, number), timer in orders.items():
                 timer.cancel()
-                self._say(link, Done(number))
+                self._say(link, Done(number, self.core.switching.left_there))
 
     def _has_handed_over(self) -> bool:
         """Or nothing comes of it."""
@@ -203,6 +203,7 @@ class LivePair:
             is_ordered=core.degrading.is_ordered,
             backlog=sending.backlog if sending is not None else 0,
             differences=self._mirroring.differences,
+            lacking=lacking_of(core),
             is_other_storing=core.link.peer is None or core.link.peer.is_storing,
             voting=None if self.lease is None else self.lease.status(),
         )

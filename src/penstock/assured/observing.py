@@ -22,6 +22,13 @@ def copying_of(pair: Pair) -> Copying:
     return "in step" if side is not None and side.is_whole else "catching up"
 
 
+def lacking_of(pair: Pair) -> tuple[str, ...]:
+    """Endpoints that only the active router has."""
+    if pair.is_active:
+        return tuple(pair.sending.absent) if pair.sending is not None else ()
+    return tuple(sorted(pair.receiving.lacking.values())) if pair.receiving is not None else ()
+
+
 FORCE = "--force does not ask the other router"
 LOSE = "--force --lose gives up whatever the other router has"
 

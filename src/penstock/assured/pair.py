@@ -6,7 +6,6 @@ one than its own is active no more.
 """
 
 from penstock.assured import _layout, events, pairing, voting
-from penstock.assured.config import Role
 from penstock.assured.core import EVERY_ID, MessageRouter
 from penstock.assured.degrading import Degrading, Mode
 from penstock.assured.lease import LeaseKeeper, lease_event
@@ -14,8 +13,8 @@ from penstock.assured.pairing import Standing
 from penstock.assured.past import Past
 from penstock.assured.peerlink import PeerLink
 from penstock.assured.receiving import RECEIVED_KINDS, MatchesDifferError, Receiving
-from penstock.assured.sending import Sending, awaits_release
-from penstock.assured.switching import Switching
+from penstock.assured.sending import Sending, awaits_release, left_behind
+from penstock.assured.switching import Switching, told_left
 from penstock.assured.voting import Memory
 from penstock.base.clock import Randomness
 from penstock.base.core import Tick
@@ -125,13 +124,8 @@ class Pair:
                     self.sending.fetched(request)
             case events.DiskTroubled() | events.DiskFailed() | events.DiskRecovered():
                 self._tell_standing()
-            case events.Replay():
-                return
         if any(isinstance(each, events.Noted) and each.what in ("defined", "deleted") for each in told):
             self._has_other_matches = False
-        if self.sending is not None and not self.sending.mirror():
-            self.degrading.lost(now_ns)
-            self._begin_sending()
         if self.router.is_active and any(isinstance(each, events.Became) for each in told):
             self._tell_standing()
             self._begin_sending()
@@ -188,11 +182,9 @@ class Pair:
             self.sending = None
 
     def _standing(self) -> Standing:
-        role: Role = "active" if self.is_active else "standby"
-        votes = self._config.lease is not None
+        votes, is_storing = self._config.lease is not None, not self.router.trouble
         matches = self._config.matching == "secondary" and not self._has_other_matches
-        is_storing = not self.router.trouble
-        return Standing(self._name, role, self.epoch, self._past.is_willing, votes, matches, is_storing)
+        return self._past.standing(self._name, self.is_active, votes, matches, is_storing)
 
     def _tell_standing(self) -> None:
         self.link.say(self._standing())
@@ -237,13 +229,13 @@ class Pair:
                 self._catch_up(self.receiving, now_ns)
             case pairing.Whole(epoch) if self.receiving is not None:
                 self._become_whole(epoch, now_ns)
-            case pairing.StoredTo(stream, position) if self.sending is not None:
-                if stream == self.sending.stream:
-                    self.sending.stored_to(position)
+            case pairing.StoredTo() | pairing.Lacking() if self.sending is not None:
+                self.sending.said(message)
             case pairing.Switch():
                 self._want_other(now_ns)
-            case pairing.Yielded(epoch):
+            case pairing.Yielded(epoch, left):
                 if not self.router.is_active and epoch == self.epoch:
+                    self.switching.left_there = left
                     self._take_over(now_ns)
             case _:
                 pass  # it was on its way when the roles changed
@@ -302,6 +294,7 @@ class Pair:
     # Switching
 
     def _switch_here(self, is_forced: bool, now_ns: int) -> None:
+        self.switching.left_there = {}
         if self.router.is_active:
             return
         if not is_forced:
@@ -337,7 +330,10 @@ class Pair:
                 self._activate(self.epoch, now_ns)
 
     def _yielded(self, now_ns: int) -> None:
-        self.link.say(pairing.Yielded(self.epoch))
+        left = left_behind(self.router)
+        self.link.say(pairing.Yielded(self.epoch, left))
+        if left:
+            self._note("left_behind", messages=told_left(left), is_trouble=True)
         self.switching.forget()
         self._past.is_willing = False
         self._end_sending()
@@ -360,6 +356,7 @@ class Pair:
         elif self.receiving is not None:
             if self.router.tables.log_bytes:
                 self._route(Tick(), now_ns)
+            self.receiving.look_what_lacks()
             self.receiving.stored(self.router.log.stored_through)
             self.link.send(self.receiving.out)
         is_ready = self.switching.is_wanted and self.degrading.keeps_up(self.sending)
@@ -371,8 +368,10 @@ class Pair:
             self._yielded(now_ns)
 
     def _pump(self, now_ns: int) -> None:
-        sending = self.sending
-        if sending is None:
+        if self.sending is not None and not self.sending.mirror():
+            self.degrading.lost(now_ns)
+            self._begin_sending()
+        if (sending := self.sending) is None:
             return
         if self.router.tables.is_stream_broken:
             self._end_link("the other router is too far behind", now_ns)

@@ -5,6 +5,7 @@ active router                     the other one, which stands by
   │ Resync ──────────────────────► │          what follows is all that I have
   │ Defined …, LIVE frames … ────► │          the endpoints, and the ids of their messages that are replicated
   │ Listed ──────────────────────► │
+  │ ◄───────────────────── Lacking │          the endpoints that I have not got; also later, when that changes
   │ ◄────────────── MISSING frames │          those that I have not got; what is not listed I have dropped
   │ RECORDS frames ──────────────► │          these first, then whatever happens
   │ ◄───────────────────── StoredTo│          it is on my disk, up to there
@@ -33,6 +34,8 @@ from penstock.net.framing import encode_frame
 
 MESSAGE_SIZE_MAX = 1024 * 1024
 MIB = 1024 * 1024
+LACKING_MAX = 131_072
+LEFT_MAX = 256
 
 
 class PairConfig(Config, frozen=True):
@@ -135,6 +138,14 @@ class Listed(msgspec.Struct, tag="listed", frozen=True):
     pass
 
 
+class Lacking(msgspec.Struct, tag="lacking", frozen=True):
+    """Where endpoints are defined by hand at both: of these there are no copies."""
+
+    stream: U32
+    numbers: Annotated[list[U32], msgspec.Meta(max_length=LACKING_MAX)]
+    """That the active router has for them; all that are lacking now."""
+
+
 class Whole(msgspec.Struct, tag="whole", frozen=True):
     epoch: Epoch
 
@@ -150,9 +161,11 @@ class Switch(msgspec.Struct, tag="switch", frozen=True):
 
 class Yielded(msgspec.Struct, tag="yielded", frozen=True):
     epoch: Epoch
+    left: Annotated[dict[Name, U64], msgspec.Meta(max_length=LEFT_MAX)] = {}
+    """By endpoint: messages that have no copies, and stay behind; of so many endpoints, those with the most."""
 
 
-Message: TypeAlias = Standing | Resync | Defined | Listed | Whole | StoredTo | Switch | Yielded
+Message: TypeAlias = Standing | Resync | Defined | Listed | Lacking | Whole | StoredTo | Switch | Yielded
 
 PAIR: ControlProtocol[Message] = ControlProtocol("pair", Version(1, 0), Message)
 

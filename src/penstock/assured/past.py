@@ -1,7 +1,9 @@
 """What a router of a pair has been so far, as its log has it: whether it may take over, what would be left behind."""
 
 from penstock.assured import voting
+from penstock.assured.config import Role
 from penstock.assured.lease import LeaseKeeper
+from penstock.assured.pairing import Standing
 from penstock.assured.store import Log, Since
 
 
@@ -26,6 +28,10 @@ class Past:
     def _was_active(self) -> bool:
         """In its newest epoch; in one of the other router's it had everything."""
         return self.epoch == 0 or voting.is_first_router(self.epoch) == self._is_first
+
+    def standing(self, name: str, is_active: bool, is_voting: bool, is_matching: bool, is_storing: bool) -> Standing:
+        role: Role = "active" if is_active else "standby"
+        return Standing(name, role, self.epoch, self.is_willing, is_voting, is_matching, is_storing)
 
     def is_fit(self, keeper: LeaseKeeper) -> bool:
         """A router that was never active and never had everything is not to begin, but for the first of a new pair.

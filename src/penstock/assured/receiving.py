@@ -22,7 +22,7 @@ from penstock.assured.core import EPOCH_BITS, EVERY_ID, MessageRouter
 from penstock.assured.endpoints import NUMBER_MAX, Definition, Endpoint
 from penstock.assured.holding import Held
 from penstock.assured.listing import IDS_PER_FRAME, distinct, ids_frame, read_ids
-from penstock.assured.pairing import Defined, PairConfig, Resync, StoredTo, encode
+from penstock.assured.pairing import Defined, Lacking, PairConfig, Resync, StoredTo, encode
 from penstock.base.errors import PenstockError, RemoteProtocolError
 
 RECEIVED_KINDS = frozenset(
@@ -55,6 +55,12 @@ class Receiving:
         self._stream = resync.stream
         self._since = (resync.since_id, resync.since_epoch << EPOCH_BITS)
         self._parity = int(is_first)
+        self.lacking: dict[int, str] = {}
+        """Endpoints of the active router that are not here, by their numbers there."""
+        self._names: dict[int, str] = {}
+        self._told_lacking: list[int] = []
+        self._looked_at = -1
+        """How often endpoints had changed here when it was last looked which are lacking."""
         self._numbers = numpy.zeros(64, numpy.uint32)
         """By number there: the number here, or 0."""
         self._there: NDArray[numpy.uint32] | None = None
@@ -93,13 +99,14 @@ class Receiving:
         here as there."""
         if message.number > NUMBER_MAX:
             raise RemoteProtocolError(f"an endpoint has number {message.number}")
-        self._there = None
+        self._there, self._looked_at = None, -1
         while message.number >= len(self._numbers):
             self._numbers = numpy.concatenate([self._numbers, numpy.zeros_like(self._numbers)])
         endpoints = self._router.endpoints
         if message.is_deleted:
             known = endpoints.by_number(int(self._numbers[message.number]))
             self._numbers[message.number] = 0
+            self._names.pop(message.number, None)
             if known is not None and self._is_mirroring:
                 endpoints.log(known, is_deleted=True)
                 endpoints.remove(known)
@@ -111,6 +118,8 @@ class Receiving:
         except (msgspec.MsgspecError, PenstockError) as error:
             raise RemoteProtocolError(f"an endpoint is defined as nothing that there is: {error}") from None
         known = endpoints.get(definition.config.name)
+        self._names[message.number] = definition.config.name
+        definition.is_own = endpoints.is_own_as(definition.config)
         if self._is_mirroring and (known is None or known.definition != definition):
             if known is not None and definition.config.replication == "none":
                 self._drop_copies(known)
@@ -126,7 +135,7 @@ class Receiving:
         """It is replicated no more: nobody would tell what becomes of them. But for what only this router has."""
         if self._router.config.replicate_by == "endpoint" and endpoint.config.replication != "none":
             ids = held_ids(self._router.tables).get(endpoint.number, NONE)
-            drop(self._router.tables, endpoint.number, ids[~self._stranded(ids)])
+            drop(self._router.tables, endpoint.number, ids[~self._stranded(endpoint.number, ids)])
 
     def live(self, number: int, ids: NDArray[numpy.uint64]) -> None:
         self._listed_count += len(ids)
@@ -183,6 +192,9 @@ class Receiving:
             drop(tables, number, ids)
         if self._is_mirroring:
             self._remove_unlisted()
+        for each in self._router.endpoints:  # the active one may get such an endpoint, without what this one has in it
+            if each.number not in self._numbers:
+                self._router.endpoints.set_own(each, True)
         starts = range(0, max(1, len(wanted)), IDS_PER_FRAME)
         frames = [
             ids_frame(
@@ -193,7 +205,7 @@ class Receiving:
         self._answers.append((tables.next_sequence - 1, frames))
 
     def _note_gone(self, number: int, gone: NDArray[numpy.uint64]) -> None:
-        gone = gone[~self._stranded(gone)]
+        gone = gone[~self._stranded(number, gone)]
         if len(gone):
             self.dropped += len(gone)
             self._gone[number] = gone
@@ -212,12 +224,16 @@ class Receiving:
                 endpoints.log(each, is_deleted=True)
                 endpoints.remove(each)
 
-    def _stranded(self, ids: NDArray[numpy.uint64]) -> NDArray[numpy.bool_]:
-        """Which of these stay, though the other router has not got them: it never had, and they may have been
-        acknowledged; synchronous ones only if this router was degraded then."""
-        is_stranded: NDArray[numpy.bool_] = self._are_own(ids) & (ids > self._since[0]) & (ids < self._since[1])
-        if not self._router.log.is_degraded:
-            is_stranded &= ~are_synchronous(self._router.tables, ids)
+    def _stranded(self, number: int, ids: NDArray[numpy.uint64]) -> NDArray[numpy.bool_]:
+        """Which of these of an endpoint stay, though the other router has not got them: it never had, and they may have
+        been acknowledged; synchronous ones only if this router was degraded then, or the other one had no copies of
+        the endpoint."""
+        is_stranded: NDArray[numpy.bool_] = self._are_own(ids)
+        endpoint = self._router.endpoints.by_number(number)
+        if endpoint is None or not endpoint.definition.is_own:
+            is_stranded = is_stranded & (ids > self._since[0]) & (ids < self._since[1])
+            if not self._router.log.is_degraded:
+                is_stranded &= ~are_synchronous(self._router.tables, ids)
         self.stranded += int(is_stranded.sum())
         return is_stranded
 
@@ -225,6 +241,18 @@ class Receiving:
         """Of epochs that were this router's."""
         is_own: NDArray[numpy.bool_] = ids >> numpy.uint64(EPOCH_BITS) & numpy.uint64(1) == self._parity
         return is_own
+
+    def look_what_lacks(self) -> None:
+        """Tell which endpoints are not here, once all are listed and whenever it changes."""
+        endpoints = self._router.endpoints
+        if self._is_listed or self._looked_at == endpoints.changes:
+            return
+        self._looked_at = endpoints.changes
+        self.lacking = {number: name for number, name in self._names.items() if endpoints.get(name) is None}
+        numbers = sorted(self.lacking)
+        if numbers != self._told_lacking:
+            self._told_lacking = numbers
+            self.out.append(encode(Lacking(self._stream, numbers)))
 
     def records(self, data: bytes) -> None:
         if self._is_listed:

@@ -14,13 +14,14 @@ from penstock.assured._sending import (
     publisher_frames,
     send_missing,
     stream_count,
+    uncopied_counts,
 )
 from penstock.assured.core import MessageRouter
 from penstock.assured.definitions import Definitions
 from penstock.assured.events import Instruction
 from penstock.assured.holding import Streaming
 from penstock.assured.listing import IDS_PER_FRAME, distinct, ids_frame, read_ids
-from penstock.assured.pairing import Listed, PairConfig, Resync, Whole, encode
+from penstock.assured.pairing import LEFT_MAX, Lacking, Listed, PairConfig, Resync, StoredTo, Whole, encode
 from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import RemoteProtocolError
 
@@ -61,6 +62,7 @@ class Sending:
         """The request for what has to be read before more can be sent; 0: none."""
         self._caught_up: int | None = None
         """The position after which it has caught up."""
+        router.tables.waits_for_absent = config.degrade == "never"
         live = begin_stream(router.tables)
         self._listed_count = sum(map(len, live.values()))
         self._missing_count = 0
@@ -99,9 +101,22 @@ class Sending:
         """What waits for its turn, in messages and whatever else happened."""
         return stream_count(self._router.tables)
 
+    @property
+    def absent(self) -> list[str]:
+        """Endpoints that the other router has not got."""
+        return sorted(self._definitions.absent.values())
+
     def mirror(self) -> bool:
         """False: it has to be compared anew what there is."""
         return self._definitions.mirror()
+
+    def said(self, message: StoredTo | Lacking) -> None:
+        """By the other router, if it is about this stream."""
+        match message:
+            case StoredTo(self.stream, position):
+                self.stored_to(position)
+            case Lacking(self.stream, numbers):
+                self._definitions.lacks(numbers)
 
     def frame(self, data: bytes) -> None:
         """What the other router has not got."""
@@ -136,7 +151,7 @@ class Sending:
     def pump(self, now_ns: int, *, is_hurried: bool) -> list[Instruction]:
         """Send what the window has room for, but for what nobody waits for: that gathers; what has to be read first."""
         tables = self._router.tables
-        told: list[Instruction] = []
+        told = self._definitions.take_noted()
         is_gathering = not is_hurried and self._is_gathering(now_ns)
         self.gathered_ns = self._sent_ns + GATHER_NS if is_gathering and self.backlog else None
         while not is_gathering and self._may_send:
@@ -183,11 +198,21 @@ class Sending:
         if self._caught_up is not None and self._stored >= self._caught_up:
             self.is_whole = True
             self.out.append(encode(Whole(self._router.epoch)))
+            self._definitions.become_whole()
 
     def fetched(self, request: int) -> None:
         """Something was read from the journal, for whomever."""
         if request == self._fetching:
             self._fetching = 0
+
+
+def left_behind(router: MessageRouter) -> dict[str, int]:
+    """By endpoint, how many messages have no copies: when the other router is active, nobody gets them."""
+    counts = {}
+    for number, count in uncopied_counts(router.tables).items():
+        if (endpoint := router.endpoints.by_number(number)) is not None:
+            counts[endpoint.name] = count
+    return dict(sorted(counts.items(), key=lambda each: -each[1])[:LEFT_MAX])
 
 
 def awaits_release(router: MessageRouter) -> bool:

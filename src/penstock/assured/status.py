@@ -55,6 +55,9 @@ class Replication(msgspec.Struct, frozen=True):
     differences: tuple[str, ...] = ()
     """What the other router was configured otherwise with, though it should be alike."""
 
+    lacking: tuple[str, ...] = ()
+    """Endpoints that only the active router has: what they have is on one disk."""
+
     is_other_storing: bool = True
     """Whether the other router's disk takes what comes, as far as is known."""
 
@@ -110,6 +113,7 @@ def gauges_of(status: RouterStatus) -> dict[str, float]:
         gauges["router_replication_in_step"] = replication.state == "in step"
         gauges["router_replication_degraded"] = replication.state == "degraded"
         gauges["router_replication_backlog"] = replication.backlog
+        gauges["router_replication_lacking"] = len(replication.lacking)
         gauges["router_replication_other_storing"] = replication.is_other_storing
         if replication.voting is not None:
             gauges["router_voters"] = len(replication.voting.in_touch)

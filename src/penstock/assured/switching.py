@@ -1,5 +1,7 @@
 """A planned switch at the router that is active: first it is wanted, then this router yields; neither for ever."""
 
+from collections.abc import Mapping
+
 from penstock.base.clock import NS_PER_MS
 
 WANTED_NS = 5_000 * NS_PER_MS
@@ -11,6 +13,8 @@ YIELDING_NS = 2_000 * NS_PER_MS
 
 class Switching:
     def __init__(self) -> None:
+        self.left_there: dict[str, int] = {}
+        """What the router said that stopped for this one: by endpoint, messages that have no copies, and stay there."""
         self._wanted_until_ns: int | None = None
         self._yielding_until_ns: int | None = None
 
@@ -45,3 +49,8 @@ class Switching:
 
     def next_deadline_ns(self) -> int | None:
         return self._wanted_until_ns if self._yielding_until_ns is None else self._yielding_until_ns
+
+
+def told_left(left: Mapping[str, int]) -> str:
+    """Of messages that stay behind at a router."""
+    return ", ".join(f"{name}: {count:,}" for name, count in left.items())

@@ -9,11 +9,21 @@ import msgspec
 import numpy
 from numpy.typing import NDArray
 
-from penstock.assured._groups import begin_group, confirm, consume, end_group, group_size, group_treatment, undo_group
+from penstock.assured._groups import (
+    begin_group,
+    confirm,
+    consume,
+    end_group,
+    group_size,
+    group_treatment,
+    is_at_one,
+    undo_group,
+)
 from penstock.assured._intake import PublishBatch, settle_numbers
 from penstock.assured._layout import (
     OUTCOME_ASYNC,
     OUTCOME_BAD_TOPIC,
+    OUTCOME_DEGRADED,
     OUTCOME_DISK,
     OUTCOME_FULL,
     OUTCOME_KNOWN,
@@ -21,6 +31,7 @@ from penstock.assured._layout import (
     OUTCOME_NO_ENDPOINT,
     OUTCOME_NOT_ENTITLED,
     OUTCOME_STORED,
+    OUTCOME_SYNC,
     OUTCOME_TOO_LARGE,
     OUTCOME_TRANSACTION,
     SETTLE_RETURNED,
@@ -82,6 +93,8 @@ class _Ended(msgspec.Struct):
     askers: list[tuple[int, int]]
     """(link, request)"""
     is_committed: bool = True
+    count: int = 0
+    """Of the messages that it published, up to the last id."""
 
 
 class Transactions:
@@ -222,9 +235,8 @@ class Transactions:
             else:
                 settle(tables, endpoint, ids, whats)
         sequence = end_group(tables, treatment, last_id)
-        self._storing.append(
-            _Ended(transaction.publisher, transaction.number, sequence, last_id, treatment, published >= 0, [])
-        )
+        whose, count = (transaction.publisher, transaction.number), transaction.count
+        self._storing.append(_Ended(*whose, sequence, last_id, treatment, published >= 0, [], count=count))
         return ""
 
     def rollback(self, link: Link, number: int) -> None:
@@ -297,9 +309,20 @@ class Transactions:
     def replicated(self, through_id: int, outcome: int) -> list[Instruction]:
         confirm(self._tables, through_id)
         found: list[Instruction] = []
+        waiting: list[_Ended] = []
         while self._replicating and self._replicating[0].last_id <= through_id:
-            found += _told(self._replicating.pop(0), outcome)
+            ended = self._replicating.pop(0)
+            is_alone = outcome == OUTCOME_SYNC and self._is_at_one(ended)
+            if is_alone and self._tables.waits_for_absent:
+                waiting.append(ended)
+            else:
+                found += _told(ended, OUTCOME_DEGRADED if is_alone else outcome)
+        self._replicating[:0] = waiting
         return found
+
+    def _is_at_one(self, ended: _Ended) -> bool:
+        """Whether some of what it published went to endpoints that the other router has not got."""
+        return ended.count > 0 and is_at_one(self._tables, ended.last_id - ended.count + 1, ended.last_id)
 
     @property
     def is_waiting(self) -> bool:

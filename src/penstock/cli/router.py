@@ -88,6 +88,9 @@ def _print(router: RouterStatus) -> None:
         typer.echo(printable(f"  with {replication.other}: {replication.state} since {since}{order}{link}{backlog}"))
         if replication.differences:
             typer.echo(printable(f"  configured differently there: {', '.join(replication.differences)}"))
+        if replication.lacking:
+            where = "not at the other router" if router.role == "active" else "only at the other router"
+            typer.echo(printable(f"  {where}: {', '.join(replication.lacking)}"))
         if replication.voting is not None:
             typer.echo(printable(f"  voters in touch: {', '.join(replication.voting.in_touch) or 'none'}"))
     for each in router.endpoints:
@@ -113,8 +116,11 @@ def switch(
     """Make a router that stands by the active one of its pair. The other one stops first, when this one has everything;
     with --force nobody is asked."""
     with opened(router, connect, credentials, secret, role="operator") as assured:
-        assured.switch(force=force, lose=lose)
+        left = assured.switch(force=force, lose=lose)
         typer.echo(f"{router}: is active")
+        for name, count in left.items():
+            stay = "stays" if count == 1 else "stay"
+            typer.echo(printable(f"  {name}: {counted(count, 'message')} {stay} behind at the other router"))
 
 
 @app.command("degrade")

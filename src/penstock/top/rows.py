@@ -341,6 +341,8 @@ def _pair_troubles(now: Replication | None) -> list[str]:
     troubles = [] if now.state == "in step" else [f"{now.state}: the pair has no two copies"]
     if now.differences:
         troubles.append(f"configured differently: {', '.join(now.differences)}")
+    if now.lacking:
+        troubles.append(f"at one router only: {', '.join(now.lacking)}")
     if not now.is_other_storing:
         troubles.append(f"the disk of {now.other} takes nothing")
     if now.voting is not None and len(now.voting.in_touch) < VOTERS - 1:

@@ -51,6 +51,7 @@ from penstock.assured.control import (
     CreateEndpoint,
     Degrade,
     DeleteEndpoint,
+    Done,
     EmptyEndpoint,
     EndpointInfo,
     Endpoints,
@@ -165,10 +166,11 @@ class Assured:
             raise RemoteProtocolError(f"the router answers with {type(answer).__name__}")
         return answer.endpoints
 
-    def switch(self, *, force: bool = False, lose: bool = False) -> None:
+    def switch(self, *, force: bool = False, lose: bool = False) -> dict[str, int]:
         """Of an operator, at the router that stands by: become the active one. `lose`: by force also if it has nothing
-        and the other one does not answer."""
-        self.ask(Switch(0, force, lose))
+        and the other one does not answer. What stays behind there, as the other one has said: messages, by endpoint."""
+        answer = self.ask(Switch(0, force, lose))
+        return answer.left if isinstance(answer, Done) else {}
 
     def degrade(self, *, end: bool = False) -> None:
         """Of an operator, at the active router: do not wait for the other one; `end`: do so again."""

@@ -1,0 +1,315 @@
+"""Endpoints that only one router of a pair has, or that have no copies (REPL-3, REPL-6): what they have is on one disk,
+and that is said; and it is not dropped when the other router has the endpoint, too."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
+from penstock.assured.config import EndpointConfig, Want
+from penstock.assured.events import (
+    AlterEndpoint,
+    Begin,
+    Commit,
+    CreateEndpoint,
+    Data,
+    DeleteEndpoint,
+    Done,
+    EmptyEndpoint,
+    Ended,
+    LinkOpened,
+    OpenFlow,
+    OpenPublisher,
+)
+from penstock.assured.frames import Published, encode_publish, encode_settle
+from penstock.assured.observing import lacking_of
+from penstock.assured.pairing import PAIR, Degrade, Lacking, PeerFrame, SwitchHere
+
+SOLO = EndpointConfig(name="solo", wants=(Want(topics=("s.>", "a.both")),), replication="synchronous")
+STORED, ASYNC, SYNC, DEGRADED, KNOWN = 1, 2, 3, 4, 5
+
+
+def held(router: Router) -> dict[str, int]:
+    numbers = router.router.tables.endpoint_numbers
+    return {each.name: numbers(each.number)["messages"] for each in router.router.endpoints}
+
+
+def by_hand(**options: Any) -> tuple[Router, Router]:
+    """Each router has its own endpoints; the second has no `solo`."""
+    pair = {"mirror": "none", **options.pop("pair", {})}
+    one, other = Router("a", QUEUE, SOLO, pair=pair, **options), Router("b", QUEUE, pair=pair, **options)
+    connect(one, other)
+    relinked(one, other)
+    one.clients(10)
+    exchange(one, other)
+    assert one.pair.is_active
+    return one, other
+
+
+def linked_to(router: Router) -> int:
+    """A new link: those that there were end when a router begins to stand by anew."""
+    router.tell(LinkOpened(20, "client", is_operator=True))
+    return 20
+
+
+def relinked(one: Router, other: Router) -> None:
+    """Where the two have found other endpoints for a message, they part once."""
+    if one.pair.sending is None or other.pair.receiving is None:
+        disconnect(one, other)
+        connect(one, other)
+
+
+def publish(router: Router, number: int, topic: bytes, *, transaction: int = 0, flags: int = 0) -> None:
+    published = [Published(topic, b"payload", flags=flags)]
+    router.tell(Data(10, encode_publish(1, number, published, transaction=transaction)))
+
+
+def sent(one: Router, other: Router, number: int, topic: bytes, **options: int) -> int | None:
+    publish(one, number, topic, **options)
+    exchange(one, other)
+    return one.outcomes.get(number)
+
+
+@pytest.mark.parametrize("matching", ["secondary", "primary"])
+def test_repl_3_what_goes_where_the_other_router_has_no_endpoint_is_degraded(matching: str) -> None:
+    one, other = by_hand(pair={"matching": matching})
+    assert sent(one, other, 1, b"a.x") == SYNC
+    assert sent(one, other, 2, b"s.x") == DEGRADED
+    assert sent(one, other, 3, b"a.both") == DEGRADED
+    assert sent(one, other, 4, b"a.x") == SYNC
+    assert one.pair.sending is not None  # no link was ended
+    assert lacking_of(one.pair) == lacking_of(other.pair) == ("solo",)
+    assert held(one) == {"dead": 0, "q": 3, "solo": 2}
+    assert held(other) == {"dead": 0, "q": 3}
+
+
+def test_repl_3_where_publishers_decide_it_is_degraded_or_stored() -> None:
+    one, other = by_hand(replicate_by="publisher")
+    assert sent(one, other, 1, b"s.x", flags=1) == DEGRADED
+    assert sent(one, other, 2, b"s.x", flags=2) == STORED
+    assert sent(one, other, 3, b"a.x", flags=1) == SYNC
+    assert sent(one, other, 4, b"a.x", flags=2) == ASYNC
+
+
+def test_repl_3_the_publisher_of_a_message_that_comes_again_is_not_told_that_it_is_at_both() -> None:
+    one, other = by_hand()
+    sent(one, other, 1, b"s.x")
+    one.sent.clear()
+    assert sent(one, other, 1, b"s.x") == KNOWN
+    switch(one, other)
+    other.tell(OpenPublisher(linked_to(other), 1, 777))
+    other.tell(Data(20, encode_publish(1, 1, [Published(b"s.x", b"payload")])))
+    exchange(one, other)
+    assert other.outcomes == {1: KNOWN}
+
+
+def test_repl_8_where_nothing_is_to_be_degraded_its_publisher_alone_waits_for_the_endpoint() -> None:
+    one, other = by_hand(pair={"degrade": "never"})
+    assert sent(one, other, 1, b"s.x") is None
+    assert sent(one, other, 2, b"a.x") == SYNC
+    one.tell(Begin(10, 5, 1, 1))
+    publish(one, 3, b"s.x", transaction=1)
+    one.tell(Commit(10, 6, 1, 1))
+    exchange(one, other)
+    assert 6 not in one.answers
+    assert sent(one, other, 4, b"a.x") == SYNC
+    other.tell(CreateEndpoint(linked_to(other), 9, SOLO))
+    exchange(one, other)
+    relinked(one, other)
+    assert one.outcomes[1] == SYNC
+    assert one.answers[6] == Ended("committed", SYNC)
+    assert held(one) == held(other) == {"dead": 0, "q": 2, "solo": 2}
+
+
+def test_repl_8_an_order_to_degrade_lets_it_go() -> None:
+    one, other = by_hand(pair={"degrade": "never"})
+    assert sent(one, other, 1, b"s.x") is None
+    one.tell(Degrade(True))
+    exchange(one, other)
+    assert one.outcomes[1] == DEGRADED
+
+
+def test_repl_10_a_transaction_is_degraded_that_publishes_there() -> None:
+    one, other = by_hand()
+    one.tell(Begin(10, 5, 1, 1))
+    publish(one, 1, b"a.x", transaction=1)
+    publish(one, 2, b"s.x", transaction=1)
+    one.tell(Commit(10, 6, 1, 1))
+    exchange(one, other)
+    assert one.answers[6] == Ended("committed", DEGRADED)
+    one.tell(Begin(10, 7, 1, 2))
+    publish(one, 3, b"a.x", transaction=2)
+    one.tell(Commit(10, 8, 1, 2))
+    exchange(one, other)
+    assert one.answers[8] == Ended("committed", SYNC)
+
+
+def test_repl_6_when_the_other_router_has_the_endpoint_it_gets_what_there_is() -> None:
+    one, other = by_hand()
+    sent(one, other, 1, b"s.x")
+    sent(one, other, 2, b"a.both")
+    other.tell(CreateEndpoint(linked_to(other), 9, SOLO))
+    assert other.answers[9] == Done()
+    exchange(one, other)
+    relinked(one, other)
+    assert lacking_of(one.pair) == lacking_of(other.pair) == ()
+    assert held(one) == held(other) == {"dead": 0, "q": 1, "solo": 2}
+    assert sent(one, other, 3, b"s.x") == SYNC
+    switch(one, other)
+    assert held(one) == held(other) == {"dead": 0, "q": 1, "solo": 3}
+
+
+def test_repl_6_an_endpoint_that_is_deleted_at_the_other_router_is_lacking_from_then_on() -> None:
+    one, other = by_hand()
+    other.tell(CreateEndpoint(linked_to(other), 9, SOLO))
+    exchange(one, other)
+    assert sent(one, other, 1, b"s.x") == SYNC
+    other.tell(DeleteEndpoint(linked_to(other), 8, "solo", False))
+    exchange(one, other)
+    relinked(one, other)
+    assert lacking_of(one.pair) == lacking_of(other.pair) == ("solo",)
+    publish(one, 2, b"s.x")
+    exchange(one, other)
+    relinked(one, other)
+    assert one.outcomes[2] == DEGRADED
+    other.tell(CreateEndpoint(linked_to(other), 7, SOLO))
+    exchange(one, other)
+    relinked(one, other)
+    assert held(one) == held(other) == {"dead": 0, "q": 0, "solo": 2}
+
+
+def test_an_endpoint_that_comes_later_is_lacking_before_anything_of_it_is_acknowledged() -> None:
+    one, other = by_hand()
+    one.tell(CreateEndpoint(10, 9, replace(SOLO, name="late", wants=(Want(topics=("late.>",)),))))
+    publish(one, 1, b"late.x")
+    exchange(one, other)
+    relinked(one, other)
+    assert one.outcomes[1] == DEGRADED
+    assert lacking_of(one.pair) == ("late", "solo")
+    one.tell(DeleteEndpoint(10, 8, "late", False))
+    exchange(one, other)
+    relinked(one, other)
+    assert lacking_of(one.pair) == lacking_of(other.pair) == ("solo",)
+
+
+def test_repl_6_a_planned_switch_says_what_stays_behind_and_it_is_there_afterwards() -> None:
+    local = EndpointConfig(name="local", wants=(Want(topics=("local.>",)),))
+    one, other = by_hand()
+    for each in (one, other):
+        each.tell(CreateEndpoint(linked_to(each), 9, local))
+    exchange(one, other)
+    relinked(one, other)
+    for number, topic in enumerate((b"s.x", b"a.both", b"s.y", b"local.x", b"a.x"), 1):
+        sent(one, other, number, topic)
+    relinked(one, other)
+    switch(one, other)
+    assert other.pair.switching.left_there == {"solo": 3, "local": 1}
+    switch(other, one)
+    assert one.pair.switching.left_there == {}
+    assert held(one) == {"dead": 0, "q": 2, "solo": 3, "local": 1}
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_a_router_has_alone_stays_when_the_other_one_gets_the_endpoint(is_restarted: bool) -> None:
+    """It was acknowledged as degraded: it is stranded, and comes when its router is active again."""
+    one, other = by_hand()
+    for number, topic in enumerate((b"s.x", b"a.both", b"a.x"), 1):
+        sent(one, other, number, topic)
+    switch(one, other)
+    if is_restarted:
+        disconnect(one, other)
+        one = one.restart()
+        connect(one, other)
+    other.tell(CreateEndpoint(linked_to(other), 9, SOLO))
+    exchange(one, other)
+    disconnect(one, other)
+    connect(one, other)
+    assert held(one) == {"dead": 0, "q": 2, "solo": 2}
+    switch(other, one)
+    assert held(one) == held(other) == {"dead": 0, "q": 2, "solo": 2}
+    # at both from now on: what one of them settles is gone at the other, also after a broken link
+    switch(one, other)
+    assert not one.router.endpoints.get("solo").definition.is_own  # type: ignore[union-attr]
+    disconnect(one, other)
+    other.tell(EmptyEndpoint(linked_to(other), 8, "solo"))
+    connect(one, other)
+    assert held(one) == held(other) == {"dead": 0, "q": 2, "solo": 0}
+
+
+LOCAL = replace(SOLO, name="local", wants=(Want(topics=("a.>",)),), replication="none")
+
+
+def mirrored() -> tuple[Router, Router]:
+    """What `local` has of synchronous messages is at the first router only."""
+    one, other = Router("a", QUEUE, LOCAL), Router("b")
+    connect(one, other)
+    one.clients(10)
+    one.publish(1, 3)
+    exchange(one, other)
+    assert one.outcomes == {1: SYNC, 2: SYNC, 3: SYNC}
+    assert (held(one)["local"], held(other)["local"]) == (3, 0)
+    return one, other
+
+
+@pytest.mark.parametrize("is_linked", [True, False])
+def test_what_a_router_has_alone_stays_when_the_endpoint_is_made_a_replicated_one(is_linked: bool) -> None:
+    one, other = mirrored()
+    switch(one, other)
+    if not is_linked:
+        disconnect(one, other)
+    other.tell(AlterEndpoint(linked_to(other), 9, replace(LOCAL, replication="synchronous")))
+    assert other.answers[9] == Done()
+    if not is_linked:
+        one = one.restart()
+        connect(one, other)
+    exchange(one, other)
+    assert (held(one)["local"], held(other)["local"]) == (3, 0)
+    one = one.restart()
+    connect(one, other)
+    assert (held(one)["local"], held(other)["local"]) == (3, 0)
+    switch(other, one)
+    assert held(one) == held(other) == {"dead": 0, "q": 3, "local": 3}
+    switch(one, other)
+    other.tell(EmptyEndpoint(linked_to(other), 8, "local"))
+    exchange(one, other)
+    assert held(one) == held(other) == {"dead": 0, "q": 3, "local": 0}
+
+
+def test_what_is_made_replicated_and_has_not_reached_the_other_router_stays_when_that_takes_over() -> None:
+    one, other = mirrored()
+    disconnect(one, other)
+    one.tell(AlterEndpoint(10, 9, replace(LOCAL, replication="synchronous")))
+    other.tell(SwitchHere(is_forced=True))
+    one = one.restart()
+    connect(one, other)
+    other.tell(AlterEndpoint(linked_to(other), 9, replace(LOCAL, replication="synchronous")))
+    exchange(one, other)
+    assert held(one)["local"] == 3
+
+
+def test_what_a_router_has_alone_stays_when_its_message_comes_again_for_another_endpoint() -> None:
+    one, other = mirrored()
+    switch(one, other)
+    other.tell(AlterEndpoint(linked_to(other), 9, replace(LOCAL, replication="synchronous")))
+    other.tell(AlterEndpoint(20, 8, replace(QUEUE, dead_to="local")))
+    exchange(one, other)
+    other.tell(OpenFlow(20, 7, "q", 100))
+    disconnect(one, other)
+    other.tell(Data(20, encode_settle(1, [(other.ids[0], other.ids[1], 3)])))
+    connect(one, other)
+    assert held(other) == {"dead": 0, "q": 1, "local": 2}
+    assert held(one) == {"dead": 0, "q": 1, "local": 3}
+    switch(other, one)
+    assert held(one) == held(other) == {"dead": 0, "q": 1, "local": 3}
+
+
+def test_lacking_endpoints_that_there_are_not_are_passed_over() -> None:
+    one, other = by_hand()
+    assert one.pair.sending is not None
+    stream = one.pair.sending.stream
+    one.tell(PeerFrame(1, PAIR.encode(Lacking(stream, [0, 7_000, 2**32 - 1]), 2**20)))
+    assert lacking_of(one.pair) == ()
+    exchange(one, other)
+    relinked(one, other)
+    assert lacking_of(one.pair) == ("solo",)
