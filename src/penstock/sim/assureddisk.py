@@ -119,12 +119,12 @@ class AssuredDisk(JournalNode):
         """Read what has come to the disk; the number of the oldest record that is there."""
         if self._following is None:
             self._following = self._reader()
-        if self._following.next_sequence < self._following.first_sequence:  # that was cleaned away
-            self._following.seek(self._following.first_sequence)
+        first = self._following.first_sequence
+        if self._following.next_sequence < first:  # that was cleaned away
+            self._following.seek(first)
         while len(batch := self._following.read_batch()):
             for sequence, timestamp_ns, payload in batch:
                 self._records[sequence] = (timestamp_ns, payload)
-        first = self._following.first_sequence
         for number in [number for number in self._records if number < first]:
             del self._records[number]
         return first

@@ -56,13 +56,12 @@ class _File:
     def __init__(self) -> None:
         self.content = bytearray()
         self.writes: list[_Write] = []
+        self.current = bytearray()
+        """With all writes: what a reader sees while the machine is up."""
 
-    def current(self) -> bytearray:
-        """What a reader sees while the machine is up."""
-        content = bytearray(self.content)
-        for write in self.writes:
-            _apply(content, write)
-        return content
+    def write(self, write: _Write) -> None:
+        self.writes.append(write)
+        _apply(self.current, write)
 
     def merge(self) -> None:
         while self.writes and self.writes[0].state is _State.DURABLE:
@@ -94,16 +93,16 @@ class Disk:
 
     def read(self, path: str) -> bytes:
         file = self._files.get(path)
-        return bytes(file.current()) if file else b""
+        return bytes(file.current) if file else b""
 
     def open(self, path: str) -> Callable[[], bytes] | None:
         """Reads this very file, whatever becomes of its name; None when there is none."""
         file = self._files.get(path)
-        return (lambda: bytes(file.current())) if file else None
+        return (lambda: bytes(file.current)) if file else None
 
     def size(self) -> int:
         """Bytes of all files."""
-        return sum(len(file.current()) for file in self._files.values())
+        return sum(len(file.current) for file in self._files.values())
 
     def names(self) -> list[str]:
         return sorted(self._files)
@@ -115,7 +114,7 @@ class Disk:
     def write(self, path: str, offset: int, data: bytes) -> None:
         """OSError(ENOSPC) when the disk is full, or OSError(EIO); some of the data may have been written even so."""
         file = self._file(path)
-        size = len(file.current())
+        size = len(file.current)
         growth = max(0, offset + len(data) - size)
         error = 0
         if growth and self.size() + growth > self.faults.size_max:
@@ -125,7 +124,7 @@ class Disk:
             whole = (offset + self._randomness.below(len(data) + 1)) // SECTOR_SIZE * SECTOR_SIZE
             error, data = errno.EIO, data[: max(0, whole - offset)]
         if data:
-            file.writes.append(_Write(offset, data))
+            file.write(_Write(offset, data))
             self.statistics.writes += 1
         if error == errno.ENOSPC:
             raise OSError(error, "no space left on the simulated disk", path)
@@ -133,7 +132,7 @@ class Disk:
             raise OSError(error, "the simulated disk failed", path)
 
     def truncate(self, path: str, size: int) -> None:
-        self._file(path).writes.append(_Write(size, None))
+        self._file(path).write(_Write(size, None))
 
     def create(self, path: str) -> None:
         """An empty file, whose name is durable when the directory was synced."""
@@ -222,6 +221,7 @@ class Disk:
             for write in file.writes:
                 self._survive(file, write)
             file.writes.clear()
+            file.current = bytearray(file.content)
 
     def _survive(self, file: _File, write: _Write) -> None:
         if write.state is _State.DURABLE:
