@@ -11,7 +11,7 @@ import numpy
 import pytest
 
 from penstock.base.counters import Counters
-from penstock.base.errors import JournalCorruptError, LimitError, LocalProtocolError
+from penstock.base.errors import JournalCorruptError, JournalGoneError, LimitError, LocalProtocolError
 from penstock.journal import FollowConfig, JournalConfig, JournalReader, JournalWriter
 from penstock.journal.files import Directory, WritableDirectory
 from penstock.journal.format import MARK_NAME
@@ -50,6 +50,41 @@ def test_every_place_can_be_read_from(path: Path) -> None:
         assert list(reader.read(from_time_ns=601)) == []
         assert list(reader.read(from_sequence=61)) == []
         assert next(reader.read(from_time_ns=-(2**63))).sequence == 1
+
+
+def test_only_at_its_end_a_journal_is_listed_again_and_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = 0
+    first_sequences = Directory.first_sequences
+
+    def counted(self: Directory) -> list[int]:
+        nonlocal listed
+        listed += 1
+        return first_sequences(self)
+
+    monkeypatch.setattr(Directory, "first_sequences", counted)
+    write(path, [bytes(1_000)] * 100)
+    assert len(segments(path)) > 20
+    listed = 0
+    with JournalReader.open(path, FollowConfig(chunk_bytes=4_096)) as reader:
+        assert len(list(reader.read())) == 100
+        assert listed < 10
+        write(path, [bytes(1_000)] * 10)
+        assert [each.sequence for each in reader.read()] == list(range(101, 111))
+
+
+def test_a_segment_that_is_removed_while_it_is_read_is_read_to_its_end(path: Path) -> None:
+    write(path, [bytes(500)] * 30)
+    with JournalReader.open(path) as reader:
+        first = reader.read_batch(rows_max=2)
+        assert first.rows["sequence"].tolist() == [1, 2]
+        files = segments(path)
+        end = int(files[1].stem)
+        files[0].unlink()
+        assert reader.read_batch().rows["sequence"].tolist() == list(range(3, end))
+        files[1].unlink()
+        with pytest.raises(JournalGoneError) as gone:
+            reader.read_batch()
+        assert gone.value.first_sequence == int(files[2].stem)
 
 
 def test_a_record_longer_than_a_chunk(path: Path) -> None:

@@ -90,6 +90,8 @@ class JournalReader:
         """The record to show next; 0 for the oldest there is."""
         self._wanted_ns: int | None = None
         """Records older than this are not shown, up to the first that is not."""
+        self._firsts: list[int] = []
+        """Of the segments, as they were listed; where one of them ends stays so as soon as another one follows it."""
         self._segment: OpenSegment | None = None
         self._end_sequence = SEQUENCE_MAX  # of the open segment: where the next one begins
         self._place = _Place(0, 0, 0)
@@ -107,6 +109,10 @@ class JournalReader:
         return cls(source, boot_id(), config or FollowConfig(), str(path))
 
     def close(self) -> None:
+        self._leave()
+        self._firsts = []
+
+    def _leave(self) -> None:
         if self._segment is not None:
             self._segment.close()
             self._segment = None
@@ -253,10 +259,14 @@ class JournalReader:
     def _open_next(self, durable: int) -> bool:
         """Have the segment open that has the next record; False when there is none yet.
 
-        Segments are listed anew each time, after the mark was read: a segment that took the place of another's end
-        was there before anything in it was acknowledged.
+        Of the newest segment the end is not known. So they are listed anew each time, after the mark was read: a
+        segment that took the place of another's end was there before anything in it was acknowledged.
         """
-        firsts = self._source.first_sequences()
+        if self._segment is not None and self._place.sequence < self._end_sequence < SEQUENCE_MAX:
+            return True
+        if not self._firsts or not self._firsts[0] <= self._wanted < self._firsts[-1]:
+            self._list()
+        firsts = self._firsts
         if not firsts:
             if durable:
                 raise JournalCorruptError(
@@ -269,23 +279,27 @@ class JournalReader:
             # retention may have removed the open segment and the next one: then nothing says where it ends
             if first in firsts and self._place.sequence < self._end_sequence:
                 return True
-            self.close()
+            self._leave()
         wanted = self._wanted or firsts[0]
         if wanted < firsts[0]:
             raise self._gone(wanted, firsts[0])
         first = firsts[bisect.bisect_right(firsts, wanted) - 1]
         self._segment = self._source.open_segment(first)
         if self._segment is None:
+            self._firsts = []
             return self._open_next(durable)  # retention was quicker
         self._check_journal(self._segment.header)
-        for gone in [key for key in self._places if key[0] < firsts[0]]:
-            del self._places[gone]
         self._end_sequence = _next_first(firsts, first)
         self._place = self._nearest_place(self._segment.header)
         if self._place.sequence >= self._end_sequence:  # what is wanted is not even in its last record
             self._wanted = self._place.sequence
             return self._open_next(durable)
         return True
+
+    def _list(self) -> None:
+        self._firsts = self._source.first_sequences()
+        for gone in [key for key in self._places if self._firsts and key[0] < self._firsts[0]]:
+            del self._places[gone]
 
     def _nearest_place(self, header: SegmentHeader) -> _Place:
         places = self._places[header.first_sequence, header.nonce]
