@@ -93,7 +93,9 @@ def test_repl_3_an_endpoint_that_one_router_lacks_is_named_and_what_it_has_stays
             assert f"{told}: fills" in shown.stdout
         switched = run_here("router", "switch", pair.two.place)
         assert "fills: 1 message stays behind at the other router" in switched.stdout
+        pair.wait_in_step()
         switch_to(pair.one)
+        pair.wait_in_step()
         done("create", pair.two.place, "fills", "fills.>", "--replication", "synchronous")
         wait_until(lambda: "fills: 1 message" in done("list", pair.two.place), "what was there before")
         with client_of(*pair.places) as client, client.publisher() as publisher:
