@@ -23,7 +23,6 @@ from penstock.assured.events import (
 from penstock.assured.links import Link, Links, RefusedRequest
 from penstock.assured.transactions import Transactions
 from penstock.base.errors import LimitError
-from penstock.topics.expression import check_expression
 
 Change: TypeAlias = CreateEndpoint | AlterEndpoint | DeleteEndpoint | EmptyEndpoint
 
@@ -136,4 +135,6 @@ def _check(config: EndpointConfig) -> None:
         if len(want.where) > CONDITION_SIZE_MAX:
             raise LimitError(f"a condition of {len(want.where)} characters", hint=f"at most {CONDITION_SIZE_MAX}")
         if want.where:
+            from penstock.topics.expression import check_expression  # its parser takes long to import
+
             check_expression(want.where)
