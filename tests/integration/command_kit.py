@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from integration.nursery import ORDINARY, Forked, nursery, surroundings
 from waiting import PATIENCE_SECONDS, wait_until
 
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
@@ -19,10 +20,14 @@ class Running:
 
     def __init__(self, arguments: Sequence[str], directory: Path, prefix: Sequence[str] = ()) -> None:
         self._out, self._err = directory / "out", directory / "err"
+        self.process: Forked | subprocess.Popen[bytes]
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self.process = subprocess.Popen(
-                [*prefix, *COMMAND, *arguments], stdin=subprocess.PIPE, stdout=out, stderr=err
-            )
+            if prefix or surroundings() != ORDINARY:
+                self.process = subprocess.Popen(
+                    [*prefix, *COMMAND, *arguments], stdin=subprocess.PIPE, stdout=out, stderr=err
+                )
+            else:
+                self.process = nursery().start(arguments, out, err)
 
     @property
     def pid(self) -> int:
@@ -70,6 +75,15 @@ def running(*arguments: str, prefix: Sequence[str] = ()) -> Iterator[Running]:
         finally:
             command.process.kill()
             command.end()
+
+
+def completed(*arguments: str, given: bytes = b"") -> "subprocess.CompletedProcess[str]":
+    """A command that has ended, with all that it said; `given` was its input."""
+    with running(*arguments) as command:
+        with contextlib.suppress(BrokenPipeError):
+            command.write(given)
+        status = command.end()
+        return subprocess.CompletedProcess(arguments, status, command.out, command.err)
 
 
 def children_of(pid: int) -> list[int]:

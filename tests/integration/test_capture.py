@@ -1,9 +1,8 @@
 """`penstock capture`: what was published is in the journal, exactly."""
 
-import subprocess
 from pathlib import Path
 
-from integration.command_kit import COMMAND, PATIENCE_SECONDS, kill, running
+from integration.command_kit import completed, kill, running
 from penstock.base.errors import JournalError
 from penstock.capture import replay
 from penstock.journal import JournalReader, JournalWriter
@@ -24,8 +23,8 @@ def payloads(path: Path) -> list[bytes]:
 
 
 def pub(channel: str, lines: list[bytes], *options: str) -> None:
-    command = [*COMMAND, "pub", channel, "--raw", "--topic", "a.b", *options]
-    subprocess.run(command, input=b"\n".join(lines), check=True, capture_output=True, timeout=PATIENCE_SECONDS)
+    done = completed("pub", channel, "--raw", "--topic", "a.b", *options, given=b"\n".join(lines))
+    assert done.returncode == 0, done.stderr
 
 
 def test_everything_published_is_captured(tmp_path: Path) -> None:

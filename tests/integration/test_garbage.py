@@ -4,9 +4,8 @@ import json
 import random
 import socket
 import struct
-import subprocess
 
-from integration.command_kit import COMMAND, PATIENCE_SECONDS, running
+from integration.command_kit import completed, running
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt, ReceiverConfig, StreamEnded
 from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
 from penstock.net.udp import Channel, free_channel
@@ -79,8 +78,7 @@ def test_sub_shows_the_messages_and_counts_the_rest() -> None:
         for data in [*thrown(channel.group_id, random.Random(6)), *hostile_messages(channel)]:
             intruder.sendto(data, (channel.group, channel.port))
         line = b'{"topic": "a.b", "symbol": "X", "event_time": 1}\n'
-        command = [*COMMAND, "pub", str(channel)]
-        subprocess.run(command, input=line * 3, check=True, capture_output=True, timeout=PATIENCE_SECONDS)
+        assert completed("pub", str(channel), given=line * 3).returncode == 0
         sub.wait_for_output("goodbye")
         assert sub.interrupt() == 0
         objects = [json.loads(each) for each in sub.out.splitlines()]

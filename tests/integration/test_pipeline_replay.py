@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.command_kit import COMMAND, PATIENCE_SECONDS, running
+from integration.command_kit import completed, running
 from penstock.middleware import Merged, MergedBatch, ReceiverConfig, StreamStarted
 from penstock.middleware.merging_driver import MergingReceiver
 from penstock.net.udp import free_channel
@@ -17,8 +17,8 @@ from unit.recordings_kit import Day, write_archive, write_journal
 START_NS = 1_704_200_000 * 10**9
 
 
-def replay(*arguments: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([*COMMAND, "pipeline", "replay", *arguments], capture_output=True, timeout=PATIENCE_SECONDS)
+def replay(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return completed("pipeline", "replay", *arguments)
 
 
 @pytest.mark.spec("PIPE-9")
@@ -33,7 +33,7 @@ def test_a_replay_reaches_those_who_ask_for_it_and_nobody_else(tmp_path: Path) -
         with MergingReceiver.on([channel], config=ReceiverConfig(accept="replay", join="start")) as receiver:
             done = replay(str(tmp_path / "archive"), "--speed", "max", "--to-channel", str(channel))
             assert done.returncode == 0, done.stderr
-            assert f"{len(expected):,} messages of".encode() in done.stderr
+            assert f"{len(expected):,} messages of" in done.stderr
             got: list[tuple[str, bytes, bytes]] = []
             told: list[object] = []
             while received := receiver.receive(1.0):
@@ -72,21 +72,21 @@ def test_a_stretch_of_a_journal_is_played_at_its_pace(tmp_path: Path) -> None:
     quotes = [each.topic for each in store if each.topic.endswith(".quote")]
     assert [each["topic"] for each in lines if "topic" in each] == quotes
     assert [each["started"]["is_replay"] for each in lines if "started" in each] == [True]
-    assert f"{len(quotes):,} messages of 2024-01-02T12:53:20.0".encode() in done.stderr
-    seconds = float(re.search(rb"packets, ([0-9.]+) s", done.stderr)[1])  # type: ignore[index]
+    assert f"{len(quotes):,} messages of 2024-01-02T12:53:20.0" in done.stderr
+    seconds = float(re.search(r"packets, ([0-9.]+) s", done.stderr)[1])  # type: ignore[index]
     assert seconds >= 0.05  # 190 ms of the past at twice the speed, and never quicker
 
 
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (["--speed", "fast"], b"is no speed"),
-        (["--from", "yesterday"], b"is no time"),
-        (["--from", "2024-01-03", "--to", "2024-01-02"], b"is not before"),
-        (["--to-channel", "nowhere"], b"is not a channel"),
+        (["--speed", "fast"], "is no speed"),
+        (["--from", "yesterday"], "is no time"),
+        (["--from", "2024-01-03", "--to", "2024-01-02"], "is not before"),
+        (["--to-channel", "nowhere"], "is not a channel"),
     ],
 )
-def test_a_replay_that_cannot_be_is_refused(tmp_path: Path, arguments: list[str], what: bytes) -> None:
+def test_a_replay_that_cannot_be_is_refused(tmp_path: Path, arguments: list[str], what: str) -> None:
     write_archive(tmp_path, [Day(50)])
     done = replay(str(tmp_path), *arguments)
     assert done.returncode == 1

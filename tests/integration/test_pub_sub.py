@@ -10,15 +10,12 @@ from typing import Any
 
 import pytest
 
-from integration.command_kit import COMMAND, PATIENCE_SECONDS, Running, kill, running
+from integration.command_kit import COMMAND, PATIENCE_SECONDS, Running, completed, kill, running
 from penstock.net.udp import free_channel
 
 
-def pub(channel: str, lines: str | bytes, *options: str) -> subprocess.CompletedProcess[bytes]:
-    data = lines.encode() if isinstance(lines, str) else lines
-    return subprocess.run(
-        [*COMMAND, "pub", channel, *options], input=data, capture_output=True, timeout=PATIENCE_SECONDS
-    )
+def pub(channel: str, lines: str | bytes, *options: str) -> "subprocess.CompletedProcess[str]":
+    return completed("pub", channel, *options, given=lines.encode() if isinstance(lines, str) else lines)
 
 
 def objects(command: Running) -> list[dict[str, Any]]:
@@ -41,7 +38,7 @@ def test_json_goes_in_and_comes_out() -> None:
         lines = quote("A", "12.34567891") + "\n" + quote("B", "90071992547.40993") + quote("C", "1e-8", bid_size=7)
         done = pub(channel, lines)
         assert done.returncode == 0, done.stderr
-        assert b"3 messages published" in done.stderr
+        assert "3 messages published" in done.stderr
         assert sub.end() == 0, sub.err
         shown = messages(sub)
         assert [each["topic"] for each in shown] == ["md.A.quote", "md.B.quote", "md.C.quote"]
@@ -82,14 +79,14 @@ def test_a_latency_that_cannot_be_told_is_refused() -> None:
         (("--latency", "--clock", "nonsense"), "is not an address"),
         (("--latency", "--clock", "127.0.0.1:1"), "does `penstock clock serve` run there?"),
     ):
-        done = subprocess.run([*COMMAND, "sub", *options], capture_output=True, timeout=PATIENCE_SECONDS, text=True)
+        done = completed("sub", *options)
         assert done.returncode == 1
         assert what in done.stderr
 
 
 @pytest.mark.parametrize("wrong", ["239.255.74.1", "localhost:7401", "10.0.0.1:7401", "239.255.74.1:99999"])
 def test_an_address_that_is_no_channel_is_not_taken_for_a_pattern(wrong: str) -> None:
-    done = subprocess.run([*COMMAND, "sub", wrong], capture_output=True, timeout=PATIENCE_SECONDS, text=True)
+    done = completed("sub", wrong)
     assert done.returncode == 1
     assert "error [config]" in done.stderr
 
@@ -153,16 +150,16 @@ def test_any_bytes_go_through_also_long_ones() -> None:
 def test_a_bad_line_is_named(line: str, expected: str) -> None:
     done = pub(str(free_channel()), quote("A", "1") + line + "\n" + quote("B", "1"))
     assert done.returncode == 1
-    assert expected in done.stderr.decode()
-    assert b"1 messages published" in done.stderr
+    assert expected in done.stderr
+    assert "1 messages published" in done.stderr
 
 
 def test_bad_lines_can_be_skipped() -> None:
     done = pub(str(free_channel()), quote("A", "1") + "{\n" + quote("B", "1"), "--skip-bad")
     assert done.returncode == 0
-    assert b"skipped line 2: " in done.stderr
-    assert b"2 messages published" in done.stderr
-    assert b"1 bad lines skipped" in done.stderr
+    assert "skipped line 2: " in done.stderr
+    assert "2 messages published" in done.stderr
+    assert "1 bad lines skipped" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -179,9 +176,9 @@ def test_bad_lines_can_be_skipped() -> None:
     ],
 )
 def test_wrong_arguments_are_refused(arguments: tuple[str, ...], expected: str) -> None:
-    done = subprocess.run([*COMMAND, *arguments], input=b"", capture_output=True, timeout=PATIENCE_SECONDS)
+    done = completed(*arguments)
     assert done.returncode == 1
-    assert expected in done.stderr.decode()
+    assert expected in done.stderr
 
 
 def test_made_up_quotes_survive_loss_and_quiet_counts_them() -> None:
@@ -189,7 +186,7 @@ def test_made_up_quotes_survive_loss_and_quiet_counts_them() -> None:
     with running("sub", channel, "--quiet", "--from-start", "--loss", "0.1", "--count", "2000") as sub:
         sub.wait_for_output("listening")
         done = pub(channel, "", "--generate", "2000", "--rate", "4000")
-        assert b"2,000 messages published" in done.stderr
+        assert "2,000 messages published" in done.stderr
         assert sub.end() == 0, sub.err
         assert "2,000 of 2,000 messages shown" in sub.err
         assert "0 packets lost" in sub.err
@@ -307,10 +304,10 @@ def test_a_channel_beside_a_map_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "groups.toml"
     path.write_text('version = 1\ndefault = "239.1.1.1"\n')
     for words, what in (
-        (["sub", "239.1.1.1:7401", "--map", str(path)], b"do not go together"),
-        (["sub", "--map", str(tmp_path / "missing.toml")], b"cannot be read"),
-        (["sub", "--accept", "yesterday"], b"yesterday"),
+        (["sub", "239.1.1.1:7401", "--map", str(path)], "do not go together"),
+        (["sub", "--map", str(tmp_path / "missing.toml")], "cannot be read"),
+        (["sub", "--accept", "yesterday"], "yesterday"),
     ):
-        done = subprocess.run([*COMMAND, *words], capture_output=True, timeout=PATIENCE_SECONDS)
+        done = completed(*words)
         assert done.returncode != 0
         assert what in done.stderr
