@@ -233,3 +233,8 @@ def test_what_no_queue_wants_is_kept_as_long_as_the_log_retains_it(tmp_path: Pat
         assert "1 message not queued: no queue wants" in refused("queue", "publish", place, "nobody.wants", "one")
         done("queue", "create", place, "late", "nobody.>", "--from-id", 1)
         assert "1 message\n" in done("queue", "drain", place, "late").stderr
+        done("queue", "create", place, "later", "nobody.>", "--from-time", "2020-01-31T15:30:00")
+        assert "1 message\n" in done("queue", "drain", place, "later").stderr
+        assert "is not a time" in refused("queue", "create", place, "never", "--from-time", "yesterday")
+        told = refused("queue", "create", place, "never", ">", "--where", "nofield = 3")
+        assert "has the fields of 'nofield = 3'" in told

@@ -297,6 +297,22 @@ def test_a_full_queue_refuses_and_says_so(tmp_path: Path) -> None:
         assert publisher.publish("orders.new", b"x") == "stored"
 
 
+def test_what_was_sent_and_nobody_wants_is_counted_and_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with router_here(router_config(tmp_path)) as router, client_of(router.place) as client:
+        with client.publisher() as publisher:
+            assert publisher.publish("nobody.wants.it", b"x") == "unmatched"
+            assert publisher.flush()
+            assert "messages_unmatched" not in caplog.messages, "publish() has said so"
+            for _ in range(2):
+                publisher.send("nobody.wants.it", b"x")
+                publisher.send("orders.new", b"x")
+                assert publisher.flush()
+            assert publisher.outcomes == {"stored": 2, "unmatched": 3}
+        assert caplog.messages.count("messages_unmatched") == 1
+
+
 def test_endpoints_are_created_changed_and_deleted_and_outlive_a_restart(tmp_path: Path) -> None:
     audit = EndpointConfig(name="audit", wants=(Want(topics=(">",)),), messages_max=5)
     with router_here(router_config(tmp_path)) as router, client_of(router.place) as client:

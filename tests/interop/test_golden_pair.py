@@ -12,7 +12,7 @@ GOLDEN = Path(__file__).parent / "golden" / "assured"
 
 PAIR_MESSAGES = {
     "standing": (
-        Standing("orders-1", "standby", 3, True, True, True, False),
+        Standing("orders-1", "standby", 3, True, True, True, False, True),
         {
             "name": "orders-1",
             "role": "standby",
@@ -21,6 +21,7 @@ PAIR_MESSAGES = {
             "is_voting": True,
             "is_matching": True,
             "is_storing": False,
+            "is_degraded": True,
         },
     ),
     "resync": (Resync(7, 5, 4, 2**42), {"stream": 7, "epoch": 5, "since_epoch": 4, "since_id": 2**42}),

@@ -83,6 +83,7 @@ def test_refusals_are_told_and_counted() -> None:
     sent(outbox)
     assert acknowledge(outbox, (1, 2, OUTCOME_STORED), (3, 4, OUTCOME_FULL)) == [(3, 4, OUTCOME_FULL)]
     assert (outbox.refused, outbox.outcome_of(3)) == (2, OUTCOME_FULL)
+    assert outbox.outcome_counts() == {OUTCOME_STORED: 2, OUTCOME_FULL: 2}
 
 
 def test_an_acknowledgement_of_what_was_not_sent_is_the_router_s_mistake() -> None:

@@ -5,7 +5,7 @@ import pytest
 from assured_kit import Router, message, queue, texts
 from penstock.assured._layout import OUTCOME_DEGRADED, OUTCOME_STORED, OUTCOME_SYNC
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
-from penstock.assured.events import Ended
+from penstock.assured.events import AlterEndpoint, Done, Ended, Noted, Refused
 from penstock.assured.frames import Published
 from penstock.base.core import Tick
 from penstock.base.errors import ConfigurationError
@@ -22,11 +22,26 @@ def quote(symbol: str, bid: int) -> Published:
 def test_a_condition_on_the_content_decides_who_gets_a_message() -> None:
     """REPL-1: matched by topic or content."""
     large = EndpointConfig(name="large", wants=(Want(topics=("md.>",), where="bid_price > 100"),))
-    router = Router(large, queue("all", "md.>"), models=lambda number, _version: QUOTE if number == QUOTE.id else None)
+    router = Router(large, queue("all", "md.>"), models={QUOTE.id: QUOTE})
     router.link(1)
     handle = router.publisher(1)
     router.publish(1, handle, 1, quote("A", 50), quote("B", 150), message("no model", "md.other"))
     assert (router.queued("large"), router.queued("all")) == (1, 3)
+
+
+def test_a_condition_that_no_message_can_meet_is_refused_and_a_configured_one_is_told() -> None:
+    def conditional(name: str, where: str) -> EndpointConfig:
+        return EndpointConfig(name=name, wants=(Want(topics=("md.>",), where=where),))
+
+    router = Router(conditional("old", "no_field = 3"), models={QUOTE.id: QUOTE})
+    noted = [each for each in router.said if isinstance(each, Noted) and each.what == "never_met"]
+    assert [each.values["where"] for each in noted] == ["no_field = 3"]
+    router.link(1)
+    refused = router.create(conditional("large", "bid_price > 1 and no_field = 3"))
+    assert isinstance(refused, Refused)
+    assert "'bid_price > 1 and no_field = 3'" in refused.what
+    assert router.create(conditional("large", "bid_price > 1")) == Done()
+    assert isinstance(router.ask(AlterEndpoint, 1, conditional("large", "no_field = 3")), Refused)
 
 
 def test_the_attribute_of_the_endpoints_decides_and_any_synchronous_one_wins() -> None:

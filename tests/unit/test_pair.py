@@ -26,6 +26,7 @@ from penstock.assured.frames import (
     encode_publish,
     encode_settle,
 )
+from penstock.assured.observing import copying_of
 from penstock.assured.pair import Pair
 from penstock.assured.pairing import (
     PAIR,
@@ -194,9 +195,11 @@ def test_repl_8_an_operator_orders_degradation_and_takes_it_back() -> None:
     assert runs(one) == [(1, 1, OUTCOME_DEGRADED)], "nobody waits for the other router"
     exchange(one, other)
     assert other.router.tables.message_count == 1, "which gets it all the same"
+    assert copying_of(one.pair) == copying_of(other.pair) == "degraded"
     one.tell(Degrade(is_ordered=False))
     one.tell(Data(10, encode_publish(1, 2, messages(1))))
     exchange(one, other)
+    assert copying_of(one.pair) == copying_of(other.pair) == "in step"
     assert runs(one)[1:] == [(2, 2, OUTCOME_SYNC)]
 
 

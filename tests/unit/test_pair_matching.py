@@ -12,17 +12,14 @@ from penstock.assured.events import Begin, Commit, CreateEndpoint, Data, LinkOpe
 from penstock.assured.frames import Published, encode_publish, encode_settle
 from penstock.assured.pairing import PeerFrame, PeerOpened
 from penstock.base.errors import RemoteProtocolError
-from penstock.model import MessageModel, shipped
+from penstock.model import shipped
 from unit.test_pair import PUBLISHER, Router, exchange
 from unit.test_pair_switching import Timed
 
 QUOTE = shipped("quote")
+MODELS = {QUOTE.id: QUOTE}
 LARGE_COUNT = 200
 """Messages of a kilobyte that fill the window, so that what follows waits for its turn."""
-
-
-def models(number: int, _version: int) -> MessageModel | None:
-    return QUOTE if number == QUOTE.id else None
 
 
 def queue(name: str, *topics: str, where: str = "", **values: Any) -> EndpointConfig:
@@ -39,7 +36,7 @@ def linked(one: Timed, other: Timed, link: int = 1) -> None:
 
 def pair_of(*endpoints: EndpointConfig, others: tuple[EndpointConfig, ...] = (), **pair: Any) -> tuple[Timed, Timed]:
     """The second has what it is told of the first, and endpoints of its own."""
-    one, other = Timed("a", *endpoints, models=models, **pair), Timed("b", *others, models=models, **pair)
+    one, other = Timed("a", *endpoints, models=MODELS, **pair), Timed("b", *others, models=MODELS, **pair)
     linked(one, other)
     one.tell(LinkOpened(10, "client", is_operator=True))
     one.tell(OpenPublisher(10, 1, PUBLISHER))

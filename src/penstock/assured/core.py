@@ -87,14 +87,14 @@ Request = (
 
 
 class MessageRouter:
-    """`models` finds the models that conditions on contents speak of, by id and version."""
+    """`models` are those that conditions on contents speak of."""
 
     def __init__(self, config: RouterConfig, randomness: Randomness, models: Models | None = None) -> None:
         seed = randomness.below(2**64)
         seeds = randomness.below(2**128).to_bytes(16, "little")
         self.config = config
         self.tables = Tables(seed, config.cache_bytes)
-        self.endpoints = Endpoints(config, self.tables, models or (lambda _id, _version: None), seeds)
+        self.endpoints = Endpoints(config, self.tables, models or {}, seeds)
         self.links = Links(config, self.tables, self.endpoints, seeds)
         self.log = Log(config, self.tables, self.endpoints)
         self.publishing = Publishing(config, self.tables, self.endpoints, seeds)

@@ -30,6 +30,7 @@ DEFINITION_SIZE_MAX = MIB
 """Of its JSON: it is one record of the log."""
 
 CONDITION_SIZE_MAX = 4_096
+MODELS = "it knows those shipped, and those of its `models`"
 
 
 class Defining:
@@ -57,8 +58,13 @@ class Defining:
             config = next((each for each in configs if each.dead_to not in waiting), configs[0])
             configs.remove(config)
             known = self._endpoints.get(config.name)
+            where = self._impossible(config)
             if known is None or known.config != config:
                 found += self._define(config)
+            if where:
+                found.append(
+                    Noted("never_met", {"endpoint": config.name, "where": where, "hint": MODELS}, is_trouble=True)
+                )
         return found
 
     def check_standby(self, link: Link, request: object) -> None:
@@ -74,14 +80,27 @@ class Defining:
             raise RefusedRequest("disk", trouble)
         match event:
             case CreateEndpoint(_, _, config, beginning):
+                self._refuse_impossible(config)
                 return self._create(config, beginning)
             case AlterEndpoint(_, _, config):
                 self.endpoint(config.name)
+                self._refuse_impossible(config)
                 return self._define(config)
             case DeleteEndpoint(_, _, name, is_forced):
                 return self._delete(self.endpoint(name), is_forced)
             case EmptyEndpoint(_, _, name):
                 return self._empty(self.endpoint(name))
+
+    def _impossible(self, config: EndpointConfig) -> str:
+        """A condition that no message can meet; empty: there is none."""
+        _check(config)
+        return next((want.where for want in config.wants if not self._endpoints.matcher.can_hold(want.where)), "")
+
+    def _refuse_impossible(self, config: EndpointConfig) -> None:
+        if where := self._impossible(config):
+            raise RefusedRequest(
+                "malformed", f"no model that this router knows has the fields of {where!r}", hint=MODELS
+            )
 
     def _create(self, config: EndpointConfig, beginning: Beginning | None) -> list[Instruction]:
         known = self._endpoints.get(config.name)
@@ -95,7 +114,6 @@ class Defining:
         return []
 
     def _define(self, config: EndpointConfig, replay: ReplayState | None = None) -> list[Instruction]:
-        _check(config)
         known = self._endpoints.get(config.name)
         is_own = self._endpoints.is_own_as(config)
         endpoint = self._endpoints.put(Definition(config, known.definition.replay if known else replay, is_own))

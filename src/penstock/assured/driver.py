@@ -74,7 +74,7 @@ class LiveRouter:
         self._metrics = Metrics()
         self._tokens = self._make_tokens()
         models = config.known_models()
-        self._core = MessageRouter(config, SystemRandomness(), lambda model_id, _: models.get(model_id))
+        self._core = MessageRouter(config, SystemRandomness(), models)
         secret = read_secret(Path(config.control.secret_file)) if config.control.secret_file else None
         self._pair = self._make_pair(models, secret)
         driven = self._core if self._pair is None else self._pair.core

@@ -1,6 +1,6 @@
 """The endpoints of a router by name, and which of them want a message."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -14,12 +14,14 @@ from penstock.assured._records import ENDPOINT_DELETED, ENDPOINT_HEAD_SIZE, RECO
 from penstock.assured._tables import Tables
 from penstock.assured.config import EndpointConfig, RouterConfig, Treatment, Want
 from penstock.base.clock import NS_PER_MS
-from penstock.base.errors import ConfigurationError, LimitError, NotFoundError
+from penstock.base.errors import ConfigurationError, FilterExpressionError, LimitError, NotFoundError
 from penstock.model import MessageModel
 from penstock.topics.modelcondition import ModelCondition
+from penstock.topics.predicate import Predicate
 from penstock.topics.table import InterestTable
 
-Models: TypeAlias = Callable[[int, int], MessageModel | None]
+Models: TypeAlias = Mapping[int, MessageModel]
+"""By id."""
 Offsets = NDArray[numpy.uint64]
 Subscribers = NDArray[numpy.uint32]
 
@@ -124,8 +126,12 @@ class Matcher:
         self._free.pop()
         self.owners[subscriber] = endpoint
         if want.where:
-            self._conditions[subscriber] = ModelCondition(want.where, self._models)
+            self._conditions[subscriber] = ModelCondition(want.where, lambda model_id, _: self._models.get(model_id))
         return subscriber
+
+    def can_hold(self, where: str) -> bool:
+        """Whether a model that is known has all the fields of a condition: messages of others never meet it."""
+        return not where or not self._models or any(_fits(where, model) for model in self._models.values())
 
     def remove(self, subscriber: int) -> None:
         self._table.remove_subscriber(subscriber)
@@ -165,6 +171,14 @@ class Matcher:
         kept = numpy.zeros(len(rows) + 1, numpy.uint64)
         numpy.cumsum(counts, out=kept[1:])
         return kept, subscribers[is_kept]
+
+
+def _fits(where: str, model: MessageModel) -> bool:
+    try:
+        Predicate.compile(where, model)
+    except FilterExpressionError:
+        return False
+    return True
 
 
 def _contents(messages: MessageParts) -> NDArray[numpy.void]:

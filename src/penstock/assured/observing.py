@@ -18,6 +18,8 @@ def copying_of(pair: Pair) -> Copying:
         return "degraded"
     if pair.link.peer is None or not (pair.is_active or pair.link.peer.role == "active"):
         return "apart"
+    if not pair.is_active and pair.link.peer.is_degraded:
+        return "degraded"
     side = pair.sending if pair.is_active else pair.receiving
     return "in step" if side is not None and side.is_whole else "catching up"
 

@@ -184,7 +184,8 @@ class Pair:
     def _standing(self) -> Standing:
         votes, is_storing = self._config.lease is not None, not self.router.trouble
         matches = self._config.matching == "secondary" and not self._has_other_matches
-        return self._past.standing(self._name, self.is_active, votes, matches, is_storing)
+        is_degraded = self.is_active and self.degrading.mode != "synchronous"
+        return self._past.standing(self._name, self.is_active, votes, matches, is_storing, is_degraded)
 
     def _tell_standing(self) -> None:
         self.link.say(self._standing())
@@ -394,6 +395,7 @@ class Pair:
         mode = self.degrading.mode
         if mode != before:
             self._note("replication", mode=mode, is_trouble=mode != "synchronous")
+            self._tell_standing()
 
     def _note(self, what: str, *, is_trouble: bool = False, **values: str | int) -> None:
         self._out.append(events.Noted(what, values, is_trouble))

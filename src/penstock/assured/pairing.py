@@ -93,6 +93,9 @@ class Standing(msgspec.Struct, tag="standing", frozen=True):
     is_storing: bool = True
     """Whether its disk takes what comes."""
 
+    is_degraded: bool = False
+    """Of the active one: whether synchronous messages do not wait for the other."""
+
 
 def check_standing(mine: Standing, theirs: Standing, routers: tuple[str, str]) -> None:
     if theirs.name not in routers or theirs.name == mine.name:

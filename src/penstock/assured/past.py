@@ -29,9 +29,10 @@ class Past:
         """In its newest epoch; in one of the other router's it had everything."""
         return self.epoch == 0 or voting.is_first_router(self.epoch) == self._is_first
 
-    def standing(self, name: str, is_active: bool, is_voting: bool, is_matching: bool, is_storing: bool) -> Standing:
+    def standing(self, name: str, is_active: bool, *states: bool) -> Standing:
+        """`states` are those that Standing has last: it votes, matches, stores, is degraded."""
         role: Role = "active" if is_active else "standby"
-        return Standing(name, role, self.epoch, self.is_willing, is_voting, is_matching, is_storing)
+        return Standing(name, role, self.epoch, self.is_willing, *states)
 
     def is_fit(self, keeper: LeaseKeeper) -> bool:
         """A router that was never active and never had everything is not to begin, but for the first of a new pair.

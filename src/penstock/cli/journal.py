@@ -17,6 +17,7 @@ from rich.progress import Progress
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError, JournalCorruptError, JournalError
 from penstock.cli.records import json_line, text_lines
+from penstock.cli.times import parse_time
 from penstock.journal import JournalReader, Record
 from penstock.journal.client import follow_remote
 from penstock.journal.files import Directory, boot_id
@@ -95,7 +96,7 @@ def cat(
     """Show records; those that are Penstock packets with their messages and fields."""
     if from_ is not None and from_time is not None:
         raise ConfigurationError("--from and --from-time are two different places", hint="give one of them")
-    time_ns = None if from_time is None else _parse_time(from_time)
+    time_ns = None if from_time is None else parse_time(from_time, "--from-time")
 
     def show(record: Record) -> None:
         typer.echo(json_line(record) if json else "\n".join(text_lines(record)))
@@ -196,20 +197,6 @@ def _time(time_ns: int | None) -> str:
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest_ns // 1_000_000:03}"
     except (OverflowError, ValueError, OSError):
         return f"{time_ns} ns"
-
-
-def _parse_time(text: str) -> int:
-    if text.lstrip("-").isdigit():
-        return int(text)
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigurationError(
-            f"{text!r} is not a time", where="--from-time", hint="write 2026-01-31T15:30:00, or nanoseconds since 1970"
-        ) from None
-    time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
-    since = time - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * NS_PER_SECOND + since.microseconds * 1_000
 
 
 def _parse_address(address: str) -> tuple[str, int]:

@@ -14,6 +14,7 @@ from penstock.base.errors import NotFoundError
 from penstock.base.words import counted
 from penstock.cli.readable import harmless_json, printable
 from penstock.cli.routed import ConnectOption, CredentialsOption, RouterArgument, SecretOption, opened
+from penstock.cli.times import parse_time
 
 WAIT_SECONDS = 0.5
 """How long nothing may come before a queue is taken for drained."""
@@ -80,6 +81,9 @@ def create(
     dead_to: Annotated[str, typer.Option(help="The queue for what is given up; empty: discarded.")] = "dead",
     replication: Annotated[Treatment, typer.Option(help="What its messages get in a pair of routers.")] = "none",
     from_id: Annotated[int, typer.Option(help="Begin with this message, if the log still has it.")] = 0,
+    from_time: Annotated[
+        str, typer.Option(help="Begin with what came at this time: ISO 8601 (UTC, if it does not say) or nanoseconds.")
+    ] = "",
     alter: Annotated[bool, typer.Option("--alter", help="Change one that is there.")] = False,
     connect: ConnectOption = None,
     credentials: CredentialsOption = None,
@@ -98,11 +102,12 @@ def create(
         dead_to=dead_to,
         replication=replication,
     )
+    from_time_ns = parse_time(from_time, "--from-time") if from_time else 0
     with opened(router, connect, credentials, secret, role="operator") as assured:
         if alter:
             assured.alter_endpoint(endpoint)
         else:
-            assured.create_endpoint(endpoint, from_id=from_id)
+            assured.create_endpoint(endpoint, from_id=from_id, from_time_ns=from_time_ns)
     typer.echo(f"{name}: {'changed' if alter else 'created'}")
 
 

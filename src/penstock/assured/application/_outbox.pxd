@@ -1,6 +1,10 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 
+cdef enum:
+    OUTCOME_COUNT = 64
+
+
 cdef struct Slot:           # of one message that is not acknowledged, or was acknowledged last
     uint8_t *data           # as in PUBLISH: head, topic, payload, zeros
     uint32_t size
@@ -20,6 +24,7 @@ cdef class Outbox:
     cdef uint64_t unsent                    # the lowest number that was not sent on this link
     cdef uint32_t committing                # the transaction whose messages are not sent again; 0: none
     cdef Slot *slots
+    cdef uint64_t told[OUTCOME_COUNT]       # messages that have it, by outcome
     cdef list full                          # (first, last, endpoint, limit) of those that endpoints had no room for
     cdef uint8_t *outcomes                  # of the last numbers
 

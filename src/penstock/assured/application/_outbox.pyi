@@ -53,3 +53,5 @@ class Outbox:
         """Of a message; 0: none yet. It is known until 65,536 more have one."""
     def full_endpoint(self, number: int) -> tuple[EndpointNamed, int] | None:
         """What had no room for a message that was refused for that, and which limit; None: it is not known."""
+    def outcome_counts(self) -> dict[int, int]:
+        """{outcome: messages}."""

@@ -261,6 +261,7 @@ cdef class Outbox:
         slot.outcome = self.outcomes[number % OUTCOMES_KEPT] = outcome
         self.waiting_bytes -= slot.size
         self.refused += outcome >= OUTCOME_REFUSED
+        self.told[outcome % OUTCOME_COUNT] += 1
         if slot.room > SLOT_ROOM:
             free(slot.data)
             slot.data = NULL
@@ -291,3 +292,7 @@ cdef class Outbox:
             if first <= number <= last:
                 return endpoint, limit
         return None
+
+    def outcome_counts(self) -> dict:
+        """{outcome: messages}."""
+        return {outcome: self.told[outcome] for outcome in range(OUTCOME_COUNT) if self.told[outcome]}

@@ -34,6 +34,7 @@ from penstock.assured.application.parts import PublisherPart
 from penstock.assured.config import Treatment
 from penstock.assured.fullness import why_full
 from penstock.base.errors import LimitError, LocalProtocolError, PenstockError, RefusedError, UnreachableError
+from penstock.base.log import logger
 from penstock.model import Message
 from penstock.topics import check_topic
 
@@ -63,6 +64,8 @@ FLAGS: dict[Treatment, int] = {"none": 0, "asynchronous": MESSAGE_WANTS_ASYNC, "
 OPTION_MAX = {"priority": PRIORITY_MAX, "ttl_ms": 2**32 - 1, "model_id": 2**16 - 1, "model_version": 2**16 - 1}
 REFUSED_KEPT = 1_024
 
+log = logger("assured.application")
+
 
 def _bytes_of(payload: Buffer | Message) -> bytes:
     if isinstance(payload, str):
@@ -87,7 +90,8 @@ class AssuredPublisher:
         self._refused: list[tuple[int, int, int]] = []
         self._unflushed: list[tuple[int, int, int]] = []
         self._told: set[int] = set()  # messages whose refusal publish() has raised
-        self._is_closed = False
+        self._unmatched_told = 0  # by publish()
+        self._is_closed = self._has_warned = False
         self._awaited: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[int]]] = {}
         assured.listen(self._on_changed)
 
@@ -163,7 +167,8 @@ class AssuredPublisher:
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until everything that was published is acknowledged; whether it is. RefusedError if something was
-        refused since the last flush; `refused` says what."""
+        refused since the last flush; `refused` says what. What nobody wants is no error: `outcomes` counts it, and the
+        log has it once."""
         deadline = None if timeout is None else time.monotonic() + timeout
         last = self._outbox.next_number
         with self._assured.changed:
@@ -179,12 +184,25 @@ class AssuredPublisher:
             for number in range(first, end + 1):
                 if number not in told:
                     raise self._refusal(number, outcome)
+        self._warn()
         return True
+
+    def _warn(self) -> None:
+        """Of what send() had to say nothing of."""
+        unmatched = self._outbox.outcome_counts().get(OUTCOME_UNMATCHED, 0) - self._unmatched_told
+        if unmatched and not self._has_warned:
+            self._has_warned = True
+            log.warning("messages_unmatched", messages=unmatched, hint="no endpoint wants them; `outcomes` counts them")
 
     def outcome(self, number: int) -> str:
         """What a message that was sent has got, of the last 65,536; empty: it is not acknowledged yet."""
         outcome = self._outbox.outcome_of(number)
         return self._in_words(number, outcome) if outcome else ""
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How many messages have got what, as publish() says it; refused ones by why."""
+        return {OUTCOMES.get(outcome, str(outcome)): count for outcome, count in self._outbox.outcome_counts().items()}
 
     @property
     def refused(self) -> list[tuple[int, int, int]]:
@@ -240,6 +258,7 @@ class AssuredPublisher:
             if len(self._told) > 2 * REFUSED_KEPT:  # of older ones the refusals are kept no longer either
                 self._told = {each for each in self._told if each >= self._unflushed[0][0]}
             raise self._refusal(number, outcome)
+        self._unmatched_told += outcome == OUTCOME_UNMATCHED
         return self._in_words(number, outcome)
 
     def _in_words(self, number: int, outcome: int) -> str:
