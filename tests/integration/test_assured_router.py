@@ -83,7 +83,7 @@ def test_an_acknowledged_message_survives_kill_9(tmp_path: Path) -> None:
             thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive()
             assert not failed
-        with client.endpoint("orders", prefetch=1_000) as queue:
+        with client.endpoint("orders", prefetch=acknowledged) as queue:
             messages = taken(queue, acknowledged)
         assert [number_of(each) for each in messages] == list(range(acknowledged)), "each once, in order"
 

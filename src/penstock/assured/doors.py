@@ -20,9 +20,11 @@ from penstock.assured.control import (
 )
 from penstock.assured.desk import Desk, Rights, refusal_of
 from penstock.assured.node import RouterNodeConfig
+from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import FrameError, PenstockError, RemoteProtocolError
 from penstock.base.log import logger
+from penstock.net._tcp import Receiver
 from penstock.net.config import ControlConfig
 from penstock.net.control import (
     ErrorMessage,
@@ -42,6 +44,8 @@ from penstock.net.session import Peer
 LOGIN_SIZE_MAX = 131_072
 LOGIN_SECONDS = 5.0
 LOOK_SECONDS = 1.0
+LOOK_OUT_NS = 100_000
+"""For the next message of a client that waited for the last one, and comes again at once."""
 
 log = logger("assured.links")
 
@@ -91,6 +95,10 @@ class RouterLinks:
         self._clients: dict[Link, _Client] = {}
         self._links: dict[int, Link] = {}
         self._held: set[Link] = set()
+        self._answered: Link | None = None
+        self._is_prompt = False  # the client that was answered last has come again at once
+        self._answered_ns = 0
+        self._receiver = Receiver(LOOK_OUT_NS)
         self._last = 0
         self._looking: asyncio.TimerHandle | None = None
         self._server = LinkServer(
@@ -131,11 +139,21 @@ class RouterLinks:
 
     def send(self, number: int, data: bytes) -> None:
         if (link := self._links.get(number)) is not None:
-            self._write(link, data)
+            self._answered, self._answered_ns = link, time.monotonic_ns()
+            link.write_now(data)
+            self._check_pace(link)
+
+    def look_out(self) -> None:
+        """A client that waits for each of its messages was answered: its next one is expected, if it is quick."""
+        if self._is_prompt and self._answered is not None:
+            self._is_prompt = self._answered.look_out(self._receiver)
 
     def _write(self, link: Link, data: bytes) -> None:
-        """Whoever asks and does not read what is answered is not waited for, either."""
         link.write(data)
+        self._check_pace(link)
+
+    def _check_pace(self, link: Link) -> None:
+        """Whoever asks and does not read what is answered is not waited for, either."""
         if not link.is_writable and link.transport.get_write_buffer_size() > self._config.sends_bytes_max:
             self.counters.add("connections_closed", cause=Cause.SLOW)
             log.warning("client_is_slow", client=self._desk.name_of(link.number), address=link.address)
@@ -175,7 +193,10 @@ class RouterLinks:
         client = self._clients.get(link)
         if client is None:
             return
-        client.heard = time.monotonic()
+        now_ns = time.monotonic_ns()
+        client.heard = now_ns / NS_PER_SECOND
+        if link is self._answered:
+            self._is_prompt = now_ns - self._answered_ns < LOOK_OUT_NS
         try:
             for is_data, piece in client.splitter.feed(data):
                 if link not in self._clients:  # it was refused meanwhile
@@ -238,6 +259,8 @@ class RouterLinks:
         if client is not None and client.patience is not None:
             client.patience.cancel()
         self._held.discard(link)
+        if link is self._answered:
+            self._answered = None
         if self._links.pop(link.number, None) is not None:
             log.info("client_left", client=self._desk.name_of(link.number), address=link.address, why=str(error))
             self._desk.leave(link.number)

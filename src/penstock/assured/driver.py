@@ -129,10 +129,10 @@ class LiveRouter:
         began = time.monotonic()
         directory = _made(Path(self.config.state_directory))
         counters = self._counted("assured.journal")
-        is_alone = self.config.pair is None  # of a pair, the other would take one that stands still for dead
+        after_lone = None if self.config.pair else self._links.look_out  # one that stands still is taken for dead
         reserve = reserve_of(directory / "reserve", self.config.reserve_bytes, lambda: self._core.is_active)
         storing = self._storing = Storing(
-            directory / "journal", self.config.journal, counters, self._tell, may_stall=is_alone, reserve=reserve
+            directory / "journal", self.config.journal, counters, self._tell, after_lone=after_lone, reserve=reserve
         )
         records = 0
         for batch in storing.replay():

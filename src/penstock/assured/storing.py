@@ -37,7 +37,7 @@ from penstock.journal.reader import NOTHING, RecordBatch
 RETRY_SECONDS = 0.1
 LONE_BYTES_MAX = 16_384
 QUICK_SECONDS = 0.001
-SPARED = 10
+SPARED = 3
 """After a sync that took longer than that, so many times as long the thread does it: the loop has others to serve."""
 
 LOOK_SECONDS = 0.2
@@ -60,11 +60,11 @@ class Storing:
         counters: Counters,
         tell: Callable[[Event], None],
         *,
-        may_stall: bool = False,
+        after_lone: Callable[[], None] | None = None,
         reserve: Reserve | None = None,
     ) -> None:
-        """`may_stall`: the loop may stand still as long as the disk does, once in a while. `reserve` is given back when
-        the disk is full."""
+        """`after_lone` is called when a message that came alone is on the disk; without it the loop never stands still
+        for the disk. `reserve` is given back when the disk is full."""
         self._path = path
         self._tell = tell
         self._loop = asyncio.get_running_loop()
@@ -85,7 +85,7 @@ class Storing:
                 self._loop.call_soon(self._relieve, "the disk was full before this start")
         self._work = threading.Condition()
         self._appended = self._writer.next_sequence - 1  # as far as the thread knows
-        self._may_stall = may_stall
+        self._after_lone = after_lone
         self._spared_until = 0.0
         self._thread = threading.Thread(target=self._commit, name="penstock-assured-disk", daemon=True)
         self._thread.start()
@@ -171,7 +171,7 @@ class Storing:
     def _is_lone(self, request: Append) -> bool:
         """Whether it is one short message, and all that is not on the disk: then somebody waits for just that."""
         return (
-            self._may_stall
+            self._after_lone is not None
             and len(self._backlog) == 1
             and len(request.offsets) == 1
             and len(request.data) <= LONE_BYTES_MAX
@@ -200,6 +200,8 @@ class Storing:
             self._stored(done)
         if (seconds := time.monotonic() - began) > QUICK_SECONDS:
             self._spared_until = began + (1 + SPARED) * seconds
+        elif self._after_lone is not None:
+            self._after_lone()
 
     def _trouble(self, error: JournalError) -> None:
         if self._reserve is not None and self._reserve.is_held and self._reserve.may_be_used():

@@ -24,6 +24,7 @@ from penstock.base.clock import SystemClock, random_bytes
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConnectionLostError, FrameError, PenstockError, UnreachableError
 from penstock.base.log import logger
+from penstock.net._tcp import Receiver, send_now
 from penstock.net.config import ControlConfig
 from penstock.net.control import HANDSHAKE_SIZE_MAX, NONCE_SIZE, ControlProtocol
 from penstock.net.control_driver import require_protection, require_verified
@@ -80,6 +81,9 @@ class Link(asyncio.Protocol):
             counters=counters,
         )
         self._kept = b""
+        self.fd = -1
+        """Of a connection without TLS."""
+
         self._transport: asyncio.Transport | None = None
         self._error: PenstockError | None = None
         self._patience: asyncio.TimerHandle | None = None
@@ -99,6 +103,22 @@ class Link(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         if self._is_usable():
             self.transport.write(data)
+
+    def write_now(self, data: bytes) -> None:
+        """Not in the loop's next turn: somebody waits for just this."""
+        if not self._is_usable():
+            return
+        is_first = self.fd >= 0 and not self.transport.get_write_buffer_size()
+        sent = send_now(self.fd, data) if is_first else 0
+        if sent < len(data):
+            self.transport.write(data[sent:])
+
+    def look_out(self, receiver: Receiver) -> bool:
+        """Keep the thread awake for what is about to come: whether it came."""
+        data = receiver.receive(self.fd) if self.fd >= 0 and self._is_usable() else None
+        if data:
+            self.data_received(data)
+        return bool(data)
 
     def pause(self) -> None:
         """Read nothing for a while."""
@@ -148,6 +168,8 @@ class Link(asyncio.Protocol):
         self.address = f"{name[0]}:{name[1]}" if name else "unknown"
         if (sock := transport.get_extra_info("socket")) is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if transport.get_extra_info("sslcontext") is None:
+                self.fd = sock.fileno()
         self._set_patience(self._config.handshake_ms)
         assert self._session is not None
         self._carry_out(self._session.handle(Connected(), self._clock.now_ns()))
@@ -189,6 +211,7 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_over = True
+        self.fd = -1
         if self._patience is not None:
             self._patience.cancel()
         why = self._error or ConnectionLostError(f"the connection ended: {error}" if error else "the peer ended it")

@@ -237,6 +237,10 @@ class Assured:
             self._is_flush_due = True
             self.tell(Flush())
 
+    def exchange(self, part: PublisherPart, number: int, timeout: float | None) -> bool:
+        """Have a message acknowledged by this thread's own doing, if that is possible: whether it is."""
+        return self._running.lending.exchange(part, number, timeout)
+
     def open_part(self, part: PublisherPart | FlowPart) -> None:
         """Returns when it is open; raises why it is not."""
         self.tell(OpenPart(part))

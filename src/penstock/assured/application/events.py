@@ -164,11 +164,14 @@ class PartFailed(msgspec.Struct, frozen=True):
     error: PenstockError
 
 
+Refusal: TypeAlias = tuple["PublisherPart", int, int, int]
+"""Messages that were refused: whose, the first and the last number, and the outcome."""
+
+
 class Changed(msgspec.Struct, frozen=True):
     """Messages were acknowledged, or came: whoever waits for that looks again."""
 
-    refused: tuple[tuple["PublisherPart", int, int, int], ...] = ()
-    """Messages that were refused: whose, the first and the last number, and the outcome."""
+    refused: tuple[Refusal, ...] = ()
 
 
 class Over(msgspec.Struct, frozen=True):

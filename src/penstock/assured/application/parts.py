@@ -40,6 +40,11 @@ class PublisherPart:
     def lose(self) -> None:
         self.handle = 0
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is open, and waits for nothing."""
+        return self.handle != 0 and not self.transaction and self.outbox.unresolved == self.outbox.next_number
+
     def frames(self) -> bytes:
         return self.outbox.take(self.handle) if self.handle and self.outbox.is_unsent else b""
 
@@ -58,6 +63,9 @@ class FlowPart:
 
         self._opened = 0
         self._credit = 0
+
+    is_idle = False
+    """Messages may come at any time."""
 
     def open(self, handle: int, *, is_active: bool) -> None:
         self.handle = handle

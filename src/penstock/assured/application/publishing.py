@@ -102,9 +102,14 @@ class AssuredPublisher:
         RefusedError if the router does not take it, LimitError if it is too large, UnreachableError if it is not
         acknowledged within `timeout` seconds; then it may be stored still. Options as of send().
         """
-        number = self.send(topic, payload, **options)  # type: ignore[arg-type]
+        until = None if timeout is None else time.monotonic() + timeout
+        number = self._put(topic, payload, **options)  # type: ignore[arg-type]
+        if self._assured.exchange(self.part, number, timeout):
+            return self._judged(number, self._outbox.outcome_of(number))
+        self._assured.flush_soon()
         with self._assured.changed:
-            self._assured.changed.wait_for(lambda: self._outbox.outcome_of(number) or self._is_over(), timeout)
+            left = None if until is None else max(0.0, until - time.monotonic())
+            self._assured.changed.wait_for(lambda: self._outbox.outcome_of(number) or self._is_over(), left)
             outcome = self._outbox.outcome_of(number)
             if not outcome:
                 self._assured.check(self.part)
@@ -128,6 +133,22 @@ class AssuredPublisher:
 
         A Message of a model brings its model's id and version. `replication` counts where publishers decide.
         """
+        number = self._put(topic, payload, priority, ttl_ms, replication, model_id, model_version, transaction)
+        self._assured.flush_soon()
+        return number
+
+    def _put(
+        self,
+        topic: str,
+        payload: Buffer | Message,
+        priority: int = PRIORITY_DEFAULT,
+        ttl_ms: int = 0,
+        replication: Treatment = "none",
+        model_id: int = 0,
+        model_version: int = 0,
+        transaction: int = 0,
+    ) -> int:
+        """Into the outbox, when there is room."""
         if topic not in self._checked:
             self._check_topic(topic)
         if isinstance(payload, Message):
@@ -148,7 +169,6 @@ class AssuredPublisher:
                 number = put(topic, content, priority, flags, model_id, model_version, ttl_ms, transaction)
         except OverflowError:
             raise _unfit(priority=priority, ttl_ms=ttl_ms, model_id=model_id, model_version=model_version) from None
-        self._assured.flush_soon()
         return number
 
     async def publish_async(self, topic: str, payload: Buffer | Message, **options: object) -> str:

@@ -1,7 +1,9 @@
 """Runs a session on real links, in an asyncio loop (the thread of penstock.net.loop_thread, mostly)."""
 
+import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from penstock.assured._frames import FrameSplitter
@@ -18,6 +20,7 @@ from penstock.assured.application.events import (
     Say,
     SendData,
 )
+from penstock.assured.application.lending import Lending, Returned
 from penstock.assured.application.session import Session
 from penstock.assured.control import ASSURED, MESSAGE_SIZE_MAX
 from penstock.base.counters import Cause, Counters
@@ -55,12 +58,17 @@ class Running:
         self._counters = counters
         self._carry_out_rest = carry_out
         self._splitters: dict[int, FrameSplitter] = {}
+        self.lending = Lending(core, carry_out, self._lend_soon, self._returned)
+        self._is_lending_due = False
+        self._held: list[Any] = []  # until the link is back
+        self._core = core
 
     def start(self) -> None:
         self.runner.handle(Begin())
 
     async def close(self) -> None:
         self._tell(End())
+        await self.lending.close()
         self.runner.stop()
         await self._dialling.close()
 
@@ -68,6 +76,10 @@ class Running:
 
     def _carry_out(self, instruction: Any) -> None:
         match instruction:
+            case SendData() | Say() | Close() if self.lending.is_lent:
+                self._held.append(instruction)
+                is_crowded = isinstance(instruction, SendData)
+                asyncio.get_running_loop().call_soon(partial(self.lending.call_back, is_crowded=is_crowded))
             case SendData(link, data):
                 self._dialling.write(link, data)
             case Say(link, message):
@@ -78,6 +90,27 @@ class Running:
                 self._dialling.end(link)
             case _:
                 self._carry_out_rest(instruction)
+
+    # A link that is lent
+
+    def _lend_soon(self) -> None:
+        """When all that is on its way has come."""
+        self._is_lending_due = True
+
+    def _lend(self) -> None:
+        link = self._dialling.links.get(self._core.idle_link)
+        if link is not None:
+            self._is_lending_due = False
+            self.lending.lend(link, self._splitters[link.number])
+
+    def _returned(self, lent: Returned) -> None:
+        if lent.is_spoilt:
+            lent.link.abort()
+        lent.link.write(lent.unsent)
+        held, self._held = self._held, []
+        for instruction in held:
+            self._carry_out(instruction)
+        self._take_pieces(lent.link, lent.pieces)
 
     # What links tell
 
@@ -90,17 +123,20 @@ class Running:
         self._tell(ConnectFailed(attempt, str(error), is_stranger=code == AuthenticationError.code))
 
     def link_received(self, link: Link, data: bytes) -> None:
-        splitter = self._splitters.get(link.number)
-        if splitter is None:
-            return
+        if (splitter := self._splitters.get(link.number)) is not None:
+            self._take_pieces(link, splitter.feed(data))
+            if self._is_lending_due:
+                self._lend()
+
+    def _take_pieces(self, link: Link, pieces: Iterable[tuple[bool, bytes]]) -> None:
         try:
-            for is_data, piece in splitter.feed(data):
+            for is_data, piece in pieces:
                 if is_data:
                     self.runner.handle(DataReceived(link.number, piece))
                 else:
                     self._take(link.number, piece)
-            if splitter.failure:
-                raise FrameError(splitter.failure)
+            if failure := self._splitters[link.number].failure:
+                raise FrameError(failure)
         except PenstockError as error:
             self._counters.add("messages_skipped", cause=Cause.MESSAGE)
             log.warning("router_misbehaves", address=link.address, code=error.code, error=str(error))

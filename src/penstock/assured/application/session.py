@@ -34,6 +34,7 @@ from penstock.assured.application.events import (
     Over,
     PartFailed,
     Received,
+    Refusal,
     Renew,
     Say,
     SendData,
@@ -178,6 +179,27 @@ class Session:
         elif now_ns >= self._ping_ns:
             self._ping_ns = now_ns + silence_ns // PINGS_PER_SILENCE
             self._out.append(Say(self._link, Ping(now_ns)))
+
+    # While the link is lent (lending.py): in the thread that has it
+
+    def acknowledge(self, handle: int, frame: bytes) -> list[Refusal]:
+        """What an ACKNOWLEDGE of a publisher refuses."""
+        publisher = self._publishers.get(handle)
+        if publisher is None:
+            return []
+        runs = publisher.outbox.acknowledge(frame, self._named)
+        return [(publisher, first, last, outcome) for first, last, outcome in runs]
+
+    def heard(self, now_ns: int) -> None:
+        """The router has answered: it need not be asked whether it lives."""
+        self._heard_ns = now_ns
+        self._ping_ns = now_ns + self._config.silence_ms * NS_PER_MS // PINGS_PER_SILENCE
+
+    @property
+    def idle_link(self) -> int:
+        """The link in use, if there are only publishers on it that wait for nothing; else 0."""
+        is_idle = self._is_welcome and not (self._asked or self._opening or self._flows)
+        return self._link if is_idle and all(part.is_idle for part in self._parts) else 0
 
     # Links
 
@@ -324,14 +346,14 @@ class Session:
         self._out.append(PartFailed(part, error))
 
     def _take_data(self, data: bytes) -> None:
-        refused = []
+        refused: list[Refusal] = []
         for kind, handle, frame in frames_in(data):
-            if kind == KIND_ACKNOWLEDGE and (publisher := self._publishers.get(handle)) is not None:
-                runs = publisher.outbox.acknowledge(frame, self._named)
-                refused += [(publisher, first, last, outcome) for first, last, outcome in runs]
-            elif kind == KIND_DELIVER and (flow := self._flows.get(handle)) is not None:
-                flow.inbox.feed(frame)
-            elif kind not in (KIND_ACKNOWLEDGE, KIND_DELIVER):
+            if kind == KIND_ACKNOWLEDGE:
+                refused += self.acknowledge(handle, frame)
+            elif kind == KIND_DELIVER:
+                if (flow := self._flows.get(handle)) is not None:
+                    flow.inbox.feed(frame)
+            else:
                 raise RemoteProtocolError(f"a frame of kind {kind}, which no router sends")
         self._out.append(Changed(tuple(refused)))
 
