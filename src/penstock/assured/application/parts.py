@@ -4,6 +4,7 @@ from penstock.assured._frames import encode_credit
 from penstock.assured._layout import OUTCOME_TRANSACTION
 from penstock.assured.application._inbox import Inbox, Settlements
 from penstock.assured.application._outbox import Outbox
+from penstock.assured.control import CloseFlow, ClosePublisher, OpenFlow, OpenPublisher
 
 
 class PublisherPart:
@@ -31,6 +32,12 @@ class PublisherPart:
             self.transaction_last = committed
             self.outbox.begin_at(highest + 1)
         self.outbox.rewind()
+
+    def opening(self, number: int) -> OpenPublisher:
+        return OpenPublisher(number, self.id)
+
+    def closing(self, number: int, *, is_unread: bool) -> ClosePublisher:
+        return ClosePublisher(number, self.handle)
 
     def end_transaction(self, treatment: int) -> None:
         """Committed with this treatment of its messages; 0: rolled back."""
@@ -74,6 +81,14 @@ class FlowPart:
         self.inbox.reopen(self._opened)
         self.settlements.reopen(self._opened)
         self._credit = self.prefetch
+
+    def opening(self, number: int) -> OpenFlow:
+        return OpenFlow(number, self.endpoint, self.prefetch)
+
+    def closing(self, number: int, *, is_unread: bool) -> CloseFlow:
+        """`is_unread`: nobody has looked at what came."""
+        read = self.inbox.end()
+        return CloseFlow(number, self.handle, 0 if is_unread else read)
 
     def lose(self) -> None:
         self.handle = 0

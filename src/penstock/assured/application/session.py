@@ -44,20 +44,15 @@ from penstock.assured.application.places import Places, SessionConfig
 from penstock.assured.application.refusals import FINAL_CODES, TOKEN_CODES, error_of
 from penstock.assured.application.transactions import Transactions
 from penstock.assured.control import (
-    CloseFlow,
-    ClosePublisher,
     EndpointNamed,
     FlowActive,
     FlowEnded,
     FlowOpened,
     Login,
     Message,
-    OpenFlow,
-    OpenPublisher,
     PublisherOpened,
     Refused,
     RenewToken,
-    Request,
     SteppedDown,
     Welcome,
     tell_last,
@@ -366,25 +361,14 @@ class Session:
     def _open(self, part: PublisherPart | FlowPart) -> None:
         number = self._next_number()
         self._opening[number] = part
-        request: Request
-        if isinstance(part, PublisherPart):
-            request = OpenPublisher(number, part.id)
-        else:
-            request = OpenFlow(number, part.endpoint, part.prefetch)
-        self._out.append(Say(self._link, request))
+        self._out.append(Say(self._link, part.opening(number)))
 
     def _close_part(self, part: PublisherPart | FlowPart, *, is_unread: bool = False) -> None:
         if self._parts.pop(part, self) is self:
             return
         if self._is_welcome and part.handle:
             self._send(part.frames())
-            number = self._next_number()
-            if isinstance(part, FlowPart):
-                read = part.inbox.end()
-                close: Request = CloseFlow(number, part.handle, 0 if is_unread else read)
-            else:
-                close = ClosePublisher(number, part.handle)
-            self._out.append(Say(self._link, close))
+            self._out.append(Say(self._link, part.closing(self._next_number(), is_unread=is_unread)))
         open_ones: dict[int, Any] = self._publishers if isinstance(part, PublisherPart) else self._flows
         open_ones.pop(part.handle, None)  # publishers and flows have handles of their own
         part.lose()
