@@ -9,6 +9,7 @@ from types import FrameType
 import pytest
 
 from integration.assured_kit import RouterProcess, client_of, router_config, router_process
+from penstock.assured import EndpointConfig, Want
 from penstock.assured.application import Assured, AssuredPublisher, lending
 from penstock.base.errors import LocalProtocolError, RefusedError, UnreachableError
 from waiting import PATIENCE_SECONDS, wait_until
@@ -93,9 +94,11 @@ def test_a_link_that_nobody_uses_goes_home(router: RouterProcess, monkeypatch: p
 
 def test_a_refusal_is_told_to_the_one_that_published(router: RouterProcess) -> None:
     with client_of(router.place) as client, client.publisher() as publisher:
+        client.create_endpoint(EndpointConfig(name="few", wants=(Want(topics=("few",)),), messages_max=1))
         numbers = Numbers(client, publisher)
-        with pytest.raises(RefusedError, match="too large"):
-            publisher.publish("orders.new", bytes(5 * 2**20), timeout=PATIENCE_SECONDS)
+        publisher.publish("few", b"")
+        with pytest.raises(RefusedError, match="'few' is full"):
+            publisher.publish("few", b"", timeout=PATIENCE_SECONDS)
         numbers.publish()
         assert publisher.flush(PATIENCE_SECONDS)
 
