@@ -3,19 +3,25 @@
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from penstock.assured.mirroring import HEAD, REVOKED_PER_FRAME, SECRET, Mirroring, configured
 from penstock.assured.node import RouterNodeConfig
-from penstock.base.errors import PenstockError, RemoteProtocolError
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.errors import PenstockError, RemoteProtocolError, RevokedError, TokenError
 from penstock.net.framing import FrameDecoder
 from penstock.net.secret import Secret
-from penstock.security.brokering import Revoked
+from penstock.security import gate as gate_module
+from penstock.security import token_watch
+from penstock.security.brokering import Revoked, Verification
 from penstock.security.client import AdminClient
 from penstock.security.gate import TokenGate, TokenState
 from penstock.security.keys import PrivateKey
+from penstock.security.token import Token, TokenSigner
 from penstock.security.token_watch import TokenWatch
 
+FAR_NS = 2**62
 KEYS = [PrivateKey(bytes([number]) * 32).public.text for number in (1, 2)]
 
 
@@ -23,8 +29,8 @@ def router(**values: Any) -> RouterNodeConfig:
     return RouterNodeConfig(name="one", state_directory="state", **values)
 
 
-def revoked(number: int) -> Revoked:
-    return Revoked(subscription_id=f"s{number}", client="bob", reason="left", until_ns=10**18)
+def revoked(number: int, until_ns: int = FAR_NS) -> Revoked:
+    return Revoked(subscription_id=f"s{number}", client="bob", reason="left", until_ns=until_ns)
 
 
 def state(*numbers: int, generation: int = 1, key: int = 0) -> TokenState:
@@ -45,6 +51,11 @@ def test_what_tokens_are_checked_with_reaches_the_other_router_whole() -> None:
             there.frame(frame, "one")
         assert [each for part in learned for each in part.revoked] == many.revoked
         assert {(tuple(part.token_keys), part.generation) for part in learned} == {((KEYS[0],), 1)}
+    here.tokens(msgspec.structs.replace(many, refused_through_ns=17))
+    learned.clear()
+    for frame in frames(here.opening()):
+        there.frame(frame, "one")
+    assert {part.refused_through_ns for part in learned} == {17}
 
 
 def test_who_does_not_mirror_tokens_neither_tells_nor_learns() -> None:
@@ -85,11 +96,11 @@ def test_keys_that_are_none_are_refused() -> None:
 
 def test_nothing_that_was_revoked_is_good_again_by_what_is_learned(tmp_path: Path) -> None:
     gate = TokenGate(tmp_path / "tokens.json")
-    gate.learn(state(1, generation=2))
-    gate.learn(state(2, generation=1))
+    gate.learn(state(1, generation=2), 0)
+    gate.learn(state(2, generation=1), 0)
     assert gate.state is not None
     assert (gate.state.generation, len(gate.state.revoked)) == (2, 2)
-    gate.learn(state(3, generation=3, key=1))
+    gate.learn(state(3, generation=3, key=1), 0)
     assert gate.state.token_keys == [KEYS[1]]
     assert {each.subscription_id for each in gate.state.revoked} == {"s1", "s2", "s3"}
     assert TokenGate(tmp_path / "tokens.json").state == gate.state, "also after a restart"
@@ -99,8 +110,8 @@ def test_nothing_that_was_revoked_is_good_again_by_what_is_learned(tmp_path: Pat
 def test_keys_that_were_replaced_do_not_come_back(generation: int, tmp_path: Path) -> None:
     """The other router may tell what its server said long ago."""
     gate = TokenGate(tmp_path / "tokens.json")
-    gate.learn(state(1, generation=6, key=1))
-    gate.learn(state(2, generation=generation))
+    gate.learn(state(1, generation=6, key=1), 0)
+    gate.learn(state(2, generation=generation), 0)
     for each in (gate, TokenGate(tmp_path / "tokens.json")):
         assert each.state is not None
         assert (each.state.token_keys, each.state.generation) == ([KEYS[1]], 6)
@@ -112,10 +123,85 @@ def test_what_the_own_server_says_counts_more() -> None:
     put_out: list[Revoked] = []
     watch = TokenWatch(cast(AdminClient, None), None, put_out.append)
     watch.is_in_touch = True
-    watch.learn(state(1))
+    assert not watch.learn(state(1))
     assert watch.gate.state is None
     watch.is_in_touch = False
-    watch.learn(state(2))
+    assert watch.learn(state(2))
+    watch.use_learned()
     assert watch.gate.is_ready
     assert put_out == [revoked(1), revoked(2)]
     assert watch.wait(0.0)
+
+
+def test_one_use_is_asked_for_however_much_is_learned_meanwhile() -> None:
+    """What was learned is put together: the latest counts, whatever comes first, and all that is revoked."""
+    put_out: list[Revoked] = []
+    watch = TokenWatch(cast(AdminClient, None), None, put_out.append)
+    told = [state(1, generation=2), state(2, generation=3, key=1), state(3), state(2, 3, generation=3, key=1)]
+    assert [watch.learn(each) for each in told] == [True, False, False, False]
+    assert not watch.gate.is_ready
+    watch.use_learned()
+    assert watch.gate.state == state(1, 2, 3, generation=3, key=1)
+    assert put_out == [revoked(each) for each in (1, 2, 3)]
+    assert watch.learn(state(3, 4)), "the next use is asked for"
+    watch.use_learned()
+    assert put_out[3:] == [revoked(4)], "who was put out before is not put out again"
+
+
+def test_revocations_of_tokens_that_are_too_old_are_forgotten_also_while_the_server_is_silent() -> None:
+    gate = TokenGate(None)
+    old, young = revoked(1, 10 * NS_PER_SECOND), revoked(2, 100 * NS_PER_SECOND)
+    told = TokenState([KEYS[0]], 1, 0, [old, young])
+    assert gate.learn(told, 40 * NS_PER_SECOND) == [old, young], "a clock may be behind"
+    assert gate.learn(msgspec.structs.replace(told, revoked=[old, revoked(3)]), 41 * NS_PER_SECOND) == [revoked(3)]
+    assert gate.state is not None
+    assert gate.state.revoked == [young, revoked(3)]
+
+
+def checked(gate: TokenGate, subscription: str, expires_ns: int) -> bool:
+    signer = TokenSigner(PrivateKey(bytes([1]) * 32))
+    try:
+        gate.verify(signer.sign(Token("stream", "bob", subscription, (), 0, expires_ns, 1)), 0)
+    except (TokenError, RevokedError):
+        return False
+    return True
+
+
+def many_revoked(count: int) -> TokenState:
+    return TokenState([KEYS[0]], 1, 0, [revoked(each, FAR_NS + each) for each in range(count)])
+
+
+def test_no_revocation_is_forgotten_for_want_of_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the file has no room for stands for all tokens that expire as soon: these are refused instead."""
+    monkeypatch.setattr(gate_module, "STATE_SIZE_MAX", 5_000)
+    gate = TokenGate(tmp_path / "tokens.json")
+    gate.learn(many_revoked(100), 0)
+    assert "revocations_dropped" in caplog.text
+    again = TokenGate(tmp_path / "tokens.json")
+    assert again.state == gate.state
+    for each in (gate, again):
+        assert each.state is not None
+        assert 10 < len(each.state.revoked) < 90
+        assert each.state.refused_through_ns == FAR_NS + 99 - len(each.state.revoked)
+        assert not any(checked(each, f"s{number}", FAR_NS + number) for number in range(100))
+        assert not checked(each, "another", each.state.refused_through_ns)
+        assert checked(each, "another", each.state.refused_through_ns + 1)
+    gate.renew(Verification(token_keys=[KEYS[0]], generation=1, generation_since_ns=0, revoked=[], events_after=0))
+    assert checked(gate, "another", FAR_NS + 1), "the server knows all that is revoked"
+
+
+def test_what_waits_to_be_used_is_bounded_and_its_bearers_are_put_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_out: list[Revoked] = []
+    watch = TokenWatch(cast(AdminClient, None), None, put_out.append)
+    monkeypatch.setattr(token_watch, "LEARNED_SIZE_MAX", 10 * 100)
+    told = many_revoked(100)
+    for each in told.revoked:
+        watch.learn(msgspec.structs.replace(told, revoked=[each]))
+    watch.use_learned()
+    assert watch.gate.state is not None
+    assert 0 < len(watch.gate.state.revoked) < 10
+    assert sorted(each.until_ns for each in put_out) == [each.until_ns for each in told.revoked]
+    assert not any(checked(watch.gate, each.subscription_id, each.until_ns) for each in told.revoked)
+    assert checked(watch.gate, "another", FAR_NS + 100)

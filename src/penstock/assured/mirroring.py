@@ -47,6 +47,8 @@ class TokensChecked(msgspec.Struct, tag="tokens_checked", frozen=True):
     generation: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
     generation_since_ns: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
     revoked: Annotated[list[Revoked], msgspec.Meta(max_length=REVOKED_PER_FRAME)]
+    refused_through_ns: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
+    """Tokens that expire by then are refused: the sender could not keep all that is revoked."""
 
 
 Beside: TypeAlias = Configured | TokensChecked
@@ -65,8 +67,12 @@ def mirroring_of(
     if not is_proved:
         log.warning("tokens_not_mirrored", hint="give pair.link a secret_file")
         return Mirroring(own, None)
-    # It is kept on the disk, which may take its time.
-    return Mirroring(own, lambda state: asyncio.get_running_loop().run_in_executor(None, tokens.learn, state))
+
+    def learn(state: TokenState) -> None:
+        if tokens.learn(state):  # it is kept on the disk, which may take its time
+            asyncio.get_running_loop().run_in_executor(None, tokens.use_learned)
+
+    return Mirroring(own, learn)
 
 
 def configured(config: RouterNodeConfig, models: Mapping[int, MessageModel], secret: Secret | None) -> Configured:
@@ -96,7 +102,7 @@ def _short(text: str) -> str:
 class Mirroring:
     """`learn` takes what the other router checks tokens with; None: nothing is learned, and nothing told."""
 
-    def __init__(self, own: Configured, learn: Callable[[TokenState], object] | None) -> None:
+    def __init__(self, own: Configured, learn: Callable[[TokenState], None] | None) -> None:
         self.differences: tuple[str, ...] = ()
         """What was configured otherwise at the other router, when it last said so."""
         self._own = own
@@ -117,8 +123,9 @@ class Mirroring:
         if state is None or self._learn is None:
             return []
         starts = range(0, max(1, len(state.revoked)), REVOKED_PER_FRAME)
+        parts = (state.revoked[start : start + REVOKED_PER_FRAME] for start in starts)
         told = (state.token_keys, state.generation, state.generation_since_ns)
-        return [_frame(TokensChecked(*told, state.revoked[start : start + REVOKED_PER_FRAME])) for start in starts]
+        return [_frame(TokensChecked(*told, part, state.refused_through_ns)) for part in parts]
 
     def frame(self, data: bytes, other: str) -> None:
         """What the other router says."""
@@ -129,11 +136,11 @@ class Mirroring:
         match message:
             case Configured(values):
                 self._compare(values, other)
-            case TokensChecked(keys, generation, since_ns, revoked):
+            case TokensChecked(keys):
                 for key in keys:
                     PublicKey.parse(key)
                 if self._learn is not None:
-                    self._learn(TokenState(keys, generation, since_ns, revoked))
+                    self._learn(TokenState(*msgspec.structs.astuple(message)))
 
     def _compare(self, values: Mapping[str, str], other: str) -> None:
         """Clients may find less after a switch, or other things: operators are told while there is time."""

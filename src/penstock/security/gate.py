@@ -1,16 +1,18 @@
 """Checks stream tokens by what the administration server last told: for whoever serves their bearers."""
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError, PenstockError, TokenError
 from penstock.base.log import logger
 from penstock.net.secret import read_private, replace_private
 from penstock.security.brokering import EventBody, GenerationChanged, Registered, Revoked, Verification
 from penstock.security.keys import PublicKey
-from penstock.security.token import Token, TokenVerifier
+from penstock.security.token import SKEW_S, Token, TokenVerifier
 
 STATE_SIZE_MAX = 64 * 1024 * 1024
 
@@ -31,10 +33,37 @@ class TokenState(msgspec.Struct, frozen=True):
     generation: int
     generation_since_ns: int
     revoked: list[Revoked]
+    refused_through_ns: int = 0
+    """Tokens that expire by then are refused: more is revoked than is kept."""
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """That of a later state is higher."""
+        return self.generation, self.generation_since_ns
 
 
-def _age(state: TokenState) -> tuple[int, int]:
-    return state.generation, state.generation_since_ns
+def split_soonest(state: TokenState, count: int) -> tuple[TokenState, list[Revoked]]:
+    """The state with so many revocations, and the others: those whose tokens expire soonest. Nothing is good again by
+    it: all tokens that expire by then are refused."""
+    revoked = sorted(state.revoked, key=lambda each: each.until_ns)
+    gone, kept = revoked[: len(revoked) - count], revoked[len(revoked) - count :]
+    refused_through_ns = max(state.refused_through_ns, gone[-1].until_ns)
+    log.warning("revocations_dropped", count=len(gone), kept=count, tokens_refused_that_expire_by_ns=refused_through_ns)
+    return msgspec.structs.replace(state, revoked=kept, refused_through_ns=refused_through_ns), gone
+
+
+def _fitting(state: TokenState) -> tuple[TokenState, bytes]:
+    """As much of it as the file may have, and the file."""
+    data = msgspec.json.encode(state)
+    while len(data) > STATE_SIZE_MAX and state.revoked:
+        state, _ = split_soonest(state, len(state.revoked) // 2)
+        data = msgspec.json.encode(state)
+    return state, data
+
+
+def is_news(revoked: Revoked, known: Mapping[str, Revoked]) -> bool:
+    before = known.get(revoked.subscription_id)
+    return before is None or before.until_ns < revoked.until_ns
 
 
 class TokenGate:
@@ -80,21 +109,25 @@ class TokenGate:
         """What tokens are checked with now."""
         return self._state
 
-    def learn(self, told: TokenState) -> None:
+    def learn(self, told: TokenState, now_ns: int) -> list[Revoked]:
         """What another node has from its server, while this one's does not answer: nothing that is known to be revoked
         is good again by it. It may be older than what is known here: keys that were replaced do not come back, so only
-        a later generation brings others."""
+        a later generation brings others. Returns what was not known to be revoked."""
+        over_ns = now_ns - SKEW_S * NS_PER_SECOND  # tokens until then are refused by their age
         with self._lock:
-            before = self._state
-            if before is None:
-                self._keep(told)
-                return
-            is_later = _age(told) > _age(before)
+            before = self._state or msgspec.structs.replace(told, generation=-1, revoked=[], refused_through_ns=0)
+            is_later = told.age > before.age
             if not is_later and told.token_keys != before.token_keys:
                 log.warning("other_token_keys", generation=told.generation, known=before.generation)
-            known = {each.subscription_id: each for each in (*told.revoked, *before.revoked)}
-            if is_later or len(known) > len(before.revoked):
-                self._keep(msgspec.structs.replace(told if is_later else before, revoked=list(known.values())))
+            known = {each.subscription_id: each for each in before.revoked if each.until_ns >= over_ns}
+            news = [each for each in told.revoked if each.until_ns >= over_ns and is_news(each, known)]
+            known |= {each.subscription_id: each for each in news}
+            refused_through_ns = max(told.refused_through_ns, before.refused_through_ns)
+            if is_later or news or refused_through_ns > before.refused_through_ns:
+                latest = told if is_later else before
+                revoked = list(known.values())
+                self._keep(msgspec.structs.replace(latest, revoked=revoked, refused_through_ns=refused_through_ns))
+            return news
 
     def note(self, event: EventBody) -> None:
         with self._lock:
@@ -123,17 +156,19 @@ class TokenGate:
     def _use(self, state: TokenState) -> None:
         verifier = TokenVerifier([PublicKey.parse(text) for text in state.token_keys])
         verifier.note_generation(state.generation, state.generation_since_ns)
+        verifier.refuse_through(state.refused_through_ns)
         for each in state.revoked:
             verifier.revoke(each.subscription_id, each.reason, each.until_ns)
         self._state, self._verifier = state, verifier
 
     def _keep(self, state: TokenState) -> None:
         """In use at once; a disk that does not take it is told of, and stops nothing."""
+        state, data = _fitting(state)
         self._use(state)
         if self._path is None:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            replace_private(self._path, msgspec.json.encode(state))
+            replace_private(self._path, data)
         except (OSError, ConfigurationError) as error:
             log.error("token_state_not_kept", path=str(self._path), error=str(error))

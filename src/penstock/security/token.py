@@ -82,6 +82,7 @@ class TokenVerifier:
         self._revoked: dict[str, tuple[str, int]] = {}
         self.generation = 0
         self._generation_since_ns = 0
+        self._refused_through_ns = 0
 
     def verify(self, text: str, now_ns: int) -> Token:
         """The token, or an error that says what is wrong with it (never the token itself)."""
@@ -101,11 +102,20 @@ class TokenVerifier:
             )
         if token.subscription_id in self._revoked:
             raise RevokedError(f"the subscription was revoked: {self._revoked[token.subscription_id][0]}")
+        if token.expires_ns <= self._refused_through_ns:
+            raise TokenError(
+                "the token may have been revoked: more was than is remembered here",
+                hint="renew it with the administration server",
+            )
         return token
 
     def revoke(self, subscription_id: str, reason: str, until_ns: int) -> None:
         """Refuse a subscription's tokens from now on; `until_ns` is when the last of them expires."""
         self._revoked[subscription_id] = (reason, until_ns)
+
+    def refuse_through(self, expires_ns: int) -> None:
+        """Of tokens that expire by then it is not known which were revoked."""
+        self._refused_through_ns = expires_ns
 
     def note_generation(self, generation: int, since_ns: int) -> None:
         """A server of this generation took over at that time: what older ones issued since does not count."""

@@ -6,19 +6,24 @@ with the keys and revocations it knows.
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+
+import msgspec
 
 from penstock.base.errors import ForbiddenError, PenstockError
 from penstock.base.log import logger
 from penstock.security.brokering import Revoked
 from penstock.security.client import AdminClient
-from penstock.security.gate import TokenGate, TokenState
+from penstock.security.gate import STATE_SIZE_MAX, TokenGate, TokenState, is_news, split_soonest
 
 RETRY_SECONDS = 0.5
 EVENTS_WAIT_SECONDS = 10.0
-LEARNED_MAX = 64
+LEARNED_SIZE_MAX = STATE_SIZE_MAX
+"""Of revocations that wait to be used; about."""
+
+REVOKED_SIZE = 100
+
 UNREACHABLE = "the administration server does not answer"
 ROLE_MISSING = "the administration server does not let this node check tokens: its client needs the role filter"
 ROLE_HINT = 'give it in the policy: roles = ["filter"]'
@@ -26,9 +31,49 @@ ROLE_HINT = 'give it in the policy: roles = ["filter"]'
 log = logger("security.tokens")
 
 
+class Learned:
+    """What another node says that tokens are checked with, put together until it is used. However it comes, the latest
+    counts, and all that is revoked."""
+
+    def __init__(self) -> None:
+        self._latest: TokenState | None = None
+        self._revoked: dict[str, Revoked] = {}
+        self._size = 0
+
+    def add(self, told: TokenState) -> list[Revoked]:
+        """Returns what there is no room for: tokens that expire as soon are refused instead."""
+        latest = self._latest or told
+        refused_through_ns = max(latest.refused_through_ns, told.refused_through_ns)
+        if told.age > latest.age:
+            latest = told
+        self._latest = msgspec.structs.replace(latest, revoked=[], refused_through_ns=refused_through_ns)
+        self._put([each for each in told.revoked if is_news(each, self._revoked)])
+        dropped: list[Revoked] = []
+        while self._size > LEARNED_SIZE_MAX and self._revoked:
+            whole = msgspec.structs.replace(self._latest, revoked=list(self._revoked.values()))
+            self._latest, gone = split_soonest(whole, len(whole.revoked) // 2)
+            self._revoked, self._size = {}, 0
+            self._put(self._latest.revoked)
+            dropped += gone
+        return dropped
+
+    def _put(self, revoked: list[Revoked]) -> None:
+        self._revoked |= {each.subscription_id: each for each in revoked}
+        self._size += sum(
+            REVOKED_SIZE + len(each.subscription_id) + len(each.client) + len(each.reason) for each in revoked
+        )
+
+    def take(self) -> TokenState | None:
+        """All of it; it waits no more."""
+        latest, revoked = self._latest, list(self._revoked.values())
+        self._latest, self._revoked, self._size = None, {}, 0
+        return None if latest is None else msgspec.structs.replace(latest, revoked=revoked)
+
+
 class TokenWatch:
     """Keeps a gate up to date from start() to stop(). `on_revoked` is called in its thread, or in that of
-    learn(); `on_told` in its thread, with what tokens are checked with, when the server has said something about it."""
+    learn() or use_learned(); `on_told` in its thread, with what tokens are checked with, when the server has said
+    something about it."""
 
     def __init__(
         self,
@@ -47,8 +92,9 @@ class TokenWatch:
         self._client = client
         self._on_revoked = on_revoked
         self._on_told = on_told
-        self._learned: deque[TokenState] = deque(maxlen=LEARNED_MAX)
+        self._learned = Learned()
         self._learning = threading.Lock()
+        self._is_use_due = False
         self._is_stopped = threading.Event()
         self._has_begun = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="penstock-tokens", daemon=True)
@@ -66,21 +112,27 @@ class TokenWatch:
         if self._thread.is_alive():
             self._thread.join()
 
-    def learn(self, told: TokenState) -> None:
-        """What another node has from its server: it counts while this one's does not answer."""
+    def learn(self, told: TokenState) -> bool:
+        """What another node has from its server: it counts while this one's does not answer. Whether use_learned() is
+        to be called, by a thread that may wait for the disk; not if one is about to."""
         with self._learning:
-            self._learned.append(told)
-        if not self.is_in_touch:
-            self._use_learned()
+            dropped = self._learned.add(told)
+            is_use_due = not self.is_in_touch and not self._is_use_due
+            self._is_use_due |= is_use_due
+        for each in dropped:
+            self._on_revoked(each)
+        return is_use_due
 
-    def _use_learned(self) -> None:
+    def use_learned(self) -> None:
         with self._learning:
-            while self._learned:
-                told = self._learned.popleft()
-                self.gate.learn(told)
-                self._has_begun.set()
-                for each in told.revoked:
-                    self._on_revoked(each)
+            self._is_use_due = False
+            told = self._learned.take()
+        if told is None:
+            return
+        news = self.gate.learn(told, time.time_ns())
+        self._has_begun.set()
+        for each in news:
+            self._on_revoked(each)
 
     def _watch(self) -> None:
         after: int | None = None  # not known: everything is to be asked for
@@ -89,7 +141,7 @@ class TokenWatch:
                 after = self._begin() if after is None else self._follow(after)
                 self.is_in_touch = True
                 with self._learning:
-                    self._learned.clear()  # what the server says is newer
+                    self._learned.take()  # what the server says is newer
                 self.trouble = self.gate.why_not = ""
             except ForbiddenError as error:
                 if self.trouble != ROLE_MISSING:  # once: it is asked again and again
@@ -102,7 +154,7 @@ class TokenWatch:
     def _note_trouble(self, trouble: str) -> None:
         self.trouble = self.gate.why_not = trouble
         self.is_in_touch = False
-        self._use_learned()
+        self.use_learned()
         self._is_stopped.wait(RETRY_SECONDS)
 
     def _begin(self) -> int:
