@@ -5,11 +5,13 @@ from typing import Any
 from assured_kit import MemoryJournal
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
 from penstock.assured.core import MessageRouter
+from penstock.assured.endpoints import Models
 from penstock.assured.events import (
     Answer,
     Append,
     Data,
     LinkOpened,
+    Noted,
     OpenFlow,
     OpenPublisher,
     ReadRecords,
@@ -22,7 +24,7 @@ from penstock.assured.events import (
 )
 from penstock.assured.frames import Acknowledge, Deliver, Published, decode_frames, encode_publish
 from penstock.assured.pair import Pair
-from penstock.assured.pairing import PairConfig, PeerClosed, PeerFrame, PeerOpened, PeerSend, SwitchHere
+from penstock.assured.pairing import PairConfig, PeerClosed, PeerEnd, PeerFrame, PeerOpened, PeerSend, SwitchHere
 from penstock.base.core import Tick
 from penstock.net.framing import FrameDecoder
 from penstock.sim import SeededRandomness
@@ -32,9 +34,12 @@ PUBLISHER = 777
 
 
 class Router:
-    """One of a pair, with a journal in memory that is always on the disk."""
+    """One of a pair, with a clock, and a journal in memory that is on the disk at once, unless that stands still."""
 
     now_ns = 0
+    is_storing = True
+    link = 1
+    """The number that it has for the link to the other one."""
 
     def __init__(
         self,
@@ -42,28 +47,45 @@ class Router:
         *endpoints: EndpointConfig,
         journal: MemoryJournal | None = None,
         pair: dict[str, Any] | None = None,
+        models: Models | None = None,
         **options: Any,
     ) -> None:
         self.name = name
         self.endpoints = endpoints
+        self.models = models
         self.pair_options = pair or {}
         self.options = {"retain_s": 60, **options}
         self.journal = journal or MemoryJournal()
         randomness = SeededRandomness(1, name)
-        self.router = MessageRouter(RouterConfig(name=name, endpoints=endpoints, **self.options), randomness)
+        self.router = MessageRouter(RouterConfig(name=name, endpoints=endpoints, **self.options), randomness, models)
         self.pair = Pair(self.router, PairConfig(routers=("a", "b"), **self.pair_options), randomness)
         self.frames: list[bytes] = []
         self.sent: list[Any] = []
         self.answers: dict[int, Any] = {}
+        self.notes: list[str] = []
+        self.ended: list[str] = []
         self._decoder = FrameDecoder(2**24)
         if self.journal.records:
             self.pair.handle(Replay(*self.journal.batch(sorted(self.journal.records))), 0)
         self.tell(Start(self.journal.next_sequence, 0))
 
     def restart(self) -> "Router":
-        return Router(self.name, *self.endpoints, journal=self.journal, pair=self.pair_options, **self.options)
+        return Router(
+            self.name,
+            *self.endpoints,
+            journal=self.journal,
+            pair=self.pair_options,
+            models=self.models,
+            **self.options,
+        )
+
+    def wait(self, nanoseconds: int) -> None:
+        self.now_ns += nanoseconds
+        self.tell(Tick())
 
     def tell(self, event: Any) -> None:
+        if isinstance(event, PeerOpened):
+            self.link = event.link
         events = [event]
         while events:
             for each in self.pair.handle(events.pop(0), self.now_ns):
@@ -73,7 +95,7 @@ class Router:
         match each:
             case Append():
                 self.journal.append(each)
-                return [Stored(each.through)]
+                return [Stored(each.through)] if self.is_storing else []
             case ReadRecords():
                 found = self._found(each)
                 return [RecordsRead(each.request, *self.journal.batch(found), min(self.journal.records))]
@@ -81,8 +103,12 @@ class Router:
                 self.journal.remove_before(sequence)
             case PeerSend(_, data):
                 self.frames += self._decoder.feed(data)
+            case PeerEnd(_, why):
+                self.ended.append(why)
             case SendData(_, data):
                 self.sent += decode_frames(data)
+            case Noted(what):
+                self.notes.append(what)
             case Answer(_, request, answer):
                 self.answers[request] = answer
         return []
@@ -102,9 +128,13 @@ class Router:
         self.tell(Data(10, encode_publish(1, first, published, transaction=transaction)))
 
     @property
+    def runs(self) -> list[tuple[int, int, int]]:
+        """That were acknowledged, as (first, last, outcome)."""
+        return [tuple(run[:3]) for each in self.sent if isinstance(each, Acknowledge) for run in each.runs]
+
+    @property
     def outcomes(self) -> dict[int, int]:
-        runs = [run for each in self.sent if isinstance(each, Acknowledge) for run in each.runs]
-        return {number: outcome for first, last, outcome, *_ in runs for number in range(first, last + 1)}
+        return {number: outcome for first, last, outcome in self.runs for number in range(first, last + 1)}
 
     @property
     def delivered(self) -> list[int]:
@@ -122,7 +152,7 @@ class Router:
         return [message.id for frame in frames for message in frame.messages]
 
 
-def let_go(router: Any) -> bool:
+def let_go(router: Router) -> bool:
     """Let the time pass for which it gathers what nobody waits for; whether it has something to say then."""
     if router.pair.sending is None or router.pair.sending.gathered_ns is None:
         return False
@@ -137,20 +167,20 @@ def exchange(one: Router, other: Router, frames_max: int = 1_000) -> None:
         for here, there in ((one, other), (other, one)):
             while here.frames and frames_max:
                 frames_max -= 1
-                there.tell(PeerFrame(1, here.frames.pop(0)))
+                there.tell(PeerFrame(there.link, here.frames.pop(0)))
 
 
-def connect(one: Router, other: Router, frames_max: int = 1_000) -> None:
+def connect(one: Router, other: Router, frames_max: int = 1_000, *, link: int = 1) -> None:
     for each in (one, other):
         each.frames.clear()
-        each.tell(PeerOpened(1))
+        each.tell(PeerOpened(link))
     exchange(one, other, frames_max)
 
 
 def disconnect(one: Router, other: Router) -> None:
     for each in (one, other):
         each.frames.clear()
-        each.tell(PeerClosed(1))
+        each.tell(PeerClosed(each.link))
 
 
 def pair_of_routers() -> tuple[Router, Router]:

@@ -1,107 +1,30 @@
 """A pair of routers by hand: copies, acknowledgements, settlements and a switch (REPL-3, REPL-5, REPL-7)."""
 
-from typing import Any
-
-from paired_kit import let_go
+from paired_kit import Router, exchange, pair_of_routers
 from penstock.assured._layout import DELIVERY_REDELIVERED, MESSAGE_RESENT, OUTCOME_DEGRADED, OUTCOME_SYNC
-from penstock.assured.config import EndpointConfig, RouterConfig, Want
-from penstock.assured.core import MessageRouter
-from penstock.assured.endpoints import Models
 from penstock.assured.events import (
-    Append,
     Data,
     DeleteEndpoint,
     LinkOpened,
-    OpenFlow,
-    OpenPublisher,
-    SendData,
-    Start,
-    Stored,
 )
 from penstock.assured.frames import (
-    Acknowledge,
     Deliver,
     Published,
-    decode_frames,
     encode_publish,
     encode_settle,
 )
 from penstock.assured.observing import copying_of
-from penstock.assured.pair import Pair
 from penstock.assured.pairing import (
     PAIR,
     Degrade,
-    PairConfig,
     PeerClosed,
     PeerFrame,
     PeerOpened,
-    PeerSend,
     Standing,
     Switch,
     SwitchHere,
 )
 from penstock.assured.store import Since
-from penstock.net.framing import FrameDecoder
-from penstock.sim import SeededRandomness
-
-QUEUE = EndpointConfig(name="q", wants=(Want(topics=("a.>",)),), replication="synchronous")
-PUBLISHER = 777
-
-
-class Router:
-    """With a journal that is always at once on the disk."""
-
-    now_ns = 0
-
-    def __init__(self, name: str, *endpoints: EndpointConfig, models: Models | None = None, **pair: Any) -> None:
-        randomness = SeededRandomness(1, name)
-        self.router = MessageRouter(RouterConfig(name=name, endpoints=endpoints), randomness, models)
-        self.pair = Pair(self.router, PairConfig(routers=("a", "b"), **pair), randomness)
-        self.frames: list[bytes] = []
-        self.sent: list[Any] = []
-        self._decoder = FrameDecoder(2**24)
-        self.tell(Start(1, 0))
-
-    def tell(self, event: Any) -> None:
-        for each in self.pair.handle(event, self.now_ns):
-            match each:
-                case Append():
-                    self.tell(Stored(each.through))
-                case PeerSend(_, data):
-                    self.frames += self._decoder.feed(data)
-                case SendData(_, data):
-                    self.sent += decode_frames(data)
-
-    def clients(self, link: int) -> None:
-        self.tell(LinkOpened(link, "client"))
-        self.tell(OpenPublisher(link, 1, PUBLISHER))
-        self.tell(OpenFlow(link, 2, "q", 100))
-
-
-def exchange(one: Router, other: Router, links: tuple[int, int] = (1, 1)) -> None:
-    """Until neither has anything more to say; `links` are the numbers that they have for it."""
-    while one.frames or other.frames or let_go(one) or let_go(other):
-        for here, there, link in ((one, other, links[1]), (other, one, links[0])):
-            frames, here.frames = here.frames, []
-            for frame in frames:
-                there.tell(PeerFrame(link, frame))
-
-
-def pair_of_routers() -> tuple[Router, Router]:
-    """The first is active; the second gets its endpoints from it (REPL-6)."""
-    one, other = Router("a", QUEUE), Router("b")
-    one.tell(PeerOpened(1))
-    other.tell(PeerOpened(1))
-    exchange(one, other)
-    assert one.pair.is_active
-    assert not other.pair.is_active
-    assert [each.name for each in other.router.endpoints] == ["dead", "q"]
-    one.clients(10)
-    return one, other
-
-
-def runs(router: Router) -> list[tuple[int, int, int]]:
-    return [tuple(run[:3]) for each in router.sent if isinstance(each, Acknowledge) for run in each.runs]
 
 
 def delivered(router: Router) -> list[tuple[int, bool]]:
@@ -117,11 +40,17 @@ def test_a_synchronous_message_is_acknowledged_when_the_other_router_has_it() ->
     one, other = pair_of_routers()
     one.tell(Data(10, encode_publish(1, 1, messages(3))))
     assert delivered(one) == [(1, False), (2, False), (3, False)], "delivery goes on in parallel"
-    assert runs(one) == []
+    assert one.runs == []
     exchange(one, other)
-    assert runs(one) == [(1, 3, OUTCOME_SYNC)]
+    assert one.runs == [(1, 3, OUTCOME_SYNC)]
     assert other.router.tables.message_count == 3
     assert other.sent == [], "a router that stands by delivers nothing"
+
+
+def test_repl_6_endpoints_are_defined_at_the_other_router() -> None:
+    one, other = pair_of_routers()
+    assert (one.pair.is_active, other.pair.is_active) == (True, False)
+    assert [each.name for each in other.router.endpoints] == ["dead", "q"]
 
 
 def test_a_settlement_is_forwarded_and_what_was_settled_before_is_not_sent() -> None:
@@ -149,7 +78,7 @@ def test_after_a_planned_switch_the_other_router_goes_on_with_what_is_left() -> 
     assert delivered(other) == [(2, True), (3, True)], "flagged, in order"
     other.tell(Data(11, encode_publish(1, 3, messages(2, MESSAGE_RESENT))))
     exchange(one, other)
-    assert runs(other) == [(3, 3, OUTCOME_SYNC), (4, 4, OUTCOME_SYNC)], "what comes again is told when both have it"
+    assert other.runs == [(3, 3, OUTCOME_SYNC), (4, 4, OUTCOME_SYNC)], "what comes again is told when both have it"
     assert delivered(other)[-1] == (4, True), "sent again: another router may have delivered it"
     assert one.sent == []
     assert one.router.tables.message_count == other.router.tables.message_count == 3
@@ -171,7 +100,7 @@ def test_repl_5_what_was_settled_while_the_old_router_was_away_is_settled_there_
     for each in (one, other):
         each.frames.clear()
         each.tell(PeerOpened(2))
-    exchange(one, other, links=(2, 2))
+    exchange(one, other)
     assert one.router.tables.message_count == other.router.tables.message_count == 1
 
 
@@ -192,7 +121,7 @@ def test_repl_8_an_operator_orders_degradation_and_takes_it_back() -> None:
     assert not other.pair.degrading.is_ordered, "it is the active router's to obey"
     one.tell(Degrade(is_ordered=True))
     one.tell(Data(10, encode_publish(1, 1, messages(1))))
-    assert runs(one) == [(1, 1, OUTCOME_DEGRADED)], "nobody waits for the other router"
+    assert one.runs == [(1, 1, OUTCOME_DEGRADED)], "nobody waits for the other router"
     exchange(one, other)
     assert other.router.tables.message_count == 1, "which gets it all the same"
     assert copying_of(one.pair) == copying_of(other.pair) == "degraded"
@@ -200,7 +129,7 @@ def test_repl_8_an_operator_orders_degradation_and_takes_it_back() -> None:
     one.tell(Data(10, encode_publish(1, 2, messages(1))))
     exchange(one, other)
     assert copying_of(one.pair) == copying_of(other.pair) == "in step"
-    assert runs(one)[1:] == [(2, 2, OUTCOME_SYNC)]
+    assert one.runs[1:] == [(2, 2, OUTCOME_SYNC)]
 
 
 def test_repl_6_what_was_deleted_while_the_other_router_was_away_is_deleted_there() -> None:
@@ -214,7 +143,7 @@ def test_repl_6_what_was_deleted_while_the_other_router_was_away_is_deleted_ther
     one.tell(DeleteEndpoint(20, 1, "q", is_forced=True))
     one.tell(PeerOpened(2))
     other.tell(PeerOpened(1))
-    exchange(one, other, links=(2, 1))
+    exchange(one, other)
     assert [each.name for each in other.router.endpoints] == ["dead"]
     assert other.router.tables.message_count == 0
     assert other.pair.receiving is not None
@@ -230,7 +159,7 @@ def test_repl_7_an_order_that_could_not_be_carried_out_is_forgotten_with_the_lin
     one.frames.clear()
     one.tell(PeerOpened(3))
     other.tell(PeerOpened(1))
-    exchange(one, other, links=(3, 1))
+    exchange(one, other)
     assert one.pair.is_active
     assert other.pair.receiving is not None
     assert other.pair.receiving.is_whole
@@ -250,7 +179,7 @@ def test_repl_7_one_order_is_one_epoch_and_a_yield_that_is_lost_leaves_nobody_wa
     for link, each in ((2, one), (2, other)):
         each.tell(PeerClosed(1))
         each.tell(PeerOpened(link))
-    exchange(one, other, links=(2, 2))
+    exchange(one, other)
     assert (one.pair.is_active, one.pair.epoch) == (True, 3)
     assert other.pair.receiving is not None
     assert other.pair.receiving.is_whole

@@ -4,17 +4,16 @@ from typing import Any
 
 import pytest
 
+from paired_kit import PUBLISHER, Router, connect, exchange
 from penstock.assured._layout import KIND_RECORDS
 from penstock.assured._matching import Unmatched
 from penstock.assured._receiving import held_ids
 from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.events import Begin, Commit, CreateEndpoint, Data, LinkOpened, OpenFlow, OpenPublisher
 from penstock.assured.frames import Published, encode_publish, encode_settle
-from penstock.assured.pairing import PeerFrame, PeerOpened
+from penstock.assured.pairing import PeerFrame
 from penstock.base.errors import RemoteProtocolError
 from penstock.model import shipped
-from unit.test_pair import PUBLISHER, Router, exchange
-from unit.test_pair_switching import Timed
 
 QUOTE = shipped("quote")
 MODELS = {QUOTE.id: QUOTE}
@@ -27,17 +26,10 @@ def queue(name: str, *topics: str, where: str = "", **values: Any) -> EndpointCo
     return EndpointConfig(name=name, wants=wants, **{"replication": "synchronous", **values})
 
 
-def linked(one: Timed, other: Timed, link: int = 1) -> None:
-    for each in (one, other):
-        each.frames.clear()
-        each.tell(PeerOpened(link))
-    exchange(one, other, links=(link, link))
-
-
-def pair_of(*endpoints: EndpointConfig, others: tuple[EndpointConfig, ...] = (), **pair: Any) -> tuple[Timed, Timed]:
+def pair_of(*endpoints: EndpointConfig, others: tuple[EndpointConfig, ...] = (), **pair: Any) -> tuple[Router, Router]:
     """The second has what it is told of the first, and endpoints of its own."""
-    one, other = Timed("a", *endpoints, models=MODELS, **pair), Timed("b", *others, models=MODELS, **pair)
-    linked(one, other)
+    one, other = Router("a", *endpoints, models=MODELS, pair=pair), Router("b", *others, models=MODELS, pair=pair)
+    connect(one, other)
     one.tell(LinkOpened(10, "client", is_operator=True))
     one.tell(OpenPublisher(10, 1, PUBLISHER))
     exchange(one, other)
@@ -85,9 +77,9 @@ def test_the_router_that_stands_by_finds_the_same_endpoints_by_topic_and_content
 
 @pytest.mark.parametrize("who", ["active", "standby"])
 def test_the_endpoints_are_sent_along_if_either_router_wants_it_so(who: str) -> None:
-    one = Timed("a", queue("q", "a.>"), matching="primary" if who == "active" else "secondary")
-    other = Timed("b", matching="primary" if who == "standby" else "secondary")
-    linked(one, other)
+    one = Router("a", queue("q", "a.>"), pair={"matching": "primary" if who == "active" else "secondary"})
+    other = Router("b", pair={"matching": "primary" if who == "standby" else "secondary"})
+    connect(one, other)
     one.clients(10)
     publish(one, 1, text())
     assert unmatched(one) == 0
@@ -164,11 +156,11 @@ def test_a_router_that_finds_others_says_so_and_gets_the_endpoints_from_then_on(
     exchange(one, other)
     assert "compare endpoints" in other.ended[0]
     assert (queued(other), one.sent) == ({}, [])
-    linked(one, other, link=2)
+    connect(one, other, link=2)
     assert queued(other) == {"q": [1]}
     publish(one, 2, text())
     assert unmatched(one) == 0
-    exchange(one, other, links=(2, 2))
+    exchange(one, other)
     assert queued(other) == {"q": [1, 2]}
 
 

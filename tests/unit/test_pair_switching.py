@@ -1,14 +1,13 @@
 """Switches of a pair that come to nothing, routers that come back with less than they had, and frames that lie."""
 
-from typing import Any
-
 import numpy
 import pytest
 
+from paired_kit import QUEUE, Router, connect, exchange
 from penstock.assured import pairing
 from penstock.assured._layout import KIND_MISSING
-from penstock.assured.events import Append, Data, DiskRecovered, DiskTroubled, Noted, SendData, Stored
-from penstock.assured.frames import decode_frames, encode_publish
+from penstock.assured.events import Data, DiskRecovered, DiskTroubled, Stored
+from penstock.assured.frames import encode_publish
 from penstock.assured.listing import ids_frame
 from penstock.assured.observing import objection
 from penstock.assured.pairing import (
@@ -16,59 +15,17 @@ from penstock.assured.pairing import (
     Degrade,
     HandOver,
     PeerClosed,
-    PeerEnd,
     PeerFrame,
     PeerOpened,
-    PeerSend,
     SwitchHere,
 )
 from penstock.assured.switching import WANTED_NS, YIELDING_NS
-from penstock.base.core import Tick
-from unit.test_pair import QUEUE, Router, exchange, messages, runs
+from unit.test_pair import messages
 
 
-class Timed(Router):
-    """It has a clock, a disk that may stand still, and what it noted."""
-
-    now_ns = 0
-    is_storing = True
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        self.notes: list[str] = []
-        self.ended: list[str] = []
-        super().__init__(*arguments, **options)
-
-    def tell(self, event: Any) -> None:
-        for each in self.pair.handle(event, self.now_ns):
-            match each:
-                case Append():
-                    if self.is_storing:
-                        self.tell(Stored(each.through))
-                case PeerSend(_, data):
-                    self.frames += self._decoder.feed(data)
-                case PeerEnd(_, why):
-                    self.ended.append(why)
-                case SendData(_, data):
-                    self.sent += decode_frames(data)
-                case Noted(what):
-                    self.notes.append(what)
-
-    def wait(self, nanoseconds: int) -> None:
-        self.now_ns += nanoseconds
-        self.tell(Tick())
-
-
-def linked(link: int = 1, *routers: Timed) -> tuple[Timed, Timed]:
-    one, other = routers or (Timed("a", QUEUE), Timed("b"))
-    for each in (one, other):
-        each.frames.clear()
-        each.tell(PeerOpened(link))
-    exchange(one, other, links=(link, link))
-    return one, other
-
-
-def pair_with(count: int) -> tuple[Timed, Timed]:
-    one, other = linked()
+def pair_with(count: int) -> tuple[Router, Router]:
+    one, other = Router("a", QUEUE), Router("b")
+    connect(one, other)
     one.clients(10)
     one.tell(Data(10, encode_publish(1, 1, messages(count))))
     exchange(one, other)
@@ -84,7 +41,8 @@ def test_repl_7_a_router_that_has_lost_its_disk_does_not_begin() -> None:
     """It is the first of the pair, and knows of nothing: all that there is would be dropped."""
     _, other = pair_with(5)
     other.tell(PeerClosed(1))
-    new, other = linked(2, Timed("a", QUEUE), other)
+    new = Router("a", QUEUE)
+    connect(new, other, link=2)
     assert not new.pair.is_active
     assert not other.pair.is_active
     assert other.router.tables.message_count == 5
@@ -92,7 +50,7 @@ def test_repl_7_a_router_that_has_lost_its_disk_does_not_begin() -> None:
     assert "switch there" in objection(new.pair, is_forced=True, may_lose=True)[0]
     assert objection(other.pair, is_forced=True, may_lose=False)[0] == ""
     other.tell(SwitchHere(is_forced=True))
-    exchange(new, other, links=(2, 2))
+    exchange(new, other)
     assert other.pair.is_active
     assert new.router.tables.message_count == 5
     assert new.pair.receiving is not None
@@ -101,7 +59,7 @@ def test_repl_7_a_router_that_has_lost_its_disk_does_not_begin() -> None:
 
 def test_repl_7_a_router_that_has_nothing_becomes_active_alone_only_if_that_is_meant() -> None:
     """What the other one has, which cannot be asked, would be given up."""
-    new = Timed("a", QUEUE)
+    new = Router("a", QUEUE)
     why, hint = objection(new.pair, is_forced=True, may_lose=False)
     assert "never had anything" in why
     assert "--lose" in hint
@@ -175,7 +133,7 @@ def test_repl_7_a_router_that_yields_in_vain_goes_on(how: str) -> None:
     else:
         one.tell(SwitchHere(is_forced=True))
     assert one.pair.is_active
-    linked(2, one, other)
+    connect(one, other, link=2)
     assert other.router.tables.message_count == 2
     assert other.pair.receiving is not None
     assert other.pair.receiving.is_whole
@@ -190,7 +148,7 @@ def test_repl_7_a_planned_switch_ends_an_ordered_degradation_first() -> None:
     exchange(one, other)
     assert (one.pair.is_active, other.pair.is_active) == (False, True)
     assert other.router.tables.message_count == 2
-    assert runs(one), "both were acknowledged"
+    assert one.runs, "both were acknowledged"
 
 
 def test_what_the_other_router_says_it_misses_is_of_what_was_listed() -> None:
