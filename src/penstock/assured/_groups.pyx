@@ -5,7 +5,8 @@ good before the other one has it: what it published is held back (_stream.hold_b
 flow, but stays the endpoint's, CONSUMED. Then confirm() lets it go. A router that was replaced before that undoes it
 (_receiving.resolve), as its successor never did it.
 
-    tables.consumed      (transaction's id, endpoint, ids, what was said of each); also as the log has it, after a start
+    tables.consumed      (transaction's id, endpoint, ids, what was said of each, and where each that was rejected goes: as it was
+                         decided then, and the other router is told); also as the log has it, after a start
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -34,7 +35,7 @@ from penstock.assured._records cimport (
     MessageHead,
     TransactionHead,
 )
-from penstock.assured._settling cimport Settlement, give_back, give_up, log_dead, retry_stuck
+from penstock.assured._settling cimport Settlement, give_back, give_up_to, log_dead, retry_stuck
 from penstock.assured._stream cimport (
     ITEM_BEGIN,
     ITEM_END,
@@ -44,6 +45,7 @@ from penstock.assured._stream cimport (
     is_at_absent,
     is_mirrored,
     stream_push,
+    target_now,
 )
 from penstock.assured._tables cimport (
     MESSAGE_REPLICATED,
@@ -202,7 +204,7 @@ def consume(
     cdef Endpoint *owner = tables.endpoint_of(endpoint)
     if owner is NULL:
         return
-    consumed, said = [], []
+    consumed, said, targets = [], [], []
     for index in range(ids.shape[0]):
         place = message_by_id(tables, ids[index])
         place = entry_of(tables, place, endpoint) if place else 0
@@ -226,9 +228,10 @@ def consume(
                 stream_push(tables, ids[index], target, endpoint, ITEM_REMOVED)
         consumed.append(ids[index])
         said.append(whats[index])
+        targets.append(owner.dead_to if whats[index] != SETTLE_ACKNOWLEDGED else 0)
     settlement.log(tables, endpoint, WHEN_COPIED)
     if consumed:
-        entries = numpy.array(consumed, numpy.uint64), numpy.array(said, numpy.uint8)
+        entries = numpy.array(consumed, numpy.uint64), numpy.array(said, numpy.uint8), numpy.array(targets, numpy.uint32)
         tables.consumed.append((transaction_id, endpoint, *entries))
     tables.note_ready(owner) # there is room in its flows
 
@@ -240,13 +243,15 @@ def confirm(Tables tables not None, uint64_t through_id) -> None:
     kept = []
     for each in tables.consumed:
         if each[0] <= through_id:
-            let_go(tables, each[1], each[2], each[3])
+            let_go(tables, each[1], each[2], each[3], each[4])
         else:
             kept.append(each)
     tables.consumed = kept
 
 
-cdef int let_go(Tables tables, uint32_t endpoint, const uint64_t[::1] ids, const uint8_t[::1] whats) except -1:
+cdef int let_go(
+    Tables tables, uint32_t endpoint, const uint64_t[::1] ids, const uint8_t[::1] whats, const uint32_t[::1] targets
+) except -1:
     cdef Settlement settlement = Settlement()
     cdef Py_ssize_t index
     cdef uint32_t place
@@ -263,7 +268,7 @@ cdef int let_go(Tables tables, uint32_t endpoint, const uint64_t[::1] ids, const
             owner.settled += 1
             tables.settled_total += 1
         else:
-            give_up(tables, place, False)
+            give_up_to(tables, place, target_now(tables, endpoint, targets[index]), False)
     settlement.log(tables, endpoint, 0)
     if tables.stuck_count:
         retry_stuck(tables, endpoint)
@@ -278,12 +283,13 @@ def log_consumed(Tables tables not None) -> None:
     cdef Py_ssize_t index
     cdef const uint64_t[::1] ids
     cdef const uint8_t[::1] whats
-    for transaction_id, endpoint, each_ids, each_whats in tables.consumed:
+    cdef const uint32_t[::1] targets
+    for transaction_id, endpoint, each_ids, each_whats, each_targets in tables.consumed:
         owner = tables.endpoint_of(endpoint)
         if owner is NULL:
             continue
         begin_record(tables, 0, 0)
-        ids, whats = each_ids, each_whats
+        ids, whats, targets = each_ids, each_whats, each_targets
         settlement = Settlement()
         for index in range(ids.shape[0]):
             if consumed_entry(tables, endpoint, ids[index]) == 0:
@@ -291,7 +297,7 @@ def log_consumed(Tables tables not None) -> None:
             if whats[index] == SETTLE_ACKNOWLEDGED:
                 settlement.add(ids[index])
             else:
-                log_dead(tables, endpoint, owner.dead_to, ids[index], WHEN_COPIED)
+                log_dead(tables, endpoint, targets[index], ids[index], WHEN_COPIED)
         settlement.log(tables, endpoint, WHEN_COPIED)
         memcpy(&head, tables.log.data + tables.record_begin(), TRANSACTION_HEAD_SIZE)
         close_group(tables, &head, TREATMENT_SYNC, transaction_id)

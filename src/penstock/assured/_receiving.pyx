@@ -16,6 +16,7 @@ from penstock.assured._records cimport (
     DEAD_SIZE,
     DESTINATION_SIZE,
     ENTRY_REDELIVERED,
+    ID_RUN_SIZE,
     LOG_RECORD_SIZE_MAX,
     MESSAGE_HEAD_SIZE,
     PUBLISHER_HEAD_SIZE,
@@ -25,11 +26,14 @@ from penstock.assured._records cimport (
     RECORD_PUBLISHER,
     RECORD_SETTLED,
     RECORD_TRANSACTION,
+    SETTLED_HEAD_SIZE,
     TRANSACTION_HEAD_SIZE,
     TREATMENT_NONE,
     TREATMENT_SYNC,
+    UNDONE,
     DeadRecord,
     Destination,
+    IdRun,
     MessageHead,
     PublisherHead,
     RecordHead,
@@ -40,7 +44,7 @@ from penstock.assured._records cimport (
 )
 from penstock.assured._recovery cimport recover_record
 from penstock.assured._settling cimport log_dead, log_returned
-from penstock.assured._stream cimport forget_held, hold_back, is_mirrored
+from penstock.assured._stream cimport forget_held, hold_back, is_mirrored, target_now
 from penstock.assured._tables cimport (
     LIST_COUNT,
     MESSAGE_GROUPED,
@@ -301,9 +305,9 @@ def resolve(Tables tables not None, uint64_t through_id) -> None:
     cdef uint8_t what
     cdef DeadRecord dead
     consumed, tables.consumed = tables.consumed, []
-    for transaction_id, endpoint, ids, whats in consumed:
+    for transaction_id, endpoint, ids, whats, targets in consumed:
         done = []
-        for id, what in zip(ids.tolist(), whats.tolist()):
+        for id, what, target in zip(ids.tolist(), whats.tolist(), targets.tolist()):
             place = consumed_entry(tables, endpoint, id)
             if place == 0:
                 continue
@@ -313,11 +317,28 @@ def resolve(Tables tables not None, uint64_t through_id) -> None:
             elif what == SETTLE_ACKNOWLEDGED:
                 done.append(id)
             else:
-                log_dead(tables, endpoint, tables.endpoints[endpoint].dead_to, id, 0)
+                log_dead(tables, endpoint, target_now(tables, endpoint, target), id, 0)
                 memcpy(&dead, tables.log.data + tables.log.size - DEAD_SIZE, DEAD_SIZE)
                 recover_record(tables, <const uint8_t *>&dead, tables.log_sequence(), 0)
         if done:
             drop(tables, endpoint, numpy.array(done, numpy.uint64))
+
+
+def undo(Tables tables not None, uint64_t first_id, uint64_t last_id) -> None:
+    """This router's successor never had its synchronous messages from one id to the other, of epochs that were this
+    router's as that of the first id: nobody is to find them in the log (REPL-13)."""
+    cdef SettledHead head
+    cdef IdRun run = IdRun(first_id, last_id)
+    cdef uint8_t *record
+    if (first_id, last_id) in tables.undone:
+        return
+    memset(&head, 0, sizeof(SettledHead))
+    head.kind, head.flags, head.count = RECORD_SETTLED, UNDONE, 1
+    head.size = SETTLED_HEAD_SIZE + ID_RUN_SIZE
+    record = tables.log_room(head.size)
+    memcpy(record, &head, SETTLED_HEAD_SIZE)
+    memcpy(record + SETTLED_HEAD_SIZE, &run, ID_RUN_SIZE)
+    tables.undone.append((first_id, last_id))
 
 
 def undone_ids(Tables tables not None, uint64_t after_id, uint64_t before_id) -> dict:

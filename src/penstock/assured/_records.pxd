@@ -30,6 +30,8 @@ cpdef enum:
 
     WHEN_COPIED = 1         # flag of a SETTLED or DEAD record of a transaction: it counts when the other router has it, too
 
+    UNDONE = 2              # flag of a SETTLED record: synchronous messages of these ids never were; see _receiving.undo
+
     ENDPOINT_DELETED = 1    # flag of an ENDPOINT record
     EPOCH_STANDBY = 1       # flags of an EPOCH record
     EPOCH_DEGRADED = 2      # as the active one it has acknowledged what the other router may not have

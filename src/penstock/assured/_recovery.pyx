@@ -48,6 +48,7 @@ from penstock.assured._records cimport (
     SETTLED_HEAD_SIZE,
     TRANSACTION_HEAD_SIZE,
     TREATMENT_NONE,
+    UNDONE,
     WHEN_COPIED,
     WINDOW_WORDS,
     DeadRecord,
@@ -219,6 +220,9 @@ cdef int recover_settled(Tables tables, const uint8_t *record) except -1:
         memcpy(&run, record + SETTLED_HEAD_SIZE + index * ID_RUN_SIZE, ID_RUN_SIZE)
         if run.first > run.last:
             continue
+        if head.flags & UNDONE:
+            tables.undone.append((run.first, run.last))
+            continue
         if run.last - run.first >= tables.message_count: # however long it is: no more than there are messages
             for place in range(1, tables.message_end):
                 if run.first <= message_at(tables, place).id <= run.last:
@@ -269,7 +273,7 @@ cdef int recover_consumed(Tables tables, const uint8_t *record, uint32_t at) exc
         memcpy(&dead, record + at, DEAD_SIZE)
         if consume_entry(tables, dead.source, dead.id):
             ids.append(dead.id)
-        tables.consumed.append((head.id, dead.source, *said(ids, SETTLE_REJECTED)))
+        tables.consumed.append((head.id, dead.source, *said(ids, SETTLE_REJECTED, dead.target)))
         return 0
     memcpy(&settled, record + at, SETTLED_HEAD_SIZE)
     for index in range(settled.count):
@@ -278,7 +282,7 @@ cdef int recover_consumed(Tables tables, const uint8_t *record, uint32_t at) exc
             for id in range(run.first, run.last + 1):
                 if consume_entry(tables, settled.endpoint, id):
                     ids.append(id)
-    tables.consumed.append((head.id, settled.endpoint, *said(ids, SETTLE_ACKNOWLEDGED)))
+    tables.consumed.append((head.id, settled.endpoint, *said(ids, SETTLE_ACKNOWLEDGED, 0)))
     return 0
 
 
@@ -291,8 +295,9 @@ cdef bint consume_entry(Tables tables, uint32_t endpoint, uint64_t id) noexcept:
     return place != 0
 
 
-cdef tuple said(list ids, uint8_t what):
-    return numpy.array(ids, numpy.uint64), numpy.full(len(ids), what, numpy.uint8)
+cdef tuple said(list ids, uint8_t what, uint32_t target):
+    count = len(ids)
+    return numpy.array(ids, numpy.uint64), numpy.full(count, what, numpy.uint8), numpy.full(count, target, numpy.uint32)
 
 
 cdef int recover_returned(Tables tables, const uint8_t *record) except -1:
@@ -312,7 +317,7 @@ cdef int recover_returned(Tables tables, const uint8_t *record) except -1:
 cdef int forget_consumed(Tables tables, uint32_t endpoint, uint64_t id) except -1:
     """The transaction was undone; another one may consume it."""
     tables.consumed = [
-        (each[0], each[1], each[2][each[2] != id], each[3][each[2] != id]) if each[1] == endpoint else each
+        (each[0], each[1], *(part[each[2] != id] for part in each[2:])) if each[1] == endpoint else each
         for each in tables.consumed
     ]
     return 0
@@ -410,6 +415,7 @@ def messages_in(const uint8_t[::1] data not None, const RecordRow[::1] rows not 
     """The messages among the records that were read, and where their parts are, as an array of MESSAGE_DTYPE."""
     cdef Py_ssize_t index
     cdef uint32_t at, end
+    cdef uint8_t treatment
     cdef RecordHead head
     found = []
     for index in range(rows.shape[0]):
@@ -417,37 +423,41 @@ def messages_in(const uint8_t[::1] data not None, const RecordRow[::1] rows not 
         end = at + rows[index].size
         if check_record(&data[at], rows[index].size) != rows[index].size:
             raise damaged(rows[index].sequence)
+        treatment = 0
         if data[at] == RECORD_TRANSACTION:
+            treatment = (<const TransactionHead *>&data[at]).treatment # of all in it
             at += TRANSACTION_HEAD_SIZE
         while at < end:
             memcpy(&head, &data[at], sizeof(RecordHead))
             if head.kind == RECORD_MESSAGE or head.kind == RECORD_MOVED:
-                found.append(row_of(&data[at], at))
+                found.append(row_of(&data[at], at, treatment))
             at += head.size
     return numpy.array(found, MESSAGE_DTYPE)
 
 
 MESSAGE_DTYPE = numpy.dtype(
     [
-        ("offset", "u4"), ("is_moved", "u1"), ("id", "u8"), ("published_ns", "i8"), ("topic_offset", "u4"),
+        ("offset", "u4"), ("is_moved", "u1"), ("treatment", "u1"), ("id", "u8"), ("published_ns", "i8"), ("topic_offset", "u4"),
         ("topic_size", "u2"), ("payload_offset", "u4"), ("payload_size", "u4"), ("model_id", "u2"),
         ("model_version", "u2"),
     ]
 )
 
 
-cdef tuple row_of(const uint8_t *record, uint32_t at):
+cdef tuple row_of(const uint8_t *record, uint32_t at, uint8_t treatment):
     cdef MessageHead head
     memcpy(&head, record, MESSAGE_HEAD_SIZE)
     topic_at = at + content_at(&head)
-    return (at, head.kind == RECORD_MOVED, head.id, head.published_ns, topic_at, head.topic_size,
+    return (at, head.kind == RECORD_MOVED, max(head.treatment, treatment), head.id, head.published_ns, topic_at, head.topic_size,
             topic_at + head.topic_size, head.payload_size, head.model_id, head.model_version)
 
 
 def replay_into(
-    Tables tables not None, uint32_t number, const uint8_t[::1] data not None, const uint32_t[::1] offsets not None
+    Tables tables not None, uint32_t number, const uint8_t[::1] data not None, const uint32_t[::1] offsets not None,
+    bint is_again
 ) -> int:
-    """Queue the messages whose records begin at these places to an endpoint, unless it has them; how many it got."""
+    """Queue the messages whose records begin at these places to an endpoint, unless it has them; how many it got.
+    `is_again`: it may have had them, and delivered them, before."""
     cdef Endpoint *endpoint = tables.endpoint_of(number)
     cdef MessageHead head
     cdef uint32_t offset, place, entry, hint = 0
@@ -463,7 +473,7 @@ def replay_into(
             if head.treatment != TREATMENT_NONE:
                 append_by_id(tables, place)
         entry = entry_new(tables, place, endpoint)
-        entry_at(tables, entry).flags = ENTRY_REPLAYED
+        entry_at(tables, entry).flags = ENTRY_REPLAYED | ENTRY_REDELIVERED if is_again else ENTRY_REPLAYED
         endpoint.replayed += 1
         endpoint.accepted += 1
         if tables.is_streaming and message_at(tables, place).flags & MESSAGE_REPLICATED and is_mirrored(tables, number):

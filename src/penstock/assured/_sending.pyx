@@ -51,8 +51,10 @@ from penstock.assured._records cimport (
     MessageHead,
     OwnerRecord,
     PublisherHead,
+    RecordHead,
     SettledHead,
     TransactionHead,
+    check_record,
     content_at,
     message_record_size,
 )
@@ -66,6 +68,7 @@ from penstock.assured._stream cimport (
     copied_to,
     endpoint_mark,
     is_mirrored,
+    target_now,
 )
 from penstock.assured._tables cimport (
     MESSAGE_AS_MATCHED,
@@ -118,12 +121,13 @@ cdef int tell_consumed(Tables tables) except -1:
     cdef uint32_t place
     cdef uint64_t id
     cdef uint8_t what
-    for _, endpoint, ids, whats in tables.consumed:
-        for id, what in zip(ids.tolist(), whats.tolist()):
+    for _, endpoint, ids, whats, targets in tables.consumed:
+        for id, what, target in zip(ids.tolist(), whats.tolist(), targets.tolist()):
             place = consumed_entry(tables, endpoint, id)
             if place:
                 is_moved = what == SETTLE_REJECTED and is_mirrored(tables, endpoint)
                 entry_at(tables, place).state = STATE_REJECTED if is_moved else STATE_CONSUMED_THERE
+                entry_at(tables, place).next = target_now(tables, endpoint, target)
     return 0
 
 
@@ -338,21 +342,26 @@ cdef class Frame:
         return PyBytes_FromStringAndSize(<const char *>self.out.data, self.out.size)
 
 
-def next_frame(Tables tables not None, uint64_t position, uint64_t size_max, uint32_t fetch_max) -> tuple:
-    """(frame or None, its position, the last message's id or 0, ids, sequences): what is to be sent next, about so many
-    bytes of it; and what has to be read from the journal first. `position` counts records since the stream began."""
+def next_frame(
+    Tables tables not None, uint64_t position, uint64_t size_max, uint32_t fetch_max, const uint8_t[::1] group = None
+) -> tuple:
+    """(frame or None, its position, the last message's id or 0, ids, sequences, sequence): what is to be sent next, about so
+    many bytes of it; and what has to be read from the journal first: messages, or (else 0) the whole record of the
+    transaction that is next, as the cache has no room for it. `group` is that record. `position` counts records since the
+    stream began."""
     cdef Frame frame = Frame()
     cdef const Item *item
-    cdef uint64_t last_id = 0, first = tables.stream_first
+    cdef uint64_t last_id = 0, first = tables.stream_first, group_sequence = 0
     frame.room(LENGTH_SIZE + RECORDS_HEAD_SIZE)
     while first < tables.stream.size and frame.out.size + frame.spared < size_max:
         item = <const Item *>(tables.stream.data + first)
         if item.what == ITEM_BEGIN:
-            if not put_group(tables, frame, &first, &last_id):
+            if not put_group(tables, frame, &first, &last_id, group):
                 break
+            group = None
             continue
         if item.what == ITEM_MESSAGE:
-            if not put_item(tables, frame, item):
+            if not put_item(tables, frame, item, NULL):
                 break
             last_id = max(last_id, item.id)
         elif item.what == ITEM_REMOVED:
@@ -362,13 +371,15 @@ def next_frame(Tables tables not None, uint64_t position, uint64_t size_max, uin
         first += sizeof(Item)
     ids, sequences = [], []
     if first < tables.stream.size and frame.out.size + frame.spared < size_max:
-        ids, sequences = wanted(tables, first, fetch_max)
+        group_sequence = large_group(tables, first)
+        if group_sequence == 0:
+            ids, sequences = wanted(tables, first, fetch_max)
     tables.stream_first = first
     if first == tables.stream.size:
         tables.stream.size = tables.stream_first = 0
     position += frame.count
     fetch = numpy.array(ids, numpy.uint64), numpy.unique(numpy.array(sequences, numpy.uint64))
-    return (frame.taken(KIND_RECORDS, position) if frame.count else None), position, last_id, *fetch
+    return (frame.taken(KIND_RECORDS, position) if frame.count else None), position, last_id, *fetch, group_sequence
 
 
 cdef bint is_wanted(Tables tables, const Message *message) noexcept:
@@ -387,28 +398,31 @@ cdef bint is_only_here(Tables tables, const Message *message) noexcept:
     return each != 0
 
 
-cdef bint put_item(Tables tables, Frame frame, const Item *item) except -1:
+cdef bint put_item(Tables tables, Frame frame, const Item *item, const uint8_t *record) except -1:
     """False: it has to be read first; or it is not on this router's disk, and some of it nowhere else: if the other
-    router knew it then, it would tell the publisher so."""
+    router knew it then, it would tell the publisher so. `record` is the message's, or NULL: then the cache may have it."""
     cdef uint32_t place = message_by_id(tables, item.id)
-    cdef const uint8_t *record
     if place and not message_at(tables, place).flags & MESSAGE_STORED and is_only_here(tables, message_at(tables, place)):
         return False
     if place == 0 or not is_wanted(tables, message_at(tables, place)):
         frame.put_number(tables, item)
         return True
-    record = cached(tables, message_at(tables, place))
+    if record is NULL:
+        record = cached(tables, message_at(tables, place))
     if record is NULL:
         return False
     frame.put_message(tables, message_at(tables, place), record)
     return True
 
 
-cdef bint put_group(Tables tables, Frame frame, uint64_t *first, uint64_t *last_id) except -1:
+cdef bint put_group(
+    Tables tables, Frame frame, uint64_t *first, uint64_t *last_id, const uint8_t[::1] group
+) except -1:
     """A transaction, whole or not at all. False: something of it has to be read first, or it has not ended, or is not on
     this router's disk: then the other one must not have it, which could become active and deliver it while this one forgets
     it; or the frame has no room for it besides what it has."""
     cdef uint64_t at = first[0], begin = frame.out.size, spared = frame.spared, end = group_end(tables, first[0])
+    cdef uint64_t group_at = TRANSACTION_HEAD_SIZE
     cdef uint32_t count = frame.count
     cdef const Item *item = <const Item *>(tables.stream.data + at)
     cdef const Item *last = <const Item *>(tables.stream.data + end)
@@ -428,7 +442,7 @@ cdef bint put_group(Tables tables, Frame frame, uint64_t *first, uint64_t *last_
         if item.what == ITEM_REMOVED:
             frame.put_removed(item)
         elif head.treatment != TREATMENT_NONE:
-            is_whole = put_item(tables, frame, item)
+            is_whole = put_item(tables, frame, item, record_in(group, &group_at, item.id))
     frame.settled_at = 0
     frame.count = count
     if not is_whole or count and frame.out.size + frame.spared > PEER_FRAME_SIZE_MAX:
@@ -440,6 +454,48 @@ cdef bint put_group(Tables tables, Frame frame, uint64_t *first, uint64_t *last_
     told(tables, first[0], end)
     first[0], last_id[0] = end + sizeof(Item), max(last_id[0], head.id)
     return True
+
+
+cdef const uint8_t *record_in(const uint8_t[::1] group, uint64_t *at, uint64_t id) noexcept:
+    """The record of a message in that of its transaction, which was checked; NULL: there is none from `at` on."""
+    cdef MessageHead message
+    cdef RecordHead head
+    cdef uint64_t begin = at[0]
+    if group is None:
+        return NULL
+    while begin < <uint64_t>group.shape[0]:
+        memcpy(&head, &group[begin], sizeof(RecordHead))
+        if head.kind == RECORD_MESSAGE:
+            memcpy(&message, &group[begin], MESSAGE_HEAD_SIZE)
+            if message.id == id:
+                at[0] = begin + head.size
+                return &group[begin]
+        begin += head.size
+    return NULL
+
+
+def is_transaction(const uint8_t[::1] record not None) -> bool:
+    """Whether this is the whole record of one."""
+    cdef uint64_t size = record.shape[0]
+    return size >= TRANSACTION_HEAD_SIZE and record[0] == RECORD_TRANSACTION and check_record(&record[0], size) == size
+
+
+cdef uint64_t large_group(Tables tables, uint64_t at) noexcept:
+    """The sequence number of the transaction that begins here, if more of it has to be read than the cache has room for
+    besides all others; else 0."""
+    cdef uint64_t end = group_end(tables, at), size = 0
+    cdef const Item *item = <const Item *>(tables.stream.data + at)
+    cdef const Item *last = <const Item *>(tables.stream.data + end)
+    cdef uint32_t place
+    if item.what != ITEM_BEGIN or end == tables.stream.size or last.id > tables.stored_through:
+        return 0
+    while at < end:
+        item = <const Item *>(tables.stream.data + at)
+        at += sizeof(Item)
+        place = message_by_id(tables, item.id) if item.what == ITEM_MESSAGE else 0
+        if place:
+            size += message_at(tables, place).record_size
+    return last.id if size > tables.cache_size // 4 else 0
 
 
 cdef uint64_t group_end(Tables tables, uint64_t at) noexcept:

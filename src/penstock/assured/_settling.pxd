@@ -22,6 +22,9 @@ cdef bint is_expired(Tables tables, uint32_t place) noexcept
 # An endpoint gives up the entry, which is in none of its lists: to its dead-message queue, or for good. It is logged.
 cdef int give_up(Tables tables, uint32_t place, bint has_expired) except -1
 
+# The same, to an endpoint that was its dead-message queue at some time, or (0) for good.
+cdef int give_up_to(Tables tables, uint32_t place, uint32_t dead_to, bint has_expired) except -1
+
 # From its flow to its queue; or up, if it was delivered often enough. `hint` and the answer: queue_return().
 cdef uint32_t give_back(Tables tables, uint32_t place, uint32_t hint) except? 0
 

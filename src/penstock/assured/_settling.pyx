@@ -292,12 +292,16 @@ cdef bint is_expired(Tables tables, uint32_t place) noexcept:
 
 
 cdef int give_up(Tables tables, uint32_t place, bint has_expired) except -1:
+    return give_up_to(tables, place, tables.endpoints[entry_at(tables, place).endpoint].dead_to, has_expired)
+
+
+cdef int give_up_to(Tables tables, uint32_t place, uint32_t dead_to, bint has_expired) except -1:
     cdef Entry *entry = entry_at(tables, place)
     cdef Endpoint *endpoint = tables.endpoints[entry.endpoint]
-    cdef Endpoint *target = tables.endpoint_of(endpoint.dead_to)
+    cdef Endpoint *target = tables.endpoint_of(dead_to)
     cdef const Message *message = message_at(tables, entry.message)
     cdef uint64_t size = message.content_size
-    if endpoint.dead_to and (
+    if dead_to and (
         target is NULL or target.count >= target.messages_max or target.bytes + size > target.bytes_max
     ):
         entry.state = STATE_STUCK
@@ -305,7 +309,7 @@ cdef int give_up(Tables tables, uint32_t place, bint has_expired) except -1:
         endpoint.queued += 1
         tables.stuck_count += 1
         return 0
-    log_dead(tables, endpoint.number, endpoint.dead_to, message.id, 0)
+    log_dead(tables, endpoint.number, dead_to, message.id, 0)
     endpoint.given_up += 1
     endpoint.expired += has_expired
     tables.given_up_total += 1

@@ -40,6 +40,9 @@ cdef bint is_at_absent(Tables tables, uint64_t id) noexcept
 # is not mirrored, or it was consumed there.
 cdef uint32_t copied_to(Tables tables, uint32_t entry) noexcept
 
+# Where an endpoint's message goes that was rejected when this was its dead-message queue; that may be gone by now.
+cdef uint32_t target_now(Tables tables, uint32_t endpoint, uint32_t target) noexcept
+
 # A message of a transaction is not delivered, nor is what its endpoints got after it, before the other router has it: a
 # switch could undo the transaction. Until release_held() is told of it.
 cdef int hold_back(Tables tables, uint32_t message) except -1

@@ -65,20 +65,26 @@ cdef uint32_t copied_to(Tables tables, uint32_t entry) noexcept:
 cdef uint32_t given_up_to(Tables tables, uint32_t entry) noexcept:
     """0: to none that is mirrored, or to one that has the message anyhow."""
     cdef uint32_t each = message_at(tables, entry_at(tables, entry).message).entries
-    cdef uint32_t target = tables.endpoints[entry_at(tables, entry).endpoint].dead_to
+    cdef uint32_t target = entry_at(tables, entry).next
     cdef const Entry *other
     cdef bint is_before = True
-    if tables.endpoint_of(target) is NULL or not is_mirrored(tables, target):
+    if not is_mirrored(tables, target):
         return 0
     while each:
         other = entry_at(tables, each)
         is_before = is_before and each != entry
         if other.endpoint == target:
             return 0
-        if is_before and other.state == STATE_REJECTED and tables.endpoints[other.endpoint].dead_to == target:
+        if is_before and other.state == STATE_REJECTED and other.next == target:
             return 0
         each = other.sibling
     return target
+
+
+cdef uint32_t target_now(Tables tables, uint32_t endpoint, uint32_t target) noexcept:
+    if target == 0 or tables.endpoint_of(target) is not NULL:
+        return target
+    return tables.endpoints[endpoint].dead_to
 
 
 cdef int hold_back(Tables tables, uint32_t message) except -1:

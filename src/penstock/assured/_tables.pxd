@@ -66,7 +66,7 @@ cdef struct Entry:
     uint32_t message
     uint32_t endpoint
     uint32_t sibling                # the next of the same message
-    uint32_t next                   # of the queue or the flow; of a free place: the next free one
+    uint32_t next                   # of the queue or the flow; of a free place: the next free one; REJECTED: the target
     uint32_t previous
     uint32_t flow                   # that it is in flight on
     uint16_t deliveries
@@ -244,7 +244,8 @@ cdef class Tables:
     cdef public int replicate_by                # 0 endpoints, 1 publishers, 2 topics
     cdef Bytes stream                           # of Item: what happens, for the other router
     cdef uint64_t stream_first                  # where what is not sent yet begins
-    cdef public list consumed                   # (transaction's id, endpoint, ids, what was said of each): see _groups.pyx
+    cdef public list consumed                   # (transaction's id, endpoint, ids, what was said, targets): see _groups.pyx
+    cdef public list undone                     # (first id, last id) of what a successor never had: see _receiving.undo
     cdef public bint is_streaming
     cdef public bint is_stream_broken           # it grew too long: it must be begun anew
     cdef public bint is_stream_awaited          # somebody waits for something in it

@@ -15,7 +15,8 @@ class Tables:
     publishers_max: int
     is_refusing: bool
     is_recovering: bool
-    consumed: list[tuple[int, int, NDArray[numpy.uint64], NDArray[numpy.uint8]]]
+    consumed: list[tuple[int, int, NDArray[numpy.uint64], NDArray[numpy.uint8], NDArray[numpy.uint32]]]
+    undone: list[tuple[int, int]]
     is_streaming: bool
     is_stream_broken: bool
     is_stream_awaited: bool

@@ -46,6 +46,7 @@ cdef class Tables:
         self.next_id = 1
         self.is_recovering = True
         self.consumed = []
+        self.undone = []
 
     def __dealloc__(self):
         cdef uint32_t place

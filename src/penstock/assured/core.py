@@ -60,14 +60,11 @@ from penstock.assured.events import (
 from penstock.assured.links import Link, Links, RefusedRequest
 from penstock.assured.publishing import Publishing
 from penstock.assured.replaying import Replays
-from penstock.assured.store import Log
+from penstock.assured.store import EPOCH_BITS, Log
 from penstock.assured.transactions import Transactions
 from penstock.base.clock import NS_PER_MS, Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.errors import LimitError, NotFoundError, PenstockError, RemoteProtocolError
-
-EPOCH_BITS = 40
-"""An id is the epoch, and a number of so many bits that counts from 1 in each."""
 
 EVERY_ID = 2**64 - 1
 
@@ -267,7 +264,7 @@ class MessageRouter:
             if event.role == "active" and not self.is_active:
                 enter_queues(self.tables)
             self.is_active = event.role == "active"
-            self.replays.resume()
+            self.replays.take_over()
             self._out.append(Became(event.role, event.epoch))
 
     def release(self, through_id: int, outcome: int) -> None:

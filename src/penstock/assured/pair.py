@@ -119,9 +119,9 @@ class Pair:
             case events.Stored():
                 if self.receiving is not None:
                     self.receiving.stored(self.router.log.stored_through)
-            case events.RecordsRead(request):
+            case events.RecordsRead():
                 if self.sending is not None:
-                    self.sending.fetched(request)
+                    self.sending.fetched(event)
             case events.DiskTroubled() | events.DiskFailed() | events.DiskRecovered():
                 self._tell_standing()
         if any(isinstance(each, events.Noted) and each.what in ("defined", "deleted") for each in told):

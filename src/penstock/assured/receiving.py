@@ -16,13 +16,15 @@ from penstock.assured._receiving import (
     held_ids,
     resolve,
     take_publishers,
+    undo,
     undone_ids,
 )
-from penstock.assured.core import EPOCH_BITS, EVERY_ID, MessageRouter
+from penstock.assured.core import EVERY_ID, MessageRouter
 from penstock.assured.endpoints import NUMBER_MAX, Definition, Endpoint
 from penstock.assured.holding import Held
 from penstock.assured.listing import IDS_PER_FRAME, distinct, ids_frame, read_ids
 from penstock.assured.pairing import Defined, Lacking, PairConfig, Resync, StoredTo, encode
+from penstock.assured.store import EPOCH_BITS
 from penstock.base.errors import PenstockError, RemoteProtocolError
 
 RECEIVED_KINDS = frozenset(
@@ -192,6 +194,9 @@ class Receiving:
             drop(tables, number, ids)
         if self._is_mirroring:
             self._remove_unlisted()
+        first_id = max(self._since[0] + 1, (2 - self._parity) << EPOCH_BITS)
+        if not self._router.log.is_degraded and first_id < min(self._since[1], tables.next_id):
+            undo(tables, first_id, self._since[1] - 1)
         for each in self._router.endpoints:  # the active one may get such an endpoint, without what this one has in it
             if each.number not in self._numbers:
                 self._router.endpoints.set_own(each, True)

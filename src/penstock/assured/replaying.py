@@ -10,12 +10,13 @@ import msgspec
 import numpy
 from numpy.typing import NDArray
 
+from penstock.assured._records import TREATMENT_SYNC
 from penstock.assured._recovery import messages_in, replay_into
 from penstock.assured._tables import Tables
 from penstock.assured.config import RouterConfig
 from penstock.assured.endpoints import ROW_DTYPE, Endpoint, Endpoints, ReplayState
 from penstock.assured.events import Instruction, Noted, ReadRecords, RecordsRead
-from penstock.assured.store import Log
+from penstock.assured.store import EPOCH_BITS, Log
 
 WAITING_MAX = 1_024
 """Messages out of the log that wait in an endpoint, whatever its limits say."""
@@ -31,6 +32,8 @@ class _Filling(msgspec.Struct):
     first_id: int = 0
     """Of the oldest message that is in the log as it was accepted; 0: none has been met."""
     request: int = 0
+    is_again: bool = False
+    """What it finds may have been delivered: by this router before it was started, or by the other one of its pair."""
 
 
 class Replays:
@@ -41,6 +44,12 @@ class Replays:
         self._log = log
         self._fillings: dict[int, _Filling] = {}
         """By the number of the endpoint."""
+
+    def take_over(self) -> None:
+        """Go on with what was begun by somebody who is no more, and may have got further than this router knows."""
+        self.resume()
+        for filling in self._fillings.values():
+            filling.is_again = True
 
     def resume(self) -> None:
         """Go on with what a log says to have been begun, or the other router; or begin with a new endpoint."""
@@ -109,14 +118,25 @@ class Replays:
             is_wanted &= is_moved & (messages["id"] < (filling.first_id or state.live_from))
         else:
             is_wanted &= ~is_moved & (messages["id"] > state.through)
-        messages = messages[is_wanted]
+        messages = messages[is_wanted & ~self._are_undone(messages)]
         messages = messages[self._matches(filling.endpoint, data, messages)]
         if not len(messages):
             return
-        replay_into(self._tables, filling.endpoint.number, data, numpy.ascontiguousarray(messages["offset"]))
+        offsets = numpy.ascontiguousarray(messages["offset"])
+        replay_into(self._tables, filling.endpoint.number, data, offsets, filling.is_again)
         if state.phase == "logged":
             state.through = int(messages["id"].max())
             self._endpoints.log(filling.endpoint)
+
+    def _are_undone(self, messages: NDArray[numpy.void]) -> NDArray[numpy.bool_]:
+        """Which of these this router took, and its successor never had: they were never acknowledged."""
+        is_undone = numpy.zeros(len(messages), numpy.bool_)
+        ids, epochs = messages["id"], messages["id"] >> numpy.uint64(EPOCH_BITS)
+        for first, last in self._tables.undone:
+            is_own = epochs & numpy.uint64(1) == first >> EPOCH_BITS & 1
+            is_undone |= (ids >= first) & (ids <= last) & is_own
+        is_undone &= messages["treatment"] == TREATMENT_SYNC
+        return is_undone
 
     def _matches(self, endpoint: Endpoint, data: bytes, messages: NDArray[numpy.void]) -> NDArray[numpy.bool_]:
         rows = numpy.empty(len(messages), ROW_DTYPE)

@@ -10,6 +10,7 @@ from penstock.assured._layout import KIND_LIVE
 from penstock.assured._sending import (
     begin_stream,
     end_stream,
+    is_transaction,
     next_frame,
     publisher_frames,
     send_missing,
@@ -18,7 +19,7 @@ from penstock.assured._sending import (
 )
 from penstock.assured.core import MessageRouter
 from penstock.assured.definitions import Definitions
-from penstock.assured.events import Instruction
+from penstock.assured.events import Instruction, ReadRecords, RecordsRead
 from penstock.assured.holding import Streaming
 from penstock.assured.listing import IDS_PER_FRAME, distinct, ids_frame, read_ids
 from penstock.assured.pairing import LEFT_MAX, Lacking, Listed, PairConfig, Resync, StoredTo, Whole, encode
@@ -60,6 +61,9 @@ class Sending:
         """When what has gathered is to go."""
         self._fetching = 0
         """The request for what has to be read before more can be sent; 0: none."""
+        self._group_sequence = 0
+        self._group: bytes | None = None
+        """The record of a transaction that is next, and that the cache has no room for; where it is in the journal."""
         self._caught_up: int | None = None
         """The position after which it has caught up."""
         router.tables.waits_for_absent = config.degrade == "never"
@@ -156,8 +160,8 @@ class Sending:
         self.gathered_ns = self._sent_ns + GATHER_NS if is_gathering and self.backlog else None
         while not is_gathering and self._may_send:
             waiting = self.backlog
-            data, self._position, last_id, ids, sequences = next_frame(
-                tables, self._position, FRAME_SIZE_GOOD, self._router.config.fetch_messages_max
+            data, self._position, last_id, ids, sequences, group = next_frame(
+                tables, self._position, FRAME_SIZE_GOOD, self._router.config.fetch_messages_max, self._group
             )
             self._definitions.passed(waiting - self.backlog)
             if data is not None:
@@ -170,6 +174,11 @@ class Sending:
                 reading = self._router.log.fetch(0, ids, sequences)
                 self._fetching = reading.request
                 told.append(reading)
+            if group != self._group_sequence:
+                self._group_sequence, self._group = group, None
+            if group and self._group is None:
+                self._fetching = self._router.log.new_request()
+                told.append(ReadRecords(self._fetching, numpy.array([group], numpy.uint64)))
             if data is None:
                 break
         if not self._is_listed:
@@ -200,10 +209,17 @@ class Sending:
             self.out.append(encode(Whole(self._router.epoch)))
             self._definitions.become_whole()
 
-    def fetched(self, request: int) -> None:
+    def fetched(self, event: RecordsRead) -> None:
         """Something was read from the journal, for whomever."""
-        if request == self._fetching:
-            self._fetching = 0
+        if event.request != self._fetching:
+            return
+        self._fetching = 0
+        if self._group_sequence and not event.is_failed:
+            found = [each for each in event.rows if each["sequence"] == self._group_sequence]
+            data = bytes(event.data)
+            self._group = data[found[0]["offset"] :][: found[0]["size"]] if found else b""
+            # It was cleaned away, and its messages are elsewhere, each by itself: so the other router is to get them.
+            self._router.tables.is_stream_broken |= not is_transaction(self._group)
 
 
 def left_behind(router: MessageRouter) -> dict[str, int]:

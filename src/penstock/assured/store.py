@@ -33,6 +33,9 @@ from penstock.assured.endpoints import Endpoints
 from penstock.assured.events import Append, Instruction, ReadRecords, RecordsRead, RemoveBefore, Replay
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 
+EPOCH_BITS = 40
+"""An id is the epoch, and a number of so many bits that counts from 1 in each."""
+
 RETRY_NS = 100 * NS_PER_MS
 """After a read that failed."""
 
