@@ -65,7 +65,7 @@ TREE_DRIVERS = {
 
 ASSURED_DRIVERS = {
     "mirroring.py", "reserve.py",
-    "doors.py", "leasing.py", "livepair.py", "peering.py", "recorder.py", "remembering.py", "routerlease.py",
+    "doors.py", "leasing.py", "livepair.py", "livevoter.py", "peering.py", "recorder.py", "remembering.py",
     "storing.py", "witnessing.py",
 }  # fmt: skip
 """And of penstock.assured, besides application/."""

@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.assured.control import Degrade, Done, Message, Refused, Switch
 from penstock.assured.core import MessageRouter
+from penstock.assured.livevoter import LiveVoter
 from penstock.assured.mirroring import HEAD, Mirroring
 from penstock.assured.node import LivePairConfig
 from penstock.assured.observing import copying_of, lacking_of, objection
@@ -28,7 +29,6 @@ from penstock.assured.pairing import (
     SwitchHere,
 )
 from penstock.assured.peering import Peering
-from penstock.assured.routerlease import RouterLease
 from penstock.assured.status import Replication
 from penstock.assured.voting import Keep, Tell
 from penstock.base.clock import SystemRandomness
@@ -61,11 +61,12 @@ class LivePair:
         counters: Counters,
     ) -> None:
         self.config = config
-        self.lease: RouterLease | None = None
+        self.lease: LiveVoter | None = None
         memory = None
         if config.voting is not None:
-            self.lease = RouterLease(config.voting, config.routers, router.config.name, directory, tell, counters)
-            config, memory = msgspec.structs.replace(config, lease=self.lease.config), self.lease.open()
+            lease, voting = config.voting.lease(config.routers), config.voting
+            self.lease = LiveVoter(lease, router.config.name, voting.listen, voting.voters, directory, tell, counters)
+            config, memory = msgspec.structs.replace(config, lease=lease), self.lease.open()
         self.core = Pair(router, config, SystemRandomness(), memory)
         self.peering = Peering(config, router.config.name, self._heard, counters)
         self._tell = tell

@@ -13,10 +13,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from penstock.assured.leasing import LeaseLinks
+from penstock.assured.livevoter import LiveVoter
 from penstock.assured.node import LeaseAccess
-from penstock.assured.remembering import LeaseMemory
-from penstock.assured.voting import Heard, Keep, Kept, LeaseConfig, Message, Tell, VoterEvent, VoterInstruction
+from penstock.assured.voting import LeaseConfig, VoterEvent, VoterInstruction
 from penstock.assured.witness import Voter
 from penstock.base.clock import BootClock
 from penstock.base.config import Config
@@ -103,12 +102,10 @@ class LiveWitness:
         self._life = NodeLife()
         self._metrics = Metrics()
         self._clock = BootClock()
-        self._memory = LeaseMemory(
-            Path(config.state_directory), config.name, config.lease, self._counted("assured.lease.memory")
-        )
-        self._links = LeaseLinks(
-            config.lease, config.name, config.control, self._heard, self._counted("assured.lease"), {}
-        )
+        counters = Counters("assured.lease", node=config.name)
+        self._metrics.register(counters)
+        directory = Path(config.state_directory)
+        self._lease = LiveVoter(config.lease, config.name, config.control, {}, directory, self._tell, counters)
         self._voter: Voter | None = None
         self._runner: CoreRunner[VoterEvent, VoterInstruction] | None = None
         self._endpoint = Endpoint(
@@ -118,24 +115,23 @@ class LiveWitness:
 
     async def start(self) -> None:
         try:
-            voter = self._voter = Voter(self.config.lease, self._memory.open(), self._clock.now_ns())
-            self._runner = CoreRunner(voter, self._carry_out, clock=self._clock)
+            voter = self._voter = Voter(self.config.lease, self._lease.open(), self._clock.now_ns())
+            self._runner = CoreRunner(voter, self._lease.carry_out, clock=self._clock)
             self._runner.failed.add_done_callback(lambda failed: self._life.fail(failed.result()))
-            await self._links.start()
+            await self._lease.start()
             self._endpoint.start()
         except BaseException:
             await self.close()
             raise
-        log.info("witness_started", name=self.config.name, port=self._links.port, epoch=voter.memory.epoch)
+        log.info("witness_started", name=self.config.name, port=self._lease.port, epoch=voter.memory.epoch)
 
     async def run(self, stop: asyncio.Event) -> None:
         await self._life.run(stop, self.close)
 
     async def close(self) -> None:
-        await self._links.close()
+        await self._lease.close()
         if self._runner is not None:
             self._runner.stop()
-        await self._memory.close()
         await asyncio.to_thread(self._endpoint.stop)
 
     @property
@@ -144,36 +140,23 @@ class LiveWitness:
 
     @property
     def control_port(self) -> int:
-        return self._links.port
+        return self._lease.port
 
     @property
     def place(self) -> str:
         """Where routers connect."""
-        return f"{self.config.control.host}:{self._links.port}"
-
-    # The core
-
-    def _heard(self, voter: str, message: Message) -> None:
-        self._tell(Heard(voter, message))
+        return f"{self.config.control.host}:{self._lease.port}"
 
     def _tell(self, event: VoterEvent) -> None:
         assert self._runner is not None
         self._runner.handle(event)
-
-    def _carry_out(self, instruction: VoterInstruction) -> None:
-        match instruction:
-            case Tell(to, message):
-                self._links.tell(to, message)
-            case Keep(memory):
-                log.info("promises", epoch=memory.epoch, holder=memory.holder, alone=memory.alone)
-                self._memory.keep(memory, lambda: self._tell(Kept()))
 
     # How it is
 
     def status(self) -> WitnessStatus:
         """May be called in any thread."""
         assert self._voter is not None
-        memory = self._voter.memory
+        memory, lease = self._voter.memory, self._lease.status()
         return WitnessStatus(
             name=self.config.name,
             kind="witness",
@@ -182,9 +165,9 @@ class LiveWitness:
             bound_to=self._voter.bound_to(self._clock.now_ns()),
             alone=memory.alone,
             routers=self.config.routers,
-            in_touch=self._links.in_touch(),
-            control_port=self._links.port,
-            is_storing=self._memory.is_storing,
+            in_touch=lease.in_touch,
+            control_port=self._lease.port,
+            is_storing=lease.is_storing,
         )
 
     def _health(self) -> Health:
@@ -195,8 +178,3 @@ class LiveWitness:
         if not status.is_storing:
             detail += "; the disk takes nothing"
         return Health(not self._life.has_failed and status.is_storing, detail)
-
-    def _counted(self, component: str) -> Counters:
-        counters = Counters(component, node=self.config.name)
-        self._metrics.register(counters)
-        return counters

@@ -1,48 +1,43 @@
-"""A live router's side of the lease: what it promised on the disk, the other voters on the network. The core is the
-pair's."""
+"""A live voter's side of the lease: what it promised on the disk, the other voters on the network. The core that
+decides is the pair's, or the witness's."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from penstock.assured.leasing import LeaseLinks
-from penstock.assured.node import VotingConfig
-from penstock.assured.pairing import PairEvent
+from penstock.assured.node import LeaseAccess
 from penstock.assured.remembering import LeaseMemory
 from penstock.assured.status import Voting
-from penstock.assured.voting import Heard, Keep, Kept, Memory, Tell
+from penstock.assured.voting import Heard, Keep, Kept, LeaseConfig, Memory, Tell
 from penstock.base.counters import Counters
 from penstock.base.log import logger
 
 log = logger("assured.lease")
 
 
-class RouterLease:
-    """`tell` gives an event to the core."""
+class LiveVoter:
+    """`places` are those of voters that this one asks; `tell` gives an event to the core."""
 
     def __init__(
         self,
-        voting: VotingConfig,
-        routers: tuple[str, str],
+        config: LeaseConfig,
         name: str,
+        access: LeaseAccess,
+        places: Mapping[str, str],
         directory: Path,
-        tell: Callable[[PairEvent], None],
+        tell: Callable[[Heard | Kept], None],
         counters: Counters,
     ) -> None:
-        self.config = voting.lease(routers)
+        self.config = config
         self._tell = tell
-        self._memory = LeaseMemory(directory, name, self.config, counters)
+        self._memory = LeaseMemory(directory, name, config, counters)
         self._links = LeaseLinks(
-            self.config,
-            name,
-            voting.listen,
-            lambda voter, message: tell(Heard(voter, message)),
-            counters,
-            voting.voters,
+            config, name, access, lambda voter, message: tell(Heard(voter, message)), counters, places
         )
 
     def open(self) -> Memory:
-        """What this router has promised."""
+        """What this voter has promised."""
         return self._memory.open()
 
     async def start(self) -> None:
@@ -56,6 +51,10 @@ class RouterLease:
     def tasks(self) -> list["asyncio.Task[None]"]:
         return self._links.tasks
 
+    @property
+    def port(self) -> int:
+        return self._links.port
+
     def carry_out(self, instruction: Tell | Keep) -> None:
         match instruction:
             case Tell(to, message):
@@ -65,6 +64,7 @@ class RouterLease:
                 self._memory.keep(memory, lambda: self._tell(Kept()))
 
     def status(self) -> Voting:
+        """In any thread."""
         return Voting(
             self.config.witness, self._links.in_touch(), self._memory.is_storing, self._links.clocks_apart_ms()
         )
