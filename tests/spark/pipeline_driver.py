@@ -1,4 +1,7 @@
-"""Runs `penstock` and kills its own process, as with kill -9, at a step: pipeline_driver.py STEP COUNT ARGUMENTS..."""
+"""Runs `penstock` and kills its own process, as with kill -9, at a step.
+
+pipeline_driver.py STEP COUNT KINDS ARGUMENTS...: it knows derivations of these kinds, with commas between them, only.
+"""
 
 import sys
 from pathlib import Path
@@ -6,11 +9,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from integration.archive_writer import Killer
+from penstock.cli import pipeline_run
 from penstock.cli.main import main
 from penstock.spark.pipeline import commits
+from penstock.spark.pipeline.derive import DERIVATIONS
 
 if __name__ == "__main__":
-    step, count = sys.argv[1:3]
-    del sys.argv[1:3]
+    step, count, kinds = sys.argv[1:4]
+    del sys.argv[1:4]
     commits.reached = Killer(step, int(count))
+    pipeline_run.DERIVATIONS = tuple(each for each in DERIVATIONS if type(each).__name__ in kinds.split(","))
     main()
