@@ -1,9 +1,11 @@
 """Administration servers as real processes: killed, started again, and taken over by a standby."""
 
 import contextlib
+import json
 import signal
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -261,13 +263,19 @@ def test_the_commands(tmp_path: Path) -> None:
         options = ("--connect", url, "--credentials", files["root"])
         assert "1 subscriptions ended" in command("admin", "revoke", "alice", "--reason", "left", *options)[1]
         stranger = ("--connect", url, "--credentials", files["alice"])
+        assert command("admin", "token", *stranger)[0] == 1
         status, said = command("admin", "revoke", "root", "--reason", "x", *stranger)
         assert (status, "[forbidden]" in said) == (1, True)
         assert command("admin", "restore", "alice", *options)[0] == 0
+        first = json.loads(command("admin", "token", "md.us.eq.>", *stranger)[1])
+        again = json.loads(command("admin", "token", "--subscription", first["subscription"], *stranger)[1])
+        assert again["subscription"] == first["subscription"]
+        assert again["token"] != first["token"]
+        assert datetime.fromisoformat(first["expires"]) > datetime.now(UTC)
         alice.subscribe(["md.us.eq.>"])
         Path(files["policy"]).write_text("\n".join(entries))
         server.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "1 subscriptions ended" in server.err, "the policy to be read again")
+        wait_until(lambda: "2 subscriptions ended" in server.err, "the policy to be read again")
         Path(files["policy"]).write_text("[clients")
         server.process.send_signal(signal.SIGHUP)
         wait_until(lambda: "policy_refused" in server.err, "the mistake to be reported")

@@ -17,7 +17,7 @@ from penstock.assured.events import Event, ReadRecords, RecordsRead, Refused
 from penstock.assured.node import RouterNodeConfig
 from penstock.assured.storing import Storing
 from penstock.base.counters import Counters
-from penstock.base.errors import ConfigurationError, JournalGoneError
+from penstock.base.errors import ConfigurationError, ConnectionLostError, JournalGoneError
 from penstock.journal import JournalConfig
 from penstock.net.link import Link
 from penstock.net.session import Peer
@@ -38,6 +38,7 @@ class StuckLink:
     number = 1
     address = "somewhere"
     is_writable = False
+    is_closing = False
     is_aborted = False
     transport = StuckTransport()
 
@@ -47,21 +48,39 @@ class StuckLink:
         self.is_aborted = True
 
 
-def test_whoever_does_not_read_answers_is_not_waited_for(tmp_path: Path) -> None:
-    counters = Counters("test")
-    links = RouterLinks(
+def links_of(tmp_path: Path, board: Any = None) -> RouterLinks:
+    return RouterLinks(
         config(tmp_path),
         Desk((), None),
-        cast(Any, None),
+        board,
         secret=None,
         tls=None,
-        counters=counters,
+        counters=Counters("test"),
         is_crowded=lambda: False,
     )
+
+
+def test_whoever_does_not_read_answers_is_not_waited_for(tmp_path: Path) -> None:
+    links = links_of(tmp_path)
     link = StuckLink()
     links._links[1] = cast(Link, link)
     links.say(1, Done(1))
     assert link.is_aborted
+
+
+@pytest.mark.parametrize("is_closing", [True, False])
+def test_who_was_turned_away_has_not_left(tmp_path: Path, caplog: pytest.LogCaptureFixture, is_closing: bool) -> None:
+    """While routers switch, clients try them again and again."""
+    caplog.set_level("INFO", "penstock.assured.links")
+    left: list[int] = []
+    board = type("Board", (), {"left": left.append})
+    links = links_of(tmp_path, board)
+    link = StuckLink()
+    link.is_closing = is_closing
+    links._links[1] = cast(Link, link)
+    links.lost(cast(Link, link), ConnectionLostError("the peer ended it"))
+    assert left == [1]
+    assert ("client_left" in caplog.messages) is not is_closing
 
 
 def test_where_operators_are_named_only_these_define_endpoints() -> None:

@@ -43,6 +43,7 @@ CODES = {
     "task": "TaskError",
     "topic": "TopicError",
     "unreachable": "UnreachableError",
+    "no-such-host": "NoSuchHostError",
     "credentials-expired": "CredentialsExpiredError",
     "rate-limited": "RateLimitedError",
     "token": "TokenError",

@@ -113,6 +113,10 @@ class RouterLinks:
             counters=counters,
         )
 
+    async def bind(self) -> None:
+        """Before start(): the port is ours, and nobody gets in yet."""
+        await self._server.bind()
+
     async def start(self) -> None:
         await self._server.start()
         self._look()
@@ -262,7 +266,8 @@ class RouterLinks:
         if link is self._answered:
             self._answered = None
         if self._links.pop(link.number, None) is not None:
-            log.info("client_left", client=self._desk.name_of(link.number), address=link.address, why=str(error))
+            say = log.debug if link.is_closing else log.info  # else it was turned away, as clients are in a switch
+            say("client_left", client=self._desk.name_of(link.number), address=link.address, why=str(error))
             self._desk.leave(link.number)
             self._switchboard.left(link.number)
 

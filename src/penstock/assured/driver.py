@@ -105,6 +105,7 @@ class LiveRouter:
 
     async def start(self) -> None:
         try:
+            await self._links.bind()
             if self._tokens is not None:
                 self._tokens.start()
                 await asyncio.to_thread(self._tokens.wait, TOKEN_SECONDS)

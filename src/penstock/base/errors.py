@@ -294,6 +294,12 @@ class UnreachableError(PenstockError):
     code = "unreachable"
 
 
+class NoSuchHostError(UnreachableError):
+    """A host's name stands for no address."""
+
+    code = "no-such-host"
+
+
 class ConnectionLostError(PenstockError):
     """A connection ended without a goodbye."""
 

@@ -121,6 +121,25 @@ def serve(
         signal.signal(signal.SIGHUP, before)
 
 
+@app.command("token")
+def token(
+    connect: Url,
+    credentials: CredentialsFile,
+    topics: Annotated[list[str] | None, typer.Argument(help="What it is to let its holder receive.")] = None,
+    send: Annotated[list[str] | None, typer.Option(help="What it is to let its holder send; may be repeated.")] = None,
+    subscription: Annotated[str, typer.Option(metavar="ID", help="A newer token of this one, which goes on.")] = "",
+) -> None:
+    """Get a token for somebody who has no credentials, as a page of an edge cache. One line of JSON: the token, when it
+    expires, and the subscription by whose id there is a newer one."""
+    if bool(subscription) == bool(topics or send):
+        raise ConfigurationError("either topics or --subscription is needed", hint="penstock admin token TOPIC …")
+    with AdminClient.connect(connect, credentials) as client:
+        brokered = client.renew(subscription) if subscription else client.subscribe(topics or (), send=send or ())
+    expires = datetime.fromtimestamp(brokered.expires_ns / NS_PER_SECOND, UTC).isoformat(timespec="seconds")
+    told = {"token": brokered.token, "expires": expires, "subscription": brokered.subscription_id}
+    typer.echo(msgspec.json.encode(told))
+
+
 @app.command("revoke")
 def revoke(
     name: ClientName,

@@ -51,7 +51,9 @@ def up(
                 if (state := _state(node)) != shown.get(node.name):
                     shown[node.name] = state
                     console.print(f"{node.name}: {state}")
-        running.stop()
+        if interrupt.is_wanted:
+            console.print("ending the plant, node after node")
+        running.stop(lambda name: console.print(f"{name}: ending"))
         faults = running.faults
     for fault in faults:
         Console(stderr=True, highlight=False).print(f"[red]{fault}[/red]")

@@ -52,6 +52,7 @@ class Dialling:
         self._made: set[Link] = set()
         self._attempts: dict[int, int] = {}  # by link
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unreachable: dict[str, str] = {}  # by place: why, as the log has it
         self._last_number = 0
 
     def dial(self, attempt: int, place: str) -> None:
@@ -94,9 +95,12 @@ class Dialling:
             )
         except PenstockError as error:
             self._attempts.pop(number, None)
-            log.info("unreachable", place=place, error=str(error))
+            is_news = self._unreachable.get(place) != str(error)
+            self._unreachable[place] = str(error)
+            (log.info if is_news else log.debug)("unreachable", place=place, error=str(error))
             self._user.link_failed(attempt, error)
         else:
+            self._unreachable.pop(place, None)
             if not link.is_over:
                 self._made.add(link)
 

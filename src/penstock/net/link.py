@@ -22,7 +22,7 @@ from typing import Any, Protocol, cast
 
 from penstock.base.clock import SystemClock, random_bytes
 from penstock.base.counters import Cause, Counters
-from penstock.base.errors import ConnectionLostError, FrameError, PenstockError, UnreachableError
+from penstock.base.errors import ConnectionLostError, FrameError, NoSuchHostError, PenstockError, UnreachableError
 from penstock.base.log import logger
 from penstock.net._tcp import Receiver, send_now
 from penstock.net.config import ControlConfig
@@ -33,6 +33,8 @@ from penstock.net.framing import LENGTH_SIZE
 from penstock.net.secret import Secret
 from penstock.net.session import ControlSession, Peer, Side
 from penstock.net.stream_server import Listener
+
+NO_SUCH_HOST = (socket.EAI_NONAME, socket.EAI_NODATA)
 
 log = logger("net.link")
 
@@ -326,9 +328,11 @@ async def connect_link(
     try:
         async with asyncio.timeout(config.handshake_ms / 1_000):
             await asyncio.get_running_loop().create_connection(lambda: link, host, port, ssl=tls)
-    except (OSError, TimeoutError) as error:
+    except (OSError, TimeoutError, UnicodeError) as error:
         with contextlib.suppress(asyncio.InvalidStateError):
             link.over.set_result(None)
+        if isinstance(error, UnicodeError) or (isinstance(error, socket.gaierror) and error.errno in NO_SUCH_HOST):
+            raise NoSuchHostError("there is no such host", where=f"{host}:{port}", hint="check the name") from None
         raise UnreachableError(
             f"cannot connect: {error or 'no answer'}", where=f"{host}:{port}", hint="is it running there?"
         ) from None

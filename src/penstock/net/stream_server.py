@@ -22,6 +22,21 @@ Through: TypeAlias = Callable[[socket.socket, asyncio.Protocol], asyncio.Transpo
 log = logger("net.stream")
 
 
+def _bound(family: int, address: Any) -> socket.socket:
+    """As socket.create_server does it, without listening."""
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.setblocking(False)
+        listener.bind(address)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
 class Listener:
     """Accepts connections at a place; what is done with each is a subclass's. Port 0 takes a free one.
 
@@ -45,22 +60,35 @@ class Listener:
         assert self._listens_at, "known when start() has returned"
         return self._listens_at
 
-    async def start(self) -> None:
+    async def bind(self) -> None:
+        """Before start(), for who has much to do until then: a port that another has is known at once. Nobody gets in
+        yet."""
         loop = asyncio.get_running_loop()
         try:
             places = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             for family, *_, address in dict.fromkeys(places):
-                listener = socket.create_server(address, family=family, backlog=BACKLOG)
-                listener.setblocking(False)
-                self._listeners.append(listener)
+                self._listeners.append(_bound(family, address))
         except OSError as error:
-            self._stop_listening()
-            raise ConfigurationError(
-                f"cannot listen on {self._host}:{self._port}: {error.strerror}", hint="choose another port, or 0"
-            ) from None
+            raise self._cannot_listen(error) from None
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        if not self._listeners:
+            await self.bind()
+        try:
+            for listener in self._listeners:
+                listener.listen(BACKLOG)
+        except OSError as error:
+            raise self._cannot_listen(error) from None
         self._listens_at = int(self._listeners[0].getsockname()[1])
         self._accepting = [loop.create_task(self._accept(listener)) for listener in self._listeners]
         log.info("listening", host=self._host, port=self.port)
+
+    def _cannot_listen(self, error: OSError) -> ConfigurationError:
+        self._stop_listening()
+        return ConfigurationError(
+            f"cannot listen on {self._host}:{self._port}: {error.strerror}", hint="choose another port, or 0"
+        )
 
     async def close(self) -> None:
         """Accept no more, end all connections, and wait until what is done with them has ended, up to linger_ms."""

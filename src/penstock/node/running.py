@@ -207,11 +207,13 @@ class RunningPlant:
             case "look":
                 return f"{sum(node.member is not None for node in self.nodes.values())} nodes run"
 
-    def stop(self) -> None:
-        """End every node in good order, those that were started last first."""
+    def stop(self, tell: Callable[[str], None] = lambda _: None) -> None:
+        """End every node in good order, those that were started last first; `tell` hears of each before."""
         for node in self.nodes.values():
             node.is_wanted = False
         for name in reversed(self.nodes):
+            if self.nodes[name].member is not None:
+                tell(name)
             self.stop_node(name)
         for name in self.nodes:
             self.plant.pages.forget(name)

@@ -32,7 +32,7 @@ ROLES: dict[type[NodeConfig], str] = {
     PlayerConfig: "player",
 }
 
-UNKNOWN = "its metrics_port is 0, and it has not been started from this document here"
+UNKNOWN = "it does not run from this document here, or is still starting (its metrics_port is 0)"
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -246,7 +246,10 @@ class Assured:
         self.tell(OpenPart(part))
         try:
             with self.changed:
-                self.changed.wait_for(lambda: part.handle or part in self._failed or self.is_over, self._answer_seconds)
+                self.changed.wait_for(
+                    lambda: part.handle or part in self._failed or self.is_over or self._core.is_hopeless,
+                    self._answer_seconds,
+                )
                 self.check(part)
                 if not part.handle:
                     raise self._no_answer()
@@ -292,7 +295,8 @@ class Assured:
     def await_answer(self, token: int, seconds: float | None = None) -> Answer:
         with self.changed:
             self.changed.wait_for(
-                lambda: self._answers[token] is not None or self.is_over, seconds or self._answer_seconds
+                lambda: self._answers[token] is not None or self.is_over or self._core.is_hopeless,
+                seconds or self._answer_seconds,
             )
             answer = self._answers.pop(token)
             if answer is not None:
@@ -303,7 +307,9 @@ class Assured:
 
     def _no_answer(self) -> UnreachableError:
         return UnreachableError(
-            "no router that is active answers", where=", ".join(self._config.routers), hint="is one running there?"
+            "no router that is active answers",
+            where=", ".join(self._config.routers),
+            hint=self._core.why_not or "is one running there?",
         )
 
     # The loop's thread

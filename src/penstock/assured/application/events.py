@@ -37,6 +37,9 @@ class ConnectFailed(msgspec.Struct, frozen=True):
     is_stranger: bool = False
     """The two sides do not have the same secret."""
 
+    is_hopeless: bool = False
+    """There is no host of this name, or it may not be asked as this client is configured."""
+
 
 class LinkClosed(msgspec.Struct, frozen=True):
     link: int

@@ -26,8 +26,10 @@ from penstock.assured.control import ASSURED, MESSAGE_SIZE_MAX
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import (
     AuthenticationError,
+    ConfigurationError,
     ConnectionLostError,
     FrameError,
+    NoSuchHostError,
     PenstockError,
     RefusedError,
     RemoteProtocolError,
@@ -120,7 +122,8 @@ class Running:
 
     def link_failed(self, attempt: int, error: PenstockError) -> None:
         code = error.peer_code if isinstance(error, RefusedError) else error.code
-        self._tell(ConnectFailed(attempt, str(error), is_stranger=code == AuthenticationError.code))
+        is_hopeless = isinstance(error, NoSuchHostError | ConfigurationError)
+        self._tell(ConnectFailed(attempt, str(error), code == AuthenticationError.code, is_hopeless))
 
     def link_received(self, link: Link, data: bytes) -> None:
         if (splitter := self._splitters.get(link.number)) is not None:

@@ -74,6 +74,11 @@ class Session:
         """Of the router whose link is in use."""
         self.epoch = 0
         """The highest that was heard of."""
+        self.why_not = ""
+        """What the last attempt to connect came to, that failed."""
+        self.is_hopeless = False
+        """No router can be reached where it was named, as it seems: nobody need wait, though they are tried on."""
+        self._hopeless: set[str] = set()
         self._config = config
         self._counters = counters
         self._token = token
@@ -144,6 +149,7 @@ class Session:
             case Connected(attempt, link):
                 self._connected(attempt, link)
             case ConnectFailed(attempt, why, is_stranger):
+                self._note_failure(event)
                 if is_stranger and not self._was_welcome:
                     self._fail(AuthenticationError(why))
                 elif attempt == self._attempt and not self._link:
@@ -216,6 +222,13 @@ class Session:
             return
         self._link = link
         self._out.append(Say(link, Login(self._config.name, self._config.role, self._token, self.epoch)))
+
+    def _note_failure(self, event: ConnectFailed) -> None:
+        self.why_not = event.why
+        if event.is_hopeless and event.attempt == self._attempt:
+            self._hopeless.add(self._place)
+            self.is_hopeless = not self._was_welcome and self._hopeless.issuperset(self._config.routers)
+            self._out.append(Changed())
 
     def _leave(self, now_ns: int, place: str = "") -> None:
         """Give up the present link, or attempt."""
@@ -293,6 +306,7 @@ class Session:
             return
         self.welcome = welcome
         self._is_welcome = self._was_welcome = True
+        self.is_hopeless, self.why_not = False, ""
         self._welcome_ns = now_ns
         if self._short_links < SHORT_LINKS_MAX:
             self._places.succeed()
