@@ -9,7 +9,8 @@ STAMPS := build/stamps
 
 COMPILED := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 SOURCES  := $(shell find src -name '*.py' -o -name '*.pyi' -o -name '*.toml')
-WORKERS  ?= auto
+# One more than there are cores: tests wait for processes, leases and disks as well.
+WORKERS  ?= $(shell echo $$(($$(nproc) + 1)))
 APT      := --yes --quiet --no-install-recommends -o DPkg::Lock::Timeout=60 -o Acquire::Retries=1
 
 # Tests start hundreds of processes: each would compile every Python source anew.

@@ -90,12 +90,13 @@ def send(contributor: Contributor, numbers: range) -> None:
 
 
 @pytest.mark.spec("SYNC-9", "SYNC-7")
-def test_an_adapter_that_comes_late_in_a_long_day_can_take_over(tmp_path: Path) -> None:
+def test_an_adapter_that_comes_late_in_a_long_day_can_take_over(tmp_path: Path, soak: bool) -> None:
+    before, after = (300_000, 50_000) if soak else (100_000, 20_000)
     with TestPlant(tmp_path, PlantOptions(rate=30_000, symbols=200)) as plant:
         plant.start(players=False, without=("adapter-b",))
         tally = plant.tally(plant.connect("alice").subscribe(MARKET))
         plant.start_exchange()
-        plant.until(lambda: plant.node(EXCHANGE).sent >= 300_000, "a long day")
+        plant.until(lambda: plant.node(EXCHANGE).sent >= before, "a long day")
         term = plant.status("adapter-a").term
         plant.start_late("adapter-b")
         plant.until_pair()
@@ -104,7 +105,7 @@ def test_an_adapter_that_comes_late_in_a_long_day_can_take_over(tmp_path: Path) 
         plant.until(lambda: tally.count >= since, "all that only the first one had")
         plant.kill("adapter-a")
         sent = plant.node(EXCHANGE).sent
-        plant.until(lambda: plant.node(EXCHANGE).sent > sent + 50_000, "more of the day")
+        plant.until(lambda: plant.node(EXCHANGE).sent > sent + after, "more of the day")
         last = plant.settle()
         plant.until(lambda: tally.count >= last or tally.subscription.statistics().lost, f"message {last}")
         assert (tally.count, tally.is_ordered) == (last, True), f"{tally.subscription.losses}"
