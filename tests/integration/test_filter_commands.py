@@ -79,4 +79,4 @@ def test_publisher_ids_come_from_a_file_or_from_the_administration_server(tmp_pa
         assert third == fourth != first
         assert '"epoch":2' in sub.out
     for wrong in (["--id", "7"], ["--name", "desk"], [*quill, "--id", "7", "--epochs", epochs]):
-        assert b"error [config]" in pub(channel, "x\n", "--raw", "--topic", "t", *wrong).stderr
+        assert "error [config]" in pub(channel, "x\n", "--raw", "--topic", "t", *wrong).stderr
