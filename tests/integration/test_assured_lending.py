@@ -50,7 +50,7 @@ class Numbers:
 
     def check(self) -> None:
         """All of them are in the queue, once and in order."""
-        with self.client.endpoint("orders", prefetch=1_000) as queue:
+        with self.client.endpoint("orders", prefetch=self.count) as queue:
             found: list[int] = []
             while len(found) < self.count and (more := queue.take(self.count - len(found), PATIENCE_SECONDS)):
                 found += [int(each.payload) for each in more]
@@ -103,6 +103,21 @@ def test_a_refusal_is_told_to_the_one_that_published(router: RouterProcess) -> N
         assert publisher.flush(PATIENCE_SECONDS)
 
 
+def test_what_is_sent_and_then_published_keeps_its_order(router: RouterProcess) -> None:
+    """Over and over: the loop's thread hears of what was sent while the other one publishes."""
+    with client_of(router.place) as client, client.publisher() as publisher:
+        numbers = Numbers(client, publisher)
+        for _ in range(600):
+            lending_of(client)._streak = lending.STREAK
+            numbers.publish()
+            publisher.send("orders.new", b"%d" % numbers.count)
+            numbers.count += 1
+            while publisher.part.outbox.is_unsent and lending_of(client).is_lent:
+                pass  # the loop's thread has not heard of it
+            numbers.publish()
+        numbers.check()
+
+
 def test_others_get_what_they_want_at_once(router: RouterProcess) -> None:
     """Threads that publish, send and ask on one session, all at a time."""
     with client_of(router.place) as client, client.publisher() as publisher, client.publisher() as other:
@@ -114,7 +129,7 @@ def test_others_get_what_they_want_at_once(router: RouterProcess) -> None:
                 other.publish("orders.other", b"published", timeout=PATIENCE_SECONDS)
 
         threads = [in_thread(send), in_thread(lambda: [client.endpoints() for _ in range(50)] and None)]
-        for _ in range(300):
+        for _ in range(600):
             numbers.publish()
         for thread, raised in threads:
             thread.join(PATIENCE_SECONDS)

@@ -317,10 +317,7 @@ class Assured:
     def _handle(self, event: Event) -> None:
         if isinstance(event, Flush):
             self._is_flush_due = False
-        try:
-            self._running.runner.handle(event)
-        except PenstockError as error:
-            self.fail(error)
+        self._running.handle(event)
 
     def _carry_out(self, instruction: Any) -> None:
         with self.changed:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 from penstock.assured._frames import FrameSplitter
@@ -15,7 +14,9 @@ from penstock.assured.application.events import (
     ConnectFailed,
     DataReceived,
     End,
+    Flush,
     LinkClosed,
+    Over,
     Received,
     Say,
     SendData,
@@ -62,15 +63,28 @@ class Running:
         self._splitters: dict[int, FrameSplitter] = {}
         self.lending = Lending(core, carry_out, self._lend_soon, self._returned)
         self._is_lending_due = False
-        self._held: list[Any] = []  # until the link is back
+        self._held_events: list[Any] = []  # until the link is back
+        self._held: list[Any] = []  # instructions that came of time alone
         self._core = core
 
     def start(self) -> None:
         self.runner.handle(Begin())
 
+    def handle(self, event: Any) -> None:
+        """What the application wants. While its link is lent, that waits: what it has put into outboxes is another
+        thread's to send."""
+        if self.lending.is_lent:
+            self._held_events.append(event)
+            self.lending.call_back(is_crowded=isinstance(event, Flush))
+            return
+        try:
+            self.runner.handle(event)
+        except PenstockError as error:
+            self._carry_out_rest(Over(error))
+
     async def close(self) -> None:
-        self._tell(End())
         await self.lending.close()
+        self._tell(End())
         self.runner.stop()
         await self._dialling.close()
 
@@ -80,8 +94,7 @@ class Running:
         match instruction:
             case SendData() | Say() | Close() if self.lending.is_lent:
                 self._held.append(instruction)
-                is_crowded = isinstance(instruction, SendData)
-                asyncio.get_running_loop().call_soon(partial(self.lending.call_back, is_crowded=is_crowded))
+                asyncio.get_running_loop().call_soon(self.lending.call_back)
             case SendData(link, data):
                 self._dialling.write(link, data)
             case Say(link, message):
@@ -113,6 +126,9 @@ class Running:
         for instruction in held:
             self._carry_out(instruction)
         self._take_pieces(lent.link, lent.pieces)
+        events, self._held_events = self._held_events, []
+        for event in events:
+            self.handle(event)
 
     # What links tell
 
