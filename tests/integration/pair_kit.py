@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -11,7 +11,7 @@ from integration.assured_kit import RouterProcess, client_of, router_config
 from integration.relay import Relay
 from penstock.assured import EndpointConfig, Want
 from penstock.assured.application import Assured
-from penstock.assured.node import LivePairConfig, PairAccess, RouterAccess
+from penstock.assured.node import LivePairConfig, PairAccess, RouterAccess, VotingConfig
 from penstock.net.udp import free_ports
 from waiting import PATIENCE_SECONDS, wait_until
 
@@ -22,7 +22,7 @@ ORDERS = EndpointConfig(name="orders", wants=(Want(topics=("orders.>",)),), repl
 
 class PairOfRouters:
     """`one` begins; the relay is between them. `router` is what both are told, `second` what the second one is told
-    otherwise; `values` are the pair's."""
+    otherwise; `values` are the pair's, `voting` by name of the router."""
 
     def __init__(
         self,
@@ -31,34 +31,37 @@ class PairOfRouters:
         router: dict[str, Any] | None = None,
         second: dict[str, Any] | None = None,
         secret_file: str = "",
+        voting: Mapping[str, VotingConfig] | None = None,
         **values: Any,
     ) -> None:
         self._stack = contextlib.ExitStack()
         *controls, link = free_ports(3)
         self.link_port = link
-        self.relay = self._stack.enter_context(Relay(link))
         self.routers: list[RouterProcess] = []
-        for number, name in enumerate(NAMES):
-            pair = LivePairConfig(
-                routers=NAMES,
-                link=PairAccess(port=(self.relay.port, link)[number], secret_file=secret_file),
-                clients=f"127.0.0.1:{controls[1 - number]}",
-                **values,
-            )
-            config = router_config(
-                directory / name,
-                **{
+        try:
+            self.relay = self._stack.enter_context(Relay(link))
+            for number, name in enumerate(NAMES):
+                pair = LivePairConfig(
+                    routers=NAMES,
+                    link=PairAccess(port=(self.relay.port, link)[number], secret_file=secret_file),
+                    clients=f"127.0.0.1:{controls[1 - number]}",
+                    voting=voting[name] if voting else None,
+                    **values,
+                )
+                told = {
                     "endpoints": endpoints or (ORDERS,),
                     "name": name,
                     "control": RouterAccess(port=controls[number]),
                     "pair": pair,
                     **(router or {}),
                     **((second or {}) if number else {}),
-                },
-            )
-            made = RouterProcess(config, directory)
-            self._stack.callback(made.close)
-            self.routers.append(made)
+                }
+                made = RouterProcess(router_config(directory / name, **told), directory)
+                self._stack.callback(made.close)
+                self.routers.append(made)
+        except BaseException:
+            self._stack.close()
+            raise
 
     @property
     def one(self) -> RouterProcess:
@@ -77,7 +80,15 @@ class PairOfRouters:
             lambda: [state_of(each) for each in self.routers] == ["in step", "in step"], "the pair to be in step"
         )
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        try:
+            self.wait_in_step()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stack.close()
 
 
@@ -90,16 +101,6 @@ def state_of(router: RouterProcess) -> str:
 def switch_to(router: RouterProcess, *, force: bool = False) -> None:
     with client_of(router.place, role="operator") as operator:
         operator.switch(force=force)
-
-
-@contextlib.contextmanager
-def pair_of_routers(directory: Path, *endpoints: EndpointConfig, **values: Any) -> Iterator[PairOfRouters]:
-    made = PairOfRouters(directory, *endpoints, **values)
-    try:
-        made.wait_in_step()
-        yield made
-    finally:
-        made.close()
 
 
 class Traffic:

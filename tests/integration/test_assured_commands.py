@@ -196,7 +196,7 @@ def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert "filled: buy 1 AAPL\nfilled: buy 2 AAPL" in out
 
 
-def test_a_first_plant_has_a_pair_of_routers(tmp_path: Path) -> None:
+def test_a_first_plant_has_a_PairOfRouters(tmp_path: Path) -> None:
     """What `penstock init` says to type is right: who books publishes, who clears consumes."""
     directory = tmp_path / "plant.d"
     told = done("init", directory).stdout

@@ -6,7 +6,7 @@ import pytest
 
 from integration.assured_kit import client_of
 from integration.failing_syncs import failing_syncs
-from integration.pair_kit import ORDERS, PairOfRouters, Traffic, pair_of_routers, state_of, switch_to
+from integration.pair_kit import ORDERS, PairOfRouters, Traffic, state_of, switch_to
 from integration.test_assured_router import number_of, taken
 from penstock.assured import EndpointConfig, Want
 from penstock.base.errors import NotEntitledError, RefusedError, UnreachableError
@@ -26,7 +26,7 @@ def counts(pair: PairOfRouters, which: int) -> dict[str, int]:
 
 @pytest.mark.spec("REPL-3", "REPL-7")
 def test_nothing_synchronous_is_lost_when_the_active_router_is_killed_and_the_other_is_forced(tmp_path: Path) -> None:
-    with pair_of_routers(tmp_path) as pair, client_of(*pair.places) as client:
+    with PairOfRouters(tmp_path) as pair, client_of(*pair.places) as client:
         with client.publisher(window=64) as publisher:
             for number in range(500):
                 publisher.send("orders.new", b"%d" % number)
@@ -48,7 +48,7 @@ def test_all_treatments_go_side_by_side_and_where_nothing_degrades_only_synchron
     """The attribute of the endpoints decides; any that is synchronous makes a message so."""
     everything = EndpointConfig(name="everything", wants=(Want(topics=(">",)),))
     queues = [queue_of("a", "synchronous"), queue_of("b", "asynchronous"), queue_of("c"), everything]
-    with pair_of_routers(tmp_path, *queues, degrade="never") as pair, client_of(*pair.places) as client:
+    with PairOfRouters(tmp_path, *queues, degrade="never") as pair, client_of(*pair.places) as client:
         with client.publisher() as publisher:
             for topic, outcome in (("a.x", SYNC), ("b.x", ASYNC), ("c.x", NONE), ("d.x", NONE)):
                 assert publisher.publish(topic, b"1") == outcome
@@ -76,7 +76,7 @@ def test_publishers_flags_or_topics_decide_if_configured(tmp_path: Path, by: str
     wishes = {} if by == "topic" else {"a.x": SYNC, "b.x": ASYNC}
     everything = EndpointConfig(name="everything", wants=(Want(topics=(">",)),))
     settings = {"replicate_by": by, **topics}
-    with pair_of_routers(tmp_path, everything, router=settings) as pair, client_of(*pair.places) as client:
+    with PairOfRouters(tmp_path, everything, router=settings) as pair, client_of(*pair.places) as client:
         with client.publisher() as publisher:
             for topic, outcome in (("a.x", SYNC), ("b.x", ASYNC), ("c.x", NONE)):
                 assert publisher.publish(topic, b"", replication=wishes.get(topic, "none")) == outcome
@@ -85,7 +85,7 @@ def test_publishers_flags_or_topics_decide_if_configured(tmp_path: Path, by: str
 
 @pytest.mark.spec("REPL-7")
 def test_a_planned_switch_under_load_loses_nothing_and_clients_go_on(tmp_path: Path) -> None:
-    with pair_of_routers(tmp_path) as pair, client_of(*pair.places) as client, Traffic(client) as traffic:
+    with PairOfRouters(tmp_path) as pair, client_of(*pair.places) as client, Traffic(client) as traffic:
         for router, name in ((pair.two, "two"), (pair.one, "one"), (pair.two, "two")):
             traffic.wait_for(200)
             switch_to(router)
@@ -102,7 +102,7 @@ def test_a_planned_switch_under_load_loses_nothing_and_clients_go_on(tmp_path: P
 
 @pytest.mark.spec("REPL-7")
 def test_an_active_router_that_is_told_to_stop_hands_over_and_nothing_is_lost(tmp_path: Path) -> None:
-    with pair_of_routers(tmp_path) as pair, client_of(*pair.places) as client, Traffic(client) as traffic:
+    with PairOfRouters(tmp_path) as pair, client_of(*pair.places) as client, Traffic(client) as traffic:
         for stopped, other in ((pair.one, pair.two), (pair.two, pair.one)):
             traffic.wait_for(200)
             pair.wait_in_step()
@@ -118,7 +118,7 @@ def test_an_active_router_that_is_told_to_stop_hands_over_and_nothing_is_lost(tm
 def test_both_routers_say_so_when_the_disk_of_the_one_that_stands_by_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pair_of_routers(tmp_path) as pair, client_of(*pair.places) as client, client.publisher() as publisher:
+    with PairOfRouters(tmp_path) as pair, client_of(*pair.places) as client, client.publisher() as publisher:
         pair.two.kill()
         with monkeypatch.context() as patch:
             failing = failing_syncs(tmp_path, patch)
@@ -141,7 +141,7 @@ def test_both_routers_say_so_when_the_disk_of_the_one_that_stands_by_fails(
 @pytest.mark.spec("REPL-7")
 def test_a_killed_router_returns_cannot_deliver_catches_up_and_becomes_active_again(tmp_path: Path) -> None:
     settings = {"degrade_after_ms": 200}
-    with pair_of_routers(tmp_path, **settings) as pair, client_of(*pair.places) as client, Traffic(client) as traffic:
+    with PairOfRouters(tmp_path, **settings) as pair, client_of(*pair.places) as client, Traffic(client) as traffic:
         traffic.wait_for(200)
         pair.one.kill()
         switch_to(pair.two, force=True)
@@ -159,7 +159,7 @@ def test_a_killed_router_returns_cannot_deliver_catches_up_and_becomes_active_ag
 
 @pytest.mark.spec("REPL-8")
 def test_without_a_link_synchronous_traffic_degrades_and_recovers_and_the_moments_are_seen(tmp_path: Path) -> None:
-    with pair_of_routers(tmp_path, degrade_after_ms=200) as pair, client_of(*pair.places) as client:
+    with PairOfRouters(tmp_path, degrade_after_ms=200) as pair, client_of(*pair.places) as client:
         with client.publisher() as publisher:
             assert publisher.publish("orders.new", b"0") == SYNC
             pair.relay.cut()
@@ -182,7 +182,7 @@ def test_without_a_link_synchronous_traffic_degrades_and_recovers_and_the_moment
 
 @pytest.mark.spec("REPL-8")
 def test_a_router_that_stands_still_degrades_the_other_and_is_brought_up_to_date(tmp_path: Path) -> None:
-    with pair_of_routers(tmp_path, degrade_after_ms=200, silence_ms=400) as pair, client_of(*pair.places) as client:
+    with PairOfRouters(tmp_path, degrade_after_ms=200, silence_ms=400) as pair, client_of(*pair.places) as client:
         with client.publisher(window=512) as publisher:
             pair.two.pause()
             for number in range(3_000):
@@ -198,7 +198,7 @@ def test_a_router_that_stands_still_degrades_the_other_and_is_brought_up_to_date
 @pytest.mark.spec("REPL-8")
 def test_an_operator_orders_degradation_and_takes_it_back(tmp_path: Path) -> None:
     with (
-        pair_of_routers(tmp_path, ORDERS, degrade="never") as pair,
+        PairOfRouters(tmp_path, ORDERS, degrade="never") as pair,
         client_of(*pair.places) as client,
         client.publisher() as publisher,
         client_of(pair.one.place, role="operator") as operator,
@@ -224,7 +224,7 @@ def test_each_queue_of_the_other_router_has_what_it_wants_by_topic_and_content(t
     quote = shipped("quote")
     large = Want(topics=("md.>",), where="bid_price > 100")
     queues = [queue_of("md", "synchronous"), EndpointConfig(name="large", wants=(large,), replication="synchronous")]
-    with pair_of_routers(tmp_path, *queues, matching=matching) as pair, client_of(*pair.places) as client:
+    with PairOfRouters(tmp_path, *queues, matching=matching) as pair, client_of(*pair.places) as client:
         with client.publisher() as publisher, client_of(pair.one.place, role="operator") as operator:
 
             def publish(*bids: int) -> list[str]:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from integration.assured_kit import client_of, router_config
-from integration.pair_kit import ORDERS, PairOfRouters, pair_of_routers, state_of, switch_to
+from integration.pair_kit import ORDERS, PairOfRouters, state_of, switch_to
 from integration.test_assured_pair import SYNC, counts, queue_of
 from integration.test_assured_router import number_of, taken
 from penstock.assured.node import LivePairConfig
@@ -31,7 +31,7 @@ def names_at(pair: PairOfRouters, which: int) -> set[str]:
 
 @pytest.mark.spec("REPL-5", "REPL-6", "REPL-9")
 def test_endpoints_appear_at_the_other_router_and_what_is_settled_vanishes_there(tmp_path: Path) -> None:
-    with pair_of_routers(tmp_path) as pair, client_of(*pair.places) as client:
+    with PairOfRouters(tmp_path) as pair, client_of(*pair.places) as client:
         client.create_endpoint(queue_of("fills", "asynchronous"))
         wait_until(lambda: "fills" in names_at(pair, 1), "the new endpoint")
         with client.publisher() as publisher:
@@ -66,7 +66,7 @@ def test_endpoints_appear_at_the_other_router_and_what_is_settled_vanishes_there
 def test_of_two_primaries_the_older_one_steps_down_and_nothing_synchronous_is_lost(tmp_path: Path) -> None:
     """An operator forces the other router while the link is cut. Who was with the old one is told what it got; when
     they hear of each other the newer epoch counts."""
-    with pair_of_routers(tmp_path, degrade_after_ms=200) as pair, client_of(*pair.places) as client:
+    with PairOfRouters(tmp_path, degrade_after_ms=200) as pair, client_of(*pair.places) as client:
         with client.publisher() as publisher:
             for number in range(10):
                 assert publisher.publish("orders.new", b"%d" % number) == SYNC
@@ -96,7 +96,7 @@ def test_of_two_primaries_the_older_one_steps_down_and_nothing_synchronous_is_lo
 
 @pytest.mark.spec("REPL-7")
 def test_a_client_that_knows_a_newer_epoch_refuses_the_old_router(tmp_path: Path) -> None:
-    with pair_of_routers(tmp_path, degrade_after_ms=200) as pair:
+    with PairOfRouters(tmp_path, degrade_after_ms=200) as pair:
         pair.relay.cut()
         switch_to(pair.two, force=True)
         with client_of(pair.two.place, pair.one.place) as client, client.publisher() as publisher:
@@ -167,7 +167,7 @@ def rubbish(randomness: random.Random) -> bytes:
 
 def test_strangers_and_rubbish_on_the_link_end_and_the_pair_goes_on(tmp_path: Path) -> None:
     randomness = random.Random(7)
-    with pair_of_routers(tmp_path, ORDERS) as pair, client_of(*pair.places) as client:
+    with PairOfRouters(tmp_path, ORDERS) as pair, client_of(*pair.places) as client:
         port = pair.link_port
         asyncio.run(asyncio.wait_for(say(port, "somebody", encode_frame(PAIR.encode(Listed(), 2**20))), 60))
         assert state_of(pair.two) == "in step", "whoever is not the other router takes nobody's place"

@@ -7,7 +7,7 @@ import pytest
 
 from command_here import run_here
 from integration.assured_kit import client_of
-from integration.pair_kit import ORDERS, pair_of_routers, switch_to
+from integration.pair_kit import ORDERS, PairOfRouters, switch_to
 from penstock.assured import EndpointConfig, Want
 from penstock.base.errors import RefusedError
 from waiting import wait_until
@@ -22,7 +22,7 @@ def done(*words: object) -> str:
 
 
 def test_queues_of_a_pair_are_those_of_the_active_router(tmp_path: Path) -> None:
-    with pair_of_routers(tmp_path) as pair:
+    with PairOfRouters(tmp_path) as pair:
         switch_to(pair.two)
         pair.wait_in_step()
         both = ",".join(pair.places)  # the one that stands by is named first
@@ -41,7 +41,7 @@ def test_queues_of_a_pair_are_those_of_the_active_router(tmp_path: Path) -> None
 
 
 def test_a_router_that_stands_by_changes_nothing_and_says_so(tmp_path: Path) -> None:
-    with pair_of_routers(tmp_path) as pair:
+    with PairOfRouters(tmp_path) as pair:
         with client_of(*pair.places) as client, client.publisher() as publisher:
             publisher.publish("orders.new", b"one")
         standby = pair.two.place
@@ -74,7 +74,7 @@ def test_a_router_that_stands_by_changes_nothing_and_says_so(tmp_path: Path) -> 
 
 
 def test_endpoints_that_are_not_mirrored_are_defined_at_the_router_that_stands_by(tmp_path: Path) -> None:
-    with pair_of_routers(tmp_path, mirror="none") as pair:
+    with PairOfRouters(tmp_path, mirror="none") as pair:
         done("create", pair.two.place, "fills", "fills.>")
         assert "fills" in done("list", pair.two.place)
         assert "fills" not in done("list", ",".join(pair.places))
@@ -83,7 +83,7 @@ def test_endpoints_that_are_not_mirrored_are_defined_at_the_router_that_stands_b
 def test_repl_3_an_endpoint_that_one_router_lacks_is_named_and_what_it_has_stays_behind_until_it_is_there(
     tmp_path: Path,
 ) -> None:
-    with pair_of_routers(tmp_path, mirror="none") as pair:
+    with PairOfRouters(tmp_path, mirror="none") as pair:
         done("create", pair.one.place, "fills", "fills.>", "--replication", "synchronous")
         with client_of(*pair.places) as client, client.publisher() as publisher:
             assert publisher.publish("fills.new", b"one") == "degraded"

@@ -9,7 +9,7 @@ import pytest
 
 from integration.assured_kit import client_of
 from integration.console_kit import SECRETS, policy_text
-from integration.pair_kit import PairOfRouters, pair_of_routers
+from integration.pair_kit import PairOfRouters
 from integration.test_assured_rights import NOTES, RULES
 from penstock.admin import AdminConfig, AdminLimits
 from penstock.admin.driver import AdminServer
@@ -38,7 +38,7 @@ class Scene:
         (nowhere,) = free_ports(1)
         lost = AdminAccess(url=f"penstock://127.0.0.1:{nowhere}", credentials=str(directory / "nodes.toml"))
         self.pair: PairOfRouters = stack.enter_context(
-            pair_of_routers(
+            PairOfRouters(
                 directory,
                 NOTES,
                 router={"admin": access, "operators": ("boss",)},
@@ -118,7 +118,7 @@ def test_what_is_not_mirrored_is_not_taken_over(tmp_path: Path, stack: ExitStack
 def test_what_operators_have_said_differently_is_seen(tmp_path: Path) -> None:
     write_private(tmp_path / "secret", b"the secret of this pair")
     second = {"message_bytes_max": 1_000, "operators": ("boss",)}
-    with pair_of_routers(tmp_path, second=second, secret_file=str(tmp_path / "secret")) as pair:
+    with PairOfRouters(tmp_path, second=second, secret_file=str(tmp_path / "secret")) as pair:
         for each in pair.routers:
             replication = each.status().replication
             assert replication is not None

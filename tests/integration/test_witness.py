@@ -10,7 +10,7 @@ import pytest
 
 from command_here import run_here
 from integration.command_kit import running
-from integration.tree_kit import write_toml
+from integration.live_kit import write_toml
 from penstock.assured.node import LeaseAccess
 from penstock.assured.remembering import MEMORY_NAME
 from penstock.assured.witnessing import WitnessConfig, WitnessStatus

@@ -1,22 +1,13 @@
 """Agents of a distribution tree, in this process or in ones of their own, and what their subscribers got."""
 
-import asyncio
-import contextlib
-import json
 import signal
 import threading
-import urllib.error
-import urllib.request
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from integration.command_kit import Running, running
-from integration.filter_kit import Loop
+from integration.live_kit import NodeHere, NodeProcess
 from penstock.base.errors import PenstockError
 from penstock.model import Message, shipped
 from penstock.tree.application import StreamPublisher, StreamSubscription, open_publisher, open_stream
@@ -47,28 +38,13 @@ def agent_config(name: str, parent: str, *alternates: str, **values: Any) -> Age
     return AgentConfig(**{"control": AgentAccess(port=0), **settings})
 
 
-class AgentHere:
-    """An agent in this process; its loop is in a thread."""
-
+class AgentHere(NodeHere[LiveAgent]):
     def __init__(self, config: AgentConfig) -> None:
-        self.loop = Loop()
-        self._stop: asyncio.Event
-        try:
-            self.agent = self.loop.run(self._start(config))
-        except BaseException:
-            self.loop.close()
-            raise
-        self._ended = asyncio.run_coroutine_threadsafe(self.agent.run(self._stop), self.loop.loop)
-
-    async def _start(self, config: AgentConfig) -> LiveAgent:
-        self._stop = asyncio.Event()
-        agent = LiveAgent(config)
-        await agent.start()
-        return agent
+        super().__init__(lambda: LiveAgent(config))
 
     @property
-    def place(self) -> str:
-        return self.agent.place
+    def agent(self) -> LiveAgent:
+        return self.node
 
     def wait_rooted(self) -> "AgentHere":
         wait_until(lambda: self.agent.status(0).is_rooted, f"{self.agent.config.name} to have a way to the root")
@@ -91,90 +67,23 @@ class AgentHere:
             found.update(each.by_cause("requests_refused"))
         return found
 
-    def close(self) -> None:
-        self.loop.loop.call_soon_threadsafe(self._stop.set)
-        self._ended.result(PATIENCE_SECONDS)
-        self.loop.close()
+
+def agent_here(config: AgentConfig) -> "closing[AgentHere]":
+    return closing(AgentHere(config))
 
 
-@contextlib.contextmanager
-def agent_here(config: AgentConfig) -> Iterator[AgentHere]:
-    made = AgentHere(config)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-class AgentProcess:
-    """An agent in a process of its own, which can be killed and started again in the same place."""
+class AgentProcess(NodeProcess):
+    config: AgentConfig
 
     def __init__(self, config: AgentConfig, directory: Path) -> None:
-        self.config = config
-        self.path = directory / f"{config.name}.toml"
-        self._stack = ExitStack()
-        self._process: Running | None = None
-        self.port = config.control.port
-        self.start()
-
-    @property
-    def place(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        access = msgspec.structs.replace(self.config.control, port=self.port)
-        write_toml(self.path, msgspec.structs.replace(self.config, control=access))
-        self._process = self._stack.enter_context(running("agent", "--config", str(self.path)))
-        self._process.wait_for_output("control_port")
-        self.facts = json.loads(self._process.out.splitlines()[0])
-        self.port = self.facts["control_port"]
-
-    @property
-    def process(self) -> Running:
-        assert self._process is not None
-        return self._process
-
-    def page(self, path: str) -> str:
-        """What its page says, well or not."""
-        try:
-            with urllib.request.urlopen(f"{self.facts['url']}{path}", timeout=PATIENCE_SECONDS) as answer:
-                return str(answer.read().decode())
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.read().decode()
-
-    def kill(self) -> None:
-        self.process.process.kill()
-        self.process.process.wait(PATIENCE_SECONDS)
+        super().__init__(("agent",), config, directory)
 
     def hang_up(self) -> None:
         self.process.process.send_signal(signal.SIGHUP)
 
-    def close(self) -> None:
-        self._stack.close()
 
-
-@contextlib.contextmanager
-def agent_process(config: AgentConfig, directory: Path) -> Iterator[AgentProcess]:
-    made = AgentProcess(config, directory)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-def write_toml(path: Path, config: msgspec.Struct) -> None:
-    """JSON's strings, numbers, lists and inline tables are TOML's, but for the colons."""
-
-    def text(value: Any) -> str:
-        if isinstance(value, dict):
-            return "{ " + ", ".join(f"{key} = {text(each)}" for key, each in value.items() if each is not None) + " }"
-        if isinstance(value, list | tuple):
-            return "[" + ", ".join(map(text, value)) + "]"
-        return json.dumps(value)
-
-    tables = msgspec.to_builtins(config)
-    path.write_text("".join(f"{key} = {text(value)}\n" for key, value in tables.items() if value is not None))
+def agent_process(config: AgentConfig, directory: Path) -> "closing[AgentProcess]":
+    return closing(AgentProcess(config, directory))
 
 
 def trade(number: int, symbol: str = "IBM") -> Message:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from integration.assured_kit import Entered
+from integration.live_kit import Entered
 from judge.clients import Orders
 from waiting import PATIENCE_SECONDS
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-from integration.assured_kit import Entered
+from integration.live_kit import Entered
 from judge.checker import ACKNOWLEDGED, Rules, violations
 from judge.crews import Crew
 from judge.faults import Fault

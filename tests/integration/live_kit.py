@@ -1,0 +1,130 @@
+"""Nodes that have a control port, of any kind, in this process or in ones of their own."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from integration.command_kit import Running, running
+from integration.filter_kit import Loop
+from waiting import PATIENCE_SECONDS
+
+Entered: TypeAlias = Callable[[], AbstractContextManager[None]]
+"""Whatever is made in it is on a host (penstock.bench.hosts)."""
+
+
+class Live(Protocol):
+    @property
+    def place(self) -> str: ...
+
+    async def start(self) -> None: ...
+    async def run(self, stop: asyncio.Event) -> None: ...
+
+
+Node = TypeVar("Node", bound=Live)
+
+
+class NodeHere(Generic[Node]):
+    """In this process; its loop is in a thread."""
+
+    def __init__(self, make: Callable[[], Node]) -> None:
+        self.loop = Loop()
+        self._stop: asyncio.Event
+        try:
+            self.node = self.loop.run(self._start(make))
+        except BaseException:
+            self.loop.close()
+            raise
+        self._ended = asyncio.run_coroutine_threadsafe(self.node.run(self._stop), self.loop.loop)
+
+    async def _start(self, make: Callable[[], Node]) -> Node:
+        self._stop = asyncio.Event()
+        node = make()
+        await node.start()
+        return node
+
+    @property
+    def place(self) -> str:
+        return self.node.place
+
+    def close(self) -> None:
+        self.loop.loop.call_soon_threadsafe(self._stop.set)
+        self._ended.result(PATIENCE_SECONDS)
+        self.loop.close()
+
+
+class NodeProcess:
+    """In a process of its own, by this command; it can be killed and started again in the same place. It is on another
+    host, if `entered` leads there."""
+
+    def __init__(
+        self, command: tuple[str, ...], config: Any, directory: Path, entered: Entered = contextlib.nullcontext
+    ) -> None:
+        self.config = config
+        self.path = directory / f"{config.name}.toml"
+        self.port: int = config.control.port
+        self._command = command
+        self._entered = entered
+        self._stack = ExitStack()
+        self.process: Running
+        self.start()
+
+    @property
+    def place(self) -> str:
+        return f"{self.config.control.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def start(self) -> None:
+        access = msgspec.structs.replace(self.config.control, port=self.port)
+        write_toml(self.path, msgspec.structs.replace(self.config, control=access))
+        with self._entered():
+            self.process = self._stack.enter_context(running(*self._command, "--config", str(self.path)))
+        self.process.wait_for_output("control_port")
+        self.facts = json.loads(self.process.out.splitlines()[0])
+        self.port = self.facts["control_port"]
+
+    def page(self, path: str) -> str:
+        """What its page says, well or not."""
+        try:
+            with self._entered(), urllib.request.urlopen(self.facts["url"] + path, timeout=PATIENCE_SECONDS) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.read().decode()
+
+    def kill(self) -> None:
+        self.process.process.kill()
+        self.process.process.wait(PATIENCE_SECONDS)
+
+    def stop(self) -> None:
+        """In order, as its operator does."""
+        self.process.process.send_signal(signal.SIGTERM)
+        assert self.process.process.wait(PATIENCE_SECONDS) == 0, self.process.err
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def write_toml(path: Path, config: msgspec.Struct) -> None:
+    """JSON's strings, numbers, lists and inline tables are TOML's, but for the colons."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, dict):
+            return "{ " + ", ".join(f"{key} = {text(each)}" for key, each in value.items() if each is not None) + " }"
+        if isinstance(value, list | tuple):
+            return "[" + ", ".join(map(text, value)) + "]"
+        return json.dumps(value)
+
+    tables = msgspec.to_builtins(config)
+    path.write_text("".join(f"{key} = {text(value)}\n" for key, value in tables.items() if value is not None))
