@@ -22,6 +22,7 @@ import threading
 from collections.abc import Sequence
 from typing import BinaryIO
 
+PATIENCE_SECONDS = 180.0
 REQUEST_SIZE_MAX = 1 << 20
 STATUS = struct.Struct("<i")
 
@@ -38,7 +39,7 @@ class Forked:
     def poll(self) -> int | None:
         return self._ended_within(0)
 
-    def wait(self, timeout: float) -> int:
+    def wait(self, timeout: float = PATIENCE_SECONDS) -> int:
         status = self._ended_within(timeout)
         if status is None:
             raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
