@@ -230,7 +230,7 @@ def test_what_a_router_has_alone_stays_when_the_other_one_gets_the_endpoint(is_r
     assert held(one) == held(other) == {"dead": 0, "q": 2, "solo": 2}
     # at both from now on: what one of them settles is gone at the other, also after a broken link
     switch(one, other)
-    assert not any(each.definition.is_own for each in one.router.endpoints)
+    assert not any(each.definition.own_through for each in one.router.endpoints)
     disconnect(one, other)
     other.tell(EmptyEndpoint(linked_to(other), 8, "solo"))
     connect(one, other)
@@ -302,6 +302,40 @@ def test_what_a_router_has_alone_stays_when_its_message_comes_again_for_another_
     assert held(one) == {"dead": 0, "q": 1, "local": 3}
     switch(other, one)
     assert held(one) == held(other) == {"dead": 0, "q": 1, "local": 3}
+
+
+def test_what_only_one_router_has_by_now_stays_whoever_took_it_first() -> None:
+    """The other one dropped its copies when the endpoint was made one without; it had taken the messages itself."""
+    one, other = Router("a", QUEUE, replace(LOCAL, replication="synchronous")), Router("b")
+    connect(one, other)
+    one.clients(10)
+    one.publish(1, 3)
+    exchange(one, other)
+    switch(one, other)
+    other.tell(AlterEndpoint(linked_to(other), 9, LOCAL))
+    exchange(one, other)
+    assert (held(one)["local"], held(other)["local"]) == (0, 3)
+    switch(other, one)
+    one.tell(AlterEndpoint(linked_to(one), 9, replace(LOCAL, replication="synchronous")))
+    exchange(one, other)
+    assert (held(one)["local"], held(other)["local"]) == (0, 3)
+    switch(one, other)
+    assert held(one) == held(other) == {"dead": 0, "q": 3, "local": 3}
+
+
+def test_repl_5_copies_of_what_was_altered_to_and_fro_are_dropped_as_others_when_they_are_settled() -> None:
+    one, other = mirrored()
+    one.tell(AlterEndpoint(10, 9, replace(LOCAL, replication="synchronous")))
+    exchange(one, other)
+    one.tell(AlterEndpoint(10, 8, LOCAL))
+    exchange(one, other)
+    one.tell(AlterEndpoint(10, 7, replace(LOCAL, replication="synchronous")))
+    exchange(one, other)
+    assert held(one) == held(other) == {"dead": 0, "q": 3, "local": 3}
+    disconnect(one, other)
+    one.tell(EmptyEndpoint(10, 6, "local"))
+    connect(one, other)
+    assert held(one) == held(other) == {"dead": 0, "q": 3, "local": 0}
 
 
 def test_lacking_endpoints_that_there_are_not_are_passed_over() -> None:

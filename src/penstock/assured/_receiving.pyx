@@ -227,9 +227,9 @@ cdef bint is_kept(Tables tables, const uint8_t *record, const uint32_t[::1] numb
     cdef MessageHead head
     cdef Destination destination
     cdef uint32_t index
-    if is_mirrored(tables, endpoint) and not tables.endpoints[endpoint].is_own:
-        return False
     memcpy(&head, record, MESSAGE_HEAD_SIZE)
+    if is_mirrored(tables, endpoint) and head.id > tables.endpoints[endpoint].own_through:
+        return False
     for index in range(head.destination_count):
         memcpy(&destination, record + MESSAGE_HEAD_SIZE + index * DESTINATION_SIZE, DESTINATION_SIZE)
         if here(numbers, destination.endpoint) == endpoint:

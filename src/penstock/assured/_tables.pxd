@@ -87,7 +87,7 @@ cdef struct Endpoint:
     bint is_ready                   # in the list of those to look at
     bint is_fetching                # its next messages are being read from the journal
     bint is_absent                  # the other router has no such endpoint, as it says now: there are no copies
-    bint is_own                     # what it has of this router's epochs may be nowhere else
+    uint64_t own_through            # what it has up to this id may be nowhere else
     uint8_t treatment
     uint32_t number
     uint32_t dead_to                # 0: what it gives up is discarded

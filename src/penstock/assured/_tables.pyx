@@ -104,7 +104,7 @@ cdef class Tables:
     def set_endpoint(
         self, uint32_t number, *, bint is_exclusive, bint gives_up_when_full, uint8_t treatment, uint32_t dead_to,
         uint16_t deliveries_max, uint64_t messages_max, uint64_t bytes_max, int64_t age_ns_max, uint64_t live_from,
-        bint is_own
+        uint64_t own_through
     ):
         """Make an endpoint, or change one."""
         cdef Endpoint *endpoint
@@ -138,7 +138,7 @@ cdef class Tables:
         endpoint.bytes_max = bytes_max
         endpoint.age_ns_max = age_ns_max
         endpoint.live_from = live_from
-        endpoint.is_own = is_own
+        endpoint.own_through = own_through
         self.endpoint_highest = max(self.endpoint_highest, number)
         self.note_ready(endpoint)
 
@@ -166,7 +166,7 @@ cdef class Tables:
         if self.endpoint_of(number) is NULL:
             self.set_endpoint(
                 number, is_exclusive=False, gives_up_when_full=False, treatment=0, dead_to=0, deliveries_max=0,
-                messages_max=0, bytes_max=0, age_ns_max=0, live_from=0, is_own=False
+                messages_max=0, bytes_max=0, age_ns_max=0, live_from=0, own_through=0
             )
             self.endpoints[number].is_defined = False
         return self.endpoints[number]

@@ -19,7 +19,7 @@ from penstock.assured._settling import Settling, settle, sweep
 from penstock.assured._tables import Tables
 from penstock.assured.config import RouterConfig
 from penstock.assured.defining import Defining
-from penstock.assured.endpoints import Endpoints, Models
+from penstock.assured.endpoints import EVERY_ID, Endpoints, Models
 from penstock.assured.events import (
     AlterEndpoint,
     Answer,
@@ -65,8 +65,6 @@ from penstock.assured.transactions import Transactions
 from penstock.base.clock import NS_PER_MS, Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.errors import LimitError, NotFoundError, PenstockError, RemoteProtocolError
-
-EVERY_ID = 2**64 - 1
 
 Request = (
     OpenPublisher

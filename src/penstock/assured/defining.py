@@ -115,8 +115,8 @@ class Defining:
 
     def _define(self, config: EndpointConfig, replay: ReplayState | None = None) -> list[Instruction]:
         known = self._endpoints.get(config.name)
-        is_own = self._endpoints.is_own_as(config)
-        endpoint = self._endpoints.put(Definition(config, known.definition.replay if known else replay, is_own))
+        own_through = self._endpoints.own_through_as(config)
+        endpoint = self._endpoints.put(Definition(config, known.definition.replay if known else replay, own_through))
         self._endpoints.log(endpoint)
         return [Noted("defined", {"endpoint": config.name})]
 

@@ -11,7 +11,7 @@ import msgspec
 from penstock.assured._sending import set_absent, stream_count
 from penstock.assured.config import EndpointConfig
 from penstock.assured.core import MessageRouter
-from penstock.assured.endpoints import Endpoint
+from penstock.assured.endpoints import EVERY_ID, Endpoint
 from penstock.assured.events import Instruction, Noted
 from penstock.assured.pairing import Defined, encode
 
@@ -95,7 +95,7 @@ class Definitions:
 
     def _told(self, endpoint: Endpoint) -> _Told:
         is_copied = self._router.endpoints.is_copied(endpoint.config)
-        definition = msgspec.structs.replace(endpoint.definition, is_own=False)  # that is each router's own matter
+        definition = msgspec.structs.replace(endpoint.definition, own_through=0)  # that is each router's own matter
         return _Told(endpoint.config, is_copied, msgspec.json.encode(definition))
 
     def _is_same(self, number: int, told: _Told) -> bool:
@@ -133,7 +133,7 @@ class Definitions:
         endpoints = self._router.endpoints
         found = [endpoint for each in numbers if (endpoint := endpoints.by_number(each)) is not None]
         for each in found:
-            endpoints.set_own(each, True)
+            endpoints.set_own_through(each, EVERY_ID)
             if each.number not in self.absent:
                 values: dict[str, str | int] = {"endpoint": each.name, "hint": "define it alike there"}
                 self._noted.append(Noted("not_at_other_router", values, is_trouble=True))
@@ -150,4 +150,4 @@ class Definitions:
         endpoints = self._router.endpoints
         for each in endpoints:
             if each.number not in self.absent and endpoints.is_copied(each.config):
-                endpoints.set_own(each, False)
+                endpoints.set_own_through(each, 0)

@@ -28,6 +28,8 @@ Subscribers = NDArray[numpy.uint32]
 NUMBER_MAX = 16_777_216
 """Numbers are not used again, as the log may still speak of the endpoint that had one; records and links take these."""
 
+EVERY_ID = 2**64 - 1
+
 TREATMENTS: dict[Treatment, int] = {"none": 0, "asynchronous": 1, "synchronous": 2}
 
 ROW_DTYPE = numpy.dtype([("model_id", "u2"), ("model_version", "u2"), ("payload_offset", "u4"), ("payload_size", "u4")])
@@ -55,9 +57,9 @@ class Definition(msgspec.Struct):
 
     config: EndpointConfig
     replay: ReplayState | None = None
-    is_own: bool = False
-    """Of a pair: what this router has in it, of epochs that were its own, may be nowhere else. The other router has, or
-    had, no such endpoint, or one without copies, and did not get everything since."""
+    own_through: int = 0
+    """Of a pair: what this router has in it up to this id may be nowhere else. The other router has, or had, no such
+    endpoint, or one without copies, and did not get everything since."""
 
 
 class Endpoint(msgspec.Struct):
@@ -283,7 +285,7 @@ class Endpoints:
             bytes_max=config.bytes_max,
             age_ns_max=config.age_ms_max * NS_PER_MS,
             live_from=0 if replay is None else 1 if replay.phase == "moved" else replay.live_from,
-            is_own=endpoint.definition.is_own,
+            own_through=endpoint.definition.own_through,
         )
 
     def remove(self, endpoint: Endpoint) -> None:
@@ -299,16 +301,19 @@ class Endpoints:
         """To the other router of a pair."""
         return self._config.replicate_by != "endpoint" or config.replication != "none"
 
-    def is_own_as(self, config: EndpointConfig) -> bool:
-        """Whether what an endpoint has, which is to be so from now on, may be nowhere else."""
+    def own_through_as(self, config: EndpointConfig) -> int:
+        """Of an endpoint that is to be so from now on: up to where what it has may be nowhere else."""
         known = self._by_name.get(config.name)
         if known is None:
-            return False
-        return known.definition.is_own or (self.is_copied(config) and not self.is_copied(known.config))
+            return 0
+        has_new_copies = self.is_copied(config) and not self.is_copied(known.config)
+        if has_new_copies and self._tables.endpoint_numbers(known.number)["messages"]:
+            return self._tables.next_id - 1
+        return known.definition.own_through
 
-    def set_own(self, endpoint: Endpoint, is_own: bool) -> None:
-        if endpoint.definition.is_own != is_own:
-            endpoint.definition.is_own = is_own
+    def set_own_through(self, endpoint: Endpoint, last_id: int) -> None:
+        if endpoint.definition.own_through != last_id:
+            endpoint.definition.own_through = last_id
             self.apply(endpoint)
             self.log(endpoint)
 

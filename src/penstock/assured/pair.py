@@ -6,8 +6,9 @@ one than its own is active no more.
 """
 
 from penstock.assured import _layout, events, pairing, voting
-from penstock.assured.core import EVERY_ID, MessageRouter
+from penstock.assured.core import MessageRouter
 from penstock.assured.degrading import Degrading, Mode
+from penstock.assured.endpoints import EVERY_ID
 from penstock.assured.lease import LeaseKeeper, lease_event
 from penstock.assured.pairing import Standing
 from penstock.assured.past import Past
@@ -333,8 +334,7 @@ class Pair:
     def _yielded(self, now_ns: int) -> None:
         left = left_behind(self.router)
         self.link.say(pairing.Yielded(self.epoch, left))
-        if left:
-            self._note("left_behind", messages=told_left(left), is_trouble=True)
+        self._note("yielded", left_behind=told_left(left) or "nothing", is_trouble=bool(left))
         self.switching.forget()
         self._past.is_willing = False
         self._end_sending()
@@ -361,8 +361,7 @@ class Pair:
             self.receiving.stored(self.router.log.stored_through)
             self.link.send(self.receiving.out)
         is_ready = self.switching.is_wanted and self.degrading.keeps_up(self.sending)
-        has_said = any(isinstance(each, events.SendData) for each in self._out)  # only an active one has these
-        if is_ready and not has_said:
+        if is_ready and not any(isinstance(each, events.SendData) for each in self._out):  # an active router's to send
             self.switching.begin_yielding(now_ns)
             self._stand_by(now_ns, "the other router is to be active")
         if self.sending is not None and self.switching.is_yielding and self.sending.is_drained:

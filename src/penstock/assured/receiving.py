@@ -19,8 +19,8 @@ from penstock.assured._receiving import (
     undo,
     undone_ids,
 )
-from penstock.assured.core import EVERY_ID, MessageRouter
-from penstock.assured.endpoints import NUMBER_MAX, Definition, Endpoint
+from penstock.assured.core import MessageRouter
+from penstock.assured.endpoints import EVERY_ID, NUMBER_MAX, Definition, Endpoint
 from penstock.assured.holding import Held
 from penstock.assured.listing import IDS_PER_FRAME, distinct, ids_frame, read_ids
 from penstock.assured.pairing import Defined, Lacking, PairConfig, Resync, StoredTo, encode
@@ -72,6 +72,8 @@ class Receiving:
         self._publishers: list[bytes] = []
         self._publishers_size = 0
         self._gone: dict[int, NDArray[numpy.uint64]] = {}
+        self._shared: list[int] = []
+        """Endpoints that have nothing that the active router has not got."""
         self._missing = NONE
         self._is_listed = True
         self._answers: deque[tuple[int, list[bytes]]] = deque()
@@ -121,7 +123,9 @@ class Receiving:
             raise RemoteProtocolError(f"an endpoint is defined as nothing that there is: {error}") from None
         known = endpoints.get(definition.config.name)
         self._names[message.number] = definition.config.name
-        definition.is_own = endpoints.is_own_as(definition.config)
+        if known is not None and known.definition.own_through == EVERY_ID:  # from now on the active router has it, too
+            endpoints.set_own_through(known, self._router.tables.next_id - 1)
+        definition.own_through = endpoints.own_through_as(definition.config)
         if self._is_mirroring and (known is None or known.definition != definition):
             if known is not None and definition.config.replication == "none":
                 self._drop_copies(known)
@@ -173,7 +177,10 @@ class Receiving:
         for number in self._numbers[self._numbers > 0].tolist():
             has = held.get(number, NONE)
             listed = distinct(self._listed.get(number, [NONE]))
-            self._note_gone(number, numpy.setdiff1d(has, listed, assume_unique=True))
+            gone = numpy.setdiff1d(has, listed, assume_unique=True)
+            self._note_gone(number, gone)
+            if not (gone <= self._own_through(number)).any():
+                self._shared.append(number)
             missing.append(numpy.setdiff1d(listed, has, assume_unique=True))
         self._listed.clear()
         if self._is_mirroring:
@@ -199,7 +206,9 @@ class Receiving:
             undo(tables, first_id, self._since[1] - 1)
         for each in self._router.endpoints:  # the active one may get such an endpoint, without what this one has in it
             if each.number not in self._numbers:
-                self._router.endpoints.set_own(each, True)
+                self._router.endpoints.set_own_through(each, EVERY_ID)
+            elif each.number in self._shared:
+                self._router.endpoints.set_own_through(each, 0)
         starts = range(0, max(1, len(wanted)), IDS_PER_FRAME)
         frames = [
             ids_frame(
@@ -233,14 +242,16 @@ class Receiving:
         """Which of these of an endpoint stay, though the other router has not got them: it never had, and they may have
         been acknowledged; synchronous ones only if this router was degraded then, or the other one had no copies of
         the endpoint."""
-        is_stranded: NDArray[numpy.bool_] = self._are_own(ids)
-        endpoint = self._router.endpoints.by_number(number)
-        if endpoint is None or not endpoint.definition.is_own:
-            is_stranded = is_stranded & (ids > self._since[0]) & (ids < self._since[1])
-            if not self._router.log.is_degraded:
-                is_stranded &= ~are_synchronous(self._router.tables, ids)
+        is_stranded: NDArray[numpy.bool_] = self._are_own(ids) & (ids > self._since[0]) & (ids < self._since[1])
+        if not self._router.log.is_degraded:
+            is_stranded &= ~are_synchronous(self._router.tables, ids)
+        is_stranded |= ids <= self._own_through(number)
         self.stranded += int(is_stranded.sum())
         return is_stranded
+
+    def _own_through(self, number: int) -> int:
+        endpoint = self._router.endpoints.by_number(number)
+        return endpoint.definition.own_through if endpoint is not None else 0
 
     def _are_own(self, ids: NDArray[numpy.uint64]) -> NDArray[numpy.bool_]:
         """Of epochs that were this router's."""
