@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from command_here import run_here
-from integration.assured_kit import client_of
+from integration.assured_kit import RouterProcess, client_of
 from integration.pair_kit import ORDERS, PairOfRouters, switch_to
 from penstock.assured import EndpointConfig, Want
 from penstock.base.errors import RefusedError
@@ -80,14 +80,21 @@ def test_endpoints_that_are_not_mirrored_are_defined_at_the_router_that_stands_b
         assert "fills" not in done("list", ",".join(pair.places))
 
 
+def lacking_at(router: RouterProcess) -> tuple[str, ...]:
+    replication = router.status().replication
+    assert replication is not None
+    return replication.lacking
+
+
 def test_repl_3_an_endpoint_that_one_router_lacks_is_named_and_what_it_has_stays_behind_until_it_is_there(
     tmp_path: Path,
 ) -> None:
     with PairOfRouters(tmp_path, mirror="none") as pair:
         done("create", pair.one.place, "fills", "fills.>", "--replication", "synchronous")
+        wait_until(lambda: [lacking_at(each) for each in pair.routers] == [("fills",)] * 2, "what is lacking")
         with client_of(*pair.places) as client, client.publisher() as publisher:
             assert publisher.publish("fills.new", b"one") == "degraded"
-            assert publisher.publish("orders.new", b"one") == "synchronous"
+            wait_until(lambda: publisher.publish("orders.new", b"one") == "synchronous", "copies of other endpoints")
         for router, told in ((pair.one, "not at the other router"), (pair.two, "only at the other router")):
             shown = run_here("router", "status", "--node", router.facts["url"].removeprefix("http://"))
             assert f"{told}: fills" in shown.stdout
