@@ -9,8 +9,9 @@ STAMPS := build/stamps
 
 COMPILED := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 SOURCES  := $(shell find src -name '*.py' -o -name '*.pyi' -o -name '*.toml')
+CORES    := $(shell nproc)
 # One more than there are cores: tests wait for processes, leases and disks as well.
-WORKERS  ?= $(shell echo $$(($$(nproc) + 1)))
+WORKERS  ?= $(shell echo $$(($(CORES) + 1)))
 APT      := --yes --quiet --no-install-recommends -o DPkg::Lock::Timeout=60 -o Acquire::Retries=1
 
 # Tests start hundreds of processes: each would compile every Python source anew.
@@ -41,7 +42,8 @@ setup: $(STAMPS)/build ## create .venv, install the pinned dependencies, build t
 demo: $(STAMPS)/build ## ticks from a publisher to its subscribers on this machine; ARGS="--seconds 10" passes arguments
 	@test ! -t 0 || set -m; $(BIN)/penstock demo $(ARGS) # job control: Ctrl-C reaches the demo, which ends well, not make
 
-test: lint browser ## lint, then the whole suite
+test: ## lint, then the whole suite
+	@$(MAKE) --no-print-directory --jobs 2 lint browser # Chromium is fetched while the environment is made
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --maxfail 10 $(ARGS)
 
 test-debug: $(STAMPS)/build-debug browser ## the suite on extensions with bounds checks and sanitizers
@@ -84,7 +86,7 @@ $(STAMPS)/venv: requirements.lock
 
 $(STAMPS)/build: $(STAMPS)/venv pyproject.toml setup.py $(COMPILED)
 	@echo "==> building the compiled extensions"
-	@$(BIN)/python setup.py --quiet build_ext --inplace --parallel 2
+	@$(BIN)/python setup.py --quiet build_ext --inplace --parallel $(CORES)
 	@test -x $(BIN)/penstock -a $(BIN)/penstock -nt pyproject.toml || PENSTOCK_BUILT=1 $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	@mkdir -p $(@D) && touch $@
 
