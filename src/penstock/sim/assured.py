@@ -9,9 +9,6 @@ What is promised, whatever happens to the machine, the process, the disk and the
 - queues and the log are bounded; when everything is settled, nothing is left.
 """
 
-from collections.abc import Callable
-from typing import TextIO
-
 import msgspec
 
 from penstock.assured.events import Instruction
@@ -22,7 +19,7 @@ from penstock.sim.assuredchecker import AssuredChecker
 from penstock.sim.assuredclients import Client, SimConsumer, SimPublisher, SimTransactor
 from penstock.sim.assurednode import WANTS, AssuredNode, AssuredOptions
 from penstock.sim.disk import DiskFaults
-from penstock.sim.judge import run_and_judge, work
+from penstock.sim.judge import SeedRun, work
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.world import World
 
@@ -243,16 +240,6 @@ class AssuredPlant:
         self.world.after(self._randomness.below(NS_PER_SECOND), make_room)
 
 
-def run_assured_seed(
-    seed: int,
-    *,
-    seconds: float = 10.0,
-    trace: TextIO | None = None,
-    progress: Callable[[float], None] | None = None,
-) -> AssuredSummary:
-    """Run the router of one seed for `seconds` of virtual time and judge it."""
-    world = World(seed, trace)
-    plant = AssuredPlant(world, AssuredOptions.draw(world.randomness.fork("options")))
-    replay = f"penstock sim --scenario assured --seed {seed} --minutes {seconds / 60!r}"
-    run_and_judge(world, plant, seconds, progress, replay=replay)
-    return plant.summary()
+run_assured_seed = SeedRun(
+    "assured", lambda world: AssuredPlant(world, AssuredOptions.draw(world.randomness.fork("options")))
+)

@@ -338,9 +338,8 @@ def run_engine_seed(
     """Run the plant of one seed for `seconds` of virtual time and judge it."""
     world = World(seed, trace)
     plant = EnginePlant(world, EnginePlantOptions.draw(world.randomness.fork("options")))
-    replay = f"penstock sim --scenario engine --seed {seed} --minutes {seconds / 60!r} --trace trace.txt"
     try:
-        run_and_judge(world, plant, seconds, progress, replay=replay)
+        run_and_judge(world, plant, seconds, progress, scenario="engine")
     finally:
         plant.close()
     return plant.summary()

@@ -249,6 +249,5 @@ def run_feed_seed(
     """Run the plant of one seed for `seconds` of virtual time and judge it."""
     world = World(seed, trace)
     plant = FeedPlant(world, FeedPlantOptions.draw(world.randomness.fork("options")), market)
-    replay = f"penstock sim --scenario feed --seed {seed} --minutes {seconds / 60!r} --trace trace.txt"
-    run_and_judge(world, plant, seconds, progress, replay=replay)
+    run_and_judge(world, plant, seconds, progress, scenario="feed")
     return plant.summary()

@@ -1,7 +1,6 @@
 """Publishers, filter modules and applications drawn from a seed, the faults that hit them, and the verdict."""
 
-from collections.abc import Callable
-from typing import Literal, TextIO
+from typing import Literal
 
 import msgspec
 
@@ -28,7 +27,7 @@ from penstock.sim.filtercheckers import (
 from penstock.sim.filterfaults import FilterFaultSchedule
 from penstock.sim.filternodes import FilteredPublisherNode, FilterNode
 from penstock.sim.filterwants import Wants
-from penstock.sim.judge import run_and_judge, work
+from penstock.sim.judge import SeedRun, work
 from penstock.sim.network import LinkFaults, Network
 from penstock.sim.node import Node
 from penstock.sim.randomness import SeededRandomness
@@ -287,16 +286,6 @@ class FilterPlant:
         )
 
 
-def run_filter_seed(
-    seed: int,
-    *,
-    seconds: float = 10.0,
-    trace: TextIO | None = None,
-    progress: Callable[[float], None] | None = None,
-) -> FilterSummary:
-    """Run the plant of one seed for `seconds` of virtual time and judge it."""
-    world = World(seed, trace)
-    plant = FilterPlant(world, FilterPlantOptions.draw(world.randomness.fork("options")))
-    replay = f"penstock sim --scenario filter --seed {seed} --minutes {seconds / 60!r} --trace trace.txt"
-    run_and_judge(world, plant, seconds, progress, replay=replay)
-    return plant.summary()
+run_filter_seed = SeedRun(
+    "filter", lambda world: FilterPlant(world, FilterPlantOptions.draw(world.randomness.fork("options")))
+)

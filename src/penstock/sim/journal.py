@@ -7,9 +7,6 @@ What is promised, whatever happens to the machine, the process and the disk:
 - when the disk is well again, everything appended is acknowledged.
 """
 
-from collections.abc import Callable
-from typing import TextIO
-
 import msgspec
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
@@ -18,7 +15,7 @@ from penstock.journal.config import FollowConfig, JournalConfig
 from penstock.journal.reader import JournalReader
 from penstock.sim.disk import DiskFaults
 from penstock.sim.journalnode import RESTART_DELAY_NS_MAX, JournalNode
-from penstock.sim.judge import run_and_judge
+from penstock.sim.judge import SeedRun
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.world import World
 
@@ -268,16 +265,6 @@ class JournalPlant:
         self.world.after(self._randomness.below(2 * NS_PER_SECOND), make_room)
 
 
-def run_journal_seed(
-    seed: int,
-    *,
-    seconds: float = 10.0,
-    trace: TextIO | None = None,
-    progress: Callable[[float], None] | None = None,
-) -> JournalSummary:
-    """Run the journal of one seed for `seconds` of virtual time and judge it."""
-    world = World(seed, trace)
-    plant = JournalPlant(world, JournalOptions.draw(world.randomness.fork("options")))
-    replay = f"penstock sim --scenario journal --seed {seed} --minutes {seconds / 60!r}"
-    run_and_judge(world, plant, seconds, progress, replay=replay)
-    return plant.summary()
+run_journal_seed = SeedRun(
+    "journal", lambda world: JournalPlant(world, JournalOptions.draw(world.randomness.fork("options")))
+)

@@ -8,15 +8,12 @@ What is promised, whatever happens to machines, network and clocks (as long as t
 - when all is well again, one of them holds it.
 """
 
-from collections.abc import Callable
-from typing import TextIO
-
 import msgspec
 
 from penstock.assured.voting import Fit, Force, LeaseConfig, Release
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import SimulationError
-from penstock.sim.judge import run_and_judge, work
+from penstock.sim.judge import SeedRun, work
 from penstock.sim.leasenodes import RouterNode, VoterNode
 from penstock.sim.network import LinkFaults, Network
 from penstock.sim.randomness import SeededRandomness
@@ -277,16 +274,4 @@ class LeasePlant:
         self._cut.clear()
 
 
-def run_lease_seed(
-    seed: int,
-    *,
-    seconds: float = 10.0,
-    trace: TextIO | None = None,
-    progress: Callable[[float], None] | None = None,
-) -> LeaseSummary:
-    """Run the voters of one seed for `seconds` of virtual time and judge them."""
-    world = World(seed, trace)
-    plant = LeasePlant(world, LeaseOptions.draw(world.randomness.fork("options")))
-    replay = f"penstock sim --scenario lease --seed {seed} --minutes {seconds / 60!r}"
-    run_and_judge(world, plant, seconds, progress, replay=replay)
-    return plant.summary()
+run_lease_seed = SeedRun("lease", lambda world: LeasePlant(world, LeaseOptions.draw(world.randomness.fork("options"))))

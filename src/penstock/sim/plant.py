@@ -1,8 +1,5 @@
 """A plant of publishers and receivers drawn from a seed, the faults that hit it, and the verdict."""
 
-from collections.abc import Callable
-from typing import TextIO
-
 import msgspec
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
@@ -20,7 +17,7 @@ from penstock.sim.conduct import (
 )
 from penstock.sim.disk import DiskFaults
 from penstock.sim.faults import FaultSchedule
-from penstock.sim.judge import run_and_judge, work
+from penstock.sim.judge import SeedRun, work
 from penstock.sim.network import LinkFaults, Network
 from penstock.sim.node import Node
 from penstock.sim.nodes import PublisherNode, ReceiverNode
@@ -205,16 +202,6 @@ class MiddlewarePlant:
         )
 
 
-def run_seed(
-    seed: int,
-    *,
-    seconds: float = 10.0,
-    trace: TextIO | None = None,
-    progress: Callable[[float], None] | None = None,
-) -> Summary:
-    """Run the plant of one seed for `seconds` of virtual time and judge it."""
-    world = World(seed, trace)
-    plant = MiddlewarePlant(world, PlantOptions.draw(world.randomness.fork("options")))
-    replay = f"penstock sim --seed {seed} --minutes {seconds / 60!r} --trace trace.txt"
-    run_and_judge(world, plant, seconds, progress, replay=replay)
-    return plant.summary()
+run_seed = SeedRun(
+    "middleware", lambda world: MiddlewarePlant(world, PlantOptions.draw(world.randomness.fork("options")))
+)

@@ -10,7 +10,7 @@ What is promised, over any crash, partition and switch, by an operator or by the
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,7 +22,7 @@ from penstock.assured.pairing import PairConfig, SwitchHere
 from penstock.assured.voting import LeaseConfig
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import SimulationError
-from penstock.sim.judge import run_and_judge, work
+from penstock.sim.judge import SeedRun, work
 from penstock.sim.network import LinkFaults, Network
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.replicatedcheckers import ReplicatedChecker
@@ -354,16 +354,8 @@ class ReplicatedPlant:
         )
 
 
-def run_replicated_seed(
-    seed: int,
-    *,
-    seconds: float = 6.0,
-    trace: TextIO | None = None,
-    progress: Callable[[float], None] | None = None,
-) -> ReplicatedSummary:
-    """Run the pair of one seed for `seconds` of virtual time and judge it."""
-    world = World(seed, trace)
-    plant = ReplicatedPlant(world, ReplicatedOptions.draw(world.randomness.fork("options")))
-    replay = f"penstock sim --scenario replicated --seed {seed} --minutes {seconds / 60!r}"
-    run_and_judge(world, plant, seconds, progress, replay=replay)
-    return plant.summary()
+run_replicated_seed = SeedRun(
+    "replicated",
+    lambda world: ReplicatedPlant(world, ReplicatedOptions.draw(world.randomness.fork("options"))),
+    seconds=6.0,
+)

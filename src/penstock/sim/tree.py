@@ -1,13 +1,10 @@
 """A distribution tree drawn from a seed: agents, subscribers, publishers, faults, and the verdict."""
 
-from collections.abc import Callable
-from typing import TextIO
-
 import msgspec
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.security.token import Grant
-from penstock.sim.judge import run_and_judge, work
+from penstock.sim.judge import SeedRun, work
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.treeapps import Subscriber, Subscription
 from penstock.sim.treecheckers import (
@@ -384,16 +381,6 @@ class TreePlant:
         )
 
 
-def run_tree_seed(
-    seed: int,
-    *,
-    seconds: float = 3.0,
-    trace: TextIO | None = None,
-    progress: Callable[[float], None] | None = None,
-) -> TreeSummary:
-    """Run the tree of one seed for `seconds` of virtual time and judge it."""
-    world = World(seed, trace)
-    plant = TreePlant(world, TreePlantOptions.draw(world.randomness.fork("options")))
-    replay = f"penstock sim --scenario tree --seed {seed} --minutes {seconds / 60!r} --trace trace.txt"
-    run_and_judge(world, plant, seconds, progress, replay=replay)
-    return plant.summary()
+run_tree_seed = SeedRun(
+    "tree", lambda world: TreePlant(world, TreePlantOptions.draw(world.randomness.fork("options"))), seconds=3.0
+)
