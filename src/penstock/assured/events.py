@@ -42,9 +42,9 @@ from penstock.base.core import Tick
 from penstock.security.token import Grant
 
 RefusalCode: TypeAlias = Literal[
-    "unknown_endpoint", "endpoint_exists", "endpoint_in_use", "unknown_publisher", "unknown_flow", "unknown_transaction",
-    "publisher_in_use", "transaction_open", "transaction_failed", "transaction_large", "not_entitled", "limit", "disk",
-    "not_active", "malformed", "gone",
+    "unknown_endpoint", "endpoint_exists", "endpoint_in_use", "unknown_publisher", "unknown_flow",
+    "unknown_transaction", "publisher_in_use", "transaction_open", "transaction_failed", "transaction_large",
+    "not_entitled", "limit", "disk", "not_active", "malformed", "gone",
 ]  # fmt: skip
 
 # Events
