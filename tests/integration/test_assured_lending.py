@@ -1,5 +1,6 @@
 """A publisher that waits for each message uses the session's link itself: others' wishes meanwhile, and failures."""
 
+import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -180,27 +181,66 @@ def test_a_timeout_leaves_the_message_to_the_loop(router: RouterProcess) -> None
         numbers.check()
 
 
-def test_an_interrupt_spoils_the_link_and_nothing_else(router: RouterProcess) -> None:
-    """As Ctrl-C: a signal's handler raises while the thread waits."""
+@contextlib.contextmanager
+def alarms(handler: Callable[[], None], seconds: float, interval: float = 0.0) -> Iterator[None]:
+    """While it waits, the first thread is told to do something else, as by Ctrl-C."""
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+    def handle(number: int, frame: FrameType | None) -> None:
+        handler()
 
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds, interval)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_ends_the_call_and_nothing_else(router: RouterProcess) -> None:
     with client_of(router.place) as client, client.publisher() as publisher:
         numbers = Numbers(client, publisher)
-        before = signal.signal(signal.SIGALRM, interrupt)
         router.pause()
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
-            with pytest.raises(KeyboardInterrupt):
-                numbers.publish()
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
+        with alarms(interrupt, 0.1), pytest.raises(KeyboardInterrupt):
+            numbers.publish()
         router.resume()
         assert publisher.flush(PATIENCE_SECONDS)
         numbers.publish()
         numbers.check()
+
+
+def test_interrupts_at_any_moment_leave_the_session_as_it_was(router: RouterProcess) -> None:
+    with client_of(router.place) as client, client.publisher() as publisher:
+        numbers = Numbers(client, publisher)
+        for _ in range(200):
+            with contextlib.suppress(KeyboardInterrupt), alarms(interrupt, 0.0003, 0.0007):
+                while True:
+                    publisher.publish("orders.interrupted", b"", timeout=PATIENCE_SECONDS)
+            numbers.publish()
+            lending_of(client)._streak = lending.STREAK
+        assert publisher.flush(PATIENCE_SECONDS)
+
+
+def test_a_signals_handler_may_publish_and_close(router: RouterProcess) -> None:
+    """It runs in the thread that has the link."""
+    with client_of(router.place) as client:
+        publisher = client.publisher()
+        numbers = Numbers(client, publisher)
+        router.pause()
+        with alarms(lambda: publisher.send("orders.alarm", b"") and None, 0.05, 0.05), pytest.raises(UnreachableError):
+            numbers.publish(timeout=0.3)
+        router.resume()
+        assert publisher.flush(PATIENCE_SECONDS)
+        while not lending_of(client).is_lent:
+            numbers.publish()
+        router.pause()
+        with alarms(client.close, 0.1), pytest.raises(LocalProtocolError, match="closed"):
+            numbers.publish()
+        router.resume()
 
 
 def test_a_session_that_is_closed_lets_go_of_the_thread(router: RouterProcess) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.assured._frames import FrameSplitter
+from penstock.assured.application._loan import Loan
 from penstock.assured.application.events import (
     Begin,
     Close,
@@ -21,7 +22,7 @@ from penstock.assured.application.events import (
     Say,
     SendData,
 )
-from penstock.assured.application.lending import Lending, Returned
+from penstock.assured.application.lending import Lending
 from penstock.assured.application.session import Session
 from penstock.assured.control import ASSURED, MESSAGE_SIZE_MAX
 from penstock.base.counters import Cause, Counters
@@ -118,14 +119,12 @@ class Running:
             self._is_lending_due = False
             self.lending.lend(link, self._splitters[link.number])
 
-    def _returned(self, lent: Returned) -> None:
-        if lent.is_spoilt:
-            lent.link.abort()
-        lent.link.write(lent.unsent)
+    def _returned(self, link: Link, loan: Loan) -> None:
+        link.write(loan.unsent)
         held, self._held = self._held, []
         for instruction in held:
             self._carry_out(instruction)
-        self._take_pieces(lent.link, lent.pieces)
+        self._take_pieces(link, loan.pieces)
         events, self._held_events = self._held_events, []
         for event in events:
             self.handle(event)

@@ -74,6 +74,8 @@ class Session:
         """Of the router whose link is in use."""
         self.epoch = 0
         """The highest that was heard of."""
+        self.named: dict[int, EndpointNamed] = {}
+        """Endpoints, by the numbers of this link's router."""
         self.why_not = ""
         """What the last attempt to connect came to, that failed."""
         self.is_hopeless = False
@@ -93,7 +95,6 @@ class Session:
         self._parts: dict[PublisherPart | FlowPart, None] = {}
         self._publishers: dict[int, PublisherPart] = {}  # by handle
         self._flows: dict[int, FlowPart] = {}
-        self._named: dict[int, EndpointNamed] = {}  # by the numbers of this link's router
         self._number = 0
         self._opening: dict[int, PublisherPart | FlowPart] = {}  # by number of the request
         self._asked: dict[int, Ask] = {}
@@ -181,18 +182,10 @@ class Session:
             self._ping_ns = now_ns + silence_ns // PINGS_PER_SILENCE
             self._out.append(Say(self._link, Ping(now_ns)))
 
-    # While the link is lent (lending.py): in the thread that has it
-
-    def acknowledge(self, handle: int, frame: bytes) -> list[Refusal]:
-        """What an ACKNOWLEDGE of a publisher refuses."""
-        publisher = self._publishers.get(handle)
-        if publisher is None:
-            return []
-        runs = publisher.outbox.acknowledge(frame, self._named)
-        return [(publisher, first, last, outcome) for first, last, outcome in runs]
+    # While the link is lent (lending.py)
 
     def heard(self, now_ns: int) -> None:
-        """The router has answered: it need not be asked whether it lives."""
+        """In the thread that has it: the router has answered, and need not be asked whether it lives."""
         self._heard_ns = now_ns
         self._ping_ns = now_ns + self._config.silence_ms * NS_PER_MS // PINGS_PER_SILENCE
 
@@ -252,7 +245,7 @@ class Session:
                 self._transactions.lose(part)
         self._publishers.clear()
         self._flows.clear()
-        self._named.clear()
+        self.named.clear()
         self._opening.clear()
         self._waiting.update({ask.token: ask for ask in self._asked.values()})
         self._asked.clear()
@@ -288,7 +281,7 @@ class Session:
                 if (flow := self._flows.pop(handle, None)) is not None:
                     self._part_failed(flow, error_of(message))
             case EndpointNamed(endpoint):
-                tell_last(self._named, endpoint, message)
+                tell_last(self.named, endpoint, message)
             case _ if number := getattr(message, "number", 0):
                 self._answered(number, message)
             case _:
@@ -358,7 +351,9 @@ class Session:
         refused: list[Refusal] = []
         for kind, handle, frame in frames_in(data):
             if kind == KIND_ACKNOWLEDGE:
-                refused += self.acknowledge(handle, frame)
+                if (publisher := self._publishers.get(handle)) is not None:
+                    runs = publisher.outbox.acknowledge(frame, self.named)
+                    refused += [(publisher, *run) for run in runs]
             elif kind == KIND_DELIVER:
                 if (flow := self._flows.get(handle)) is not None:
                     flow.inbox.feed(frame)
