@@ -145,8 +145,6 @@ class Lending:
         until_ns = None if timeout is None else time.monotonic_ns() + int(timeout * NS_PER_SECOND)
         is_done = False
         while (loan := self._loan) is not None and not is_done and part.handle:
-            if loan.is_busy or loan.is_wanted:
-                break
             left_ns = NS_PER_SECOND if until_ns is None else until_ns - time.monotonic_ns()
             if left_ns <= 0:
                 return False
@@ -157,6 +155,8 @@ class Lending:
                 self._told(Changed(tuple((part, *run) for run in refused)))
             if loan.is_wanted:
                 self._call(self._look)
+            if loan.is_wanted or loan.is_busy:  # by another thread
+                break
         if not is_done:
             self._count()
         return is_done
