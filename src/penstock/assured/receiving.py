@@ -72,7 +72,7 @@ class Receiving:
         self._publishers: list[bytes] = []
         self._publishers_size = 0
         self._gone: dict[int, NDArray[numpy.uint64]] = {}
-        self._shared: list[int] = []
+        self._shared: set[int] = set()
         """Endpoints that have nothing that the active router has not got."""
         self._missing = NONE
         self._is_listed = True
@@ -180,7 +180,7 @@ class Receiving:
             gone = numpy.setdiff1d(has, listed, assume_unique=True)
             self._note_gone(number, gone)
             if not (gone <= self._own_through(number)).any():
-                self._shared.append(number)
+                self._shared.add(number)
             missing.append(numpy.setdiff1d(listed, has, assume_unique=True))
         self._listed.clear()
         if self._is_mirroring:
@@ -204,11 +204,7 @@ class Receiving:
         first_id = max(self._since[0] + 1, (2 - self._parity) << EPOCH_BITS)
         if not self._router.log.is_degraded and first_id < min(self._since[1], tables.next_id):
             undo(tables, first_id, self._since[1] - 1)
-        for each in self._router.endpoints:  # the active one may get such an endpoint, without what this one has in it
-            if each.number not in self._numbers:
-                self._router.endpoints.set_own_through(each, EVERY_ID)
-            elif each.number in self._shared:
-                self._router.endpoints.set_own_through(each, 0)
+        self._note_own()
         starts = range(0, max(1, len(wanted)), IDS_PER_FRAME)
         frames = [
             ids_frame(
@@ -217,6 +213,16 @@ class Receiving:
             for start in starts
         ]
         self._answers.append((tables.next_sequence - 1, frames))
+
+    def _note_own(self) -> None:
+        """The active one may get an endpoint that it has not, without what this one has in it; of others, what this one
+        alone had may be gone by now."""
+        endpoints, known = self._router.endpoints, set(self._numbers.tolist())
+        for each in endpoints:
+            if each.number not in known:
+                endpoints.set_own_through(each, EVERY_ID)
+            elif each.number in self._shared:
+                endpoints.set_own_through(each, 0)
 
     def _note_gone(self, number: int, gone: NDArray[numpy.uint64]) -> None:
         gone = gone[~self._stranded(number, gone)]
