@@ -338,6 +338,23 @@ def test_repl_5_copies_of_what_was_altered_to_and_fro_are_dropped_as_others_when
     assert held(one) == held(other) == {"dead": 0, "q": 3, "local": 0}
 
 
+def test_repl_5_copies_beside_what_a_router_has_alone_are_dropped_as_others() -> None:
+    one, other = mirrored()
+    switch(one, other)
+    number = 3
+    for endpoint in (replace(LOCAL, replication="synchronous"), LOCAL):
+        other.tell(OpenPublisher(linked_to(other), 5, 777))
+        number += 1
+        other.tell(Data(20, encode_publish(other.answers[5].handle, number, [Published(b"a.x", b"payload")])))
+        exchange(one, other)
+        other.tell(AlterEndpoint(20, 9, endpoint))
+        exchange(one, other)
+    assert held(other)["local"] == 2
+    assert held(one)["local"] == 3  # which only this router ever had
+    switch(other, one)
+    assert held(one)["local"] == 3
+
+
 def test_lacking_endpoints_that_there_are_not_are_passed_over() -> None:
     one, other = by_hand()
     assert one.pair.sending is not None

@@ -124,18 +124,27 @@ class Receiving:
         known = endpoints.get(definition.config.name)
         self._names[message.number] = definition.config.name
         if known is not None and known.definition.own_through == EVERY_ID:  # from now on the active router has it, too
-            endpoints.set_own_through(known, self._router.tables.next_id - 1)
+            endpoints.set_own_through(known, self._highest(known))
+        own_before = known.definition.own_through if known is not None else 0
         definition.own_through = endpoints.own_through_as(definition.config)
         if self._is_mirroring and (known is None or known.definition != definition):
             if known is not None and definition.config.replication == "none":
                 self._drop_copies(known)
             is_filling = definition.replay is not None or (known is not None and known.definition.replay is not None)
             known = endpoints.put(definition, known.number if known is not None else endpoints.number_highest + 1)
+            if definition.own_through != own_before:  # copies are to come: later ones are not this router's alone
+                definition.own_through = self._highest(known)
+                endpoints.apply(known)
             endpoints.log(known)
             if is_filling:
                 self._router.replays.resume()
         self._numbers[message.number] = known.number if known is not None else 0
         return "" if known is not None and known.config == definition.config else definition.config.name
+
+    def _highest(self, endpoint: Endpoint) -> int:
+        """The newest message that is replicated of those that the endpoint has."""
+        ids = held_ids(self._router.tables).get(endpoint.number, NONE)
+        return int(ids[-1]) if len(ids) else 0
 
     def _drop_copies(self, endpoint: Endpoint) -> None:
         """It is replicated no more: nobody would tell what becomes of them. But for what only this router has."""
