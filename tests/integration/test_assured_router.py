@@ -3,6 +3,8 @@
 import asyncio
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -15,6 +17,35 @@ from penstock.base.errors import LocalProtocolError, PenstockError, RefusedError
 from penstock.journal import JournalConfig
 from penstock.net.udp import free_ports
 from waiting import PATIENCE_SECONDS, wait_until
+
+FORKED = """
+import os
+from penstock.assured.application import open_assured
+from penstock.base.errors import LocalProtocolError
+session = open_assured("{place}")
+publisher = session.publisher()
+for _ in range(100):
+    publisher.publish("orders.new", b"")
+if not (child := os.fork()):
+    try:
+        publisher.publish("orders.new", b"of a child")
+    except LocalProtocolError:
+        print("another", flush=True)
+    session.close()
+    os._exit(0)
+os.waitpid(child, 0)
+print(publisher.publish("orders.new", b""))
+session.close()
+"""
+
+UNFLUSHED = """
+import os, signal
+from penstock.assured.application import open_assured
+publisher = open_assured("{place}").publisher()
+os.kill({pid}, signal.SIGSTOP)
+for _ in range(100):
+    publisher.send("orders.new", b"")
+"""
 
 
 def taken(queue: AssuredEndpoint, count: int) -> list[Delivery]:
@@ -444,3 +475,30 @@ def test_options_that_a_message_has_no_room_for_are_told(tmp_path: Path, options
         with pytest.raises(LocalProtocolError, match=told):
             publisher.publish("orders.new", b"x", **options)
         assert publisher.publish("orders.new", b"x") == "stored"
+
+
+def test_a_closed_publisher_says_so(tmp_path: Path) -> None:
+    with router_here(router_config(tmp_path)) as router, client_of(router.place) as client:
+        publisher = client.publisher()
+        publisher.publish("orders.new", b"0")
+        publisher.close()
+        for use in (publisher.publish, publisher.send):
+            with pytest.raises(LocalProtocolError, match="closed"):
+                use("orders.new", b"1")
+        assert publisher.flush(PATIENCE_SECONDS)
+
+
+def test_a_forked_child_has_no_part_in_its_parents_session(tmp_path: Path) -> None:
+    """Neither publishing nor closing hangs there, and the parent's session goes on."""
+    with router_process(router_config(tmp_path / "state"), tmp_path) as router:
+        script = FORKED.format(place=router.place)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert done.stdout.split() == ["another", "stored"], done.stderr
+
+
+def test_a_program_that_ends_without_flush_is_told(tmp_path: Path) -> None:
+    with router_process(router_config(tmp_path / "state"), tmp_path) as router:
+        script = UNFLUSHED.format(place=router.place, pid=router.pid)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+        router.resume()
+    assert "100 assured messages were not acknowledged" in done.stderr

@@ -21,6 +21,7 @@ from typing import Any, Self
 import msgspec
 
 from penstock.assured._layout import WINDOW_MAX
+from penstock.assured.application import leftover
 from penstock.assured.application.consuming import AssuredEndpoint
 from penstock.assured.application.events import (
     Answered,
@@ -97,6 +98,7 @@ class Assured:
         self._answers: dict[int, Answer | None] = {}
         self._last_token = 0
         self._failed: dict[PublisherPart | FlowPart, PenstockError] = {}
+        self._parts: set[PublisherPart | FlowPart] = set()  # that are open
         self._listeners: list[Callable[[Changed], None]] = []
         self._idle: list[AssuredPublisher] = []  # for transactions
         self._error: PenstockError | None = None
@@ -105,6 +107,7 @@ class Assured:
         self._thread = thread or self._own_thread
         assert self._thread is not None
         self._running = self._thread.start(self._start(guard or Guard())).result()
+        leftover.opened(self)
 
     async def _start(self, guard: Guard) -> Running:
         self._loop = asyncio.get_running_loop()
@@ -206,6 +209,17 @@ class Assured:
                 self._error = error
             self.changed.notify_all()
 
+    def disown(self) -> None:
+        """In a child that was forked: it is the parent's."""
+        self.changed = threading.Condition()  # another thread may have held the lock
+        self._error = LocalProtocolError("the session is another process's", hint="open one after the fork")
+        self._is_closed = True
+
+    @property
+    def unacknowledged(self) -> int:
+        """Messages that were published, and are not acknowledged."""
+        return sum(part.unacknowledged for part in list(self._parts))
+
     def close(self) -> None:
         """End it; what is not acknowledged may or may not be stored."""
         with self.changed:
@@ -213,6 +227,7 @@ class Assured:
                 return
             self._is_closed = True
             self.changed.notify_all()
+        leftover.closed(self)
         assert self._thread is not None
         self._thread.start(self._running.close()).result()
         if self._own_thread is not None:
@@ -239,10 +254,11 @@ class Assured:
 
     def exchange(self, part: PublisherPart, number: int, timeout: float | None) -> bool:
         """Have a message acknowledged by this thread's own doing, if that is possible: whether it is."""
-        return self._running.lending.exchange(part, number, timeout)
+        return not self.is_over and self._running.lending.exchange(part, number, timeout)
 
     def open_part(self, part: PublisherPart | FlowPart) -> None:
         """Returns when it is open; raises why it is not."""
+        self._parts.add(part)
         self.tell(OpenPart(part))
         try:
             with self.changed:
@@ -258,6 +274,7 @@ class Assured:
             raise
 
     def close_part(self, part: PublisherPart | FlowPart, *, is_unread: bool = False) -> None:
+        self._parts.discard(part)
         self.tell(ClosePart(part, is_unread))
         self._failed.pop(part, None)
 
@@ -267,7 +284,7 @@ class Assured:
             raise self._error
         if part in self._failed:
             raise self._failed[part]
-        if self._is_closed:
+        if self._is_closed or part.is_closed:
             raise LocalProtocolError("it is closed")
 
     def listen(self, listener: Callable[[Changed], None]) -> None:

@@ -19,6 +19,9 @@ class PublisherPart:
         self.has_begun = False
         """Whether a router has once said where its numbers go on."""
 
+        self.is_closed = False
+        """By the application."""
+
         self.transaction = 0
         """The one that is open; 0: none."""
 
@@ -48,9 +51,13 @@ class PublisherPart:
         self.handle = 0
 
     @property
+    def unacknowledged(self) -> int:
+        return self.outbox.next_number - self.outbox.unresolved
+
+    @property
     def is_idle(self) -> bool:
         """Whether it is open, and waits for nothing."""
-        return self.handle != 0 and not self.transaction and self.outbox.unresolved == self.outbox.next_number
+        return self.handle != 0 and not self.transaction and not self.unacknowledged
 
     def frames(self) -> bytes:
         return self.outbox.take(self.handle) if self.handle and self.outbox.is_unsent else b""
@@ -71,8 +78,10 @@ class FlowPart:
         self._opened = 0
         self._credit = 0
 
-    is_idle = False
+    is_idle = is_closed = False
     """Messages may come at any time."""
+
+    unacknowledged = 0
 
     def open(self, handle: int, *, is_active: bool) -> None:
         self.handle = handle

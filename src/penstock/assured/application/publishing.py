@@ -231,12 +231,13 @@ class AssuredPublisher:
 
     @property
     def unacknowledged(self) -> int:
-        return self._outbox.next_number - self._outbox.unresolved
+        return self.part.unacknowledged
 
     def close(self) -> None:
         """What is not acknowledged may or may not be stored; flush() knows."""
         if not self._is_closed:
-            self._is_closed = True
+            self._is_closed = self.part.is_closed = True
+            self.part.has_begun = False  # nothing more is put into it
             self._assured.unlisten(self._on_changed)
             self._assured.close_part(self.part)
 
