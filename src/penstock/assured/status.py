@@ -8,6 +8,7 @@ import msgspec
 from penstock.assured.config import Role
 from penstock.assured.control import EndpointInfo
 from penstock.base.metrics import Row
+from penstock.base.words import counted
 
 
 class Happening(msgspec.Struct, frozen=True):
@@ -89,7 +90,8 @@ def detail_of(status: RouterStatus) -> str:
     queued = sum(each.messages for each in status.endpoints)
     replication = status.replication
     copies = "" if replication is None else f", {replication.state}"
-    detail = f"{status.role}, epoch {status.epoch}{copies}, {status.clients} clients, {queued} messages queued"
+    clients, messages = counted(status.clients, "client"), counted(queued, "message")
+    detail = f"{status.role}, epoch {status.epoch}{copies}, {clients}, {messages} queued"
     if not status.is_in_touch:
         detail += "; the administration server does not answer"
     if not status.is_storing:

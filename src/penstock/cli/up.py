@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from penstock.base.errors import ConfigurationError
+from penstock.base.words import counted
 from penstock.cli.interrupt import interruptible
 from penstock.demo.layout import BOOKING, CLEARING, EDGE, ENDPOINT, MUX, PREFIX, write_layout
 from penstock.demo.reports import DemoOptions
@@ -74,7 +75,7 @@ def _state(node: NodeProcess) -> str:
         return f"{state}, {node.agent.child_count} below it"
     if node.router is not None:
         copies = f", {node.router.replication.state}" if node.router.replication is not None else ""
-        return f"{node.router.role}, epoch {node.router.epoch}{copies}, {node.router.clients} clients"
+        return f"{node.router.role}, epoch {node.router.epoch}{copies}, {counted(node.router.clients, 'client')}"
     if node.witness is not None:
         return f"epoch {node.witness.epoch}, held by {node.witness.holder or 'nobody'}"
     if node.status is None:
