@@ -476,9 +476,11 @@ def test_times_are_short(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_a_command_pays_for_no_other_and_none_for_textual_or_a_parser_of_conditions(project: Path) -> None:
+def test_a_command_or_a_node_pays_for_no_other_and_none_for_textual_or_a_parser_of_conditions(project: Path) -> None:
     script = """
 import sys
+import penstock.node.roles
+assert not {"penstock.admin.driver", "penstock.assured.driver", "penstock.feed.driver"} & set(sys.modules)
 from penstock.cli.main import COMMANDS, load_command
 load_command("model")
 assert "penstock.cli.journal" not in sys.modules

@@ -1,5 +1,8 @@
 """What a process of a plant does: it is an administration server, an adapter, a filter module, a node that distributes,
-an agent of a tree, a message router, a witness, or a player."""
+an agent of a tree, a message router, a witness, or a player.
+
+What does one of these things is imported by the process that does it, and by no other.
+"""
 
 import asyncio
 import contextlib
@@ -9,13 +12,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from penstock.admin.config import AdminConfig
-from penstock.admin.driver import AdminServer
-from penstock.assured.driver import LiveRouter
 from penstock.assured.node import RouterNodeConfig
 from penstock.assured.status import RouterStatus
 from penstock.assured.witnessing import LiveWitness, WitnessConfig, WitnessStatus
@@ -23,22 +24,20 @@ from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.base.log import configure, logger
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
-from penstock.feed.driver import LiveAdapter
 from penstock.feed.play.config import PlayerConfig
-from penstock.feed.play.player import MoldPlayer
-from penstock.filter.driver import LiveFilter
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.filter.status import FilterStatus
 from penstock.net.agent import run_agent
-from penstock.node.agents import load_again, reload, running_agent
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import NodeConfig, Plant
 from penstock.node.process import TELL_SECONDS, Supervised
 from penstock.plant.config import AnyNodeConfig, MuxConfig, PlantConfig
-from penstock.plant.live import live_node
 from penstock.plant.status import NodeStatus
 from penstock.tree.config import AgentConfig
 from penstock.tree.status import AgentStatus
+
+if TYPE_CHECKING:
+    from penstock.admin.driver import AdminServer
 
 REPORTED_CONSUMERS_MAX = 64
 """Whose records a node tells its supervisor; its page has more."""
@@ -164,6 +163,8 @@ def heeding(stop: asyncio.Event, supervised: Supervised | None) -> asyncio.Event
 
 
 async def _administrate(config: AdminConfig, tell: Tell, stop: asyncio.Event) -> None:
+    from penstock.admin.driver import AdminServer
+
     server = AdminServer(config)
     await asyncio.to_thread(server.start)
     loop = asyncio.get_running_loop()
@@ -176,7 +177,7 @@ async def _administrate(config: AdminConfig, tell: Tell, stop: asyncio.Event) ->
         await asyncio.to_thread(server.stop)
 
 
-def _reload_policy(server: AdminServer) -> None:
+def _reload_policy(server: "AdminServer") -> None:
     try:
         server.reload_policy()
     except PenstockError as error:
@@ -184,6 +185,8 @@ def _reload_policy(server: AdminServer) -> None:
 
 
 async def _adapt(config: AdapterConfig, tell: Tell, stop: asyncio.Event) -> None:
+    from penstock.feed.driver import LiveAdapter
+
     adapter = LiveAdapter(config)
     await adapter.start()
     tell(Ready(adapter.endpoint_url, adapter.endpoint_url))
@@ -192,6 +195,8 @@ async def _adapt(config: AdapterConfig, tell: Tell, stop: asyncio.Event) -> None
 
 
 async def _filter(config: FilterModuleConfig, tell: Tell, stop: asyncio.Event) -> None:
+    from penstock.filter.driver import LiveFilter
+
     module = LiveFilter(config)
     await module.start()
     loop = asyncio.get_running_loop()
@@ -205,6 +210,8 @@ async def _filter(config: FilterModuleConfig, tell: Tell, stop: asyncio.Event) -
 
 
 async def _distribute(config: AnyNodeConfig, tell: Tell, stop: asyncio.Event) -> None:
+    from penstock.plant.live import live_node
+
     node = live_node(config)
     await node.start()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, node.reload_classes)
@@ -214,6 +221,8 @@ async def _distribute(config: AnyNodeConfig, tell: Tell, stop: asyncio.Event) ->
 
 
 async def _agent(config: AgentConfig, path: Path | None, tell: Tell, stop: asyncio.Event) -> None:
+    from penstock.node.agents import load_again, reload, running_agent
+
     async with running_agent(config) as agent:
         if path is not None:
             loop = asyncio.get_running_loop()
@@ -224,6 +233,8 @@ async def _agent(config: AgentConfig, path: Path | None, tell: Tell, stop: async
 
 
 async def _route(config: RouterNodeConfig, tell: Tell, stop: asyncio.Event) -> None:
+    from penstock.assured.driver import LiveRouter
+
     sys.setswitchinterval(SWITCH_SECONDS)
     router = LiveRouter(config)
     await router.start()
@@ -257,6 +268,8 @@ def _reporting(report: Callable[[], object]) -> Iterator[None]:
 
 
 async def _play(config: PlayerConfig, tell: Tell, stop: asyncio.Event) -> None:
+    from penstock.feed.play.player import MoldPlayer
+
     with MoldPlayer(config) as player:
         tell(Ready(f"{config.host}:{player.request_port}"))
         is_over = threading.Event()
