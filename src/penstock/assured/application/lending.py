@@ -149,10 +149,12 @@ class Lending:
             if left_ns <= 0:
                 return False
             refused: list[tuple[int, int, int]] = []
-            is_done = loan.exchange(part.outbox, part.handle, number, left_ns, refused)
-            if is_done or refused:
-                self._core.heard(time.monotonic_ns())
+            try:
+                is_done = loan.exchange(part.outbox, part.handle, number, left_ns, refused)
+            finally:  # others may have waited for what came before
                 self._told(Changed(tuple((part, *run) for run in refused)))
+            if is_done:
+                self._core.heard(time.monotonic_ns())
             if loan.is_wanted:
                 self._call(self._look)
             if loan.is_wanted or loan.is_busy:  # by another thread
