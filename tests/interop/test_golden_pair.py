@@ -29,7 +29,7 @@ PAIR_MESSAGES = {
         Defined(2, b'{"name":"orders"}', True),
         {"number": 2, "definition": b'{"name":"orders"}', "is_deleted": True},
     ),
-    "listed": (Listed(), {}),
+    "listed": (Listed(5 << 40 | 7), {"id_highest": 5 << 40 | 7}),
     "lacking": (Lacking(7, [2, 70_000]), {"stream": 7, "numbers": [2, 70_000]}),
     "whole": (Whole(5), {"epoch": 5}),
     "stored_to": (StoredTo(7, 1_000_000), {"stream": 7, "position": 1_000_000}),

@@ -227,10 +227,10 @@ class Pair:
             case pairing.Defined() if self.receiving is not None:
                 if name := self.receiving.define(message):
                     self._note("endpoint_differs", endpoint=name, hint="define it alike here", is_trouble=True)
-            case pairing.Listed() if self.receiving is not None:
-                self._catch_up(self.receiving, now_ns)
+            case pairing.Listed(id_highest) if self.receiving is not None:
+                self._catch_up(self.receiving, id_highest, now_ns)
             case pairing.Whole(epoch) if self.receiving is not None:
-                self._become_whole(epoch, now_ns)
+                self._become_whole(self.receiving, epoch, now_ns)
             case pairing.StoredTo() | pairing.Lacking() if self.sending is not None:
                 self.sending.said(message)
             case pairing.Switch():
@@ -269,12 +269,13 @@ class Pair:
             is_matching = self._config.matching == "secondary" and peer.is_matching
             self.sending = Sending(self.router, self._config, self._stream, is_matching=is_matching)
 
-    def _catch_up(self, receiving: Receiving, now_ns: int) -> None:
+    def _catch_up(self, receiving: Receiving, id_highest: int, now_ns: int) -> None:
         if receiving.has_doubts:
             self._become_partial(now_ns)
             receiving.resolve()
-        if receiving.compare():
+        if receiving.compare(id_highest):
             self._become_partial(now_ns)
+        self._past.compared(receiving.epoch, receiving.id_highest)
         receiving.answer()
         if receiving.stranded:
             self._note("stranded", messages=receiving.stranded, is_trouble=True)
@@ -284,11 +285,10 @@ class Pair:
         if self.keeper is not None:
             self._lease(voting.Fit(False), now_ns)
 
-    def _become_whole(self, epoch: int, now_ns: int) -> None:
-        assert self.receiving is not None
-        self.receiving.become_whole()
-        self._past.become_whole(epoch, max(self.router.tables.next_id - 1, self.receiving.id_highest))
-        self._note("whole", epoch=epoch, dropped=self.receiving.dropped)
+    def _become_whole(self, receiving: Receiving, epoch: int, now_ns: int) -> None:
+        receiving.become_whole()
+        self._past.become_whole(epoch, receiving.id_highest)
+        self._note("whole", epoch=epoch, dropped=receiving.dropped)
         self._route(events.Become("standby", epoch), now_ns)
         if self.keeper is not None:
             self._lease(voting.Fit(True), now_ns)

@@ -138,7 +138,8 @@ class Defined(msgspec.Struct, tag="defined", frozen=True):
 
 
 class Listed(msgspec.Struct, tag="listed", frozen=True):
-    pass
+    id_highest: U64 = 0
+    """Of all messages that there were by then, whether they have copies or not."""
 
 
 class Lacking(msgspec.Struct, tag="lacking", frozen=True):

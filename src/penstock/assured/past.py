@@ -53,6 +53,13 @@ class Past:
         if self.epoch == epoch and not self._log.is_partial:
             self._whole_through = max(self._whole_through, id_highest)
 
+    def compared(self, epoch: int, id_highest: int) -> None:
+        """Nothing is missing, if it had everything before: what the active router of an epoch has up to this message is
+        here, or has no copies. The log knows it before the answer goes: that one counts on it."""
+        if self.epoch == epoch and not self._log.is_partial and id_highest > self._whole_through:
+            self._whole_through = self._log.know_of(id_highest)
+            self._log.append_epoch(self._log.role, self._log.epoch)
+
     def catch_up(self) -> None:
         """Until it is whole again it has neither what it had nor what the active router has: transactions may be torn.
         So it is not to take over, and its log knows that first."""
@@ -63,5 +70,5 @@ class Past:
     def become_whole(self, epoch: int, id_highest: int) -> None:
         """From now on this router could take over; its log is to know that."""
         self.epoch, self.is_willing = epoch, False
-        self._whole_through = id_highest
+        self._whole_through = self._log.know_of(id_highest)
         self._log.is_partial = False

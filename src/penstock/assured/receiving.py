@@ -46,7 +46,7 @@ class Receiving:
         self.out: list[bytes] = []
         self.epoch = resync.epoch
         self.id_highest = 0
-        """Of what was sent here."""
+        """Of what was listed or sent here; also of messages that have no copies."""
         self.is_whole = False
         """All that the active router has is here, and what comes is stored as it comes."""
         self.stranded = 0
@@ -175,11 +175,15 @@ class Receiving:
         """They count if that one has them; also if it took over by an operator's order, while this one was degraded."""
         resolve(self._router.tables, EVERY_ID if self._router.log.is_degraded else self._since[0])
 
-    def compare(self) -> bool:
-        """All is listed: what has the active router no more, and what is missing here? Whether there is any."""
+    def compare(self, id_highest: int) -> bool:
+        """All is listed, of messages up to this one: what has the active router no more, and what is missing here?
+        Whether there is any."""
         if not self._is_listed:
             raise RemoteProtocolError("it has listed everything already")
+        if id_highest >> EPOCH_BITS > self.epoch:
+            raise RemoteProtocolError(f"it has message {id_highest}, in epoch {self.epoch}")
         self._is_listed = False
+        self.id_highest = id_highest
         tables = self._router.tables
         held = held_ids(tables)
         missing = [NONE]

@@ -77,7 +77,7 @@ class Sending:
             for start in range(0, len(ids), IDS_PER_FRAME):
                 self.out.append(ids_frame(KIND_LIVE, number, ids[start : start + IDS_PER_FRAME]))
         self.out += publisher_frames(router.tables, FRAME_SIZE_GOOD)
-        self.out.append(encode(Listed()))
+        self.out.append(encode(Listed(self.newest_id)))
         self._streaming = Streaming(self.out, config.window_bytes, router.publishing.is_replicated)
         if config.transactions == "stream":
             router.transactions.streaming = self._streaming

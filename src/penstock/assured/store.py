@@ -130,6 +130,12 @@ class Log:
 
     # Appending
 
+    def know_of(self, id_highest: int) -> int:
+        """There were messages up to this one, also if they never came here; the next EPOCH record says so. Returns the
+        highest that is known of."""
+        self._tables.next_id = max(self._tables.next_id, id_highest + 1)
+        return self._tables.next_id - 1
+
     def append_epoch(self, role: Role, epoch: int) -> int:
         """Returns the record's number."""
         self.role, self.epoch = role, epoch

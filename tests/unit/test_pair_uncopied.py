@@ -1,0 +1,100 @@
+"""What a transaction has put where the other router of a pair has no copies (REPL-10): it is committed with the rest of
+it, and stays when its router is replaced, also if no copy that was ever sent has an id as high."""
+
+import pytest
+
+from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
+from penstock.assured.config import EndpointConfig, Want
+from penstock.assured.events import Begin, Commit, Data, Ended
+from penstock.assured.frames import Published, encode_publish
+from penstock.assured.pairing import PAIR, Listed, PeerFrame, Resync, SwitchHere
+from penstock.assured.store import EPOCH_BITS
+
+SOLO = EndpointConfig(name="solo", wants=(Want(topics=("s.>",)),), replication="synchronous")
+LOCAL = EndpointConfig(name="local", wants=(Want(topics=("l.>",)),), replication="none")
+SYNC, DEGRADED = 3, 4
+
+
+def held(router: Router) -> dict[str, int]:
+    numbers = router.router.tables.endpoint_numbers
+    return {each.name: numbers(each.number)["messages"] for each in router.router.endpoints if each.name != "dead"}
+
+
+def pair_of(mirror: str) -> tuple[Router, Router]:
+    """Without mirroring only the first one has `solo`."""
+    pair = {"mirror": mirror}
+    one = Router("a", QUEUE, LOCAL, *[SOLO] * (mirror == "none"), pair=pair)
+    other = Router("b", *[QUEUE, LOCAL] * (mirror == "none"), pair=pair)
+    connect(one, other)
+    one.clients(10)
+    exchange(one, other)
+    assert one.pair.is_active
+    return one, other
+
+
+def commit_apart(one: Router, other: Router, *topics: bytes) -> None:
+    disconnect(one, other)
+    one.tell(Begin(10, 5, 1, 1))
+    for number, topic in enumerate(topics, 1):
+        one.tell(Data(10, encode_publish(1, number, [Published(topic, b"payload")], transaction=1)))
+    one.tell(Commit(10, 6, 1, 1))
+    assert 6 not in one.answers
+
+
+@pytest.mark.parametrize(
+    ("mirror", "topics", "treatment", "left"),
+    [
+        ("all", (b"a.x", b"l.x"), SYNC, {"q": 1, "local": 1}),
+        ("all", (b"l.x", b"a.x"), SYNC, {"q": 1, "local": 1}),
+        ("none", (b"a.x", b"l.x"), SYNC, {"q": 1, "local": 1, "solo": 0}),
+        ("none", (b"a.x", b"s.x"), DEGRADED, {"q": 1, "local": 0, "solo": 1}),
+        ("none", (b"s.x", b"s.x"), DEGRADED, {"q": 0, "local": 0, "solo": 2}),
+    ],
+)
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_repl_10_a_transaction_stays_whole_that_was_committed_without_a_link(
+    mirror: str, topics: tuple[bytes, ...], treatment: int, left: dict[str, int], is_restarted: bool
+) -> None:
+    one, other = pair_of(mirror)
+    commit_apart(one, other, *topics)
+    connect(one, other)
+    assert one.answers[6] == Ended("committed", treatment)
+    if is_restarted:  # what it knows of the transaction is on its disk
+        disconnect(one, other)
+        other = other.restart()
+        other.tell(SwitchHere(is_forced=True))
+        connect(one, other)
+    else:
+        switch(one, other)
+    assert (one.pair.is_active, other.pair.is_active) == (False, True)
+    assert held(one) == left
+    assert not one.router.tables.undone
+    switch(other, one)
+    assert held(one) == left
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_repl_10_what_is_only_at_one_router_stays_if_the_other_never_heard_that_it_is_whole(is_restarted: bool) -> None:
+    """Nothing was missing there: it may take over from the moment when it has compared."""
+    one, other = pair_of("none")
+    commit_apart(one, other, b"s.x")
+    connect(one, other, 0)
+    while 6 not in one.answers:
+        exchange(one, other, 1)
+    assert one.answers[6] == Ended("committed", DEGRADED)
+    disconnect(one, other)  # `whole` is lost
+    if is_restarted:
+        other = other.restart()
+    other.tell(SwitchHere(is_forced=True))
+    connect(one, other)
+    assert held(one)["solo"] == 1
+
+
+def test_ids_of_epochs_that_there_were_not_end_the_link() -> None:
+    one, other = pair_of("all")
+    epoch = one.pair.epoch
+    known = other.router.tables.next_id
+    for message in (Resync(9, epoch, epoch, 0), Listed((epoch + 1) << EPOCH_BITS)):
+        other.tell(PeerFrame(1, PAIR.encode(message, 2**20)))
+    assert other.ended
+    assert other.router.tables.next_id == known
