@@ -169,7 +169,8 @@ class LivePair:
 
     def _lose_patience(self, link: int, number: int) -> None:
         del self._orders[link, number]
-        self._say(link, Refused("not_active", "the other router has not let this one be active", number))
+        reason = "the other router has not let this one be active: under a witness, one that lives keeps its lease"
+        self._say(link, Refused("not_active", reason, number))
 
     # What has come of an event
 

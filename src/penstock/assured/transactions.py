@@ -145,7 +145,9 @@ class Transactions:
             transaction.size > self._config.transaction_bytes_max
             or transaction.count > self._config.transaction_messages_max
         ):
-            self._give_up(transaction, "it is too large")
+            limits = f"{self._config.transaction_bytes_max:,} bytes (transaction_bytes_max)"
+            limits += f" or {self._config.transaction_messages_max:,} messages (transaction_messages_max)"
+            self._give_up(transaction, f"it has more than {limits}")
         else:
             transaction.batches.append(batch)
             if self.streaming is not None:

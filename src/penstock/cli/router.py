@@ -115,6 +115,8 @@ def switch(
 ) -> None:
     """Make a router that stands by the active one of its pair. The other one stops first, when this one has everything;
     with --force nobody is asked."""
+    if lose and not force:
+        raise ConfigurationError("--lose is for a switch by force", hint="add --force, or leave it out")
     with opened(router, connect, credentials, secret, role="operator") as assured:
         left = assured.switch(force=force, lose=lose)
         typer.echo(f"{router}: is active")

@@ -89,7 +89,8 @@ class Assured:
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self.counters = Counters("assured.client")
-        self.changed = threading.Condition()
+        self.lock = threading.RLock()  # itself, not its condition: no interrupt comes between it and its with statement
+        self.changed = threading.Condition(self.lock)
         """Notified when something was acknowledged, came, or was answered."""
 
         self._config = config
@@ -142,7 +143,7 @@ class Assured:
 
     def transaction(self) -> Transaction:
         """What is published and settled in it happens at its end, as one, or not at all."""
-        with self.changed:
+        with self.lock:
             publisher = self._idle.pop() if self._idle else None
         return Transaction(self, publisher or self.publisher(window=4_096), self._idle.append)
 
@@ -204,14 +205,15 @@ class Assured:
         self.tell(Renew(token))
 
     def fail(self, error: PenstockError) -> None:
-        with self.changed:
+        with self.lock:
             if self._error is None:
                 self._error = error
             self.changed.notify_all()
 
     def disown(self) -> None:
         """In a child that was forked: it is the parent's."""
-        self.changed = threading.Condition()  # another thread may have held the lock
+        self.lock = threading.RLock()  # another thread may have held it
+        self.changed = threading.Condition(self.lock)
         self._error = LocalProtocolError("the session is another process's", hint="open one after the fork")
         self._is_closed = True
 
@@ -222,7 +224,7 @@ class Assured:
 
     def close(self) -> None:
         """End it; what is not acknowledged may or may not be stored."""
-        with self.changed:
+        with self.lock:
             if self._is_closed:
                 return
             self._is_closed = True
@@ -252,16 +254,16 @@ class Assured:
             self._is_flush_due = True
             self.tell(Flush())
 
-    def exchange(self, part: PublisherPart, number: int, timeout: float | None) -> bool:
+    def exchange(self, part: PublisherPart, number: int, until: float | None) -> bool:
         """Have a message acknowledged by this thread's own doing, if that is possible: whether it is."""
-        return not self.is_over and self._running.lending.exchange(part, number, timeout)
+        return not self.is_over and self._running.lending.exchange(part, number, until)
 
     def open_part(self, part: PublisherPart | FlowPart) -> None:
         """Returns when it is open; raises why it is not."""
         self._parts.add(part)
         self.tell(OpenPart(part))
         try:
-            with self.changed:
+            with self.lock:
                 self.changed.wait_for(
                     lambda: part.handle or part in self._failed or self.is_over or self._core.is_hopeless,
                     self._answer_seconds,
@@ -295,7 +297,7 @@ class Assured:
         self._listeners.remove(listener)
 
     def next_token(self) -> int:
-        with self.changed:
+        with self.lock:
             self._last_token += 1
             self._answers[self._last_token] = None
             return self._last_token
@@ -310,7 +312,7 @@ class Assured:
         return answer
 
     def await_answer(self, token: int, seconds: float | None = None) -> Answer:
-        with self.changed:
+        with self.lock:
             self.changed.wait_for(
                 lambda: self._answers[token] is not None or self.is_over or self._core.is_hopeless,
                 seconds or self._answer_seconds,
@@ -320,6 +322,8 @@ class Assured:
                 return answer
             if self._error is not None:
                 raise self._error
+            if self._is_closed:
+                raise LocalProtocolError("it is closed")
             raise self._no_answer()
 
     def _no_answer(self) -> UnreachableError:
@@ -337,7 +341,7 @@ class Assured:
         self._running.handle(event)
 
     def _carry_out(self, instruction: Any) -> None:
-        with self.changed:
+        with self.lock:
             match instruction:
                 case Answered(token, answer) if token in self._answers:
                     self._answers[token] = answer

@@ -87,6 +87,7 @@ class Lending:
         self._link = link
         self._fd = os.dup(link.fd)
         self._home.clear()
+        self._uses_seen = 0
         self._loan = Loan(self._fd, splitter, self._receiver, self._core.named, self._bell)
         self._look_in(IDLE_SECONDS)
 
@@ -139,10 +140,10 @@ class Lending:
 
     # The thread that publishes
 
-    def exchange(self, part: PublisherPart, number: int, timeout: float | None) -> bool:
+    def exchange(self, part: PublisherPart, number: int, until: float | None) -> bool:
         """Send what a publisher has to send, and wait until this message of it has an outcome. False: it has none yet,
         and the loop's thread is to see to it."""
-        until_ns = None if timeout is None else time.monotonic_ns() + int(timeout * NS_PER_SECOND)
+        until_ns = None if until is None else int(until * NS_PER_SECOND)
         is_done = False
         while (loan := self._loan) is not None and not is_done and part.handle:
             left_ns = NS_PER_SECOND if until_ns is None else until_ns - time.monotonic_ns()

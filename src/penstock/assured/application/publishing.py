@@ -104,10 +104,10 @@ class AssuredPublisher:
         """
         until = None if timeout is None else time.monotonic() + timeout
         number = self._put(topic, payload, **options)  # type: ignore[arg-type]
-        if self._assured.exchange(self.part, number, timeout):
+        if self._assured.exchange(self.part, number, until):
             return self._judged(number, self._outbox.outcome_of(number))
         self._assured.flush_soon()
-        with self._assured.changed:
+        with self._assured.lock:
             left = None if until is None else max(0.0, until - time.monotonic())
             self._assured.changed.wait_for(lambda: self._outbox.outcome_of(number) or self._is_over(), left)
             outcome = self._outbox.outcome_of(number)
@@ -178,7 +178,7 @@ class AssuredPublisher:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[int] = loop.create_future()
         number = self.send(topic, payload, **options)  # type: ignore[arg-type]
-        with self._assured.changed:
+        with self._assured.lock:
             outcome = self._outbox.outcome_of(number)
             if not outcome:
                 self._assured.check(self.part)
@@ -191,7 +191,7 @@ class AssuredPublisher:
         log has it once."""
         deadline = None if timeout is None else time.monotonic() + timeout
         last = self._outbox.next_number
-        with self._assured.changed:
+        with self._assured.lock:
             while self._outbox.unresolved < last:
                 self._assured.check(self.part)
                 left = None if deadline is None else deadline - time.monotonic()
@@ -258,7 +258,7 @@ class AssuredPublisher:
         self._checked[topic] = None
 
     def _await_room(self) -> None:
-        with self._assured.changed:
+        with self._assured.lock:
             self._assured.check(self.part)
             self._assured.changed.wait_for(lambda: (self.part.has_begun and self._outbox.room > 0) or self._is_over())
             self._assured.check(self.part)
@@ -306,7 +306,7 @@ class AssuredPublisher:
             self._tell_awaiting()
 
     def _tell_awaiting(self) -> None:
-        with self._assured.changed:
+        with self._assured.lock:
             error = self._why_over()
             for number in list(self._awaited):
                 outcome = self._outbox.outcome_of(number)

@@ -39,7 +39,7 @@ class Transaction:
     def __enter__(self) -> Self:
         part = self._publisher.part
         self._assured.tell(BeginTransaction(part))
-        with self._assured.changed:
+        with self._assured.lock:
             self._assured.changed.wait_for(lambda: part.transaction or self._assured.is_over)
             self._assured.check(part)
             self._number = part.transaction
