@@ -160,6 +160,35 @@ def test_repl_6_when_the_other_router_has_the_endpoint_it_gets_what_there_is() -
     assert held(one) == held(other) == {"dead": 0, "q": 1, "solo": 3}
 
 
+@pytest.mark.parametrize("matching", ["secondary", "primary"])
+@pytest.mark.parametrize("is_made_anew", [False, True])
+@pytest.mark.parametrize("frames", range(1, 16))
+def test_repl_3_an_endpoint_that_is_made_while_the_two_compare_is_at_both(
+    frames: int, is_made_anew: bool, matching: str
+) -> None:
+    one, other = by_hand(pair={"matching": matching})
+    if is_made_anew:
+        other.tell(CreateEndpoint(linked_to(other), 9, SOLO))
+        exchange(one, other)
+        relinked(one, other)
+    sent(one, other, 1, b"s.x")
+    disconnect(one, other)
+    connect(one, other, frames)
+    if is_made_anew:
+        other.tell(DeleteEndpoint(linked_to(other), 8, "solo", False))
+    other.tell(CreateEndpoint(linked_to(other), 7, SOLO))
+    assert other.answers[7] == Done()
+    exchange(one, other)
+    relinked(one, other)
+    assert lacking_of(one.pair) == lacking_of(other.pair) == ()
+    assert held(one) == held(other) == {"dead": 0, "q": 0, "solo": 1}
+    publish(one, 2, b"s.x")
+    exchange(one, other)
+    assert one.pair.sending is not None  # no link was ended: the two are of one mind
+    assert one.outcomes[2] == SYNC
+    assert held(one) == held(other) == {"dead": 0, "q": 0, "solo": 2}
+
+
 def test_repl_6_an_endpoint_that_is_deleted_at_the_other_router_is_lacking_from_then_on() -> None:
     one, other = by_hand()
     other.tell(CreateEndpoint(linked_to(other), 9, SOLO))

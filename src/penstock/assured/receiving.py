@@ -278,16 +278,20 @@ class Receiving:
         return is_own
 
     def look_what_lacks(self) -> None:
-        """Tell which endpoints are not here, once all are listed and whenever it changes."""
+        """Tell which endpoints are not here, once all are listed and whenever it changes. One that was made after the
+        active router had named it is lacking, as it gets nothing of this stream; and then it is not: so the two compare
+        anew."""
         endpoints = self._router.endpoints
         if self._is_listed or self._looked_at == endpoints.changes:
             return
         self._looked_at = endpoints.changes
-        self.lacking = {number: name for number, name in self._names.items() if endpoints.get(name) is None}
-        numbers = sorted(self.lacking)
-        if numbers != self._told_lacking:
-            self._told_lacking = numbers
-            self.out.append(encode(Lacking(self._stream, numbers)))
+        found = {number: endpoints.get(name) for number, name in self._names.items()}
+        self.lacking = {number: self._names[number] for number, known in found.items() if known is None}
+        without_copies = [n for n, known in found.items() if known is None or known.number != self._numbers[n]]
+        for numbers in (sorted(without_copies), sorted(self.lacking)):
+            if numbers != self._told_lacking:
+                self._told_lacking = numbers
+                self.out.append(encode(Lacking(self._stream, numbers)))
 
     def records(self, data: bytes) -> None:
         if self._is_listed:
