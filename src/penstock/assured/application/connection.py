@@ -112,7 +112,7 @@ class Assured:
 
     async def _start(self, guard: Guard) -> Running:
         self._loop = asyncio.get_running_loop()
-        self._running = Running(self._core, self._config.name, guard, self.counters, self._carry_out)
+        self._running = Running(self._core, self._config.name, guard, self.counters, self._carry_out, self._exchanged)
         self._running.runner.failed.add_done_callback(self._core_failed)
         self._running.start()
         return self._running
@@ -332,6 +332,13 @@ class Assured:
             where=", ".join(self._config.routers),
             hint=self._core.why_not or "is one running there?",
         )
+
+    def _exchanged(self, part: PublisherPart, refused: list[tuple[int, int, int]]) -> None:
+        if refused:
+            self._carry_out(Changed(tuple((part, *run) for run in refused)))
+        else:
+            with self.lock:
+                self.changed.notify_all()
 
     # The loop's thread
 

@@ -14,7 +14,6 @@ from collections.abc import Callable
 
 from penstock.assured._frames import FrameSplitter
 from penstock.assured.application._loan import Loan
-from penstock.assured.application.events import Changed
 from penstock.assured.application.parts import PublisherPart
 from penstock.assured.application.session import Session
 from penstock.base.clock import NS_PER_SECOND
@@ -43,12 +42,13 @@ SPIN_NS = 300_000
 
 class Lending:
     """Of one session; made and called in the loop's thread, but for exchange(). There `asked` is told when lend() would
-    be of use, and `returned` which link is back, with what the other thread left."""
+    be of use, and `returned` which link is back, with what the other thread left. That thread calls `told` when it has
+    taken something in, with what was refused."""
 
     def __init__(
         self,
         core: Session,
-        told: Callable[[Changed], None],
+        told: Callable[[PublisherPart, list[tuple[int, int, int]]], None],
         asked: Callable[[], None],
         returned: Callable[[Link, Loan], None],
     ) -> None:
@@ -153,7 +153,7 @@ class Lending:
             try:
                 is_done = loan.exchange(part.outbox, part.handle, number, left_ns, refused)
             finally:  # others may have waited for what came before
-                self._told(Changed(tuple((part, *run) for run in refused)))
+                self._told(part, refused)
             if is_done:
                 self._core.heard(time.monotonic_ns())
             if loan.is_wanted:

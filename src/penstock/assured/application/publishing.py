@@ -104,7 +104,10 @@ class AssuredPublisher:
         """
         until = None if timeout is None else time.monotonic() + timeout
         number = self._put(topic, payload, **options)  # type: ignore[arg-type]
-        if self._assured.exchange(self.part, number, until):
+        is_done = self._assured.exchange(self.part, number, until)
+        if self._awaited:  # some of these may have been acknowledged as well
+            self._tell_awaiting()
+        if is_done:
             return self._judged(number, self._outbox.outcome_of(number))
         self._assured.flush_soon()
         with self._assured.lock:

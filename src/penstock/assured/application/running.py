@@ -23,6 +23,7 @@ from penstock.assured.application.events import (
     SendData,
 )
 from penstock.assured.application.lending import Lending
+from penstock.assured.application.parts import PublisherPart
 from penstock.assured.application.session import Session
 from penstock.assured.control import ASSURED, MESSAGE_SIZE_MAX
 from penstock.base.counters import Cause, Counters
@@ -52,17 +53,24 @@ log = logger("assured.application")
 
 
 class Running:
-    """From start() to close(); `carry_out` gets the instructions that are not about links. In the loop's thread."""
+    """From start() to close(); `carry_out` gets the instructions that are not about links. In the loop's thread. One
+    that the link is lent to calls `exchanged` when it has taken something in, with what was refused."""
 
     def __init__(
-        self, core: Session, node: str, guard: Guard, counters: Counters, carry_out: Callable[[Any], None]
+        self,
+        core: Session,
+        node: str,
+        guard: Guard,
+        counters: Counters,
+        carry_out: Callable[[Any], None],
+        exchanged: Callable[[PublisherPart, list[tuple[int, int, int]]], None],
     ) -> None:
         self.runner: CoreRunner[Any, Any] = CoreRunner(core, self._carry_out)
         self._dialling = Dialling(ASSURED, self, node=node, guard=guard, config=LINK, counters=counters)
         self._counters = counters
         self._carry_out_rest = carry_out
         self._splitters: dict[int, FrameSplitter] = {}
-        self.lending = Lending(core, carry_out, self._lend_soon, self._returned)
+        self.lending = Lending(core, exchanged, self._lend_soon, self._returned)
         self._is_lending_due = False
         self._held_events: list[Any] = []  # until the link is back
         self._held: list[Any] = []  # instructions that came of time alone
