@@ -189,6 +189,27 @@ def test_a_router_that_catches_up_is_not_to_take_over_and_its_log_knows_it() -> 
     assert not other.restart().router.log.is_partial
 
 
+@pytest.mark.spec("REPL-7")
+def test_what_a_transaction_has_consumed_is_not_acknowledged_before_it_if_the_other_router_never_had_it() -> None:
+    """That one is told that it is gone; and were the transaction undone, nobody would have it."""
+    one, other = pair_of_routers()
+    disconnect(one, other)
+    one.publish(1, 3)
+    one.tell(Begin(10, 3, 1, 1))
+    one.tell(Data(10, encode_settle(1, [(one.ids[0], one.ids[0], 1)], transaction=1)))
+    one.tell(Commit(10, 4, 1, 1))
+    connect(one, other, 0)
+    while not one.outcomes:
+        assert 4 not in one.answers
+        exchange(one, other, 1)
+    assert one.outcomes == {1: OUTCOME_SYNC, 2: OUTCOME_SYNC, 3: OUTCOME_SYNC}
+    assert one.answers[4] == Ended("committed", OUTCOME_SYNC)
+    disconnect(one, other)
+    other.tell(SwitchHere(is_forced=True))
+    connect(one, other)
+    assert one.router.tables.message_count == other.router.tables.message_count == 2
+
+
 @pytest.mark.spec("REPL-13")
 def test_what_an_endpoint_gets_out_of_the_log_reaches_the_other_router_at_once() -> None:
     one, other = pair_of_routers()

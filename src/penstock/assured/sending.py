@@ -68,6 +68,9 @@ class Sending:
         """The position after which it has caught up."""
         router.tables.waits_for_absent = config.degrade == "never"
         live = begin_stream(router.tables)
+        self._doubtful_through = self.newest_id if router.tables.consumed else 0
+        """Transactions are listed as if they were done: what they have consumed is not sent, and they may still be
+        undone. So nothing counts before the other router has all that is listed."""
         self._listed_count = sum(map(len, live.values()))
         self._missing_count = 0
         since = router.log.since
@@ -141,7 +144,7 @@ class Sending:
             self._missing.clear()
             send_missing(self._router.tables, wanted)
             self._definitions.passed(-len(wanted))  # they come before all that waits
-            self.through_id = int(wanted[0]) - 1 if len(wanted) else 0
+            self._count_through(int(wanted[0]) - 1 if len(wanted) else 0)
 
     def stored_to(self, position: int) -> None:
         if not self._stored <= position <= self._position:
@@ -150,7 +153,11 @@ class Sending:
         while self._sent and self._sent[0].position <= position:
             sent = self._sent.popleft()
             self._unstored_size -= sent.size
-            self.through_id = max(self.through_id, sent.last_id)
+            self._count_through(sent.last_id)
+
+    def _count_through(self, last_id: int) -> None:
+        if last_id > self._doubtful_through:
+            self.through_id = max(self.through_id, last_id)
 
     def pump(self, now_ns: int, *, is_hurried: bool) -> list[Instruction]:
         """Send what the window has room for, but for what nobody waits for: that gathers; what has to be read first."""
