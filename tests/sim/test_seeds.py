@@ -240,7 +240,7 @@ def test_the_checkers_notice(sabotage: Any, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(SimulationError) as caught:
         run_seeds(range(30), seconds=4)
     assert "Checker" in caught.value.what
-    assert "penstock sim --seed" in caught.value.hint
+    assert "penstock sim --scenario middleware --seed" in caught.value.hint
 
 
 def test_a_quiet_network_needs_no_repair() -> None:
