@@ -10,6 +10,7 @@ from starlette.requests import Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from penstock.base.counters import Cause
+from penstock.base.decoding import json_decoder
 from penstock.base.errors import LimitError, RequestError
 
 WAITING_FACTOR = 2
@@ -29,7 +30,7 @@ async def read_document(request: Request, kind: Any, *, size_max: int, within_s:
     except TimeoutError:
         raise RequestError(f"did not come whole within {within_s:g} s") from None
     try:
-        return msgspec.json.decode(b"".join(chunks), type=kind)
+        return json_decoder(kind).decode(b"".join(chunks))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RequestError(f"is not understood: {error}", where=where, hint=hint) from None
 

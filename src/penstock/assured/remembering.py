@@ -19,6 +19,7 @@ import msgspec
 from penstock.assured.voting import LeaseConfig, Memory
 from penstock.base.counters import Cause, Counters
 from penstock.base.crc32c import crc32c
+from penstock.base.decoding import json_decoder
 from penstock.base.errors import LeaseMemoryError, PenstockError
 from penstock.base.log import logger
 from penstock.net.secret import replace_private
@@ -125,10 +126,10 @@ class LeaseMemory:
         try:
             if len(data) > FILE_SIZE_MAX:
                 raise msgspec.ValidationError(f"more than {FILE_SIZE_MAX} bytes")
-            found = msgspec.json.decode(data, type=_File)
+            found = json_decoder(_File).decode(data)
             if crc32c(bytes(found.kept)) != found.checksum:
                 raise msgspec.ValidationError("its checksum is another")
-            kept = msgspec.json.decode(found.kept, type=_Kept)
+            kept = json_decoder(_Kept).decode(found.kept)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise LeaseMemoryError(
                 f"is damaged: {error}", where=where, hint="restore it; a voter that forgets would vote twice"

@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from penstock.base.clock import NS_PER_SECOND
+from penstock.base.decoding import json_decoder
 from penstock.base.errors import HandoverError, PenstockError, RefusedError, RemoteProtocolError, UnreachableError
 from penstock.base.log import logger
 from penstock.net.unix import Connection, accept, connect, listen
@@ -79,7 +80,7 @@ class OrderDesk:
     def _answer(self, connection: Connection) -> Answer:
         try:
             data, _ = connection.receive(ORDER_SIZE_MAX, 0, WAIT_NS)
-            order = msgspec.json.decode(data, type=Order)
+            order = json_decoder(Order).decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, HandoverError) as error:
             return Answer(False, f"is no order: {error}")
         try:
@@ -105,7 +106,7 @@ def give_order(document: Path, order: Order) -> str:
             raise UnreachableError("somebody else pretends to supervise this plant")
         connection.send(msgspec.json.encode(order))
         data, _ = connection.receive(ORDER_SIZE_MAX, 0, ANSWER_WAIT_NS)
-        answer = msgspec.json.decode(data, type=Answer)
+        answer = json_decoder(Answer).decode(data)
     except OSError as error:
         raise UnreachableError(f"the supervisor does not answer: {error}") from None
     except msgspec.MsgspecError:

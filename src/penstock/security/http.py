@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from penstock.base import errors
+from penstock.base.decoding import json_decoder
 from penstock.base.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -85,13 +86,13 @@ class HttpAnswer(msgspec.Struct, frozen=True):
         if self.status >= 400:
             raise self._refusal()
         try:
-            return msgspec.json.decode(self.body, type=kind)
+            return json_decoder(kind).decode(self.body)
         except msgspec.MsgspecError as error:
             raise RemoteProtocolError(f"its answer is not understood: {error}", where=self.where) from None
 
     def _refusal(self) -> PenstockError:
         try:
-            document = msgspec.json.decode(self.body, type=ErrorDocument)
+            document = json_decoder(ErrorDocument).decode(self.body)
         except msgspec.MsgspecError:
             what = f"it answered with status {self.status} and no reason"
             return RemoteProtocolError(what, where=self.where)

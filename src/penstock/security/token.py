@@ -14,6 +14,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from penstock.base.clock import NS_PER_SECOND
+from penstock.base.decoding import msgpack_decoder
 from penstock.base.errors import ConfigurationError, LimitError, RevokedError, TokenError, TokenExpiredError
 from penstock.security.keys import SIGNATURE_SIZE, PrivateKey, PublicKey, decode_text, encode_text
 
@@ -78,7 +79,7 @@ class TokenVerifier:
         self._keys = {key.id: key for key in keys}
         self._purpose = purpose
         self._skew_ns = skew_s * NS_PER_SECOND
-        self._decoder = msgspec.msgpack.Decoder(Token)
+        self._decoder = msgpack_decoder(Token)
         self._revoked: dict[str, tuple[str, int]] = {}
         self.generation = 0
         self._generation_since_ns = 0

@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.assured.status import RouterStatus
 from penstock.assured.witnessing import WitnessStatus
+from penstock.base.decoding import json_decoder
 from penstock.base.errors import RemoteProtocolError
 from penstock.feed.adapter_status import AdapterStatus
 from penstock.filter.status import FilterStatus
@@ -205,6 +206,7 @@ def _check_numbers(document: Any) -> None:
 
 def _convert(document: Any, kind: Any, where: str) -> Any:
     try:
+        json_decoder(kind)  # all of its types are known then, to any thread
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
         raise RemoteProtocolError(f"is not understood: {error}", where=where) from None

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
+from penstock.base.decoding import json_decoder
 from penstock.base.errors import ConfigurationError
 from penstock.tree.control import StreamInfo
 
@@ -32,6 +33,6 @@ T = TypeVar("T")
 
 def read_document(path: Path, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return json_decoder(kind).decode(path.read_bytes())
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"is damaged: {error}", where=str(path)) from None

@@ -65,6 +65,7 @@ from penstock.assured.control import (
 )
 from penstock.base.clock import SystemRandomness, random_bytes
 from penstock.base.counters import Counters
+from penstock.base.decoding import msgpack_decoder
 from penstock.base.errors import LocalProtocolError, PenstockError, RemoteProtocolError, UnreachableError
 from penstock.net.guard import Guard
 from penstock.net.loop_thread import LoopThread
@@ -371,7 +372,7 @@ class Assured:
 def _check(request: Request) -> None:
     """What the protocol does not take is this application's mistake, of one call; a router would end the link."""
     try:
-        msgspec.msgpack.decode(ASSURED.encode(request, MESSAGE_SIZE_MAX), type=type(request))
+        msgpack_decoder(type(request)).decode(ASSURED.encode(request, MESSAGE_SIZE_MAX))
     except (msgspec.MsgspecError, OverflowError, TypeError, UnicodeError) as error:
         raise LocalProtocolError(f"an argument that no router takes: {error}") from None
 
