@@ -39,7 +39,8 @@ OFFERED_SECONDS = 2.0
 OFFERED_ROUNDS = 5
 SLICE_SECONDS = 0.01
 SWITCHES = 9
-REPLACEMENTS = 5
+REPLACEMENTS = 21
+"""Where between two renewals of the lease a kill falls is chance: of few, the median is, too."""
 LEASE_MS = 1_000
 LOOK_MS = 20
 GOALS = {"sync_ratio": 0.4, "async_ratio": 0.7, "isolation_ratio": 0.95}
