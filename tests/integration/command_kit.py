@@ -46,8 +46,8 @@ class Running:
         self.process.stdin.write(text.encode() if isinstance(text, str) else text)
         self.process.stdin.flush()
 
-    def wait_for_output(self, text: str) -> None:
-        wait_until(lambda: text in self.out + self.err or self.process.poll() is not None, text)
+    def wait_for_output(self, text: str, seconds: float = PATIENCE_SECONDS) -> None:
+        wait_until(lambda: text in self.out + self.err or self.process.poll() is not None, text, seconds)
         assert text in self.out + self.err, self.out + self.err
 
     def interrupt(self) -> int:
