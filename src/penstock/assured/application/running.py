@@ -161,8 +161,9 @@ class Running:
                     self.runner.handle(DataReceived(link.number, piece))
                 else:
                     self._take(link.number, piece)
-            if failure := self._splitters[link.number].failure:
-                raise FrameError(failure)
+            splitter = self._splitters.get(link.number)  # none: the link is lost
+            if splitter is not None and splitter.failure:
+                raise FrameError(splitter.failure)
         except PenstockError as error:
             self._counters.add("messages_skipped", cause=Cause.MESSAGE)
             log.warning("router_misbehaves", address=link.address, code=error.code, error=str(error))
