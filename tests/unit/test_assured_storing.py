@@ -62,7 +62,8 @@ async def store(
     told: asyncio.Queue[Event] = asyncio.Queue()
     found: list[Any] = []
     own = threading.current_thread()
-    storing = Storing(path, CONFIG, Counters("test"), told.put_nowait, after_lone=lambda: None)
+    storing = Storing(path, CONFIG, Counters("test"), told.put_nowait)
+    storing.after_lone = lambda: None
     sync = WritableDirectory.sync
 
     def synced(self: WritableDirectory, first_sequence: int) -> None:

@@ -64,7 +64,7 @@ TREE_DRIVERS = {
 """And of penstock.tree, besides application/."""
 
 ASSURED_DRIVERS = {
-    "mirroring.py", "reserve.py",
+    "attending.py", "mirroring.py", "reserve.py",
     "doors.py", "leasing.py", "livepair.py", "livevoter.py", "peering.py", "recorder.py", "remembering.py",
     "storing.py", "witnessing.py",
 }  # fmt: skip

@@ -16,6 +16,8 @@ class FrameSplitter:
     """Why the stream is spoilt; empty: it is not."""
 
     def __init__(self, size_max: int = ...) -> None: ...
+    @property
+    def is_between(self) -> bool: ...
     def allow_more(self) -> None:
         """From a peer that has become known every frame is taken."""
     def feed(self, data: bytes) -> list[tuple[bool, bytes]]:

@@ -180,6 +180,11 @@ cdef class FrameSplitter:
         self.kept = bytearray()
         self.awaited = 0
 
+    @property
+    def is_between(self) -> bool:
+        """Whether what comes next begins a frame."""
+        return not self.kept and not self.failure
+
     def allow_more(self) -> None:
         """From a peer that has become known every frame is taken."""
         self.size_max = FRAME_SIZE_MAX

@@ -10,3 +10,22 @@ from penstock.assured._tables cimport Tables
 cdef uint32_t keep_message(
     Tables tables, MessageHead *head, const uint8_t *topic, const uint8_t *payload
 ) except? 0
+
+
+# Who wants a message, and what else is known of it before it is accepted.
+cdef struct Wanted:
+    const uint32_t *subscribers     # by topic and content
+    uint64_t count
+    const uint32_t *endpoints       # by subscriber: whose it is
+    bint is_entitled                # its publisher may publish it
+    uint8_t by_topic                # the treatment that its topic asks for
+
+
+# Take a message of a PUBLISH frame that was checked, and whose publisher is known: it is logged, or acknowledged at once by
+# what stands in its way, which is returned; 0: nothing. In a group nothing is acknowledged.
+cdef uint8_t accept_one(
+    Tables tables, uint32_t handle, uint64_t number, const uint8_t *topic, const Wanted *wanted
+) except 255
+
+cpdef int stored(Tables tables, uint64_t through) except -1
+cpdef int replicated(Tables tables, uint64_t through_id, uint8_t outcome) except -1

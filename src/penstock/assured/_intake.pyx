@@ -161,42 +161,55 @@ def accept(
     first thing that stands in the way is returned; else 0.
     """
     cdef uint32_t handle = batch.head.publisher, index
-    cdef Publisher *publisher = tables.publishers[handle]
     cdef uint64_t number = batch.head.first_number
-    cdef PublishedHead head
-    cdef const uint8_t *topic
-    cdef uint8_t outcome, by_topic
-    cdef uint32_t[::1] topic_offsets = batch.topic_offsets
+    cdef const uint32_t *found = &subscribers[0] if subscribers.shape[0] else NULL
+    cdef const uint32_t *owners = &endpoints[0]
+    cdef Wanted wanted
+    cdef uint8_t outcome
     for index in range(batch.head.count):
-        topic = &batch.view[topic_offsets[index]]
-        memcpy(&head, topic - PUBLISHED_HEAD_SIZE, PUBLISHED_HEAD_SIZE)
-        outcome = judge(tables, publisher, number, &head, topic)
-        if outcome == 0 and entitled is not None and not entitled[index]:
-            outcome = OUTCOME_NOT_ENTITLED
-        if outcome == 0:
-            outcome = choose(tables, &head, offsets[index], offsets[index + 1], subscribers, endpoints)
-        if outcome == OUTCOME_UNMATCHED and tables.is_grouping:
-            outcome = 0 # it is part of the transaction's record, and acknowledged with it
-        if outcome == 0:
-            take(tables, handle, number, &head, topic, treatments[index] if treatments is not None else 0)
-        elif tables.is_grouping:
+        wanted.subscribers = found + offsets[index]
+        wanted.count = offsets[index + 1] - offsets[index]
+        wanted.endpoints = owners
+        wanted.is_entitled = entitled is None or entitled[index] != 0
+        wanted.by_topic = treatments[index] if treatments is not None else 0
+        outcome = accept_one(tables, handle, number + index, &batch.view[batch._topic_offsets[index]], &wanted)
+        if outcome and tables.is_grouping:
             return outcome
-        elif outcome != OUTCOME_KNOWN:
-            tables.unmatched_total += outcome == OUTCOME_UNMATCHED
-            tables.refused_total += outcome >= OUTCOME_REFUSED
-            tables.acknowledge(handle, number, outcome)
-        else:
-            tables.known_total += 1
-            if is_settled(publisher, number):
-                by_topic = treatments[index] if treatments is not None else 0
-                if tables.has_secondary and treatment_wanted(
-                    tables, head.flags, by_topic, offsets[index], offsets[index + 1], subscribers, endpoints
-                ) == TREATMENT_SYNC and is_at_both(tables, offsets[index], offsets[index + 1], subscribers, endpoints):
-                    wait_again(tables, handle, number)
-                else:
-                    tables.acknowledge(handle, number, OUTCOME_KNOWN)
-        number += 1
     return 0
+
+
+cdef uint8_t accept_one(
+    Tables tables, uint32_t handle, uint64_t number, const uint8_t *topic, const Wanted *wanted
+) except 255:
+    cdef Publisher *publisher = tables.publishers[handle]
+    cdef PublishedHead head
+    cdef uint8_t outcome
+    memcpy(&head, topic - PUBLISHED_HEAD_SIZE, PUBLISHED_HEAD_SIZE)
+    outcome = judge(tables, publisher, number, &head, topic)
+    if outcome == 0 and not wanted.is_entitled:
+        outcome = OUTCOME_NOT_ENTITLED
+    if outcome == 0:
+        outcome = choose(tables, &head, wanted)
+    if outcome == OUTCOME_UNMATCHED and tables.is_grouping:
+        outcome = 0 # it is part of the transaction's record, and acknowledged with it
+    if outcome == 0:
+        take(tables, handle, number, &head, topic, wanted.by_topic)
+    elif tables.is_grouping:
+        pass
+    elif outcome != OUTCOME_KNOWN:
+        tables.unmatched_total += outcome == OUTCOME_UNMATCHED
+        tables.refused_total += outcome >= OUTCOME_REFUSED
+        tables.acknowledge(handle, number, outcome)
+    else:
+        tables.known_total += 1
+        if is_settled(publisher, number):
+            if tables.has_secondary and treatment_wanted(tables, head.flags, wanted) == TREATMENT_SYNC and is_at_both(
+                tables, wanted
+            ):
+                wait_again(tables, handle, number)
+            else:
+                tables.acknowledge(handle, number, OUTCOME_KNOWN)
+    return outcome
 
 
 cdef inline bint is_settled(const Publisher *publisher, uint64_t number) noexcept:
@@ -204,34 +217,29 @@ cdef inline bint is_settled(const Publisher *publisher, uint64_t number) noexcep
     return number + WINDOW_MAX <= publisher.highest or not bit_of(publisher.pending, number)
 
 
-cdef uint8_t treatment_wanted(
-    Tables tables, uint8_t flags, uint8_t by_topic, uint64_t start, uint64_t end, const uint32_t[::1] subscribers,
-    const uint32_t[::1] endpoints
-) noexcept:
+cdef uint8_t treatment_wanted(Tables tables, uint8_t flags, const Wanted *wanted) noexcept:
     """Of a message that comes again: what it would get now."""
     cdef uint8_t treatment = TREATMENT_NONE
     cdef uint64_t position
     cdef const Endpoint *endpoint
     if tables.replicate_by != 0:
-        return treatment_of(tables, flags, by_topic)
-    for position in range(start, end):
-        endpoint = tables.endpoint_of(endpoints[subscribers[position]])
+        return treatment_of(tables, flags, wanted.by_topic)
+    for position in range(wanted.count):
+        endpoint = wanted_endpoint(tables, wanted, position)
         if endpoint is not NULL:
             treatment = max(treatment, endpoint.treatment)
     return treatment
 
 
-cdef bint is_at_both(
-    Tables tables, uint64_t start, uint64_t end, const uint32_t[::1] subscribers, const uint32_t[::1] endpoints
-) noexcept:
+cdef bint is_at_both(Tables tables, const Wanted *wanted) noexcept:
     """Whether the other router has, too, whoever wants it; nobody may, if it was published where others did."""
     cdef uint64_t position
     cdef const Endpoint *endpoint
-    for position in range(start, end):
-        endpoint = tables.endpoint_of(endpoints[subscribers[position]])
+    for position in range(wanted.count):
+        endpoint = wanted_endpoint(tables, wanted, position)
         if endpoint is not NULL and endpoint.is_absent:
             return False
-    return start < end
+    return wanted.count > 0
 
 
 cdef int wait_again(Tables tables, uint32_t handle, uint64_t number) except -1:
@@ -261,10 +269,11 @@ cdef uint8_t judge(
     return 0
 
 
-cdef uint8_t choose(
-    Tables tables, const PublishedHead *head, uint64_t start, uint64_t end, const uint32_t[::1] subscribers,
-    const uint32_t[::1] endpoints
-) except 255:
+cdef inline Endpoint *wanted_endpoint(Tables tables, const Wanted *wanted, uint64_t position) noexcept:
+    return tables.endpoint_of(wanted.endpoints[wanted.subscribers[position]])
+
+
+cdef uint8_t choose(Tables tables, const PublishedHead *head, const Wanted *wanted) except 255:
     """Fill tables.destinations: where a message goes, each endpoint once; or what stands in the way."""
     cdef uint64_t content_size = <uint64_t>head.topic_size + head.payload_size
     cdef uint64_t position
@@ -273,8 +282,8 @@ cdef uint8_t choose(
     tables.stamp += 1
     tables.destinations.count = 0
     tables.is_overflowing = False
-    for position in range(start, end):
-        endpoint = tables.endpoint_of(endpoints[subscribers[position]])
+    for position in range(wanted.count):
+        endpoint = wanted_endpoint(tables, wanted, position)
         if endpoint is NULL or endpoint.stamp == tables.stamp:
             continue
         if not is_full(endpoint, content_size):
@@ -434,7 +443,7 @@ def settle_numbers(Tables tables not None, uint32_t handle, uint64_t first, uint
 # On the disk
 
 
-def stored(Tables tables not None, uint64_t through) -> None:
+cpdef int stored(Tables tables, uint64_t through) except -1:
     """Records up to this number are on the disk: their messages may be delivered, and are acknowledged unless the
     secondary must have them, too."""
     cdef Waiting *waiting
@@ -443,7 +452,7 @@ def stored(Tables tables not None, uint64_t through) -> None:
     while tables.waiting.first < tables.waiting.end:
         waiting = queue_at(&tables.waiting, tables.waiting.first)
         if waiting.sequence > through:
-            return
+            return 0
         if waiting.message:
             message_stored(tables, waiting.message)
             if message_at(tables, waiting.message).entries == 0: # its endpoints were deleted meanwhile
@@ -457,9 +466,10 @@ def stored(Tables tables not None, uint64_t through) -> None:
             is_copied = tables.has_secondary and waiting.treatment == TREATMENT_ASYNC and not is_at_absent(tables, waiting.id)
             tell(tables, waiting, OUTCOME_ASYNC if is_copied else OUTCOME_STORED)
         tables.waiting.first += 1
+    return 0
 
 
-def replicated(Tables tables not None, uint64_t through_id, uint8_t outcome) -> None:
+cpdef int replicated(Tables tables, uint64_t through_id, uint8_t outcome) except -1:
     """Synchronous messages up to this id need not wait any longer for the secondary: acknowledge them so. But for what an
     endpoint has that is not there: that is on one disk, whatever the secondary has stored."""
     cdef Waiting waiting
@@ -469,13 +479,14 @@ def replicated(Tables tables not None, uint64_t through_id, uint8_t outcome) -> 
     while tables.unreplicated.first < end:
         waiting = queue_at(&tables.unreplicated, tables.unreplicated.first)[0]
         if waiting.id > through_id:
-            return
+            return 0
         tables.unreplicated.first += 1
         is_alone = outcome == OUTCOME_SYNC and waiting.message != 0 and is_at_absent(tables, waiting.id)
         if is_alone and tables.waits_for_absent:
             queue_push(&tables.unreplicated, &waiting) # behind those that need not wait with it
         elif waiting.publisher:
             tell(tables, &waiting, OUTCOME_DEGRADED if is_alone else outcome)
+    return 0
 
 
 cdef int tell(Tables tables, const Waiting *waiting, uint8_t outcome) except -1:

@@ -283,6 +283,10 @@ cdef class Tables:
     cdef int acknowledge(self, uint32_t publisher, uint64_t number, uint8_t outcome) except -1
 
 
+# What a publisher is told, as a frame.
+cdef bytes acknowledge_frame(uint32_t publisher, const AckRun *runs, uint32_t count)
+
+
 cdef inline Message *message_at(Tables tables, uint32_t place) noexcept:
     return tables.message_blocks[place >> BLOCK_BITS] + (place & (BLOCK_PLACES - 1))
 

@@ -104,7 +104,8 @@ class MessageRouter:
         self._becoming: tuple[int, Become] | None = None
         """The role that it has when the record of this number is on the disk."""
         self._out: list[Instruction] = []
-        self._wall_offset_ns = 0
+        self.wall_offset_ns = 0
+        """Of the time of day, over the clock of events."""
         self._sweep_ns: int | None = None
         self._is_started = False
         self._apply(config)
@@ -131,7 +132,7 @@ class MessageRouter:
 
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
         self._out = []
-        self.tables.wall_ns = now_ns + self._wall_offset_ns
+        self.tables.wall_ns = now_ns + self.wall_offset_ns
         match event:
             case Data(number, data):
                 self._data(number, bytes(data))
@@ -225,7 +226,7 @@ class MessageRouter:
     # The router itself
 
     def _start(self, event: Start, now_ns: int) -> None:
-        self._wall_offset_ns = event.wall_ns - now_ns
+        self.wall_offset_ns = event.wall_ns - now_ns
         self.tables.wall_ns = event.wall_ns
         self.log.start(event.next_sequence)
         self._is_started = True

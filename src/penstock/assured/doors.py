@@ -47,6 +47,9 @@ LOOK_SECONDS = 1.0
 LOOK_OUT_NS = 100_000
 """For the next message of a client that waited for the last one, and comes again at once."""
 
+CALM_NS = 10_000_000
+"""Without a word of others: then one client may have all the attention."""
+
 log = logger("assured.links")
 
 
@@ -98,7 +101,8 @@ class RouterLinks:
         self._answered: Link | None = None
         self._is_prompt = False  # the client that was answered last has come again at once
         self._answered_ns = 0
-        self._receiver = Receiver(LOOK_OUT_NS)
+        self._others_ns = 0  # when somebody else has said something
+        self.receiver = Receiver(LOOK_OUT_NS)
         self._last = 0
         self._looking: asyncio.TimerHandle | None = None
         self._server = LinkServer(
@@ -147,10 +151,31 @@ class RouterLinks:
             link.write_now(data)
             self._check_pace(link)
 
+    @property
+    def prompt(self) -> Link | None:
+        """Of the client that was answered last, if it waits for each of its messages and comes again at once."""
+        return self._answered if self._is_prompt else None
+
+    def is_only(self, link: Link) -> bool:
+        """Whether nobody else has said anything for a while, and nothing is half said or half answered here."""
+        client = self._clients[link]
+        is_calm = time.monotonic_ns() - self._others_ns > CALM_NS
+        return is_calm and link.is_clear and link not in self._held and client.splitter.is_between
+
     def look_out(self) -> None:
-        """A client that waits for each of its messages was answered: its next one is expected, if it is quick."""
+        """Its next message is expected."""
         if self._is_prompt and self._answered is not None:
-            self._is_prompt = self._answered.look_out(self._receiver)
+            self._is_prompt = self._answered.look_out(self.receiver)
+
+    def attended(self, link: Link, rest: bytes, *, is_prompt: bool) -> None:
+        """It was served without us; `rest` is what it said at last."""
+        if (client := self._clients.get(link)) is None:
+            return
+        self._answered_ns = time.monotonic_ns()
+        client.heard = self._answered_ns / NS_PER_SECOND
+        self._is_prompt = is_prompt
+        if rest:
+            link.data_received(rest)
 
     def _write(self, link: Link, data: bytes) -> None:
         link.write(data)
@@ -199,7 +224,9 @@ class RouterLinks:
             return
         now_ns = time.monotonic_ns()
         client.heard = now_ns / NS_PER_SECOND
-        if link is self._answered:
+        if link is not self._answered:
+            self._others_ns = now_ns
+        else:
             self._is_prompt = now_ns - self._answered_ns < LOOK_OUT_NS
         try:
             for is_data, piece in client.splitter.feed(data):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.assured import events
+from penstock.assured.attending import Attendant
 from penstock.assured.control import (
     Degrade,
     EndpointInfo,
@@ -130,11 +131,12 @@ class LiveRouter:
         began = time.monotonic()
         directory = _made(Path(self.config.state_directory))
         counters = self._counted("assured.journal")
-        after_lone = None if self.config.pair else self._links.look_out  # one that stands still is taken for dead
         reserve = reserve_of(directory / "reserve", self.config.reserve_bytes, lambda: self._core.is_active)
         storing = self._storing = Storing(
-            directory / "journal", self.config.journal, counters, self._tell, after_lone=after_lone, reserve=reserve
+            directory / "journal", self.config.journal, counters, self._tell, reserve=reserve
         )
+        if self.config.pair is None:  # one of a pair that stands still is taken for dead
+            storing.after_lone = Attendant(self._core, self._links, storing).attend
         records = 0
         for batch in storing.replay():
             records += len(batch)

@@ -16,6 +16,7 @@ from penstock.assured.config import EndpointConfig, RouterConfig, Treatment, Wan
 from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import ConfigurationError, FilterExpressionError, LimitError, NotFoundError
 from penstock.model import MessageModel
+from penstock.topics._table import TableKernel
 from penstock.topics.modelcondition import ModelCondition
 from penstock.topics.predicate import Predicate
 from penstock.topics.table import InterestTable
@@ -130,6 +131,16 @@ class Matcher:
         if want.where:
             self._conditions[subscriber] = ModelCondition(want.where, lambda model_id, _: self._models.get(model_id))
         return subscriber
+
+    @property
+    def topics(self) -> TableKernel:
+        """What decides it, while `is_plain`."""
+        return self._table.kernel
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the kernel alone decides who wants a message."""
+        return not self._conditions and not self._table.kernel.regex_count
 
     def can_hold(self, where: str) -> bool:
         """Whether a model that is known has all the fields of a condition: messages of others never meet it."""

@@ -42,6 +42,10 @@ class Link:
         self._sends = _table(event.grants, "send", seed)
         self._receives = _table(event.grants, "receive", seed)
 
+    @property
+    def is_free_to_send(self) -> bool:
+        return self._sends is None
+
     def entitled(self, batch: PublishBatch) -> NDArray[numpy.uint8] | None:
         """Of each message, whether this client may publish it; None: all of them."""
         if self._sends is None:

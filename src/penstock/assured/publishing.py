@@ -49,6 +49,10 @@ class Publishing:
             self._treatments(batch),
         )
 
+    def is_plain(self, link: Link) -> bool:
+        """Whether nothing but topics decides where this client's messages go, and it may publish what it wants."""
+        return self._treated is None and self._matcher.is_plain and link.is_free_to_send
+
     def why_full(self) -> str:
         """What the last message that met a full endpoint is refused for."""
         endpoint = self._endpoints.by_number(self._tables.full_endpoint)

@@ -31,7 +31,7 @@ from penstock.assured.reserve import Reserve
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalError, JournalFullError, PenstockError
 from penstock.base.log import logger
-from penstock.journal import JournalConfig, JournalReader, JournalWriter
+from penstock.journal import JournalConfig, JournalReader, JournalWriter, LoneWriter
 from penstock.journal.reader import NOTHING, RecordBatch
 
 RETRY_SECONDS = 0.1
@@ -39,6 +39,9 @@ LONE_BYTES_MAX = 16_384
 QUICK_SECONDS = 0.001
 SPARED = 3
 """After a sync that took longer than that, so many times as long the thread does it: the loop has others to serve."""
+
+ATTEND_SECONDS = 0.004
+"""One client is served for so long at a time: then others have a turn, if there are some by now."""
 
 LOOK_SECONDS = 0.2
 RELIEF_SECONDS = 1.0
@@ -60,11 +63,9 @@ class Storing:
         counters: Counters,
         tell: Callable[[Event], None],
         *,
-        after_lone: Callable[[], None] | None = None,
         reserve: Reserve | None = None,
     ) -> None:
-        """`after_lone` is called when a message that came alone is on the disk; without it the loop never stands still
-        for the disk. `reserve` is given back when the disk is full."""
+        """`reserve` is given back when the disk is full."""
         self._path = path
         self._tell = tell
         self._loop = asyncio.get_running_loop()
@@ -85,7 +86,9 @@ class Storing:
                 self._loop.call_soon(self._relieve, "the disk was full before this start")
         self._work = threading.Condition()
         self._appended = self._writer.next_sequence - 1  # as far as the thread knows
-        self._after_lone = after_lone
+        self.after_lone: Callable[[], None] | None = None
+        """Called when a message that came alone is on the disk; without it the loop never stands still for the disk."""
+
         self._spared_until = 0.0
         self._thread = threading.Thread(target=self._commit, name="penstock-assured-disk", daemon=True)
         self._thread.start()
@@ -171,7 +174,7 @@ class Storing:
     def _is_lone(self, request: Append) -> bool:
         """Whether it is one short message, and all that is not on the disk: then somebody waits for just that."""
         return (
-            self._after_lone is not None
+            self.after_lone is not None
             and len(self._backlog) == 1
             and len(request.offsets) == 1
             and len(request.data) <= LONE_BYTES_MAX
@@ -200,8 +203,25 @@ class Storing:
             self._stored(done)
         if (seconds := time.monotonic() - began) > QUICK_SECONDS:
             self._spared_until = began + (1 + SPARED) * seconds
-        elif self._after_lone is not None:
-            self._after_lone()
+        elif self.after_lone is not None:
+            self.after_lone()
+
+    def attend(self, serve: Callable[[LoneWriter], None]) -> bool:
+        """Have messages that come one by one brought to the disk by `serve`, in this thread; False: it was not called,
+        there is something else to do."""
+        if self._backlog or self._is_troubled or self._is_failed or self._is_closing:
+            return False
+        began = time.monotonic()
+        if began < self._spared_until or (done := self._writer.alone(serve)) is None:
+            return False
+        if (seconds := time.monotonic() - began) > ATTEND_SECONDS + QUICK_SECONDS:
+            self._spared_until = began + (1 + SPARED) * seconds
+        through = self._writer.next_sequence - 1
+        if through > done:  # the disk has failed: what becomes of the last one is the thread's to see
+            self._backlog.append((through, 0))
+            self._hand_over(through)
+        self._stored(done)
+        return True
 
     def _trouble(self, error: JournalError) -> None:
         if self._reserve is not None and self._reserve.is_held and self._reserve.may_be_used():

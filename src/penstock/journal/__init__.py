@@ -8,9 +8,19 @@ Records are bytes; what is in them is the writer's business. Read events.py firs
 and recovery.py for what happens after a crash. docs/protocol/journal.md has the bytes.
 """
 
+from penstock.journal._lone import LoneWriter
 from penstock.journal.config import FollowConfig, JournalConfig
 from penstock.journal.core import Journal
 from penstock.journal.driver import JournalWriter
 from penstock.journal.reader import JournalReader, Record, RecordBatch
 
-__all__ = ["FollowConfig", "Journal", "JournalConfig", "JournalReader", "JournalWriter", "Record", "RecordBatch"]
+__all__ = [
+    "FollowConfig",
+    "Journal",
+    "JournalConfig",
+    "JournalReader",
+    "JournalWriter",
+    "LoneWriter",
+    "Record",
+    "RecordBatch",
+]

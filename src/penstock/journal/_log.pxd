@@ -68,3 +68,20 @@ cdef uint32_t record_checksum(const uint8_t *record, uint64_t space, uint32_t no
 cdef int parse_record(
     const uint8_t *data, uint64_t data_size, uint64_t at, uint32_t nonce, RecordRow *row
 ) noexcept nogil
+
+
+cdef class RecordBuffer:
+    cdef uint8_t *_data
+    cdef size_t _capacity
+    cdef readonly size_t size
+    cdef readonly uint64_t first_sequence
+    cdef readonly uint64_t next_sequence
+    cdef readonly int64_t last_timestamp_ns
+    cdef int _exports
+
+    cpdef clear(self, uint64_t first_sequence)
+    cpdef seal(self, uint32_t nonce, uint64_t durable)
+    cdef int _check_unshared(self) except -1
+    cdef int _reserve(self, Py_ssize_t payload_size) except -1
+    cdef int _grow(self, uint64_t space) except -1
+    cdef void _put(self, const uint8_t *payload, uint64_t payload_size, int64_t timestamp_ns) noexcept nogil

@@ -129,14 +129,6 @@ cdef class RecordBuffer:
     segment, is as good as the first time.
     """
 
-    cdef uint8_t *_data
-    cdef size_t _capacity
-    cdef readonly size_t size
-    cdef readonly uint64_t first_sequence
-    cdef readonly uint64_t next_sequence
-    cdef readonly int64_t last_timestamp_ns
-    cdef int _exports
-
     def __cinit__(self, first_sequence):
         self.first_sequence = first_sequence
         self.next_sequence = first_sequence
@@ -147,7 +139,7 @@ cdef class RecordBuffer:
     def __len__(self):
         return self.next_sequence - self.first_sequence
 
-    def clear(self, first_sequence):
+    cpdef clear(self, uint64_t first_sequence):
         """Forget the records; the next one will be number `first_sequence`."""
         self._check_unshared()
         self.size = 0
@@ -189,10 +181,8 @@ cdef class RecordBuffer:
             for row in range(count):
                 self._put(start + offsets[row], sizes[row], timestamps_ns[row])
 
-    def seal(self, nonce, durable):
+    cpdef seal(self, uint32_t nonce, uint64_t durable):
         """Make the records ready for the segment with this nonce; `durable` is the highest number known to be on disk."""
-        cdef uint32_t seed = nonce
-        cdef uint64_t mark = durable
         cdef uint64_t at = 0
         cdef uint64_t space
         cdef uint8_t *record
@@ -201,8 +191,8 @@ cdef class RecordBuffer:
             while at < self.size:
                 record = self._data + at
                 space = record_space(load_u32(record + RECORD_SIZE_AT) - RECORD_HEADER_SIZE)
-                store_u64(record + RECORD_DURABLE_AT, mark)
-                store_u32(record + RECORD_CHECKSUM_AT, record_checksum(record, space, seed))
+                store_u64(record + RECORD_DURABLE_AT, durable)
+                store_u32(record + RECORD_CHECKSUM_AT, record_checksum(record, space, nonce))
                 at += space
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):

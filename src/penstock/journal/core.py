@@ -31,6 +31,8 @@ from penstock.journal.events import (
     Failed,
     JournalEvent,
     JournalInstruction,
+    LoneDone,
+    LonePlace,
     Recovered,
     RemoveBefore,
     RemoveSegment,
@@ -164,6 +166,8 @@ class Journal:
                 return self._acknowledge(now_ns)
             case DiskFailed(number):
                 return self._fail(number, now_ns)
+            case LoneDone():
+                return self._lone_done(event, now_ns)
             case Tick():
                 return self._tick(now_ns)
             case RemoveBefore(sequence):
@@ -226,11 +230,7 @@ class Journal:
         return [Write(segment.first_sequence, segment.size, self._batch)]
 
     def _acknowledge(self, now_ns: int) -> list[JournalInstruction]:
-        self._segments[-1].size += self._batch.size
-        self.durable_sequence = self._batch.next_sequence - 1
-        self._counters.add("records_written", len(self._batch))
-        self._counters.add("syncs")
-        self._failures = 0
+        self._count_written(len(self._batch), self._batch.size, syncs=1)
         self._phase = _Phase.IDLE
         instructions: list[JournalInstruction] = [Acknowledged(self.durable_sequence)]
         if self.error is not None:
@@ -242,6 +242,44 @@ class Journal:
         elif self._is_closing:
             instructions += self._end()
         return instructions
+
+    def _count_written(self, count: int, size: int, syncs: int) -> None:
+        self._segments[-1].size += size
+        self.durable_sequence += count
+        self._counters.add("records_written", count)
+        self._counters.add("syncs", syncs)
+        self._failures = 0
+
+    # Records that come one at a time
+
+    def lone_place(self) -> LonePlace | None:
+        """Where somebody may bring records to the disk one by one, before anything else is given to this core but
+        LoneDone; None: there is something else to do."""
+        if self._phase is not _Phase.IDLE or not self._is_trusted or len(self._gathering):
+            return None
+        if self.error is not None or self._is_closing:
+            return None
+        segment = self._segments[-1]
+        return LonePlace(
+            first_sequence=segment.first_sequence,
+            nonce=segment.header.nonce,
+            offset=segment.size,
+            end=self._config.segment_bytes,
+            next_sequence=self.next_sequence,
+            batch=self._batch,
+        )
+
+    def _lone_done(self, done: LoneDone, now_ns: int) -> list[JournalInstruction]:
+        instructions: list[JournalInstruction] = []
+        if done.count:
+            self._count_written(done.count, done.size, syncs=done.count)
+            instructions = [Acknowledged(self.durable_sequence), *self._expire(now_ns)]
+        if not done.errno:
+            self._gathering.clear(self.durable_sequence + 1)
+            return instructions
+        self._gathering.clear(self._batch.next_sequence)
+        self._phase = _Phase.SYNCING if done.is_written else _Phase.WRITING
+        return instructions + self._fail(done.errno, now_ns)
 
     def _end(self) -> list[JournalInstruction]:
         if self._phase is not _Phase.IDLE:

@@ -11,12 +11,11 @@ a lone append costs no change of threads; a thread of the writer's own does it f
 import errno
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
-import msgspec
 import numpy
 from numpy.typing import NDArray
 from typing_extensions import Buffer
@@ -26,6 +25,7 @@ from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalError, LocalProtocolError
 from penstock.base.log import logger
+from penstock.journal._lone import LoneWriter
 from penstock.journal.config import JournalConfig
 from penstock.journal.core import Journal
 from penstock.journal.events import (
@@ -47,7 +47,6 @@ from penstock.journal.events import (
     Write,
 )
 from penstock.journal.files import WritableDirectory, boot_id
-from penstock.journal.format import Mark
 from penstock.journal.promises import Promises, keep
 
 log = logger("journal")
@@ -63,16 +62,16 @@ BROKEN_OFF = "the journal was closed before the record was on the disk"
 class JournalWriter:
     """The one writer of a journal; made by open(), ended by close() or the end of its `with` block."""
 
-    def __init__(self, directory: WritableDirectory, core: Journal, mark: Mark, linger_seconds: float) -> None:
+    def __init__(self, directory: WritableDirectory, core: Journal, linger_seconds: float) -> None:
         self._directory = directory
         self._core = core
-        self._mark = mark
         self._look_seconds = max(linger_seconds, LOOK_SECONDS_MIN)
         self._lock = threading.Lock()
         self._progress = threading.Condition(self._lock)  # for those who wait in commit() and append()
         self._call = threading.Condition(self._lock)  # for the writer's own thread
         self._is_asleep = False
         self._todo: DiskInstruction | None = None
+        self._lone_count = 0
         self._is_working = False
         self._removals: list[int] = []
         self._promises = Promises()
@@ -90,13 +89,11 @@ class JournalWriter:
         config = config or JournalConfig()
         directory = WritableDirectory(Path(path), config.preallocate_bytes)
         try:
-            recovery = directory.recover(run_id := boot_id(), first)
-            mark = Mark(journal_id=recovery.journal_id, boot_id=run_id, durable=recovery.next_sequence - 1)
-            directory.write_mark(mark)
+            recovery = directory.recover(boot_id(), first)
             counters = counters or Counters("journal")
             now_ns, wall_ns = time.monotonic_ns(), time.time_ns()
             core = Journal(config, recovery, SystemRandomness(), counters, now_ns=now_ns, wall_ns=wall_ns)
-            writer = cls(directory, core, mark, config.linger_us * NS_PER_US / NS_PER_SECOND)
+            writer = cls(directory, core, config.linger_us * NS_PER_US / NS_PER_SECOND)
             writer._thread.start()
         except OSError as error:
             directory.close()
@@ -143,21 +140,9 @@ class JournalWriter:
                     return sequence
             self._work_while(self._is_crowded)
 
-    def append_batch(self, payloads: Sequence[Buffer], timestamp_ns: int | None = None) -> range:
+    def append_batch(self, payloads: Iterable[Buffer], timestamp_ns: int | None = None) -> list[int]:
         """Append one record for each payload; returns their sequence numbers."""
-        first = done = 0
-        while True:
-            with self._lock:
-                first = first or self._core.next_sequence
-                while done < len(payloads) and not self._is_crowded():
-                    stamp_ns = time.time_ns() if timestamp_ns is None else timestamp_ns
-                    self._core.append(payloads[done], stamp_ns, time.monotonic_ns())
-                    done += 1
-                if self._is_asleep:
-                    self._wake()
-                if done == len(payloads):
-                    return range(first, self._core.next_sequence)
-            self._work_while(self._is_crowded)
+        return [self.append(payload, timestamp_ns) for payload in payloads]
 
     def append_packed(
         self,
@@ -188,6 +173,24 @@ class JournalWriter:
             self._check_appended(target)
         self._work_while(lambda: self._is_pending(target))
         return self._core.durable_sequence
+
+    def alone(self, work: Callable[[LoneWriter], None]) -> int | None:
+        """Have `work` bring records to the disk one by one, if nothing else is under way; returns how far the disk is
+        then. None: nothing was done. All others wait meanwhile. If the disk fails, the last record is as one that was
+        appended and is not committed yet."""
+        with self._lock:
+            place = self._core.lone_place()
+            if place is None or self._todo is not None or self._is_working or self._is_stopped:
+                return None
+            if (writer := self._directory.lone_writer(place)) is None:
+                return None
+            try:
+                work(writer)
+            finally:
+                self._lone_count += writer.count
+                self._tell(self._directory.lone_done(writer))
+                self._leave_rest()
+            return self._core.durable_sequence
 
     def when_durable(self, sequence: int) -> "Future[int]":
         """A future that is done when the record is on the disk; with asyncio: await asyncio.wrap_future(...).
@@ -262,9 +265,13 @@ class JournalWriter:
                         self._progress.wait()
                 self._work()
         finally:
-            with self._lock:  # what is left to do, now or later, is the writer's thread's
-                if self._todo is not None or (self._is_asleep and self._core.next_deadline_ns() is not None):
-                    self._wake()
+            with self._lock:
+                self._leave_rest()
+
+    def _leave_rest(self) -> None:
+        """What is left to do, now or later, is the writer's thread's; with the lock held."""
+        if self._todo is not None or (self._is_asleep and self._core.next_deadline_ns() is not None):
+            self._wake()
 
     def _work(self) -> None:
         """Carry out the instruction that waits, if there is one; without the lock.
@@ -312,7 +319,7 @@ class JournalWriter:
     def _follow(self, instruction: JournalInstruction) -> None:
         match instruction:
             case Acknowledged(through):
-                self._renew_mark(through)
+                self._directory.renew_mark(through)
                 self._find_due()
             case RemoveSegment(first_sequence):
                 self._removals.append(first_sequence)
@@ -333,14 +340,6 @@ class JournalWriter:
         if len(self._promises):
             self._wake()
 
-    def _renew_mark(self, durable: int) -> None:
-        """If it cannot be renewed, readers fall behind and recovery takes more care: nothing is wrong."""
-        self._mark = msgspec.structs.replace(self._mark, durable=durable)
-        try:
-            self._directory.write_mark(self._mark)
-        except OSError as error:
-            log.warning("mark_not_renewed", path=str(self.path), error=error.strerror)
-
     # The writer's own thread
 
     def _wake(self) -> None:
@@ -356,8 +355,9 @@ class JournalWriter:
                 if deadline_ns is not None and now_ns >= deadline_ns:
                     self._tell(Tick())
                 elif not (self._todo or self._removals or self._promises or self._is_stopped):
-                    rounds = 0 if seen != self._core.next_sequence else rounds + 1
-                    seen = self._core.next_sequence
+                    appended = self._core.next_sequence - self._lone_count
+                    rounds = 0 if seen != appended else rounds + 1
+                    seen = appended
                     self._sleep(deadline_ns, now_ns, is_quiet=rounds > IDLE_ROUNDS)
             self._work()
             self._do_chores()

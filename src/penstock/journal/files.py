@@ -13,11 +13,14 @@ from penstock.base.clock import random_bytes
 from penstock.base.errors import JournalError, JournalLockedError
 from penstock.base.log import logger
 from penstock.journal._log import MARK_SIZE, SEGMENT_HEADER_SIZE
+from penstock.journal._lone import LoneWriter
 from penstock.journal.events import (
     CreateSegment,
     DiskFailed,
     DiskInstruction,
     JournalEvent,
+    LoneDone,
+    LonePlace,
     SegmentCreated,
     Sync,
     SyncDone,
@@ -144,6 +147,7 @@ class WritableDirectory(Directory):
         super().__init__(path)
         self._preallocate_bytes = preallocate_bytes
         self._active: _ActiveFile | None = None
+        self._mark: Mark | None = None
         self._directory_fd = self._mark_fd = -1
         try:
             _make_directory(path)
@@ -203,6 +207,7 @@ class WritableDirectory(Directory):
         elif segments and not len(recovery.doubtful):
             self.sync(segments[-1].first_sequence)
         self._sync_names()  # a process that was killed may have given a segment its name, and no more
+        self.write_mark(Mark(journal_id=recovery.journal_id, boot_id=run_id, durable=recovery.next_sequence - 1))
         return recovery
 
     def _remove_unfinished(self) -> None:
@@ -242,6 +247,20 @@ class WritableDirectory(Directory):
         file.end = max(file.end, end)
         write_all(file.fd, data, offset)
 
+    def lone_writer(self, place: LonePlace) -> LoneWriter | None:
+        """For records in the segment, if that is open, up to its end and to what is allocated."""
+        file = self._active
+        if file is None or file.first_sequence != place.first_sequence:
+            return None
+        end = min(place.end, file.allocated)
+        return LoneWriter(file.fd, place.nonce, place.offset, end, place.batch, place.next_sequence)
+
+    def lone_done(self, written: LoneWriter) -> LoneDone:
+        """What it has done, for the core."""
+        assert self._active is not None
+        self._active.end += written.size
+        return LoneDone(written.count, written.size, written.failure, written.is_written)
+
     def sync(self, first_sequence: int) -> None:
         os.fdatasync(self._open(first_sequence).fd)
 
@@ -274,7 +293,16 @@ class WritableDirectory(Directory):
         self.sync_mark()
 
     def write_mark(self, mark: Mark) -> None:
+        self._mark = mark
         write_all(self._mark_fd, encode_mark(mark), 0)
+
+    def renew_mark(self, durable: int) -> None:
+        """If it cannot be renewed, readers fall behind and recovery takes more care: nothing is wrong."""
+        assert self._mark is not None
+        try:
+            self.write_mark(msgspec.structs.replace(self._mark, durable=durable))
+        except OSError as error:
+            log.warning("mark_not_renewed", path=str(self.path), error=error.strerror)
 
     def sync_mark(self) -> None:
         os.fsync(self._mark_fd)

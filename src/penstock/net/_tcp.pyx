@@ -18,14 +18,12 @@ cdef extern from "<poll.h>" nogil:
     int poll(pollfd *fds, unsigned long count, int timeout_ms)
     short POLLIN
 
-cdef extern from "<sys/resource.h>" nogil:
-    struct rusage:
-        long ru_nivcsw
-    int getrusage(int who, rusage *used)
-    int RUSAGE_THREAD
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
 
 cdef enum:
     SPINS_PER_LOOK = 8          # at the clock
+    TAKEN_NS = 200_000          # between two looks: others have had the core
     SPARED = 64
     NS_PER_MS = 1_000_000
     POLL_MS_MAX = 1_000
@@ -39,8 +37,8 @@ def send_now(int fd, bytes data not None) -> int:
 
 cdef class Receiver:
     """Reads from sockets, of one thread at a time. For the first `spin_ns` of each wait the thread does not sleep: what
-    comes meanwhile is here a microsecond later. When others want its core at that time, it sleeps at once, for the next
-    SPARED waits."""
+    comes meanwhile is here a microsecond later. When others take its core for long at that time, it sleeps at once, for the
+    next SPARED waits."""
 
     def __cinit__(self, int64_t spin_ns) -> None:
         self.spin_ns = spin_ns
@@ -72,27 +70,21 @@ cdef class Receiver:
 
     cdef ssize_t spin(self, int fd, uint8_t *room, int64_t began) noexcept nogil:
         cdef ssize_t size = -EAGAIN
-        cdef long preempted
+        cdef int64_t looked = began, before
         cdef int spins
         if self.spared:
             self.spared -= 1
             return _receive(fd, room)
-        preempted = _preempted()
-        while size == -EAGAIN and _now() < began + self.spin_ns:
+        while size == -EAGAIN and looked < began + self.spin_ns:
             for spins in range(SPINS_PER_LOOK):
                 size = _receive(fd, room)
                 if size != -EAGAIN:
-                    break
-        if _preempted() > preempted:
-            self.spared = SPARED
+                    return size
+            sched_yield() # whoever is to answer may have been woken on this core
+            before, looked = looked, _now()
+            if looked - before > TAKEN_NS:
+                self.spared = SPARED
         return size
-
-
-cdef long _preempted() noexcept nogil:
-    """How often this thread had to leave its core to others."""
-    cdef rusage used
-    getrusage(RUSAGE_THREAD, &used)
-    return used.ru_nivcsw
 
 
 cdef ssize_t _receive(int fd, uint8_t *room) noexcept nogil:

@@ -108,12 +108,9 @@ class Link(asyncio.Protocol):
 
     def write_now(self, data: bytes) -> None:
         """Not in the loop's next turn: somebody waits for just this."""
-        if not self._is_usable():
-            return
-        is_first = self.fd >= 0 and not self.transport.get_write_buffer_size()
-        sent = send_now(self.fd, data) if is_first else 0
+        sent = send_now(self.fd, data) if self.is_clear else 0
         if sent < len(data):
-            self.transport.write(data[sent:])
+            self.write(data[sent:])
 
     def look_out(self, receiver: Receiver) -> bool:
         """Keep the thread awake for what is about to come: whether it came."""
@@ -121,6 +118,11 @@ class Link(asyncio.Protocol):
         if data:
             self.data_received(data)
         return bool(data)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether everything that was written has left, by a connection without TLS."""
+        return self.fd >= 0 and self._is_usable() and not self.transport.get_write_buffer_size()
 
     def pause(self) -> None:
         """Read nothing for a while."""

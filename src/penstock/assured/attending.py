@@ -1,0 +1,57 @@
+"""A live router's attention for one client: its publisher waits for each message, and comes again at once.
+
+While nobody else wants anything, that client is served without the loop (_attending.pyx), for some milliseconds at a
+time; so its messages take little longer than the disk does.
+"""
+
+import asyncio
+
+from penstock.assured._attending import Attending
+from penstock.assured.core import MessageRouter
+from penstock.assured.doors import RouterLinks
+from penstock.assured.storing import ATTEND_SECONDS, Storing
+from penstock.base.clock import NS_PER_SECOND
+from penstock.journal import LoneWriter
+from penstock.net.link import Link
+
+ATTEND_NS = int(ATTEND_SECONDS * NS_PER_SECOND)
+
+
+class Attendant:
+    def __init__(self, core: MessageRouter, links: RouterLinks, storing: Storing) -> None:
+        self._core = core
+        self._links = links
+        self._storing = storing
+        self._loop = asyncio.get_running_loop()
+        self._kernel = Attending(core.tables, core.endpoints.matcher.topics, links.receiver)
+
+    def attend(self) -> None:
+        """A message that came alone was acknowledged: its publisher's next one is expected, if it is quick."""
+        if not self._serve():
+            self._links.look_out()
+
+    def _serve(self) -> bool:
+        """Whether a client was served."""
+        link = self._links.prompt
+        if link is None or not self._may_serve(link):
+            return False
+        rest = b""
+
+        def serve(journal: LoneWriter) -> None:
+            nonlocal rest
+            endpoints = self._core.endpoints.matcher.owners
+            offset_ns = self._core.wall_offset_ns
+            rest = self._kernel.serve(journal, link.fd, link.number, endpoints, offset_ns, ATTEND_NS)
+            link.write(self._kernel.unsent)
+
+        if not self._storing.attend(serve):
+            return False
+        self._links.attended(link, rest, is_prompt=self._kernel.is_prompt)
+        if self._kernel.is_prompt and not rest:
+            self._loop.call_soon(self._serve)  # if it is not the loop that has its next message by then
+        return True
+
+    def _may_serve(self, link: Link) -> bool:
+        core = self._core
+        client = core.links.get(link.number)
+        return core.is_active and client is not None and core.publishing.is_plain(client) and self._links.is_only(link)
