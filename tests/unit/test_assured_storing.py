@@ -2,7 +2,11 @@
 
 import asyncio
 import errno
+import os
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,7 +29,8 @@ from penstock.assured.events import (
 )
 from penstock.assured.storing import Storing
 from penstock.base.counters import Counters
-from penstock.journal import JournalConfig, JournalWriter
+from penstock.journal import JournalConfig, JournalWriter, LoneWriter
+from penstock.journal.events import LoneDone
 from penstock.journal.files import WritableDirectory
 from waiting import PATIENCE_SECONDS, wait_until
 
@@ -56,44 +61,65 @@ async def store(
     appends: list[Append],
     *,
     failing: str = "",
-    begin: int = RECORD_SETTLED,
+    is_in_turn: bool = False,
 ) -> list[Any]:
-    """What the core is told until all of it is on the disk or has failed, and the names of the threads that synced."""
+    """What the core is told until all of it is on the disk or has failed, and the names of the threads that synced. A
+    disk that is `failing` takes nothing (/dev/full), or syncs nothing (/dev/null)."""
     told: asyncio.Queue[Event] = asyncio.Queue()
     found: list[Any] = []
-    own = threading.current_thread()
     storing = Storing(path, CONFIG, Counters("test"), told.put_nowait)
     storing.after_lone = lambda: None
-    sync = WritableDirectory.sync
+    sync, lone_done = WritableDirectory.sync, WritableDirectory.lone_done
 
     def synced(self: WritableDirectory, first_sequence: int) -> None:
-        thread = threading.current_thread()
-        found.append(LOOP if thread is own else thread.name)
-        if failing:
-            raise OSError(getattr(errno, failing), failing)
+        found.append(threading.current_thread().name)
         sync(self, first_sequence)
+
+    def stored_alone(self: WritableDirectory, written: LoneWriter) -> LoneDone:
+        found.append(LOOP)
+        return lone_done(self, written)
 
     def refused(self: WritableDirectory, first_sequence: int, header: bytes, data: Buffer) -> None:
         raise OSError(errno.EIO, failing)
 
     try:
-        storing.append(lone(1, begin))  # makes the segment, which takes longer
+        storing.append(lone(1))  # makes the segment, which takes longer
         assert await asyncio.wait_for(told.get(), PATIENCE_SECONDS) == Stored(1)
         patch.setattr(WritableDirectory, "sync", synced)
-        if failing == "EIO":
-            patch.setattr(WritableDirectory, "create", refused)
-        for each in appends:
-            storing.append(each)
-        while not found or found[-1] != Stored(appends[-1].through):
-            found.append(event := await asyncio.wait_for(told.get(), PATIENCE_SECONDS))
-            if isinstance(event, DiskFailed):
-                break
-            if isinstance(event, DiskTroubled):
-                failing = ""
+        patch.setattr(WritableDirectory, "lone_done", stored_alone)
+        with broken(storing, failing) as mend:
+            if failing == "/dev/null":
+                patch.setattr(WritableDirectory, "create", refused)
+            for each in appends:
+                storing.append(each)
+                while is_in_turn and (not found or found[-1] != Stored(each.through)):
+                    found.append(await asyncio.wait_for(told.get(), PATIENCE_SECONDS))
+            while not found or found[-1] != Stored(appends[-1].through):
+                found.append(event := await asyncio.wait_for(told.get(), PATIENCE_SECONDS))
+                if isinstance(event, DiskFailed):
+                    break
+                if isinstance(event, DiskTroubled):
+                    mend()
     finally:
         patch.undo()
         await storing.close()
     return found
+
+
+@contextmanager
+def broken(storing: Storing, instead: str) -> Iterator[Callable[[], int]]:
+    """The segment in use is another file, until it is mended."""
+    active = storing._writer._directory._active
+    assert active is not None
+    kept = os.dup(active.fd)
+    if instead:
+        other = os.open(instead, os.O_RDWR)
+        os.dup2(other, active.fd)
+        os.close(other)
+    try:
+        yield partial(os.dup2, kept, active.fd)
+    finally:
+        os.close(kept)
 
 
 def lone(number: int, kind: int = RECORD_MESSAGE, count: int = 1) -> Append:
@@ -124,13 +150,14 @@ def test_what_nobody_waits_for_alone_is_synced_beside_the_loop(
 def test_after_a_slow_sync_the_loop_is_spared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storing_module, "QUICK_SECONDS", 0.0)
     monkeypatch.setattr(storing_module, "SPARED", 1_000_000)
-    assert LOOP not in asyncio.run(store(tmp_path, monkeypatch, [lone(2)], begin=RECORD_MESSAGE))
+    found = asyncio.run(store(tmp_path, monkeypatch, [lone(2), lone(3)], is_in_turn=True))
+    assert found == [LOOP, Stored(2), "penstock-assured-disk", Stored(3)]
 
 
 def test_a_lone_message_on_a_full_disk_is_stored_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = asyncio.run(store(tmp_path, monkeypatch, [lone(2)], failing="ENOSPC"))
+    found = asyncio.run(store(tmp_path, monkeypatch, [lone(2)], failing="/dev/full"))
     assert found[0] == LOOP
     assert [type(each) for each in found if not isinstance(each, str)] == [DiskTroubled, DiskRecovered, Stored]
 
@@ -139,7 +166,7 @@ def test_a_lone_message_whose_sync_fails_for_good_is_a_failed_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """REPL-1: a sync that failed acknowledges nothing."""
-    found = asyncio.run(store(tmp_path, monkeypatch, [lone(2)], failing="EIO"))
+    found = asyncio.run(store(tmp_path, monkeypatch, [lone(2)], failing="/dev/null"))
     assert isinstance(found[-1], DiskFailed)
 
 

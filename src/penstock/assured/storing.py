@@ -77,6 +77,7 @@ class Storing:
 
         self._is_troubled = self._is_failed = self._is_closing = False
         self._retry: asyncio.TimerHandle | None = None
+        self._lone: asyncio.Handle | None = None
         self._reserve = reserve
         self._relieved_at: float | None = None  # when the reserve was given back, or could be written to again
         self._looking: asyncio.TimerHandle | None = None
@@ -113,6 +114,8 @@ class Storing:
                 yield batch
 
     async def close(self) -> None:
+        if self._lone is not None:
+            self._append_all()  # to close is to commit
         self._is_closing = True
         for timer in (self._retry, self._looking):
             if timer is not None:
@@ -138,7 +141,9 @@ class Storing:
         self._backlog.append((request.through, len(request.data)))
         self.backlog_bytes += len(request.data)
         self._waiting.append(request)
-        if len(self._waiting) == 1:
+        if self._is_lone(request):
+            self._lone = self._loop.call_soon(self._commit_lone)  # after what came with it
+        elif self._lone is not None or len(self._waiting) == 1:
             self._append_all()
 
     def remove_before(self, sequence: int) -> None:
@@ -148,7 +153,7 @@ class Storing:
             log.warning("not_removed", before=sequence, code=error.code, error=str(error))
 
     def _append_all(self) -> None:
-        self._retry = None
+        self._retry = self._lone = None
         while self._waiting and not self._is_failed:
             request = self._waiting[0]
             try:
@@ -161,10 +166,7 @@ class Storing:
                 self._fail(error)
                 return
             self._waiting.popleft()
-            if self._is_lone(request):
-                self._loop.call_soon(self._commit_lone, request.through)  # after what came with it
-            else:
-                self._hand_over(request.through)
+            self._hand_over(request.through)
 
     def _hand_over(self, through: int) -> None:
         with self._work:
@@ -183,45 +185,51 @@ class Storing:
             and time.monotonic() >= self._spared_until
         )
 
-    def _commit_lone(self, through: int) -> None:
+    def _commit_lone(self) -> None:
         """In this thread, unless more has come meanwhile."""
-        if self._is_closing:
-            return  # to close is to commit
-        if len(self._backlog) > 1:
-            if through > self._appended:
-                self._hand_over(through)
+        if self._lone is None or self._is_closing:
             return
-        began = time.monotonic()
-        try:
-            done = self._writer.commit(through)
-        except JournalFullError as error:
-            self._trouble(error)
-            self._hand_over(through)
-        except PenstockError as error:
-            self._fail(error)
-        else:
+        self._lone = None
+        request = self._waiting[0]
+        record = memoryview(request.data)[request.offsets[0] :][: request.sizes[0]]
+        timestamp_ns = int(request.timestamps_ns[0])
+
+        def store(lone: LoneWriter) -> None:
+            if lone.append(record, timestamp_ns) or lone.failure:
+                self._waiting.popleft()
+
+        done = self._work_alone(store, QUICK_SECONDS)
+        if self._waiting:  # there was no room in the segment, or something else to do
+            self._append_all()
+        elif done is not None and done >= request.through:
             self._stored(done)
-        if (seconds := time.monotonic() - began) > QUICK_SECONDS:
-            self._spared_until = began + (1 + SPARED) * seconds
-        elif self.after_lone is not None:
-            self.after_lone()
+            if self.after_lone is not None and time.monotonic() >= self._spared_until:
+                self.after_lone()
 
     def attend(self, serve: Callable[[LoneWriter], None]) -> bool:
         """Have messages that come one by one brought to the disk by `serve`, in this thread; False: it was not called,
         there is something else to do."""
         if self._backlog or self._is_troubled or self._is_failed or self._is_closing:
             return False
-        began = time.monotonic()
-        if began < self._spared_until or (done := self._writer.alone(serve)) is None:
+        if (done := self._work_alone(serve, ATTEND_SECONDS + QUICK_SECONDS)) is None:
             return False
-        if (seconds := time.monotonic() - began) > ATTEND_SECONDS + QUICK_SECONDS:
-            self._spared_until = began + (1 + SPARED) * seconds
-        through = self._writer.next_sequence - 1
-        if through > done:  # the disk has failed: what becomes of the last one is the thread's to see
-            self._backlog.append((through, 0))
-            self._hand_over(through)
         self._stored(done)
         return True
+
+    def _work_alone(self, work: Callable[[LoneWriter], None], seconds_max: float) -> int | None:
+        """How far the disk is after that; None: there is something else to do."""
+        began = time.monotonic()
+        if began < self._spared_until or (done := self._writer.alone(work)) is None:
+            return None
+        if (seconds := time.monotonic() - began) > seconds_max:
+            self._spared_until = began + (1 + SPARED) * seconds
+        if (
+            through := self._writer.next_sequence - 1
+        ) > done:  # the disk has failed: the thread sees what becomes of it
+            if not self._backlog:
+                self._backlog.append((through, 0))
+            self._hand_over(through)
+        return done
 
     def _trouble(self, error: JournalError) -> None:
         if self._reserve is not None and self._reserve.is_held and self._reserve.may_be_used():

@@ -248,11 +248,11 @@ class WritableDirectory(Directory):
         write_all(file.fd, data, offset)
 
     def lone_writer(self, place: LonePlace) -> LoneWriter | None:
-        """For records in the segment, if that is open, up to its end and to what is allocated."""
+        """For records in the segment, if that is open, up to its end and, if so, to what is allocated."""
         file = self._active
         if file is None or file.first_sequence != place.first_sequence:
             return None
-        end = min(place.end, file.allocated)
+        end = min(place.end, file.allocated) if self._preallocate_bytes else place.end
         return LoneWriter(file.fd, place.nonce, place.offset, end, place.batch, place.next_sequence)
 
     def lone_done(self, written: LoneWriter) -> LoneDone:
