@@ -4,7 +4,7 @@ import hashlib
 import random
 import sys
 
-from penstock.journal import JournalConfig, JournalWriter
+from penstock.journal import JournalConfig, JournalWriter, LoneWriter
 
 
 def payload_of(sequence: int) -> bytes:
@@ -17,6 +17,19 @@ def say(*words: object) -> None:
     sys.stdout.flush()
 
 
+def append_alone(journal: JournalWriter, choice: random.Random) -> None:
+    """Some records one by one, each said as soon as it is on the disk; the journal itself hears of them at last."""
+
+    def work(writer: LoneWriter) -> None:
+        for _ in range(choice.randrange(1, 30)):
+            sequence = writer.next_sequence
+            if not writer.append(payload_of(sequence), sequence * 1_000):
+                return  # there is no room
+            say("alone", sequence)
+
+    journal.alone(work)
+
+
 def main(path: str, seed: int, records_max: int) -> None:
     choice = random.Random(seed)
     with JournalWriter.open(path, JournalConfig(segment_bytes=32_768, linger_us=200)) as journal:
@@ -27,6 +40,7 @@ def main(path: str, seed: int, records_max: int) -> None:
                 journal.append(payload_of(sequence), sequence * 1_000)
             if choice.random() < 0.7:
                 say(journal.commit())
+                append_alone(journal, choice)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from penstock.journal.events import (
     CreateSegment,
     DiskFailed,
     Failed,
+    LoneDone,
+    LonePlace,
     Recovered,
     RemoveBefore,
     RemoveSegment,
@@ -267,6 +269,143 @@ def test_close_waits_for_what_was_appended() -> None:
         driven.append()
     assert driven.tell(SegmentCreated()) == [Acknowledged(1), Closed()]
     assert Driven().tell(Close()) == [Closed()]
+
+
+# Records that come one at a time
+
+
+def lend(driven: Driven) -> LonePlace:
+    place = driven.core.lone_place()
+    assert place is not None
+    return place
+
+
+def fill(place: LonePlace, count: int) -> None:
+    """Do with the place's batch what a writer does with the record that fails after `count` others."""
+    place.batch.clear(place.next_sequence + count)
+    place.batch.append(b"x", 7)
+    place.batch.seal(place.nonce, place.next_sequence + count - 1)
+
+
+def test_the_place_of_lone_records_is_behind_the_last_one() -> None:
+    driven = Driven(segment_bytes=8_192)
+    assert driven.core.lone_place() is None, "there is no segment"
+    driven.begin()
+    place = lend(driven)
+    assert (place.first_sequence, place.next_sequence) == (1, 2)
+    assert (place.offset, place.end) == (SEGMENT_HEADER_SIZE + RECORD, 8_192)
+    assert driven.tell(LoneDone(3, 3 * RECORD)) == [Acknowledged(4)]
+    assert driven.core.durable_sequence == 4
+    assert driven.counters["records_written"] == driven.counters["syncs"] == 4
+    place = lend(driven)
+    assert (place.next_sequence, place.offset) == (5, SEGMENT_HEADER_SIZE + 4 * RECORD)
+    driven.append()
+    (write,) = driven.tell(Commit())
+    assert isinstance(write, Write)
+    assert (write.offset, write.data.first_sequence) == (place.offset, 5)
+    driven.tell(WriteDone())
+    assert driven.tell(SyncDone()) == [Acknowledged(5)]
+
+
+def test_nothing_changes_when_no_record_was_brought() -> None:
+    driven = Driven()
+    driven.begin()
+    before = lend(driven)
+    assert driven.tell(LoneDone(0, 0)) == []
+    assert lend(driven) == before
+    assert driven.counters["syncs"] == 1
+
+
+def test_there_is_no_place_while_there_is_something_else_to_do() -> None:
+    driven = Driven()
+    driven.begin()
+    driven.append()
+    assert driven.core.lone_place() is None, "something was appended before"
+    for event in (Commit(), WriteDone()):
+        driven.tell(event)
+        assert driven.core.lone_place() is None
+    driven.tell(SyncDone())
+    assert driven.core.lone_place() is not None
+    driven.append()
+    driven.tell(Commit(), DiskFailed(errno.EIO))
+    assert driven.core.lone_place() is None, "the new segment is not there yet"
+    driven.tell(SegmentCreated())
+    assert driven.core.lone_place() is not None
+    driven.append()
+    driven.tell(Commit(), DiskFailed(errno.ENOSPC))
+    assert driven.core.lone_place() is None
+    driven.now_ns = NS_PER_SECOND
+    driven.tell(Tick(), WriteDone(), SyncDone())
+    assert driven.core.lone_place() is not None
+    driven.tell(Close())
+    assert driven.core.lone_place() is None
+
+
+@pytest.mark.parametrize(
+    ("number", "is_written"),
+    [(errno.EIO, False), (errno.EIO, True), (errno.EDQUOT, True)],
+    ids=["write", "sync", "room"],
+)
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_lone_record_that_fails_goes_to_a_new_segment(count: int, number: int, is_written: bool) -> None:
+    driven = Driven()
+    driven.begin()
+    fill(lend(driven), count)
+    said = driven.tell(LoneDone(count, count * RECORD, number, is_written=is_written))
+    if number == errno.EDQUOT:
+        assert isinstance(said.pop(), Troubled)
+        driven.now_ns = NS_PER_SECOND
+        said += driven.tell(Tick())
+    assert said[:-1] == ([Acknowledged(1 + count)] if count else [])
+    create = said[-1]
+    assert isinstance(create, CreateSegment)
+    assert (create.first_sequence, len(create.data)) == (2 + count, 1)
+    assert decode_header(create.header, where="").previous_first == 1
+    assert driven.core.durable_sequence == 1 + count
+    assert driven.core.next_sequence == 3 + count, "the number of the one that failed is taken"
+    assert Acknowledged(2 + count) in driven.tell(SegmentCreated())
+    assert lend(driven).next_sequence == 3 + count
+
+
+def test_a_lone_record_that_finds_the_disk_full_is_tried_again_at_its_place() -> None:
+    driven = Driven(retry_ms=50)
+    driven.begin()
+    fill(lend(driven), 1)
+    acknowledged, troubled = driven.tell(LoneDone(1, RECORD, errno.ENOSPC))
+    assert acknowledged == Acknowledged(2)
+    assert isinstance(troubled, Troubled)
+    with pytest.raises(JournalFullError):
+        driven.append()
+    driven.now_ns = 50 * NS_PER_MS
+    (again,) = driven.tell(Tick())
+    assert isinstance(again, Write)
+    assert (again.offset, again.data.first_sequence, len(again.data)) == (SEGMENT_HEADER_SIZE + 2 * RECORD, 3, 1)
+    driven.tell(WriteDone())
+    assert driven.tell(SyncDone()) == [Acknowledged(3), Recovered()]
+
+
+def test_lone_records_between_failures_begin_a_new_row_of_them() -> None:
+    driven = Driven(failures_max=1)
+    driven.begin()
+    for _ in range(3):
+        place = lend(driven)
+        fill(place, 1)
+        said = driven.tell(LoneDone(1, RECORD, errno.EIO, is_written=True))
+        assert isinstance(said[-1], CreateSegment)
+        driven.tell(SegmentCreated())
+    fill(lend(driven), 0)
+    driven.tell(LoneDone(0, 0, errno.EIO))
+    (failed,) = driven.tell(DiskFailed(errno.EIO))
+    assert isinstance(failed, Failed)
+    assert driven.core.lone_place() is None
+
+
+def test_retention_sees_lone_records() -> None:
+    driven = Driven(segment_bytes=4_096, retention_bytes=5_000)
+    for _ in range(2):
+        driven.append(60)
+        driven.tell(Commit(), SegmentCreated())
+    assert driven.tell(LoneDone(10, 10 * RECORD)) == [Acknowledged(130), RemoveSegment(1)]
 
 
 def test_another_cores_event_is_refused() -> None:

@@ -176,8 +176,8 @@ class JournalWriter:
 
     def alone(self, work: Callable[[LoneWriter], None]) -> int | None:
         """Have `work` bring records to the disk one by one, if nothing else is under way; returns how far the disk is
-        then. None: nothing was done. All others wait meanwhile. If the disk fails, the last record is as one that was
-        appended and is not committed yet."""
+        then. None: nothing was done. All others wait meanwhile, and readers see the records afterwards. If the disk
+        fails, the last record is as one that was appended and is not committed yet."""
         with self._lock:
             place = self._core.lone_place()
             if place is None or self._todo is not None or self._is_working or self._is_stopped:
@@ -187,8 +187,12 @@ class JournalWriter:
             try:
                 work(writer)
             finally:
-                self._lone_count += writer.count
-                self._tell(self._directory.lone_done(writer))
+                try:
+                    self._lone_count += writer.count
+                    self._tell(self._directory.lone_done(writer))
+                except BaseException:  # the core would give numbers and places again that are taken
+                    self._give_up()
+                    raise
                 self._leave_rest()
             return self._core.durable_sequence
 
@@ -311,10 +315,13 @@ class JournalWriter:
             for instruction in self._core.handle(event, time.monotonic_ns()):
                 self._follow(instruction)
         except BaseException:
-            self._core.abandon("interrupted in the middle of a decision", where=str(self.path))
-            self._find_due()
-            self._progress.notify_all()
+            self._give_up()
             raise
+
+    def _give_up(self) -> None:
+        self._core.abandon("interrupted in the middle of a decision", where=str(self.path))
+        self._find_due()
+        self._progress.notify_all()
 
     def _follow(self, instruction: JournalInstruction) -> None:
         match instruction:
