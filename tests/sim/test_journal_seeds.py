@@ -8,7 +8,7 @@ import penstock.sim.journalnode as journalnode
 from penstock.base.errors import JournalError, SimulationError
 from penstock.journal import recovery
 from penstock.journal.core import Journal, _Phase
-from penstock.journal.events import DiskFailed, JournalEvent, JournalInstruction, Sync, SyncDone, WriteDone
+from penstock.journal.events import DiskFailed, JournalEvent, JournalInstruction, LoneDone, Sync, SyncDone, WriteDone
 from penstock.journal.format import SEQUENCE_MAX, SegmentHeader
 from penstock.journal.reader import JournalReader
 from penstock.sim.journal import run_journal_seed
@@ -42,7 +42,7 @@ def test_a_seed_replays_exactly() -> None:
 def test_the_seeds_reach_every_kind_of_trouble() -> None:
     summaries = [run_journal_seed(seed, seconds=1.5) for seed in range(12)]
     troubles = ("crashes", "kills", "full_disks", "syncs_failed", "writes_torn", "segments_created", "segments_removed")
-    for name in troubles:
+    for name in (*troubles, "records_brought_alone"):
         assert sum(getattr(each, name) for each in summaries) > 0, name
 
 
@@ -68,6 +68,38 @@ def sync_again_after_a_failed_sync(monkeypatch: pytest.MonkeyPatch) -> None:
         return original(self, event, now_ns)
 
     monkeypatch.setattr(Journal, "handle", broken)
+
+
+def count_a_lone_record_that_was_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Journal.handle
+
+    def broken(self: Journal, event: JournalEvent, now_ns: int) -> list[JournalInstruction]:
+        if isinstance(event, LoneDone) and event.is_written:
+            event = LoneDone(event.count + 1, event.size + self._batch.size)
+        return original(self, event, now_ns)
+
+    monkeypatch.setattr(Journal, "handle", broken)
+
+
+def go_on_where_a_lone_record_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a segment of which nobody knows what is on the disk, and without that record."""
+    original = Journal.handle
+
+    def broken(self: Journal, event: JournalEvent, now_ns: int) -> list[JournalInstruction]:
+        return original(self, LoneDone(event.count, event.size) if isinstance(event, LoneDone) else event, now_ns)
+
+    monkeypatch.setattr(Journal, "handle", broken)
+
+
+def forget_the_place_of_lone_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Journal._lone_done
+
+    def broken(self: Journal, done: LoneDone, now_ns: int) -> list[JournalInstruction]:
+        said = original(self, done, now_ns)
+        self._segments[-1].size -= done.size if not done.errno else 0
+        return said
+
+    monkeypatch.setattr(Journal, "_lone_done", broken)
 
 
 def cut_off_a_good_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +163,9 @@ def never_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         acknowledge_before_the_sync,
         sync_again_after_a_failed_sync,
+        count_a_lone_record_that_was_not_synced,
+        go_on_where_a_lone_record_failed,
+        forget_the_place_of_lone_records,
         cut_off_a_good_record,
         keep_a_torn_tail,
         believe_what_a_killed_writer_left,

@@ -64,6 +64,7 @@ class JournalSummary(msgspec.Struct, kw_only=True):
     digest: str
     records_appended: int
     records_acknowledged: int
+    records_brought_alone: int
     records_read: int
     crashes: int
     kills: int
@@ -189,6 +190,7 @@ class JournalPlant:
             digest=self.world.log.digest(),
             records_appended=self.checker.appended,
             records_acknowledged=self.checker.durable,
+            records_brought_alone=self.node.brought_alone,
             records_read=self.checker.shown,
             crashes=self.crashes,
             kills=self.kills,

@@ -19,6 +19,8 @@ from penstock.journal.events import (
     Failed,
     JournalEvent,
     JournalInstruction,
+    LoneDone,
+    LonePlace,
     RemoveSegment,
     SegmentCreated,
     Sync,
@@ -45,6 +47,8 @@ WRITE_DELAY_NS_MAX = 100_000
 WRITEBACK = 0.05
 """How often the system writes the mark to the disk, as it does sometime with all that lies in its memory."""
 RESTART_DELAY_NS_MAX = NS_PER_SECOND
+LENT = 0.3
+"""How often the journal is lent to somebody who brings records to the disk one by one."""
 
 
 class DiskSegment:
@@ -116,6 +120,17 @@ class JournalOwner(Protocol):
     def kill(self, *, is_machine: bool) -> None: ...
 
 
+class _Lent(msgspec.Struct):
+    """The journal, to somebody who has so many records left to bring to the disk."""
+
+    place: LonePlace
+    left: int
+    count: int = 0
+    size: int = 0
+    waiting: list[JournalEvent] = msgspec.field(default_factory=list)
+    """Until it is given back."""
+
+
 class JournalNode(Node):
     """Appends bursts of records that are all different; does with the disk what the real driver does."""
 
@@ -128,6 +143,8 @@ class JournalNode(Node):
         self._randomness = plant.world.randomness.fork(self.name)
         self._is_resting = False
         self._appended = 0
+        self.brought_alone = 0
+        self._lent: _Lent | None = None
         self._mark = Mark(journal_id=bytes(16), boot_id=bytes(16), durable=0)
 
     def boot_id(self) -> bytes:
@@ -176,6 +193,7 @@ class JournalNode(Node):
         if not self._write_mark():
             self.plant.kill(is_machine=False)
             return
+        self._lent = None
         now_ns = self.world.now_ns()
         core = Journal(
             self.plant.options.journal, recovery, self._randomness, self.counters, now_ns=now_ns, wall_ns=now_ns
@@ -195,18 +213,28 @@ class JournalNode(Node):
     def work(self, incarnation: int) -> None:
         if self.incarnation != incarnation or not self.is_up:
             return
-        if not self._is_resting:
-            self._append()
+        if not self._is_resting and self._lent is None:
+            self._append_or_lend()
         self.world.after(self._randomness.below(8 * NS_PER_MS), lambda: self.work(incarnation))
 
-    def _append(self) -> None:
-        journal = self.journal()
-        if journal is None:
+    def _append_or_lend(self) -> None:
+        if (journal := self.journal()) is None:
             return
-        sizes = [self._randomness.below(self.plant.options.payload_size_max) for _ in range(self._randomness.below(6))]
-        for size in sizes:
-            self._appended += 1
-            payload = self._appended.to_bytes(8, "little") + self._randomness.bytes(size)
+        count = self._randomness.below(6)
+        if self._randomness.chance(LENT) and (place := journal.lone_place()) is not None:
+            self._lent = _Lent(place, count)
+            self._bring_next(self._lent)
+        else:
+            self._append(journal, count)
+
+    def _payload(self) -> bytes:
+        self._appended += 1
+        size = self._randomness.below(self.plant.options.payload_size_max)
+        return self._appended.to_bytes(8, "little") + self._randomness.bytes(size)
+
+    def _append(self, journal: Journal, count: int) -> None:
+        for _ in range(count):
+            payload = self._payload()
             sequence = journal.next_sequence
             try:
                 self.take(Append([payload], self.world.now_ns()))
@@ -217,6 +245,54 @@ class JournalNode(Node):
         self._set_timer()
         if self._randomness.chance(0.3):
             self.handle(Commit())
+
+    # Records that come one at a time
+
+    def handle(self, event: JournalEvent) -> None:
+        if self._lent is not None and not isinstance(event, LoneDone):
+            self._lent.waiting.append(event)
+        else:
+            super().handle(event)
+
+    def take(self, event: JournalEvent) -> None:
+        lent, self._lent = self._lent, None
+        super().take(event)
+        if lent is not None:
+            for each in lent.waiting:
+                self.handle(each)
+
+    def _bring_next(self, lent: _Lent) -> None:
+        """Write a record, sync it, acknowledge it, and the next."""
+        place, payload, now_ns = lent.place, self._payload(), self.world.now_ns()
+        sequence, offset = place.next_sequence + lent.count, place.offset + lent.size
+        place.batch.clear(sequence)
+        place.batch.append(payload, now_ns)
+        place.batch.seal(place.nonce, sequence - 1)
+        content, name = bytes(place.batch), segment_name(place.first_sequence)
+        if lent.left == 0 or offset + len(content) > place.end:
+            self.handle(LoneDone(lent.count, lent.size))
+            return
+
+        def write() -> None:
+            self.log(f"write {name} at {offset}: {len(content)} bytes, alone")
+            self.plant.appended(sequence, now_ns, payload)
+            try:
+                self.disk.write(name, offset, content)
+            except OSError as error:
+                self.handle(LoneDone(lent.count, lent.size, error.errno or errno.EIO))
+            else:
+                self.disk.fsync(name, self._for_this_run(synced))
+
+        def synced(is_done: bool) -> None:
+            if not is_done:
+                self.handle(LoneDone(lent.count, lent.size, errno.EIO, is_written=True))
+                return
+            self.brought_alone += 1
+            lent.count, lent.size, lent.left = lent.count + 1, lent.size + len(content), lent.left - 1
+            self.plant.acknowledged(sequence)
+            self._bring_next(lent)
+
+        self.world.after(self._randomness.below(WRITE_DELAY_NS_MAX), self._for_this_run(write))
 
     # What the core says
 
