@@ -49,7 +49,7 @@ test: ## lint, then the whole suite
 test-debug: $(STAMPS)/build-debug browser ## the suite on extensions with bounds checks and sanitizers
 	PYTHONPATH=build/debug PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:halt_on_error=1 UBSAN_OPTIONS=halt_on_error=1 \
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so.6)" \
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --timeout 0 $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --timeout 0 --capture sys $(ARGS)
 
 lint: $(STAMPS)/build ## ruff, mypy, import-linter
 	$(BIN)/ruff check

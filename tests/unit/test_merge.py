@@ -270,10 +270,11 @@ def flags_in(session: str) -> int:
     return int(OriginFlag.SYNCHRONISED) | session_tag(session) << SESSION_TAG_SHIFT
 
 
-def test_a_discontinuity_with_an_unreadable_content_is_one_all_the_same() -> None:
+@pytest.mark.parametrize("content", [b"{]", b'{"reason":"\xff"}', b'{"reason":"x","lost":' + b"[" * 2_000])
+def test_a_discontinuity_with_an_unreadable_content_is_one_all_the_same(content: bytes) -> None:
     merger = Merger()
     give(merger, A, 1)
-    bad = PacketMessage("penstock.discontinuity", b"{]", extensions=announcement(4, NEXT).extensions)
+    bad = PacketMessage("penstock.discontinuity", content, extensions=announcement(4, NEXT).extensions)
     (told,) = merger.handle(deliver(A, [bad]), 0)
     assert told == Discontinuity(7, NEXT, 4, 0, "unknown")
 

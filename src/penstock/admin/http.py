@@ -5,12 +5,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from penstock.base.counters import Cause
-from penstock.base.decoding import json_decoder
+from penstock.base.decoding import DECODE_ERRORS, json_decoder
 from penstock.base.errors import LimitError, RequestError
 
 WAITING_FACTOR = 2
@@ -31,7 +30,7 @@ async def read_document(request: Request, kind: Any, *, size_max: int, within_s:
         raise RequestError(f"did not come whole within {within_s:g} s") from None
     try:
         return json_decoder(kind).decode(b"".join(chunks))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except DECODE_ERRORS as error:
         raise RequestError(f"is not understood: {error}", where=where, hint=hint) from None
 
 

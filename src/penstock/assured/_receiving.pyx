@@ -139,14 +139,10 @@ def check_publishers(const uint8_t[::1] frame not None) -> None:
     """RemoteProtocolError if this is no PUBLISHERS frame."""
     cdef uint64_t size = frame.shape[0], at = RECORDS_HEAD_SIZE
     cdef uint32_t length
-    cdef PublisherHead head
     while at < size:
         length = check_record(&frame[at], size - at)
         if length == 0 or frame[at] != RECORD_PUBLISHER:
             raise RemoteProtocolError("a frame of publishers has something else in it")
-        memcpy(&head, &frame[at], PUBLISHER_HEAD_SIZE)
-        if head.publisher == 0:
-            raise RemoteProtocolError("0 is no publisher's id")
         at += length
     if at != size:
         raise RemoteProtocolError("a frame of publishers is too short")

@@ -6,6 +6,7 @@ from libc.string cimport memcpy
 from penstock.base import limits
 
 cdef uint32_t TOPIC_SIZE_MAX = limits.TOPIC_SIZE_MAX
+cdef uint64_t EVERY_ID = <uint64_t>-1 # of no message: there is none behind it
 
 
 cdef bint is_message(const uint8_t *record, uint32_t size) noexcept nogil:
@@ -15,7 +16,9 @@ cdef bint is_message(const uint8_t *record, uint32_t size) noexcept nogil:
     if size < MESSAGE_HEAD_SIZE:
         return False
     memcpy(&head, record, MESSAGE_HEAD_SIZE)
-    if head.topic_size > TOPIC_SIZE_MAX or head.priority > 9 or head.treatment > TREATMENT_SYNC or head.id == 0:
+    if head.topic_size > TOPIC_SIZE_MAX or head.priority > 9 or head.treatment > TREATMENT_SYNC:
+        return False
+    if head.id == 0 or head.id == EVERY_ID or head.publisher == 0:
         return False
     if size != message_record_size(head.destination_count, head.topic_size, head.payload_size):
         return False
@@ -43,9 +46,13 @@ cdef bint is_dead(const uint8_t *record, uint32_t size) noexcept nogil:
 
 
 cdef bint is_transaction(const uint8_t *record, uint32_t size) noexcept nogil:
+    cdef TransactionHead head
     cdef uint32_t at = TRANSACTION_HEAD_SIZE
     cdef uint32_t inner
     if size < TRANSACTION_HEAD_SIZE:
+        return False
+    memcpy(&head, record, TRANSACTION_HEAD_SIZE)
+    if head.id == EVERY_ID:
         return False
     while at < size:
         if record[at] not in (RECORD_MESSAGE, RECORD_SETTLED, RECORD_DEAD, RECORD_RETURNED):
@@ -62,9 +69,25 @@ cdef bint is_publisher(const uint8_t *record, uint32_t size) noexcept nogil:
     if size < PUBLISHER_HEAD_SIZE:
         return False
     memcpy(&head, record, PUBLISHER_HEAD_SIZE)
-    if head.word_count != 0 and head.word_count != WINDOW_WORDS:
+    if head.publisher == 0 or (head.word_count != 0 and head.word_count != WINDOW_WORDS):
         return False
     return size == PUBLISHER_HEAD_SIZE + head.word_count * 8
+
+
+cdef bint is_owner(const uint8_t *record, uint32_t size) noexcept nogil:
+    cdef OwnerRecord owner
+    if size != OWNER_SIZE:
+        return False
+    memcpy(&owner, record, OWNER_SIZE)
+    return owner.publisher != 0
+
+
+cdef bint is_epoch(const uint8_t *record, uint32_t size) noexcept nogil:
+    cdef EpochRecord epoch
+    if size != EPOCH_SIZE:
+        return False
+    memcpy(&epoch, record, EPOCH_SIZE)
+    return epoch.id_highest != EVERY_ID
 
 
 cdef bint is_endpoint(const uint8_t *record, uint32_t size) noexcept nogil:
@@ -98,11 +121,11 @@ cdef uint32_t check_record(const uint8_t *record, uint64_t size) noexcept nogil:
     elif head.kind == RECORD_ENDPOINT:
         is_good = is_endpoint(record, head.size)
     elif head.kind == RECORD_EPOCH:
-        is_good = head.size == EPOCH_SIZE
+        is_good = is_epoch(record, head.size)
     elif head.kind == RECORD_RETURNED:
         is_good = head.size == RETURNED_SIZE
     elif head.kind == RECORD_OWNER:
-        is_good = head.size == OWNER_SIZE
+        is_good = is_owner(record, head.size)
     return head.size if is_good else 0
 
 

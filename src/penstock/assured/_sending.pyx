@@ -201,6 +201,8 @@ def send_missing(Tables tables not None, const uint64_t[::1] ids not None) -> No
     cdef Py_ssize_t index
     cdef uint32_t place
     cdef Item *items
+    if size == 0:
+        return
     bytes_reserve(&tables.stream, size)
     memmove(tables.stream.data + tables.stream_first + size, tables.stream.data + tables.stream_first, rest)
     items = <Item *>(tables.stream.data + tables.stream_first)

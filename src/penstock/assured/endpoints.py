@@ -14,7 +14,15 @@ from penstock.assured._records import ENDPOINT_DELETED, ENDPOINT_HEAD_SIZE, RECO
 from penstock.assured._tables import Tables
 from penstock.assured.config import EndpointConfig, RouterConfig, Treatment, Want
 from penstock.base.clock import NS_PER_MS
-from penstock.base.errors import ConfigurationError, FilterExpressionError, LimitError, NotFoundError
+from penstock.base.decoding import DECODE_ERRORS
+from penstock.base.errors import (
+    ConfigurationError,
+    FilterExpressionError,
+    JournalCorruptError,
+    LimitError,
+    NotFoundError,
+    PenstockError,
+)
 from penstock.model import MessageModel
 from penstock.topics._table import TableKernel
 from penstock.topics.modelcondition import ModelCondition
@@ -360,7 +368,11 @@ class Endpoints:
         """Take an ENDPOINT record in."""
         number = int.from_bytes(record[8:12], "little")
         size = int.from_bytes(record[12:16], "little")
-        definition = msgspec.json.decode(record[ENDPOINT_HEAD_SIZE : ENDPOINT_HEAD_SIZE + size], type=Definition)
+        try:
+            definition = msgspec.json.decode(record[ENDPOINT_HEAD_SIZE : ENDPOINT_HEAD_SIZE + size], type=Definition)
+        except (*DECODE_ERRORS, PenstockError) as error:
+            what = f"record {sequence} defines an endpoint as nothing that there is: {error}"
+            raise JournalCorruptError(what, hint="is it a later version's?") from None
         known = self._by_number.get(number)
         if record[1] & ENDPOINT_DELETED:
             if known is not None:

@@ -14,6 +14,7 @@ import msgspec
 
 from penstock.assured._layout import KIND_BESIDE
 from penstock.assured.node import RouterNodeConfig
+from penstock.base.decoding import DECODE_ERRORS
 from penstock.base.errors import RemoteProtocolError
 from penstock.base.log import logger
 from penstock.model import MessageModel
@@ -131,7 +132,7 @@ class Mirroring:
         """What the other router says."""
         try:
             message = msgspec.msgpack.decode(data[len(HEAD) :], type=Beside)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except DECODE_ERRORS as error:
             raise RemoteProtocolError(f"what it says besides messages is not as it should be: {error}") from None
         match message:
             case Configured(values):

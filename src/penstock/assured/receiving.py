@@ -25,6 +25,7 @@ from penstock.assured.holding import Held
 from penstock.assured.listing import IDS_PER_FRAME, distinct, ids_frame, read_ids
 from penstock.assured.pairing import Defined, Lacking, PairConfig, Resync, StoredTo, encode
 from penstock.assured.store import EPOCH_BITS
+from penstock.base.decoding import DECODE_ERRORS
 from penstock.base.errors import PenstockError, RemoteProtocolError
 
 RECEIVED_KINDS = frozenset(
@@ -119,7 +120,7 @@ class Receiving:
             return ""
         try:
             definition = msgspec.json.decode(message.definition, type=Definition)
-        except (msgspec.MsgspecError, PenstockError) as error:
+        except (*DECODE_ERRORS, PenstockError) as error:
             raise RemoteProtocolError(f"an endpoint is defined as nothing that there is: {error}") from None
         known = endpoints.get(definition.config.name)
         self._names[message.number] = definition.config.name

@@ -11,6 +11,9 @@ import msgspec
 
 T = TypeVar("T")
 
+DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What bytes of others make a decoder raise: for texts that are none and lists in lists in lists, no MsgspecError."""
+
 _lock = threading.Lock()
 _json: dict[Any, msgspec.json.Decoder[Any]] = {}
 _msgpack: dict[Any, msgspec.msgpack.Decoder[Any]] = {}

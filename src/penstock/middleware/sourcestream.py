@@ -22,6 +22,7 @@ import msgspec
 
 from penstock.base.clock import NS_PER_MS
 from penstock.base.counters import Cause, Counters
+from penstock.base.decoding import DECODE_ERRORS
 from penstock.middleware._merge import BranchCursor, SourceCursor
 from penstock.middleware.config import MergerConfig
 from penstock.middleware.events import Discontinuity, MergeGap, StreamKey
@@ -58,7 +59,7 @@ class DiscontinuityNote(msgspec.Struct, frozen=True):
         """What it says; a content that cannot be read is a discontinuity all the same, for a reason unknown."""
         try:
             return _note.decode(content)
-        except msgspec.MsgspecError:
+        except DECODE_ERRORS:
             return DiscontinuityNote("unknown")
 
 

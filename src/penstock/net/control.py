@@ -15,6 +15,7 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
 
+from penstock.base.decoding import DECODE_ERRORS
 from penstock.base.errors import LocalProtocolError, RemoteProtocolError
 
 NONCE_SIZE = 32
@@ -152,13 +153,10 @@ class ControlProtocol(Generic[M]):
         """A message of this protocol or of the session; UnknownMessageError when a later version could know it."""
         try:
             return cast("M | SessionMessage", self._decoder.decode(payload))
-        except _DECODE_ERRORS as error:
+        except DECODE_ERRORS as error:
             if (kind := _type_of(payload)) is not None and kind not in self._tags:
                 raise UnknownMessageError(f"{self} has no message {kind[:64]!r}") from None
             raise RemoteProtocolError(f"no message of {self}: {error}") from None
-
-
-_DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def encode_session(message: SessionMessage) -> bytes:
@@ -169,14 +167,14 @@ def decode_session(payload: bytes) -> SessionMessage:
     """One of Penstock's own messages: before the handshake is done there are no others."""
     try:
         return cast("SessionMessage", _SESSION_DECODER.decode(payload))
-    except _DECODE_ERRORS as error:
+    except DECODE_ERRORS as error:
         raise RemoteProtocolError(f"no message of a handshake: {error}") from None
 
 
 def _type_of(payload: bytes) -> str | None:
     try:
         return _TYPE_DECODER.decode(payload).type
-    except _DECODE_ERRORS:
+    except DECODE_ERRORS:
         return None
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.base.clock import NS_PER_SECOND
-from penstock.base.decoding import json_decoder
+from penstock.base.decoding import DECODE_ERRORS, json_decoder
 from penstock.base.errors import ConfigurationError, PenstockError, TokenError
 from penstock.base.log import logger
 from penstock.net.secret import read_private, replace_private
@@ -82,7 +82,7 @@ class TokenGate:
             data = read_private(path, STATE_SIZE_MAX)
             try:
                 self._use(json_decoder(TokenState).decode(data))
-            except (msgspec.MsgspecError, UnicodeDecodeError, PenstockError) as error:
+            except (*DECODE_ERRORS, PenstockError) as error:
                 raise ConfigurationError(f"is no state of tokens: {error}", where=str(path)) from None
 
     @property

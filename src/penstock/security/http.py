@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from penstock.base import errors
-from penstock.base.decoding import json_decoder
+from penstock.base.decoding import DECODE_ERRORS, json_decoder
 from penstock.base.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -87,13 +87,13 @@ class HttpAnswer(msgspec.Struct, frozen=True):
             raise self._refusal()
         try:
             return json_decoder(kind).decode(self.body)
-        except msgspec.MsgspecError as error:
+        except DECODE_ERRORS as error:
             raise RemoteProtocolError(f"its answer is not understood: {error}", where=self.where) from None
 
     def _refusal(self) -> PenstockError:
         try:
             document = json_decoder(ErrorDocument).decode(self.body)
-        except msgspec.MsgspecError:
+        except DECODE_ERRORS:
             what = f"it answered with status {self.status} and no reason"
             return RemoteProtocolError(what, where=self.where)
         kind = _ERRORS.get(document.code)

@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.assured.status import RouterStatus
 from penstock.assured.witnessing import WitnessStatus
-from penstock.base.decoding import json_decoder
+from penstock.base.decoding import DECODE_ERRORS, json_decoder
 from penstock.base.errors import RemoteProtocolError
 from penstock.feed.adapter_status import AdapterStatus
 from penstock.filter.status import FilterStatus
@@ -187,7 +187,7 @@ def _json(page: bytes, where: str) -> Any:
     try:
         document = msgspec.json.decode(page)
         _check_numbers(document)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except DECODE_ERRORS as error:
         raise RemoteProtocolError(f"is not understood: {error}", where=where) from None
     return document
 
