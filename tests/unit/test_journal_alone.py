@@ -1,17 +1,16 @@
 """Records that come one at a time: the segment in use is lent, and the core hears of all of them together."""
 
-import contextlib
 import errno
 import os
 import random
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from disk_kit import FULL, UNSYNCED, broken_disk
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalFailedError, JournalFullError, LimitError
 from penstock.journal import JournalConfig, JournalReader, JournalWriter, LoneWriter
@@ -55,23 +54,6 @@ def payloads_of(path: Path) -> list[bytes]:
     records = read(path)
     assert [record.sequence for record in records] == list(range(1, len(records) + 1))
     return [record.payload for record in records]
-
-
-@contextlib.contextmanager
-def broken_disk(journal: JournalWriter, device: str, flags: int = os.O_RDWR) -> Iterator[None]:
-    """The segment in use is another file meanwhile."""
-    active = journal._directory._active
-    assert active is not None
-    kept = os.dup(active.fd)
-    other = os.open(device, flags)
-    try:
-        os.dup2(other, active.fd)
-        yield
-    finally:
-        if journal._directory._active is active:
-            os.dup2(kept, active.fd)
-        os.close(other)
-        os.close(kept)
 
 
 def test_records_of_both_ways_are_read_in_their_order(path: Path) -> None:
@@ -155,10 +137,14 @@ def test_without_room_that_is_allocated_the_next_write_allocates_more(path: Path
     assert len(payloads_of(path)) == 7
 
 
-def test_a_journal_that_allocates_nothing_is_never_written_alone(path: Path) -> None:
-    with begun(path, JournalConfig(preallocate_bytes=0, linger_us=1_000_000)) as journal:
-        assert alone(journal, b"x") == [False]
-    assert len(payloads_of(path)) == 2
+def test_a_journal_that_allocates_nothing_is_written_to_the_segments_end(path: Path) -> None:
+    with begun(path, JournalConfig(segment_bytes=4_096, preallocate_bytes=0, linger_us=1_000_000)) as journal:
+        assert alone(journal, *[bytes(1_000)] * 4) == [True] * 3 + [False]
+        journal.append(bytes(1_000))
+        journal.commit()
+        assert alone(journal, b"x") == [True]
+    assert [int(segment.stem) for segment in segments(path)] == [1, 6]
+    assert len(payloads_of(path)) == 7
 
 
 def test_a_payload_that_is_too_large_is_refused_by_whoever_appends_it(path: Path) -> None:
@@ -231,7 +217,7 @@ def test_a_journal_without_a_segment_or_closed_is_not_lent(path: Path) -> None:
 
 def test_a_journal_that_is_full_is_not_lent_until_it_goes_on(path: Path) -> None:
     with begun(path, JournalConfig(retry_ms=10, linger_us=1_000_000)) as journal:
-        with broken_disk(journal, "/dev/full"):
+        with broken_disk(journal, FULL):
             assert alone(journal, b"third") == [False]
             assert journal.alone(refused) is None
         wait_until(lambda: journal.durable_sequence == 3)
@@ -245,7 +231,7 @@ def test_a_record_that_finds_the_disk_full_waits_for_room_at_its_place(path: Pat
     counters = Counters("journal")
     with begun(path, JournalConfig(retry_ms=10, linger_us=1_000_000), counters) as journal:
         assert alone(journal, b"third") == [True]
-        with broken_disk(journal, "/dev/full"):
+        with broken_disk(journal, FULL):
             assert alone(journal, b"fourth", b"fifth") == [False, False], "nothing gets past it"
             assert (journal.durable_sequence, journal.next_sequence) == (3, 5)
             assert len(read(path)) == 3
@@ -263,9 +249,7 @@ def test_a_record_that_finds_the_disk_full_waits_for_room_at_its_place(path: Pat
     assert not any(report.problem for report in inspect(Directory(path)))
 
 
-@pytest.mark.parametrize(
-    ("device", "flags", "cause"), [("/dev/null", os.O_RDWR, "EINVAL"), ("/", os.O_RDONLY, "EBADF")]
-)
+@pytest.mark.parametrize(("device", "flags", "cause"), [(UNSYNCED, os.O_RDWR, "EINVAL"), ("/", os.O_RDONLY, "EBADF")])
 def test_after_a_failed_sync_or_write_the_record_goes_to_a_new_segment(
     path: Path, device: str, flags: int, cause: str
 ) -> None:
@@ -292,7 +276,7 @@ def test_a_disk_that_fails_for_good_ends_the_journal(path: Path, monkeypatch: py
     journal = begun(path, JournalConfig(failures_max=1))
     with monkeypatch.context() as patch:
         patch.setattr(WritableDirectory, "create", fail)
-        with broken_disk(journal, "/dev/null"):
+        with broken_disk(journal, UNSYNCED):
             assert alone(journal, b"third") == [False]
         for call in (journal.commit, lambda: journal.append(b"x"), journal.close):
             with pytest.raises(JournalFailedError, match="records up to 2 are safe"):
@@ -306,7 +290,7 @@ def test_a_disk_that_fails_for_good_ends_the_journal(path: Path, monkeypatch: py
 
 def test_the_writers_thread_goes_on_with_a_record_that_failed(path: Path) -> None:
     """Nobody commits it."""
-    with begun(path) as journal, broken_disk(journal, "/dev/null"):
+    with begun(path) as journal, broken_disk(journal, UNSYNCED):
         assert alone(journal, b"third") == [False]
         wait_until(lambda: journal.durable_sequence == 3)
     assert payloads_of(path)[2:] == [b"third"]
